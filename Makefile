@@ -1,0 +1,45 @@
+# Two commands: `make report` and `make test`. Both share one environment, made once and renewed when its inputs change.
+PYTHON ?= python3
+VENV ?= .venv
+EXTRAS ?= test,benchmark
+# uv looks for wheels where pip was told to.
+export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
+
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help report test test-slow check format benchmark clean
+
+help:  ## show this help
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[$(EXTRAS)]'
+	touch $@
+
+report: $(STAMP)  ## the main job, on the built-in corpus
+	$(BIN)/tokengeom count --out results/built-in
+
+check: $(STAMP)  ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: check  ## style, types and the whole test suite
+	$(BIN)/python -m pytest -m 'not slow'
+
+test-slow: $(STAMP)  ## the checks that take minutes
+	$(BIN)/python -m pytest -m slow
+
+format: $(STAMP)  ## let ruff lay out the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+benchmark: $(STAMP)  ## measured ratios against peers
+	$(BIN)/python -m benchmarks
+
+clean:  ## remove the environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

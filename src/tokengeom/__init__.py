@@ -1,0 +1,1 @@
+"""tokengeom: the geometry that next-token training gives to words and contexts, predicted and measured."""
