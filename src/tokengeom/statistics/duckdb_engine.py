@@ -42,6 +42,8 @@ class DuckDBEngine(AbstractEngine):
             settings["threads"] = threads
         self._ibis = ibis.duckdb.connect(**settings)
         self._connection: duckdb.DuckDBPyConnection = self._ibis.con
+        # Progress is measured only when a bar is wanted; ours shows it.
+        self._connection.execute("SET enable_progress_bar = true; SET enable_progress_bar_print = false")
 
     def read(self, paths: Sequence[str]) -> ibis.Table:
         """A table over Parquet files or folders."""

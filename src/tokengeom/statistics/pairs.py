@@ -70,16 +70,18 @@ class CountedPairs:
         progress: AbstractProgress | None = None,
     ) -> CountedPairs:
         """Make the cuts one after the other, each into its own subfolder of ``folder``, and record their effects."""
-        pairs = self
-        before = self.totals(engine) if cuts else None
+        if not cuts:
+            return self
+        pairs, shown = self, progress or SilentProgress()
+        with shown.stage("Adding up", None):
+            before = self.totals(engine)
         for number, one in enumerate(cuts, start=len(self.effects)):
             target = folder / f"cut-{number}"
-            rows = pairs._make(one, engine, target, progress or SilentProgress())
+            rows = pairs._make(one, engine, target, shown)
             pairs = replace(pairs, paths=(str(target),), rows=rows)
             after = pairs.totals(engine)
             if after.n == 0:
                 raise StatisticsError(f"The cut '{one.describe()}' leaves nothing: every window is lost. Cut less.")
-            assert before is not None
             pairs = replace(pairs, effects=(*pairs.effects, Effect(one.describe(), before, after)))
             before = after
         return pairs
@@ -92,7 +94,7 @@ class CountedPairs:
         question = cut.question(table)
         answers = [] if question is None else engine.batches(question)
         asked = [int(value) for batch in answers for value in batch.column(0).to_pylist()]
-        engine.write(cut.relational(table, asked), target, f"Cutting: {cut.describe()}", progress)
+        engine.write(cut.relational(table, asked), target, "Cutting", progress)
         return cut.rows(table, asked)
 
     def merge(self, *others: CountedPairs, engine: AbstractEngine, folder: Path) -> CountedPairs:
