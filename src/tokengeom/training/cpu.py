@@ -7,6 +7,7 @@ from typing import Any
 
 import numba
 import numpy as np
+import scipy.linalg.cython_blas  # noqa: F401  the BLAS that compiled code calls: loaded before its threads are limited
 from threadpoolctl import ThreadpoolController
 
 from tokengeom.models.base import AbstractFactoredModel, Readout

@@ -55,14 +55,13 @@ class SoftLabels:
     def from_statistics(cls, stats: Any) -> SoftLabels:
         """Take ``P`` and ``pi`` from statistics (``V``, ``m``, ``P`` in CSC form, ``pi``, and ``n`` if counted)."""
         P = stats.P
-        n = getattr(stats, "n", None)
         labels = cls(
             V=int(stats.V),
-            start=np.asarray(P.indptr, np.int64),
-            token=np.asarray(P.indices, np.int64),
-            share=np.asarray(P.data, np.float64),
-            weight=np.asarray(stats.pi, np.float64),
-            windows=int(n) if n else int(stats.m),
+            start=np.array(P.indptr, np.int64),
+            token=np.array(P.indices, np.int64),
+            share=np.array(P.data, np.float64),
+            weight=np.array(stats.pi, np.float64),
+            windows=int(stats.n if getattr(stats, "has_counts", True) else stats.m),
         )
         labels.check()
         return labels
