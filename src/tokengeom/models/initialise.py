@@ -17,5 +17,5 @@ def initial_matrix(shape: tuple[int, int], fan_in: int, init: Init, generator: n
     if init == "zero":
         return np.zeros(shape)
     if init == "lecun":
-        return generator.standard_normal(shape) / np.sqrt(fan_in)
+        return np.asarray(generator.standard_normal(shape) / np.sqrt(fan_in))
     raise ProblemError(f"init must be 'zero' or 'lecun'; got {init!r}.")

@@ -27,7 +27,7 @@ class UFM(AbstractFactoredModel):
     def __init__(
         self, V: int, m: int, dim: int, *, init: Init = "lecun", generator: np.random.Generator | None = None
     ) -> None:
-        if isinstance(dim, bool) or not isinstance(dim, (int, np.integer)) or dim < 1:
+        if dim < 1:
             raise ProblemError(f"dim must be a whole number >= 1; got {dim!r}.")
         if init == "zero":
             raise ProblemError(

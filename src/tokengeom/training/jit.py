@@ -17,9 +17,7 @@ from typing import Any
 
 try:
     import numba
-except (
-    ModuleNotFoundError
-):  # a bare machine with torch alone: the rules are imported, the torch engine runs them
+except ModuleNotFoundError:  # a bare machine with torch alone: the rules are imported, the torch engine runs them
     numba = None
 
 Kernel = Callable[..., Any]

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tokengeom.progress import AbstractProgress, AbstractStage, SilentProgress
 from tokengeom.training.engine import AbstractEngine
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.optimizers.base import AbstractOptimizer
@@ -64,6 +65,7 @@ class Loop:
     probes: Mapping[str, Probe] | None = None
     per_decade: int = 10
     on_record: OnRecord | None = None
+    progress: AbstractProgress = field(default_factory=SilentProgress)
     checkpoints: Checkpoints | None = None
     interval: float = 30.0
     step: int = 0
@@ -76,20 +78,27 @@ class Loop:
         """Train to the last step, or to Ctrl-C, or until a number is no longer finite."""
         if not self.trajectories:
             self.trajectories = [Trajectory() for _ in range(self.engine.replicates)]
-        grid = record_steps(self.pace.steps, self.per_decade)
-        saved = time.monotonic()
-        with self._interruptible():
-            for target in grid[np.searchsorted(grid, self.step) :].tolist():
-                for _ in self._portions(int(target)):
-                    if self.checkpoints and time.monotonic() - saved >= self.interval:
-                        self._save()
-                        saved = time.monotonic()
-                if self._stop or not self._record():
-                    break
+        with self._interruptible(), self.progress.stage("training", float(self.pace.steps)) as stage:
+            stage.advance(float(self.step))
+            self._go(stage)
         self.status = self.status if self.status != "running" else "interrupted" if self._stop else "finished"
         if self.checkpoints:
             self._save()
         return self._runs()
+
+    def _go(self, stage: AbstractStage) -> None:
+        """Make the steps between records, saving whenever the interval has passed."""
+        grid = record_steps(self.pace.steps, self.per_decade)
+        saved = time.monotonic()
+        for target in grid[np.searchsorted(grid, self.step) :].tolist():
+            for made in self._portions(int(target)):
+                stage.advance(float(made))
+                if self.checkpoints and time.monotonic() - saved >= self.interval:
+                    self._save()
+                    saved = time.monotonic()
+            if self._stop or not self._record():
+                return
+            stage.advance(0.0, f"CE - H = {self.trajectories[0].last('loss_gap'):.3g}")
 
     def resume(self, stored: Stored) -> None:
         """Go on from a snapshot: parameters, optimizer slots, generators, records and clock."""
@@ -101,13 +110,11 @@ class Loop:
             sampler.load(generator)
 
     def _portions(self, target: int) -> Iterator[int]:
-        """Make steps up to ``target`` in portions of a fraction of a second."""
+        """Make steps up to ``target`` in portions of a fraction of a second; yields the size of each."""
         size = 1
         while self.step < target and not self._stop:
             count = min(size, target - self.step)
-            windows = (
-                None if self.samplers is None else [s.draw(count, self.batch or 0) for s in self.samplers]
-            )
+            windows = None if self.samplers is None else [s.draw(count, self.batch or 0) for s in self.samplers]
             table = self.pace.table(self.step, self.step + count)
             begin = time.perf_counter()
             self.engine.advance(table, windows)
@@ -115,7 +122,7 @@ class Loop:
             self.step += count
             self.seconds += spent
             size = int(np.clip(count * _PORTION_SECONDS / max(spent, 1e-6), 1, max(8 * size, 1)))
-            yield self.step
+            yield count
 
     def _record(self) -> bool:
         """Measure every replicate; False when one has left the finite numbers."""

@@ -111,13 +111,9 @@ class SoftLabels:
     def check(self) -> None:
         """Refuse labels that no model can be trained on, naming what is wrong."""
         if self.m < 1:
-            raise StatisticsError(
-                "Training needs at least one context; got m=0. Was the text shorter than a window?"
-            )
+            raise StatisticsError("Training needs at least one context; got m=0. Was the text shorter than a window?")
         if self.V < 2:
-            raise StatisticsError(
-                f"Training needs at least two tokens; got V={self.V}. There is nothing to predict."
-            )
+            raise StatisticsError(f"Training needs at least two tokens; got V={self.V}. There is nothing to predict.")
         empty = np.flatnonzero(np.diff(self.start) == 0)
         if empty.size:
             raise StatisticsError(
@@ -125,17 +121,15 @@ class SoftLabels:
                 f"Did a support policy empty it? Drop these contexts or loosen the policy."
             )
         if not (np.all(np.isfinite(self.share)) and np.all(self.share > 0)):
-            raise StatisticsError(
-                f"Stored probabilities must be positive; the smallest is {self.share.min()}."
-            )
+            raise StatisticsError(f"Stored probabilities must be positive; the smallest is {self.share.min()}.")
         sums = np.add.reduceat(self.share, self.start[:-1])
         worst = int(np.argmax(np.abs(sums - 1.0)))
         if abs(sums[worst] - 1.0) > 1e-8:
-            raise StatisticsError(f"Columns of P must sum to 1; context {worst} sums to {sums[worst]!r}.")
+            raise StatisticsError(f"Columns of P must sum to 1; context {worst} sums to {sums[worst]:.12g}.")
         if self.weight.shape != (self.m,) or np.any(self.weight < 0) or abs(self.weight.sum() - 1.0) > 1e-8:
             raise StatisticsError(
                 f"pi must hold m={self.m} shares >= 0 that sum to 1; got shape {self.weight.shape}, sum "
-                f"{self.weight.sum()!r}."
+                f"{self.weight.sum():.12g}."
             )
 
     def context_gaps(self, L: Float) -> Float:

@@ -73,9 +73,7 @@ def load_runs(folder: str | Path) -> list[Run]:
     stored = read_folder(path)
     return [
         Run(stored.arrays[f"result.{r}.W"], stored.arrays[f"result.{r}.H"], trajectory=trajectory, **result)
-        for r, (result, trajectory) in enumerate(
-            zip(stored.manifest["results"], stored.trajectories, strict=True)
-        )
+        for r, (result, trajectory) in enumerate(zip(stored.manifest["results"], stored.trajectories, strict=True))
     ]
 
 

@@ -94,7 +94,5 @@ def schedule_named(given: str | AbstractSchedule) -> AbstractSchedule:
     if given == "paper":
         return PAPER_STEPS
     if given not in _KNOWN:
-        raise ProblemError(
-            f"a schedule must be 'paper', {', '.join(map(repr, _KNOWN))}, or settings; got {given!r}."
-        )
+        raise ProblemError(f"a schedule must be 'paper', {', '.join(map(repr, _KNOWN))}, or settings; got {given!r}.")
     return _KNOWN[given]()

@@ -31,9 +31,7 @@ def _help(text: str) -> dict[str, str]:
 class TrainingSettings:
     """Settings of a run; each field's help is its documentation, here and on the command line."""
 
-    model: str = field(
-        default="ufm", metadata=_help("linear (embeddings given) or ufm (both factors trained)")
-    )
+    model: str = field(default="ufm", metadata=_help("linear (embeddings given) or ufm (both factors trained)"))
     dim: int | None = field(default=None, metadata=_help("embedding dimension d of the ufm, from 1 up"))
     optimizer: str | AbstractOptimizer = field(
         default="gd", metadata=_help("gd, ngd, adam, adamw, signgd or spectral, or settings of one")
@@ -47,9 +45,7 @@ class TrainingSettings:
         default=None,
         metadata=_help("constant, cosine, paper, or settings; None: paper for adamw, else constant"),
     )
-    decay_schedule: str | AbstractSchedule = field(
-        default="constant", metadata=_help("the same, for the weight decay")
-    )
+    decay_schedule: str | AbstractSchedule = field(default="constant", metadata=_help("the same, for the weight decay"))
     init: Init = field(default="lecun", metadata=_help("zero or lecun: entries N(0, 1/d)"))
     seed: int = field(default=0, metadata=_help("seed of the initialisation and of the sampled windows"))
     batch: int | None = field(
@@ -58,9 +54,7 @@ class TrainingSettings:
     reduction: Reduction = field(
         default="mean", metadata=_help("mean over the windows, or sum: the loss times the number of windows")
     )
-    precision: str = field(
-        default="float64", metadata=_help("float64 or float32; measurements are in float64")
-    )
+    precision: str = field(default="float64", metadata=_help("float64 or float32; measurements are in float64"))
     device: str = field(default="cpu", metadata=_help("cpu or cuda"))
     learn_embeddings: bool = field(default=False, metadata=_help("train the linear model's embeddings too"))
     records_per_decade: int = field(default=10, metadata=_help("records for each factor of ten in steps"))
@@ -68,9 +62,7 @@ class TrainingSettings:
     def __post_init__(self) -> None:
         for name, known in _CHOICES.items():
             if getattr(self, name) not in known:
-                raise ProblemError(
-                    f"{name} must be {' or '.join(map(repr, known))}; got {getattr(self, name)!r}."
-                )
+                raise ProblemError(f"{name} must be {' or '.join(map(repr, known))}; got {getattr(self, name)!r}.")
         _check_whole("steps", self.steps, 0)
         _check_whole("seed", self.seed, 0)
         _check_whole("records_per_decade", self.records_per_decade, 1)
@@ -82,9 +74,7 @@ class TrainingSettings:
             _check_number("learning_rate", self.learning_rate, positive=True)
         _check_number("weight_decay", self.weight_decay, positive=False)
         if self.model != "linear" and self.learn_embeddings:
-            raise ProblemError(
-                "learn_embeddings belongs to model 'linear'; model 'ufm' always learns its embeddings."
-            )
+            raise ProblemError("learn_embeddings belongs to model 'linear'; model 'ufm' always learns its embeddings.")
         optimizer_named(self.optimizer)
 
     def pace(self) -> Pace:
@@ -93,9 +83,7 @@ class TrainingSettings:
         rate = optimizer.default_rate if self.learning_rate is None else float(self.learning_rate)
         given = self.rate_schedule
         schedule = optimizer.default_schedule() if given is None else schedule_named(given)
-        return Pace(
-            optimizer, self.steps, rate, self.weight_decay, schedule, schedule_named(self.decay_schedule)
-        )
+        return Pace(optimizer, self.steps, rate, self.weight_decay, schedule, schedule_named(self.decay_schedule))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for a manifest, with the defaults filled in."""

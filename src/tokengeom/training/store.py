@@ -51,9 +51,7 @@ def read_folder(folder: Path) -> Stored:
     except FileNotFoundError:
         raise InputError(f"{folder} must hold a saved run; it has no {_MANIFEST}.") from None
     except json.JSONDecodeError as error:
-        raise InputError(
-            f"{folder / _MANIFEST} is not readable JSON ({error}). Is the disk damaged?"
-        ) from None
+        raise InputError(f"{folder / _MANIFEST} is not readable JSON ({error}). Is the disk damaged?") from None
     if manifest.get("format") != FORMAT:
         raise InputError(
             f"{folder} must hold a run of format {FORMAT}; got {manifest.get('format')!r}. It was written by another "
@@ -102,9 +100,7 @@ def _write_parts(folder: Path, stored: Stored) -> None:
     tables = []
     for replicate, trajectory in enumerate(stored.trajectories):
         table = trajectory.to_arrow()
-        tables.append(
-            table.append_column("replicate", pa.array(np.full(len(trajectory), replicate, np.int64)))
-        )
+        tables.append(table.append_column("replicate", pa.array(np.full(len(trajectory), replicate, np.int64))))
     pq.write_table(pa.concat_tables(tables), folder / _TABLE)
     manifest = {"format": FORMAT, "machine": machine(), **stored.manifest}
     (folder / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from tokengeom.models.initialise import Init
 from tokengeom.models.linear import Linear
 from tokengeom.models.ufm import UFM
 from tokengeom.numerics import Float
+from tokengeom.progress import AbstractProgress, SilentProgress
 from tokengeom.training.engine import AbstractEngine
 from tokengeom.training.loop import Loop, OnRecord
 from tokengeom.training.objective import SoftLabels
@@ -36,12 +37,14 @@ class Attendance:
     where
         probes               name -> function of the :class:`~tokengeom.training.probes.State`, at each record
         on_record            called with (step, steps, row) at each record
+        progress             where a bar with steps, time left and ``CE - H`` is shown
         checkpoint           folder of snapshots, one each ``checkpoint_seconds`` and one at the end
         resume               go on from the newest snapshot, if there is one
     """
 
     probes: Mapping[str, Probe] | None = None
     on_record: OnRecord | None = None
+    progress: AbstractProgress = field(default_factory=SilentProgress)
     checkpoint: str | Path | None = None
     checkpoint_seconds: float = 30.0
     resume: bool = False
@@ -69,6 +72,7 @@ def train(
     records_per_decade: int = 10,
     probes: Mapping[str, Probe] | None = None,
     on_record: OnRecord | None = None,
+    progress: AbstractProgress | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 30.0,
     resume: bool = False,
@@ -97,7 +101,7 @@ def train(
         learn_embeddings=learn_embeddings,
         records_per_decade=records_per_decade,
     )
-    around = Attendance(probes, on_record, checkpoint, checkpoint_seconds, resume)
+    around = Attendance(probes, on_record, progress or SilentProgress(), checkpoint, checkpoint_seconds, resume)
     return train_many(stats, [settings], embeddings=embeddings, around=around)[0]
 
 
@@ -121,10 +125,8 @@ def train_many(
     backend = backend or ("cpu" if settings[0].device == "cpu" and len(settings) == 1 else "torch")
     if backend == "cpu" and len(settings) > 1:
         if around.checkpoint is not None:
-            raise ProblemError(
-                "checkpoint of several replicates needs backend='torch', which runs them as one."
-            )
-        alone = [(s, Attendance(around.probes, around.on_record)) for s in settings]
+            raise ProblemError("checkpoint of several replicates needs backend='torch', which runs them as one.")
+        alone = [(s, Attendance(around.probes, around.on_record, around.progress)) for s in settings]
         return [train_many(labels, [s], embeddings=embeddings, around=a, backend="cpu")[0] for s, a in alone]
     models = [build_model(labels, s, embeddings) for s in settings]
     _check_memory(labels, sum(model.dim for model in models))
@@ -133,24 +135,18 @@ def train_many(
     return loop.run()
 
 
-def build_model(
-    labels: SoftLabels, settings: TrainingSettings, embeddings: Float | None
-) -> AbstractFactoredModel:
+def build_model(labels: SoftLabels, settings: TrainingSettings, embeddings: Float | None) -> AbstractFactoredModel:
     """Model at its start; the seed's first stream draws it."""
     generator = _generators(settings.seed)[0]
     if settings.model == "linear":
         if embeddings is None:
-            raise ProblemError(
-                "model 'linear' needs embeddings=H, a d x m matrix; got None. Or use model='ufm'."
-            )
+            raise ProblemError("model 'linear' needs embeddings=H, a d x m matrix; got None. Or use model='ufm'.")
         learn = settings.learn_embeddings
         linear = Linear(
             labels.V, embeddings, m=labels.m, init=settings.init, generator=generator, learn_embeddings=learn
         )
         if settings.dim not in (None, linear.dim):
-            raise ProblemError(
-                f"dim must be left out or equal the embeddings' d={linear.dim}; got {settings.dim}."
-            )
+            raise ProblemError(f"dim must be left out or equal the embeddings' d={linear.dim}; got {settings.dim}.")
         return linear
     if embeddings is not None:
         raise ProblemError("model 'ufm' learns its embeddings; leave embeddings out, or use model='linear'.")
@@ -178,6 +174,7 @@ def _loop(
         probes=around.probes,
         per_decade=first.records_per_decade,
         on_record=around.on_record,
+        progress=around.progress,
         checkpoints=None if around.checkpoint is None else Checkpoints(Path(around.checkpoint)),
         interval=around.checkpoint_seconds,
     )
@@ -191,13 +188,9 @@ def _engine(
     if backend == "torch":
         from tokengeom.training.gpu import TorchEngine
 
-        return TorchEngine(
-            models, labels, optimizer, scale=scale, batch=first.batch, dtype=dtype, device=first.device
-        )
+        return TorchEngine(models, labels, optimizer, scale=scale, batch=first.batch, dtype=dtype, device=first.device)
     if backend != "cpu" or first.device != "cpu":
-        raise ProblemError(
-            f"backend must be 'cpu' (on device 'cpu') or 'torch'; got {backend!r} on {first.device!r}."
-        )
+        raise ProblemError(f"backend must be 'cpu' (on device 'cpu') or 'torch'; got {backend!r} on {first.device!r}.")
     from tokengeom.training.cpu import CpuEngine
 
     return CpuEngine(models[0], labels, optimizer, scale=scale, batch=first.batch, dtype=dtype)
@@ -214,14 +207,10 @@ def _take_up(loop: Loop, settings: Sequence[TrainingSettings], around: Attendanc
         return
     where = loop.checkpoints.folder
     if not around.resume:
-        raise InputError(
-            f"{where} already holds a run. Pass resume=True to go on, or another folder to start anew."
-        )
+        raise InputError(f"{where} already holds a run. Pass resume=True to go on, or another folder to start anew.")
     results = stored.manifest["results"]
     if stored.manifest["data"] != loop.labels.digest or len(results) != len(settings):
-        raise InputError(
-            f"{where} holds a run on other statistics or of other replicates; give another folder."
-        )
+        raise InputError(f"{where} holds a run on other statistics or of other replicates; give another folder.")
     for mine, result in zip(settings, results, strict=True):
         filled = dataclasses.replace(mine, dim=result["settings"]["dim"]) if mine.dim is None else mine
         differing = filled.differs_from(result["settings"])

@@ -32,9 +32,7 @@ class Trajectory:
     """
 
     def __init__(self, columns: Mapping[str, Any] | None = None) -> None:
-        self._columns: dict[str, list[float]] = {
-            name: list(values) for name, values in (columns or {}).items()
-        }
+        self._columns: dict[str, list[float]] = {name: list(values) for name, values in (columns or {}).items()}
 
     def append(self, row: Mapping[str, float]) -> None:
         """Add one record; every record must hold the same columns."""
@@ -83,7 +81,5 @@ class Trajectory:
         try:
             import pandas as pd
         except ModuleNotFoundError:
-            missing_extra(
-                "pandas", "pandas", "A data frame of the trajectory (to_arrow and to_dict need nothing)"
-            )
+            missing_extra("pandas", "pandas", "A data frame of the trajectory (to_arrow and to_dict need nothing)")
         return pd.DataFrame(self.to_dict())

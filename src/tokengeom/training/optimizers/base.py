@@ -70,9 +70,7 @@ class AbstractOptimizer(ABC):
         """Table with a row a step: the decay that joins the gradient, then the rule's own coefficients."""
         coupled = np.zeros_like(decays) if self.decoupled else decays
         columns = [coupled, *self.rule(steps, rates, decays)]
-        return np.stack(
-            [np.broadcast_to(np.asarray(column, np.float64), steps.shape) for column in columns], 1
-        )
+        return np.stack([np.broadcast_to(np.asarray(column, np.float64), steps.shape) for column in columns], 1)
 
     def default_schedule(self) -> AbstractSchedule:
         """Schedule of the learning rate when none is given: constant."""

@@ -4,7 +4,7 @@ where
     polar(u)   ``U V^T`` from ``u = U Sigma V^T``: the steepest direction in the spectral norm
 
 The polar factor is exact, by a singular value decomposition, or approached by five Newton-Schulz iterations
-``y <- a y + b (y y^T) y + c (y y^T)^2 y`` from ``y = u / ||u||_F``, which use products of matrices alone and suit a GPU.
+``y <- a y + b (y y^T) y + c (y y^T)^2 y`` from ``y = u / ||u||_F``: products of matrices alone, which suit a GPU.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -88,10 +88,8 @@ def update(x, g, first, second, c, norm):
     """Apply the rule to one matrix, in place."""
     first[:] = c[2] * first + g
     u = g + c[2] * first if c[3] != 0 else first.copy()
-    if c[4] != 0:
-        y = polar(u, c[5] if c[5] >= 0 else np.sqrt(np.finfo(x.dtype).eps))
-    else:
-        y = newton_schulz(u)
+    cutoff = c[5] if c[5] >= 0 else np.sqrt(np.finfo(x.dtype).eps)
+    y = polar(u, cutoff) if c[4] != 0 else newton_schulz(u)
     xf, yf = x.ravel(), y.ravel()
     for i in range(xf.size):
         xf[i] = xf[i] - c[6] * xf[i] - c[1] * yf[i]
