@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.training.conftest import random_statistics
 from tokengeom.errors import ProblemError, StatisticsError
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.training.objective import SoftLabels
+from training_problems import random_statistics
 
 
 def plain_cross_entropy(P: np.ndarray, pi: np.ndarray, L: np.ndarray) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tokengeom.models import Linear
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -10,6 +11,17 @@ from tokengeom.training.cpu import CpuEngine
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.optimizers.gd import GD
 from tokengeom.training.sampling import WindowSampler
+from training_problems import random_statistics
+
+
+@pytest.fixture
+def stats() -> NextTokenStatistics:
+    return random_statistics(0)
+
+
+@pytest.fixture
+def embeddings() -> np.ndarray:
+    return np.random.default_rng(1).standard_normal((5, 9))
 
 
 def test_windows_follow_pi_and_P(stats: NextTokenStatistics) -> None:

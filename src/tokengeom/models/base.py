@@ -32,8 +32,9 @@ class Readout:
 
     @property
     def logits(self) -> Float:
-        """``L = W H (+ bias)``, V x m."""
-        L = self.W @ self.H
+        """``L = W H (+ bias)``, V x m; not finite where the factors are too large, for the caller to judge."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            L = self.W @ self.H
         return L if self.bias is None else L + self.bias[:, None]
 
     def check(self, logits: Float, tolerance: float = 1e-4) -> None:

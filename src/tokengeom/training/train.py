@@ -128,8 +128,9 @@ def train_many(
             raise ProblemError("checkpoint of several replicates needs backend='torch', which runs them as one.")
         alone = [(s, Attendance(around.probes, around.on_record, around.progress)) for s in settings]
         return [train_many(labels, [s], embeddings=embeddings, around=a, backend="cpu")[0] for s, a in alone]
+    given = 0 if embeddings is None else np.shape(embeddings)[0]
+    _check_memory(labels, sum(s.dim or given for s in settings))
     models = [build_model(labels, s, embeddings) for s in settings]
-    _check_memory(labels, sum(model.dim for model in models))
     loop = _loop(labels, settings, models, around, backend)
     _take_up(loop, settings, around)
     return loop.run()
@@ -261,7 +262,7 @@ def _check_memory(labels: SoftLabels, dims: int) -> None:
         return
     if needed > present:
         raise ResourceError(
-            f"Training on V={labels.V} tokens and m={labels.m} contexts needs about {needed / 2**30:.1f} GiB for dense "
-            f"logits; this machine has {present / 2**30:.1f} GiB. Keep the most frequent contexts, or a smaller "
-            f"vocabulary."
+            f"Training on V={labels.V} tokens and m={labels.m} contexts in {dims} dimensions needs about "
+            f"{needed / 2**30:.1f} GiB for dense matrices; this machine has {present / 2**30:.1f} GiB. Keep the most "
+            f"frequent contexts, a smaller vocabulary, or fewer dimensions."
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from tokengeom.statistics.next_token import NextTokenStatistics
 
@@ -17,11 +16,10 @@ def random_statistics(seed: int, V: int = 7, m: int = 9, k: int = 3) -> NextToke
     return NextTokenStatistics.from_probabilities(P, rng.dirichlet(np.full(m, 5.0)))
 
 
-@pytest.fixture
-def stats() -> NextTokenStatistics:
-    return random_statistics(0)
-
-
-@pytest.fixture
-def embeddings() -> np.ndarray:
-    return np.random.default_rng(1).standard_normal((5, 9))
+def paper_setting(seed: int) -> tuple[NextTokenStatistics, np.ndarray]:
+    """The overparameterised linear setting: m=50, d=60, V=10, supports of 6, Dirichlet(1), Gaussian embeddings."""
+    rng = np.random.default_rng(seed)
+    P = np.zeros((10, 50))
+    for j in range(50):
+        P[rng.choice(10, 6, replace=False), j] = rng.dirichlet(np.ones(6))
+    return NextTokenStatistics.from_probabilities(P), rng.standard_normal((60, 50))
