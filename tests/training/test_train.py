@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -240,3 +242,19 @@ def test_equal_contexts_with_different_embeddings_are_refused() -> None:
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"manifest\.json"):
         Run.load(tmp_path)
+
+
+BARE = """
+import sys
+for name in ("numba", "scipy", "pyarrow", "pandas", "rich", "duckdb", "threadpoolctl"):
+    sys.modules[name] = None
+import numpy as np
+from tokengeom.training import SoftLabels, TrainingSettings, train_many
+labels = SoftLabels.from_dense(np.array([[0.5, 0.0], [0.5, 0.2], [0.0, 0.8]]))
+runs = train_many(labels, [TrainingSettings(dim=2, seed=s, optimizer="adamw", steps=5) for s in range(2)])
+assert all(run.status == "finished" for run in runs)
+"""
+
+
+def test_the_torch_engine_needs_torch_and_numpy_alone() -> None:
+    subprocess.run([sys.executable, "-c", BARE], check=True)

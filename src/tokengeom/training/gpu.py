@@ -114,9 +114,9 @@ class TorchEngine(AbstractEngine):
         self._token = torch.as_tensor(labels.token, device=device)
         weight = torch.as_tensor(labels.weight * self._scale, dtype=self._dtype, device=device)
         self._weight = weight.unsqueeze(1)
-        self._target = torch.zeros((labels.m, labels.V), dtype=self._dtype, device=device)
+        self._minus_target = torch.zeros((labels.m, labels.V), dtype=self._dtype, device=device)
         share = torch.as_tensor(labels.share, dtype=self._dtype, device=device)
-        self._target[self._context, self._token] = share * weight[self._context]
+        self._minus_target[self._context, self._token] = -share * weight[self._context]
 
     def _zeros(self, size: int) -> Any:
         return self._torch.zeros((self.replicates, size), dtype=self._dtype, device=self._device)
@@ -128,7 +128,8 @@ class TorchEngine(AbstractEngine):
     def _step(self, c: Any, drawn: Any) -> None:
         """One step of all replicates: the gradient into the flat buffer, then the rule."""
         if drawn is None:
-            G = self._torch.softmax(self._K @ self._W.mT, -1).mul_(self._weight).sub_(self._target)
+            q = self._torch.softmax(self._K @ self._W.mT, -1)
+            G = self._torch.addcmul(self._minus_target, q, self._weight)
             self._write_gradient(G, self._K, None)
         else:
             self._sampled_gradient(drawn)

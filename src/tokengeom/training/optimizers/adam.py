@@ -31,10 +31,15 @@ class AbstractAdam(AbstractOptimizer):
         check_positive(self.name, "eps", self.eps)
 
     def rule(self, steps: Float, rates: Float, decays: Float) -> list[Float | float]:
-        """``c = (decay, lr / (1 - b1^t), 1 / sqrt(1 - b2^t), b1, b2, eps, decoupled shrinkage)``."""
+        """``c = (decay, r, q, b1, b2, eps, s, q / r, eps / r, 1 - s)``, the last three for torch.
+
+        where r = lr / (1 - b1^t), q = 1 / sqrt(1 - b2^t), and s is the decoupled shrinkage.
+        """
         b1, b2 = self.betas
+        rate, root = rates / (1 - b1**steps), 1 / np.sqrt(1 - b2**steps)
         shrink = rates * decays if self.decoupled else np.zeros_like(rates)
-        return [rates / (1 - b1**steps), 1 / np.sqrt(1 - b2**steps), b1, b2, self.eps, shrink]
+        some = np.maximum(rate, 1e-30)  # a rate of zero makes a step of zero, not 0 / 0
+        return [rate, root, b1, b2, self.eps, shrink, root / some, self.eps / some, 1 - shrink]
 
     def kernel(self) -> Any:
         """Return the compiled rule."""
@@ -42,13 +47,16 @@ class AbstractAdam(AbstractOptimizer):
 
     def torch_update(self, x: Any, g: Any, first: Any, second: Any, c: Any, norm: Any) -> None:
         """Apply the rule to a batch of matrices."""
+        import torch
+
         b1, b2 = self.betas
         first.lerp_(g, 1 - b1)
         second.mul_(b2).addcmul_(g, g, value=1 - b2)
-        move = first.div(second.sqrt().mul_(c[2]).add_(self.eps)).mul_(c[1])
+        # r u / (q sqrt(v) + eps) = u / ((q / r) sqrt(v) + eps / r): as few passes over memory as torch allows.
+        denominator = torch.addcmul(c[8], second.sqrt(), c[7])
         if self.decoupled:
-            move.addcmul_(x, c[6])
-        x.sub_(move)
+            x.mul_(c[9])
+        x.addcdiv_(first, denominator, value=-1.0)
 
 
 @dataclass(frozen=True)
