@@ -81,6 +81,7 @@ def compare(name: str, optimizer: AbstractOptimizer, rate: float, rounds: int, s
             seconds[side].append((time.perf_counter() - begin) / steps)
     a, b = (float(np.median(seconds[side][1:])) for side in ("plain", "ours"))
     labels = SoftLabels.from_dense(P)
+    # Adam oscillates late in training and multiplies rounding: the two sides part after some hundred equal steps.
     gaps = [labels.loss_gap(W @ H) for W in (plain.W.detach().numpy(), ours.engine.readout(0).W)]
     print(
         f"{name:5s} V={V} d={D} m={M} float64: plain torch {a * 1e6:7.1f} us a step, ours {b * 1e6:6.2f} us a step, "
