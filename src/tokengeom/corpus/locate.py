@@ -11,7 +11,7 @@ from typing import Any, Literal
 from tokengeom.corpus.huggingface import is_dataset, load_saved_dataset, open_dataset
 from tokengeom.corpus.iterables import open_iterable
 from tokengeom.corpus.json_lines import JsonLines
-from tokengeom.corpus.opening import COMPRESSED_SUFFIXES, STANDARD_INPUT, Errors, plain_suffix
+from tokengeom.corpus.opening import COMPRESSED_SUFFIXES, STANDARD_INPUT, Errors, exists, plain_suffix
 from tokengeom.corpus.parquet import open_parquet
 from tokengeom.corpus.plain_text import AUTO, PlainText
 from tokengeom.corpus.source import AbstractTextSource, AbstractTokenSource
@@ -26,7 +26,8 @@ _BY_SUFFIX: dict[str, Format] = {
     ".parquet": "parquet",
     ".bin": "bin",
 }
-_TEXT_SUFFIXES = (".txt", ".text", ".md")
+_KNOWN_SUFFIXES = (".txt", ".text", ".md", *_BY_SUFFIX)
+_LONGEST_NAME = 4096
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,8 @@ def open_corpus(
 ) -> list[AbstractTextSource] | list[AbstractTokenSource]:
     """Sources for everything that was named, in a fixed order: all of text, or all of ids.
 
-    Strings are paths (or globs, or ``-``), never documents; an iterable of documents must not be made of paths that
-    exist. Give a single document as ``[text]``.
+    A single string is a path (or a glob, or ``-``), never a document: give a document as ``[text]``. A list of strings
+    is a list of documents, unless each of them names something that exists.
     """
     if isinstance(corpus, str | Path):
         return _of_one_kind([_open_file(path, options) for path in expand([corpus])])
@@ -69,22 +70,33 @@ def open_corpus(
         return _of_one_kind([open_dataset(corpus, options.column)])
     if isinstance(corpus, Sequence) and corpus and all(_is_path(item) for item in corpus):
         return _of_one_kind([_open_file(path, options) for path in expand(list(corpus))])
+    if isinstance(corpus, Sequence):
+        _refuse_misspelt_paths(corpus)
     return _of_one_kind([open_iterable(corpus)])
+
+
+def _refuse_misspelt_paths(documents: Sequence[Any]) -> None:
+    """A list of strings is a list of documents, unless it looks as if a path was meant."""
+    for document in documents:
+        path = isinstance(document, str) and not any(map(str.isspace, document[:_LONGEST_NAME]))
+        if isinstance(document, Path) or (path and plain_suffix(Path(document[:_LONGEST_NAME])) in _KNOWN_SUFFIXES):
+            raise CorpusError(f"There is no file, folder or match for '{document}'. Check the path.")
 
 
 def _is_path(item: object) -> bool:
     if isinstance(item, Path):
         return True
-    # A document can be longer than any path, which the operating system would complain about.
-    return isinstance(item, str) and len(item) < 4096 and "\n" not in item and bool(_matches(item))
+    return isinstance(item, str) and bool(_matches(item))
 
 
 def _matches(name: str) -> list[Path]:
     if name == "-":
         return [STANDARD_INPUT]
-    if Path(name).exists():
+    if exists(name):
         return [Path(name)]
-    return [Path(found) for found in sorted(glob.glob(name, recursive=True))]
+    # A pattern is short and has no line breaks; a document can be anything.
+    pattern = len(name) < _LONGEST_NAME and "\n" not in name and glob.has_magic(name)
+    return [Path(found) for found in sorted(glob.glob(name, recursive=True))] if pattern else []
 
 
 def expand(names: Sequence[str | Path]) -> list[Path]:
@@ -104,10 +116,9 @@ def _is_saved_dataset(folder: Path) -> bool:
 
 
 def _inside(folder: Path) -> list[Path]:
-    known = (*_TEXT_SUFFIXES, *_BY_SUFFIX)
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and plain_suffix(path) in known)
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and plain_suffix(path) in _KNOWN_SUFFIXES)
     if not files:
-        endings = ", ".join(known)
+        endings = ", ".join(_KNOWN_SUFFIXES)
         raise CorpusError(
             f"The folder {folder} has no file that ends in {endings} (or those with "
             f"{', '.join(COMPRESSED_SUFFIXES)} after them). Name the files themselves."

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tokengeom.corpus.opening import exists
 from tokengeom.corpus.simple_tokenizers import ByteTokenizer, CharacterTokenizer, WordTokenizer, from_json
 from tokengeom.corpus.tokenizer import AbstractTokenizer
 from tokengeom.errors import TokenizerError
@@ -38,7 +39,7 @@ def make_tokenizer(
         return _KINDS[name]()
     if name == "bpe" or name.startswith("bpe:"):
         return _train(name, texts)
-    if Path(name).exists():
+    if exists(name):
         return load_tokenizer(Path(name))
     raise TokenizerError(
         f"There is no tokenizer '{name}': neither a kind (word, character, byte, bpe, bpe:SIZE) nor an existing path."

@@ -41,6 +41,14 @@ def plain_suffix(path: Path) -> str:
     return inner.suffix.lower()
 
 
+def exists(name: str | Path) -> bool:
+    """Whether a path exists; a name that no path can have does not."""
+    try:
+        return Path(name).exists()
+    except (OSError, ValueError):
+        return False
+
+
 def file_size(path: Path) -> int | None:
     """Length in bytes on disk; None for standard input and pipes, and one sentence if it cannot be read."""
     if path == STANDARD_INPUT:

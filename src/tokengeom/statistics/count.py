@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tokengeom.corpus.locate import ReadingOptions, open_corpus
+from tokengeom.corpus.opening import exists
 from tokengeom.corpus.parquet import ParquetTokens
 from tokengeom.corpus.stories import BuiltInStories
 from tokengeom.corpus.tokenizer import AbstractTokenizer
@@ -30,6 +32,7 @@ from tokengeom.statistics.windows import WindowKind, Windows, count_windows
 Corpus = str | Path | Sequence[str | Path] | Iterable[Any]
 
 DEFAULT_MEMORY = "2GB"
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://\S+")
 
 
 def count(
@@ -149,7 +152,8 @@ def _remote_paths(corpus: Corpus | None) -> list[str]:
     named = [corpus] if isinstance(corpus, str) else corpus
     if not isinstance(named, Sequence) or not named:
         return []
-    return [str(name) for name in named] if all(isinstance(name, str) and "://" in name for name in named) else []
+    addresses = [name for name in named if isinstance(name, str) and _ADDRESS.fullmatch(name)]
+    return addresses if len(addresses) == len(named) else []
 
 
 def _saved_pairs(corpus: Corpus | None) -> list[CountedPairs]:
@@ -158,8 +162,7 @@ def _saved_pairs(corpus: Corpus | None) -> list[CountedPairs]:
         corpus = [corpus]
     if not isinstance(corpus, Sequence) or not all(isinstance(item, str | Path) for item in corpus):
         return []
-    folders = [Path(item) for item in corpus if len(str(item)) < 4096 and Path(item).is_dir()]
-    saved = [folder for folder in folders if is_saved_pairs(folder)]
+    saved = [Path(item) for item in corpus if exists(item) and is_saved_pairs(Path(item))]
     if saved and len(saved) < len(corpus):
         raise StatisticsError("Saved pairs can be merged with saved pairs only; some of the inputs are something else.")
     return [CountedPairs.load(folder) for folder in saved]

@@ -210,7 +210,7 @@ class CommonestTokens(AbstractCut):
             return table.filter(inside)
         other = ibis.literal(int(pairs.rows[-1]) + 1, "int32")
         merged = table.mutate(next=inside.ifelse(table["next"], other))
-        return merged.group_by([*pairs.keys, "next"]).aggregate(count=merged["count"].sum().cast("int64"))
+        return merged.group_by([*pairs.keys, "next"]).aggregate(count=merged["count"].sum())
 
 
 def _pooled(pairs: PairArrays) -> PairArrays:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import duckdb
 import ibis
 
-from tokengeom.errors import ResourceError, StatisticsError
+from tokengeom.errors import CorpusError, ResourceError, StatisticsError
 from tokengeom.progress import AbstractProgress
 from tokengeom.statistics.engine import AbstractEngine
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _MEMORY = re.compile(r"\d+(\.\d+)?\s*([KMGT]i?)?B", re.IGNORECASE)
+_TYPES = {"int32": "INTEGER", "int64": "BIGINT", "float64": "DOUBLE", "boolean": "BOOLEAN"}
 _BATCH_ROWS = 1 << 17
 _POLL_SECONDS = 0.25
 
@@ -45,19 +46,35 @@ class DuckDBEngine(AbstractEngine):
     def read(self, paths: Sequence[str]) -> ibis.Table:
         """A table over Parquet files or folders."""
         files = [f"{path}/*.parquet" if Path(path).is_dir() else path for path in paths]
-        return self._ibis.read_parquet(files)
+        try:
+            return self._ibis.read_parquet(files)
+        except duckdb.Error as error:
+            raise CorpusError(
+                f"DuckDB cannot read {', '.join(paths[:3])} as Parquet: {_first_line(error)}. "
+                "Check the path; addresses of a cluster need --engine spark."
+            ) from error
 
     def write(self, table: ibis.Table, folder: Path, title: str, progress: AbstractProgress) -> None:
         """One shard a thread."""
         target = str(folder).replace("'", "''")
-        query = f"COPY ({self._ibis.compile(table)}) TO '{target}' (FORMAT parquet, PER_THREAD_OUTPUT true)"
+        query = f"COPY ({self._typed(table)}) TO '{target}' (FORMAT parquet, PER_THREAD_OUTPUT true)"
         with self._watched(title, progress), _clear_errors():
             self._connection.execute(query)
 
     def batches(self, table: ibis.Table) -> Iterator[pa.RecordBatch]:
         """Rows as they come out of the plan, without gathering them first."""
         with _clear_errors():
-            yield from self._connection.sql(self._ibis.compile(table)).to_arrow_reader(_BATCH_ROWS)
+            yield from self._connection.sql(self._typed(table)).to_arrow_reader(_BATCH_ROWS)
+
+    def _typed(self, table: ibis.Table) -> str:
+        """The query with every column cast to the type that Ibis takes it to have.
+
+        DuckDB adds up BIGINT as HUGEINT, which Parquet and Arrow would store as a rounded double.
+        """
+        columns = ", ".join(
+            f'CAST("{name}" AS {_TYPES[str(kind)]}) AS "{name}"' for name, kind in table.schema().items()
+        )
+        return f"SELECT {columns} FROM ({self._ibis.compile(table)})"
 
     def close(self) -> None:
         """Close the connection, which removes its spill files."""

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tokengeom.errors import StatisticsError
 from tokengeom.progress import AbstractProgress
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import ibis
     import pyarrow as pa
 
-ENGINES = ("duckdb", "spark")
+EngineName = Literal["duckdb", "spark"]
 
 
 class AbstractEngine(ABC):
@@ -69,7 +69,7 @@ def open_engine(
 
         engine = SparkEngine(spill, memory, master)
     else:
-        raise StatisticsError(f"There is no engine '{name}'; the engines are: {', '.join(ENGINES)}.")
+        raise StatisticsError(f"There is no engine '{name}'; the engines are: duckdb, spark.")
     try:
         yield engine
     finally:

@@ -142,7 +142,7 @@ class NextTokenStatistics:
     @cached_property
     def pi(self) -> NDArray[np.float64]:
         """Share of the windows that have each context, shape m."""
-        return self.context_counts / self.n if self.context_share is None else self.context_share
+        return np.asarray(self.context_counts / self.n) if self.context_share is None else self.context_share
 
     @cached_property
     def P(self) -> sparse.csc_array:
@@ -162,7 +162,7 @@ class NextTokenStatistics:
     @cached_property
     def support_sizes(self) -> NDArray[np.int64]:
         """Number of tokens that may follow each context, shape m."""
-        return np.diff(self.table.indptr).astype(np.int64)
+        return np.asarray(np.diff(self.table.indptr), np.int64)
 
     @cached_property
     def context_entropies(self) -> NDArray[np.float64]:

@@ -104,7 +104,7 @@ class CountedPairs:
         for table in tables[1:]:
             everything = everything.union(table, distinct=False)
         keys = [*self.packing.columns, "next"]
-        summed = everything.group_by(keys).aggregate(count=everything["count"].sum().cast("int64"))
+        summed = everything.group_by(keys).aggregate(count=everything["count"].sum())
         engine.write(summed, folder, "Merging shards", SilentProgress())
         corpus = _merged_corpus([pairs.corpus for pairs in (self, *others)])
         return replace(self, paths=(str(folder),), corpus=corpus)
@@ -182,7 +182,7 @@ def _totals(engine: AbstractEngine, table: ibis.Table, keys: Sequence[str], voca
     outer = contexts.windows.cast("float64")
     row = engine.numbers(
         contexts.aggregate(
-            n=contexts.windows.sum().cast("int64"),
+            n=contexts.windows.sum(),
             m=contexts.count(),
             outer=(outer * outer.ln()).sum(),
             inner=contexts.inner.sum(),

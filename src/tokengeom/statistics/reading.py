@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokengeom.corpus.make_tokenizer import make_tokenizer, needs_texts
+from tokengeom.corpus.opening import exists
 from tokengeom.corpus.plain_text import PlainText
 from tokengeom.corpus.source import AbstractTextSource, AbstractTokenSource, Piece, TokenBatch
 from tokengeom.corpus.tokenizer import AbstractTokenizer
@@ -91,14 +92,12 @@ def token_shards(
     sizes = engine.numbers(
         documents.aggregate(
             documents=documents.count(),
-            tokens=lengths.sum().cast("int64"),
-            short_documents=(lengths < windows.shortest_document).sum().cast("int64"),
+            tokens=lengths.sum(),
+            short_documents=(lengths < windows.shortest_document).sum(),
         )
     )
     ids = documents.select(id=documents[column].unnest())
-    ends = engine.numbers(
-        ids.aggregate(lowest=ids.id.min(), highest=ids.id.max(), missing=ids.id.isnull().sum().cast("int64"))
-    )
+    ends = engine.numbers(ids.aggregate(lowest=ids.id.min(), highest=ids.id.max(), missing=ids.id.isnull().sum()))
     totals = CorpusTotals(**{name: int(size) for name, size in sizes.items()}, highest_id=int(ends["highest"]))
     limit = _vocabulary_limit(made, vocabulary)
     _refuse_bad_ids(int(ends["lowest"]), totals.highest_id, int(ends["missing"]), limit, paths)
@@ -129,7 +128,7 @@ def _vocabulary_limit(tokenizer: AbstractTokenizer | None, vocabulary: int | Non
 
 def _saved_tokenizer(wanted: str | Path | AbstractTokenizer | None) -> AbstractTokenizer | None:
     """For ids, which need no tokenizer: a saved one gives them their words, a kind by name means nothing."""
-    named = isinstance(wanted, str) and not Path(wanted).exists()
+    named = isinstance(wanted, str) and not exists(wanted)
     return None if wanted is None or named else make_tokenizer(wanted)
 
 

@@ -31,10 +31,12 @@ class SparkEngine(AbstractEngine):
             raise ResourceError("The Spark engine needs Java 17 or newer, and none was found. Install it.")
         import ibis
 
+        self._mine = SparkSession.getActiveSession() is None
         builder = SparkSession.builder.appName("tokengeom").config("spark.local.dir", str(spill))
         builder = builder.master(master or os.environ.get("SPARK_MASTER", "local[*]"))
         # A wrong answer is worse than an error: overflow and a missing index must raise.
         builder = builder.config("spark.sql.ansi.enabled", "true").config("spark.ui.enabled", "false")
+        builder = builder.config("spark.ui.showConsoleProgress", "false")
         builder = builder.config("spark.sql.session.timeZone", "UTC")
         if memory is not None:
             builder = builder.config("spark.driver.memory", memory.strip().upper().replace("IB", "B").rstrip("B"))
@@ -61,5 +63,6 @@ class SparkEngine(AbstractEngine):
         yield from self._session.sql(self._ibis.compile(table)).toArrow().to_batches()
 
     def close(self) -> None:
-        """Stop the session."""
-        self._session.stop()
+        """Stop the session, unless it was there before."""
+        if self._mine:
+            self._session.stop()

@@ -40,15 +40,29 @@ def group_supports(S: sparse.csc_array) -> SupportGroups:
 
     ``S`` is V x m with sorted row indices.
     """
+    V, m = S.shape
     sizes = np.diff(S.indptr)
-    representative = np.empty(S.shape[1], np.int64)
+    first_of = np.empty(m, np.int64)
     for size in np.unique(sizes):
         columns = np.flatnonzero(sizes == size)
-        entries = S.indptr[columns][:, None] + np.arange(size)
-        # Equal rows are equal byte strings, which NumPy sorts much faster than rows of numbers.
-        supports = np.ascontiguousarray(S.indices[entries])
-        keys = supports.view(np.dtype((np.void, supports.dtype.itemsize * int(size)))).ravel()
-        _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-        representative[columns] = columns[first][inverse]
-    first_columns, label, multiplicity = np.unique(representative, return_inverse=True, return_counts=True)
-    return SupportGroups(label.astype(np.int64), multiplicity.astype(np.int64), sparse.csc_array(S[:, first_columns]))
+        supports = S.indices[S.indptr[columns][:, None] + np.arange(size)]
+        first_of[columns] = columns[_first_equal(supports, V)]
+    is_first = first_of == np.arange(m)
+    number = np.cumsum(is_first) - 1
+    label = number[first_of]
+    return SupportGroups(label, np.bincount(label), sparse.csc_array(S[:, np.flatnonzero(is_first)]))
+
+
+def _first_equal(supports: NDArray[np.int32], V: int) -> NDArray[np.int64]:
+    """For each row of supports of one size, the first row that is equal to it."""
+    rows, size = supports.shape
+    if size == 1:
+        # Most contexts of a long text are followed by one token: no need to sort millions of them.
+        first = np.empty(V, np.int64)
+        first[supports[::-1, 0]] = np.arange(rows)[::-1]
+        return first[supports[:, 0]]
+    # Equal rows are equal byte strings, which NumPy sorts much faster than rows of numbers.
+    packed = np.ascontiguousarray(supports)
+    keys = packed.view(np.dtype((np.void, packed.dtype.itemsize * size))).ravel()
+    _, first_index, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    return first_index[inverse].astype(np.int64)

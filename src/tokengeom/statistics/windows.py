@@ -86,17 +86,18 @@ def _pairs(tokens: ibis.Table, length: int, windows: Windows, packing: ContextPa
     import ibis
 
     ids, padding = tokens.tokens, windows.padding
-    lead = tokens.lead.cast("int64")
+    lead = tokens.lead
     if padding:
         markers = ibis.array([ibis.literal(START, "int32")] * padding)
         ids = tokens.start.ifelse(markers.concat(ids), ids)
-        lead = lead + tokens.start.cast("int64") * padding
-    first = ibis.greatest(lead, ibis.literal(length, "int64"))
+        lead = lead + tokens.start.cast("int32") * padding
+    first = ibis.greatest(lead, ibis.literal(length, "int32")).cast("int32")
     rows = tokens.select(ids=ids, first=first)
     # Unnesting an empty range drops the row in every engine: such a row holds no window.
     ends = rows.filter(rows.first < rows.ids.length())
-    places = ends.select(ends.ids, at=ibis.range(ends.first, ends.ids.length().cast("int64")).unnest())
+    places = ends.select(ends.ids, at=ibis.range(ends.first, ends.ids.length().cast("int32")).unnest())
     absent = [ibis.literal(ABSENT, "int64")] * (packing.length - length)
-    present = [places.ids[places.at - back].cast("int64") for back in range(length, 0, -1)]
+    # Spark takes no wider index than int32; a row is never that long.
+    present = [places.ids[(places.at - back).cast("int32")].cast("int64") for back in range(length, 0, -1)]
     words = dict(zip(packing.columns, packing.pack([*absent, *present]), strict=True))
-    return places.select(**words, next=places.ids[places.at].cast("int32"))
+    return places.select(**words, next=places.ids[places.at.cast("int32")].cast("int32"))
