@@ -151,10 +151,10 @@ def main() -> None:
         for name, (side, count) in sides.items():
             seconds[name].append(timed(side.run, each, options.device) / count)
     machine = torch.cuda.get_device_name() if options.device != "cpu" else platform.processor() or platform.machine()
-    print(
-        f"{machine}, {os.cpu_count()} cores, torch {torch.__version__}, {options.precision}, V={V} m={M} d={D} n={labels.windows}"
-    )
-    base = float(np.median(seconds["plain, distinct contexts"][1:]))  # the first round compiles, captures, warms up
+    sizes = f"V={V} m={M} d={D} n={labels.windows}"
+    print(f"{machine}, {os.cpu_count()} cores, torch {torch.__version__}, {options.precision}, {sizes}")
+    # The first round compiles, captures and warms up.
+    base = float(np.median(seconds["plain, distinct contexts"][1:]))
     for name, (side, count) in sides.items():
         median, gap = float(np.median(seconds[name][1:])), labels.loss_gap(side.logits())
         print(
