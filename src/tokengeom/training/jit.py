@@ -45,7 +45,10 @@ def fuse(template: Kernel, *, parallel: bool = False, **callees: Kernel) -> Kern
     """Compile a copy of ``template`` in which each name of ``callees`` is bound to the given kernel."""
     name = f"{template.__name__}{'_parallel' if parallel else ''}_{'_'.join(map(_label, callees.values()))}"
     sources = {Path(inspect.getfile(_plain(item))) for item in (template, *callees.values())}
-    digest = hashlib.blake2s(b"".join(path.read_bytes() for path in sorted(sources)), digest_size=6)
+    # A callee that was itself fused carries the digest of its own sources in its qualified name.
+    parts = [path.read_bytes() for path in sorted(sources)]
+    parts += [_plain(callee).__qualname__.encode() for callee in callees.values()]
+    digest = hashlib.blake2s(b"".join(parts), digest_size=6)
     bound = {**template.__globals__, **callees}
     copy = types.FunctionType(template.__code__, bound, name, template.__defaults__)
     copy.__qualname__ = f"{name}_{digest.hexdigest()}"
