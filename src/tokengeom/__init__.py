@@ -15,16 +15,20 @@ if TYPE_CHECKING:
     from tokengeom.statistics.count import count
     from tokengeom.statistics.next_token import NextTokenStatistics
     from tokengeom.statistics.pairs import CountedPairs
+    from tokengeom.training.run import Run
+    from tokengeom.training.train import train
 
 _HOMES = {
     "CountedPairs": "tokengeom.statistics.pairs",
     "NextTokenStatistics": "tokengeom.statistics.next_token",
     "ReadingOptions": "tokengeom.corpus.locate",
+    "Run": "tokengeom.training.run",
     "TokengeomError": "tokengeom.errors",
     "count": "tokengeom.statistics.count",
+    "train": "tokengeom.training.train",
 }
 
-__all__ = ["CountedPairs", "NextTokenStatistics", "ReadingOptions", "TokengeomError", "count"]
+__all__ = ["CountedPairs", "NextTokenStatistics", "ReadingOptions", "Run", "TokengeomError", "count", "train"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,167 @@
+"""Unconstrained features with AdamW and the papers' schedule, against a plain PyTorch loop (V=104, m=400, d=128).
+
+Both sides minimise the same loss on the same data in the same precision from the same start, in turns, and must end at
+the same loss. On the CPU ours is the compiled engine; on a GPU it is the torch engine, captured as a CUDA graph, with
+one replicate and with a batch of them (time for each replicate).
+
+Run: ``python benchmarks/ufm_training.py [--device cuda] [--precision float64] [--replicates 1 16] [--steps 30000]``.
+On a GPU it needs torch and numpy alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
+
+from tokengeom.models.ufm import UFM
+from tokengeom.training.engine import AbstractEngine
+from tokengeom.training.objective import SoftLabels
+from tokengeom.training.optimizers.adamw import AdamW
+from tokengeom.training.schedules import PAPER_STEPS
+
+V, M, D, SUPPORT = 104, 400, 128, 5
+RATE, DECAY = 1e-4, 1e-6
+MILESTONES = list(PAPER_STEPS.milestones)
+
+
+def data(seed: int) -> SoftLabels:
+    """Forty random supports shared by ten contexts each, every pair seen one to four times: about 5,000 windows."""
+    rng = np.random.default_rng(seed)
+    counts = np.zeros((V, M), np.int64)
+    supports = [rng.choice(V, SUPPORT, replace=False) for _ in range(40)]
+    for j in range(M):
+        counts[supports[j % 40], j] = rng.integers(1, 5, SUPPORT)
+    n = int(counts.sum())
+    return SoftLabels.from_dense(counts / counts.sum(0), counts.sum(0) / n, windows=n)
+
+
+def start(seed: int) -> UFM:
+    """Model at its LeCun start."""
+    return UFM(V, M, D, generator=np.random.default_rng(seed))
+
+
+class Plain:
+    """The loop as one writes it in PyTorch: soft labels on distinct contexts, or hard labels on raw windows."""
+
+    def __init__(self, labels: SoftLabels, device: str, dtype: torch.dtype, *, raw: bool = False) -> None:
+        model = start(0)
+        make = {"device": device, "dtype": dtype}
+        self.W = torch.nn.Parameter(torch.tensor(model.W, **make))
+        self.H = torch.nn.Parameter(torch.tensor(model.H, **make))
+        counts = np.round(labels.share * labels.weight[labels.context] * labels.windows).astype(np.int64)
+        joint = np.zeros((M, V))
+        joint[labels.context, labels.token] = counts
+        self.counts, self.raw = torch.tensor(joint, **make), raw
+        self.context = torch.tensor(np.repeat(labels.context, counts), device=device)
+        self.token = torch.tensor(np.repeat(labels.token, counts), device=device)
+        self.peer = torch.optim.AdamW([self.W, self.H], lr=RATE, weight_decay=DECAY)
+        self.schedule = torch.optim.lr_scheduler.MultiStepLR(self.peer, MILESTONES, gamma=PAPER_STEPS.factor)
+
+    def loss(self) -> torch.Tensor:
+        """Summed cross-entropy."""
+        if self.raw:
+            logits = (self.W @ self.H[:, self.context]).T
+            return torch.nn.functional.cross_entropy(logits, self.token, reduction="sum")
+        return torch.nn.functional.cross_entropy((self.W @ self.H).T, self.counts, reduction="sum")
+
+    def run(self, steps: int) -> None:
+        """Make steps."""
+        for _ in range(steps):
+            self.peer.zero_grad()
+            self.loss().backward()
+            self.peer.step()
+            self.schedule.step()
+
+    def logits(self) -> np.ndarray:
+        """``W H`` in double precision."""
+        return (self.W.detach().double() @ self.H.detach().double()).cpu().numpy()
+
+
+class Ours:
+    """One of our engines, stepped by the same schedule."""
+
+    def __init__(self, engine: AbstractEngine) -> None:
+        self.engine, self.done = engine, 0
+
+    def run(self, steps: int) -> None:
+        """Make steps."""
+        done = np.arange(self.done, self.done + steps, dtype=np.float64)
+        rates = RATE * PAPER_STEPS.factors(done, 30_000)
+        self.engine.advance(AdamW().coefficients(done + 1, rates, np.full(steps, DECAY)), None)
+        self.done += steps
+
+    def logits(self) -> np.ndarray:
+        """``W H`` of the first replicate."""
+        return self.engine.readout(0).logits
+
+
+def engines(labels: SoftLabels, options: argparse.Namespace) -> dict[str, tuple[Ours, int]]:
+    """Sides of ours that this device has, with their number of replicates."""
+    scale, dtype = float(labels.windows), np.dtype(options.precision)
+    if options.device == "cpu":
+        from tokengeom.training.cpu import CpuEngine
+
+        return {"compiled": (Ours(CpuEngine(start(0), labels, AdamW(), scale=scale, dtype=dtype)), 1)}
+    from tokengeom.training.gpu import TorchEngine
+
+    make: Callable[[int], TorchEngine] = lambda count: TorchEngine(  # noqa: E731
+        [start(seed) for seed in range(count)], labels, AdamW(), scale=scale, dtype=dtype, device=options.device
+    )
+    return {f"graph x{count}": (Ours(make(count)), count) for count in options.replicates}
+
+
+def timed(run: Callable[[int], None], steps: int, device: str) -> float:
+    """Seconds a step, the device's queue emptied before and after."""
+    if device != "cpu":
+        torch.cuda.synchronize()
+    begin = time.perf_counter()
+    run(steps)
+    if device != "cpu":
+        torch.cuda.synchronize()
+    return (time.perf_counter() - begin) / steps
+
+
+def main() -> None:
+    """Time all sides in turns and print the ratios of the medians."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--precision", default="float32", choices=["float32", "float64"])
+    parser.add_argument("--replicates", type=int, nargs="+", default=[1, 16])
+    parser.add_argument("--steps", type=int, default=1500, help="steps of each side, in ten rounds")
+    options = parser.parse_args()
+    labels, dtype = data(0), getattr(torch, options.precision)
+    plain = {
+        "plain, distinct contexts": (Plain(labels, options.device, dtype), 1),
+        "plain, raw windows": (Plain(labels, options.device, dtype, raw=True), 1),
+    }
+    sides = {**plain, **engines(labels, options)}
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    each = max(options.steps // 10, 1)
+    for _ in range(10):
+        for name, (side, count) in sides.items():
+            seconds[name].append(timed(side.run, each, options.device) / count)
+    machine = torch.cuda.get_device_name() if options.device != "cpu" else platform.processor() or platform.machine()
+    sizes = f"V={V} m={M} d={D} n={labels.windows}"
+    print(f"{machine}, {os.cpu_count()} cores, torch {torch.__version__}, {options.precision}, {sizes}")
+    # The first round compiles, captures and warms up.
+    base = float(np.median(seconds["plain, distinct contexts"][1:]))
+    for name, (side, count) in sides.items():
+        median, gap = float(np.median(seconds[name][1:])), labels.loss_gap(side.logits())
+        print(
+            f"{name:25s} {median * 1e6:8.1f} us a step and replicate ({count}), 30,000 steps {median * 3e4:6.1f} s, "
+            f"ratio {base / median:5.2f}, CE - H after {each * 10} steps {gap:.6f}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""The exact soft-label loss on distinct contexts, as a gap that does not cancel.
+
+::
+
+    CE(L) - H = sum_j pi_j KL(p_j || softmax L_j)
+    KL(p_j || q_j) = sum_{z in S_j} p_{j,z} (exp(u_{j,z}) - 1 - u_{j,z}) + log1p(q_j(off) / q_j(on))
+
+where
+    L        logits, V x m
+    q_j      softmax of column j; q_j(on), q_j(off) its mass on and off the support S_j
+    u_{j,z}  ``log q_{j,z} - log q_j(on) - log p_{j,z}``, on the support
+
+Both terms are positive sums in log space: a gap of 1e-30 is a number and not the rounding of 1.6 - 1.6.
+The loss on the n raw windows is the same number, since equal contexts share a column [thrampoulidis2024, sec. 2].
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokengeom.errors import ProblemError, StatisticsError
+from tokengeom.numerics import Float, excess_exponential, log_sum_exp
+
+Int = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class SoftLabels:
+    """Next-token distributions of m contexts, context after context, as plain arrays.
+
+    ``start``
+        Context j owns the pairs e from ``start[j]`` to ``start[j + 1]``; m + 1 integers.
+    ``token``, ``share``
+        Token z and probability ``p_{j,z} > 0`` of each pair.
+    ``weight``
+        ``pi``, m; sums to 1.
+    ``windows``
+        Number of windows n that the statistics were counted from; the number of contexts when not counted.
+    """
+
+    V: int
+    start: Int
+    token: Int
+    share: Float
+    weight: Float
+    windows: int
+
+    @classmethod
+    def from_statistics(cls, stats: Any) -> SoftLabels:
+        """Take ``P`` and ``pi`` from statistics (``V``, ``m``, ``P`` in CSC form, ``pi``, and ``n`` if counted)."""
+        P = stats.P
+        labels = cls(
+            V=int(stats.V),
+            start=np.array(P.indptr, np.int64),
+            token=np.array(P.indices, np.int64),
+            share=np.array(P.data, np.float64),
+            weight=np.array(stats.pi, np.float64),
+            windows=int(stats.n if getattr(stats, "has_counts", True) else stats.m),
+        )
+        labels.check()
+        return labels
+
+    @classmethod
+    def from_dense(cls, P: Float, pi: Float | None = None, windows: int | None = None) -> SoftLabels:
+        """Take a dense V x m matrix of probabilities; ``pi`` is uniform unless given."""
+        P = np.asarray(P, np.float64)
+        if P.ndim != 2:
+            raise StatisticsError(f"P must be a V x m matrix; got {P.ndim} dimension(s), shape {P.shape}.")
+        V, m = P.shape
+        context, token = np.nonzero(P.T)
+        start = np.concatenate(([0], np.cumsum(np.bincount(context, minlength=m)))).astype(np.int64)
+        pi = np.full(m, 1.0 / max(m, 1)) if pi is None else np.asarray(pi, np.float64)
+        labels = cls(V, start, token.astype(np.int64), P.T[context, token], pi, windows or m)
+        labels.check()
+        return labels
+
+    @property
+    def m(self) -> int:
+        """Number of distinct contexts."""
+        return self.start.size - 1
+
+    @cached_property
+    def context(self) -> Int:
+        """Context of each pair."""
+        return np.repeat(np.arange(self.m), np.diff(self.start))
+
+    @cached_property
+    def support(self) -> NDArray[np.bool_]:
+        """``S``, V x m."""
+        S = np.zeros((self.V, self.m), dtype=bool)
+        S[self.token, self.context] = True
+        return S
+
+    @cached_property
+    def entropy(self) -> float:
+        """The entropy floor H, in nats."""
+        return float(-np.sum(self.weight[self.context] * self.share * np.log(self.share)))
+
+    @cached_property
+    def digest(self) -> str:
+        """Fingerprint of the data, by which a resumed run knows its own."""
+        parts = (self.start, self.token, self.share, self.weight)
+        return hashlib.sha256(str(self.V).encode() + b"".join(p.tobytes() for p in parts)).hexdigest()
+
+    def check(self) -> None:
+        """Refuse labels that no model can be trained on, naming what is wrong."""
+        if self.m < 1:
+            raise StatisticsError("Training needs at least one context; got m=0. Was the text shorter than a window?")
+        if self.V < 2:
+            raise StatisticsError(f"Training needs at least two tokens; got V={self.V}. There is nothing to predict.")
+        empty = np.flatnonzero(np.diff(self.start) == 0)
+        if empty.size:
+            raise StatisticsError(
+                f"Every context needs at least one next token; context {empty[0]} has none ({empty.size} such). "
+                f"Did a support policy empty it? Drop these contexts or loosen the policy."
+            )
+        if not (np.all(np.isfinite(self.share)) and np.all(self.share > 0)):
+            raise StatisticsError(f"Stored probabilities must be positive; the smallest is {self.share.min()}.")
+        sums = np.add.reduceat(self.share, self.start[:-1])
+        worst = int(np.argmax(np.abs(sums - 1.0)))
+        if abs(sums[worst] - 1.0) > 1e-8:
+            raise StatisticsError(f"Columns of P must sum to 1; context {worst} sums to {sums[worst]:.12g}.")
+        if self.weight.shape != (self.m,) or np.any(self.weight < 0) or abs(self.weight.sum() - 1.0) > 1e-8:
+            raise StatisticsError(
+                f"pi must hold m={self.m} shares >= 0 that sum to 1; got shape {self.weight.shape}, sum "
+                f"{self.weight.sum():.12g}."
+            )
+
+    def context_gaps(self, L: Float) -> Float:
+        """``KL(p_j || softmax L_j)`` of each context, m numbers >= 0."""
+        self._check_logits(L)
+        on = log_sum_exp(np.where(self.support, L, -np.inf))
+        off = log_sum_exp(np.where(self.support, -np.inf, L))
+        u = L[self.token, self.context] - on[self.context] - np.log(self.share)
+        inside = np.add.reduceat(self.share * excess_exponential(u), self.start[:-1])
+        difference = off - on
+        # log1p(exp(x)) on both sides of 0, where one of the forms would overflow.
+        outside = np.maximum(difference, 0.0) + np.log1p(np.exp(-np.abs(difference)))
+        outside = np.where(difference < 0, np.log1p(np.exp(np.minimum(difference, 0.0))), outside)
+        return np.asarray(inside + outside)
+
+    def loss_gap(self, L: Float) -> float:
+        """``CE(L) - H >= 0``, in nats."""
+        return float(self.weight @ self.context_gaps(L))
+
+    def gradient(self, L: Float) -> Float:
+        """Derivative of ``CE`` by the logits: ``(softmax(L) - P) diag(pi)``, V x m."""
+        self._check_logits(L)
+        q = np.exp(L - log_sum_exp(L)[None, :])
+        q[self.token, self.context] -= self.share
+        return np.asarray(q * self.weight)
+
+    def margins(self, L: Float) -> Float:
+        """Smallest in-support minus largest off-support logit of each context; inf for a full support."""
+        self._check_logits(L)
+        lowest = np.min(np.where(self.support, L, np.inf), axis=0)
+        highest = np.max(np.where(self.support, -np.inf, L), axis=0)
+        return np.asarray(lowest - highest)
+
+    def _check_logits(self, L: Float) -> None:
+        if L.shape != (self.V, self.m):
+            raise ProblemError(f"Logits must be V x m = {self.V} x {self.m}; got {L.shape}.")

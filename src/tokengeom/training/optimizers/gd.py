@@ -1,0 +1,50 @@
+"""Gradient descent: ``x <- x - lr g``, with optional heavy-ball momentum ``u <- mu u + g, x <- x - lr u``.
+
+It maximises the margin in the Frobenius norm [thrampoulidis2024, Thm 3].
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tokengeom.numerics import Float
+from tokengeom.training.jit import jit
+from tokengeom.training.optimizers.base import AbstractOptimizer, check_fraction
+
+
+@dataclass(frozen=True)
+class GD(AbstractOptimizer):
+    """Plain gradient descent; ``momentum=0`` is the method of the theorem."""
+
+    name: ClassVar[str] = "gd"
+    slots: ClassVar[int] = 1
+    default_rate: ClassVar[float] = 0.1
+    momentum: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_fraction(self.name, "momentum", self.momentum)
+
+    def rule(self, steps: Float, rates: Float, decays: Float) -> list[Float | float]:
+        """``c = (decay, lr, momentum)``."""
+        return [rates, self.momentum]
+
+    def kernel(self) -> Any:
+        """Return the compiled rule."""
+        return update
+
+    def torch_update(self, x: Any, g: Any, first: Any, second: Any, c: Any, norm: Any) -> None:
+        """Apply the rule to a batch of matrices."""
+        first.mul_(self.momentum).add_(g)
+        x.sub_(c[1] * first)
+
+
+@jit
+def update(x, g, first, second, c, norm):
+    """Apply the rule to one matrix, in place."""
+    xf, gf, uf = x.ravel(), g.ravel(), first.ravel()
+    for i in range(xf.size):
+        u = c[2] * uf[i] + gf[i]
+        uf[i] = u
+        xf[i] -= c[1] * u

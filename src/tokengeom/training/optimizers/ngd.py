@@ -1,0 +1,48 @@
+"""Normalised gradient descent: ``x <- x - lr g / ||g||``, the norm taken over all trained parameters together.
+
+The step does not die with the gradient, so that the margin grows linearly in the number of steps instead of
+logarithmically; the direction is still the Frobenius maximum margin.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tokengeom.numerics import Float
+from tokengeom.training.jit import jit
+from tokengeom.training.optimizers.base import AbstractOptimizer
+
+
+@dataclass(frozen=True)
+class NGD(AbstractOptimizer):
+    """Steps of fixed length; a zero gradient makes no step."""
+
+    name: ClassVar[str] = "ngd"
+    slots: ClassVar[int] = 0
+    elementwise: ClassVar[bool] = False
+    needs_norm: ClassVar[bool] = True
+    default_rate: ClassVar[float] = 0.01
+
+    def rule(self, steps: Float, rates: Float, decays: Float) -> list[Float | float]:
+        """``c = (decay, lr)``."""
+        return [rates]
+
+    def kernel(self) -> Any:
+        """Return the compiled rule."""
+        return update
+
+    def torch_update(self, x: Any, g: Any, first: Any, second: Any, c: Any, norm: Any) -> None:
+        """Apply the rule to a batch of matrices."""
+        x.sub_(c[1] * g / norm.masked_fill(norm == 0, 1.0))
+
+
+@jit
+def update(x, g, first, second, c, norm):
+    """Apply the rule to one matrix, in place."""
+    if norm > 0:
+        xf, gf = x.ravel(), g.ravel()
+        scale = x.dtype.type(c[1] / norm)
+        for i in range(xf.size):
+            xf[i] -= scale * gf[i]

@@ -1,0 +1,42 @@
+"""Sign descent: ``x <- x - lr sign(g)``, steepest descent in the max norm (sign(0) = 0)."""
+
+# mypy: disable-error-code="no-untyped-def"
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tokengeom.numerics import Float
+from tokengeom.training.jit import jit
+from tokengeom.training.optimizers.base import AbstractOptimizer
+
+
+@dataclass(frozen=True)
+class SignGD(AbstractOptimizer):
+    """Every entry moves by the learning rate; Adam with its memory switched off."""
+
+    name: ClassVar[str] = "signgd"
+    slots: ClassVar[int] = 0
+    default_rate: ClassVar[float] = 0.001
+
+    def rule(self, steps: Float, rates: Float, decays: Float) -> list[Float | float]:
+        """``c = (decay, lr)``."""
+        return [rates]
+
+    def kernel(self) -> Any:
+        """Return the compiled rule."""
+        return update
+
+    def torch_update(self, x: Any, g: Any, first: Any, second: Any, c: Any, norm: Any) -> None:
+        """Apply the rule to a batch of matrices."""
+        x.sub_(c[1] * g.sign())
+
+
+@jit
+def update(x, g, first, second, c, norm):
+    """Apply the rule to one matrix, in place."""
+    xf, gf = x.ravel(), g.ravel()
+    for i in range(xf.size):
+        xf[i] -= c[1] * np.sign(gf[i])

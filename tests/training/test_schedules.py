@@ -1,0 +1,44 @@
+"""Schedules give the factors that they promise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from tokengeom.errors import ProblemError
+from tokengeom.training import PAPER_STEPS, Constant, Cosine, Steps
+
+
+def test_steps_equal_torchs_multistep_schedule() -> None:
+    peer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    schedule = torch.optim.lr_scheduler.MultiStepLR(peer, [3, 7], gamma=0.4)
+    theirs = []
+    for _ in range(10):
+        theirs.append(schedule.get_last_lr()[0])
+        peer.step()
+        schedule.step()
+    ours = Steps(milestones=(3, 7), factor=0.4).factors(np.arange(10.0), 10)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+
+
+def test_the_papers_schedule_falls_five_times() -> None:
+    factors = PAPER_STEPS.factors(np.array([0.0, 4999, 5000, 29_999]), 30_000)
+    np.testing.assert_allclose(factors, [1.0, 1.0, 0.4, 0.4**5])
+
+
+def test_cosine_warms_up_and_falls_to_its_floor() -> None:
+    factors = Cosine(floor=0.1, warmup=10).factors(np.arange(101.0), 100)
+    assert factors[0] == pytest.approx(0.1)
+    assert factors[10] == pytest.approx(1.0)
+    assert factors[100] == pytest.approx(0.1)
+    assert np.all(np.diff(factors[10:]) <= 0)
+    np.testing.assert_array_equal(Constant().factors(np.arange(3.0), 3), np.ones(3))
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: Steps(milestones=(5, 3)), lambda: Steps(factor=-1.0), lambda: Cosine(floor=2.0)]
+)
+def test_schedules_that_make_no_sense_are_refused(make: object) -> None:
+    with pytest.raises(ProblemError, match="got"):
+        make()  # type: ignore[operator]
