@@ -1,0 +1,132 @@
+"""NTP-SVM in the Frobenius norm as least distance programming, for small problems of any rank.
+
+``min ||x||  s.t.  G x >= 1`` is one non-negative least squares problem [lawson1974, ch. 23]: with ``E = [G^T; 1^T]`` and
+``f = (0, .., 0, 1)``, let ``u >= 0`` minimise ``||E u - f||`` and ``r = E u - f``. If ``r = 0`` the convex combination ``u`` of
+the rows of G vanishes, which proves that nothing separates; otherwise ``x = -r[:-1] / r[-1]``. Here x holds the
+coordinates of W in an orthonormal basis of the decoders with equal in-support logits, and row (j, v) of G is
+the margin of pair (j, v) in those coordinates. The proof is exact because active-set steps are.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import nnls
+
+from tokengeom.numerics import Float
+from tokengeom.problems.base import Solution
+from tokengeom.problems.columns import Bool
+from tokengeom.problems.ntp_svm import MarginProblem
+
+# Margins below this share of the largest embedding cannot be told from zero in double precision.
+SMALLEST_MARGIN = 1e-7
+
+
+@dataclass(frozen=True)
+class MarginAnswer:
+    """Whether the data are separable, and the solution: W^mm, or zeros with the multipliers that refute."""
+
+    separable: bool
+    solution: Solution[Float, Float]
+
+
+def equality_rows(S: Bool, R: Float) -> Float:
+    """Equations "in-support logits are equal" on ``vec(W)``, W of V x r: one row a consecutive pair of tokens."""
+    V, r = S.shape[0], R.shape[0]
+    rows = []
+    for j in range(S.shape[1]):
+        tokens = np.flatnonzero(S[:, j])
+        block = np.zeros((len(tokens) - 1, V, r))
+        index = np.arange(len(tokens) - 1)
+        block[index, tokens[:-1]] = R[:, j]
+        block[index, tokens[1:]] -= R[:, j]
+        rows.append(block.reshape(len(index), V * r))
+    return np.concatenate(rows) if rows else np.zeros((0, V * r))
+
+
+def margin_rows(S: Bool, R: Float) -> Float:
+    """Margins of the off-support pairs as rows on ``vec(W)``: first in-support token minus the other token."""
+    V, r = S.shape[0], R.shape[0]
+    j, v = np.nonzero(~S.T)
+    anchor = np.argmax(S, axis=0)[j]
+    rows = np.zeros((len(j), V, r))
+    index = np.arange(len(j))
+    rows[index, anchor] = R[:, j].T
+    rows[index, v] -= R[:, j].T
+    return rows.reshape(len(j), V * r)
+
+
+def null_space(E: Float, columns: int) -> Float:
+    """Orthonormal basis of ``{x : E x = 0}``, as columns."""
+    if len(E) == 0:
+        return np.eye(columns)
+    _, singular, right = np.linalg.svd(E, full_matrices=True)
+    tiny = max(E.shape) * np.finfo(np.float64).eps * float(singular.max(initial=0.0))
+    return np.asarray(right[int(np.count_nonzero(singular > tiny)) :].T)
+
+
+def solve_least_distance(problem: MarginProblem, R: Float, U: Float) -> MarginAnswer:
+    """Solve for ``H = U R`` with U orthonormal (d x r), so that W has r columns while it is found."""
+    began = time.perf_counter()
+    V, r = problem.S.shape[0], R.shape[0]
+    N = null_space(equality_rows(problem.S, R), V * r)
+    # Embeddings of unit size, so that the last row of E weighs as much as the others.
+    scale = float(np.max(np.linalg.norm(R, axis=0)))
+    G = (margin_rows(problem.S, R) @ N) / scale
+    E = np.vstack([G.T, np.ones(len(G))])
+    f = np.zeros(len(E))
+    f[-1] = 1.0
+    u, _ = nnls(E, f, maxiter=50 * E.shape[1])
+    residual = E @ u - f
+    separable = bool(-residual[-1] > SMALLEST_MARGIN**2)
+    x, u = _polish(G, u) if separable else (np.zeros(N.shape[1]), u)
+    W = np.reshape(N @ x, (V, r)) / scale
+    A = _multipliers(problem.S, R, u, W if separable else np.zeros((V, r)))
+    decoder = W @ U.T
+    certificate = problem.certify(decoder, A) if separable else problem.refute(A)
+    status = "optimal" if separable else "not separable: the convex combination vanishes"
+    took = time.perf_counter() - began
+    return MarginAnswer(separable, Solution(decoder, A, certificate, status, int(np.count_nonzero(u)), took))
+
+
+def _polish(G: Float, u: Float) -> tuple[Float, Float]:
+    """Nearest point to 0 with the found constraints tight, and its multipliers: no digit is lost to ``r[-1]``."""
+    tight = np.flatnonzero(u)
+    x = np.linalg.lstsq(G[tight], np.ones(len(tight)), rcond=None)[0]
+    weights = np.zeros(len(u))
+    weights[tight] = np.linalg.lstsq(G[tight].T, x, rcond=None)[0]
+    return x, weights
+
+
+def _multipliers(S: Bool, R: Float, u: Float, W: Float) -> Float:
+    """Multipliers A with ``A R^T`` parallel to W: off-support entries are ``-u``, on-support ones least squares.
+
+    On-support entries are the anchor's sum plus a combination of the equality rows, which cancels what the
+    combination has outside the space of equal in-support logits.
+    """
+    j, v = np.nonzero(~S.T)
+    A = np.zeros(S.shape)
+    A[v, j] = -u
+    A[np.argmax(S, axis=0), np.arange(S.shape[1])] = -A.sum(axis=0)
+    length = float(np.vdot(W, W))
+    G = A @ R.T
+    target = W * (float(np.vdot(W, G)) / length if length > 0 else 0.0)
+    E = equality_rows(S, R)
+    if len(E):
+        weights = np.linalg.lstsq(E.T, (target - G).ravel(), rcond=None)[0]
+        A = A + _spread(S, weights)
+    return A
+
+
+def _spread(S: Bool, weights: Float) -> Float:
+    spread = np.zeros(S.shape)
+    position = 0
+    for j in range(S.shape[1]):
+        tokens = np.flatnonzero(S[:, j])
+        share = weights[position : position + len(tokens) - 1]
+        spread[tokens[:-1], j] += share
+        spread[tokens[1:], j] -= share
+        position += len(share)
+    return spread
