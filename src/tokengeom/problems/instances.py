@@ -26,7 +26,8 @@ class Instance:
 def embeddings_at(degrees: tuple[float, ...]) -> Float:
     """Unit embeddings in the plane at the given angles. 2 x m."""
     angles = np.deg2rad(np.asarray(degrees))
-    return np.stack([np.cos(angles), np.sin(angles)])
+    # The cosine of 90 degrees is 0, not 6e-17: a right angle must stay one.
+    return np.round(np.stack([np.cos(angles), np.sin(angles)]), 15)
 
 
 def supports_of(sets: list[list[int]], V: int) -> Bool:
@@ -44,7 +45,12 @@ def plane(degrees: tuple[float, float, float], P: Float | None = None) -> Linear
     return LinearData(S, probabilities, np.full(3, 1 / 3), embeddings_at(degrees))
 
 
-SEPARABLE_ANGLES: tuple[tuple[float, float, float], ...] = ((90, 210, 330), (90, 200, 340), (60, 160, 280), (90, 225, 315))
+SEPARABLE_ANGLES: tuple[tuple[float, float, float], ...] = (
+    (90, 210, 330),
+    (90, 200, 340),
+    (60, 160, 280),
+    (90, 225, 315),
+)
 BLOCKED_ANGLES: tuple[tuple[float, float, float], ...] = ((0, 90, 180), (30, 90, 150), (90, 180, 0))
 
 

@@ -17,11 +17,13 @@ import time
 import numpy as np
 
 from tokengeom.numerics import Float
-from tokengeom.problems.base import Solution
+from tokengeom.problems.base import Certificate, Solution
 from tokengeom.problems.columns import Bool, centre_on, project_on_dual_cone
 from tokengeom.problems.ntp_svm import MarginProblem
 
 CHECK_EVERY = 25
+# Share of pairs that may still change sides between two checks when conjugate gradients are tried.
+SETTLED = 1e-4
 
 
 def solve_accelerated_dual(
@@ -37,7 +39,7 @@ def solve_accelerated_dual(
     target = S.astype(np.float64)
     step = 1.0 / float(np.linalg.norm(H, 2) ** 2)
     A = np.zeros(S.shape) if start is None else start
-    ahead, momentum, levels, seen = A, 1.0, None, None
+    ahead, momentum, levels, seen = A, 1.0, None, S
     for iteration in range(1, max_iterations + 1):
         gradient = (ahead @ H.T) @ H - target
         found, levels = project_on_dual_cone(ahead - step * gradient, S, levels)
@@ -45,33 +47,47 @@ def solve_accelerated_dual(
         longer = 1.0 if uphill else (1.0 + np.sqrt(1.0 + 4.0 * momentum**2)) / 2.0
         ahead = found if uphill else found + ((momentum - 1.0) / longer) * (found - A)
         A, momentum = found, longer
-        if iteration % CHECK_EVERY:
+        if iteration % CHECK_EVERY and iteration < max_iterations:
             continue
+        certificate = problem.certify(A @ H.T, A)
         T = S | (A < 0)
-        repeated = seen is not None and np.count_nonzero(T != seen) <= 1e-4 * T.size
+        if not certificate.holds(tolerance) and np.count_nonzero(T != seen) <= SETTLED * T.size:
+            better = _subspace_step(problem, A, T, tolerance)
+            if better is not None:
+                A, certificate = better
+                ahead, momentum = A, 1.0
         seen = T
-        solution = _judge(problem, A, T, repeated, tolerance, iteration, began)
-        if solution.converged or solution.certificate.bound > largest_norm:
-            return solution
-    return solution
-
-
-def _judge(
-    problem: MarginProblem, A: Float, T: Bool, polish: bool, tolerance: float, iteration: int, began: float
-) -> Solution[Float, Float]:
-    certificate = problem.certify(A @ problem.H.T, A)
-    if polish and not certificate.holds(tolerance):
-        better = solve_on_face(problem, A, T, 0.1 * tolerance)
-        judged = problem.certify(better @ problem.H.T, better)
-        if judged.holds(tolerance):
-            A, certificate = better, judged
+        if certificate.holds(tolerance) or certificate.bound > largest_norm:
+            break
     done = certificate.holds(tolerance)
-    status = "optimal" if done else "iteration limit or norm limit reached; raise max_iterations if the data are separable"
+    status = (
+        "optimal" if done else "stopped at the iteration or norm limit; raise it if the data are separable"
+    )
     took = time.perf_counter() - began
-    return Solution(np.asarray(A @ problem.H.T), A, certificate, status, iteration, took, done)
+    return Solution(np.asarray(A @ H.T), A, certificate, status, iteration, took, done)
 
 
-def solve_on_face(problem: MarginProblem, A: Float, T: Bool, tolerance: float, max_iterations: int = 150) -> Float:
+def _subspace_step(
+    problem: MarginProblem, A: Float, T: Bool, tolerance: float
+) -> tuple[Float, Certificate] | None:
+    """The best multipliers on the active pairs if they prove optimality, else their projection if it is better."""
+    found = solve_on_face(problem, A, T, 0.1 * tolerance)
+    certificate = problem.certify(found @ problem.H.T, found)
+    if certificate.holds(tolerance):
+        return found, certificate
+    feasible, _ = project_on_dual_cone(found, problem.S)
+    if _objective(problem, feasible) >= _objective(problem, A):
+        return None
+    return feasible, problem.certify(feasible @ problem.H.T, feasible)
+
+
+def _objective(problem: MarginProblem, A: Float) -> float:
+    return 0.5 * float(np.linalg.norm(A @ problem.H.T) ** 2) - float(np.sum(A, where=problem.S))
+
+
+def solve_on_face(
+    problem: MarginProblem, A: Float, T: Bool, tolerance: float, max_iterations: int = 150
+) -> Float:
     """``Pi_T(A H^T H) = Pi_T(S)`` over A in the range of ``Pi_T``, by conjugate gradients from A."""
     H = problem.H
     X = centre_on(T, A)

@@ -27,7 +27,9 @@ from tokengeom.problems.ntp_svm import MarginProblem
 PATIENCE = 10
 
 
-def solve_by_block_pivoting(problem: MarginProblem, max_iterations: int = 500) -> Solution[Float, Float] | None:
+def solve_by_block_pivoting(
+    problem: MarginProblem, max_iterations: int = 500
+) -> Solution[Float, Float] | None:
     """Solve, or return ``None`` when the embeddings are not safely of rank m (then another method must)."""
     began = time.perf_counter()
     Q = _inverse_gram(problem.H)

@@ -83,7 +83,7 @@ def solve_least_distance(problem: MarginProblem, R: Float, U: Float) -> MarginAn
     separable = bool(-residual[-1] > SMALLEST_MARGIN**2)
     x, u = _polish(G, u) if separable else (np.zeros(N.shape[1]), u)
     W = np.reshape(N @ x, (V, r)) / scale
-    A = _multipliers(problem.S, R, u, W if separable else np.zeros((V, r)))
+    A = multipliers_of_pairs(problem.S, R, u, W if separable else None)
     decoder = W @ U.T
     certificate = problem.certify(decoder, A) if separable else problem.refute(A)
     status = "optimal" if separable else "not separable: the convex combination vanishes"
@@ -100,8 +100,8 @@ def _polish(G: Float, u: Float) -> tuple[Float, Float]:
     return x, weights
 
 
-def _multipliers(S: Bool, R: Float, u: Float, W: Float) -> Float:
-    """Multipliers A with ``A R^T`` parallel to W: off-support entries are ``-u``, on-support ones least squares.
+def multipliers_of_pairs(S: Bool, R: Float, u: Float, W: Float | None = None) -> Float:
+    """Multipliers A with off-support entries ``-u`` and ``A R^T`` parallel to W, or zero when W is not given.
 
     On-support entries are the anchor's sum plus a combination of the equality rows, which cancels what the
     combination has outside the space of equal in-support logits.
@@ -109,24 +109,23 @@ def _multipliers(S: Bool, R: Float, u: Float, W: Float) -> Float:
     j, v = np.nonzero(~S.T)
     A = np.zeros(S.shape)
     A[v, j] = -u
-    A[np.argmax(S, axis=0), np.arange(S.shape[1])] = -A.sum(axis=0)
-    length = float(np.vdot(W, W))
+    A[np.argmax(S, axis=0), np.arange(S.shape[1])] -= A.sum(axis=0)
     G = A @ R.T
-    target = W * (float(np.vdot(W, G)) / length if length > 0 else 0.0)
+    target = np.zeros(G.shape) if W is None else W * (float(np.vdot(W, G)) / float(np.vdot(W, W)))
     E = equality_rows(S, R)
     if len(E):
-        weights = np.linalg.lstsq(E.T, (target - G).ravel(), rcond=None)[0]
-        A = A + _spread(S, weights)
+        A = A + spread(S, np.linalg.lstsq(E.T, (target - G).ravel(), rcond=None)[0])
     return A
 
 
-def _spread(S: Bool, weights: Float) -> Float:
-    spread = np.zeros(S.shape)
+def spread(S: Bool, weights: Float) -> Float:
+    """V x m matrix of a combination of the rows of ``equality_rows``: plus on one token, minus on the next."""
+    total = np.zeros(S.shape)
     position = 0
     for j in range(S.shape[1]):
         tokens = np.flatnonzero(S[:, j])
         share = weights[position : position + len(tokens) - 1]
-        spread[tokens[:-1], j] += share
-        spread[tokens[1:], j] -= share
+        total[tokens[:-1], j] += share
+        total[tokens[1:], j] -= share
         position += len(share)
-    return spread
+    return total
