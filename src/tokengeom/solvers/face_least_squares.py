@@ -63,7 +63,11 @@ def _run(
     while iteration < max_iterations and size > 0.0:
         iteration += 1
         image = centre_on(T, direction @ H)
-        length = size / float(np.vdot(image, image))
+        seen = float(np.vdot(image, image))
+        # What is left is rounding that no context sees.
+        if seen <= 1e-30 * float(np.vdot(direction, direction)) * float(np.vdot(H, H)):
+            break
+        length = size / seen
         W, Y = W + length * direction, Y + length * source
         residual = residual - length * image
         if _stationary(residual, H, tolerance, B):

@@ -83,7 +83,7 @@ def solve_least_distance(problem: MarginProblem, R: Float, U: Float) -> MarginAn
     separable = bool(-residual[-1] > SMALLEST_MARGIN**2)
     x, u = _polish(G, u) if separable else (np.zeros(N.shape[1]), u)
     W = np.reshape(N @ x, (V, r)) / scale
-    A = multipliers_of_pairs(problem.S, R, u, W if separable else None)
+    A = multipliers_of_pairs(problem.S, R, u, scale**2 * W if separable else None)
     decoder = W @ U.T
     certificate = problem.certify(decoder, A) if separable else problem.refute(A)
     status = "optimal" if separable else "not separable: the convex combination vanishes"
@@ -100,21 +100,20 @@ def _polish(G: Float, u: Float) -> tuple[Float, Float]:
     return x, weights
 
 
-def multipliers_of_pairs(S: Bool, R: Float, u: Float, W: Float | None = None) -> Float:
-    """Multipliers A with off-support entries ``-u`` and ``A R^T`` parallel to W, or zero when W is not given.
+def multipliers_of_pairs(S: Bool, R: Float, u: Float, target: Float | None = None) -> Float:
+    """Multipliers A with off-support entries ``-u`` and ``A R^T = target`` (V x r; zero when not given).
 
-    On-support entries are the anchor's sum plus a combination of the equality rows, which cancels what the
-    combination has outside the space of equal in-support logits.
+    On-support entries are the anchor's sum plus a combination of the equality rows, which makes up for the part of
+    the target outside the space of equal in-support logits; inside it, u must already agree.
     """
     j, v = np.nonzero(~S.T)
     A = np.zeros(S.shape)
     A[v, j] = -u
     A[np.argmax(S, axis=0), np.arange(S.shape[1])] -= A.sum(axis=0)
-    G = A @ R.T
-    target = np.zeros(G.shape) if W is None else W * (float(np.vdot(W, G)) / float(np.vdot(W, W)))
+    missing = -(A @ R.T) if target is None else target - A @ R.T
     E = equality_rows(S, R)
     if len(E):
-        A = A + spread(S, np.linalg.lstsq(E.T, (target - G).ravel(), rcond=None)[0])
+        A = A + spread(S, np.asarray(np.linalg.lstsq(E.T, missing.ravel(), rcond=None)[0], dtype=np.float64))
     return A
 
 

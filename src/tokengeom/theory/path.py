@@ -104,6 +104,7 @@ class _Curve:
         self.newton: PathNewton = path_newton(problem, prediction.W_star @ self.U, exact)
         self.idle = float(np.linalg.norm(prediction.W_star)) if not prediction.W_mm.any() else np.inf
         self.state: PathState | None = None
+        self.last: tuple[PathState, tuple[Float, Float]] | None = None
 
     def at_strength(self, tau: float) -> PathPoint:
         """The point at ``log mu = tau``."""
@@ -132,13 +133,19 @@ class _Curve:
         raise ResourceError(f"no strength was found whose solution has norm {B}; reached {self.newton.norm(state)}.")
 
     def _stride(self, state: PathState, ratio: float) -> float:
-        dx, dy = self.newton.tangent(state)
+        dx, dy = self._tangent(state)
         mu = state.mu
         along = float((self.newton.w + mu * state.x) @ (mu * (dx + state.x))) + float(state.y @ dy)
         slope = along / self.newton.norm(state) ** 2
         # For large norms log||W|| is concave in tau with slope about 1/tau: bound the stride, not the target.
         reach = max(1.0, 0.5 * abs(state.tau))
         return float(np.clip(ratio / slope if slope < 0 else -reach, -reach, reach))
+
+    def _tangent(self, state: PathState) -> tuple[Float, Float]:
+        """Tangent of a state; stride and walk ask for the same one in turn."""
+        if self.last is None or self.last[0] is not state:
+            self.last = state, self.newton.tangent(state)
+        return self.last[1]
 
     def _first(self, tau: float) -> PathState:
         if self.state is not None:
@@ -158,7 +165,7 @@ class _Curve:
             move = left if abs(left) <= abs(stride) else float(np.copysign(stride, left))
             reach = max(1.0, 0.5 * abs(state.tau))
             move = float(np.clip(move, -reach, reach))
-            dx, dy = self.newton.tangent(state)
+            dx, dy = self._tangent(state)
             begin = PathState(tau if move == left else state.tau + move, state.x + move * dx, state.y + move * dy)
             found, done = self.newton.solve(begin)
             if done:
@@ -171,8 +178,9 @@ class _Curve:
         X, Y = self.newton.deviation(state)
         W_star, W_mm = self.prediction.W_star @ self.U, self.prediction.W_mm @ self.U
         W = W_star + X + Y
-        scale = max(float(np.linalg.norm(W_star)), 0.0)
-        error = float(np.linalg.norm(X)) / (scale if scale > 0 else 1.0)
+        scale = float(np.linalg.norm(W_star))
+        # Norm before strength: the square of 1e-200 is no number.
+        error = state.mu * float(np.linalg.norm(state.x)) / (scale if scale > 0 else 1.0)
         return PathPoint(
             W @ self.U.T,
             self.newton.norm(state),
