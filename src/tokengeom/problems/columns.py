@@ -7,10 +7,13 @@ The cone of logits that lie on the boundary of separability is, column by column
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengeom.numerics import Float
+if TYPE_CHECKING:
+    from tokengeom.numerics import Float
 
 Bool = NDArray[np.bool_]
 
@@ -30,10 +33,10 @@ def cone_levels(X: Float, S: Bool, start: Float | None = None) -> tuple[Float, B
     step, from any ``start``; it ends when the active set repeats.
     """
     a = np.sum(X, axis=0, where=S) / S.sum(axis=0) if start is None else start
-    T = S | (X > a)
+    T = S | (a < X)
     for _ in range(X.shape[0] + 1):
         a = np.einsum("vj,vj->j", X, T.astype(np.float64)) / T.sum(axis=0)
-        grown = S | (X > a)
+        grown = S | (a < X)
         if np.array_equal(grown, T):
             break
         T = grown
@@ -47,7 +50,7 @@ def project_on_dual_cone(X: Float, S: Bool, start: Float | None = None) -> tuple
 
 
 def repair_multipliers(A: Float, S: Bool) -> Float:
-    """A member of C* near A: clip off-support entries at zero and restore the column sums on support."""
+    """Clip off-support entries at zero and restore the column sums on support: a member of C* near A."""
     clipped = np.where(S, A, np.minimum(A, 0.0))
     return np.where(S, clipped - clipped.sum(axis=0) / S.sum(axis=0), clipped)
 

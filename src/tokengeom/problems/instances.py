@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokengeom.numerics import Float
-from tokengeom.problems.columns import Bool
 from tokengeom.problems.linear_data import LinearData
+
+if TYPE_CHECKING:
+    from tokengeom.numerics import Float
+    from tokengeom.problems.columns import Bool
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class Instance:
 
 
 def embeddings_at(degrees: tuple[float, ...]) -> Float:
-    """Unit embeddings in the plane at the given angles. 2 x m."""
+    """Place unit embeddings in the plane at the given angles. 2 x m."""
     angles = np.deg2rad(np.asarray(degrees))
     # The cosine of 90 degrees is 0, not 6e-17: a right angle must stay one.
     return np.round(np.stack([np.cos(angles), np.sin(angles)]), 15)
@@ -39,7 +42,7 @@ def supports_of(sets: list[list[int]], V: int) -> Bool:
 
 
 def plane(degrees: tuple[float, float, float], P: Float | None = None) -> LinearData:
-    """The 2-D setting of THEORY 6.2: V=5, m=3, supports {2,3,4}, {1,2,5}, {1,4,5} counted from 1."""
+    """Make the 2-D setting of THEORY 6.2: V=5, m=3, supports {2,3,4}, {1,2,5}, {1,4,5} counted from 1."""
     S = supports_of([[1, 2, 3], [0, 1, 4], [0, 3, 4]], V=5)
     probabilities = S / 3.0 if P is None else P
     return LinearData(S, probabilities, np.full(3, 1 / 3), embeddings_at(degrees))
@@ -55,7 +58,7 @@ BLOCKED_ANGLES: tuple[tuple[float, float, float], ...] = ((0, 90, 180), (30, 90,
 
 
 def one_hot_orthonormal(V: int) -> LinearData:
-    """One context a token, singleton supports, orthonormal embeddings: ``W^mm = I - 11^T/V`` (neural collapse)."""
+    """Give each token one context, with orthonormal embeddings: ``W^mm = I - 11^T/V`` (neural collapse)."""
     S = np.eye(V, dtype=bool)
     return LinearData(S, S.astype(np.float64), np.full(V, 1 / V), np.eye(V))
 
@@ -63,7 +66,7 @@ def one_hot_orthonormal(V: int) -> LinearData:
 def overparameterised(
     seed: int, V: int = 10, d: int = 60, m: int = 50, size: int = 6, n: int = 5000
 ) -> LinearData:
-    """The setting of THEORY 6.1: random supports of one size, Dirichlet(1) probabilities, Gaussian embeddings.
+    """Draw the setting of THEORY 6.1: supports of one size, Dirichlet(1) probabilities, Gaussian embeddings.
 
     ``n`` fixes the weights: contexts are drawn uniformly n times.
     """

@@ -1,21 +1,24 @@
 """The data of every linear-model problem, checked once: supports, probabilities, weights, embeddings, names.
 
-``S`` and ``P`` are V x m, ``pi`` has m entries, ``H`` is d x m with one column a context. Every problem and solver behind this
-door may rely on: V >= 2, m >= 1, no empty support, finite embeddings, no zero column.
+``S`` and ``P`` are V x m, ``pi`` has m entries, ``H`` is d x m with one column a context. Every problem and
+solver behind this door may rely on: V >= 2, m >= 1, no empty support, finite embeddings, no zero column.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
 
 from tokengeom.errors import ProblemError
 from tokengeom.numerics import Float, x_log_x
-from tokengeom.problems.columns import Bool
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tokengeom.problems.columns import Bool
 
 MANY = 6
 
@@ -60,11 +63,11 @@ class LinearData:
         return f"token {v}" if self.token_names is None else f"token {v} {self.token_names[v]!r}"
 
     def contexts(self, indices: Sequence[int]) -> str:
-        """A list of contexts in words, cut when long."""
+        """Put a list of contexts in words, cut when long."""
         return _listing([self.context(j) for j in indices])
 
     def pairs(self, indices: Sequence[tuple[int, int]]) -> str:
-        """A list of (context, token) pairs in words, cut when long."""
+        """Put a list of (context, token) pairs in words, cut when long."""
         return _listing([f"{self.token(v)} after {self.context(j)}" for j, v in indices])
 
 
@@ -74,8 +77,10 @@ def _listing(names: list[str]) -> str:
 
 
 def dense(matrix: Any) -> Float:
-    """A float64 array from an array or a scipy sparse matrix."""
-    return np.asarray(matrix.toarray() if sparse.issparse(matrix) else matrix, dtype=np.float64)
+    """Make a float64 array from an array or a scipy sparse matrix."""
+    return np.asarray(
+        sparse.csc_array(matrix).toarray() if sparse.issparse(matrix) else matrix, dtype=np.float64
+    )
 
 
 def check_probabilities(P: Any, pi: Any) -> tuple[Bool, Float, Float]:
@@ -93,7 +98,8 @@ def check_probabilities(P: Any, pi: Any) -> tuple[Bool, Float, Float]:
     if not np.all(np.isfinite(probabilities)) or probabilities.min() < 0:
         v, j = np.argwhere(~(probabilities >= 0) | ~np.isfinite(probabilities))[0]
         raise ProblemError(
-            f"probabilities must be finite and at least 0; got P[{v}, {j}]={probabilities[v, j]} (token {v}, context {j})."
+            f"probabilities must be finite and at least 0; got "
+            f"P[{v}, {j}]={probabilities[v, j]} (token {v}, context {j})."
         )
     total = probabilities.sum(axis=0)
     for j in np.flatnonzero(total <= 0)[:1]:
@@ -136,7 +142,8 @@ def check_embeddings(H: Any, m: int) -> Float:
     if bad.size:
         i, j = bad[0]
         raise ProblemError(
-            f"embeddings must be finite; got H[{i}, {j}]={embeddings[i, j]} (context {j}; {len(bad)} such entries in all)."
+            f"embeddings must be finite; got H[{i}, {j}]={embeddings[i, j]} "
+            f"(context {j}; {len(bad)} such entries in all)."
         )
     zero = np.flatnonzero(~embeddings.any(axis=0))
     if zero.size:
@@ -152,11 +159,11 @@ def check_duplicates(contexts: Any, H: Float) -> None:
     rows = np.asarray(contexts)
     _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
     representative = first[inverse.reshape(-1)]
-    clash = np.flatnonzero(np.any(H != H[:, representative], axis=0))
+    clash = np.flatnonzero(np.any(H[:, representative] != H, axis=0))
     if clash.size:
         j, i = int(clash[0]), int(representative[clash[0]])
         distance = float(np.linalg.norm(H[:, j] - H[:, i]))
         raise ProblemError(
-            f"one context must have one embedding; contexts {i} and {j} are both {rows[j].tolist()} but their embeddings "
-            f"are {distance:.3g} apart. Merge the two contexts, or give them the same column of H."
+            f"one context must have one embedding; contexts {i} and {j} are both {rows[j].tolist()} but "
+            f"their embeddings are {distance:.3g} apart. Merge the two contexts, or give them the same column of H."
         )

@@ -7,13 +7,17 @@ dual norm of ``A H^T`` is what the multipliers of the margin problem must keep a
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokengeom.errors import ProblemError
-from tokengeom.numerics import Float
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tokengeom.numerics import Float
 
 
 @dataclass(frozen=True)

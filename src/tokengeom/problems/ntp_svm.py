@@ -7,14 +7,14 @@
 
 where ``W`` is V x d, ``H = [h_1 .. h_m]`` is d x m, ``S`` is the V x m support and ``a_j`` is free. In the
 Frobenius norm this is the direction in which gradient descent diverges [thrampoulidis2024, Thm 2]; the other
-norms belong to other optimizers. The dual has one multiplier matrix A, V x m, with columns that sum to zero and
-``A <= 0`` off support::
+norms belong to other optimizers. The dual has one multiplier matrix A, V x m, with columns that sum to zero
+and ``A <= 0`` off support::
 
     max <S, A>  s.t.  ||A H^T||_dual <= 1
 
-so that ``<S, A> / ||A H^T||_dual`` bounds the optimum from below for every such A, and an A with ``A H^T = 0`` and
-``<S, A> > 0`` proves that nothing separates: the weights ``-A_vj / <S, A>`` are a convex combination of the
-constraints' normals that vanishes.
+so that ``<S, A> / ||A H^T||_dual`` bounds the optimum from below for every such A, and an A with ``A H^T =
+0`` and ``<S, A> > 0`` proves that nothing separates: the weights ``-A_vj / <S, A>`` are a convex combination
+of the constraints' normals that vanishes.
 """
 
 from __future__ import annotations

@@ -4,21 +4,25 @@
 
     min_W f(W) = sum_j pi_j ( log sum_{z in S^_j} exp (W h_j)_z  -  sum_z p_jz (W h_j)_z )
 
-where ``W`` is V x d, ``H`` d x m, ``P`` V x m, ``pi`` m, and ``S^`` the V x m effective support. The minimum is attained, is the
-infimum of the true loss, and its minimiser in ``F^`` is the finite part of the limit (THEORY 2.2). Dual: the largest
-mean entropy ``sum_j pi_j Ent(q_j)`` of distributions ``q_j`` on ``S^_j`` with the same moments, ``sum_j pi_j (q_j - p_j) h_j^T = 0``.
+where ``W`` is V x d, ``H`` d x m, ``P`` V x m, ``pi`` m, and ``S^`` the V x m effective support. The minimum
+is attained, is the infimum of the true loss, and its minimiser in ``F^`` is the finite part of the limit
+(THEORY 2.2). Dual: the largest mean entropy ``sum_j pi_j Ent(q_j)`` of distributions ``q_j`` on ``S^_j`` with
+the same moments, ``sum_j pi_j (q_j - p_j) h_j^T = 0``.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokengeom.numerics import Float, log_sum_exp, x_log_x
 from tokengeom.problems.base import AbstractProblem, Certificate
-from tokengeom.problems.columns import Bool
+
+if TYPE_CHECKING:
+    from tokengeom.problems.columns import Bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +50,7 @@ class ReducedLoss(AbstractProblem[Float, Float]):
         return np.asarray(((self.distribution(W) - self.P) * self.pi) @ self.H.T)
 
     def certify(self, x: Float, dual: Float | None) -> Certificate:
-        """Judge a decoder and distributions ``dual`` (V x m): moment residual and gap between loss and entropy.
+        """Judge a decoder and distributions ``dual`` (V x m): moments, and loss against entropy.
 
         The problem has no constraint on W, so the primal residual is 0.
         """

@@ -1,28 +1,33 @@
 """NTP-SVM in the Frobenius norm by block principal pivoting, for embeddings of rank m.
 
-With ``Q = (H^T H)^{-1}`` the problem is ``min tr(L Q L^T)`` over logits, ``W = L Q H^T``. Write ``L = 1 a^T - s`` with ``s = 0`` on support and
-``s >= 1`` off it; the best level is ``a_j = mean_v s_vj`` whatever Q is, so that with ``C = I - 11^T/V`` only
+With ``Q = (H^T H)^{-1}`` the problem is ``min tr(L Q L^T)`` over logits, ``W = L Q H^T``. Write ``L = 1 a^T -
+s`` with ``s = 0`` on support and ``s >= 1`` off it; the best level is ``a_j = mean_v s_vj`` whatever Q is, so
+that with ``C = I - 11^T/V`` only
 
 ::
 
     min tr(C s Q s^T) / 2  s.t.  s_vj >= 1  off support
 
-is left: a strictly convex quadratic with one bound a pair, whose matrix is ``M = C o Q`` on the off-support pairs.
-Its multipliers are ``M s``, and the multipliers of NTP-SVM are ``A = L Q``. All wrong pairs change sides at once; when
-that stops helping, one pair at a time does (Murty), which cannot cycle [judice1994, portugal1994].
+is left: a strictly convex quadratic with one bound a pair, whose matrix is ``M = C o Q`` on the off-support
+pairs. Its multipliers are ``M s``, and the multipliers of NTP-SVM are ``A = L Q``. All wrong pairs change
+sides at once; when that stops helping, one pair at a time does (Murty), which cannot cycle [judice1994,
+portugal1994].
 """
 
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from tokengeom.numerics import Float
 from tokengeom.problems.base import Solution
-from tokengeom.problems.columns import Bool
-from tokengeom.problems.ntp_svm import MarginProblem
+
+if TYPE_CHECKING:
+    from tokengeom.numerics import Float
+    from tokengeom.problems.columns import Bool
+    from tokengeom.problems.ntp_svm import MarginProblem
 
 PATIENCE = 10
 

@@ -1,25 +1,29 @@
 """Compatibility system: W* or the proof that there is none.
 
-Small systems are solved by a dense orthogonal factorisation of the ``sum_j (|S_j| - 1)`` equations, whose rank is then exact to
-rounding; large ones by conjugate gradients on the same equations (``face_least_squares``). A dense refutation is made sparse
-by a linear program, ``min ||y||_1  s.t.  y^T E = 0, y^T b = 1``, so that it names few contexts.
+Small systems are solved by a dense orthogonal factorisation of the ``sum_j (|S_j| - 1)`` equations, whose
+rank is then exact to rounding; large ones by conjugate gradients on the same equations
+(``face_least_squares``). A dense refutation is made sparse by a linear program, ``min ||y||_1  s.t.  y^T E =
+0, y^T b = 1``, so that it names few contexts.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.optimize import linprog
 
-from tokengeom.numerics import Float
 from tokengeom.problems.base import Solution
 from tokengeom.problems.columns import Bool, centre_on
-from tokengeom.problems.compatibility import CompatibilitySystem
 from tokengeom.solvers.face_least_squares import fit_on_face
 from tokengeom.solvers.least_distance import equality_rows, spread
 from tokengeom.solvers.ntp_svm import orthonormal_factor
+
+if TYPE_CHECKING:
+    from tokengeom.numerics import Float
+    from tokengeom.problems.compatibility import CompatibilitySystem
 
 # Log-probabilities carry relative errors of 1e-16; what is left after 1e-9 is a contradiction, not rounding.
 CONSISTENT = 1e-9

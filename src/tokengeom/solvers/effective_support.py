@@ -1,24 +1,25 @@
 """Effective supports: one linear program for small data, facial reduction for large.
 
-Small: HiGHS on ``max sum s  s.t.  0 <= s <= 1, s <= G x`` over coordinates x of decoders with equal in-support logits; the program's own
-multipliers are at least 1 at every blocked pair, so that they prove the answer.
+Small: HiGHS on ``max sum s  s.t.  0 <= s <= 1, s <= G x`` over coordinates x of decoders with equal
+in-support logits; the program's own multipliers are at least 1 at every blocked pair, so that they prove the
+answer.
 
-Large: solve NTP-SVM; if a refutation comes back, its pairs with positive weight can be separated by no harmless direction, so
-they join the supports; repeat. When NTP-SVM is solved, all remaining pairs are separated strictly. Refutations add up
-to one proof, each weighted so that no earlier weight changes sign, and alternating projections between "vanishes"
-and "clearly positive" keep its smallest weight from being lost in rounding.
+Large: solve NTP-SVM; if a refutation comes back, its pairs with positive weight can be separated by no
+harmless direction, so they join the supports; repeat. When NTP-SVM is solved, all remaining pairs are
+separated strictly. Refutations add up to one proof, each weighted so that no earlier weight changes sign, and
+alternating projections between "vanishes" and "clearly positive" keep its smallest weight from being lost in
+rounding.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.optimize import linprog
 
 from tokengeom.errors import ResourceError
-from tokengeom.numerics import Float
-from tokengeom.problems.base import Certificate
 from tokengeom.problems.columns import Bool, centre_on
 from tokengeom.problems.effective_support import EffectiveSupportProblem
 from tokengeom.problems.ntp_svm import MarginProblem
@@ -32,6 +33,10 @@ from tokengeom.solvers.least_distance import (
 )
 from tokengeom.solvers.ntp_svm import orthonormal_factor, solve_ntp_svm
 
+if TYPE_CHECKING:
+    from tokengeom.numerics import Float
+    from tokengeom.problems.base import Certificate
+
 MOST_UNKNOWNS_PROGRAM = 600
 MOST_PAIRS_PROGRAM = 1200
 # A weight below this share of the largest is rounding, not a reason.
@@ -41,7 +46,7 @@ CLEAR = 1e-4
 
 @dataclass(frozen=True)
 class EffectiveSupport:
-    """Effective supports ``S``, NTP-SVM on them, the blocking multipliers ``A`` for the original supports, proof."""
+    """Effective supports ``S``, NTP-SVM on them, and the multipliers ``A`` that block the pairs in between."""
 
     S: Bool
     direction: MarginAnswer
@@ -108,7 +113,7 @@ def _add_refutation(S: Bool, grown: Bool, A: Float, answer: MarginAnswer) -> tup
 
 
 def _fatten(S: Bool, grown: Bool, A: Float, H: Float, max_iterations: int = 50) -> Float:
-    """A proof for the same pairs whose smallest weight is a visible share of its largest, if one is found."""
+    """Seek a proof for the same pairs whose smallest weight is a visible share of its largest."""
     blocked = grown & ~S
     if not blocked.any():
         return A

@@ -4,20 +4,24 @@
 
     min_W dist(W H, S + C)^2 / 2,    C = {L : equal on support, not larger off support}
 
-is attained, and its residual ``A = P(W H) - W H`` lies in the dual cone with ``A H^T = 0`` (the gradient in W). So ``A = 0`` if the data are
-separable, and otherwise A is a convex combination of constraint normals that vanishes. Accelerated gradient with
-restarts finds the active pairs T; on them the problem is least squares, which conjugate gradients solve to the last
-digits.
+is attained, and its residual ``A = P(W H) - W H`` lies in the dual cone with ``A H^T = 0`` (the gradient in
+W). So ``A = 0`` if the data are separable, and otherwise A is a convex combination of constraint normals that
+vanishes. Accelerated gradient with restarts finds the active pairs T; on them the problem is least squares,
+which conjugate gradients solve to the last digits.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from tokengeom.numerics import Float
 from tokengeom.problems.columns import centre_on, cone_levels
-from tokengeom.problems.ntp_svm import MarginProblem
 from tokengeom.solvers.face_least_squares import fit_on_face
+
+if TYPE_CHECKING:
+    from tokengeom.numerics import Float
+    from tokengeom.problems.ntp_svm import MarginProblem
 
 CHECK_EVERY = 50
 

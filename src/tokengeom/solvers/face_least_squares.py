@@ -4,25 +4,29 @@
 
     min_W ||Pi_T(W H) - B||_F,   least ||W||_F among the minimisers
 
-where ``Pi_T`` centres each column on its set ``T_j`` (V x m), ``B`` (V x m) is in its range, ``H`` is d x m and W is V x d. With ``T = S`` and
-``B = L_in`` this is the compatibility system: W is then W*, and the residual, if it is not zero, refutes compatibility. With B
-a matrix of multipliers on T, the residual is the nearest B' with ``B' H^T = 0``. Steps are combinations of residuals, so that
-``W = Y H^T`` with Y in the range of ``Pi_T``: the dual answer comes for free.
+where ``Pi_T`` centres each column on its set ``T_j`` (V x m), ``B`` (V x m) is in its range, ``H`` is d x m
+and W is V x d. With ``T = S`` and ``B = L_in`` this is the compatibility system: W is then W*, and the
+residual, if it is not zero, refutes compatibility. With B a matrix of multipliers on T, the residual is the
+nearest B' with ``B' H^T = 0``. Steps are combinations of residuals, so that ``W = Y H^T`` with Y in the range
+of ``Pi_T``: the dual answer comes for free.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokengeom.numerics import Float
 from tokengeom.problems.columns import Bool, centre_on
+
+if TYPE_CHECKING:
+    from tokengeom.numerics import Float
 
 
 @dataclass(frozen=True)
 class FaceFit:
-    """Minimiser ``W`` (V x d), residual ``B - Pi_T(W H)`` and ``Y`` with ``W = Y H^T`` (both V x m), iterations."""
+    """Minimiser ``W`` (V x d), residual ``B - Pi_T(W H)``, and ``Y`` with ``W = Y H^T`` (both V x m)."""
 
     W: Float
     residual: Float

@@ -1,24 +1,28 @@
 """NTP-SVM in the Frobenius norm as least distance programming, for small problems of any rank.
 
-``min ||x||  s.t.  G x >= 1`` is one non-negative least squares problem [lawson1974, ch. 23]: with ``E = [G^T; 1^T]`` and
-``f = (0, .., 0, 1)``, let ``u >= 0`` minimise ``||E u - f||`` and ``r = E u - f``. If ``r = 0`` the convex combination ``u`` of
-the rows of G vanishes, which proves that nothing separates; otherwise ``x = -r[:-1] / r[-1]``. Here x holds the
-coordinates of W in an orthonormal basis of the decoders with equal in-support logits, and row (j, v) of G is
-the margin of pair (j, v) in those coordinates. The proof is exact because active-set steps are.
+``min ||x||  s.t.  G x >= 1`` is one non-negative least squares problem [lawson1974, ch. 23]: with ``E = [G^T;
+1^T]`` and ``f = (0, .., 0, 1)``, let ``u >= 0`` minimise ``||E u - f||`` and ``r = E u - f``. If ``r = 0``
+the convex combination ``u`` of the rows of G vanishes, which proves that nothing separates; otherwise ``x =
+-r[:-1] / r[-1]``. Here x holds the coordinates of W in an orthonormal basis of the decoders with equal
+in-support logits, and row (j, v) of G is the margin of pair (j, v) in those coordinates. The proof is exact
+because active-set steps are.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.optimize import nnls
 
-from tokengeom.numerics import Float
 from tokengeom.problems.base import Solution
-from tokengeom.problems.columns import Bool
-from tokengeom.problems.ntp_svm import MarginProblem
+
+if TYPE_CHECKING:
+    from tokengeom.numerics import Float
+    from tokengeom.problems.columns import Bool
+    from tokengeom.problems.ntp_svm import MarginProblem
 
 # Margins below this share of the largest embedding cannot be told from zero in double precision.
 SMALLEST_MARGIN = 1e-7
@@ -33,7 +37,7 @@ class MarginAnswer:
 
 
 def equality_rows(S: Bool, R: Float) -> Float:
-    """Equations "in-support logits are equal" on ``vec(W)``, W of V x r: one row a consecutive pair of tokens."""
+    """Rows of "in-support logits are equal" on ``vec(W)``, W of V x r: one a consecutive pair of tokens."""
     V, r = S.shape[0], R.shape[0]
     rows = []
     for j in range(S.shape[1]):
@@ -47,7 +51,7 @@ def equality_rows(S: Bool, R: Float) -> Float:
 
 
 def margin_rows(S: Bool, R: Float) -> Float:
-    """Margins of the off-support pairs as rows on ``vec(W)``: first in-support token minus the other token."""
+    """Rows of the off-support margins on ``vec(W)``: first in-support token minus the other token."""
     V, r = S.shape[0], R.shape[0]
     j, v = np.nonzero(~S.T)
     anchor = np.argmax(S, axis=0)[j]
@@ -92,9 +96,9 @@ def solve_least_distance(problem: MarginProblem, R: Float, U: Float) -> MarginAn
 
 
 def _polish(G: Float, u: Float) -> tuple[Float, Float]:
-    """Nearest point to 0 with the found constraints tight, and its multipliers: no digit is lost to ``r[-1]``."""
+    """Make the found constraints exactly tight, so that no digit is lost to a small ``r[-1]``."""
     tight = np.flatnonzero(u)
-    x = np.linalg.lstsq(G[tight], np.ones(len(tight)), rcond=None)[0]
+    x = np.asarray(np.linalg.lstsq(G[tight], np.ones(len(tight)), rcond=None)[0], dtype=np.float64)
     weights = np.zeros(len(u))
     weights[tight] = np.linalg.lstsq(G[tight].T, x, rcond=None)[0]
     return x, weights
@@ -103,8 +107,8 @@ def _polish(G: Float, u: Float) -> tuple[Float, Float]:
 def multipliers_of_pairs(S: Bool, R: Float, u: Float, target: Float | None = None) -> Float:
     """Multipliers A with off-support entries ``-u`` and ``A R^T = target`` (V x r; zero when not given).
 
-    On-support entries are the anchor's sum plus a combination of the equality rows, which makes up for the part of
-    the target outside the space of equal in-support logits; inside it, u must already agree.
+    On-support entries are the anchor's sum plus a combination of the equality rows, which makes up for the
+    part of the target outside the space of equal in-support logits; inside it, u must already agree.
     """
     j, v = np.nonzero(~S.T)
     A = np.zeros(S.shape)
@@ -118,7 +122,7 @@ def multipliers_of_pairs(S: Bool, R: Float, u: Float, target: Float | None = Non
 
 
 def spread(S: Bool, weights: Float) -> Float:
-    """V x m matrix of a combination of the rows of ``equality_rows``: plus on one token, minus on the next."""
+    """Combine the rows of ``equality_rows`` in a V x m matrix: plus on one token, minus on the next."""
     total = np.zeros(S.shape)
     position = 0
     for j in range(S.shape[1]):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tokengeom.problems.ntp_svm import MarginProblem
 from tokengeom.problems.norms import FROBENIUS
+from tokengeom.problems.ntp_svm import MarginProblem
 from tokengeom.solvers.least_distance import MarginAnswer
 from tokengeom.solvers.margin_program import solve_margin_program
 from tokengeom.solvers.ntp_svm import solve_ntp_svm

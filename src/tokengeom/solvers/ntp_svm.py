@@ -9,16 +9,20 @@ everything else                            accelerated dual and least violation 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from tokengeom.errors import ResourceError
-from tokengeom.numerics import Float
 from tokengeom.problems.base import Certificate, Solution
 from tokengeom.problems.ntp_svm import MarginProblem
 from tokengeom.solvers.accelerated_dual import solve_accelerated_dual
 from tokengeom.solvers.block_pivoting import solve_by_block_pivoting
 from tokengeom.solvers.elastic import refute_by_least_violation
 from tokengeom.solvers.least_distance import MarginAnswer, solve_least_distance
+
+if TYPE_CHECKING:
+    from tokengeom.numerics import Float
 
 MOST_PAIRS_PIVOTING = 2500
 MOST_UNKNOWNS_DIRECT = 700
@@ -55,7 +59,7 @@ def solve_ntp_svm(
 def _in_turns(
     problem: MarginProblem, R: Float, U: Float, tolerance: float, max_iterations: int
 ) -> MarginAnswer:
-    """The two first-order methods with doubling budgets; embeddings of full row rank m cannot be refuted."""
+    """Alternate the two first-order methods with doubling budgets; embeddings of rank m cannot be refuted."""
     reduced = MarginProblem(problem.S, R)
     refutable = R.shape[0] < R.shape[1]
     A, W = None, np.zeros((problem.S.shape[0], R.shape[0]))
@@ -78,8 +82,8 @@ def _in_turns(
         budget *= 2
     raise ResourceError(
         f"separability must be proven or refuted within {max_iterations} iterations; the best bounds are "
-        f"||W^mm|| >= {found.certificate.bound:.6g} with a constraint residual of {found.certificate.primal_residual:.2g}. "
-        "The data are close to the threshold of separability: raise max_iterations."
+        f"||W^mm|| >= {found.certificate.bound:.6g} with a constraint residual of "
+        f"{found.certificate.primal_residual:.2g}. The data are close to the threshold of separability: raise max_iterations."
     )
 
 

@@ -4,26 +4,30 @@
 
     min_W  (CE(W) - loss_floor) / mu + ||W||_F^2 / 2,     mu = exp(tau)
 
-around the limit ``W = W* + mu X + Y`` with X in ``F^`` and Y in its complement. Both are of moderate size however small mu is, and with q* the reduced
-distribution at W* and ``rho_j`` the odds of leaving the effective support, ::
+around the limit ``W = W* + mu X + Y`` with X in ``F^`` and Y in its complement. Both are of moderate size
+however small mu is, and with q* the reduced distribution at W* and ``rho_j`` the odds of leaving the
+effective support, ::
 
     CE - loss_floor = sum_j pi_j [ log sum_z q*_jz exp(mu x_jz) - mu sum_z q*_jz x_jz  +  log(1 + rho_j) ]
 
-is a sum of positive terms, each computed without cancellation and divided by mu in the exponent. The Newton system couples X and Y only through
-mu, so that it turns block triangular, not singular, as mu underflows.
+is a sum of positive terms, each computed without cancellation and divided by mu in the exponent. The Newton
+system couples X and Y only through mu, so that it turns block triangular, not singular, as mu underflows.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokengeom.errors import ResourceError
 from tokengeom.numerics import Float, excess_exponential, log_sum_exp
-from tokengeom.problems.columns import Bool
-from tokengeom.problems.reduced_loss import ReducedLoss
 from tokengeom.solvers.least_distance import equality_rows
+
+if TYPE_CHECKING:
+    from tokengeom.problems.columns import Bool
+    from tokengeom.problems.reduced_loss import ReducedLoss
 
 MOST_UNKNOWNS = 3000
 MOST_ENTRIES = 60_000_000
@@ -63,8 +67,8 @@ class PathNewton:
         size = V * R.shape[0]
         if size > MOST_UNKNOWNS or size * V * m > MOST_ENTRIES:
             raise ResourceError(
-                f"the path solver holds dense bases and takes V * rank(H) up to {MOST_UNKNOWNS}; got {V} * {R.shape[0]} = {size} "
-                f"with m={m} contexts. Use fewer contexts or embeddings of lower rank."
+                f"the path solver holds dense bases and takes V * rank(H) up to {MOST_UNKNOWNS}; got "
+                f"{V} * {R.shape[0]} = {size} with m={m} contexts. Use fewer contexts or embeddings of lower rank."
             )
         self.S, self.q, self.pi, self.shape = S, np.where(S, q, 0.0), pi, (V, R.shape[0])
         inside, across = _bases(S, R, size)
@@ -90,7 +94,7 @@ class PathNewton:
         return X.reshape(self.shape), Y.reshape(self.shape)
 
     def at_zero(self, tau: float) -> PathState:
-        """The state of ``W = 0``."""
+        """State of ``W = 0``."""
         return PathState(tau, -self.w * float(np.exp(-tau)), np.zeros(self.across.shape[1]))
 
     def log_excess(self, state: PathState) -> float:
@@ -99,7 +103,7 @@ class PathNewton:
         return float(np.log(excess) + state.tau) if excess > 0 else -np.inf
 
     def solve(self, state: PathState, max_iterations: int = 60) -> tuple[PathState, bool]:
-        """Minimise at ``state.tau`` from ``state``; the flag says whether Newton's decrement reached rounding."""
+        """Minimise at ``state.tau`` from ``state``; the flag says whether steps shrank to rounding."""
         here = self._local(state)
         for _ in range(max_iterations):
             dx, dy = self._newton(state, here, -here.gradient_x, -here.gradient_y)
@@ -114,7 +118,7 @@ class PathNewton:
         return state, False
 
     def tangent(self, state: PathState) -> tuple[Float, Float]:
-        """Derivatives of x and y along the path, by tau."""
+        """Differentiate x and y by tau along the path."""
         here = self._local(state)
         mu, q = state.mu, here.q
         pull = self._covariance(q, self.logits @ state.x)
@@ -170,7 +174,7 @@ class PathNewton:
         mu, weight = state.mu, self.weight * here.leaving
         root = np.sqrt(here.q * self.pi).reshape(-1, 1)
         scaled = self.logits * root
-        # diag(q) - q q^T = D^(1/2) (I - r r^T) D^(1/2) with r = sqrt(q): subtract the part along r, context by context
+        # diag(q) - q q^T = D^(1/2) (I - r r^T) D^(1/2) with r = sqrt(q): take away the part along r
         r = np.sqrt(here.q)
         cube = scaled.reshape(*self.S.shape, -1)
         along = np.einsum("vj,vjf->jf", r, cube)
@@ -190,7 +194,9 @@ class PathNewton:
     def _coupling(self, here: _Local) -> Float:
         cube = self.logits.reshape(*self.S.shape, -1)
         mean = np.einsum("vj,vjf->jf", here.q, cube)
-        return np.asarray((cube[self.v, self.j] - mean[self.j]).T @ (self.G * (self.weight * here.leaving)[:, None]))
+        return np.asarray(
+            (cube[self.v, self.j] - mean[self.j]).T @ (self.G * (self.weight * here.leaving)[:, None])
+        )
 
     def _covariance(self, q: Float, direction: Float) -> Float:
         L = direction.reshape(self.S.shape)

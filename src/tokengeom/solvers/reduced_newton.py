@@ -1,19 +1,23 @@
 """Reduced loss by Newton's method with conjugate gradients inside.
 
-The Hessian maps X to ``sum_j pi_j (diag q_j - q_j q_j^T) X h_j h_j^T``, two products with H. From ``W = 0`` every gradient, and with it every
-step, stays in ``F^``, where the loss is strictly convex; the minimum is attained there (THEORY 2.2).
+The Hessian maps X to ``sum_j pi_j (diag q_j - q_j q_j^T) X h_j h_j^T``, two products with H. From ``W = 0``
+every gradient, and with it every step, stays in ``F^``, where the loss is strictly convex; the minimum is
+attained there (THEORY 2.2).
 """
 
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokengeom.numerics import Float
 from tokengeom.problems.base import Solution
 from tokengeom.problems.reduced_loss import ReducedLoss
 from tokengeom.solvers.ntp_svm import orthonormal_factor
+
+if TYPE_CHECKING:
+    from tokengeom.numerics import Float
 
 
 def solve_reduced_loss(
@@ -26,7 +30,9 @@ def solve_reduced_loss(
     W = np.zeros((R.shape[0], problem.S.shape[0])).T if start is None else start @ U
     scale = float(problem.pi @ np.linalg.norm(R, axis=0))
     best = np.inf
-    for iteration in range(1, max_iterations + 1):
+    iteration = 0
+    while iteration < max_iterations:
+        iteration += 1
         q = reduced.distribution(W)
         gradient = ((q - problem.P) * problem.pi) @ R.T
         size = float(np.linalg.norm(gradient)) / scale

@@ -4,31 +4,36 @@
 
     max g  s.t.  ||W||_2 <= 1,  in-support logits equal,  margin_jv(W) >= g
 
-in coordinates w of the decoders with equal in-support logits (a basis of dimension at most V r), with the barrier
+in coordinates w of the decoders with equal in-support logits (a basis of dimension at most V r), with the
+barrier
 
 ::
 
     phi_t(w, g) = -t g - log det(I - W W^T) - sum_jv log(margin_jv(w) - g)
 
-``W = 0, g = -1`` is inside, whether or not the data are separable. With ``M = (I - W W^T)^{-1}``, ``N = (I - W^T W)^{-1}`` and ``B = M W`` the log-determinant has
-gradient ``2 B`` and second derivative ``2 tr(M X N X^T) + 2 tr(B X^T B X^T)`` along X. On the path the multipliers of the pairs are
-``1 / (t (margin - g))``, ``A H^T = 2 B / t``, and the gap is ``(V + pairs) / t`` [boyd2004, 11.2].
+``W = 0, g = -1`` is inside, whether or not the data are separable. With ``M = (I - W W^T)^{-1}``, ``N = (I -
+W^T W)^{-1}`` and ``B = M W`` the log-determinant has gradient ``2 B`` and second derivative ``2 tr(M X N X^T)
++ 2 tr(B X^T B X^T)`` along X. On the path the multipliers of the pairs are ``1 / (t (margin - g))``, ``A H^T
+= 2 B / t``, and the gap is ``(V + pairs) / t`` [boyd2004, 11.2].
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from tokengeom.errors import ResourceError
-from tokengeom.numerics import Float
 from tokengeom.problems.base import Solution
 from tokengeom.problems.ntp_svm import MarginProblem
 from tokengeom.solvers.least_distance import equality_rows, margin_rows, multipliers_of_pairs, null_space
 from tokengeom.solvers.ntp_svm import orthonormal_factor
+
+if TYPE_CHECKING:
+    from tokengeom.numerics import Float
 
 MOST_UNKNOWNS = 2000
 GROWTH = 12.0
@@ -93,7 +98,9 @@ def _follow(
             if value - bound <= tolerance * value:
                 return w, A, steps
         t *= GROWTH
-    raise ResourceError(f"the spectral margin must be positive; it is below {parameter / t:.1g}. Check separability.")
+    raise ResourceError(
+        f"the spectral margin must be positive; it is below {parameter / t:.1g}. Check separability."
+    )
 
 
 def _centre(frame: _Frame, w: Float, g: float, t: float) -> tuple[Float, float, int]:
@@ -155,5 +162,7 @@ def _derivatives(frame: _Frame, w: Float, g: float, t: float) -> tuple[Float, Fl
     hessian[:size, :size] = frame.basis.T @ second @ frame.basis + rows.T @ rows
     hessian[:size, size] = hessian[size, :size] = -(rows.T @ inverse)
     hessian[size, size] = float(inverse @ inverse)
-    gradient = np.append(frame.basis.T @ (2.0 * B).ravel() - frame.rows.T @ inverse, -t + float(inverse.sum()))
+    gradient = np.append(
+        frame.basis.T @ (2.0 * B).ravel() - frame.rows.T @ inverse, -t + float(inverse.sum())
+    )
     return gradient, hessian

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokengeom.numerics import Float
-from tokengeom.problems.base import Certificate
-from tokengeom.problems.linear_data import LinearData
-from tokengeom.solvers.compatibility import CompatibilityAnswer
-from tokengeom.solvers.least_distance import MarginAnswer
+if TYPE_CHECKING:
+    from tokengeom.numerics import Float
+    from tokengeom.problems.base import Certificate
+    from tokengeom.problems.linear_data import LinearData
+    from tokengeom.solvers.compatibility import CompatibilityAnswer
+    from tokengeom.solvers.least_distance import MarginAnswer
 
 # Entries of a proof below this share of its largest are rounding.
 VISIBLE = 1e-7
@@ -45,14 +47,18 @@ def compatibility_answer(data: LinearData, found: CompatibilityAnswer) -> Answer
     solution = found.solution
     if found.compatible:
         residual = solution.certificate.primal_residual
-        sentence = f"The data are compatible: one W gives every context its log-probability ratios (residual {residual:.1g})."
+        sentence = (
+            "The data are compatible: one W gives every context its log-probability ratios "
+            f"(residual {residual:.1g})."
+        )
         return Answer(True, sentence, solution.certificate, solution.x)
     Y = solution.dual if solution.dual is not None else np.zeros(data.S.shape)
     size = np.linalg.norm(Y, axis=0)
     contexts = [int(j) for j in np.argsort(-size, kind="stable") if size[j] > VISIBLE * size.max()]
     sentence = (
-        f"The data are not compatible: the log-probability ratios of {data.contexts(contexts)} contradict each other, "
-        f"because their embeddings are linearly dependent (proof residual {solution.certificate.primal_residual:.1g})."
+        f"The data are not compatible: the log-probability ratios of {data.contexts(contexts)} contradict "
+        "each other, because their embeddings are linearly dependent "
+        f"(proof residual {solution.certificate.primal_residual:.1g})."
     )
     return Answer(False, sentence, solution.certificate, Y, tuple(contexts))
 
@@ -71,12 +77,12 @@ def separability_answer(data: LinearData, found: MarginAnswer) -> Answer:
         return Answer(True, sentence, solution.certificate, solution.x)
     A = solution.dual if solution.dual is not None else np.zeros(data.S.shape)
     weights = np.where(data.S, 0.0, -A)
-    j, v = np.nonzero(weights.T > VISIBLE * float(weights.max()))
+    j, v = np.nonzero(VISIBLE * float(weights.max()) < weights.T)
     order = np.argsort(-weights[v, j], kind="stable")
     pairs = tuple((int(j[i]), int(v[i])) for i in order)
     contexts = tuple(dict.fromkeys(pair[0] for pair in pairs))
     sentence = (
-        f"The data are not separable: no W can push down {data.pairs(pairs)} all at once, because a convex combination "
-        f"of these demands vanishes (proof residual {solution.certificate.primal_residual:.1g})."
+        f"The data are not separable: no W can push down {data.pairs(pairs)} all at once, "
+        f"because a convex combination of these demands vanishes (proof residual {solution.certificate.primal_residual:.1g})."
     )
     return Answer(False, sentence, solution.certificate, A, contexts, pairs)

@@ -4,21 +4,20 @@
 
     W_k = W* + R_k W^mm + o(R_k),   R_k -> infinity,   CE(W_k) -> loss_floor
 
-for gradient descent with a small step and for the norm-constrained path [thrampoulidis2024, Thm 2, 3], where ``W*`` (V x d, in ``F^``) minimises the
-loss reduced to the effective supports and ``W^mm`` (V x d, in its complement) is NTP-SVM on them. When the data are
-compatible and separable the effective supports are the supports and the floor is the entropy; otherwise THEORY 2.2
-holds. Every answer carries a certificate that can be checked without solving again.
+for gradient descent with a small step and for the norm-constrained path [thrampoulidis2024, Thm 2, 3], where
+``W*`` (V x d, in ``F^``) minimises the loss reduced to the effective supports and ``W^mm`` (V x d, in its
+complement) is NTP-SVM on them. When the data are compatible and separable the effective supports are the
+supports and the floor is the entropy; otherwise THEORY 2.2 holds. Every answer carries a certificate that can
+be checked without solving again.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokengeom.numerics import Float
-from tokengeom.problems.base import Certificate, Solution
 from tokengeom.problems.columns import Bool, centre_on
 from tokengeom.problems.compatibility import CompatibilitySystem
 from tokengeom.problems.linear_data import LinearData, check_duplicates, check_embeddings, check_probabilities
@@ -27,10 +26,14 @@ from tokengeom.problems.reduced_loss import ReducedLoss
 from tokengeom.solvers.compatibility import CompatibilityAnswer, solve_compatibility
 from tokengeom.solvers.effective_support import EffectiveSupport, find_effective_support
 from tokengeom.solvers.face_least_squares import fit_on_face
-from tokengeom.solvers.least_distance import MarginAnswer
 from tokengeom.solvers.ntp_svm import solve_ntp_svm
 from tokengeom.solvers.reduced_newton import solve_reduced_loss
 from tokengeom.theory.answers import Answer, compatibility_answer, separability_answer
+
+if TYPE_CHECKING:
+    from tokengeom.numerics import Float
+    from tokengeom.problems.base import Certificate, Solution
+    from tokengeom.solvers.least_distance import MarginAnswer
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +45,8 @@ class LinearPrediction:
     ``W_star``, ``W_mm``
         Finite part and diverging direction, V x d. ``W_mm`` is 0 when nothing diverges.
     ``margin``
-        Largest margin of a unit-Frobenius-norm decoder on the data's own supports: ``1 / ||W_mm||`` when separable, ``inf`` when no
-        token is off support, and 0 when the data are not separable.
+        Largest margin of a unit-Frobenius-norm decoder on the data's own supports: ``1 / ||W_mm||`` when
+        separable, ``inf`` when no token is off support, and 0 when the data are not separable.
     ``loss_floor``, ``entropy``
         Infimum of the loss, and the entropy it would reach on compatible and separable data, in nats.
     ``effective_support``
@@ -74,7 +77,7 @@ class LinearPrediction:
 
     @property
     def effective_margin(self) -> float:
-        """``1 / ||W_mm||``: the margin between effective supports and the other tokens; ``inf`` when there are none."""
+        """``1 / ||W_mm||``: margin between effective supports and the other tokens; ``inf`` without any."""
         size = float(np.linalg.norm(self.W_mm))
         return 1.0 / size if size > 0 else float("inf")
 
@@ -92,21 +95,25 @@ class LinearPrediction:
             floor = f"So the loss can come as close to the entropy {self.entropy:.6g} nats as one likes."
         else:
             excess = self.loss_floor - self.entropy
-            floor = f"So the loss stops at {self.loss_floor:.6g} nats, {excess:.3g} above the entropy {self.entropy:.6g}."
+            floor = (
+                f"So the loss stops at {self.loss_floor:.6g} nats, {excess:.3g} above the entropy "
+                f"{self.entropy:.6g}."
+            )
         size = float(np.linalg.norm(self.W_star))
         if not self.W_mm.any():
             return [floor, f"Nothing diverges: training converges to W* of norm {size:.6g}."]
         added = int(np.count_nonzero(self.effective_support & ~self.data.S))
         where = "the supports" if added == 0 else f"the effective supports ({added} more pairs)"
         direction = (
-            f"Training converges on the data subspace to W* of norm {size:.6g} and diverges along W^mm, which separates "
-            f"{where} with margin {self.effective_margin:.6g} per unit of norm (relative gap {self.certificate.relative_gap:.1g})."
+            f"Training converges on the data subspace to W* of norm {size:.6g} and diverges along W^mm, which "
+            f"separates {where} with margin {self.effective_margin:.6g} per unit of norm "
+            f"(relative gap {self.certificate.relative_gap:.1g})."
         )
         return [floor, direction]
 
 
 def predict_linear(stats: Any, H: Any, tolerance: float = 1e-9) -> LinearPrediction:
-    """Predict the limit of training from statistics (anything with ``P`` and ``pi``) and embeddings H (d x m)."""
+    """Predict the limit of training from statistics (``P`` and ``pi`` are used) and embeddings H (d x m)."""
     data = linear_data(stats, H)
     system = CompatibilitySystem(data.S, data.P, data.H)
     margin_problem = MarginProblem(data.S, data.H)
@@ -118,12 +125,8 @@ def predict_linear(stats: Any, H: Any, tolerance: float = 1e-9) -> LinearPredict
 
 
 def linear_data(stats: Any, H: Any) -> LinearData:
-    """Checked data from statistics-like input and embeddings, with names where the statistics have them."""
-    if isinstance(stats, LinearData):
-        P, pi = stats.P, stats.pi
-    else:
-        P, pi = stats.P, getattr(stats, "pi", None)
-    S, probabilities, weights = check_probabilities(P, pi)
+    """Check statistics-like input and embeddings, and take names where the statistics have them."""
+    S, probabilities, weights = check_probabilities(stats.P, getattr(stats, "pi", None))
     embeddings = check_embeddings(H, S.shape[1])
     contexts = getattr(stats, "contexts", None)
     if contexts is not None and not callable(contexts):

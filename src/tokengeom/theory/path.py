@@ -5,24 +5,29 @@
     norm path    W_B  = argmin CE(W)  s.t.  ||W||_F <= B
     ridge path   W_mu = argmin CE(W) + (mu / 2) ||W||_F^2
 
-As ``B -> inf`` or ``mu -> 0`` both have ``P_F(W) -> W*`` and ``W / ||W|| -> W^mm / ||W^mm||`` [thrampoulidis2024, Thm 3]. They are one curve: ``W_B = W_mu``
-at the strength mu where the norm is B. Each point starts at the tangent of the last (``solvers.path_newton``), and ``CE - loss_floor`` is known by its
+As ``B -> inf`` or ``mu -> 0`` both have ``P_F(W) -> W*`` and ``W / ||W|| -> W^mm / ||W^mm||``
+[thrampoulidis2024, Thm 3]. They are one curve: ``W_B = W_mu`` at the strength mu where the norm is B. Each
+point starts at the tangent of the last (``solvers.path_newton``), and ``CE - loss_floor`` is known by its
 logarithm, because it falls like ``exp(-B * margin)``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokengeom.errors import ProblemError, ResourceError
-from tokengeom.numerics import Float
 from tokengeom.problems.reduced_loss import ReducedLoss
 from tokengeom.solvers.ntp_svm import orthonormal_factor
 from tokengeom.solvers.path_newton import PathNewton, PathState, path_newton
-from tokengeom.theory.linear import LinearPrediction
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tokengeom.numerics import Float
+    from tokengeom.theory.linear import LinearPrediction
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +39,7 @@ class PathPoint:
     ``log_loss_gap``, ``loss_gap``
         ``CE - loss_floor``, by logarithm, and as a number (0 only below 1e-308).
     ``cosine``, ``cosine_direction``
-        ``cos(W, W^mm)`` and ``cos(W - W*, W^mm)``; both tend to 1, the second sooner. NaN when nothing diverges.
+        ``cos(W, W^mm)`` and ``cos(W - W*, W^mm)``; both tend to 1. NaN when nothing diverges.
     ``finite_error``
         ``||P_F(W) - W*|| / ||W*||``, or the numerator when ``W* = 0``; tends to 0.
     """
@@ -65,7 +70,7 @@ class RegularisationPath:
 
 
 def norm_path(prediction: LinearPrediction, norms: Sequence[float] | Float) -> RegularisationPath:
-    """``min CE s.t. ||W||_F <= B`` for each B in ``norms``. Where the constraint is idle the point is W* itself."""
+    """``min CE s.t. ||W||_F <= B`` for each B in ``norms``; W* itself where the constraint is idle."""
     targets = np.asarray(norms, dtype=np.float64)
     _check_positive(targets, "norms")
     curve = _Curve(prediction)
@@ -107,13 +112,13 @@ class _Curve:
         self.last: tuple[PathState, tuple[Float, Float]] | None = None
 
     def at_strength(self, tau: float) -> PathPoint:
-        """The point at ``log mu = tau``."""
+        """Find the point at ``log mu = tau``."""
         start = self._first(tau)
         self.state = self._walk(start, tau)
         return self._measure(self.state)
 
     def at_norm(self, B: float) -> PathPoint:
-        """The point of norm B, or W* when the constraint is idle."""
+        """Find the point of norm B, or W* when the constraint is idle."""
         if self.idle * (1.0 - 1e-12) <= B:
             return self._finite_limit()
         state = self.state
@@ -130,7 +135,9 @@ class _Curve:
                 self.state = state
                 return self._measure(state)
             state = self._walk(state, state.tau + self._stride(state, float(ratio)))
-        raise ResourceError(f"no strength was found whose solution has norm {B}; reached {self.newton.norm(state)}.")
+        raise ResourceError(
+            f"no strength was found whose solution has norm {B}; reached {self.newton.norm(state)}."
+        )
 
     def _stride(self, state: PathState, ratio: float) -> float:
         dx, dy = self._tangent(state)
@@ -153,7 +160,9 @@ class _Curve:
         begin = max(tau, 0.0)
         state, done = self.newton.solve(self.newton.at_zero(begin))
         if not done:
-            raise ResourceError(f"Newton's method did not converge at log strength {begin}; scale the embeddings to size 1.")
+            raise ResourceError(
+                f"Newton's method did not converge at log strength {begin}; scale the embeddings to size 1."
+            )
         return state
 
     def _walk(self, state: PathState, tau: float) -> PathState:
@@ -166,7 +175,9 @@ class _Curve:
             reach = max(1.0, 0.5 * abs(state.tau))
             move = float(np.clip(move, -reach, reach))
             dx, dy = self._tangent(state)
-            begin = PathState(tau if move == left else state.tau + move, state.x + move * dx, state.y + move * dy)
+            begin = PathState(
+                tau if move == left else state.tau + move, state.x + move * dx, state.y + move * dy
+            )
             found, done = self.newton.solve(begin)
             if done:
                 state, stride = found, 2.0 * move
