@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import sparse
 
 from tokengeom.errors import ProblemError
 from tokengeom.numerics import Float, x_log_x
@@ -78,9 +77,7 @@ def _listing(names: list[str]) -> str:
 
 def dense(matrix: Any) -> Float:
     """Make a float64 array from an array or a scipy sparse matrix."""
-    return np.asarray(
-        sparse.csc_array(matrix).toarray() if sparse.issparse(matrix) else matrix, dtype=np.float64
-    )
+    return np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix, dtype=np.float64)
 
 
 def check_probabilities(P: Any, pi: Any) -> tuple[Bool, Float, Float]:
@@ -165,5 +162,6 @@ def check_duplicates(contexts: Any, H: Float) -> None:
         distance = float(np.linalg.norm(H[:, j] - H[:, i]))
         raise ProblemError(
             f"one context must have one embedding; contexts {i} and {j} are both {rows[j].tolist()} but "
-            f"their embeddings are {distance:.3g} apart. Merge the two contexts, or give them the same column of H."
+            f"their embeddings are {distance:.3g} apart. Merge the two contexts, or give them "
+            "the same column of H."
         )

@@ -1,0 +1,1 @@
+"""Algorithms, one a file; each ends with a certificate."""

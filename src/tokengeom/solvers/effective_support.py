@@ -46,7 +46,7 @@ CLEAR = 1e-4
 
 @dataclass(frozen=True)
 class EffectiveSupport:
-    """Effective supports ``S``, NTP-SVM on them, and the multipliers ``A`` that block the pairs in between."""
+    """Effective supports ``S``, NTP-SVM on them, and multipliers ``A`` that block the pairs in between."""
 
     S: Bool
     direction: MarginAnswer

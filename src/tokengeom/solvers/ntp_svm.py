@@ -83,7 +83,8 @@ def _in_turns(
     raise ResourceError(
         f"separability must be proven or refuted within {max_iterations} iterations; the best bounds are "
         f"||W^mm|| >= {found.certificate.bound:.6g} with a constraint residual of "
-        f"{found.certificate.primal_residual:.2g}. The data are close to the threshold of separability: raise max_iterations."
+        f"{found.certificate.primal_residual:.2g}. The data are close to the threshold of "
+        "separability: raise max_iterations."
     )
 
 

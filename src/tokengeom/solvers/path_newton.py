@@ -68,7 +68,8 @@ class PathNewton:
         if size > MOST_UNKNOWNS or size * V * m > MOST_ENTRIES:
             raise ResourceError(
                 f"the path solver holds dense bases and takes V * rank(H) up to {MOST_UNKNOWNS}; got "
-                f"{V} * {R.shape[0]} = {size} with m={m} contexts. Use fewer contexts or embeddings of lower rank."
+                f"{V} * {R.shape[0]} = {size} with m={m} contexts. Use fewer contexts "
+                "or embeddings of lower rank."
             )
         self.S, self.q, self.pi, self.shape = S, np.where(S, q, 0.0), pi, (V, R.shape[0])
         inside, across = _bases(S, R, size)

@@ -1,0 +1,1 @@
+"""What training converges to, predicted with proofs."""

@@ -83,6 +83,7 @@ def separability_answer(data: LinearData, found: MarginAnswer) -> Answer:
     contexts = tuple(dict.fromkeys(pair[0] for pair in pairs))
     sentence = (
         f"The data are not separable: no W can push down {data.pairs(pairs)} all at once, "
-        f"because a convex combination of these demands vanishes (proof residual {solution.certificate.primal_residual:.1g})."
+        f"because a convex combination of these demands vanishes (proof residual "
+        f"{solution.certificate.primal_residual:.1g})."
     )
     return Answer(False, sentence, solution.certificate, A, contexts, pairs)

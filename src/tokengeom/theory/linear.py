@@ -105,8 +105,8 @@ class LinearPrediction:
         added = int(np.count_nonzero(self.effective_support & ~self.data.S))
         where = "the supports" if added == 0 else f"the effective supports ({added} more pairs)"
         direction = (
-            f"Training converges on the data subspace to W* of norm {size:.6g} and diverges along W^mm, which "
-            f"separates {where} with margin {self.effective_margin:.6g} per unit of norm "
+            f"Training converges on the data subspace to W* of norm {size:.6g} and diverges along W^mm, "
+            f"which separates {where} with margin {self.effective_margin:.6g} per unit of norm "
             f"(relative gap {self.certificate.relative_gap:.1g})."
         )
         return [floor, direction]
