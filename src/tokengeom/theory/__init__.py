@@ -1,1 +1,1 @@
-"""What training converges to, predicted with proofs."""
+"""What theory predicts. Knows nothing of training."""
