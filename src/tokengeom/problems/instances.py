@@ -63,9 +63,7 @@ def one_hot_orthonormal(V: int) -> LinearData:
     return LinearData(S, S.astype(np.float64), np.full(V, 1 / V), np.eye(V))
 
 
-def overparameterised(
-    seed: int, V: int = 10, d: int = 60, m: int = 50, size: int = 6, n: int = 5000
-) -> LinearData:
+def overparameterised(seed: int, V: int = 10, d: int = 60, m: int = 50, size: int = 6, n: int = 5000) -> LinearData:
     """Draw the setting of THEORY 6.1: supports of one size, Dirichlet(1) probabilities, Gaussian embeddings.
 
     ``n`` fixes the weights: contexts are drawn uniformly n times.

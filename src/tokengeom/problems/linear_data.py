@@ -89,9 +89,7 @@ def check_probabilities(P: Any, pi: Any) -> tuple[Bool, Float, Float]:
     if m == 0:
         raise ProblemError("the data must hold at least one context; got m=0. Count a longer text.")
     if V < 2:
-        raise ProblemError(
-            f"the vocabulary must hold at least 2 tokens, or nothing is left to predict; got V={V}."
-        )
+        raise ProblemError(f"the vocabulary must hold at least 2 tokens, or nothing is left to predict; got V={V}.")
     if not np.all(np.isfinite(probabilities)) or probabilities.min() < 0:
         v, j = np.argwhere(~(probabilities >= 0) | ~np.isfinite(probabilities))[0]
         raise ProblemError(
@@ -105,9 +103,7 @@ def check_probabilities(P: Any, pi: Any) -> tuple[Bool, Float, Float]:
             f"(column sum {total[j]}). Drop the context or fix its counts."
         )
     for j in np.flatnonzero(np.abs(total - 1) > 1e-8)[:1]:
-        raise ProblemError(
-            f"every column of P must sum to 1; column {j} sums to {total[j]!r}. Pass counts instead."
-        )
+        raise ProblemError(f"every column of P must sum to 1; column {j} sums to {total[j]!r}. Pass counts instead.")
     return probabilities > 0, probabilities / total, _check_weights(pi, m)
 
 
@@ -126,9 +122,7 @@ def check_embeddings(H: Any, m: int) -> Float:
     try:
         embeddings = dense(H)
     except (TypeError, ValueError) as cause:
-        raise ProblemError(
-            f"embeddings must be a d x m array of numbers; got {type(H).__name__}: {cause}"
-        ) from cause
+        raise ProblemError(f"embeddings must be a d x m array of numbers; got {type(H).__name__}: {cause}") from cause
     if embeddings.ndim != 2 or embeddings.shape[1] != m or embeddings.shape[0] == 0:
         hint = " They look transposed: pass H.T." if embeddings.ndim == 2 and embeddings.shape[0] == m else ""
         raise ProblemError(

@@ -68,9 +68,7 @@ def solve_accelerated_dual(
     return Solution(np.asarray(A @ H.T), A, certificate, status, iteration, took, done)
 
 
-def _subspace_step(
-    problem: MarginProblem, A: Float, T: Bool, tolerance: float
-) -> tuple[Float, Certificate] | None:
+def _subspace_step(problem: MarginProblem, A: Float, T: Bool, tolerance: float) -> tuple[Float, Certificate] | None:
     """Find the best multipliers on the active pairs; unless they prove optimality, project and compare."""
     found = solve_on_face(problem, A, T, 0.1 * tolerance)
     certificate = problem.certify(found @ problem.H.T, found)
@@ -86,9 +84,7 @@ def _objective(problem: MarginProblem, A: Float) -> float:
     return 0.5 * float(np.linalg.norm(A @ problem.H.T) ** 2) - float(np.sum(A, where=problem.S))
 
 
-def solve_on_face(
-    problem: MarginProblem, A: Float, T: Bool, tolerance: float, max_iterations: int = 150
-) -> Float:
+def solve_on_face(problem: MarginProblem, A: Float, T: Bool, tolerance: float, max_iterations: int = 150) -> Float:
     """``Pi_T(A H^T H) = Pi_T(S)`` over A in the range of ``Pi_T``, by conjugate gradients from A."""
     H = problem.H
     X = centre_on(T, A)

@@ -32,9 +32,7 @@ if TYPE_CHECKING:
 PATIENCE = 10
 
 
-def solve_by_block_pivoting(
-    problem: MarginProblem, max_iterations: int = 500
-) -> Solution[Float, Float] | None:
+def solve_by_block_pivoting(problem: MarginProblem, max_iterations: int = 500) -> Solution[Float, Float] | None:
     """Solve, or return ``None`` when the embeddings are not safely of rank m (then another method must)."""
     began = time.perf_counter()
     Q = _inverse_gram(problem.H)

@@ -54,9 +54,7 @@ class EffectiveSupport:
     certificate: Certificate
 
 
-def find_effective_support(
-    S: Bool, H: Float, first: MarginAnswer, tolerance: float = 1e-9
-) -> EffectiveSupport:
+def find_effective_support(S: Bool, H: Float, first: MarginAnswer, tolerance: float = 1e-9) -> EffectiveSupport:
     """Effective supports, given what NTP-SVM on the original supports answered."""
     problem = EffectiveSupportProblem(S, H)
     grown, answer, A = S, first, np.zeros(S.shape)
@@ -86,9 +84,7 @@ def _linear_program(S: Bool, H: Float) -> tuple[Bool, Float]:
     bounds = [(None, None)] * unknowns + [(0.0, 1.0)] * pairs
     found = linprog(cost, A_ub=rows, b_ub=np.zeros(pairs), bounds=bounds, method="highs")
     if found.x is None:
-        raise ResourceError(
-            f"the linear program of the effective supports must solve; HiGHS said: {found.message}"
-        )
+        raise ResourceError(f"the linear program of the effective supports must solve; HiGHS said: {found.message}")
     blocked = found.x[unknowns:] < 0.5
     j, v = np.nonzero(~S.T)
     grown = S.copy()

@@ -37,9 +37,7 @@ def orthonormal_factor(H: Float) -> tuple[Float, Float]:
     return np.asarray(singular[:r, None] * right[:r]), np.asarray(U[:, :r])
 
 
-def solve_ntp_svm(
-    problem: MarginProblem, tolerance: float = 1e-9, max_iterations: int = 50_000
-) -> MarginAnswer:
+def solve_ntp_svm(problem: MarginProblem, tolerance: float = 1e-9, max_iterations: int = 50_000) -> MarginAnswer:
     """W^mm with its certificate, or the proof that the data are not separable."""
     if not problem.has_margins:
         return _nothing_to_separate(problem)
@@ -56,9 +54,7 @@ def solve_ntp_svm(
     return _in_turns(problem, R, U, tolerance, max_iterations)
 
 
-def _in_turns(
-    problem: MarginProblem, R: Float, U: Float, tolerance: float, max_iterations: int
-) -> MarginAnswer:
+def _in_turns(problem: MarginProblem, R: Float, U: Float, tolerance: float, max_iterations: int) -> MarginAnswer:
     """Alternate the two first-order methods with doubling budgets; embeddings of rank m cannot be refuted."""
     reduced = MarginProblem(problem.S, R)
     refutable = R.shape[0] < R.shape[1]
@@ -91,9 +87,7 @@ def _in_turns(
 def _lift(problem: MarginProblem, found: Solution[Float, Float], U: Float) -> Solution[Float, Float]:
     W = found.x @ U.T
     certificate = problem.certify(W, found.dual)
-    return Solution(
-        W, found.dual, certificate, found.status, found.iterations, found.seconds, found.converged
-    )
+    return Solution(W, found.dual, certificate, found.status, found.iterations, found.seconds, found.converged)
 
 
 def _refuted(problem: MarginProblem, A: Float, iterations: int) -> MarginAnswer:

@@ -195,9 +195,7 @@ class PathNewton:
     def _coupling(self, here: _Local) -> Float:
         cube = self.logits.reshape(*self.S.shape, -1)
         mean = np.einsum("vj,vjf->jf", here.q, cube)
-        return np.asarray(
-            (cube[self.v, self.j] - mean[self.j]).T @ (self.G * (self.weight * here.leaving)[:, None])
-        )
+        return np.asarray((cube[self.v, self.j] - mean[self.j]).T @ (self.G * (self.weight * here.leaving)[:, None]))
 
     def _covariance(self, q: Float, direction: Float) -> Float:
         L = direction.reshape(self.S.shape)

@@ -98,9 +98,7 @@ def _follow(
             if value - bound <= tolerance * value:
                 return w, A, steps
         t *= GROWTH
-    raise ResourceError(
-        f"the spectral margin must be positive; it is below {parameter / t:.1g}. Check separability."
-    )
+    raise ResourceError(f"the spectral margin must be positive; it is below {parameter / t:.1g}. Check separability.")
 
 
 def _centre(frame: _Frame, w: Float, g: float, t: float) -> tuple[Float, float, int]:
@@ -162,7 +160,5 @@ def _derivatives(frame: _Frame, w: Float, g: float, t: float) -> tuple[Float, Fl
     hessian[:size, :size] = frame.basis.T @ second @ frame.basis + rows.T @ rows
     hessian[:size, size] = hessian[size, :size] = -(rows.T @ inverse)
     hessian[size, size] = float(inverse @ inverse)
-    gradient = np.append(
-        frame.basis.T @ (2.0 * B).ravel() - frame.rows.T @ inverse, -t + float(inverse.sum())
-    )
+    gradient = np.append(frame.basis.T @ (2.0 * B).ravel() - frame.rows.T @ inverse, -t + float(inverse.sum()))
     return gradient, hessian

@@ -48,8 +48,7 @@ def compatibility_answer(data: LinearData, found: CompatibilityAnswer) -> Answer
     if found.compatible:
         residual = solution.certificate.primal_residual
         sentence = (
-            "The data are compatible: one W gives every context its log-probability ratios "
-            f"(residual {residual:.1g})."
+            f"The data are compatible: one W gives every context its log-probability ratios (residual {residual:.1g})."
         )
         return Answer(True, sentence, solution.certificate, solution.x)
     Y = solution.dual if solution.dual is not None else np.zeros(data.S.shape)

@@ -96,8 +96,7 @@ class LinearPrediction:
         else:
             excess = self.loss_floor - self.entropy
             floor = (
-                f"So the loss stops at {self.loss_floor:.6g} nats, {excess:.3g} above the entropy "
-                f"{self.entropy:.6g}."
+                f"So the loss stops at {self.loss_floor:.6g} nats, {excess:.3g} above the entropy {self.entropy:.6g}."
             )
         size = float(np.linalg.norm(self.W_star))
         if not self.W_mm.any():
@@ -132,7 +131,8 @@ def linear_data(stats: Any, H: Any) -> LinearData:
     if contexts is not None and not callable(contexts):
         check_duplicates(contexts, embeddings)
     text = getattr(stats, "context_text", None)
-    names = [str(text(j)) for j in range(S.shape[1])] if callable(text) and contexts is not None else None
+    named = contexts is not None or getattr(stats, "labels", None) is not None
+    names = [str(text(j)) for j in range(S.shape[1])] if callable(text) and named else None
     vocabulary = getattr(stats, "vocabulary", None)
     tokens = [str(token) for token in vocabulary] if vocabulary is not None else None
     return LinearData(S, probabilities, weights, embeddings, names, tokens)

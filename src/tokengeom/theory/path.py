@@ -135,9 +135,7 @@ class _Curve:
                 self.state = state
                 return self._measure(state)
             state = self._walk(state, state.tau + self._stride(state, float(ratio)))
-        raise ResourceError(
-            f"no strength was found whose solution has norm {B}; reached {self.newton.norm(state)}."
-        )
+        raise ResourceError(f"no strength was found whose solution has norm {B}; reached {self.newton.norm(state)}.")
 
     def _stride(self, state: PathState, ratio: float) -> float:
         dx, dy = self._tangent(state)
@@ -175,9 +173,7 @@ class _Curve:
             reach = max(1.0, 0.5 * abs(state.tau))
             move = float(np.clip(move, -reach, reach))
             dx, dy = self._tangent(state)
-            begin = PathState(
-                tau if move == left else state.tau + move, state.x + move * dx, state.y + move * dy
-            )
+            begin = PathState(tau if move == left else state.tau + move, state.x + move * dx, state.y + move * dy)
             found, done = self.newton.solve(begin)
             if done:
                 state, stride = found, 2.0 * move
