@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from linear_cases import CERTIFIED, EXACT, linear_data
 
+from linear_cases import CERTIFIED, EXACT, linear_data
 from tokengeom.problems.compatibility import CompatibilitySystem
 from tokengeom.problems.instances import Instance, library, overparameterised
 from tokengeom.problems.linear_data import LinearData

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from linear_cases import linear_data
 from scipy.optimize import linprog
 
+from linear_cases import linear_data
 from tokengeom.numerics import Float
 from tokengeom.problems.columns import Bool
 from tokengeom.problems.effective_support import EffectiveSupportProblem

@@ -6,8 +6,8 @@ import cvxpy as cp
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from linear_cases import INTERIOR, linear_data, margin_constraints
 
+from linear_cases import INTERIOR, linear_data, margin_constraints
 from tokengeom.errors import ProblemError, ResourceError
 from tokengeom.problems.instances import one_hot_orthonormal, overparameterised, plane
 from tokengeom.problems.linear_data import LinearData

@@ -44,19 +44,29 @@ def solve_compatibility(problem: CompatibilitySystem) -> CompatibilityAnswer:
     began = time.perf_counter()
     S, B = problem.S, problem.target
     R, U = orthonormal_factor(problem.H)
-    rows = int(S.sum()) - S.shape[1]
-    small = rows * S.shape[0] * R.shape[0] <= MOST_DENSE_ENTRIES
-    W, Y, residual, iterations = _dense(S, B, R) if small else _iterative(S, B, R)
+    W, Y, residual, iterations = _dense(S, B, R) if _is_small(S, R) else _iterative(S, B, R)
     if float(np.linalg.norm(residual)) <= CONSISTENT * max(float(np.linalg.norm(B)), 1e-300):
         found = W @ U.T
         certificate = problem.certify(found, Y)
         solution = Solution(found, Y, certificate, "solved", iterations, time.perf_counter() - began)
         return CompatibilityAnswer(True, solution)
-    refutation = _sparsest(problem, residual, R) if small and rows <= MOST_ROWS_SPARSE else residual
+    few = _is_small(S, R) and int(S.sum()) - S.shape[1] <= MOST_ROWS_SPARSE
+    refutation = _sparsest(problem, residual, R) if few else residual
     zero = np.zeros((S.shape[0], problem.H.shape[0]))
     took = time.perf_counter() - began
     solution = Solution(zero, refutation, problem.refute(refutation), "contradictory", iterations, took)
     return CompatibilityAnswer(False, solution)
+
+
+def project_on_data_subspace(W: Float, S: Bool, R: Float) -> Float:
+    """Project W (V x r) on ``F = span{(e_z - e_z') h_j^T : z, z' in S_j}``: least norm, same in-support logits."""
+    B = centre_on(S, W @ R)
+    return _dense(S, B, R)[0] if _is_small(S, R) else _iterative(S, B, R)[0]
+
+
+def _is_small(S: Bool, R: Float) -> bool:
+    rows = int(S.sum()) - S.shape[1]
+    return bool(rows * S.shape[0] * R.shape[0] <= MOST_DENSE_ENTRIES)
 
 
 def _dense(S: Bool, B: Float, R: Float) -> tuple[Float, Float, Float, int]:

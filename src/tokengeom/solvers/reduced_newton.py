@@ -14,6 +14,7 @@ import numpy as np
 
 from tokengeom.problems.base import Solution
 from tokengeom.problems.reduced_loss import ReducedLoss
+from tokengeom.solvers.compatibility import project_on_data_subspace
 from tokengeom.solvers.ntp_svm import orthonormal_factor
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def solve_reduced_loss(
-    problem: ReducedLoss, start: Float | None = None, tolerance: float = 1e-13, max_iterations: int = 200
+    problem: ReducedLoss, start: Float | None = None, tolerance: float = 1e-15, max_iterations: int = 200
 ) -> Solution[Float, Float]:
     """Minimise to a moment residual within ``tolerance``; the dual answer is the distribution itself."""
     began = time.perf_counter()
@@ -29,20 +30,25 @@ def solve_reduced_loss(
     reduced = ReducedLoss(problem.S, problem.P, problem.pi, R)
     W = np.zeros((R.shape[0], problem.S.shape[0])).T if start is None else start @ U
     scale = float(problem.pi @ np.linalg.norm(R, axis=0))
-    best = np.inf
-    iteration = 0
+    best, best_size, iteration = W, np.inf, 0
     while iteration < max_iterations:
         iteration += 1
         q = reduced.distribution(W)
         gradient = ((q - problem.P) * problem.pi) @ R.T
         size = float(np.linalg.norm(gradient)) / scale
-        # At rounding level the residual stops falling; one more step would only stir it.
-        if size <= tolerance or (size < 1e-11 and size > 0.5 * best):
+        # At rounding level the residual stops falling, and one more step would only stir it.
+        stirred = size < 1e-10 and size > 0.5 * best_size
+        if size < best_size:
+            best, best_size = W, size
+        if size <= tolerance or stirred:
             break
-        best = min(best, size)
-        step = _newton_step(reduced, q, gradient, min(0.1, size))
+        # The gradient is a sum of cancelling terms, so it carries noise of 1e-16 in directions of no curvature;
+        # conjugate gradients asked to go below that noise would divide it by zero.
+        noise = 1e-15 / size
+        step = _newton_step(reduced, q, gradient, min(0.1, max(size, noise)))
         W = W + _length(reduced, W, step, gradient) * step
-    decoder = W @ U.T
+    # Rounding leaks out of F^ where nothing sees it; the same logits have one representative inside.
+    decoder = project_on_data_subspace(best, problem.S, R) @ U.T
     certificate = problem.certify(decoder, problem.distribution(decoder))
     done = certificate.holds(1e-8)
     status = "optimal" if done else "iteration limit reached; the minimum lies far out"

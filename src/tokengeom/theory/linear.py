@@ -18,15 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokengeom.problems.columns import Bool, centre_on
+from tokengeom.problems.columns import Bool
 from tokengeom.problems.compatibility import CompatibilitySystem
 from tokengeom.problems.linear_data import LinearData, check_duplicates, check_embeddings, check_probabilities
 from tokengeom.problems.ntp_svm import MarginProblem
 from tokengeom.problems.reduced_loss import ReducedLoss
-from tokengeom.solvers.compatibility import CompatibilityAnswer, solve_compatibility
+from tokengeom.solvers.compatibility import CompatibilityAnswer, project_on_data_subspace, solve_compatibility
 from tokengeom.solvers.effective_support import EffectiveSupport, find_effective_support
-from tokengeom.solvers.face_least_squares import fit_on_face
-from tokengeom.solvers.ntp_svm import solve_ntp_svm
+from tokengeom.solvers.ntp_svm import orthonormal_factor, solve_ntp_svm
 from tokengeom.solvers.reduced_newton import solve_reduced_loss
 from tokengeom.theory.answers import Answer, compatibility_answer, separability_answer
 
@@ -83,8 +82,8 @@ class LinearPrediction:
 
     def finite_part(self, W: Float) -> Float:
         """Projection of any W (V x d) on ``F^``, the part that converges to ``W_star``."""
-        S, H = self.effective_support, self.data.H
-        return fit_on_face(S, centre_on(S, W @ H), H).W
+        R, U = orthonormal_factor(self.data.H)
+        return np.asarray(project_on_data_subspace(W @ U, self.effective_support, R) @ U.T)
 
     def summary(self) -> str:
         """Which case holds and why, in plain words."""
