@@ -44,7 +44,7 @@ def refute_by_least_violation(
         ahead = found if uphill else found + ((momentum - 1.0) / longer) * (found - W)
         W, momentum = found, longer
         if iteration % CHECK_EVERY == 0:
-            A = fit_on_face(T, centre_on(T, target - W @ H), H, 0.1 * tolerance, 60).residual
+            A = fit_on_face(T, centre_on(T, target - W @ H), H, 0.1 * tolerance, 60, restarts=1).residual
             if _proves(problem, A, tolerance):
                 return A, W
     return None, W
