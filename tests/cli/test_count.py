@@ -133,8 +133,8 @@ def test_a_disk_too_small_to_spill_is_one_clear_message(tmp_path: Path) -> None:
     assert not (tmp_path / "s").exists()
 
 
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interruption_leaves_nothing_behind(tmp_path: Path, sent: signal.Signals, code: int) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_leaves_nothing_behind(tmp_path: Path, sent: signal.Signals) -> None:
     rng = np.random.default_rng(0)
     rng.integers(0, 60_000, 8_000_000).astype("uint16").tofile(tmp_path / "a.bin")
     (tmp_path / "tmp").mkdir()
@@ -145,7 +145,7 @@ def test_an_interruption_leaves_nothing_behind(tmp_path: Path, sent: signal.Sign
         time.sleep(0.02)
     process.send_signal(sent)
     _, stderr = process.communicate(timeout=60)
-    assert process.returncode == code, stderr
+    assert process.returncode == 130, stderr
     assert "Traceback" not in stderr
     assert list((tmp_path / "tmp").iterdir()) == []
     assert not (tmp_path / "s").exists()

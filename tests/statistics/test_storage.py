@@ -39,12 +39,12 @@ def test_the_folder_is_readable_without_the_package(tmp_path: Path) -> None:
     statistics = count([[0, 1, 0, 2, 0, 1]], context=1, vocabulary_size=3)
     statistics.save(tmp_path / "s")
     manifest = json.loads((tmp_path / "s/manifest.json").read_text())
-    arrays = load_file(tmp_path / "s/counts.safetensors")
+    arrays = load_file(tmp_path / "s/arrays.safetensors")
     counts = sparse.csc_array(
         (arrays["data"], arrays["indices"], arrays["indptr"]), shape=(manifest["vocabulary"], manifest["contexts"])
     )
     assert counts.toarray().tolist() == [[0, 1, 1], [2, 0, 0], [1, 0, 0]]
-    assert pq.read_table(tmp_path / "s/contexts.parquet")["ids"].to_pylist() == [[0], [1], [2]]
+    assert arrays["contexts"].tolist() == [[0], [1], [2]]
     assert pq.read_table(tmp_path / "s/vocabulary.parquet")["text"].to_pylist() == ["token 0", "token 1", "token 2"]
     assert manifest["entropy_nats"] == pytest.approx(statistics.entropy)
 
@@ -68,7 +68,7 @@ def test_what_is_no_result_is_refused(tmp_path: Path, content: str | None) -> No
 
 def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     NextTokenStatistics.from_counts([[1]]).save(tmp_path / "s")
-    (tmp_path / "s/counts.safetensors").write_bytes(b"nonsense")
+    (tmp_path / "s/arrays.safetensors").write_bytes(b"nonsense")
     with pytest.raises(StatisticsError, match="incomplete or damaged"):
         NextTokenStatistics.load(tmp_path / "s")
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import signal
-import sys
 from collections.abc import Callable
 from typing import Annotated, ParamSpec, TypeVar
 
@@ -19,7 +18,7 @@ from tokengeom.errors import TokengeomError
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
-EXIT_WRONG_INPUT, EXIT_INTERRUPTED, EXIT_TERMINATED = 2, 130, 143
+EXIT_WRONG_INPUT, EXIT_INTERRUPTED = 2, 130
 
 app = typer.Typer(
     name="tokengeom",
@@ -80,14 +79,10 @@ def guarded(command: Callable[Arguments, Result]) -> Callable[Arguments, Result]
     return run
 
 
-def _terminated(*_: object) -> None:
-    sys.exit(EXIT_TERMINATED)
-
-
 def main() -> None:
     """Run the command line."""
     from tokengeom.cli import count, stories  # noqa: F401 - each module adds its command to the app
 
-    # As an exception, a termination passes through every clean-up on its way out.
-    signal.signal(signal.SIGTERM, _terminated)
+    # A polite termination cleans up as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     app()

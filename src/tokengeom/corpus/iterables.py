@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokengeom.corpus.parquet import as_ids
 from tokengeom.corpus.source import (
@@ -76,25 +77,21 @@ class TokenDocuments(AbstractTokenSource):
 
     def batches(self, on_bytes: OnBytes = lambda _: None) -> Iterator[TokenBatch]:
         """Yield about a million ids at a time."""
-        waiting: list[np.ndarray[Any, np.dtype[np.int32]]] = []
+        waiting: list[NDArray[Any]] = []
         size = 0
         for number, document in enumerate(self._documents):
-            ids = as_ids(_one_dimensional(document, number, self.name), f"document {number} of {self.name}")
-            waiting.append(ids)
-            size += ids.size
+            ids = np.asarray(document)
+            if ids.ndim != 1:
+                raise CorpusError(f"Document {number} of {self.name} must be a list of ids; its shape is {ids.shape}.")
+            if ids.size:
+                waiting.append(ids)
+                size += ids.size
             if size >= _BATCH_TOKENS:
-                yield _batch(waiting)
+                yield self._batch(waiting)
                 waiting, size = [], 0
         if waiting:
-            yield _batch(waiting)
+            yield self._batch(waiting)
 
-
-def _one_dimensional(document: Any, number: int, name: str) -> Any:
-    array = np.asarray(document)
-    if array.ndim != 1:
-        raise CorpusError(f"Document {number} of {name} must be a list of ids; its shape is {array.shape}.")
-    return array
-
-
-def _batch(documents: list[np.ndarray[Any, np.dtype[np.int32]]]) -> TokenBatch:
-    return TokenBatch(np.concatenate(documents), np.array([ids.size for ids in documents], dtype=np.int64))
+    def _batch(self, documents: list[NDArray[Any]]) -> TokenBatch:
+        tokens = as_ids(np.concatenate(documents), self.name)
+        return TokenBatch(tokens, np.array([ids.size for ids in documents], dtype=np.int64))

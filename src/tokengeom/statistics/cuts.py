@@ -71,11 +71,15 @@ def _sums(keys: NDArray[np.int64], count: NDArray[np.int64]) -> NDArray[np.int64
 
 @dataclass(frozen=True)
 class PairTable:
-    """Counted pairs as a relational table ``keys..., next, count``; ``rows`` are the next tokens that exist."""
+    """Counted pairs as a relational table ``keys..., next, count``.
+
+    ``rows`` are the next tokens that exist; ``other`` is a number that none of them has, for tokens to be merged into.
+    """
 
     table: ibis.Table
     keys: Sequence[str]
     rows: NDArray[np.int64]
+    other: int
 
 
 class AbstractCut(ABC):
@@ -90,16 +94,16 @@ class AbstractCut(ABC):
         """The pairs that stay."""
 
     @abstractmethod
-    def relational(self, pairs: PairTable, chosen: Sequence[int] | None) -> ibis.Table:
-        """The table that stays; ``chosen`` is the answer to `choice`, where the cut asked for one."""
+    def relational(self, pairs: PairTable, asked: Sequence[int]) -> ibis.Table:
+        """The table that stays; ``asked`` is the answer to `question`, where the cut has one."""
 
-    def choice(self, pairs: PairTable) -> ibis.Table | None:
+    def question(self, pairs: PairTable) -> ibis.Table | None:
         """A small query whose answer (column ``next``) the cut needs before it can be made."""
         return None
 
-    def rows(self, rows: NDArray[np.int64], chosen: Sequence[int] | None) -> NDArray[np.int64]:
+    def rows(self, pairs: PairTable, asked: Sequence[int]) -> NDArray[np.int64]:
         """The next tokens that exist after the cut."""
-        return rows
+        return pairs.rows
 
 
 def _at_least(name: str, value: int) -> None:
@@ -127,7 +131,7 @@ class MostFrequentContexts(AbstractCut):
         kept[np.argsort(-totals, kind="stable")[: self.k]] = True
         return pairs.keep(kept[pairs.context])
 
-    def relational(self, pairs: PairTable, chosen: Sequence[int] | None) -> ibis.Table:
+    def relational(self, pairs: PairTable, asked: Sequence[int]) -> ibis.Table:
         """The table that stays."""
         totals = pairs.table.group_by(pairs.keys).aggregate(windows=pairs.table["count"].sum())
         order = [totals.windows.desc(), *(totals[key] for key in pairs.keys)]
@@ -151,7 +155,7 @@ class MinimumCount(AbstractCut):
         """The pairs that stay."""
         return pairs.keep(pairs.context_totals()[pairs.context] >= self.count)
 
-    def relational(self, pairs: PairTable, chosen: Sequence[int] | None) -> ibis.Table:
+    def relational(self, pairs: PairTable, asked: Sequence[int]) -> ibis.Table:
         """The table that stays."""
         totals = pairs.table.group_by(pairs.keys).aggregate(windows=pairs.table["count"].sum())
         return pairs.table.semi_join(totals.filter(totals.windows >= self.count), list(pairs.keys))
@@ -182,33 +186,37 @@ class CommonestTokens(AbstractCut):
         """The pairs that stay."""
         totals = _sums(pairs.token, pairs.count)
         order = np.argsort(-totals, kind="stable")
-        chosen = order[totals[order] > 0][: self.size]
-        inside = np.isin(pairs.token, chosen)
-        rows = self.rows(pairs.rows, chosen.tolist())
+        commonest = order[totals[order] > 0][: self.size + 1].tolist()
+        other = int(pairs.rows[-1]) + 1
+        inside = np.isin(pairs.token, commonest[: self.size])
+        rows = self._rows(commonest, other)
         if self.rest == "drop":
             return replace(pairs.keep(inside), rows=rows)
-        other = int(pairs.rows[-1]) + 1
         return _pooled(replace(pairs, token=np.where(inside, pairs.token, other), rows=rows))
 
-    def choice(self, pairs: PairTable) -> ibis.Table:
-        """Which tokens are the commonest."""
+    def question(self, pairs: PairTable) -> ibis.Table:
+        """Which tokens are the commonest; one more than are kept, to know whether there is a rest."""
         totals = pairs.table.group_by("next").aggregate(windows=pairs.table["count"].sum())
-        return totals.order_by([totals.windows.desc(), totals["next"]]).limit(self.size).select("next")
+        return totals.order_by([totals.windows.desc(), totals["next"]]).limit(self.size + 1).select("next")
 
-    def rows(self, rows: NDArray[np.int64], chosen: Sequence[int] | None) -> NDArray[np.int64]:
-        """The chosen tokens by id, and the one that stands for the rest behind them."""
-        kept = np.sort(np.asarray(chosen, np.int64))
-        return kept if self.rest == "drop" else np.append(kept, rows[-1] + 1)
+    def rows(self, pairs: PairTable, asked: Sequence[int]) -> NDArray[np.int64]:
+        """The kept tokens by id, and behind them the one that stands for the rest."""
+        return self._rows(asked, pairs.other)
 
-    def relational(self, pairs: PairTable, chosen: Sequence[int] | None) -> ibis.Table:
+    def _rows(self, commonest: Sequence[int], other: int) -> NDArray[np.int64]:
+        kept = np.sort(np.asarray(commonest[: self.size], np.int64))
+        merges = self.rest == "merge" and len(commonest) > self.size
+        return np.append(kept, other) if merges else kept
+
+    def relational(self, pairs: PairTable, asked: Sequence[int]) -> ibis.Table:
         """The table that stays."""
         import ibis
 
         table = pairs.table
-        inside = table["next"].isin(list(chosen or ()))
+        inside = table["next"].isin(list(asked[: self.size]))
         if self.rest == "drop":
             return table.filter(inside)
-        other = ibis.literal(int(pairs.rows[-1]) + 1, "int32")
+        other = ibis.literal(pairs.other, "int32")
         merged = table.mutate(next=inside.ifelse(table["next"], other))
         return merged.group_by([*pairs.keys, "next"]).aggregate(count=merged["count"].sum())
 
@@ -240,7 +248,7 @@ class SupportByCount(AbstractCut):
         """The pairs that stay."""
         return pairs.keep(pairs.count >= self.count)
 
-    def relational(self, pairs: PairTable, chosen: Sequence[int] | None) -> ibis.Table:
+    def relational(self, pairs: PairTable, asked: Sequence[int]) -> ibis.Table:
         """The table that stays."""
         return pairs.table.filter(pairs.table["count"] >= self.count)
 
@@ -269,7 +277,7 @@ class SupportByMass(AbstractCut):
         stays[order] = before.astype(np.float64) < self.p * totals[context].astype(np.float64)
         return pairs.keep(stays)
 
-    def relational(self, pairs: PairTable, chosen: Sequence[int] | None) -> ibis.Table:
+    def relational(self, pairs: PairTable, asked: Sequence[int]) -> ibis.Table:
         """The table that stays."""
         import ibis
 

@@ -105,9 +105,14 @@ class DuckDBEngine(AbstractEngine):
 
 @contextmanager
 def _clear_errors() -> Iterator[None]:
-    """Say what the user can do when memory or disk gives out."""
+    """Say what the user can do when memory or disk gives out, and let an interruption be one."""
     try:
         yield
+    except RuntimeError as error:
+        # DuckDB swallows the exception of a signal handler and raises this instead.
+        if "interrupted" in str(error):
+            raise KeyboardInterrupt from error
+        raise
     except duckdb.OutOfMemoryException as error:
         raise ResourceError(
             f"Counting ran out of memory or of room to spill: {_first_line(error)}. "

@@ -12,6 +12,7 @@ from scipy import sparse
 from tokengeom.errors import ResourceError
 from tokengeom.statistics.engine import AbstractEngine
 from tokengeom.statistics.next_token import OTHER, NextTokenStatistics
+from tokengeom.statistics.packing import ContextPacking
 from tokengeom.statistics.pairs import CountedPairs
 
 if TYPE_CHECKING:
@@ -27,17 +28,15 @@ def freeze(pairs: CountedPairs, engine: AbstractEngine) -> NextTokenStatistics:
     number = int(engine.numbers(table.aggregate(pairs=table.count()))["pairs"])
     _refuse_what_does_not_fit(number, pairs.packing.length)
     ordered = table.order_by([*pairs.packing.columns, "next"])
-    layout = _Layout(number, len(pairs.packing.columns))
+    layout = _Layout(number, pairs.packing)
     for batch in engine.batches(ordered):
         layout.add(batch)
-    words, indptr = layout.contexts()
-    rows = _row_numbers(layout.next, pairs.rows)
-    shape = (pairs.rows.size, indptr.size - 1)
+    rows, indptr = _row_numbers(layout.next, pairs.rows), layout.indptr
     return NextTokenStatistics(
-        table=sparse.csc_array((layout.count, rows, indptr), shape=shape),
+        table=sparse.csc_array((layout.count, rows, indptr), shape=(pairs.rows.size, indptr.size - 1)),
         context_share=None,
         vocabulary=_names(pairs),
-        contexts=pairs.packing.unpack(words),
+        contexts=layout.contexts,
         tokenizer=pairs.tokenizer,
         windows=pairs.windows,
         effects=pairs.effects,
@@ -46,36 +45,49 @@ def freeze(pairs: CountedPairs, engine: AbstractEngine) -> NextTokenStatistics:
 
 
 class _Layout:
-    """Gathers ordered pairs into the arrays of a sparse matrix."""
+    """Gathers ordered pairs into the arrays of a sparse matrix.
 
-    def __init__(self, number: int, words: int) -> None:
+    There are at most as many contexts as pairs. Arrays of that length are reserved at once: the operating system
+    gives them memory only where they are written.
+    """
+
+    def __init__(self, number: int, packing: ContextPacking) -> None:
         self.count = np.empty(number, np.int64)
         self.next = np.empty(number, np.int32)
-        self._filled = 0
-        self._last: list[int] | None = None
-        self._words: list[list[NDArray[np.int64]]] = [[] for _ in range(words)]
-        self._starts: list[NDArray[np.int64]] = []
+        self._contexts = np.empty((number, packing.length), np.int32)
+        self._starts = np.empty(number + 1, np.int64)
+        self._packing = packing
+        self._pairs = self._seen = 0
+        self._last: list[int] = []
+
+    @property
+    def contexts(self) -> NDArray[np.int32]:
+        """The contexts so far, a row each."""
+        return self._contexts[: self._seen]
+
+    @property
+    def indptr(self) -> NDArray[np.int64]:
+        """Where the pairs of each context start, and where the last ones end."""
+        self._starts[self._seen] = self._pairs
+        return self._starts[: self._seen + 1]
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take in the next rows."""
         if not batch.num_rows:
             return
         *words, tokens, count = (_numpy(column) for column in batch.columns)
-        begin, end = self._filled, self._filled + batch.num_rows
+        begin, end = self._pairs, self._pairs + batch.num_rows
         self.count[begin:end], self.next[begin:end] = count, tokens
         fresh = np.zeros(batch.num_rows, np.bool_)
         fresh[0] = self._last != [int(word[0]) for word in words]
         for word in words:
             fresh[1:] |= word[1:] != word[:-1]
-        for kept, word in zip(self._words, words, strict=True):
-            kept.append(word[fresh])
-        self._starts.append(np.flatnonzero(fresh) + begin)
-        self._last, self._filled = [int(word[-1]) for word in words], end
-
-    def contexts(self) -> tuple[list[NDArray[np.int64]], NDArray[np.int64]]:
-        """The packed words of each context, and where its pairs start."""
-        words = [np.concatenate(parts) for parts in self._words]
-        return words, np.concatenate((*self._starts, [self._filled]))
+        places = np.flatnonzero(fresh)
+        first, after = self._seen, self._seen + places.size
+        self._contexts[first:after] = self._packing.unpack([word[places] for word in words])
+        self._starts[first:after] = places + begin
+        self._last = [int(word[-1]) for word in words]
+        self._pairs, self._seen = end, after
 
 
 def _numpy(column: Any) -> NDArray[Any]:
@@ -90,12 +102,9 @@ def _row_numbers(tokens: NDArray[np.int32], rows: NDArray[np.int64]) -> NDArray[
 
 
 def _names(pairs: CountedPairs) -> tuple[str, ...]:
-    def name(row: int) -> str:
-        if row >= pairs.vocabulary:
-            return OTHER
-        return pairs.tokenizer.token(row) if pairs.tokenizer is not None else f"token {row}"
-
-    return tuple(name(int(row)) for row in pairs.rows)
+    known = [row for row in pairs.rows.tolist() if row < pairs.vocabulary]
+    names = [f"token {row}" for row in known] if pairs.tokenizer is None else map(pairs.tokenizer.token, known)
+    return (*names, *[OTHER] * (pairs.rows.size - len(known)))
 
 
 def _physical_memory() -> int | None:

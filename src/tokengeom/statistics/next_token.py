@@ -14,6 +14,7 @@ from scipy import sparse
 
 from tokengeom.corpus.tokenizer import AbstractTokenizer
 from tokengeom.errors import StatisticsError
+from tokengeom.numerics import x_log_x
 from tokengeom.statistics.cuts import (
     AbstractCut,
     CommonestTokens,
@@ -132,7 +133,9 @@ class NextTokenStatistics:
     @cached_property
     def context_counts(self) -> NDArray[np.int64]:
         """Number of windows of each context, shape m."""
-        return np.asarray(np.add.reduceat(self.counts.data, self.counts.indptr[:-1]))
+        # Differences of a running sum: exact, and much faster than adding up millions of short stretches.
+        sums = np.concatenate(([0], np.cumsum(self.counts.data)))
+        return np.asarray(np.diff(sums[self.counts.indptr]))
 
     @cached_property
     def n(self) -> int:
@@ -167,13 +170,13 @@ class NextTokenStatistics:
     @cached_property
     def context_entropies(self) -> NDArray[np.float64]:
         """Entropy of what follows each context, in nats, shape m."""
-        p = self.P.data
-        return np.asarray(-np.add.reduceat(p * np.log(p), self.table.indptr[:-1])) + 0.0
+        return 0.0 - np.asarray(np.add.reduceat(x_log_x(self.P.data), self.table.indptr[:-1]))
 
     @cached_property
     def entropy(self) -> float:
         """The entropy floor ``H = -sum_j pi_j sum_z p_jz log p_jz`` in nats: no model's loss is lower."""
-        return float(self.pi @ self.context_entropies)
+        weight = np.repeat(self.pi, self.support_sizes)
+        return max(0.0, -float(weight @ x_log_x(self.P.data)))
 
     @property
     def one_hot_share(self) -> float:

@@ -88,6 +88,8 @@ class ContextPacking:
         for word, span in zip(words, self.spans, strict=True):
             rest = np.array(word, np.int64)
             for index in reversed(span):
-                rest, code = np.divmod(rest, self.base)
-                contexts[:, index] = code - _CODE_OF_TOKEN_0
+                # Not divmod: NumPy divides by a constant with wide instructions only in floor_divide.
+                above = rest // self.base
+                contexts[:, index] = rest - above * self.base - _CODE_OF_TOKEN_0
+                rest = above
         return contexts

@@ -38,7 +38,7 @@ class CountedPairs:
     ``paths``
         Parquet files or folders with the columns ``context_0 .. context_k, next, count``.
     ``rows``
-        The next tokens that exist, by id; the id V stands for tokens that a cut merged.
+        The next tokens that exist, by id; an id of V or more stands for tokens that a cut merged.
     """
 
     paths: tuple[str, ...]
@@ -87,13 +87,13 @@ class CountedPairs:
     def _make(
         self, cut: AbstractCut, engine: AbstractEngine, target: Path, progress: AbstractProgress
     ) -> NDArray[np.int64]:
-        table = PairTable(self.table(engine), self.packing.columns, self.rows)
-        query = cut.choice(table)
-        chosen = None
-        if query is not None:
-            chosen = [int(value) for batch in engine.batches(query) for value in batch.column(0).to_pylist()]
-        engine.write(cut.relational(table, chosen), target, f"Cutting: {cut.describe()}", progress)
-        return cut.rows(self.rows, chosen)
+        other = max(self.vocabulary, int(self.rows[-1]) + 1)
+        table = PairTable(self.table(engine), self.packing.columns, self.rows, other)
+        question = cut.question(table)
+        answers = [] if question is None else engine.batches(question)
+        asked = [int(value) for batch in answers for value in batch.column(0).to_pylist()]
+        engine.write(cut.relational(table, asked), target, f"Cutting: {cut.describe()}", progress)
+        return cut.rows(table, asked)
 
     def merge(self, *others: CountedPairs, engine: AbstractEngine, folder: Path) -> CountedPairs:
         """Add up the pairs of several shards of one corpus; the order and grouping do not matter."""

@@ -1,0 +1,23 @@
+"""``python -m benchmarks [NAME...]``: run benchmarks by name, all of them by default."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+HELPERS = {"__init__", "__main__", "harness"}
+
+
+def main() -> None:
+    """Run what was named."""
+    known = sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem not in HELPERS)
+    for name in sys.argv[1:] or known:
+        if name not in known:
+            sys.exit(f"There is no benchmark '{name}'; there are: {', '.join(known)}.")
+        print(f"== {name}", flush=True)
+        import_module(f"benchmarks.{name}").main()
+
+
+if __name__ == "__main__":
+    main()
