@@ -1,16 +1,13 @@
 """NTP-SVM in the Frobenius norm: ours against cvxpy + Clarabel, cvxpy + OSQP and OSQP called directly.
 
-All sides solve the same data in the same run. Each peer gets ready sparse constraint matrices over ``vec(W)``, which is the form that its
-documentation advises, and tolerances that aim at the accuracy asked of ours. What each side reached is judged by the
-project's own certificate from that side's W and multipliers. Run: ``python -m benchmarks.linear_svm``.
+All sides solve the same data in the same run, in turn, and the ratio is between medians. Each peer gets ready sparse
+constraint matrices over ``vec(W)``, the form that its documentation advises, and tolerances that aim at the accuracy
+asked of ours. What each side reached is judged by the project's own certificate from that side's W and multipliers.
 """
 
 from __future__ import annotations
 
-import argparse
-import importlib.metadata
 import os
-import platform
 import statistics
 import time
 from collections.abc import Callable
@@ -18,6 +15,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy import sparse
 
+from benchmarks.harness import print_machine
 from tokengeom.numerics import Float
 from tokengeom.problems.base import Certificate
 from tokengeom.problems.instances import overparameterised
@@ -26,7 +24,8 @@ from tokengeom.problems.ntp_svm import MarginProblem
 from tokengeom.solvers.least_distance import equality_rows, margin_rows, spread
 from tokengeom.solvers.ntp_svm import solve_ntp_svm
 
-ACCURACY = 1e-8
+REPEATS = 7
+OURS = "ours"
 Found = tuple[Float, Float]
 
 
@@ -41,6 +40,8 @@ def multipliers(data: LinearData, pairs: Float, equalities: Float) -> Float:
 
 
 def ours(data: LinearData) -> Callable[[], Found]:
+    """Solve as a user does."""
+
     def solve() -> Found:
         solution = solve_ntp_svm(MarginProblem(data.S, data.H)).solution
         assert solution.dual is not None
@@ -50,6 +51,7 @@ def ours(data: LinearData) -> Callable[[], Found]:
 
 
 def with_cvxpy(data: LinearData, solver: str, options: dict[str, object]) -> Callable[[], Found]:
+    """Compile and solve, every time."""
     import cvxpy as cp
 
     E = sparse.csr_array(equality_rows(data.S, data.H))
@@ -66,6 +68,7 @@ def with_cvxpy(data: LinearData, solver: str, options: dict[str, object]) -> Cal
 
 
 def with_osqp(data: LinearData, accuracy: float) -> Callable[[], Found]:
+    """Set up and solve with ready matrices."""
     import osqp
 
     E, G = equality_rows(data.S, data.H), margin_rows(data.S, data.H)
@@ -86,74 +89,68 @@ def with_osqp(data: LinearData, accuracy: float) -> Callable[[], Found]:
     return solve
 
 
-def measure(solve: Callable[[], Found], repeats: int) -> tuple[float, Found]:
-    """Median wall seconds over ``repeats`` runs after one that warms up, and the last answer."""
-    found = solve()
-    seconds = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        found = solve()
-        seconds.append(time.perf_counter() - began)
-    return statistics.median(seconds), found
+def measure(sides: dict[str, Callable[[], Found]]) -> dict[str, tuple[float, Found]]:
+    """Median wall seconds of each side over interleaved repeats, after one that warms up, and its answer."""
+    found = {name: solve() for name, solve in sides.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(REPEATS):
+        for name, solve in sides.items():
+            began = time.perf_counter()
+            solve()
+            seconds[name].append(time.perf_counter() - began)
+    return {name: (statistics.median(seconds[name]), found[name]) for name in sides}
 
 
 def describe(certificate: Certificate) -> str:
+    """Put what a side reached on one line."""
     return (
-        f"norm {certificate.value:.10f}  gap {certificate.relative_gap:8.1e}  "
-        f"primal {certificate.primal_residual:8.1e}  dual {certificate.dual_residual:8.1e}"
+        f"norm {certificate.value:.10f}  gap {certificate.relative_gap:7.1e}  "
+        f"primal {certificate.primal_residual:7.1e}  dual {certificate.dual_residual:7.1e}"
     )
 
 
-def small(repeats: int, seeds: int) -> None:
-    print(
-        f"V=10 d=60 m=50 |S_j|=6, {seeds} seeds, median of {repeats} repeats each (after one warm-up), accuracy {ACCURACY:g}"
-    )
+def small(seed: int) -> None:
+    """Compare all sides on one draw of the paper's setting."""
     exact = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
     tight = {"eps_abs": 1e-9, "eps_rel": 1e-9, "max_iter": 200_000, "polishing": True}
-    for seed in range(seeds):
-        data = overparameterised(seed)
-        problem = MarginProblem(data.S, data.H)
-        reference, found = measure(ours(data), 5 * repeats)
-        print(f"seed {seed}")
-        print(f"  {'ours':32s} {1e3 * reference:10.3f} ms           {describe(problem.certify(*found))}")
-        peers = {
-            "cvxpy + Clarabel, compile+solve": with_cvxpy(data, "CLARABEL", exact),
-            "cvxpy + OSQP, compile+solve": with_cvxpy(data, "OSQP", tight),
-            "OSQP direct, same accuracy": with_osqp(data, 1e-9),
-            "OSQP direct, its default 1e-3": with_osqp(data, 1e-3),
+    data = overparameterised(seed)
+    problem = MarginProblem(data.S, data.H)
+    measured = measure(
+        {
+            OURS: ours(data),
+            "cvxpy + Clarabel, compile and solve": with_cvxpy(data, "CLARABEL", exact),
+            "cvxpy + OSQP, compile and solve": with_cvxpy(data, "OSQP", tight),
+            "OSQP direct, eps 1e-9 and polishing": with_osqp(data, 1e-9),
+            "OSQP direct, eps 1e-3 and polishing": with_osqp(data, 1e-3),
         }
-        for name, solve in peers.items():
-            seconds, found = measure(solve, repeats)
-            ratio = seconds / reference
-            print(f"  {name:32s} {1e3 * seconds:10.3f} ms  {ratio:7.1f} x  {describe(problem.certify(*found))}")
+    )
+    print(f"V=10 d=60 m=50 |S_j|=6 seed {seed}, medians of {REPEATS} interleaved repeats")
+    for name, (seconds, found) in measured.items():
+        ratio = seconds / measured[OURS][0]
+        print(f"  {name:36s} {1e3 * seconds:9.3f} ms  x{ratio:7.1f}  {describe(problem.certify(*found))}")
 
 
-def large(sizes: list[int]) -> None:
-    for size in sizes:
-        data = overparameterised(0, V=200, d=300, m=1000, size=size, n=20_000)
-        problem = MarginProblem(data.S, data.H)
-        began = time.perf_counter()
-        answer = solve_ntp_svm(problem)
-        seconds = time.perf_counter() - began
-        verdict = "separable" if answer.separable else "not separable"
-        print(f"V=200 d=300 m=1000 |S_j|={size}: {verdict}, {seconds:.2f} s, {describe(answer.solution.certificate)}")
+def large(size: int) -> None:
+    """Time ours where cvxpy does not finish in ten minutes."""
+    data = overparameterised(0, V=200, d=300, m=1000, size=size, n=20_000)
+    began = time.perf_counter()
+    answer = solve_ntp_svm(MarginProblem(data.S, data.H))
+    seconds = time.perf_counter() - began
+    verdict = "separable" if answer.separable else "not separable"
+    print(f"V=200 d=300 m=1000 |S_j|={size}: {verdict}, {seconds:.2f} s, {describe(answer.solution.certificate)}")
+        f"V=200 d=300 m=1000 |S_j|={size}: {verdict}, {seconds:.2f} s, {describe(answer.solution.certificate)}",
+        flush=True,
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--large", type=int, nargs="*", default=[1, 5, 10], help="support sizes of the large data")
-    arguments = parser.parse_args()
-    packages = ", ".join(
-        f"{name} {importlib.metadata.version(name)}" for name in ("numpy", "scipy", "cvxpy", "clarabel", "osqp")
-    )
-    threads = os.environ.get("OMP_NUM_THREADS", "default")
-    print(
-        f"{platform.machine()}, {os.cpu_count()} cores, OMP_NUM_THREADS={threads}, Python {platform.python_version()}, {packages}"
-    )
-    small(arguments.repeats, arguments.seeds)
-    large(arguments.large)
+    """Run both sizes."""
+    print_machine("numpy", "scipy", "cvxpy", "clarabel", "osqp")
+    print(f"load average {os.getloadavg()[0]:.1f}, OMP_NUM_THREADS={os.environ.get('OMP_NUM_THREADS', 'not set')}")
+    for seed in range(3):
+        small(seed)
+    for size in (1, 5, 10):
+        large(size)
 
 
 if __name__ == "__main__":
