@@ -138,9 +138,6 @@ def large(size: int) -> None:
     seconds = time.perf_counter() - began
     verdict = "separable" if answer.separable else "not separable"
     print(f"V=200 d=300 m=1000 |S_j|={size}: {verdict}, {seconds:.2f} s, {describe(answer.solution.certificate)}")
-        f"V=200 d=300 m=1000 |S_j|={size}: {verdict}, {seconds:.2f} s, {describe(answer.solution.certificate)}",
-        flush=True,
-    )
 
 
 def main() -> None:
