@@ -1,0 +1,68 @@
+"""Compatibility: does one decoder give every context its in-support log-probability ratios.
+
+::
+
+    min ||W||_F  s.t.  (W h_j)_z - (W h_j)_z' = log(p_jz / p_jz')   for z, z' in S_j,  j = 1..m
+
+or ``Pi_S(W H) = L_in`` with ``Pi_S`` the centring of each column on its support and ``L_in = Pi_S(log P)``.
+Its solution is W*, the finite part of the limit, and it is ``Y H^T`` for some Y in the range of ``Pi_S``,
+which is the dual answer: ``<Y, L_in> / ||Y H^T||`` bounds the optimum from below. A ``Y`` with ``Y H^T = 0``
+and ``<Y, L_in> != 0`` proves that no W exists, and its non-zero columns name the contexts in conflict
+[thrampoulidis2024, Def 2].
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from tokengeom.numerics import Float
+from tokengeom.problems.base import AbstractProblem, Certificate
+from tokengeom.problems.columns import Bool, centre_on
+
+
+@dataclass(frozen=True, eq=False)
+class CompatibilitySystem(AbstractProblem[Float, Float]):
+    """Supports ``S`` and probabilities ``P`` (V x m), embeddings ``H`` (d x m)."""
+
+    S: Bool
+    P: Float
+    H: Float
+
+    @cached_property
+    def target(self) -> Float:
+        """``L_in``: in-support log-probabilities, centred on the support, zero elsewhere. V x m."""
+        return centre_on(self.S, np.log(np.where(self.S, self.P, 1.0)))
+
+    def certify(self, x: Float, dual: Float | None) -> Certificate:
+        """Judge a decoder ``x`` (V x d): residual of the equations, and its norm against the least."""
+        scale = max(1.0, float(np.max(np.abs(self.target), initial=0.0)))
+        residual = centre_on(self.S, x @ self.H) - self.target
+        primal = float(np.max(np.abs(residual), initial=0.0)) / scale
+        value = float(np.linalg.norm(x))
+        if dual is None:
+            return Certificate(primal, math.inf, value, 0.0)
+        Y = centre_on(self.S, dual)
+        size = float(np.linalg.norm(Y @ self.H.T))
+        bound = float(np.vdot(Y, self.target)) / size if size > 0 else 0.0
+        return Certificate(primal, self._outside(dual), value, bound)
+
+    def refute(self, Y: Float) -> Certificate:
+        """Judge a proof that no decoder exists: residual of ``Y H^T = 0``, and ``<Y, L_in>``.
+
+        ``value`` is the cosine between Y and ``L_in``: any number clearly above the residual is a proof.
+        """
+        size = float(np.linalg.norm(Y))
+        if size == 0.0:
+            return Certificate(math.inf, math.inf, 0.0, 0.0)
+        uncancelled = float(np.linalg.norm(Y, axis=0) @ np.linalg.norm(self.H, axis=0))
+        relative = float(np.linalg.norm(Y @ self.H.T)) / uncancelled
+        cosine = float(np.vdot(Y, self.target)) / (size * max(float(np.linalg.norm(self.target)), 1e-300))
+        return Certificate(relative, self._outside(Y), cosine, cosine)
+
+    def _outside(self, Y: Float) -> float:
+        scale = max(float(np.max(np.abs(Y), initial=0.0)), 1e-300)
+        return float(np.max(np.abs(Y - centre_on(self.S, Y)), initial=0.0)) / scale

@@ -1,0 +1,91 @@
+"""NTP-SVM: the smallest decoder that separates every context's support from its other tokens.
+
+::
+
+    min ||W||  s.t.  (W h_j)_z  = a_j       for z in S_j
+                     (W h_j)_v <= a_j - 1   for v not in S_j,  j = 1..m
+
+where ``W`` is V x d, ``H = [h_1 .. h_m]`` is d x m, ``S`` is the V x m support and ``a_j`` is free. In the
+Frobenius norm this is the direction in which gradient descent diverges [thrampoulidis2024, Thm 2]; the other
+norms belong to other optimizers. The dual has one multiplier matrix A, V x m, with columns that sum to zero
+and ``A <= 0`` off support::
+
+    max <S, A>  s.t.  ||A H^T||_dual <= 1
+
+so that ``<S, A> / ||A H^T||_dual`` bounds the optimum from below for every such A, and an A with ``A H^T =
+0`` and ``<S, A> > 0`` proves that nothing separates: the weights ``-A_vj / <S, A>`` are a convex combination
+of the constraints' normals that vanishes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tokengeom.numerics import Float
+from tokengeom.problems.base import AbstractProblem, Certificate
+from tokengeom.problems.columns import Bool, in_support_spread, margins, repair_multipliers
+from tokengeom.problems.norms import FROBENIUS, Norm
+
+
+@dataclass(frozen=True, eq=False)
+class MarginProblem(AbstractProblem[Float, Float]):
+    """Supports ``S`` (V x m, no column empty), embeddings ``H`` (d x m) and the norm that is minimised."""
+
+    S: Bool
+    H: Float
+    norm: Norm = FROBENIUS
+
+    @property
+    def has_margins(self) -> bool:
+        """Whether any token is off support; if none is, ``W = 0`` is the answer."""
+        return not bool(self.S.all())
+
+    def margin(self, W: Float) -> float:
+        """Smallest in-support minus off-support logit of W, per unit of the norm; may be negative."""
+        size = self.norm.value(W)
+        smallest = float(np.min(margins(W @ self.H, self.S)))
+        return smallest / size if size > 0 else 0.0
+
+    def certify(self, x: Float, dual: Float | None) -> Certificate:
+        """Judge a decoder ``x`` (V x d) and multipliers ``dual`` (V x m).
+
+        The primal residual is the worst of the in-support spread and of the missing margin, both in units of
+        the margin 1. The bound comes from the repaired multipliers, so that it is always valid.
+        """
+        L = x @ self.H
+        missing = max(0.0, 1.0 - float(np.min(margins(L, self.S)))) if self.has_margins else 0.0
+        primal = max(in_support_spread(L, self.S), missing)
+        if dual is None:
+            return Certificate(primal, math.inf, self.norm.value(x), 0.0)
+        return Certificate(primal, self._dual_residual(dual), self.norm.value(x), self.bound(dual))
+
+    def bound(self, dual: Float) -> float:
+        """Lower bound on the optimum that the multipliers prove after repair; ``inf`` when they refute."""
+        A = repair_multipliers(dual, self.S)
+        gain, size = float(np.sum(A, where=self.S)), self.norm.dual(A @ self.H.T)
+        if gain <= 0.0:
+            return 0.0
+        return gain / size if size > 0.0 else math.inf
+
+    def refute(self, dual: Float) -> Certificate:
+        """Judge a proof that no decoder separates: ``value`` is the largest relative margin it leaves open.
+
+        The margin of every W is at most ``||A H^T|| / <S, A>`` per unit of Frobenius norm; it is reported
+        relative to the same sum without cancellation, so 1e-15 is a perfect proof and 1 is none.
+        """
+        A = repair_multipliers(dual, self.S)
+        uncancelled = float(np.abs(A).sum(axis=0) @ np.linalg.norm(self.H, axis=0))
+        if uncancelled == 0.0:
+            return Certificate(math.inf, math.inf, math.inf, 0.0)
+        relative = float(np.linalg.norm(A @ self.H.T)) / uncancelled
+        return Certificate(relative, self._dual_residual(dual), relative, relative)
+
+    def _dual_residual(self, dual: Float) -> float:
+        scale = float(np.max(np.abs(dual), initial=0.0))
+        if scale == 0.0:
+            return 0.0
+        positive = float(np.max(dual, where=~self.S, initial=0.0))
+        return max(positive, float(np.max(np.abs(dual.sum(axis=0))))) / scale

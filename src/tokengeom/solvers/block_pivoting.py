@@ -1,0 +1,100 @@
+"""NTP-SVM in the Frobenius norm by block principal pivoting, for embeddings of rank m.
+
+With ``Q = (H^T H)^{-1}`` the problem is ``min tr(L Q L^T)`` over logits, ``W = L Q H^T``. Write ``L = 1 a^T -
+s`` with ``s = 0`` on support and ``s >= 1`` off it; the best level is ``a_j = mean_v s_vj`` whatever Q is, so
+that with ``C = I - 11^T/V`` only
+
+::
+
+    min tr(C s Q s^T) / 2  s.t.  s_vj >= 1  off support
+
+is left: a strictly convex quadratic with one bound a pair, whose matrix is ``M = C o Q`` on the off-support
+pairs. Its multipliers are ``M s``, and the multipliers of NTP-SVM are ``A = L Q``. All wrong pairs change
+sides at once; when that stops helping, one pair at a time does (Murty), which cannot cycle [judice1994,
+portugal1994].
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+from tokengeom.problems.base import Solution
+
+if TYPE_CHECKING:
+    from tokengeom.numerics import Float
+    from tokengeom.problems.columns import Bool
+    from tokengeom.problems.ntp_svm import MarginProblem
+
+PATIENCE = 10
+
+
+def solve_by_block_pivoting(problem: MarginProblem, max_iterations: int = 500) -> Solution[Float, Float] | None:
+    """Solve, or return ``None`` when the embeddings are not safely of rank m (then another method must)."""
+    began = time.perf_counter()
+    Q = _inverse_gram(problem.H)
+    if Q is None:
+        return None
+    v, j = np.nonzero(~problem.S)
+    M = Q[np.ix_(j, j)] * ((v[:, None] == v[None, :]) - 1.0 / problem.S.shape[0])
+    s, iterations, done = _bounded_quadratic(M, max_iterations)
+    slack = np.zeros(problem.S.shape)
+    slack[v, j] = s
+    A = (slack.mean(axis=0) - slack) @ Q
+    W = A @ problem.H.T
+    certificate = problem.certify(W, A)
+    status = "optimal" if done else "pivoting limit reached; use the accelerated dual method"
+    return Solution(W, A, certificate, status, iterations, time.perf_counter() - began, done)
+
+
+def _inverse_gram(H: Float) -> Float | None:
+    d, m = H.shape
+    if d < m:
+        return None
+    K = H.T @ H
+    try:
+        factor = cho_factor(K, lower=True)
+    except LinAlgError:
+        return None
+    # Squared condition number of H: past 1e10 the normal equations eat half of the digits.
+    diagonal = np.abs(np.diagonal(factor[0]))
+    if diagonal.max() > 1e5 * diagonal.min():
+        return None
+    return np.asarray(cho_solve(factor, np.eye(m)))
+
+
+def _bounded_quadratic(M: Float, max_iterations: int) -> tuple[Float, int, bool]:
+    """``min s^T M s / 2`` over ``s >= 1`` with M positive definite."""
+    bound = np.ones(len(M), dtype=bool)
+    fewest, patience = len(M) + 1, PATIENCE
+    for iteration in range(1, max_iterations + 1):
+        s, multiplier = _on_face(M, bound)
+        tiny = 1e-13 * max(float(np.max(np.abs(multiplier), initial=0.0)), 1e-300)
+        wrong = (~bound & (s < 1.0 - 1e-13)) | (bound & (multiplier < -tiny))
+        count = int(np.count_nonzero(wrong))
+        if count == 0:
+            return s, iteration, True
+        if count < fewest:
+            fewest, patience = count, PATIENCE
+        else:
+            patience -= 1
+        bound = bound ^ (wrong if patience > 0 else _last(wrong))
+    return s, max_iterations, False
+
+
+def _on_face(M: Float, bound: Bool) -> tuple[Float, Float]:
+    s = np.ones(len(M))
+    free = np.flatnonzero(~bound)
+    if free.size:
+        right = -M[np.ix_(free, np.flatnonzero(bound))].sum(axis=1)
+        s[free] = np.linalg.solve(M[np.ix_(free, free)], right)
+    return s, np.asarray(M @ s)
+
+
+def _last(wrong: Bool) -> Bool:
+    single = np.zeros_like(wrong)
+    single[np.flatnonzero(wrong)[-1]] = True
+    return single

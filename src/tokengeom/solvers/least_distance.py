@@ -1,0 +1,134 @@
+"""NTP-SVM in the Frobenius norm as least distance programming, for small problems of any rank.
+
+``min ||x||  s.t.  G x >= 1`` is one non-negative least squares problem [lawson1974, ch. 23]: with ``E = [G^T;
+1^T]`` and ``f = (0, .., 0, 1)``, let ``u >= 0`` minimise ``||E u - f||`` and ``r = E u - f``. If ``r = 0``
+the convex combination ``u`` of the rows of G vanishes, which proves that nothing separates; otherwise ``x =
+-r[:-1] / r[-1]``. Here x holds the coordinates of W in an orthonormal basis of the decoders with equal
+in-support logits, and row (j, v) of G is the margin of pair (j, v) in those coordinates. The proof is exact
+because active-set steps are.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.optimize import nnls
+
+from tokengeom.problems.base import Solution
+
+if TYPE_CHECKING:
+    from tokengeom.numerics import Float
+    from tokengeom.problems.columns import Bool
+    from tokengeom.problems.ntp_svm import MarginProblem
+
+# Margins below this share of the largest embedding cannot be told from zero in double precision.
+SMALLEST_MARGIN = 1e-7
+
+
+@dataclass(frozen=True)
+class MarginAnswer:
+    """Whether the data are separable, and the solution: W^mm, or zeros with the multipliers that refute."""
+
+    separable: bool
+    solution: Solution[Float, Float]
+
+
+def equality_rows(S: Bool, R: Float) -> Float:
+    """Rows of "in-support logits are equal" on ``vec(W)``, W of V x r: one a consecutive pair of tokens."""
+    V, r = S.shape[0], R.shape[0]
+    rows = []
+    for j in range(S.shape[1]):
+        tokens = np.flatnonzero(S[:, j])
+        block = np.zeros((len(tokens) - 1, V, r))
+        index = np.arange(len(tokens) - 1)
+        block[index, tokens[:-1]] = R[:, j]
+        block[index, tokens[1:]] -= R[:, j]
+        rows.append(block.reshape(len(index), V * r))
+    return np.concatenate(rows) if rows else np.zeros((0, V * r))
+
+
+def margin_rows(S: Bool, R: Float) -> Float:
+    """Rows of the off-support margins on ``vec(W)``: first in-support token minus the other token."""
+    V, r = S.shape[0], R.shape[0]
+    j, v = np.nonzero(~S.T)
+    anchor = np.argmax(S, axis=0)[j]
+    rows = np.zeros((len(j), V, r))
+    index = np.arange(len(j))
+    rows[index, anchor] = R[:, j].T
+    rows[index, v] -= R[:, j].T
+    return rows.reshape(len(j), V * r)
+
+
+def null_space(E: Float, columns: int) -> Float:
+    """Orthonormal basis of ``{x : E x = 0}``, as columns."""
+    if len(E) == 0:
+        return np.eye(columns)
+    _, singular, right = np.linalg.svd(E, full_matrices=True)
+    tiny = max(E.shape) * np.finfo(np.float64).eps * float(singular.max(initial=0.0))
+    return np.asarray(right[int(np.count_nonzero(singular > tiny)) :].T)
+
+
+def solve_least_distance(problem: MarginProblem, R: Float, U: Float) -> MarginAnswer:
+    """Solve for ``H = U R`` with U orthonormal (d x r), so that W has r columns while it is found."""
+    began = time.perf_counter()
+    V, r = problem.S.shape[0], R.shape[0]
+    N = null_space(equality_rows(problem.S, R), V * r)
+    # Embeddings of unit size, so that the last row of E weighs as much as the others.
+    scale = float(np.max(np.linalg.norm(R, axis=0)))
+    G = (margin_rows(problem.S, R) @ N) / scale
+    E = np.vstack([G.T, np.ones(len(G))])
+    f = np.zeros(len(E))
+    f[-1] = 1.0
+    u, _ = nnls(E, f, maxiter=50 * E.shape[1])
+    residual = E @ u - f
+    separable = bool(-residual[-1] > SMALLEST_MARGIN**2)
+    x, u = _polish(G, u) if separable else (np.zeros(N.shape[1]), u)
+    W = np.reshape(N @ x, (V, r)) / scale
+    A = multipliers_of_pairs(problem.S, R, u, scale**2 * W if separable else None)
+    decoder = W @ U.T
+    certificate = problem.certify(decoder, A) if separable else problem.refute(A)
+    status = "optimal" if separable else "not separable: the convex combination vanishes"
+    took = time.perf_counter() - began
+    return MarginAnswer(separable, Solution(decoder, A, certificate, status, int(np.count_nonzero(u)), took))
+
+
+def _polish(G: Float, u: Float) -> tuple[Float, Float]:
+    """Make the found constraints exactly tight, so that no digit is lost to a small ``r[-1]``."""
+    tight = np.flatnonzero(u)
+    x = np.asarray(np.linalg.lstsq(G[tight], np.ones(len(tight)), rcond=None)[0], dtype=np.float64)
+    weights = np.zeros(len(u))
+    weights[tight] = np.linalg.lstsq(G[tight].T, x, rcond=None)[0]
+    return x, weights
+
+
+def multipliers_of_pairs(S: Bool, R: Float, u: Float, target: Float | None = None) -> Float:
+    """Multipliers A with off-support entries ``-u`` and ``A R^T = target`` (V x r; zero when not given).
+
+    On-support entries are the anchor's sum plus a combination of the equality rows, which makes up for the
+    part of the target outside the space of equal in-support logits; inside it, u must already agree.
+    """
+    j, v = np.nonzero(~S.T)
+    A = np.zeros(S.shape)
+    A[v, j] = -u
+    A[np.argmax(S, axis=0), np.arange(S.shape[1])] -= A.sum(axis=0)
+    missing = -(A @ R.T) if target is None else target - A @ R.T
+    E = equality_rows(S, R)
+    if len(E):
+        A = A + spread(S, np.asarray(np.linalg.lstsq(E.T, missing.ravel(), rcond=None)[0], dtype=np.float64))
+    return A
+
+
+def spread(S: Bool, weights: Float) -> Float:
+    """Combine the rows of ``equality_rows`` in a V x m matrix: plus on one token, minus on the next."""
+    total = np.zeros(S.shape)
+    position = 0
+    for j in range(S.shape[1]):
+        tokens = np.flatnonzero(S[:, j])
+        share = weights[position : position + len(tokens) - 1]
+        total[tokens[:-1], j] += share
+        total[tokens[1:], j] -= share
+        position += len(share)
+    return total

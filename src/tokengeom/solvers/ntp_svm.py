@@ -1,0 +1,103 @@
+"""NTP-SVM in the Frobenius norm: pick the method that fits the size and the rank, and certify either answer.
+
+========================================  =============================================================
+embeddings of rank m, few pairs            block principal pivoting: milliseconds, exact to rounding
+any rank, small V r and few pairs          least distance programming: exact, proves either answer
+everything else                            accelerated dual and least violation in turns, until one proves
+========================================  =============================================================
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokengeom.errors import ResourceError
+from tokengeom.problems.base import Certificate, Solution
+from tokengeom.problems.ntp_svm import MarginProblem
+from tokengeom.solvers.accelerated_dual import solve_accelerated_dual
+from tokengeom.solvers.block_pivoting import solve_by_block_pivoting
+from tokengeom.solvers.elastic import refute_by_least_violation
+from tokengeom.solvers.least_distance import MarginAnswer, solve_least_distance
+
+if TYPE_CHECKING:
+    from tokengeom.numerics import Float
+
+MOST_PAIRS_PIVOTING = 2500
+MOST_UNKNOWNS_DIRECT = 700
+MOST_PAIRS_DIRECT = 1500
+
+
+def orthonormal_factor(H: Float) -> tuple[Float, Float]:
+    """``H = U R`` with U d x r orthonormal, R r x m of full rank r: W and its norm only see ``W U``."""
+    U, singular, right = np.linalg.svd(H, full_matrices=False)
+    tiny = max(H.shape) * np.finfo(np.float64).eps * float(singular[0])
+    r = int(np.count_nonzero(singular > tiny))
+    return np.asarray(singular[:r, None] * right[:r]), np.asarray(U[:, :r])
+
+
+def solve_ntp_svm(problem: MarginProblem, tolerance: float = 1e-9, max_iterations: int = 50_000) -> MarginAnswer:
+    """W^mm with its certificate, or the proof that the data are not separable."""
+    if not problem.has_margins:
+        return _nothing_to_separate(problem)
+    pairs = int(np.count_nonzero(~problem.S))
+    if pairs <= MOST_PAIRS_PIVOTING:
+        solution = solve_by_block_pivoting(problem)
+        if solution is not None and solution.certificate.holds(tolerance):
+            return MarginAnswer(True, solution)
+    R, U = orthonormal_factor(problem.H)
+    if R.shape[0] * problem.S.shape[0] <= MOST_UNKNOWNS_DIRECT and pairs <= MOST_PAIRS_DIRECT:
+        answer = solve_least_distance(problem, R, U)
+        if not answer.separable or answer.solution.certificate.holds(tolerance):
+            return answer
+    return _in_turns(problem, R, U, tolerance, max_iterations)
+
+
+def _in_turns(problem: MarginProblem, R: Float, U: Float, tolerance: float, max_iterations: int) -> MarginAnswer:
+    """Alternate the two first-order methods with doubling budgets; embeddings of rank m cannot be refuted."""
+    reduced = MarginProblem(problem.S, R)
+    refutable = R.shape[0] < R.shape[1]
+    A, W = None, np.zeros((problem.S.shape[0], R.shape[0]))
+    budget, spent = 1000, 0
+    # Data far from separable are refuted at once; it costs little to try that first.
+    if refutable:
+        refutation, W = refute_by_least_violation(reduced, W, 50)
+        if refutation is not None:
+            return _refuted(problem, refutation, 50)
+    while spent < max_iterations:
+        found = solve_accelerated_dual(reduced, tolerance, budget, A)
+        spent += budget
+        if found.converged:
+            return MarginAnswer(True, _lift(problem, found, U))
+        A = found.dual
+        if refutable:
+            refutation, W = refute_by_least_violation(reduced, W, budget)
+            if refutation is not None:
+                return _refuted(problem, refutation, spent)
+        budget *= 2
+    raise ResourceError(
+        f"separability must be proven or refuted within {max_iterations} iterations; the best bounds are "
+        f"||W^mm|| >= {found.certificate.bound:.6g} with a constraint residual of "
+        f"{found.certificate.primal_residual:.2g}. The data are close to the threshold of "
+        "separability: raise max_iterations."
+    )
+
+
+def _lift(problem: MarginProblem, found: Solution[Float, Float], U: Float) -> Solution[Float, Float]:
+    W = found.x @ U.T
+    certificate = problem.certify(W, found.dual)
+    return Solution(W, found.dual, certificate, found.status, found.iterations, found.seconds, found.converged)
+
+
+def _refuted(problem: MarginProblem, A: Float, iterations: int) -> MarginAnswer:
+    zero = np.zeros((problem.S.shape[0], problem.H.shape[0]))
+    status = "not separable: the convex combination vanishes"
+    return MarginAnswer(False, Solution(zero, A, problem.refute(A), status, iterations, 0.0))
+
+
+def _nothing_to_separate(problem: MarginProblem) -> MarginAnswer:
+    zero = np.zeros((problem.S.shape[0], problem.H.shape[0]))
+    status = "no token is off support, so no margin is asked"
+    exact = Certificate(0.0, 0.0, 0.0, 0.0)
+    return MarginAnswer(True, Solution(zero, np.zeros(problem.S.shape), exact, status, 0, 0.0))

@@ -1,0 +1,89 @@
+"""Margins in the other norms against cvxpy, and their certificates."""
+
+from __future__ import annotations
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from linear_cases import INTERIOR, linear_data, margin_constraints
+from tokengeom.errors import ProblemError, ResourceError
+from tokengeom.problems.instances import one_hot_orthonormal, overparameterised, plane
+from tokengeom.problems.linear_data import LinearData
+from tokengeom.problems.norms import FROBENIUS, NORMS, Norm
+from tokengeom.problems.ntp_svm import MarginProblem
+from tokengeom.solvers.margin import solve_margin
+from tokengeom.solvers.margin_program import solve_margin_program
+from tokengeom.solvers.spectral_barrier import solve_spectral_margin
+
+OBJECTIVE = {
+    "frobenius": lambda W: cp.norm(W, "fro"),
+    "max": lambda W: cp.max(cp.abs(W)),
+    "sum": lambda W: cp.sum(cp.abs(W)),
+    "spectral": lambda W: cp.sigma_max(W),
+}
+# The central path stops where rounding does; linear programs end at a vertex.
+PROVEN = {"frobenius": 1e-8, "max": 1e-7, "sum": 1e-7, "spectral": 1e-5}
+
+
+@pytest.mark.parametrize("norm", NORMS.values(), ids=lambda norm: norm.name)
+@given(data=linear_data(most_tokens=5, most_contexts=5, most_dimensions=6))
+@settings(max_examples=12, deadline=None)
+def test_cvxpy_finds_the_same_margin(norm: Norm, data: LinearData) -> None:
+    problem = MarginProblem(data.S, data.H, norm)
+    answer = solve_margin(problem)
+    # Beyond this the peer itself is no longer an oracle.
+    if not answer.separable or not problem.has_margins or np.linalg.norm(answer.solution.x) > 100:
+        return
+    W = cp.Variable((data.V, data.d))
+    peer = cp.Problem(cp.Minimize(OBJECTIVE[norm.name](W)), margin_constraints(cp, W, data.S, data.H))
+    peer.solve(solver=cp.CLARABEL)
+    certificate = answer.solution.certificate
+    assert certificate.holds(PROVEN[norm.name])
+    assert certificate.value == pytest.approx(peer.value, rel=max(INTERIOR, PROVEN[norm.name]))
+
+
+@pytest.mark.parametrize("norm", NORMS.values(), ids=lambda norm: norm.name)
+def test_the_papers_setting_is_certified_in_every_norm(norm: Norm) -> None:
+    data = overparameterised(0, V=8, d=24, m=20, size=4, n=500)
+    certificate = solve_margin(MarginProblem(data.S, data.H, norm)).solution.certificate
+    assert certificate.holds(PROVEN[norm.name])
+
+
+@pytest.mark.parametrize(("name", "value"), [("frobenius", np.sqrt(3)), ("max", 0.5), ("sum", 4.0), ("spectral", 1.0)])
+def test_four_orthonormal_one_hot_contexts_have_closed_forms(name: str, value: float) -> None:
+    data = one_hot_orthonormal(4)
+    certificate = solve_margin(MarginProblem(data.S, data.H, NORMS[name])).solution.certificate
+    assert certificate.value == pytest.approx(value, rel=1e-6)
+
+
+@pytest.mark.parametrize("norm", NORMS.values(), ids=lambda norm: norm.name)
+def test_separability_does_not_depend_on_the_norm(norm: Norm) -> None:
+    data = plane((30, 90, 150))
+    answer = solve_margin(MarginProblem(data.S, data.H, norm))
+    assert not answer.separable
+    assert answer.solution.certificate.holds(1e-10)
+
+
+@pytest.mark.parametrize("name", ["max", "sum"])
+def test_a_program_on_its_own_refutes_too(name: str) -> None:
+    data = plane((0, 90, 180))
+    assert not solve_margin_program(MarginProblem(data.S, data.H, NORMS[name])).separable
+
+
+def test_each_norm_is_smallest_for_its_own_solution() -> None:
+    data = overparameterised(4, V=6, d=14, m=10, size=3, n=200)
+    found = {name: solve_margin(MarginProblem(data.S, data.H, norm)).solution.x for name, norm in NORMS.items()}
+    for name, norm in NORMS.items():
+        own = norm.value(found[name])
+        assert all(norm.value(W) >= own * (1 - 1e-6) for W in found.values())
+
+
+def test_what_a_method_cannot_take_is_said() -> None:
+    data = plane((90, 210, 330))
+    with pytest.raises(ProblemError, match="norm='frobenius'"):
+        solve_margin_program(MarginProblem(data.S, data.H, FROBENIUS))
+    big = overparameterised(0, V=60, d=60, m=50, size=5, n=500)
+    with pytest.raises(ResourceError, match=r"60 \* 50"):
+        solve_spectral_margin(MarginProblem(big.S, big.H, NORMS["spectral"]))
