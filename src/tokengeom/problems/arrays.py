@@ -7,12 +7,14 @@ as ``"cuda"`` is asked for. Everything stays in float64: a proven gap of 1e-6 do
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from tokengeom.errors import ResourceError, missing_extra
-from tokengeom.numerics import Float
+
+if TYPE_CHECKING:
+    from tokengeom.numerics import Float
 
 Array = Any
 """A NumPy array or a PyTorch tensor; both share the operators and methods that are used here."""
@@ -53,17 +55,17 @@ class Arrays:
         return tensor if tensor.dtype == self.xp.bool else tensor.to(self.xp.float64)
 
     def to_numpy(self, x: Array) -> Float:
-        """The same numbers as a NumPy array."""
+        """Bring an array back as a NumPy array."""
         return cast("Float", x if self.device is None else x.cpu().numpy())
 
     def full(self, shape: tuple[int, ...], value: float) -> Array:
-        """An array of one value."""
+        """Make an array of one value."""
         if self.device is None:
             return np.full(shape, value)
         return self.xp.full(shape, value, device=self.device, dtype=self.xp.float64)
 
     def as_float(self, mask: Array) -> Array:
-        """A boolean array as 0 and 1, so that it can enter a product."""
+        """Turn a boolean array into 0 and 1, so that it can enter a product."""
         return mask.astype(np.float64) if self.device is None else mask.to(self.xp.float64)
 
     def at_least(self, x: Array, low: float) -> Array:

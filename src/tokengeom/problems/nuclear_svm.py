@@ -4,7 +4,11 @@
 
 On the merged pattern, with ``X = diag(sqrt a) L diag(sqrt n)``:
 
-``min ||X||_*  s.t.  X in C``        dual: ``max <B, G>  s.t.  ||G||_2 <= 1,  sqrt(a)^T G = 0,  G <= 0 off support``
+``min ||X||_*  s.t.  X in C``
+
+with the dual
+
+``max <B, G>  s.t.  ||G||_2 <= 1,  sqrt(a)^T G = 0,  G <= 0 off support``
 
 where
 
@@ -27,7 +31,6 @@ from typing import Any, final
 import numpy as np
 
 from tokengeom.errors import ProblemError
-from tokengeom.numerics import Float
 from tokengeom.problems.arrays import Array, Arrays
 from tokengeom.problems.base import AbstractProblem, Certificate
 from tokengeom.problems.support_reduction import SupportReduction, reduce_support
@@ -94,7 +97,7 @@ class NuclearSVM(AbstractProblem[Array, Array]):
         return L * self.row_scale * self.column_scale
 
     def unscale(self, X: Array) -> Array:
-        """The logits that ``scale`` came from."""
+        """Undo ``scale``."""
         return X / self.row_scale / self.column_scale
 
     def proxy(self) -> Array:
@@ -106,9 +109,9 @@ class NuclearSVM(AbstractProblem[Array, Array]):
         """Nearest point of C to X, and the in-support level ``alpha`` of each of its columns.
 
         Per column, with ``x = X / (sqrt a sqrt n)``: ``alpha`` is the root of the increasing concave
-        ``f(alpha) = sum_in a (alpha - x) - sum_off a (x + 1 - alpha)_+``; then support entries become ``alpha``
-        and the others ``min(x, alpha - 1)``. Newton from any start is left of the root after one step and
-        rises to it in finitely many, so that the last call's ``level`` is a good start.
+        ``f(alpha) = sum_in a (alpha - x) - sum_off a (x + 1 - alpha)_+``; then support entries become
+        ``alpha`` and the others ``min(x, alpha - 1)``. Newton from any start is left of the root after one
+        step and rises to it in finitely many, so that the last call's ``level`` is a good start.
         """
         xp, arrays = self.arrays.xp, self.arrays
         x = self.unscale(X)
@@ -135,7 +138,7 @@ class NuclearSVM(AbstractProblem[Array, Array]):
         return max(float((high - low).max()), float((1.0 - (low - off)).max()), 0.0)
 
     def repair_dual(self, G: Array) -> tuple[Array, float]:
-        """Clip G off support, restore column sums on support; the result, and the largest change of an entry."""
+        """Clip G off support, restore column sums on support; also give the largest change."""
         fixed = self.arrays.xp.where(self.S, G, self.arrays.at_most(G, 0.0))
         sums = (self.row_scale * fixed).sum(0) / self.support_weight
         fixed = fixed - self.arrays.as_float(self.S) * self.row_scale * sums
@@ -164,13 +167,13 @@ class NuclearSVM(AbstractProblem[Array, Array]):
         x = self.arrays.asarray(x)
         if tuple(x.shape) != self.shape:
             raise ProblemError(
-                f"An answer must have one row a merged token and one column a support group, {self.shape}; got "
-                f"{name} of shape {tuple(x.shape)}. Likely logits on all tokens and contexts. Pass them through "
-                "reduction.reduce, or build the problem with merge=False."
+                f"An answer must have one row a merged token and one column a support group, {self.shape}; "
+                f"got {name} of shape {tuple(x.shape)}. Likely logits on all tokens and contexts. Pass them "
+                "through reduction.reduce, or build the problem with merge=False."
             )
         if not bool(self.arrays.xp.isfinite(x).all()):
             raise ProblemError(
-                f"An answer must be finite; {name} holds NaN or infinity. Likely a solver or a training run that "
-                "diverged. Look at its status before certifying."
+                f"An answer must be finite; {name} holds NaN or infinity. Likely a solver or a training run "
+                "that diverged. Look at its status before certifying."
             )
         return x

@@ -18,13 +18,15 @@ constraint; their column is 0 and they are left out.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokengeom.errors import ProblemError
-from tokengeom.numerics import Float
+
+if TYPE_CHECKING:
+    from tokengeom.numerics import Float
 
 Bool = NDArray[np.bool_]
 Int = NDArray[np.int64]
@@ -71,7 +73,7 @@ class SupportReduction:
         return np.asarray(padded[self.row_of][:, self.column_of])
 
     def expand_dual(self, G_red: Float) -> Float:
-        """A dual of the scaled reduced problem as a dual of the whole one, of the same spectral norm."""
+        """Bring a dual of the scaled reduced problem to all V x m, with the same spectral norm."""
         return self.expand(G_red / np.sqrt(self.a)[:, None] / np.sqrt(self.n))
 
     def reduce(self, L: Float) -> Float:
@@ -86,7 +88,7 @@ class SupportReduction:
 
 
 def as_support(S: Any) -> Bool:
-    """Check a support pattern: a V x m matrix (dense or scipy sparse), at least one token in every context."""
+    """Check a support pattern: V x m (dense or scipy sparse), at least one token in every context."""
     dense = np.asarray(S.toarray() if hasattr(S, "toarray") else S)
     if dense.ndim != 2 or 0 in dense.shape:
         raise ProblemError(
@@ -98,13 +100,13 @@ def as_support(S: Any) -> Bool:
             "A support pattern must be 0 or 1 everywhere; S holds NaN or infinity. "
             "Likely a division by an empty row of counts. Pass the pattern of the counts themselves."
         )
-    pattern = dense != 0
+    pattern: Bool = np.asarray(dense != 0)
     empty = np.flatnonzero(~pattern.any(axis=0))
     if empty.size:
         raise ProblemError(
-            f"Every context must have at least one next token; {empty.size} of {pattern.shape[1]} columns of S "
-            f"are empty, the first is column {empty[0]}. Likely a support policy whose threshold removed all of "
-            "them. Lower the threshold or drop these contexts."
+            f"Every context must have at least one next token; {empty.size} of {pattern.shape[1]} columns of "
+            f"S are empty, the first is column {empty[0]}. Likely a support policy whose threshold removed "
+            "all of them. Lower the threshold or drop these contexts."
         )
     return pattern
 

@@ -8,20 +8,22 @@ where
 ``Z``      minimises f near w; at a fixed point Z = X is optimal and ``Y = rho (w - Z)`` is in ``-dh(X)``
 
 This is ADMM in one variable, so that acceleration, restarts and a change of rho act on one matrix. Anderson
-acceleration (type II) replaces the step by ``w + F - (dW + dF) gamma`` with ``gamma`` the regularised least-squares fit
-of the residual ``F`` by its last few differences ``dF``. Safeguard: when the residual exceeds twice the best since the
-last restart, the plain step is taken and the memory dropped; the plain iteration converges from anywhere.
+acceleration (type II) replaces the step by ``w + F - (dW + dF) gamma`` with ``gamma`` the regularised
+least-squares fit of the residual ``F`` by its last few differences ``dF``. Safeguard: when the residual
+exceeds twice the best since the last restart, the plain step is taken and the memory dropped; the plain iteration converges from anywhere.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from tokengeom.numerics import Float
-from tokengeom.problems.arrays import Array, Arrays
+if TYPE_CHECKING:
+    from tokengeom.numerics import Float
+    from tokengeom.problems.arrays import Array, Arrays
 
 RELAXATION = 1.6
 MEMORY = 5
@@ -51,7 +53,7 @@ class AndersonMemory:
         self.best = float("inf")
 
     def advance(self, w: Array, F: Array) -> Array:
-        """Next state from state ``w`` with residual ``F``: accelerated, or plain when the safeguard says so."""
+        """Next state from state ``w`` with residual ``F``: accelerated, or plain if the safeguard says so."""
         if self.size == 0:
             return w + F
         norm = self.arrays.norm(F)
@@ -92,7 +94,7 @@ class AndersonMemory:
 
 def rebalanced(rho: float, primal: float, dual: float) -> float:
     """Move rho towards equal relative residuals: up when X and Z differ more than Z still moves."""
-    factor = (primal / max(dual, 1e-300)) ** 0.5
+    factor = math.sqrt(primal / max(dual, 1e-300))
     if 1 / SMALLEST_RHO_CHANGE <= factor <= SMALLEST_RHO_CHANGE:
         return rho
     return rho * min(max(factor, 1 / LARGEST_RHO_CHANGE), LARGEST_RHO_CHANGE)

@@ -4,8 +4,8 @@
 
 where C is the set of (scaled) logits with equal in-support entries and margins >= 1, V' x g.
 
-Start: ``S~`` with dual ``U V^T`` and ``rho = 1 / mean(s)``, which is already optimal when the proxy is exact. Every
-``Z`` is feasible and every ``-Y = rho (Z - w)`` satisfies all dual constraints but the spectral norm, so that one
+Start: ``S~`` with dual ``U V^T`` and ``rho = 1 / mean(s)``, already optimal when the proxy is exact. Every
+``Z`` is feasible and every ``-Y = rho (Z - w)`` satisfies all dual constraints but the spectral norm: one
 nuclear and one spectral norm a check prove a gap; the best value and the best bound over all checks count.
 """
 
@@ -14,14 +14,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from tokengeom.errors import ProblemError
-from tokengeom.problems.arrays import Array
 from tokengeom.problems.base import Solution
-from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.solvers.douglas_rachford import MEMORY, RELAXATION, AndersonMemory, rebalanced
 from tokengeom.solvers.singular_value_threshold import singular_value_threshold
+
+if TYPE_CHECKING:
+    from tokengeom.problems.arrays import Array
+    from tokengeom.problems.nuclear_svm import NuclearSVM
 
 Observer = Callable[[int, float, float], None]
 """Called at each check with iterations, seconds and the proven relative gap."""
@@ -61,7 +63,7 @@ class NuclearADMM:
     def __call__(
         self, problem: NuclearSVM, *, start: Array | None = None, observer: Observer | None = None
     ) -> Solution[Array, Array]:
-        """Solve to the tolerance; ``start`` replaces the proxy (scaled, V' x g). Gives merged logits and dual."""
+        """Solve to merged logits and dual; ``start`` (scaled, V' x g) replaces the proxy."""
         began = time.perf_counter()
         if 0 in problem.shape:
             nothing = problem.arrays.full(problem.shape, 0.0)
@@ -90,7 +92,7 @@ class NuclearADMM:
             return f"proven gap within {self.tolerance:.0e}"
         return (
             f"stopped after {state.iterations} iterations with a proven gap of {state.gap:.1e}, above "
-            f"{self.tolerance:.0e}; the answer is feasible. Raise max_iterations or time_limit, or accept the gap"
+            f"{self.tolerance:.0e}; the answer is feasible. Raise max_iterations or time_limit, or accept it"
         )
 
 

@@ -10,8 +10,10 @@ Gram product, one symmetric eigendecomposition of the smaller side, one or two p
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tokengeom.problems.arrays import Array, Arrays
+if TYPE_CHECKING:
+    from tokengeom.problems.arrays import Array, Arrays
 
 
 @dataclass(frozen=True)
