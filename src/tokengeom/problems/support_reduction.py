@@ -18,12 +18,13 @@ constraint; their column is 0 and they are left out.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokengeom.errors import ProblemError
+from tokengeom.problems.memory import require_memory
 
 if TYPE_CHECKING:
     from tokengeom.numerics import Float
@@ -90,41 +91,61 @@ class SupportReduction:
 def as_support(S: Any) -> Bool:
     """Check a support pattern: V x m (dense or scipy sparse), at least one token in every context."""
     dense = np.asarray(S.toarray() if hasattr(S, "toarray") else S)
-    if dense.ndim != 2 or 0 in dense.shape:
-        raise ProblemError(
-            f"A support pattern must be a V x m matrix with V, m >= 1; got S of shape {dense.shape}. "
-            "Likely statistics without windows. Count a longer text or a shorter context."
-        )
+    _require_matrix(dense.shape)
     if dense.dtype.kind == "f" and not np.isfinite(dense).all():
-        raise ProblemError(
-            "A support pattern must be 0 or 1 everywhere; S holds NaN or infinity. "
-            "Likely a division by an empty row of counts. Pass the pattern of the counts themselves."
-        )
+        _refuse_not_finite()
     pattern: Bool = np.asarray(dense != 0)
-    empty = np.flatnonzero(~pattern.any(axis=0))
-    if empty.size:
-        raise ProblemError(
-            f"Every context must have at least one next token; {empty.size} of {pattern.shape[1]} columns of "
-            f"S are empty, the first is column {empty[0]}. Likely a support policy whose threshold removed "
-            "all of them. Lower the threshold or drop these contexts."
-        )
+    _require_no_empty(pattern.any(axis=0))
     return pattern
 
 
-def reduce_support(S: Any, *, merge: bool = True) -> SupportReduction:
-    """Merge equal columns and equal rows of a pattern; ``merge=False`` only drops columns of full support."""
-    pattern = as_support(S)
-    V, m = pattern.shape
-    full = pattern.all(axis=0)
-    column_of = np.full(m, -1, dtype=np.int64)
-    kept = np.flatnonzero(~full)
-    columns, inverse = _first_of_equal(pattern[:, kept].T) if merge else (np.arange(kept.size), None)
-    column_of[kept] = np.arange(kept.size) if inverse is None else inverse
-    reduced = pattern[:, kept[columns]]
-    if not merge or not kept.size:
-        return SupportReduction(reduced, np.arange(V, dtype=np.int64), column_of)
+def reduce_support(S: Any, *, merge: bool = True, memory_limit: int | None = None) -> SupportReduction:
+    """Merge equal columns and equal rows of a pattern; ``merge=False`` only drops columns of full support.
+
+    A scipy sparse pattern is grouped as it is; only its distinct columns (V x g) are made dense, and refused
+    where they would not fit in ``memory_limit`` bytes (by default what is free).
+    """
+    if not hasattr(S, "tocsc"):
+        pattern = as_support(S)
+        first, group = _first_of_equal(pattern.T) if merge else (np.arange(pattern.shape[1]), None)
+        distinct = pattern[:, first]
+    else:
+        first, group, distinct = _distinct_sparse_columns(S.tocsc(), merge, memory_limit)
+    column_of = np.arange(first.size) if group is None else group
+    kept = ~distinct.all(axis=0)
+    renumber = np.where(kept, np.cumsum(kept) - 1, -1)
+    reduced, column_of = distinct[:, kept], renumber[column_of]
+    if not merge or not kept.any():
+        return SupportReduction(reduced, np.arange(reduced.shape[0], dtype=np.int64), column_of)
     rows, row_of = _first_of_equal(reduced)
     return SupportReduction(np.ascontiguousarray(reduced[rows]), row_of, column_of)
+
+
+def _distinct_sparse_columns(S: Any, merge: bool, limit: int | None) -> tuple[Int, Int | None, Bool]:
+    """First of each set of equal columns, each column's set, and the distinct columns as a dense pattern."""
+    V, m = S.shape
+    _require_matrix(S.shape)
+    if S.data.dtype.kind == "f" and not np.isfinite(S.data).all():
+        _refuse_not_finite()
+    S = S.copy()
+    S.eliminate_zeros()
+    S.sort_indices()
+    _require_no_empty(np.diff(S.indptr) > 0)
+    sets: dict[bytes, int] = {}
+    group = np.empty(m, dtype=np.int64)
+    first: list[int] = []
+    for j in range(m):
+        key = S.indices[S.indptr[j] : S.indptr[j + 1]].tobytes() if merge else str(j).encode()
+        group[j] = sets.setdefault(key, len(first))
+        if group[j] == len(first):
+            first.append(j)
+    require_memory(
+        V * len(first),
+        f"The pattern of distinct supports ({V} x {len(first)})",
+        "Use predict_proxy(stats), which never makes a dense matrix.",
+        limit,
+    )
+    return np.array(first), group, np.asarray(S[:, first].toarray() != 0)
 
 
 def _first_of_equal(rows: Bool) -> tuple[Int, Int]:
@@ -136,3 +157,28 @@ def _first_of_equal(rows: Bool) -> tuple[Int, Int]:
     rank = np.empty_like(order)
     rank[order] = np.arange(order.size)
     return first[order].astype(np.int64), rank[inverse.ravel()].astype(np.int64)
+
+
+def _require_matrix(shape: tuple[int, ...]) -> None:
+    if len(shape) != 2 or 0 in shape:
+        raise ProblemError(
+            f"A support pattern must be a V x m matrix with V, m >= 1; got S of shape {shape}. "
+            "Likely statistics without windows. Count a longer text or a shorter context."
+        )
+
+
+def _require_no_empty(has_token: Bool) -> None:
+    empty = np.flatnonzero(~has_token)
+    if empty.size:
+        raise ProblemError(
+            f"Every context must have at least one next token; {empty.size} of {has_token.size} columns of "
+            f"S are empty, the first is column {empty[0]}. Likely a support policy whose threshold removed "
+            "all of them. Lower the threshold or drop these contexts."
+        )
+
+
+def _refuse_not_finite() -> NoReturn:
+    raise ProblemError(
+        "A support pattern must be 0 or 1 everywhere; S holds NaN or infinity. "
+        "Likely a division by an empty row of counts. Pass the pattern of the counts themselves."
+    )

@@ -10,7 +10,8 @@ where
 This is ADMM in one variable, so that acceleration, restarts and a change of rho act on one matrix. Anderson
 acceleration (type II) replaces the step by ``w + F - (dW + dF) gamma`` with ``gamma`` the regularised
 least-squares fit of the residual ``F`` by its last few differences ``dF``. Safeguard: when the residual
-exceeds twice the best since the last restart, the plain step is taken and the memory dropped; the plain iteration converges from anywhere.
+exceeds twice the best since the last restart, the plain step is taken and the memory dropped; the plain
+iteration converges from anywhere.
 """
 
 from __future__ import annotations
