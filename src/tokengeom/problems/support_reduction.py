@@ -95,7 +95,7 @@ def as_support(S: Any) -> Bool:
     if dense.dtype.kind == "f" and not np.isfinite(dense).all():
         _refuse_not_finite()
     pattern: Bool = np.asarray(dense != 0)
-    _require_no_empty(pattern.any(axis=0))
+    _require_no_empty(np.asarray(pattern.any(axis=0)))
     return pattern
 
 
@@ -130,7 +130,7 @@ def _distinct_sparse_columns(S: Any, merge: bool, limit: int | None) -> tuple[In
     S = S.copy()
     S.eliminate_zeros()
     S.sort_indices()
-    _require_no_empty(np.diff(S.indptr) > 0)
+    _require_no_empty(np.asarray(np.diff(S.indptr) > 0))
     sets: dict[bytes, int] = {}
     group = np.empty(m, dtype=np.int64)
     first: list[int] = []

@@ -10,7 +10,7 @@ where
 ``L``      logits, V x m
 ``F``      span of ``(e_z - e_z') e_j^T``, z, z' in S_j: where logits stay finite [zhao2024]
 
-``S~ = U Sigma V^T`` (scaled by multiplicities) is optimal if ``U V^T <= 0`` off support. This is also necessary
+``S~ = U Sigma V^T`` (scaled by multiplicities) is optimal if ``U V^T <= 0`` off support. Also necessary
 when no other dual exists: when the rank is V' - 1 (all directions that a dual may use on the left) or g (all
 on the right), with V' x g the merged pattern.
 """

@@ -269,7 +269,7 @@ def degeneracy_warnings(reduction: SupportReduction) -> tuple[str, ...]:
     if single == m:
         found.append(
             "Every context has a single next token: this is one-hot classification, the predicted geometry "
-            "is neural collapse and says nothing about soft labels. Shorter contexts or more text give supports."
+            "is neural collapse and says nothing about soft labels. Use shorter contexts or more text."
         )
     elif single > 0.9 * m:
         found.append(f"{single / m:.0%} of the contexts have a single next token: close to one-hot labels.")

@@ -49,7 +49,7 @@ class ProxyPrediction:
         return np.asarray(np.sqrt(self.singular_values)[:, None] * self.Vt)
 
     def summary(self) -> str:
-        """The prediction in plain words."""
+        """Put the prediction in plain words."""
         return (
             f"Proxy geometry, not the certified L_mm: {self.singular_values.size} leading concepts of S~ "
             f"({self.U.shape[0]} tokens x {self.Vt.shape[1]} contexts), {self.captured:.1%} of its energy."
@@ -57,7 +57,10 @@ class ProxyPrediction:
 
 
 def predict_proxy(S: Any, *, components: int = 32, seed: int = 0) -> ProxyPrediction:
-    """Truncated SVD of the implicitly centred sparse support (or of ``stats.S`` when statistics are given)."""
+    """Take the leading singular vectors of the implicitly centred sparse support.
+
+    ``S`` is the V x m pattern, or statistics that hold it as ``.S``.
+    """
     from scipy.sparse import csc_array
     from scipy.sparse.linalg import LinearOperator, svds
 
@@ -73,21 +76,21 @@ def predict_proxy(S: Any, *, components: int = 32, seed: int = 0) -> ProxyPredic
     k = np.asarray(pattern.sum(axis=0)).ravel()
     if (k == 0).any():
         raise ProblemError(
-            f"Every context must have at least one next token; column {int(np.argmin(k))} of S is empty. Likely a "
-            "support policy that removed all of its tokens. Drop these contexts."
+            f"Every context must have at least one next token; column {int(np.argmin(k))} of S is empty. "
+            "Likely a support policy that removed all of its tokens. Drop these contexts."
         )
     turned = pattern.T.tocsc()
 
     def centred(x: Float) -> Float:
         return np.asarray(pattern @ x - (k @ x) / V)
 
-    def centred_transpose(y: Float) -> Float:
+    def back(y: Float) -> Float:
         return np.asarray(turned @ y - k * (y.sum(axis=0) / V))
 
     operator: Any = LinearOperator(
         (V, m),
         matvec=lambda x: centred(x.ravel()),
-        rmatvec=lambda y: centred_transpose(y.ravel()),
+        rmatvec=lambda y: back(y.ravel()),
         dtype=np.float64,
     )
     start = np.random.default_rng(seed).standard_normal(min(V, m))
@@ -95,4 +98,5 @@ def predict_proxy(S: Any, *, components: int = 32, seed: int = 0) -> ProxyPredic
     order = np.argsort(s)[::-1]
     energy = float((k * (1.0 - k / V)).sum())
     captured = float((s**2).sum() / energy) if energy > 0 else 1.0
-    return ProxyPrediction(U[:, order], s[order], Vt[order], min(captured, 1.0))
+    U, s, Vt = (np.asarray(part, dtype=np.float64) for part in (U[:, order], s[order], Vt[order]))
+    return ProxyPrediction(U, s, Vt, min(captured, 1.0))
