@@ -108,7 +108,7 @@ class RegularisedLogits(AbstractProblem[Float, Float]):
         e = np.where(self.S, change / np.where(self.S, self.P, 1.0), 0.0)
         off = np.where(self.S, 0.0, np.maximum(change, 0.0))
         # -(1 + e) log(1 + e) + e is the curvature; the terms in e (1 + log p) and off sum to the slope.
-        curvature = -self.P * ((1.0 + e) * np.log1p(np.maximum(e, -1.0 + 1e-300)) - e)
+        curvature = -self.P * ((1.0 + e) * np.log1p(np.where(e > -1.0, e, 0.0)) - e)
         slope = np.where(self.S, -change * (1.0 + self.log_P), 0.0) - off * np.log(
             np.where(off > 0, off, 1.0)
         )

@@ -58,8 +58,10 @@ def pinned_down(problem: NuclearSVM, solution: Solution[Any, Any]) -> PinnedDown
     G = arrays.to_numpy(solution.dual)
     proof = solution.certificate
     scale = arrays.to_numpy(problem.row_scale) * arrays.to_numpy(problem.column_scale)
+    # A gap cannot be known better than rounding, and 0 / 0 would claim to know nothing as NaN.
+    gap = max(proof.value - proof.bound, 1e-14 * proof.value)
     with np.errstate(divide="ignore"):
-        bound = max(proof.value - proof.bound, 0.0) / (np.maximum(-G, 0.0) * scale)
+        bound = gap / (np.maximum(-G, 0.0) * scale)
     slack = np.where(problem.reduction.S_red, np.nan, bound)
     unit = arrays.to_numpy(arrays.fast_singular_values(arrays.asarray(G)))
     return PinnedDown(slack, int((unit > 1.0 - UNIT_TOLERANCE).sum()))

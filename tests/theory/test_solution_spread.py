@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tokengeom.errors import ProblemError
+from tokengeom.problems.nuclear_svm import NuclearSVM
+from tokengeom.solvers.nuclear_admm import NuclearADMM
+from tokengeom.theory.solution_spread import measure_spread, pinned_down
+
+SOLVER = NuclearADMM(tolerance=1e-8)
+
+
+def test_a_unique_answer_is_found_from_every_start() -> None:
+    spread = measure_spread(NuclearSVM.from_support(np.eye(5)), SOLVER)
+    assert spread.looks_unique
+    assert spread.logits <= 1e-3
+    assert "agree" in spread.sentence
+
+
+def test_tight_margins_are_proven_tight_where_the_dual_is_negative() -> None:
+    p = NuclearSVM.from_support(np.eye(5))
+    pinned = pinned_down(p, SOLVER(p))
+    assert pinned.tight_share(1e-4) == 1.0
+    assert pinned.rank_bound == 4
+
+
+def test_one_answer_cannot_have_a_spread() -> None:
+    with pytest.raises(ProblemError, match="solves=1"):
+        measure_spread(NuclearSVM.from_support(np.eye(3)), SOLVER, solves=1)
