@@ -24,6 +24,7 @@ import numpy as np
 
 from tokengeom.problems.arrays import Arrays
 from tokengeom.problems.base import Solution
+from tokengeom.solvers.blas_threads import blas_threads_for
 from tokengeom.solvers.douglas_rachford import MEMORY, RELAXATION, AndersonMemory, rebalanced
 from tokengeom.solvers.singular_value_threshold import singular_value_threshold
 
@@ -117,6 +118,12 @@ class LogitADMM:
         self, problem: RegularisedLogits, start: PathState | None = None
     ) -> tuple[Solution[Float, Float], PathState]:
         """Solve to the tolerance: the solution (its dual is ``softmax - P``) and where to go on from."""
+        with blas_threads_for(*problem.P.shape):
+            return self._solve(problem, start)
+
+    def _solve(
+        self, problem: RegularisedLogits, start: PathState | None
+    ) -> tuple[Solution[Float, Float], PathState]:
         began = time.perf_counter()
         run = _Run(problem, self, start or first_state(problem))
         while not run.gap <= self.tolerance and run.iterations < self.max_iterations:

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from tokengeom.errors import ProblemError
 from tokengeom.problems.base import Solution
+from tokengeom.solvers.blas_threads import blas_threads_for
 from tokengeom.solvers.douglas_rachford import MEMORY, RELAXATION, AndersonMemory, rebalanced
 from tokengeom.solvers.singular_value_threshold import singular_value_threshold
 
@@ -71,6 +73,12 @@ class NuclearADMM:
             return Solution(
                 nothing, nothing, done, "every support is the whole vocabulary: L_mm is 0", 0, 0.0
             )
+        with blas_threads_for(*problem.shape) if problem.arrays.device is None else nullcontext():
+            return self._solve(problem, start, observer, began)
+
+    def _solve(
+        self, problem: NuclearSVM, start: Array | None, observer: Observer | None, began: float
+    ) -> Solution[Array, Array]:
         state = _Run(problem, self, start)
         while not state.proven and state.iterations < self.max_iterations:
             state.step()
