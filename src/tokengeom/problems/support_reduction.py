@@ -27,6 +27,8 @@ from tokengeom.errors import ProblemError
 from tokengeom.problems.memory import require_memory
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tokengeom.numerics import Float
 
 Bool = NDArray[np.bool_]
@@ -107,18 +109,22 @@ def reduce_support(S: Any, *, merge: bool = True, memory_limit: int | None = Non
     """
     if not hasattr(S, "tocsc"):
         pattern = as_support(S)
-        first, group = _first_of_equal(pattern.T) if merge else (np.arange(pattern.shape[1]), None)
-        distinct = pattern[:, first]
+        first, group = (
+            _first_of_equal(np.packbits(pattern, axis=0).T) if merge else (np.arange(pattern.shape[1]), None)
+        )
+        distinct = pattern if first.size == pattern.shape[1] else pattern[:, first]
     else:
         first, group, distinct = _distinct_sparse_columns(S.tocsc(), merge, memory_limit)
     column_of = np.arange(first.size) if group is None else group
     kept = ~distinct.all(axis=0)
     renumber = np.where(kept, np.cumsum(kept) - 1, -1)
-    reduced, column_of = distinct[:, kept], renumber[column_of]
+    # A copy of a large pattern takes seconds, so none is made where nothing is dropped.
+    reduced, column_of = distinct if kept.all() else distinct[:, kept], renumber[column_of]
     if not merge or not kept.any():
         return SupportReduction(reduced, np.arange(reduced.shape[0], dtype=np.int64), column_of)
-    rows, row_of = _first_of_equal(reduced)
-    return SupportReduction(np.ascontiguousarray(reduced[rows]), row_of, column_of)
+    rows, row_of = _first_of_equal(np.packbits(reduced, axis=1))
+    merged = reduced if rows.size == reduced.shape[0] else reduced[rows]
+    return SupportReduction(np.ascontiguousarray(merged), row_of, column_of)
 
 
 def _distinct_sparse_columns(S: Any, merge: bool, limit: int | None) -> tuple[Int, Int | None, Bool]:
@@ -131,32 +137,34 @@ def _distinct_sparse_columns(S: Any, merge: bool, limit: int | None) -> tuple[In
     S.eliminate_zeros()
     S.sort_indices()
     _require_no_empty(np.asarray(np.diff(S.indptr) > 0))
-    sets: dict[bytes, int] = {}
-    group = np.empty(m, dtype=np.int64)
-    first: list[int] = []
-    for j in range(m):
-        key = S.indices[S.indptr[j] : S.indptr[j + 1]].tobytes() if merge else str(j).encode()
-        group[j] = sets.setdefault(key, len(first))
-        if group[j] == len(first):
-            first.append(j)
+    if merge:
+        columns = np.split(S.indices, S.indptr[1:-1])
+        first, group = _first_of_keys(column.tobytes() for column in columns)
+    else:
+        first, group = np.arange(m), np.arange(m)
     require_memory(
         V * len(first),
         f"The pattern of distinct supports ({V} x {len(first)})",
         "Use predict_proxy(stats), which never makes a dense matrix.",
         limit,
     )
-    return np.array(first), group, np.asarray(S[:, first].toarray() != 0)
+    return first, group, np.asarray(S[:, first].toarray() != 0)
 
 
-def _first_of_equal(rows: Bool) -> tuple[Int, Int]:
+def _first_of_equal(packed: NDArray[np.uint8]) -> tuple[Int, Int]:
     """Index of the first of each set of equal rows, in order of appearance, and each row's set."""
-    packed = np.ascontiguousarray(np.packbits(rows, axis=1))
-    keys = packed.view(np.dtype((np.void, packed.shape[1]))).ravel()
-    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank = np.empty_like(order)
-    rank[order] = np.arange(order.size)
-    return first[order].astype(np.int64), rank[inverse.ravel()].astype(np.int64)
+    return _first_of_keys(row.tobytes() for row in np.ascontiguousarray(packed))
+
+
+def _first_of_keys(keys: Iterable[bytes]) -> tuple[Int, Int]:
+    sets: dict[bytes, int] = {}
+    first: list[int] = []
+    group: list[int] = []
+    for j, key in enumerate(keys):
+        group.append(sets.setdefault(key, len(first)))
+        if group[-1] == len(first):
+            first.append(j)
+    return np.array(first, dtype=np.int64), np.array(group, dtype=np.int64)
 
 
 def _require_matrix(shape: tuple[int, ...]) -> None:
