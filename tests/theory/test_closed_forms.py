@@ -9,6 +9,7 @@ from tokengeom.errors import ProblemError
 from tokengeom.problems.nuclear_catalogue import KnownInstance, catalogue
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.solvers.nuclear_admm import NuclearADMM
+from tokengeom.theory import closed_forms
 from tokengeom.theory.closed_forms import (
     finite_part,
     project_off_F,
@@ -87,6 +88,18 @@ def test_the_sign_test_agrees_with_the_solver(V: int, m: int, seed: int) -> None
         assert exactness.nuclear_norm <= best.bound * (1 + 1e-8) + 1e-9
     elif exactness.exact is False:
         assert exactness.nuclear_norm > best.value * (1 + 1e-9)
+
+
+def test_the_gram_route_gives_the_verdict_of_the_svd(monkeypatch: pytest.MonkeyPatch) -> None:
+    for S in [known.S for known in catalogue()] + [probabilities(7, 12, seed) > 0 for seed in range(5)]:
+        p = NuclearSVM.from_support(S)
+        monkeypatch.setattr(closed_forms, "SVD_SIDE", 10**6)
+        by_svd = proxy_exactness(p)
+        monkeypatch.setattr(closed_forms, "SVD_SIDE", 0)
+        by_gram = proxy_exactness(p)
+        assert by_gram.exact == by_svd.exact
+        assert by_gram.rank == by_svd.rank
+        assert by_gram.nuclear_norm == pytest.approx(by_svd.nuclear_norm, rel=1e-9)
 
 
 def test_wrong_input_is_refused_in_words() -> None:

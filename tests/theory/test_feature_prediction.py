@@ -27,6 +27,8 @@ def test_the_promised_names_hold_what_they_promise() -> None:
     assert np.allclose(f.W @ f.H, f.L_mm, atol=1e-4)
     assert np.allclose(f.L_in, finite_part(COUNTS / COUNTS.sum(axis=0)), atol=1e-12)
     assert f.smallest_dim == f.rank
+    assert f.suffices(f.rank)
+    assert not f.suffices(f.rank - 1)
     assert "Rank" in f.summary()
 
 
@@ -111,6 +113,8 @@ def test_bad_input_is_refused_in_words() -> None:
         predict_features(empty, memory_limit=20_000)
     with pytest.raises(ProblemError, match="2 tokens"):
         predict_features(from_counts(np.ones((1, 3), dtype=int)))
+    with pytest.raises(ProblemError, match="d=0"):
+        predict_features(empty).suffices(0)
     with pytest.raises(ProblemError, match="tolerance"):
         predict_features(empty, tolerance=0.0)
 

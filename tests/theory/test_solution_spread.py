@@ -25,6 +25,16 @@ def test_tight_margins_are_proven_tight_where_the_dual_is_negative() -> None:
     assert pinned.rank_bound == 4
 
 
+def test_the_five_cycle_has_many_answers_and_says_so() -> None:
+    five_cycle = (np.arange(5)[:, None] - np.arange(5)) % 5 < 2
+    p = NuclearSVM.from_support(five_cycle)
+    spread = measure_spread(p, SOLVER, solves=4)
+    assert spread.gap <= 1e-8
+    assert not spread.looks_unique
+    assert "not unique" in spread.sentence
+    assert pinned_down(p, SOLVER(p)).tight_share(1e-3) < 1.0
+
+
 def test_one_answer_cannot_have_a_spread() -> None:
     with pytest.raises(ProblemError, match="solves=1"):
         measure_spread(NuclearSVM.from_support(np.eye(3)), SOLVER, solves=1)

@@ -27,12 +27,17 @@ from tokengeom.numerics import Float, centre_columns
 from tokengeom.problems.support_reduction import Bool, as_support
 
 if TYPE_CHECKING:
+    from tokengeom.problems.arrays import Array
     from tokengeom.problems.nuclear_svm import NuclearSVM
 
 SIGN_TOLERANCE = 1e-9
 """Entries of ``U V^T`` are at most 1; rounding of an SVD stays below this."""
 RANK_TOLERANCE = 1e-9
 """Singular values of a 0/1 pattern below this share of the largest are rounding."""
+GRAM_RANK_TOLERANCE = 1e-7
+"""The same, where they come from a Gram matrix."""
+SVD_SIDE = 1500
+"""Up to this smaller side an SVD takes seconds; beyond it the Gram matrix is used."""
 
 
 def finite_part(P: Any) -> Float:
@@ -102,14 +107,28 @@ def proxy_exactness(problem: NuclearSVM) -> ProxyExactness:
     rows, columns = problem.shape
     if columns == 0:
         return ProxyExactness(True, 0.0, True, 0, 0.0)
-    arrays = problem.arrays
-    U, s, Vt = np.linalg.svd(arrays.to_numpy(problem.proxy()), full_matrices=False)
-    rank = int((s > RANK_TOLERANCE * s[0]).sum())
-    polar = U[:, :rank] @ Vt[:rank]
-    largest = float(np.where(problem.reduction.S_red, -np.inf, polar).max())
+    polar, s = _polar_factor(problem)
+    rank = int(s.size)
+    largest = float(problem.arrays.xp.where(problem.S, -np.inf, polar).max())
     decisive = rank in (rows - 1, columns)
     exact = True if largest <= SIGN_TOLERANCE else (False if decisive else None)
-    return ProxyExactness(exact, largest, decisive, rank, float(s[:rank].sum()))
+    return ProxyExactness(exact, largest, decisive, rank, float(s.sum()))
+
+
+def _polar_factor(problem: NuclearSVM) -> tuple[Array, Float]:
+    """``U V^T`` of the scaled proxy and its nonzero singular values; by a Gram where an SVD is slow."""
+    M, arrays = problem.proxy(), problem.arrays
+    if arrays.device is None and min(M.shape) <= SVD_SIDE:
+        U, s, Vt = np.linalg.svd(M, full_matrices=False)
+        rank = int((s > RANK_TOLERANCE * s[0]).sum())
+        return U[:, :rank] @ Vt[:rank], s[:rank]
+    eigenvalues, Q = arrays.xp.linalg.eigh(arrays.gram(M))
+    values = arrays.at_least(eigenvalues, 0.0) ** 0.5
+    kept = values > GRAM_RANK_TOLERANCE * float(values[-1])
+    Q, values = Q[:, kept], values[kept]
+    turn = (Q / values) @ Q.T
+    polar = turn @ M if M.shape[0] <= M.shape[1] else M @ turn
+    return polar, arrays.to_numpy(values)
 
 
 def _same_shape(L: Float, S: Any) -> Bool:

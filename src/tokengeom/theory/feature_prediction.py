@@ -120,6 +120,12 @@ class FeaturePrediction:
         """Smallest embedding dimension expected to lose nothing: the rank (conjectured), at least 1."""
         return max(self.rank, 1)
 
+    def suffices(self, d: int) -> bool:
+        """Whether embeddings of dimension d are expected to lose nothing: d >= rank (conjectured)."""
+        if d < 1:
+            raise ProblemError(f"An embedding needs at least one dimension; got d={d}. Take d >= 1.")
+        return d >= self.smallest_dim
+
     @cached_property
     def W(self) -> Float:
         """Word embeddings, V x r."""
