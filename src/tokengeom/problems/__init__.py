@@ -1,0 +1,1 @@
+"""Convex programs as data, each with its certificate. Knows no algorithm."""

@@ -1,0 +1,1 @@
+"""Algorithms, one a file. Knows nothing of text."""

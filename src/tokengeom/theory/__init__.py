@@ -1,0 +1,1 @@
+"""What theory predicts. Knows nothing of training."""

@@ -1,0 +1,174 @@
+"""``tokengeom count``: a text of any size to exact next-token statistics."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from tokengeom.cli.app import Json, Quiet, app, guarded
+from tokengeom.corpus.locate import Format, ReadingOptions
+from tokengeom.corpus.opening import Errors
+from tokengeom.progress import SilentProgress, TerminalProgress
+from tokengeom.statistics.cuts import Rest
+from tokengeom.statistics.engine import EngineName
+from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.statistics.windows import WindowKind
+
+READING, CUTS, ENGINE, OUTPUT = "Reading", "Cuts, made in this order", "Engine", "Output"
+
+
+@app.command("count")
+@guarded
+def count_command(
+    corpus: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE]...",
+            help="Text, .jsonl, .parquet or .bin files (also compressed), folders, globs, '-' for standard input, "
+            "or folders of saved pairs to merge. Without any: the built-in stories.",
+            show_default=False,
+        ),
+    ] = None,
+    context: Annotated[int, typer.Option("--context", "-c", help="Tokens in a context.")] = 4,
+    tokenizer: Annotated[
+        str,
+        typer.Option("--tokenizer", "-t", help="word, character, byte, bpe, bpe:SIZE, or a saved tokenizer's path."),
+    ] = "word",
+    windows: Annotated[
+        WindowKind, typer.Option(help="Contexts of exactly that length, or of every length up to it, pooled.")
+    ] = "sliding",
+    pad: Annotated[bool, typer.Option("--pad", help="Predict a document's first tokens too.")] = False,
+    separator: Annotated[
+        str,
+        typer.Option(
+            help="Between documents of plain text: blank (lines), file, a marker; auto is <|endoftext|> or blank.",
+            rich_help_panel=READING,
+        ),
+    ] = "auto",
+    format_: Annotated[
+        Format, typer.Option("--format", help="auto goes by the suffix.", rich_help_panel=READING)
+    ] = "auto",
+    column: Annotated[
+        str, typer.Option(help="Column or key of the document in jsonl, parquet, dataset.", rich_help_panel=READING)
+    ] = "text",
+    errors: Annotated[Errors, typer.Option(help="What to do with invalid UTF-8.", rich_help_panel=READING)] = "strict",
+    dtype: Annotated[
+        str, typer.Option(help="Of a .bin file: uint16, uint32, int32 or int64.", rich_help_panel=READING)
+    ] = "uint16",
+    separator_id: Annotated[
+        int | None, typer.Option(help="Id that ends a document of a .bin file.", rich_help_panel=READING)
+    ] = None,
+    keep_separator: Annotated[
+        bool, typer.Option("--keep-separator", help="Count that id as a token.", rich_help_panel=READING)
+    ] = False,
+    vocabulary_size: Annotated[
+        int | None, typer.Option(help="V of id input; larger ids are an error.", rich_help_panel=READING)
+    ] = None,
+    min_count: Annotated[int | None, typer.Option(help="Drop contexts that are rarer.", rich_help_panel=CUTS)] = None,
+    top_contexts: Annotated[
+        int | None, typer.Option(help="Keep the most frequent contexts.", rich_help_panel=CUTS)
+    ] = None,
+    vocabulary: Annotated[
+        int | None, typer.Option(help="Keep the commonest next tokens.", rich_help_panel=CUTS)
+    ] = None,
+    rest: Annotated[
+        Rest, typer.Option(help="Other next tokens: drop them or merge them into one.", rich_help_panel=CUTS)
+    ] = "drop",
+    support: Annotated[
+        str, typer.Option(help="Support policy: raw, count:TAU or top-p:P.", rich_help_panel=CUTS)
+    ] = "raw",
+    engine: Annotated[
+        EngineName, typer.Option(help="In this process, or on a cluster.", rich_help_panel=ENGINE)
+    ] = "duckdb",
+    memory: Annotated[
+        str, typer.Option(help="Memory limit of counting; beyond it, it spills.", rich_help_panel=ENGINE)
+    ] = "2GB",
+    threads: Annotated[
+        int | None, typer.Option(help="Threads of DuckDB; by default one a core.", rich_help_panel=ENGINE)
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option(help="Spark's master, such as local[4] or spark://host:7077.", rich_help_panel=ENGINE)
+    ] = None,
+    temp: Annotated[
+        Path | None, typer.Option(help="Folder for spilling; the system's by default.", rich_help_panel=ENGINE)
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder to save the statistics in.", rich_help_panel=OUTPUT)
+    ] = None,
+    pairs: Annotated[
+        Path | None,
+        typer.Option(help="Folder to keep the uncut pairs in, to be merged later.", rich_help_panel=OUTPUT),
+    ] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Count which tokens follow which contexts, exactly.
+
+    For example:
+
+    * `tokengeom count stories.txt --context 4 --tokenizer word --out stats`
+    * `tokengeom count 'shards/*.jsonl.gz' --column text --tokenizer bpe:4096 --memory 4GB --out stats`
+    * `tokengeom count train.bin --dtype uint16 --separator-id 50256 --tokenizer gpt2/ --top-contexts 10000`
+    * `tokengeom count ids.parquet --column tokens --engine spark --master spark://host:7077 --min-count 10`
+    """
+    from tokengeom.statistics.count import count
+    from tokengeom.statistics.next_token import standard_cuts
+
+    began = time.monotonic()
+    cuts = standard_cuts(top_contexts, vocabulary, rest, min_count, support)
+    console = Console(stderr=True)
+    silent = quiet or not console.is_terminal
+    with nullcontext(SilentProgress()) if silent else TerminalProgress(console) as progress:
+        statistics = count(
+            [name if "://" in name else Path(name) for name in corpus] if corpus else None,
+            context=context,
+            tokenizer=tokenizer,
+            windows=windows,
+            pad=pad,
+            cuts=cuts,
+            reading=ReadingOptions(format_, separator, column, errors, dtype, separator_id, keep_separator),
+            vocabulary_size=vocabulary_size,
+            engine=engine,
+            memory=memory,
+            threads=threads,
+            master=master,
+            temp=temp,
+            pairs=pairs,
+            progress=progress,
+        )
+        if out is not None:
+            with progress.stage(f"Saving {out}", None):
+                statistics.save(out)
+    seconds = time.monotonic() - began
+    if as_json:
+        sys.stdout.write(json.dumps(_as_data(statistics, out, seconds), ensure_ascii=False) + "\n")
+    elif not quiet:
+        from tokengeom.cli.show_statistics import show_statistics
+
+        show_statistics(statistics, Console(), out, seconds)
+
+
+def _as_data(statistics: NextTokenStatistics, out: Path | None, seconds: float) -> dict[str, Any]:
+    from tokengeom.statistics.cuts import describe_effects
+    from tokengeom.statistics.diagnosis import warnings_about
+
+    return {
+        "windows": statistics.n,
+        "contexts": statistics.m,
+        "vocabulary": statistics.V,
+        "entropy_nats": statistics.entropy,
+        "distinct_supports": statistics.groups.count,
+        "one_hot_share": statistics.one_hot_share,
+        "corpus": statistics.corpus,
+        "cuts": describe_effects(statistics.effects),
+        "warnings": warnings_about(statistics),
+        "out": None if out is None else str(out),
+        "seconds": seconds,
+    }

@@ -1,0 +1,31 @@
+"""``tokengeom stories``: write the built-in stories to a file of any length."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tokengeom.cli.app import app, guarded
+
+
+@app.command("stories")
+@guarded
+def stories_command(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write; blank lines separate the stories.")],
+    words: Annotated[int, typer.Option(help="Stop after this many words.")] = 100_000,
+    seed: Annotated[int, typer.Option(help="The same seed writes the same stories.")] = 0,
+) -> None:
+    """Write small stories, to try things on.
+
+    Example: `tokengeom stories stories.txt --words 1000000`
+    """
+    from tokengeom.corpus.stories import write_stories
+    from tokengeom.errors import ResourceError
+
+    try:
+        written = write_stories(path, words, seed)
+    except OSError as error:
+        raise ResourceError(f"Cannot write {path}: {error.strerror}. Choose another file.") from error
+    typer.echo(f"{written:,} words written to {path}")

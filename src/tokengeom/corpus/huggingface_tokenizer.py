@@ -1,0 +1,92 @@
+"""Tokenizers of the Hugging Face `tokenizers` library: trained here, or saved by anyone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import tokenizers
+
+from tokengeom.corpus.source import Ids
+from tokengeom.corpus.tokenizer import AbstractTokenizer, ids_array
+from tokengeom.errors import TokenizerError
+
+
+class HuggingFaceTokenizer(AbstractTokenizer):
+    """Any fast tokenizer. Text is encoded without adding special tokens: counting sees the text alone."""
+
+    kind = "huggingface"
+
+    def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        # Saved files may ask for padding or cut-off, which would add or lose tokens.
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+
+    @property
+    def size(self) -> int:
+        """Vocabulary with added tokens."""
+        return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
+
+    def encode(self, texts: Sequence[str]) -> list[Ids]:
+        """Ids of each text, encoded on all cores."""
+        encoded = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        return [ids_array(one.ids) for one in encoded]
+
+    def token(self, identifier: int) -> str:
+        """The token's text; its stored form where it is only part of a character."""
+        text = str(self._tokenizer.decode([identifier], skip_special_tokens=False))
+        stored = self._tokenizer.id_to_token(identifier)
+        return text if text and "\ufffd" not in text else str(stored if stored is not None else f"<{identifier}>")
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text, special tokens included."""
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
+
+    def to_json(self) -> str:
+        """The ``tokenizer.json`` of the library."""
+        return str(self._tokenizer.to_str())
+
+
+def train_bpe(texts: Iterator[str], size: int) -> HuggingFaceTokenizer:
+    """Byte-level byte-pair encoding with at most ``size`` tokens, learnt on the texts.
+
+    Every byte is a token to start from, so that nothing is unknown; 256 is the smallest size.
+    """
+    if size < 256:
+        raise TokenizerError(f"A byte-level BPE starts from 256 bytes: its size must be 256 or more; got {size}.")
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=size,
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return HuggingFaceTokenizer(tokenizer)
+
+
+def load_huggingface(path: Path) -> HuggingFaceTokenizer:
+    """Read a ``tokenizer.json``, a folder with one, or a folder with GPT-2's ``vocab.json`` and ``merges.txt``."""
+    file = path / "tokenizer.json" if path.is_dir() else path
+    try:
+        if file.is_file():
+            return HuggingFaceTokenizer(tokenizers.Tokenizer.from_file(str(file)))
+        if (path / "vocab.json").is_file() and (path / "merges.txt").is_file():
+            return _byte_level_bpe(path)
+    # The library raises the bare Exception for whatever it cannot parse.
+    except Exception as error:
+        raise TokenizerError(f"{path} cannot be read as a tokenizer: {error}") from error
+    raise TokenizerError(
+        f"{path} holds no tokenizer: neither tokenizer.json nor vocab.json with merges.txt. "
+        "Save one with PreTrainedTokenizerFast.save_pretrained, or give a kind: word, character, byte, bpe."
+    )
+
+
+def _byte_level_bpe(folder: Path) -> HuggingFaceTokenizer:
+    model = tokenizers.models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    return HuggingFaceTokenizer(tokenizer)

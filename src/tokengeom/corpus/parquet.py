@@ -1,0 +1,98 @@
+"""Parquet: documents in a named column, as text or as lists of ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokengeom.corpus.opening import file_size
+from tokengeom.corpus.source import AbstractTextSource, AbstractTokenSource, OnBytes, Piece, TokenBatch
+from tokengeom.errors import CorpusError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ROWS = 1024
+
+
+def _open(path: Path) -> Any:
+    import pyarrow.parquet as pq
+    from pyarrow import ArrowException
+
+    try:
+        return pq.ParquetFile(path)
+    except (OSError, ArrowException) as error:
+        raise CorpusError(f"{path} cannot be read as Parquet: {error}. Is it complete?") from error
+
+
+def open_parquet(path: Path, column: str) -> AbstractTextSource | AbstractTokenSource:
+    """A text source or a token source, whichever the column's type says."""
+    import pyarrow.types as types
+
+    schema = _open(path).schema_arrow
+    if column not in schema.names:
+        raise CorpusError(
+            f"{path} has no column '{column}'; it has: {', '.join(schema.names)}. Name the right one with --column."
+        )
+    kind = schema.field(column).type
+    if types.is_string(kind) or types.is_large_string(kind):
+        return ParquetText(path, column)
+    if (types.is_list(kind) or types.is_large_list(kind)) and types.is_integer(kind.value_type):
+        return ParquetTokens(path, column)
+    raise CorpusError(f"{path}: column '{column}' must hold strings or lists of integers; it holds {kind}.")
+
+
+def _columns(path: Path, column: str, on_bytes: OnBytes) -> Iterator[pa.Array]:
+    file, size = _open(path), file_size(path) or 0
+    rows = max(file.metadata.num_rows, 1)
+    for batch in file.iter_batches(batch_size=_ROWS, columns=[column]):
+        yield batch.column(0)
+        on_bytes(size * batch.num_rows // rows)
+
+
+class ParquetText(AbstractTextSource):
+    """Documents in a column of strings; nulls and empty documents are passed over."""
+
+    def __init__(self, path: Path, column: str) -> None:
+        super().__init__(str(path))
+        self._path, self._column, self.size = path, column, file_size(path)
+
+    def pieces(self, on_bytes: OnBytes = lambda _: None) -> Iterator[Piece]:
+        """Yield the document of each row."""
+        for values in _columns(self._path, self._column, on_bytes):
+            yield from (Piece(text) for text in values.to_pylist() if text and text.strip())
+
+
+class ParquetTokens(AbstractTokenSource):
+    """Documents in a column of lists of ids."""
+
+    def __init__(self, path: Path, column: str) -> None:
+        super().__init__(str(path))
+        self._path, self.column, self.size = path, column, file_size(path)
+
+    def batches(self, on_bytes: OnBytes = lambda _: None) -> Iterator[TokenBatch]:
+        """Yield the rows as batches of documents."""
+        for values in _columns(self._path, self.column, on_bytes):
+            lists = values.drop_null()
+            lengths = np.asarray(lists.value_lengths().to_numpy(zero_copy_only=False), dtype=np.int64)
+            tokens = lists.flatten()
+            if tokens.null_count:
+                raise CorpusError(f"{self.name}: column '{self.column}' has a missing id inside a document.")
+            yield TokenBatch(as_ids(tokens.to_numpy(zero_copy_only=False), self.name), lengths)
+
+
+def as_ids(values: Any, name: str) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """Integers as int32 ids, refusing what would change on the way."""
+    array = np.asarray(values)
+    if array.size == 0:
+        return np.empty(0, np.int32)
+    if not np.issubdtype(array.dtype, np.integer):
+        raise CorpusError(f"Token ids must be integers; {name} has {array.dtype}.")
+    lowest, highest = int(array.min()), int(array.max())
+    if lowest < 0 or highest > np.iinfo(np.int32).max:
+        bad = lowest if lowest < 0 else highest
+        raise CorpusError(f"Token ids must lie in 0..2147483647; {name} has {bad}. Is the dtype right?")
+    return array.astype(np.int32, copy=False)

@@ -1,0 +1,180 @@
+"""Tokenizers whose rule fits in a sentence: words, characters, bytes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from tokengeom.corpus.source import Ids
+from tokengeom.corpus.tokenizer import AbstractTokenizer
+from tokengeom.errors import TokenizerError
+
+_CODE_POINTS = 0x110000
+
+
+class _GrowingIds(dict[str, int]):
+    """Gives each new token the next free id."""
+
+    def __missing__(self, token: str) -> int:
+        self[token] = identifier = len(self)
+        return identifier
+
+
+class WordTokenizer(AbstractTokenizer):
+    """Words in lower case.
+
+    The rule: lower the case of the text; a token is then either a run of letters, digits and underscores, which
+    may hold single apostrophes inside (``don't``), or one character of punctuation. White space only separates.
+    Ids are given in the order in which words first appear.
+    """
+
+    kind = "word"
+    PATTERN = r"\w+(?:['’]\w+)*|[^\w\s]"  # noqa: RUF001 - the typographic apostrophe is meant
+
+    def __init__(self, words: Sequence[str] | None = None) -> None:
+        self.grows = words is None
+        known = {word: identifier for identifier, word in enumerate(words or ())}
+        self._ids = _GrowingIds() if words is None else known
+        self._words: list[str] = list(words or ())
+        self._split = re.compile(self.PATTERN).findall
+
+    @property
+    def size(self) -> int:
+        """Number of distinct words so far."""
+        return len(self._ids)
+
+    def encode(self, texts: Sequence[str]) -> list[Ids]:
+        """Ids of each text; new words get new ids while the vocabulary is open."""
+        return [self._encode(text) for text in texts]
+
+    def _encode(self, text: str) -> Ids:
+        words = self._split(text.lower())
+        try:
+            return np.fromiter(map(self._ids.__getitem__, words), np.int32, len(words))
+        except KeyError as error:
+            raise _unknown(self.kind, str(error.args[0]), self.size) from None
+
+    def freeze(self) -> WordTokenizer:
+        """The same words with the vocabulary closed."""
+        return WordTokenizer(list(self._ids)) if self.grows else self
+
+    def token(self, identifier: int) -> str:
+        """The word."""
+        if len(self._words) != len(self._ids):
+            self._words = list(self._ids)
+        return self._words[identifier]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The words with a space between; the original spacing and case are not kept."""
+        return " ".join(self.token(identifier) for identifier in ids)
+
+    def to_json(self) -> str:
+        """Rule and words."""
+        return _json(self.kind, {"pattern": self.PATTERN, "lower_case": True, "vocabulary": list(self._ids)})
+
+
+class CharacterTokenizer(AbstractTokenizer):
+    """Unicode code points, with ids in the order in which they first appear."""
+
+    kind = "character"
+
+    def __init__(self, characters: Sequence[str] | None = None) -> None:
+        self.grows = characters is None
+        self._characters = list(characters or ())
+        self._ids = np.full(_CODE_POINTS, -1, np.int32)
+        self._ids[[ord(character) for character in self._characters]] = np.arange(len(self._characters))
+
+    @property
+    def size(self) -> int:
+        """Number of distinct characters so far."""
+        return len(self._characters)
+
+    def encode(self, texts: Sequence[str]) -> list[Ids]:
+        """Ids of each text; new characters get new ids while the vocabulary is open."""
+        return [self._encode(text) for text in texts]
+
+    def _encode(self, text: str) -> Ids:
+        points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+        ids: Ids = self._ids[points]
+        if ids.size and ids.min() < 0:
+            self._learn(points[ids < 0])
+            ids = self._ids[points]
+        return ids
+
+    def _learn(self, points: np.ndarray[tuple[int], np.dtype[np.uint32]]) -> None:
+        fresh, first = np.unique(points, return_index=True)
+        fresh = fresh[np.argsort(first)]
+        if not self.grows:
+            raise _unknown(self.kind, chr(fresh[0]), self.size)
+        self._ids[fresh] = np.arange(self.size, self.size + fresh.size)
+        self._characters.extend(map(chr, fresh.tolist()))
+
+    def freeze(self) -> CharacterTokenizer:
+        """The same characters with the vocabulary closed."""
+        return CharacterTokenizer(self._characters) if self.grows else self
+
+    def token(self, identifier: int) -> str:
+        """The character."""
+        return self._characters[identifier]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The characters in a row."""
+        return "".join(self._characters[identifier] for identifier in ids)
+
+    def to_json(self) -> str:
+        """The characters."""
+        return _json(self.kind, {"vocabulary": self._characters})
+
+
+class ByteTokenizer(AbstractTokenizer):
+    """The 256 bytes of UTF-8; the id of a byte is its value."""
+
+    kind = "byte"
+
+    @property
+    def size(self) -> int:
+        """Always 256."""
+        return 256
+
+    def encode(self, texts: Sequence[str]) -> list[Ids]:
+        """The bytes of each text."""
+        return [np.frombuffer(text.encode(), np.uint8).astype(np.int32) for text in texts]
+
+    def token(self, identifier: int) -> str:
+        """The character of a printable ASCII byte, else its value as ``<0x0A>``."""
+        return chr(identifier) if 0x20 <= identifier < 0x7F else f"<0x{identifier:02X}>"
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text, with bytes that are no UTF-8 by themselves shown as U+FFFD."""
+        return bytes(ids).decode(errors="replace")
+
+    def to_json(self) -> str:
+        """Nothing but the kind."""
+        return _json(self.kind, {})
+
+
+def _json(kind: str, content: dict[str, object]) -> str:
+    return json.dumps({"tokengeom_tokenizer": kind, **content}, ensure_ascii=False)
+
+
+def from_json(kind: str, content: dict[str, list[str]]) -> AbstractTokenizer:
+    """Make a tokenizer of this file again from what `to_json` wrote."""
+    match kind:
+        case "word":
+            return WordTokenizer(content["vocabulary"])
+        case "character":
+            return CharacterTokenizer(content["vocabulary"])
+        case "byte":
+            return ByteTokenizer()
+        case _:
+            raise TokenizerError(f"There is no tokenizer of the kind '{kind}'. Is the file from a newer version?")
+
+
+def _unknown(kind: str, token: str, size: int) -> TokenizerError:
+    return TokenizerError(
+        f"The text has the {kind} {token!r}, which the given {kind} tokenizer of {size:,} tokens does not know. "
+        f"Let a new one be learnt with --tokenizer {kind}, or count both texts together."
+    )

@@ -1,0 +1,184 @@
+"""The verb `count`: from a corpus of any size to exact next-token statistics."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tokengeom.corpus.locate import ReadingOptions, open_corpus
+from tokengeom.corpus.opening import exists
+from tokengeom.corpus.parquet import ParquetTokens
+from tokengeom.corpus.stories import BuiltInStories
+from tokengeom.corpus.tokenizer import AbstractTokenizer
+from tokengeom.errors import ResourceError, StatisticsError
+from tokengeom.progress import AbstractProgress, SilentProgress
+from tokengeom.statistics.cuts import AbstractCut
+from tokengeom.statistics.engine import AbstractEngine, open_engine
+from tokengeom.statistics.freeze import freeze
+from tokengeom.statistics.manifest import written_beside
+from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.statistics.packing import ContextPacking
+from tokengeom.statistics.pairs import CountedPairs, is_saved_pairs
+from tokengeom.statistics.reading import TokenizedCorpus, token_shards, tokenize
+from tokengeom.statistics.windows import WindowKind, Windows, count_windows
+
+Corpus = str | Path | Sequence[str | Path] | Iterable[Any]
+
+DEFAULT_MEMORY = "2GB"
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://\S+")
+
+
+def count(
+    corpus: Corpus | None = None,
+    *,
+    context: int = 4,
+    tokenizer: str | Path | AbstractTokenizer | None = "word",
+    windows: WindowKind = "sliding",
+    pad: bool = False,
+    cuts: Sequence[AbstractCut] = (),
+    reading: ReadingOptions | None = None,
+    vocabulary_size: int | None = None,
+    engine: str = "duckdb",
+    memory: str = DEFAULT_MEMORY,
+    threads: int | None = None,
+    master: str | None = None,
+    temp: str | Path | None = None,
+    pairs: str | Path | None = None,
+    progress: AbstractProgress | None = None,
+    **options: Any,
+) -> NextTokenStatistics:
+    """Count which tokens follow which contexts, exactly.
+
+    Parameters
+    ----------
+    corpus
+        A path, glob, folder, ``-`` or several of them; an iterable of strings or of id arrays; a Hugging Face data
+        set; folders of saved pairs, which are merged. None is the built-in corpus of stories.
+    context
+        Number of tokens L in a context.
+    tokenizer
+        ``word``, ``character``, ``byte``, ``bpe``, ``bpe:SIZE``, or the path of a saved one.
+    windows
+        ``sliding``: contexts of exactly L tokens; ``prefixes``: of every length from 1 to L, pooled.
+    pad
+        Whether documents are preceded by start markers, so that their first tokens are predicted too.
+    cuts
+        Rules that make the statistics smaller, made in this order before anything is gathered.
+    reading, **options
+        How to read files, as `ReadingOptions` or as its fields by name (``separator=``, ``column=``, ...).
+    vocabulary_size
+        Number of tokens V of id input; by default the tokenizer's, else the largest id plus one.
+    engine, memory, threads, master, temp
+        Where and within which limits to count: see `open_engine`; ``temp`` is the folder for spilling.
+    pairs
+        A folder to keep the uncut pairs in, as Parquet shards that can be merged later.
+    """
+    shown = progress or SilentProgress()
+    reading = replace(reading or ReadingOptions(), **options)
+    with (
+        _workspace(temp) as work,
+        open_engine(engine, spill=work, memory=memory, threads=threads, master=master) as running,
+    ):
+        saved = _saved_pairs(corpus)
+        if saved:
+            counted = _merge(saved, running, work)
+        else:
+            settings = Windows(context, windows, pad)
+            counted = _count_pairs(corpus, settings, tokenizer, reading, vocabulary_size, running, work, shown, pairs)
+        counted = counted.cut(cuts, running, work, shown)
+        with shown.stage("Freezing", None):
+            return freeze(counted, running)
+
+
+def _count_pairs(
+    corpus: Corpus | None,
+    windows: Windows,
+    tokenizer: str | Path | AbstractTokenizer | None,
+    reading: ReadingOptions,
+    vocabulary_size: int | None,
+    engine: AbstractEngine,
+    work: Path,
+    progress: AbstractProgress,
+    keep: str | Path | None,
+) -> CountedPairs:
+    read = _read(corpus, windows, tokenizer, reading, vocabulary_size, engine, work, progress)
+    plan = count_windows(read.table, windows, ContextPacking(read.vocabulary, windows.context))
+
+    def written_to(folder: Path) -> CountedPairs:
+        engine.write(plan, folder, "Counting", progress)
+        rows = np.arange(read.vocabulary, dtype=np.int64)
+        return CountedPairs((str(folder),), windows, read.vocabulary, rows, read.tokenizer, corpus=read.corpus)
+
+    if keep is None:
+        return written_to(work / "pairs")
+    target = Path(keep)
+    with written_beside(target) as beside:
+        written_to(beside / "pairs").save(beside)
+    return CountedPairs.load(target)
+
+
+def _read(
+    corpus: Corpus | None,
+    windows: Windows,
+    tokenizer: str | Path | AbstractTokenizer | None,
+    reading: ReadingOptions,
+    vocabulary_size: int | None,
+    engine: AbstractEngine,
+    work: Path,
+    progress: AbstractProgress,
+) -> TokenizedCorpus:
+    """Sharded ids are counted where they lie; anything else is first written as a token table."""
+    remote = _remote_paths(corpus)
+    if remote:
+        return token_shards(remote, reading.column, tokenizer, vocabulary_size, windows, engine)
+    sources = [BuiltInStories()] if corpus is None else open_corpus(corpus, reading)
+    shards = [source.name for source in sources if isinstance(source, ParquetTokens)]
+    if len(shards) == len(sources):
+        return token_shards(shards, reading.column, tokenizer, vocabulary_size, windows, engine)
+    folder = work / "tokens"
+    folder.mkdir()
+    return tokenize(sources, tokenizer, vocabulary_size, windows, folder, engine, progress)
+
+
+def _remote_paths(corpus: Corpus | None) -> list[str]:
+    """Addresses such as ``hdfs://...`` of Parquet shards of ids, which only the engine itself can reach."""
+    named = [corpus] if isinstance(corpus, str) else corpus
+    if not isinstance(named, Sequence) or not named:
+        return []
+    addresses = [name for name in named if isinstance(name, str) and _ADDRESS.fullmatch(name)]
+    return addresses if len(addresses) == len(named) else []
+
+
+def _saved_pairs(corpus: Corpus | None) -> list[CountedPairs]:
+    """The saved pairs that were named instead of a corpus; empty if a corpus was named."""
+    if isinstance(corpus, str | Path):
+        corpus = [corpus]
+    if not isinstance(corpus, Sequence) or not all(isinstance(item, str | Path) for item in corpus):
+        return []
+    saved = [Path(item) for item in corpus if exists(item) and is_saved_pairs(Path(item))]
+    if saved and len(saved) < len(corpus):
+        raise StatisticsError("Saved pairs can be merged with saved pairs only; some of the inputs are something else.")
+    return [CountedPairs.load(folder) for folder in saved]
+
+
+def _merge(saved: list[CountedPairs], engine: AbstractEngine, work: Path) -> CountedPairs:
+    first, *others = saved
+    return first.merge(*others, engine=engine, folder=work / "merged") if others else first
+
+
+@contextmanager
+def _workspace(temp: str | Path | None) -> Iterator[Path]:
+    """A folder for everything that must not outlive the counting, whatever ends it."""
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="tokengeom-", dir=temp, ignore_cleanup_errors=True)
+    except OSError as error:
+        raise ResourceError(f"Cannot make a temporary folder in {temp or 'the system folder'}: {error}.") from error
+    with folder as name:
+        yield Path(name)

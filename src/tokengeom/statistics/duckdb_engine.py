@@ -1,0 +1,124 @@
+"""DuckDB: counts inside this process, within a memory limit, spilling to disk."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import duckdb
+import ibis
+
+from tokengeom.errors import CorpusError, ResourceError, StatisticsError
+from tokengeom.progress import AbstractProgress
+from tokengeom.statistics.engine import AbstractEngine
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_MEMORY = re.compile(r"\d+(\.\d+)?\s*([KMGT]i?)?B", re.IGNORECASE)
+_TYPES = {"int32": "INTEGER", "int64": "BIGINT", "float64": "DOUBLE", "boolean": "BOOLEAN"}
+_BATCH_ROWS = 1 << 17
+_POLL_SECONDS = 0.25
+
+
+class DuckDBEngine(AbstractEngine):
+    """The embedded engine."""
+
+    name = "duckdb"
+
+    def __init__(self, spill: Path, memory: str | None = None, threads: int | None = None) -> None:
+        if memory is not None and not _MEMORY.fullmatch(memory.strip()):
+            raise StatisticsError(f"The memory limit must be like 2GB, 500MB or 1.5GiB; got '{memory}'.")
+        if threads is not None and threads < 1:
+            raise StatisticsError(f"The number of threads must be 1 or more; got {threads}.")
+        settings: dict[str, str | int | bool] = {"temp_directory": str(spill), "preserve_insertion_order": False}
+        if memory is not None:
+            settings["memory_limit"] = memory
+        if threads is not None:
+            settings["threads"] = threads
+        self._ibis = ibis.duckdb.connect(**settings)
+        self._connection: duckdb.DuckDBPyConnection = self._ibis.con
+
+    def read(self, paths: Sequence[str]) -> ibis.Table:
+        """A table over Parquet files or folders."""
+        files = [f"{path}/*.parquet" if Path(path).is_dir() else path for path in paths]
+        try:
+            return self._ibis.read_parquet(files)
+        except duckdb.Error as error:
+            raise CorpusError(
+                f"DuckDB cannot read {', '.join(paths[:3])} as Parquet: {_first_line(error)}. "
+                "Check the path; addresses of a cluster need --engine spark."
+            ) from error
+
+    def write(self, table: ibis.Table, folder: Path, title: str, progress: AbstractProgress) -> None:
+        """One shard a thread."""
+        target = str(folder).replace("'", "''")
+        query = f"COPY ({self._typed(table)}) TO '{target}' (FORMAT parquet, PER_THREAD_OUTPUT true)"
+        with self._watched(title, progress), _clear_errors():
+            self._connection.execute(query)
+
+    def batches(self, table: ibis.Table) -> Iterator[pa.RecordBatch]:
+        """Rows as they come out of the plan, without gathering them first."""
+        with _clear_errors():
+            yield from self._connection.sql(self._typed(table)).to_arrow_reader(_BATCH_ROWS)
+
+    def _typed(self, table: ibis.Table) -> str:
+        """The query with every column cast to the type that Ibis takes it to have.
+
+        DuckDB adds up BIGINT as HUGEINT, which Parquet and Arrow would store as a rounded double.
+        """
+        columns = ", ".join(
+            f'CAST("{name}" AS {_TYPES[str(kind)]}) AS "{name}"' for name, kind in table.schema().items()
+        )
+        return f"SELECT {columns} FROM ({self._ibis.compile(table)})"
+
+    def close(self) -> None:
+        """Close the connection, which removes its spill files."""
+        self._ibis.disconnect()
+
+    @contextmanager
+    def _watched(self, title: str, progress: AbstractProgress) -> Iterator[None]:
+        """Show how far a query is, asking the engine from a second thread."""
+        done = threading.Event()
+        with progress.stage(title, 100.0) as stage:
+
+            def watch() -> None:
+                shown = 0.0
+                while not done.wait(_POLL_SECONDS):
+                    reached = self._connection.query_progress()
+                    if reached > shown:
+                        stage.advance(reached - shown)
+                        shown = reached
+
+            watcher = threading.Thread(target=watch, daemon=True)
+            watcher.start()
+            try:
+                yield
+            finally:
+                done.set()
+                watcher.join()
+
+
+@contextmanager
+def _clear_errors() -> Iterator[None]:
+    """Say what the user can do when memory or disk gives out."""
+    try:
+        yield
+    except duckdb.OutOfMemoryException as error:
+        raise ResourceError(
+            f"Counting ran out of memory or of room to spill: {_first_line(error)}. "
+            "Raise --memory, or point --temp at a larger disk."
+        ) from error
+    except (duckdb.IOException, OSError) as error:
+        raise ResourceError(
+            f"Counting could not use the disk: {_first_line(error)}. "
+            "Free some space, or point --temp at a larger disk; nothing was saved."
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0].rstrip(".")

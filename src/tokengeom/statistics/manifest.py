@@ -1,0 +1,106 @@
+"""Saved folders: a manifest that names format, version and files, and writing that never leaves half a result."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from tokengeom.errors import ResourceError, StatisticsError
+
+MANIFEST = "manifest.json"
+_HASH_CHUNK = 1 << 22
+
+
+@contextmanager
+def written_beside(target: Path) -> Iterator[Path]:
+    """A new folder beside ``target`` that takes its name only if everything went well.
+
+    An older result under that name stays until the new one is whole. A folder that is no result of ours is not
+    replaced.
+    """
+    if target.exists() and not _replaceable(target):
+        raise StatisticsError(
+            f"{target} exists and holds something that tokengeom did not write; it is left alone. Choose another --out."
+        )
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    except OSError as error:
+        raise ResourceError(f"Cannot write to {target.parent}: {error.strerror}. Choose another --out.") from error
+    try:
+        yield work
+        _take_place(work, target)
+    except OSError as error:
+        raise ResourceError(
+            f"{target} could not be written: {error}. Free some space or choose another --out."
+        ) from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _replaceable(target: Path) -> bool:
+    return target.is_dir() and ((target / MANIFEST).is_file() or not any(target.iterdir()))
+
+
+def _take_place(work: Path, target: Path) -> None:
+    old = work.with_name(work.name + ".old")
+    umask = os.umask(0)
+    os.umask(umask)
+    work.chmod(0o777 & ~umask)
+    if target.exists():
+        target.rename(old)
+    work.rename(target)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_HASH_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def write_manifest(folder: Path, kind: str, format_version: int, content: dict[str, Any]) -> None:
+    """Write the manifest last: it carries the hash of every file that is there."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
+    manifest = {
+        "format": kind,
+        "format_version": format_version,
+        "tokengeom": version("tokengeom"),
+        "machine": {"system": platform.platform(), "python": platform.python_version(), "cores": os.cpu_count()},
+        **content,
+        "files": {path.relative_to(folder).as_posix(): file_hash(path) for path in files},
+    }
+    text = json.dumps(manifest, indent=2, ensure_ascii=False)
+    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+
+
+def read_manifest(folder: Path, kind: str, newest: int) -> dict[str, Any]:
+    """Read a manifest and refuse what is not of this kind, or from a newer version."""
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise StatisticsError(f"{folder} holds no saved result: there is no {MANIFEST} in it.") from None
+    except (OSError, ValueError) as error:
+        raise StatisticsError(f"{path} cannot be read: {error}") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != kind:
+        found = manifest.get("format") if isinstance(manifest, dict) else None
+        raise StatisticsError(f"{folder} holds '{found}', not '{kind}'. Was another folder meant?")
+    if manifest["format_version"] > newest:
+        raise StatisticsError(
+            f"{folder} is written in version {manifest['format_version']} of '{kind}', by tokengeom "
+            f"{manifest.get('tokengeom')}; this one reads up to version {newest}. Update tokengeom to read it."
+        )
+    return manifest

@@ -1,0 +1,197 @@
+"""The token table: documents as rows of ids in Parquet shards, the input of every counting engine.
+
+Columns: ``start`` (the row's first token is its document's first), ``lead`` (tokens at the head that the row before
+has counted already and that serve as context only), ``tokens`` (ids). A long document spans several rows, so that
+no row is large whatever the document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokengeom.corpus.source import Ids, TokenBatch
+from tokengeom.errors import StatisticsError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROW_TOKENS = 1 << 15
+_ROW_GROUP_TOKENS = 1 << 20
+_SHARD_TOKENS = 1 << 24
+
+
+@dataclass(frozen=True)
+class CorpusTotals:
+    """What was read, before anything is cut."""
+
+    documents: int
+    tokens: int
+    short_documents: int
+    """Documents with too few tokens to hold a single window."""
+    highest_id: int
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows in the making: ids end to end, with the length, lead and start of each row."""
+
+    tokens: Ids
+    lengths: NDArray[np.int64]
+    lead: NDArray[np.int32]
+    start: NDArray[np.bool_]
+
+
+@dataclass
+class _OpenDocument:
+    """The document that the next batch may go on with."""
+
+    tail: Ids = field(default_factory=lambda: np.empty(0, np.int32))
+    length: int = 0
+
+
+class TokenTableWriter:
+    """Writes batches of documents as a token table; use it as a context manager.
+
+    Parameters
+    ----------
+    folder
+        Where the shards go; it must exist.
+    overlap
+        How many tokens of context a row repeats from the row before: the longest context to be counted.
+    shortest
+        Documents with fewer tokens are reported as too short.
+    vocabulary
+        Number of tokens V; ids must stay below it. None: any id will do.
+    """
+
+    def __init__(self, folder: Path, overlap: int, shortest: int, vocabulary: int | None = None) -> None:
+        self._folder, self._overlap, self._shortest = folder, overlap, shortest
+        self._vocabulary = vocabulary
+        self._open = _OpenDocument()
+        self._waiting: list[_Rows] = []
+        self._waiting_tokens = self._shard_tokens = self._shards = 0
+        self._documents = self._tokens = self._short = 0
+        self._highest = -1
+        self._writer: pa.parquet.ParquetWriter | None = None
+
+    def __enter__(self) -> TokenTableWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self._end_document()
+            self._flush()
+        self._close_shard()
+
+    @property
+    def totals(self) -> CorpusTotals:
+        """What went in; complete once the writer is closed."""
+        return CorpusTotals(self._documents, self._tokens, self._short, self._highest)
+
+    def add(self, batch: TokenBatch, name: str) -> None:
+        """Take in a batch that came from the source called ``name``."""
+        self._check(batch.tokens, name)
+        for rows in self._rows(batch):
+            self._waiting.append(rows)
+            self._waiting_tokens += rows.tokens.size
+        self._tokens += batch.tokens.size
+        if self._waiting_tokens >= _ROW_GROUP_TOKENS:
+            self._flush()
+
+    def _check(self, tokens: Ids, name: str) -> None:
+        highest = int(tokens.max(initial=-1))
+        self._highest = max(self._highest, highest)
+        if self._vocabulary is not None and highest >= self._vocabulary:
+            where = self._tokens + int(np.argmax(tokens >= self._vocabulary))
+            raise StatisticsError(
+                f"Every id must be below the vocabulary size {self._vocabulary:,}; {name} has {highest:,}, "
+                f"and the first too large one is token {where:,}. "
+                "The dtype of the file, the tokenizer or --vocabulary-size is wrong."
+            )
+
+    def _rows(self, batch: TokenBatch) -> Iterator[_Rows]:
+        """Rows of a batch: long or continued documents one by one, the others all at once."""
+        lengths = batch.lengths
+        ends = np.cumsum(lengths)
+        special = lengths > ROW_TOKENS
+        if batch.continues and lengths.size:
+            special[0] = True
+        position = 0
+        for index in (*np.flatnonzero(special).tolist(), lengths.size):
+            if index > position:
+                yield from self._whole(
+                    batch.tokens[ends[position] - lengths[position] : ends[index - 1]], lengths[position:index]
+                )
+            if index < lengths.size:
+                stretch = batch.tokens[ends[index] - lengths[index] : ends[index]]
+                yield from self._stretch(stretch, continues=batch.continues and index == 0)
+            position = index + 1
+
+    def _whole(self, tokens: Ids, lengths: NDArray[np.int64]) -> Iterator[_Rows]:
+        """Documents that fit into a row each; the last one stays open in case that the next batch goes on with it."""
+        lengths = lengths[lengths > 0]
+        if not lengths.size:
+            return
+        self._end_document()
+        self._documents += lengths.size - 1
+        self._short += int(np.count_nonzero(lengths[:-1] < self._shortest))
+        last = tokens[tokens.size - int(lengths[-1]) :]
+        self._open = _OpenDocument(last[-self._overlap :], last.size)
+        yield _Rows(tokens, lengths, np.zeros(lengths.size, np.int32), np.ones(lengths.size, np.bool_))
+
+    def _stretch(self, tokens: Ids, continues: bool) -> Iterator[_Rows]:
+        """One document's tokens, in rows that repeat the context of the row before."""
+        if not continues:
+            self._end_document()
+        for begin in range(0, tokens.size, ROW_TOKENS):
+            body, tail = tokens[begin : begin + ROW_TOKENS], self._open.tail
+            row = np.concatenate((tail, body))
+            starts = self._open.length == tail.size
+            yield _Rows(row, np.array([row.size]), np.array([tail.size], np.int32), np.array([starts]))
+            self._open = _OpenDocument(row[-self._overlap :], self._open.length + body.size)
+
+    def _end_document(self) -> None:
+        if self._open.length:
+            self._documents += 1
+            self._short += self._open.length < self._shortest
+        self._open = _OpenDocument()
+
+    def _flush(self) -> None:
+        """Write what waits as one row group, and start a new shard when this one is full."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if not self._waiting:
+            return
+        rows = _Rows(*(np.concatenate(parts) for parts in zip(*map(_parts, self._waiting), strict=True)))
+        offsets = np.concatenate(([0], np.cumsum(rows.lengths))).astype(np.int32)
+        lists = pa.ListArray.from_arrays(offsets, rows.tokens)
+        table = pa.table({"start": rows.start, "lead": rows.lead, "tokens": lists})
+        if self._writer is None:
+            path = self._folder / f"tokens-{self._shards:05d}.parquet"
+            # Ids of natural text hardly compress, and this table lives for one counting.
+            self._writer = pq.ParquetWriter(path, table.schema, compression="none", use_dictionary=False)
+            self._shards += 1
+        self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
+        self._shard_tokens += self._waiting_tokens
+        self._waiting, self._waiting_tokens = [], 0
+        if self._shard_tokens >= _SHARD_TOKENS:
+            self._close_shard()
+
+    def _close_shard(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self._writer, self._shard_tokens = None, 0
+
+
+def _parts(rows: _Rows) -> tuple[Ids, NDArray[np.int64], NDArray[np.int32], NDArray[np.bool_]]:
+    return rows.tokens, rows.lengths, rows.lead, rows.start

@@ -1,0 +1,151 @@
+"""`tokengeom count` as a person uses it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tokengeom import NextTokenStatistics
+
+COMMAND = [sys.executable, "-c", "from tokengeom.cli import main; main()"]
+
+
+def run(*arguments: object, stdin: str | None = None, **options: object) -> subprocess.CompletedProcess[str]:
+    command = [*COMMAND, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, input=stdin, **options)  # type: ignore[call-overload]
+
+
+def test_the_built_in_corpus_to_json_and_a_folder(tmp_path: Path) -> None:
+    done = run("count", "--top-contexts", 400, "--vocabulary", 104, "--out", tmp_path / "s", "--json")
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
+    loaded = NextTokenStatistics.load(tmp_path / "s")
+    assert data["windows"] == loaded.n
+    assert data["contexts"] == loaded.m
+    assert data["vocabulary"] == loaded.V == 104
+    assert data["entropy_nats"] == pytest.approx(loaded.entropy)
+    assert data["distinct_supports"] == loaded.groups.count
+    assert data["one_hot_share"] == pytest.approx(loaded.one_hot_share)
+    assert [cut["after"]["m"] for cut in data["cuts"]] == [400, loaded.m]
+
+
+def test_a_person_can_read_the_summary(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("the cat sat on the mat . the cat sat on the hat .\n\nshort\n\n")
+    done = run("count", tmp_path / "a.txt", "--context", 2, env=os.environ | {"COLUMNS": "110"})
+    assert done.returncode == 0, done.stderr
+    for words in ("windows n", "entropy floor H", "the cat", "Support sizes", "1 of 2 documents are shorter"):
+        assert words in done.stdout
+    assert "\x1b[" not in done.stdout, "colours only on a terminal"
+
+
+def test_standard_input_and_quiet(tmp_path: Path) -> None:
+    done = run("count", "-", "--context", 1, "--quiet", "--out", tmp_path / "s", stdin="a b a b")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert NextTokenStatistics.load(tmp_path / "s").n == 3
+
+
+def test_shards_are_merged_by_naming_their_pairs(tmp_path: Path) -> None:
+    np.array([0, 1, 0], "uint16").tofile(tmp_path / "a.bin")
+    np.array([0, 1, 1], "uint16").tofile(tmp_path / "b.bin")
+    for name in "ab":
+        options = ["--context", 1, "--vocabulary-size", 2, "--pairs", tmp_path / name, "--quiet"]
+        assert run("count", tmp_path / f"{name}.bin", *options).returncode == 0
+    done = run("count", tmp_path / "a", tmp_path / "b", "--json")
+    assert json.loads(done.stdout)["windows"] == 4
+
+
+def test_stories_are_written(tmp_path: Path) -> None:
+    done = run("stories", tmp_path / "s.txt", "--words", 500)
+    assert done.returncode == 0
+    assert "words written" in done.stdout
+    assert run("stories", tmp_path / "no/such/folder.txt").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "message"),
+    [
+        (b"", [], "empty"),
+        (b"\x00\x01", [], "is not text"),
+        (b"caf\xe9 au lait", [], "--errors replace"),
+        (b"one two", [], "shorter --context"),
+        (b"a b c d e f", ["--memory", "lots"], "memory limit must be like 2GB"),
+        (b"a b c d e f", ["--support", "best"], "support policy"),
+        (b"a b c d e f", ["--min-count", "9"], "leaves nothing"),
+        (b"a b c d e f", ["--tokenizer", "nonsense"], "neither a kind"),
+        (b"a b c d e f", ["--context", "0"], "between 1 and 64"),
+        (b"a b c d e f", ["--threads", "0"], "threads must be 1 or more"),
+        (b"a b c d e f", ["--temp", "/no/such/folder"], "temporary folder"),
+    ],
+)
+def test_bad_input_is_one_paragraph_and_exit_code_2(
+    tmp_path: Path, content: bytes, options: list[str], message: str
+) -> None:
+    (tmp_path / "a.txt").write_bytes(content)
+    done = run("count", tmp_path / "a.txt", "--out", tmp_path / "s", *options)
+    assert done.returncode == 2
+    assert done.stderr.startswith("Error: ")
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt"]
+
+
+def test_debug_shows_where() -> None:
+    assert "Traceback" in run("--debug", "count", "missing.txt").stderr
+
+
+def test_wrong_options_are_exit_code_2() -> None:
+    assert run("count", "--windows", "sideways").returncode == 2
+    assert run("nonsense").returncode == 2
+
+
+def test_help_has_examples() -> None:
+    done = run("count", "--help")
+    assert done.returncode == 0
+    assert "tokengeom count stories.txt --context 4" in done.stdout
+
+
+def test_a_disk_too_small_to_spill_is_one_clear_message(tmp_path: Path) -> None:
+    """A limit on the size of files stands in for a full disk."""
+    rng = np.random.default_rng(0)
+    rng.integers(0, 60_000, 3_000_000).astype("uint16").tofile(tmp_path / "a.bin")
+    (tmp_path / "tmp").mkdir()
+    limited = (
+        "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000_000, 20_000_000));"
+        "from tokengeom.cli import main; main()"
+    )
+    arguments = ["count", tmp_path / "a.bin", "--memory", "60MB", "--temp", tmp_path / "tmp", "--out", tmp_path / "s"]
+    command = [sys.executable, "-c", limited, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    assert "--temp" in done.stderr or "--memory" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interruption_leaves_nothing_behind(tmp_path: Path, sent: signal.Signals, code: int) -> None:
+    rng = np.random.default_rng(0)
+    rng.integers(0, 60_000, 8_000_000).astype("uint16").tofile(tmp_path / "a.bin")
+    (tmp_path / "tmp").mkdir()
+    arguments = ["count", tmp_path / "a.bin", "--temp", tmp_path / "tmp", "--out", tmp_path / "s", "--memory", "200MB"]
+    process = subprocess.Popen([*COMMAND, *map(str, arguments)], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not list((tmp_path / "tmp").glob("*/pairs")) and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.02)
+    process.send_signal(sent)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == code, stderr
+    assert "Traceback" not in stderr
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert not (tmp_path / "s").exists()

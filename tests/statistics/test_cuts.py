@@ -1,0 +1,111 @@
+"""Cuts: the relational way and the way in memory agree, effects are recorded, and each rule is what it says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokengeom import NextTokenStatistics, count
+from tokengeom.errors import StatisticsError
+from tokengeom.statistics.cuts import (
+    AbstractCut,
+    CommonestTokens,
+    MinimumCount,
+    MostFrequentContexts,
+    SupportByCount,
+    SupportByMass,
+    support_policy,
+)
+from tokengeom.statistics.next_token import OTHER, standard_cuts
+
+CUTS = st.one_of(
+    st.builds(MostFrequentContexts, st.integers(1, 12)),
+    st.builds(MinimumCount, st.integers(1, 4)),
+    st.builds(CommonestTokens, st.integers(1, 6), st.sampled_from(["drop", "merge"])),
+    st.builds(SupportByCount, st.integers(1, 3)),
+    st.builds(SupportByMass, st.sampled_from([0.1, 0.3, 0.5, 0.75, 0.9, 1.0])),
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 1000), cuts=st.lists(CUTS, min_size=1, max_size=3))
+def test_cutting_before_and_after_freezing_agree(seed: int, cuts: list[AbstractCut]) -> None:
+    documents = [np.random.default_rng(seed).integers(0, 6, 40)]
+    whole = count(documents, context=1, vocabulary_size=6)
+    try:
+        frozen = whole.cut(*cuts)
+    except StatisticsError as error:
+        with pytest.raises(StatisticsError, match="leaves nothing"):
+            count(documents, context=1, vocabulary_size=6, cuts=cuts)
+        assert "leaves nothing" in str(error)  # noqa: PT017 - both ways must fail alike
+        return
+    relational = count(documents, context=1, vocabulary_size=6, cuts=cuts)
+    assert relational.equals(frozen)
+    assert len(relational.effects) == len(cuts)
+    for mine, theirs in zip(relational.effects, frozen.effects, strict=True):
+        assert mine.cut == theirs.cut
+        for a, b in ((mine.before, theirs.before), (mine.after, theirs.after)):
+            assert (a.n, a.m, a.V) == (b.n, b.m, b.V)
+            assert a.entropy == pytest.approx(b.entropy, abs=1e-12)
+
+
+@pytest.fixture
+def small() -> NextTokenStatistics:
+    return NextTokenStatistics.from_counts(
+        [[5, 0, 1, 2], [3, 1, 0, 2], [1, 0, 0, 0], [1, 4, 0, 1]], vocabulary=["a", "b", "c", "d"]
+    )
+
+
+def test_the_most_frequent_contexts_stay_and_ties_go_to_the_first(small: NextTokenStatistics) -> None:
+    kept = small.cut(MostFrequentContexts(2))
+    assert kept.context_counts.tolist() == [10, 5]
+    assert kept.counts.toarray()[:, 1].tolist() == [0, 1, 0, 4]
+
+
+def test_dropping_loses_windows_and_merging_loses_none(small: NextTokenStatistics) -> None:
+    dropped = small.limited(vocabulary=2)
+    assert dropped.vocabulary == ("a", "b")
+    assert dropped.n == 14
+    merged = small.limited(vocabulary=2, rest="merge")
+    assert merged.vocabulary == ("a", "b", OTHER)
+    assert merged.n == small.n
+    assert merged.counts.toarray()[2].tolist() == [2, 4, 0, 1]
+
+
+def test_top_p_takes_the_fewest_commonest_tokens(small: NextTokenStatistics) -> None:
+    kept = small.limited(support="top-p:0.8")
+    assert kept.counts.toarray().tolist() == [[5, 0, 1, 2], [3, 0, 0, 2], [0, 0, 0, 0], [0, 4, 0, 0]]
+
+
+def test_an_effect_tells_before_and_after(small: NextTokenStatistics) -> None:
+    cut = small.limited(min_count=5, support="count:2")
+    assert [effect.cut for effect in cut.effects] == [
+        "contexts seen at least 5 times",
+        "supports of tokens that followed at least 2 times",
+    ]
+    assert cut.effects[0].before == small.totals
+    assert cut.effects[1].after == cut.totals
+
+
+def test_a_cut_that_leaves_nothing_says_so(small: NextTokenStatistics) -> None:
+    with pytest.raises(StatisticsError, match="leaves nothing"):
+        small.limited(min_count=1000)
+
+
+@pytest.mark.parametrize("policy", ["", "raw:1", "count", "count:x", "count:0", "top-p:0", "top-p:1.5", "best"])
+def test_a_policy_that_means_nothing_is_refused(policy: str) -> None:
+    with pytest.raises(StatisticsError):
+        support_policy(policy)
+
+
+@pytest.mark.parametrize("make", [MostFrequentContexts, MinimumCount, CommonestTokens, SupportByCount])
+def test_a_cut_to_nothing_is_refused(make: type[AbstractCut]) -> None:
+    with pytest.raises(StatisticsError, match="1 or more; got 0"):
+        make(0)  # type: ignore[call-arg]
+
+
+def test_standard_cuts_are_made_in_a_fixed_order() -> None:
+    kinds = [type(cut) for cut in standard_cuts(400, 104, "merge", 3, "count:2")]
+    assert kinds == [MinimumCount, MostFrequentContexts, CommonestTokens, SupportByCount]

@@ -1,0 +1,29 @@
+"""The notation table tells the truth: each code name exists where the table says that it is defined."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+TABLE = Path(__file__).parents[1] / "docs" / "notation.md"
+ROW = re.compile(r"^\| `?[^|]+`? \| [^|]+ \| `(?P<name>[^`]+)` \| [^|]+ \| `(?P<home>[\w.]+)` \|$")
+ROWS = [match for line in TABLE.read_text().splitlines() if (match := ROW.match(line))]
+
+
+def test_the_table_is_read() -> None:
+    lines = [line for line in TABLE.read_text().splitlines() if line.startswith("| ") and "---" not in line]
+    assert len(ROWS) == len(lines) - TABLE.read_text().count("| symbol |") > 8
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["name"])
+def test_a_symbol_is_defined_where_the_table_says(row: re.Match[str]) -> None:
+    home, name = row["home"], row["name"].split(".")[-1]
+    try:
+        owner = importlib.import_module(home)
+    except ModuleNotFoundError:
+        module, _, attribute = home.rpartition(".")
+        owner = getattr(importlib.import_module(module), attribute)
+    assert hasattr(owner, name) or name in getattr(owner, "__dataclass_fields__", {})

@@ -1,0 +1,53 @@
+"""The package as a whole: what it exports, what importing it costs, what a wheel holds."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import tokengeom
+
+ROOT = Path(__file__).parents[1]
+MODULES = [module.name for module in pkgutil.walk_packages(tokengeom.__path__, "tokengeom.")]
+
+
+def test_every_promised_name_is_there() -> None:
+    for name in tokengeom.__all__:
+        assert getattr(tokengeom, name) is not None
+    assert set(tokengeom.__all__) == set(tokengeom._HOMES)
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        tokengeom.nonsense  # noqa: B018
+
+
+def test_importing_loads_nothing_heavy() -> None:
+    code = "import sys, json, tokengeom; print(json.dumps(sorted(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.split(".")[0] for name in json.loads(found.stdout)}
+    assert not loaded & {"torch", "matplotlib", "plotly", "numpy", "scipy", "ibis", "duckdb", "pyarrow", "pandas"}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_module_imports(name: str) -> None:
+    assert importlib.import_module(name).__doc__
+
+
+def test_the_wheel_is_typed_and_whole(tmp_path: Path) -> None:
+    uv = Path(sys.executable).with_name("uv")
+    command = [uv, "build", "--wheel", "--quiet", "--out-dir", tmp_path, ROOT]
+    subprocess.run(command, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    inside = set(zipfile.ZipFile(wheel).namelist())
+    sources = {f"tokengeom/{path.relative_to(ROOT / 'src/tokengeom')}" for path in (ROOT / "src").rglob("*.py")}
+    assert sources | {"tokengeom/py.typed"} <= inside
+
+
+def test_the_version_is_the_changelogs_newest() -> None:
+    headings = [line for line in (ROOT / "CHANGELOG.md").read_text().splitlines() if line.startswith("## ")]
+    assert tokengeom.__version__ in headings[0]
