@@ -33,9 +33,7 @@ def test_weak_duality_is_never_violated_whatever_is_certified(V: int, m: int, se
 
 @settings(max_examples=40, deadline=None)
 @given(**sizes)
-def test_the_projection_is_feasible_and_nearer_than_any_other_feasible_point(
-    V: int, m: int, seed: int
-) -> None:
+def test_the_projection_is_feasible_and_nearer_than_any_other_feasible_point(V: int, m: int, seed: int) -> None:
     p = problem(V, m, seed)
     rng = np.random.default_rng(seed)
     X = rng.standard_normal(p.shape) * 3.0

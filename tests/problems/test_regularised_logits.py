@@ -44,9 +44,7 @@ def test_a_tiny_loss_gap_is_a_number_and_not_rounding() -> None:
     p = RegularisedLogits.from_probabilities(P, [1.0], 1.0)
     for R in (20.0, 40.0, 80.0):
         # q_off = e^{-R} / (2 + e^{-R}), and the gap is -log(1 - q_off).
-        assert p.loss_gap(np.array([[0.0], [0.0], [-R]])) == pytest.approx(
-            np.log1p(np.exp(-R) / 2), rel=1e-12
-        )
+        assert p.loss_gap(np.array([[0.0], [0.0], [-R]])) == pytest.approx(np.log1p(np.exp(-R) / 2), rel=1e-12)
 
 
 @pytest.mark.parametrize("lam", [0.0, -1.0, np.nan, np.inf])

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -66,9 +69,7 @@ def test_merged_equals_unmerged(V: int, m: int, seed: int) -> None:
 
 @pytest.mark.parametrize("known", catalogue(), ids=lambda known: known.name)
 @pytest.mark.parametrize("seed", [None, 0])
-def test_known_answers_are_found_from_the_proxy_and_from_a_random_start(
-    known: KnownInstance, seed: int | None
-) -> None:
+def test_known_answers_are_found_from_the_proxy_and_from_a_random_start(known: KnownInstance, seed: int | None) -> None:
     p = NuclearSVM.from_support(known.S)
     start = None if seed is None else np.random.default_rng(seed).standard_normal(p.shape)
     solution = NuclearADMM(tolerance=1e-10)(p, start=start)
@@ -150,9 +151,20 @@ def test_full_supports_leave_nothing_to_solve() -> None:
     assert solution.converged
 
 
-@pytest.mark.parametrize(
-    "setting", [{"tolerance": 0.0}, {"relaxation": 2.0}, {"memory": -1}, {"check_every": 0}]
-)
+@pytest.mark.parametrize("setting", [{"tolerance": 0.0}, {"relaxation": 2.0}, {"memory": -1}, {"check_every": 0}])
 def test_settings_that_cannot_work_are_refused(setting: dict[str, float]) -> None:
     with pytest.raises(ProblemError, match=next(iter(setting))):
         NuclearADMM(**setting)  # type: ignore[arg-type]
+
+
+def test_the_solver_runs_where_only_numpy_and_torch_are_installed() -> None:
+    code = (
+        "import sys\n"
+        "for name in ('scipy', 'threadpoolctl', 'safetensors', 'pyarrow', 'ibis'): sys.modules[name] = None\n"
+        "import numpy as np\n"
+        "from tokengeom.problems.nuclear_svm import NuclearSVM\n"
+        "from tokengeom.solvers.nuclear_admm import NuclearADMM\n"
+        "print(NuclearADMM()(NuclearSVM.from_support(np.eye(5), device='cpu')).certificate.value)\n"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert float(found.stdout) == pytest.approx(4.0)

@@ -1,27 +1,12 @@
-"""Small statistics for the tests of learned features: what the theory reads, and no more."""
+"""Small statistics for the tests of learned features."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
-from scipy.sparse import csc_array
 
+from tokengeom.statistics.next_token import NextTokenStatistics
 
-@dataclass(frozen=True)
-class SmallStatistics:
-    P: csc_array
-    S: csc_array
-    pi: np.ndarray
-    entropy: float
-
-
-def from_counts(counts: np.ndarray) -> SmallStatistics:
-    n = counts.sum(axis=0)
-    P = counts / n
-    pi = n / n.sum()
-    entropy = float(-(pi * (P * np.log(np.where(P > 0, P, 1.0))).sum(axis=0)).sum())
-    return SmallStatistics(csc_array(P), csc_array((counts > 0).astype(np.uint8)), pi, entropy)
+from_counts = NextTokenStatistics.from_counts
 
 
 def random_counts(V: int, m: int, k: int, seed: int) -> np.ndarray:

@@ -8,10 +8,11 @@ import pytest
 from feature_cases import from_counts, random_counts
 from safetensors.numpy import load_file, save_file
 
-from tokengeom.errors import ProblemError
+from tokengeom.errors import InputError, ResourceError
+from tokengeom.statistics.manifest import MANIFEST
 from tokengeom.theory import feature_storage
 from tokengeom.theory.feature_prediction import FeaturePrediction, predict_features
-from tokengeom.theory.feature_storage import ARRAYS, MANIFEST, load_features, save_features, verify_features
+from tokengeom.theory.feature_storage import ARRAYS, load_features, save_features, verify_features
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,7 +39,7 @@ def test_a_saved_prediction_is_verified_without_solving(
     monkeypatch.setattr("tokengeom.solvers.nuclear_admm.NuclearADMM.__call__", None)
     report = verify_features(folder)
     assert report
-    assert len(report.checked) == 7
+    assert len(report.checked) == 8
     assert not verify_features(folder, tolerance=1e-16)
 
 
@@ -53,7 +54,9 @@ def test_tampering_is_found(prediction: FeaturePrediction, tmp_path: Path, name:
     else:
         arrays[name] = arrays[name] * 1.001
     save_file(arrays, folder / ARRAYS)
-    assert not verify_features(folder)
+    failed = verify_features(folder).failed
+    assert "the arrays are those that were written" in failed
+    assert len(failed) > 1, "the proof itself must fail, not only the hash"
 
 
 def test_a_claim_that_the_arrays_do_not_prove_is_found(prediction: FeaturePrediction, tmp_path: Path) -> None:
@@ -72,8 +75,8 @@ def test_a_failed_save_leaves_the_old_prediction(
     def broken(*_: object) -> dict[str, object]:
         raise OSError("disk full")
 
-    monkeypatch.setattr(feature_storage, "_manifest", broken)
-    with pytest.raises(OSError, match="disk full"):
+    monkeypatch.setattr(feature_storage, "_content", broken)
+    with pytest.raises(ResourceError, match="disk full"):
         save_features(prediction, folder)
     assert [path.name for path in tmp_path.iterdir()] == ["p"]
     assert verify_features(folder)
@@ -85,9 +88,13 @@ def test_saving_twice_replaces(prediction: FeaturePrediction, tmp_path: Path) ->
     assert [path.name for path in tmp_path.iterdir()] == ["p"]
 
 
-def test_another_folder_is_refused_in_words(tmp_path: Path) -> None:
-    with pytest.raises(ProblemError, match=MANIFEST):
+def test_another_folder_is_refused_in_words(prediction: FeaturePrediction, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=MANIFEST):
         load_features(tmp_path)
-    (tmp_path / MANIFEST).write_text('{"kind": "run"}')
-    with pytest.raises(ProblemError, match="'run'"):
+    (tmp_path / MANIFEST).write_text('{"format": "tokengeom-run"}')
+    with pytest.raises(InputError, match="tokengeom-run"):
         load_features(tmp_path)
+    folder = save_features(prediction, tmp_path / "p")
+    (folder / ARRAYS).write_bytes(b"short")
+    with pytest.raises(InputError, match=ARRAYS):
+        load_features(folder)

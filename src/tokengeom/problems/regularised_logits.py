@@ -109,17 +109,13 @@ class RegularisedLogits(AbstractProblem[Float, Float]):
         off = np.where(self.S, 0.0, np.maximum(change, 0.0))
         # -(1 + e) log(1 + e) + e is the curvature; the terms in e (1 + log p) and off sum to the slope.
         curvature = -self.P * ((1.0 + e) * np.log1p(np.where(e > -1.0, e, 0.0)) - e)
-        slope = np.where(self.S, -change * (1.0 + self.log_P), 0.0) - off * np.log(
-            np.where(off > 0, off, 1.0)
-        )
+        slope = np.where(self.S, -change * (1.0 + self.log_P), 0.0) - off * np.log(np.where(off > 0, off, 1.0))
         return float((curvature + slope).sum(axis=0) @ self.pi)
 
     def certify(self, x: Float, dual: Float | None) -> Certificate:
         """Judge logits and a dual change ``R - P``, made feasible; value and bound without H."""
         if not np.isfinite(x).all():
-            raise ProblemError(
-                "Logits must be finite; L holds NaN or infinity. Look at the run that made them."
-            )
+            raise ProblemError("Logits must be finite; L holds NaN or infinity. Look at the run that made them.")
         nuclear = float(np.linalg.svd(x, compute_uv=False).sum())
         value = self.loss_gap(x) + self.lam * nuclear
         if dual is None:
@@ -127,9 +123,7 @@ class RegularisedLogits(AbstractProblem[Float, Float]):
         change, moved = self.repair_dual(dual)
         spectral = float(np.linalg.norm(change * self.pi, 2))
         t = min(1.0, self.lam / max(spectral, 1e-300))
-        return Certificate(
-            0.0, max(moved, spectral / self.lam - 1.0, 0.0), value, self.entropy_gain(t * change)
-        )
+        return Certificate(0.0, max(moved, spectral / self.lam - 1.0, 0.0), value, self.entropy_gain(t * change))
 
     def repair_dual(self, change: Float) -> tuple[Float, float]:
         """Clip at 0 off support and at -P on it, restore column sums in proportion to P; largest move."""

@@ -109,9 +109,7 @@ def reduce_support(S: Any, *, merge: bool = True, memory_limit: int | None = Non
     """
     if not hasattr(S, "tocsc"):
         pattern = as_support(S)
-        first, group = (
-            _first_of_equal(np.packbits(pattern, axis=0).T) if merge else (np.arange(pattern.shape[1]), None)
-        )
+        first, group = _first_of_equal(np.packbits(pattern, axis=0).T) if merge else (np.arange(pattern.shape[1]), None)
         distinct = pattern if first.size == pattern.shape[1] else pattern[:, first]
     else:
         first, group, distinct = _distinct_sparse_columns(S.tocsc(), merge, memory_limit)

@@ -86,9 +86,7 @@ class AndersonMemory:
         if k:
             right = np.array([self.arrays.dot(dF, F) for dF in self.dF])
             ridge = REGULARISATION * np.trace(self.gram) / k + 1e-300
-            for gamma, old in zip(
-                np.linalg.solve(self.gram + ridge * np.eye(k), right), self.steps, strict=True
-            ):
+            for gamma, old in zip(np.linalg.solve(self.gram + ridge * np.eye(k), right), self.steps, strict=True):
                 step -= float(gamma) * old
         return step
 

@@ -121,9 +121,7 @@ class LogitADMM:
         with blas_threads_for(*problem.P.shape):
             return self._solve(problem, start)
 
-    def _solve(
-        self, problem: RegularisedLogits, start: PathState | None
-    ) -> tuple[Solution[Float, Float], PathState]:
+    def _solve(self, problem: RegularisedLogits, start: PathState | None) -> tuple[Solution[Float, Float], PathState]:
         began = time.perf_counter()
         run = _Run(problem, self, start or first_state(problem))
         while not run.gap <= self.tolerance and run.iterations < self.max_iterations:
@@ -164,9 +162,7 @@ class _Run:
 
     @property
     def gap(self) -> float:
-        return (
-            (self.best_value - self.best_bound) / self.best_value if np.isfinite(self.best_value) else np.inf
-        )
+        return (self.best_value - self.best_bound) / self.best_value if np.isfinite(self.best_value) else np.inf
 
     def step(self) -> None:
         previous = self.Z

@@ -70,9 +70,7 @@ class NuclearADMM:
         if 0 in problem.shape:
             nothing = problem.arrays.full(problem.shape, 0.0)
             done = problem.certify(nothing, nothing)
-            return Solution(
-                nothing, nothing, done, "every support is the whole vocabulary: L_mm is 0", 0, 0.0
-            )
+            return Solution(nothing, nothing, done, "every support is the whole vocabulary: L_mm is 0", 0, 0.0)
         with blas_threads_for(*problem.shape) if problem.arrays.device is None else nullcontext():
             return self._solve(problem, start, observer, began)
 

@@ -96,9 +96,7 @@ class ProxyExactness:
         if self.exact:
             return "The proxy is exact: its polar factor is a dual certificate."
         if self.exact is False:
-            return (
-                f"The proxy is not exact: its only possible dual is {self.largest_entry:.1e} > 0 off support."
-            )
+            return f"The proxy is not exact: its only possible dual is {self.largest_entry:.1e} > 0 off support."
         return "The sign test cannot decide: other duals exist. The solver's gap decides."
 
 

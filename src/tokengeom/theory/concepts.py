@@ -83,9 +83,7 @@ class Concepts:
 
     def concept(self, k: int, *, typical: int = 8) -> Concept:
         """Concept k with its most typical tokens and contexts; fewer where a side has fewer."""
-        return Concept(
-            k, float(self.singular_values[k]), _sides(self.U[:, k], typical), _sides(self.Vt[k], typical)
-        )
+        return Concept(k, float(self.singular_values[k]), _sides(self.U[:, k], typical), _sides(self.Vt[k], typical))
 
     def token_orthants(self, concepts: Sequence[int]) -> Int:
         """Cluster of each token, V: tokens with the same signs on the chosen concepts share a number."""
@@ -116,8 +114,7 @@ class Concepts:
         chosen = list(concepts)
         if not chosen or min(chosen) < 0 or max(chosen) >= len(self) or len(chosen) > 60:
             raise ProblemError(
-                f"Orthants need 1 to 60 concepts between 0 and {len(self) - 1}; got {chosen}. Choose among "
-                "these."
+                f"Orthants need 1 to 60 concepts between 0 and {len(self) - 1}; got {chosen}. Choose among these."
             )
         return chosen
 

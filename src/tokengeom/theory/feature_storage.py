@@ -6,27 +6,23 @@ recomputes every proven number from these arrays alone and compares with the man
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import tokengeom
 from tokengeom.errors import ProblemError
 from tokengeom.problems.base import Certificate
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.problems.support_reduction import SupportReduction, reduce_support
+from tokengeom.statistics.manifest import file_hash, read_manifest, write_manifest, written_beside
 from tokengeom.theory.closed_forms import proxy_exactness
 from tokengeom.theory.feature_prediction import FeaturePrediction
 from tokengeom.theory.solution_spread import PinnedDown, Spread
 
 ARRAYS = "features.safetensors"
-MANIFEST = "manifest.json"
-KIND = "feature-prediction"
+FORMAT, FORMAT_VERSION = "tokengeom-features", 1
 AGREEMENT = 1e-9
 """Two machines' SVDs of one matrix agree to this, relative."""
 
@@ -36,14 +32,9 @@ def save_features(prediction: FeaturePrediction, folder: str | Path) -> Path:
     from safetensors.numpy import save_file
 
     target = Path(folder)
-    beside = target.with_name(f".{target.name}.{os.getpid()}.new")
-    beside.mkdir(parents=True)
-    try:
-        save_file(_arrays(prediction), str(beside / ARRAYS))
-        (beside / MANIFEST).write_text(json.dumps(_manifest(prediction), indent=2) + "\n")
-        _swap(beside, target)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+    with written_beside(target) as work:
+        save_file(_arrays(prediction), str(work / ARRAYS))
+        write_manifest(work, FORMAT, FORMAT_VERSION, _content(prediction))
     return target
 
 
@@ -51,19 +42,17 @@ def load_features(folder: str | Path) -> FeaturePrediction:
     """Read a prediction back; its certificate is the stored one, ``verify_features`` computes it afresh."""
     from scipy.sparse import csc_array
 
-    arrays, manifest = _read(Path(folder))
+    manifest = read_manifest(Path(folder), FORMAT, FORMAT_VERSION)
+    arrays = _read_arrays(Path(folder))
     reduction = SupportReduction(arrays["S_red"] != 0, arrays["row_of"], arrays["column_of"])
-    P = csc_array(
-        (arrays["P_data"], arrays["P_indices"], arrays["P_indptr"]), shape=(reduction.V, reduction.m)
-    )
-    proof = {name: float(manifest["certificate"][name]) for name in
-             ("primal_residual", "dual_residual", "value", "bound")}  # fmt: skip
+    P = csc_array((arrays["P_data"], arrays["P_indices"], arrays["P_indptr"]), shape=(reduction.V, reduction.m))
+    proof = manifest["certificate"]
     spread = manifest["spread"]
     return FeaturePrediction(
         reduction=reduction,
         L_merged=arrays["L_merged"],
         dual_merged=arrays["dual_merged"],
-        certificate=Certificate(**proof),
+        certificate=Certificate(proof["primal_residual"], proof["dual_residual"], proof["value"], proof["bound"]),
         P=P,
         entropy=manifest["entropy"],
         proxy_nuclear_norm=manifest["proxy_nuclear_norm"],
@@ -106,16 +95,16 @@ def verify_features(folder: str | Path, *, tolerance: float | None = None) -> Ve
     limit = claimed.relative_gap * (1 + 1e-6) + AGREEMENT if tolerance is None else tolerance
     same = reduce_support(prediction.P)
     exactness = proxy_exactness(problem)
+    stored = read_manifest(Path(folder), FORMAT, FORMAT_VERSION)["files"][ARRAYS]
     checks = {
+        "the arrays are those that were written": file_hash(Path(folder) / ARRAYS) == stored,
         "the merged pattern is that of the probabilities": _same_reduction(same, prediction.reduction),
         "the logits are feasible": afresh.primal_residual <= max(1e-9, tolerance or 0.0),
         "the dual is feasible": afresh.dual_residual <= max(1e-9, tolerance or 0.0),
         f"the proven gap is within {limit:.1e}": afresh.relative_gap <= limit,
         "the nuclear norm is the one claimed": _close(afresh.value, claimed.value),
         "the lower bound is the one claimed": _close(afresh.bound, claimed.bound),
-        "the proxy's nuclear norm is the one claimed": _close(
-            exactness.nuclear_norm, prediction.proxy_nuclear_norm
-        ),
+        "the proxy's nuclear norm is the one claimed": _close(exactness.nuclear_norm, prediction.proxy_nuclear_norm),
     }
     failed = tuple(sentence for sentence, holds in checks.items() if not holds)
     return Verification(tuple(checks), failed)
@@ -123,8 +112,7 @@ def verify_features(folder: str | Path, *, tolerance: float | None = None) -> Ve
 
 def _same_reduction(a: SupportReduction, b: SupportReduction) -> bool:
     return a.S_red.shape == b.S_red.shape and all(
-        bool(np.array_equal(x, y))
-        for x, y in ((a.S_red, b.S_red), (a.row_of, b.row_of), (a.column_of, b.column_of))
+        bool(np.array_equal(x, y)) for x, y in ((a.S_red, b.S_red), (a.row_of, b.row_of), (a.column_of, b.column_of))
     )
 
 
@@ -151,13 +139,9 @@ def _arrays(prediction: FeaturePrediction) -> dict[str, Any]:
     return {name: np.ascontiguousarray(value) for name, value in held.items()}
 
 
-def _manifest(prediction: FeaturePrediction) -> dict[str, Any]:
+def _content(prediction: FeaturePrediction) -> dict[str, Any]:
     spread = prediction.spread
     return {
-        "kind": KIND,
-        "format": 1,
-        "numpy": np.__version__,
-        "package": getattr(tokengeom, "__version__", "unknown"),
         "certificate": prediction.certificate.to_dict(),
         "entropy": prediction.entropy,
         "rank": prediction.rank,
@@ -165,39 +149,21 @@ def _manifest(prediction: FeaturePrediction) -> dict[str, Any]:
         "proxy_nuclear_norm": prediction.proxy_nuclear_norm,
         "proxy_is_exact": prediction.proxy_is_exact,
         "proxy_sentence": prediction.proxy_sentence,
-        "spread": None if spread is None else {
-            "logits": spread.logits, "word_gram": spread.word_gram, "context_gram": spread.context_gram,
-            "solves": spread.solves, "gap": spread.gap,
-        },
+        "spread": None if spread is None else vars(spread),
         "warnings": list(prediction.warnings),
         "status": prediction.status,
         "seconds": prediction.seconds,
-    }  # fmt: skip
+    }
 
 
-def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def _read_arrays(folder: Path) -> dict[str, Any]:
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
     try:
-        manifest = json.loads((folder / MANIFEST).read_text())
-        if manifest.get("kind") != KIND:
-            raise ValueError(f"kind is {manifest.get('kind')!r}")
-        return load_file(str(folder / ARRAYS)), manifest
-    except (OSError, ValueError, SafetensorError) as error:
+        return dict(load_file(str(folder / ARRAYS)))
+    except (OSError, SafetensorError) as error:
         raise ProblemError(
-            f"A saved feature prediction must be a folder with {MANIFEST} and {ARRAYS}; '{folder}' cannot "
-            "be read: "
-            f"{error}. Likely another kind of result, or a damaged copy. Predict again and save."
+            f"A saved feature prediction must hold {ARRAYS}; in '{folder}' it cannot be read: {error}. Likely a "
+            "damaged copy. Predict again and save."
         ) from error
-
-
-def _swap(beside: Path, target: Path) -> None:
-    """Put the new folder in place of an old one, of which a copy stays until the new one is there."""
-    if not target.exists():
-        beside.rename(target)
-        return
-    old = target.with_name(f".{target.name}.{os.getpid()}.old")
-    target.rename(old)
-    beside.rename(target)
-    shutil.rmtree(old)

@@ -102,8 +102,7 @@ class LogitPath:
         names = ("lam", "loss_gap", "nuclear_norm", "rank", "finite_distance", "direction_cosine", "growth",
                  "iterations", "seconds")  # fmt: skip
         return [
-            {name: float(getattr(point, name)) for name in names}
-            | {"relative_gap": point.certificate.relative_gap}
+            {name: float(getattr(point, name)) for name in names} | {"relative_gap": point.certificate.relative_gap}
             for point in self.points
         ]
 
@@ -139,9 +138,7 @@ def regularisation_path(
     memory_limit: int | None = None,
 ) -> LogitPath:
     """Follow the path downwards, each point started from the line through the last two (in log lambda)."""
-    lams = np.sort(np.asarray(default_lambdas() if lambdas is None else lambdas, dtype=np.float64).ravel())[
-        ::-1
-    ]
+    lams = np.sort(np.asarray(default_lambdas() if lambdas is None else lambdas, dtype=np.float64).ravel())[::-1]
     if lams.size == 0 or not (np.isfinite(lams).all() and (lams > 0).all()):
         raise ProblemError(
             f"Strengths must be > 0 and finite; got lambdas={lams}. At lambda = 0 the loss has no minimiser. "
@@ -174,9 +171,7 @@ def _follow(problem: RegularisedLogits, lams: Float, solver: LogitADMM, measure:
         solution, state = solver(problem.at(float(lam)), start)
         states = [*states[-1:], state]
         L = solution.x
-        points.append(
-            measure(problem.at(float(lam)), L, solution.certificate, solution.iterations, solution.seconds)
-        )
+        points.append(measure(problem.at(float(lam)), L, solution.certificate, solution.iterations, solution.seconds))
     return LogitPath(tuple(points), L)
 
 
