@@ -47,6 +47,18 @@ def test_the_projection_is_feasible_and_nearer_than_any_other_feasible_point(V: 
     assert np.allclose(warm, Z, atol=1e-9)
 
 
+@settings(max_examples=20, deadline=None)
+@given(**sizes)
+def test_a_repaired_dual_satisfies_every_constraint_but_the_norm(V: int, m: int, seed: int) -> None:
+    p = problem(V, m, seed)
+    G, _ = p.repair_dual(np.random.default_rng(seed).standard_normal(p.shape))
+    assert (G[~p.S] <= 0).all()
+    assert np.abs((p.row_scale * G).sum(axis=0)).max() <= 1e-12
+    again, change = p.repair_dual(G)
+    assert change <= 1e-12
+    assert np.allclose(again, G, atol=1e-12)
+
+
 @pytest.mark.parametrize("known", catalogue(), ids=lambda known: known.name)
 def test_known_instances_have_the_singular_values_that_are_written_down(known: KnownInstance) -> None:
     s = np.linalg.svd(known.L_mm, compute_uv=False)

@@ -35,13 +35,14 @@ def test_a_residual_that_grows_drops_the_memory_and_takes_the_plain_step() -> No
     assert not memory.dF
 
 
-def test_the_memory_never_outgrows_its_size() -> None:
+def test_the_memory_never_outgrows_its_size_and_its_gram_matrix_is_true() -> None:
     memory = AndersonMemory(Arrays.on(), 2)
     rng = np.random.default_rng(0)
     for i in range(6):
-        memory.advance(rng.standard_normal((3, 3)), rng.standard_normal((3, 3)) / (i + 1))
-    assert len(memory.dF) <= 2
-    assert memory.gram.shape == (len(memory.dF),) * 2
+        memory.advance(rng.standard_normal((3, 3)), rng.uniform(0.5, 0.6, (3, 3)) / (1 + 0.1 * i))
+        products = [[float((a * b).sum()) for b in memory.dF] for a in memory.dF]
+        assert np.allclose(memory.gram, np.reshape(products, memory.gram.shape))
+    assert len(memory.dF) == 2
 
 
 def test_rho_moves_only_when_residuals_are_out_of_balance_and_never_far() -> None:

@@ -9,6 +9,7 @@ from tokengeom.errors import ProblemError
 from tokengeom.problems.nuclear_catalogue import KnownInstance, catalogue
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.solvers.nuclear_admm import NuclearADMM
+from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory import closed_forms
 from tokengeom.theory.closed_forms import (
     finite_part,
@@ -17,6 +18,7 @@ from tokengeom.theory.closed_forms import (
     proxy,
     proxy_exactness,
 )
+from tokengeom.theory.feature_prediction import predict_features
 
 
 def probabilities(V: int, m: int, seed: int) -> np.ndarray:
@@ -88,6 +90,21 @@ def test_the_sign_test_agrees_with_the_solver(V: int, m: int, seed: int) -> None
         assert exactness.nuclear_norm <= best.bound * (1 + 1e-8) + 1e-9
     elif exactness.exact is False:
         assert exactness.nuclear_norm > best.value * (1 + 1e-9)
+
+
+def test_a_failed_sign_test_does_not_decide_when_the_rank_is_small() -> None:
+    # Rank 4 with V - 1 = g = 5: U V^T is positive somewhere off support, and yet the proxy is optimal.
+    S = np.array([
+        [0, 1, 1, 0, 0], [0, 1, 0, 0, 0], [0, 1, 0, 1, 0], [1, 0, 0, 0, 0], [0, 0, 1, 1, 1], [0, 1, 1, 1, 0],
+    ])  # fmt: skip
+    p = NuclearSVM.from_support(S)
+    exactness = proxy_exactness(p)
+    assert exactness.largest_entry > 0.1
+    assert not exactness.decisive
+    assert exactness.exact is None
+    assert "cannot decide" in exactness.sentence
+    assert NuclearADMM(tolerance=1e-9)(p).certificate.bound >= exactness.nuclear_norm * (1 - 1e-8)
+    assert predict_features(NextTokenStatistics.from_counts(S)).proxy_is_exact
 
 
 def test_the_gram_route_gives_the_verdict_of_the_svd(monkeypatch: pytest.MonkeyPatch) -> None:
