@@ -1,0 +1,94 @@
+"""NTP-SVM* at sizes for a GPU: proven gap against seconds. Needs torch and numpy, nothing else.
+
+python benchmarks/nuclear_svm_gpu.py                          # both sizes of the target, on cuda
+python benchmarks/nuclear_svm_gpu.py --size 1024 4096 1e-4 --device cpu
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+from tokengeom.problems.nuclear_svm import NuclearSVM
+from tokengeom.solvers.nuclear_admm import NuclearADMM
+
+TARGETS = [("4096", "16384", "1e-4"), ("10000", "50000", "1e-3")]
+
+
+def zipf_supports(V: int, m: int, largest: int, seed: int) -> np.ndarray:
+    """``m`` distinct supports of 1 to ``largest`` tokens, token z drawn with weight 1/z, V x m boolean."""
+    rng = np.random.default_rng(seed)
+    cumulative = np.cumsum(1.0 / np.arange(1, V + 1))
+    seen: set[bytes] = set()
+    S = np.zeros((V, m), dtype=bool)
+    while len(seen) < m:
+        k = int(rng.integers(1, largest + 1))
+        drawn = np.searchsorted(cumulative, rng.random(4 * k) * cumulative[-1])
+        support = np.unique(drawn[np.sort(np.unique(drawn, return_index=True)[1])[:k]])
+        if support.tobytes() not in seen:
+            S[support, len(seen)] = True
+            seen.add(support.tobytes())
+    return S
+
+
+def warm_up(device: str) -> None:
+    """Solve one small instance, so that the libraries are loaded before a clock starts."""
+    NuclearADMM(tolerance=1e-4)(NuclearSVM.from_support(zipf_supports(64, 128, 8, 0), device=device))
+
+
+def measure(V: int, m: int, tolerance: float, args: argparse.Namespace) -> None:
+    """Solve one instance and print a line a check."""
+    S = zipf_supports(V, m, args.largest, args.seed)
+    began = time.perf_counter()
+    problem = NuclearSVM.from_support(S, device=args.device)
+    print(f"V={V} m={m} merged to {problem.shape} in {time.perf_counter() - began:.1f} s", flush=True)
+    solver = NuclearADMM(
+        tolerance=tolerance, memory=args.memory, check_every=args.check_every, time_limit=args.time_limit
+    )
+
+    def show(iteration: int, seconds: float, gap: float) -> None:
+        print(f"  iteration {iteration:4d}  {seconds:8.2f} s  proven gap {gap:.3e}", flush=True)
+
+    solution = solver(problem, observer=show)
+    proof = solution.certificate
+    print(
+        f"V={V} m={m} device={args.device}: gap {proof.relative_gap:.3e} (asked {tolerance:.0e}) in "
+        f"{solution.seconds:.2f} s, {solution.iterations} iterations, value {proof.value:.6f}, bound "
+        f"{proof.bound:.6f}, primal residual {proof.primal_residual:.1e}, dual residual "
+        f"{proof.dual_residual:.1e}; with set-up {time.perf_counter() - began:.2f} s",
+        flush=True,
+    )
+
+
+def main() -> None:
+    """Run the sizes asked for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", nargs=3, action="append", metavar=("V", "M", "GAP"))
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--largest", type=int, default=20, help="largest support")
+    parser.add_argument("--memory", type=int, default=5, help="Anderson memory; 0 is plain ADMM")
+    parser.add_argument("--check-every", type=int, default=5)
+    parser.add_argument("--time-limit", type=float, default=540.0)
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    warm_up(args.device)
+    if args.device.startswith("cuda"):
+        import torch
+
+        print(torch.cuda.get_device_name(), "torch", torch.__version__, flush=True)
+    for V, m, tolerance in args.size or TARGETS:
+        measure(int(V), int(m), float(tolerance), args)
+        if args.device.startswith("cuda"):
+            print(f"  peak GPU memory {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB", flush=True)
+            torch.cuda.reset_peak_memory_stats()
+            torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""Concepts: singular vectors of the logits' direction, what they mean, in which order they are learned.
+
+``S~ = U Sigma V^T``  (or ``L_mm``):  u_k says which tokens, v_k which contexts carry concept k
+
+where
+
+``U``      V x r, ``V^T`` r x m; sign = side of the concept, size = typicality, ``sigma_k`` = importance
+``s_i(t)`` strength of concept i at time t of the square-loss surrogate from spectral initialisation:
+           ``s_i(t) = sigma_i / (1 + (sigma_i e^{2 delta} - 1) e^{-2 sigma_i t})``  [zhao2025]
+
+Larger sigma are learned earlier. Clusters are orthants (the same signs on chosen concepts) or k-means on the
+leading coordinates. A singular vector's sign is arbitrary; here its largest token entry is positive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokengeom.errors import ProblemError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tokengeom.numerics import Float
+    from tokengeom.problems.support_reduction import Int
+
+KMEANS_ROUNDS = 100
+KMEANS_RESTARTS = 8
+
+
+@dataclass(frozen=True)
+class Concept:
+    """One concept: the most typical tokens and contexts of each side, the most typical first."""
+
+    index: int
+    importance: float
+    tokens: tuple[Int, Int]
+    contexts: tuple[Int, Int]
+
+    def words(self, vocabulary: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Typical tokens as text, positive side and negative side."""
+        positive, negative = ([vocabulary[int(z)] for z in side] for side in self.tokens)
+        return positive, negative
+
+
+@dataclass(frozen=True)
+class Concepts:
+    """All concepts of a matrix, by falling importance."""
+
+    U: Float
+    singular_values: Float
+    Vt: Float
+
+    @staticmethod
+    def of(M: Any, *, count: int | None = None) -> Concepts:
+        """Concepts of a V x m matrix (S~ or L_mm); zero singular values are left out."""
+        dense = np.asarray(M, dtype=np.float64)
+        if dense.ndim != 2 or not np.isfinite(dense).all():
+            raise ProblemError(
+                f"Concepts need a finite V x m matrix; got shape {dense.shape} with "
+                f"{int((~np.isfinite(dense)).sum())} entries that are NaN or infinite. Pass S~ or L_mm."
+            )
+        U, s, Vt = np.linalg.svd(dense, full_matrices=False)
+        return Concepts.from_svd(U, s, Vt, count=count)
+
+    @staticmethod
+    def from_svd(U: Float, s: Float, Vt: Float, *, count: int | None = None) -> Concepts:
+        """Concepts of given singular triplets, such as those of ``predict_proxy``; fixes the signs."""
+        if count is not None and count < 1:
+            raise ProblemError(f"At least one concept must be asked for; got count={count}.")
+        kept = int((s > 1e-9 * max(float(s[0]), 1e-300)).sum()) if s.size else 0
+        kept = kept if count is None else min(kept, count)
+        U, s, Vt = U[:, :kept], s[:kept], Vt[:kept]
+        largest = np.abs(U).argmax(axis=0) if kept else np.zeros(0, dtype=np.int64)
+        sign = np.where(U[largest, np.arange(kept)] < 0, -1.0, 1.0)
+        return Concepts(U * sign, s, Vt * sign[:, None])
+
+    def __len__(self) -> int:
+        return int(self.singular_values.size)
+
+    def concept(self, k: int, *, typical: int = 8) -> Concept:
+        """Concept k with its most typical tokens and contexts; fewer where a side has fewer."""
+        return Concept(k, float(self.singular_values[k]), _sides(self.U[:, k], typical), _sides(self.Vt[k], typical))
+
+    def token_orthants(self, concepts: Sequence[int]) -> Int:
+        """Cluster of each token, V: tokens with the same signs on the chosen concepts share a number."""
+        return _orthants(self.U[:, self._chosen(concepts)])
+
+    def context_orthants(self, concepts: Sequence[int]) -> Int:
+        """Cluster of each context, m: contexts with the same signs on the chosen concepts share a number."""
+        return _orthants(self.Vt[self._chosen(concepts)].T)
+
+    def token_clusters(self, clusters: int, *, concepts: int = 8, seed: int = 0) -> Int:
+        """k-means clusters of tokens, V, on the leading coordinates weighted by importance."""
+        return kmeans(self.U[:, :concepts] * self.singular_values[:concepts], clusters, seed=seed)
+
+    def context_clusters(self, clusters: int, *, concepts: int = 8, seed: int = 0) -> Int:
+        """k-means clusters of contexts, m, on the leading coordinates weighted by importance."""
+        return kmeans(self.Vt[:concepts].T * self.singular_values[:concepts], clusters, seed=seed)
+
+    def learning_curve(self, times: Any, *, delta: float = 5.0) -> Float:
+        """Predicted strength of each concept at each time, r x T; starts near e^{-2 delta}, ends at sigma."""
+        return learning_curve(self.singular_values, times, delta=delta)
+
+    def half_times(self, *, delta: float = 5.0) -> Float:
+        """Time at which each concept reaches half of its strength, r: the predicted order of learning."""
+        s = self.singular_values
+        return np.asarray(np.log(np.maximum(s * np.exp(2.0 * delta) - 1.0, 1.0)) / (2.0 * s))
+
+    def _chosen(self, concepts: Sequence[int]) -> list[int]:
+        chosen = list(concepts)
+        if not chosen or min(chosen) < 0 or max(chosen) >= len(self) or len(chosen) > 60:
+            raise ProblemError(
+                f"Orthants need 1 to 60 concepts between 0 and {len(self) - 1}; got {chosen}. Choose among these."
+            )
+        return chosen
+
+
+def learning_curve(singular_values: Float, times: Any, *, delta: float = 5.0) -> Float:
+    """``s_i(t) = sigma_i / (1 + (sigma_i e^{2 delta} - 1) e^{-2 sigma_i t})``, r x T."""
+    s = np.asarray(singular_values, dtype=np.float64)[:, None]
+    t = np.asarray(times, dtype=np.float64)[None, :]
+    return np.asarray(s / (1.0 + (s * np.exp(2.0 * delta) - 1.0) * np.exp(-2.0 * s * t)))
+
+
+def kmeans(points: Float, clusters: int, *, seed: int = 0) -> Int:
+    """Lloyd's k-means from k-means++ starts, best of several; every random choice from one generator."""
+    if not 1 <= clusters <= points.shape[0]:
+        raise ProblemError(
+            f"k-means needs between 1 and {points.shape[0]} clusters (one a point); got clusters={clusters}."
+        )
+    rng = np.random.default_rng(seed)
+    best, labels = np.inf, np.zeros(points.shape[0], dtype=np.int64)
+    for _ in range(KMEANS_RESTARTS):
+        found, cost = _lloyd(points, _plus_plus(points, clusters, rng))
+        if cost < best:
+            best, labels = cost, found
+    return labels
+
+
+def _plus_plus(points: Float, clusters: int, rng: np.random.Generator) -> Float:
+    """Draw starts far apart: each with probability in proportion to its squared distance from the others."""
+    centres = points[[int(rng.integers(points.shape[0]))]]
+    while centres.shape[0] < clusters:
+        distance = _squared_distances(points, centres).min(axis=1)
+        total = float(distance.sum())
+        share = distance / total if total > 0 else np.full(points.shape[0], 1.0 / points.shape[0])
+        centres = np.concatenate([centres, points[[int(rng.choice(points.shape[0], p=share))]]])
+    return centres
+
+
+def _lloyd(points: Float, centres: Float) -> tuple[Int, float]:
+    labels = np.full(points.shape[0], -1, dtype=np.int64)
+    for _ in range(KMEANS_ROUNDS):
+        nearest = _squared_distances(points, centres).argmin(axis=1)
+        if (nearest == labels).all():
+            break
+        labels = nearest
+        for c in np.unique(labels):
+            centres[c] = points[labels == c].mean(axis=0)
+    return labels, float(_squared_distances(points, centres).min(axis=1).sum())
+
+
+def _squared_distances(points: Float, centres: Float) -> Float:
+    crossed = points @ centres.T
+    squares = (points**2).sum(axis=1)[:, None] - 2.0 * crossed + (centres**2).sum(axis=1)[None, :]
+    return np.asarray(np.maximum(squares, 0.0))
+
+
+def _sides(vector: Float, typical: int) -> tuple[Int, Int]:
+    order = np.argsort(-np.abs(vector), kind="stable")
+    return order[vector[order] > 0][:typical], order[vector[order] < 0][:typical]
+
+
+def _orthants(coordinates: Float) -> Int:
+    bits = (coordinates > 0).astype(np.int64)
+    return np.asarray(bits @ (1 << np.arange(coordinates.shape[1], dtype=np.int64)))

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csc_array
+
+from tokengeom.errors import ProblemError, ResourceError
+from tokengeom.problems.support_reduction import reduce_support
+
+
+def pattern(V: int, m: int, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    S = rng.random((V, m)) < 0.4
+    S[rng.integers(V, size=m), np.arange(m)] = True
+    return S
+
+
+@settings(max_examples=30, deadline=None)
+@given(V=st.integers(2, 6), m=st.integers(1, 12), seed=st.integers(0, 10**6))
+def test_expanding_the_merged_pattern_gives_the_pattern_back(V: int, m: int, seed: int) -> None:
+    S = pattern(V, m, seed)
+    red = reduce_support(S)
+    full = red.expand(red.S_red.astype(float)) > 0
+    assert (full[:, ~S.all(axis=0)] == S[:, ~S.all(axis=0)]).all()
+    assert ((red.column_of == -1) == S.all(axis=0)).all()
+    assert red.a.sum() == V
+    assert red.n.sum() == (~S.all(axis=0)).sum()
+
+
+@settings(max_examples=30, deadline=None)
+@given(V=st.integers(2, 6), m=st.integers(1, 12), seed=st.integers(0, 10**6))
+def test_sparse_and_dense_patterns_are_merged_alike(V: int, m: int, seed: int) -> None:
+    S = pattern(V, m, seed)
+    dense, sparse = reduce_support(S), reduce_support(csc_array(S.astype(float)))
+    for name in ("S_red", "row_of", "column_of"):
+        assert (getattr(dense, name) == getattr(sparse, name)).all()
+
+
+def test_reducing_undoes_expanding() -> None:
+    red = reduce_support(pattern(6, 20, 3))
+    L = np.random.default_rng(0).standard_normal(red.S_red.shape)
+    assert np.allclose(red.reduce(red.expand(L)), L, atol=1e-12)
+
+
+def test_an_expanded_dual_keeps_its_spectral_norm() -> None:
+    red = reduce_support(pattern(5, 30, 4))
+    G = np.random.default_rng(0).standard_normal(red.S_red.shape)
+    assert np.isclose(np.linalg.norm(red.expand_dual(G), 2), np.linalg.norm(G, 2), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("S", "says"),
+    [
+        (np.array([[1, 0], [0, 0]]), "column 1"),
+        (np.zeros((0, 3)), "shape"),
+        (np.array([[np.nan, 1.0], [1.0, 0.0]]), "NaN"),
+        (csc_array(np.array([[1, 0], [0, 0]])), "column 1"),
+    ],
+)
+def test_a_pattern_that_cannot_be_used_is_refused_in_words(S: object, says: str) -> None:
+    with pytest.raises(ProblemError, match=says):
+        reduce_support(S)
+
+
+def test_a_pattern_beyond_memory_is_refused_with_its_size_and_the_alternative() -> None:
+    with pytest.raises(ResourceError, match=r"GiB.*predict_proxy"):
+        reduce_support(csc_array(np.eye(50)), memory_limit=1000)

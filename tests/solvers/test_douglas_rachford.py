@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tokengeom.problems.arrays import Arrays
+from tokengeom.solvers.douglas_rachford import AndersonMemory, rebalanced
+
+
+def iterate(memory: AndersonMemory, A: np.ndarray, b: np.ndarray, steps: int) -> float:
+    w = np.zeros_like(b)
+    for _ in range(steps):
+        w = memory.advance(w, A @ w + b - w)
+    return float(np.linalg.norm(A @ w + b - w))
+
+
+def test_acceleration_solves_a_linear_fixed_point_in_as_many_steps_as_it_has_dimensions() -> None:
+    rng = np.random.default_rng(0)
+    Q = np.linalg.qr(rng.standard_normal((4, 4)))[0]
+    A = Q @ np.diag([0.99, 0.9, 0.5, -0.3]) @ Q.T
+    b = rng.standard_normal((4, 1))
+    plain = iterate(AndersonMemory(Arrays.on(), 0), A, b, 12)
+    fast = iterate(AndersonMemory(Arrays.on(), 5), A, b, 12)
+    assert fast < 1e-3 * plain
+
+
+def test_a_residual_that_grows_drops_the_memory_and_takes_the_plain_step() -> None:
+    memory = AndersonMemory(Arrays.on(), 5)
+    w = np.ones((2, 2))
+    memory.advance(w, 0.1 * w)
+    memory.advance(1.1 * w, 0.05 * w)
+    assert len(memory.dF) == 1
+    assert np.allclose(memory.advance(w, 10.0 * w), 11.0 * w)
+    assert memory.rejected == 1
+    assert not memory.dF
+
+
+def test_the_memory_never_outgrows_its_size_and_its_gram_matrix_is_true() -> None:
+    memory = AndersonMemory(Arrays.on(), 2)
+    rng = np.random.default_rng(0)
+    for i in range(6):
+        memory.advance(rng.standard_normal((3, 3)), rng.uniform(0.5, 0.6, (3, 3)) / (1 + 0.1 * i))
+        products = [[float((a * b).sum()) for b in memory.dF] for a in memory.dF]
+        assert np.allclose(memory.gram, np.reshape(products, memory.gram.shape))
+    assert len(memory.dF) == 2
+
+
+def test_rho_moves_only_when_residuals_are_out_of_balance_and_never_far() -> None:
+    assert rebalanced(1.0, 1.0, 1.0) == 1.0
+    assert rebalanced(1.0, 3.0, 1.0) == 1.0
+    assert rebalanced(1.0, 1e6, 1.0) == pytest.approx(2.5)
+    assert rebalanced(1.0, 1.0, 1e6) == pytest.approx(0.4)

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokengeom.problems.regularised_logits import RegularisedLogits
+from tokengeom.solvers.logit_admm import LogitADMM, LossProx
+
+
+def problem(V: int, m: int, seed: int, lam: float) -> RegularisedLogits:
+    rng = np.random.default_rng(seed)
+    P = rng.random((V, m)) * (rng.random((V, m)) < 0.5)
+    P[rng.integers(V, size=m), np.arange(m)] += 0.1
+    return RegularisedLogits.from_probabilities(P / P.sum(axis=0), rng.dirichlet(np.full(m, 5.0)), lam)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    V=st.integers(2, 7), m=st.integers(1, 6), seed=st.integers(0, 10**6), power=st.integers(-13, 1),
+    size=st.sampled_from([0.1, 3.0, 40.0]), rho=st.sampled_from([1e-3, 0.1, 10.0]),
+)  # fmt: skip
+def test_the_proximal_map_satisfies_its_optimality_condition_down_to_1e_13(
+    V: int, m: int, seed: int, power: int, size: float, rho: float
+) -> None:
+    p = problem(V, m, seed, 10.0**power)
+    x = np.random.default_rng(seed).standard_normal((V, m)) * size
+    prox = LossProx(p)
+    for _ in range(2):  # cold, then from its own roots
+        Z, change = prox(x, rho)
+        assert np.abs(p.pi * change / p.lam + rho * (Z - x)).max() <= 1e-9 * max(1.0, size, rho * size)
+        assert np.abs(change.sum(axis=0) * p.pi / p.lam).max() <= 1e-9 * max(1.0, rho * size)
+    direct = p.dual_change(Z)
+    assert np.allclose(direct, change, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_point_of_the_path_is_that_of_cvxpy(seed: int) -> None:
+    import cvxpy as cp
+
+    lam = 0.02
+    p = problem(5, 4, seed, lam)
+    solution, _ = LogitADMM(tolerance=1e-9)(p)
+    L = cp.Variable((5, 4))
+    loss = sum(p.pi[j] * (cp.log_sum_exp(L[:, j]) - p.P[:, j] @ L[:, j]) for j in range(4))
+    best = cp.Problem(cp.Minimize(loss + lam * cp.normNuc(L))).solve(solver="CLARABEL")
+    floor = -float((p.P * p.log_P).sum(axis=0) @ p.pi)
+    assert solution.certificate.value + floor == pytest.approx(best, rel=1e-6)
+    assert np.allclose(solution.x, L.value, atol=1e-3)
+
+
+def test_the_certificate_rejects_perturbed_logits() -> None:
+    p = problem(6, 8, 3, 1e-3)
+    solution, _ = LogitADMM(tolerance=1e-8)(p)
+    assert solution.certificate.relative_gap <= 1e-8
+    noise = np.random.default_rng(0).standard_normal(p.P.shape)
+    assert p.certify(solution.x + 0.05 * noise, solution.dual).relative_gap > 1e-4
+
+
+def test_adding_a_constant_to_the_start_of_a_column_changes_no_answer() -> None:
+    p = problem(6, 8, 3, 1e-2)
+    solution, state = LogitADMM(tolerance=1e-8)(p)
+    again, _ = LogitADMM(tolerance=1e-8)(p, type(state)(state.Z + 3.0, state.Y, state.rho))
+    assert again.certificate.value == pytest.approx(solution.certificate.value, rel=1e-7)
+
+
+def test_an_unfinished_point_says_so() -> None:
+    solution, _ = LogitADMM(tolerance=1e-14, max_iterations=2)(problem(6, 8, 3, 1e-4))
+    assert not solution.converged
+    assert "max_iterations" in solution.status
