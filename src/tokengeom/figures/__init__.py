@@ -1,0 +1,1 @@
+"""Figures as data, and renderers that draw them. Knows nothing of pages."""

@@ -1,0 +1,1 @@
+"""Named experiments: a recipe as data, a run, and what it must show."""
