@@ -46,8 +46,8 @@ class HeatmapPanel:
     """A matrix; row 0 is drawn on top.
 
     ``x_names``, ``y_names`` are shown as ticks when they fit, and always on hover. ``x_breaks``, ``y_breaks`` are the
-    places where a group ends, drawn as thin lines. ``low`` and ``high`` fix the colours, so that panels side by side can
-    be compared; a range around 0 gets a diverging palette.
+    places where a group ends, drawn as thin lines. ``low`` and ``high`` fix the colours, so that panels side by side
+    can be compared; a range around 0 gets a diverging palette.
     """
 
     title: str
