@@ -18,11 +18,11 @@ from tokengeom.corpus.parquet import ParquetTokens
 from tokengeom.corpus.stories import BuiltInStories
 from tokengeom.corpus.tokenizer import AbstractTokenizer
 from tokengeom.errors import ResourceError, StatisticsError
+from tokengeom.folders import written_beside
 from tokengeom.progress import AbstractProgress, SilentProgress
 from tokengeom.statistics.cuts import AbstractCut
 from tokengeom.statistics.engine import AbstractEngine, open_engine
 from tokengeom.statistics.freeze import freeze
-from tokengeom.statistics.manifest import written_beside
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.statistics.packing import ContextPacking
 from tokengeom.statistics.pairs import CountedPairs, is_saved_pairs
