@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -11,6 +11,9 @@ from rich.console import Console
 from tokengeom.cli.app import EXIT_INTERRUPTED, Json, Quiet, app, guarded
 from tokengeom.cli.output import give, progress_shown
 from tokengeom.cli.predict import load_embeddings
+
+if TYPE_CHECKING:
+    from tokengeom.training import Probe
 
 ModelName = Literal["linear", "ufm"]
 OptimizerName = Literal["gd", "ngd", "adam", "adamw", "signgd", "spectral"]
@@ -73,9 +76,7 @@ def train_command(
     * `tokengeom train stats --model ufm --dim 128 --steps 30000 --out run`
     * `tokengeom train stats --model linear --embeddings H.safetensors --optimizer ngd --prediction linear --out run`
     """
-    from tokengeom.geometry.probes import probes_for
     from tokengeom.statistics.next_token import NextTokenStatistics
-    from tokengeom.theory.predict import load_prediction
     from tokengeom.training import train
 
     stats = NextTokenStatistics.load(statistics)
@@ -97,7 +98,7 @@ def train_command(
             precision=precision,
             device=device,
             learn_embeddings=learn_embeddings,
-            probes=None if prediction is None else probes_for(load_prediction(prediction)),
+            probes=None if prediction is None else _probes(prediction),
             progress=progress,
             checkpoint=out,
             resume=resume,
@@ -115,3 +116,13 @@ def train_command(
     give({**run.to_dict(), "final": final, "out": None if out is None else str(out)}, person, as_json, quiet)
     if run.status == "interrupted":
         raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _probes(folder: Path) -> dict[str, Probe]:
+    """Measurements against a saved prediction of either kind."""
+    from tokengeom.geometry.probes import feature_probes, linear_probes
+    from tokengeom.theory.linear import LinearPrediction
+    from tokengeom.theory.predict import load_prediction
+
+    prediction = load_prediction(folder)
+    return linear_probes(prediction) if isinstance(prediction, LinearPrediction) else feature_probes(prediction)

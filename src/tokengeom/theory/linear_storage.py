@@ -139,7 +139,7 @@ def _limit(prediction: LinearPrediction) -> dict[str, bool]:
     return {
         "the effective supports contain the supports": bool((S >= data.S).all()),
         "the direction keeps every effective support above the rest": separated,
-        "what the direction cannot separate is proven inseparable": close(support.value, support.bound),
+        "what the direction cannot separate is proven inseparable": support.holds(PROOF),
         f"the direction is proven within {limit:.1e} of the smallest norm": gap <= limit,
         "the finite part is stationary for the reduced loss": finite.dual_residual <= PROOF,
         "the floor of the loss is the one claimed": abs(finite.value - prediction.loss_floor) <= PROOF,
