@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,7 @@ def write_manifest(folder: Path, kind: str, format_version: int, content: dict[s
     manifest = {
         "format": kind,
         "format_version": format_version,
-        "tokengeom": version("tokengeom"),
+        "tokengeom": _version(),
         "machine": {"system": platform.platform(), "python": platform.python_version(), "cores": os.cpu_count()},
         **content,
         "files": {path.relative_to(folder).as_posix(): file_hash(path) for path in files},
@@ -123,3 +123,10 @@ def _read(folder: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict):
         raise InputError(f"{path} cannot be read: it must hold an object, and holds a {type(manifest).__name__}.")
     return manifest
+
+
+def _version() -> str:
+    try:
+        return version("tokengeom")
+    except PackageNotFoundError:
+        return "not installed"
