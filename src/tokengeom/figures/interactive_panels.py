@@ -20,8 +20,10 @@ from tokengeom.figures.prepare import (
     drawn_breaks,
     legible,
     names_fit,
+    reach,
+    x_limits,
 )
-from tokengeom.figures.sizes import LEGEND_LEFT, PanelSize, wrap
+from tokengeom.figures.sizes import LEGEND_LEFT, PanelSize, scatter_limits, wrap
 from tokengeom.figures.theme import BREAK, FAINT, GRID, LABEL_SIZE, LINE, MISSING, PANEL_SIZE, TEXT, colour
 
 LARGER = 1.4
@@ -29,7 +31,8 @@ LARGER = 1.4
 SYMBOLS = {"point": "circle", "star": "star", "square": "square", "cross": "x"}
 SIZES = {"point": 9, "star": 15, "square": 9, "cross": 9}
 FEW_POINTS = 40
-RULES = ("dash", "dot", "dashdot", "longdash")
+LEVELS = ("dash", "longdashdot")
+MARKS = ("dot", "dashdot")
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ def add_panel(drawn: Any, panel: Panel, size: PanelSize, place: Place) -> None:
     if isinstance(panel, LinePanel):
         _add_lines(drawn, panel, place, {**axes, "legend": legend})
     else:
-        _add_scatter(drawn, panel, place, {**axes, "legend": legend})
+        _add_scatter(drawn, panel, size, place, {**axes, "legend": legend})
 
 
 def text(name: str) -> str:
@@ -125,6 +128,9 @@ def _add_lines(drawn: Any, panel: LinePanel, place: Place, where: dict[str, str]
         if scale == "log":
             log |= {"exponentformat": "power", "dtick": _decades([getattr(curve, axis) for curve in panel.curves])}
         drawn.update_layout({f"{axis}axis{place.suffix}": log})
+    ends = x_limits(panel, scales[0])
+    shown = np.log10(ends).tolist() if scales[0] == "log" else list(ends)
+    drawn.update_layout({f"xaxis{place.suffix}": {"range": shown}})
     for curve, number in zip(panel.curves, colour_places(panel.curves), strict=True):
         clean, shade = clean_curve(curve, scales), colour(number)
         if clean.low is not None and clean.high is not None:
@@ -150,16 +156,16 @@ def _add_rules(drawn: Any, panel: LinePanel, scales: tuple[Scale, Scale], where:
     import plotly.graph_objects as go
 
     clean = [clean_curve(curve, scales) for curve in panel.curves]
-    xs = _reach([c.x for c in clean])
-    ys = _reach([c.y for c in clean])
-    rules = [(name, xs, [v, v], v, scales[1]) for name, v in panel.levels]
-    rules += [(name, [v, v], ys, v, scales[0]) for name, v in panel.marks]
-    for number, (name, x, y, value, scale) in enumerate(rules):
+    xs = list(x_limits(panel, scales[0]))
+    ys = list(reach([c.y for c in clean]))
+    rules = [(name, xs, [v, v], v, scales[1], LEVELS[i % 2]) for i, (name, v) in enumerate(panel.levels)]
+    rules += [(name, [v, v], ys, v, scales[0], MARKS[i % 2]) for i, (name, v) in enumerate(panel.marks)]
+    for name, x, y, value, scale, dash in rules:
         if np.isfinite(drawable(np.array([value]), scale)).all():
             drawn.add_trace(
                 go.Scatter(
                     x=x, y=y, name=text(name), text=[text(name)] * 2, mode="lines",
-                    line={"color": FAINT, "width": 1.6, "dash": RULES[number % 4]},
+                    line={"color": FAINT, "width": 1.6, "dash": dash},
                     customdata=[value] * 2, hovertemplate="%{text}<br>%{customdata:.6g}<extra></extra>", **where,
                 )
             )  # fmt: skip
@@ -230,7 +236,7 @@ def _add_breaks(drawn: Any, panel: HeatmapPanel, size: PanelSize, where: dict[st
         drawn.add_trace(go.Scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False, **where))
 
 
-def _add_scatter(drawn: Any, panel: ScatterPanel, place: Place, where: dict[str, str]) -> None:
+def _add_scatter(drawn: Any, panel: ScatterPanel, size: PanelSize, place: Place, where: dict[str, str]) -> None:
     import plotly.graph_objects as go
 
     for points, number in zip(panel.points, colour_places(panel.points), strict=True):
@@ -253,34 +259,19 @@ def _add_scatter(drawn: Any, panel: ScatterPanel, place: Place, where: dict[str,
             )
         )  # fmt: skip
     both = {"zeroline": panel.from_origin, "zerolinecolor": GRID, "showgrid": not panel.from_origin}
-    limits = _scatter_limits(panel)
-    drawn.update_layout({f"xaxis{place.suffix}": {**both, "range": limits[0]}})
+    limits = scatter_limits(panel, size.width, size.height)
+    drawn.update_layout({f"xaxis{place.suffix}": {**both, "range": list(limits[0])}})
     equal = {"scaleanchor": f"x{place.suffix}", "scaleratio": 1} if panel.equal else {}
-    drawn.update_layout({f"yaxis{place.suffix}": {**both, **equal, "range": limits[1]}})
-
-
-def _scatter_limits(panel: ScatterPanel) -> tuple[list[float], list[float]]:
-    """Ends of the axes with room for the words, which hang outwards."""
-    room = 0.3 if any(points.words for points in panel.points) else 0.08
-    xs = _reach([drawable(p.x) for p in panel.points] + ([np.zeros(1)] if panel.from_origin else []))
-    ys = _reach([drawable(p.y) for p in panel.points] + ([np.zeros(1)] if panel.from_origin else []))
-    wide, high = (xs[1] - xs[0]) or 1.0, (ys[1] - ys[0]) or 1.0
-    return [xs[0] - room * wide, xs[1] + room * wide], [ys[0] - room * high, ys[1] + room * high]
+    drawn.update_layout({f"yaxis{place.suffix}": {**both, **equal, "range": list(limits[1])}})
 
 
 def _side(a: float, b: float) -> str:
     return f"{'top' if b >= 0 else 'bottom'} {'right' if a >= 0 else 'left'}"
 
 
-def _reach(parts: Sequence[Any]) -> list[float]:
-    values = np.concatenate([np.asarray(part, dtype=np.float64) for part in parts]) if parts else np.zeros(0)
-    values = values[np.isfinite(values)]
-    return [float(values.min()), float(values.max())] if values.size else [0.0, 1.0]
-
-
 def _decades(values: Sequence[Any]) -> int:
     """Decades between labelled ticks, so that at most about eight are written."""
-    low, high = _reach([drawable(v, "log") for v in values])
+    low, high = reach([drawable(v, "log") for v in values])
     return max(1, int(np.ceil(np.log10(max(high / low, 1.0)) / 8))) if low > 0 else 1
 
 

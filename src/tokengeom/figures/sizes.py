@@ -6,12 +6,18 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from tokengeom.figures.base import Figure, HeatmapPanel, LinePanel, Panel, ScatterPanel
-from tokengeom.figures.prepare import NAME_HEIGHT, legend_labels, names_fit, short
-from tokengeom.figures.theme import LABEL_SIZE, NAME_SIZE, PANEL_SIZE
+from tokengeom.figures.prepare import NAME_HEIGHT, drawable, legend_labels, names_fit, reach, short
+from tokengeom.figures.theme import LABEL_SIZE, NAME_SIZE, PANEL_SIZE, TICK_SIZE
 
 CHARACTER = 0.6
-"""Width of a character of the house's font as a share of its height, a little more than the average."""
+"""Width of a character of the house's font as a share of its height, a little more than the average of a name."""
+RUNNING = 0.55
+"""The same, in running text, where wide and narrow characters even out."""
+LONGEST_WORDS = 30
+"""Characters of the words beside a point; longer ones are cut in their middle."""
 LEGEND_LEFT = 0.55
 """Inches by which a legend begins left of the axes."""
 LARGEST = {1: 10.0, 2: 6.0, 3: 4.4}
@@ -41,7 +47,7 @@ class PanelSize:
 
 def wrap(text: str, inches: float, size: float) -> list[str]:
     """Lines of a text that fit a width at a font size in points."""
-    return textwrap.wrap(text, max(8, int(inches * 72 / (CHARACTER * size)))) or [""]
+    return textwrap.wrap(text, max(8, int(inches * 72 / (RUNNING * size)))) or [""]
 
 
 def text_width(text: str, size: float) -> float:
@@ -62,6 +68,23 @@ def panel_size(panel: Panel, columns: int) -> PanelSize:
     per_row, rows = legend_grid(legend_labels(panel), LEGEND_LEFT + width)
     top = 0.15 + 0.19 * len(wrap(panel.title, width, PANEL_SIZE))
     return PanelSize(width, height, left, right, top, bottom + 0.19 * rows, bottom - 0.18, per_row, rows)
+
+
+def scatter_limits(panel: ScatterPanel, width: float, height: float) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Ends of both axes, with room for every word beside its point; one scale for both where angles must stay true."""
+    zero = [np.zeros(1)] if panel.from_origin else []
+    x = reach([drawable(points.x) for points in panel.points] + zero)
+    y = reach([drawable(points.y) for points in panel.points] + zero)
+    hanging = [item for points in panel.points for item in zip(points.x, points.words, strict=False)]
+    unit = max((x[1] - x[0]) / width, (y[1] - y[0]) / height if panel.equal else 0.0) or 1.0 / width
+    across = x
+    # Room for words makes the unit larger, and a larger unit makes words longer: a few rounds settle it.
+    for _ in range(12):
+        ends = [a + _side(a) * (text_width(short(w, LONGEST_WORDS), TICK_SIZE + 0.5) + 0.15) * unit for a, w in hanging]
+        across = reach([np.asarray(ends), np.asarray([x[0] - 0.2 * unit, x[1] + 0.2 * unit])])
+        unit = max(unit, (across[1] - across[0]) / width)
+    upwards = unit if panel.equal else (y[1] - y[0]) / (height - 0.7) or 1.0 / height
+    return _centred(across, unit * width), _centred(y, max(upwards * height, y[1] - y[0]))
 
 
 def legend_grid(labels: Sequence[str], inches: float) -> tuple[int, int]:
@@ -88,6 +111,15 @@ def grid_sizes(figure: Figure) -> tuple[list[PanelSize], list[float], list[float
 def grid_columns(figure: Figure) -> int:
     """Columns that are really used."""
     return max(1, min(figure.columns, len(figure.panels)))
+
+
+def _side(value: float) -> float:
+    return 1.0 if value >= 0 else -1.0
+
+
+def _centred(ends: tuple[float, float], length: float) -> tuple[float, float]:
+    middle = 0.5 * (ends[0] + ends[1])
+    return middle - 0.5 * length, middle + 0.5 * length
 
 
 def _body(panel: Panel, columns: int) -> tuple[float, float]:
