@@ -23,8 +23,9 @@ from tokengeom.figures.prepare import (
     reach,
     x_limits,
 )
-from tokengeom.figures.sizes import LEGEND_LEFT, PanelSize, scatter_limits, wrap
+from tokengeom.figures.sizes import LEGEND_LEFT, PanelSize, wrap
 from tokengeom.figures.theme import BREAK, FAINT, GRID, LABEL_SIZE, LINE, MISSING, PANEL_SIZE, TEXT, colour
+from tokengeom.figures.word_places import Word, place_words, scatter_limits
 
 LARGER = 1.4
 """Points of the printed page to pixels of the screen."""
@@ -110,11 +111,8 @@ def _legend(size: PanelSize, place: Place) -> dict[str, Any]:
         "y": _share((place.top - size.height - size.below) / place.whole),
         "xanchor": "left",
         "yanchor": "top",
-        "orientation": "h",
         "traceorder": "normal",
         "font_size": LABEL_SIZE * LARGER,
-        "entrywidth": (LEGEND_LEFT + size.width) / size.legend_columns * 110 - 42,
-        "entrywidthmode": "pixels",
         "bgcolor": "rgba(0,0,0,0)",
     }
 
@@ -181,7 +179,6 @@ def _add_heatmap(drawn: Any, panel: HeatmapPanel, size: PanelSize, place: Place,
     bar = {
         "x": x[1] + 0.06 / place.across, "xanchor": "left", "xpad": 0, "y": y[0], "yanchor": "bottom", "ypad": 0,
         "len": y[1] - y[0], "lenmode": "fraction", "thickness": 12, "outlinewidth": 0.5, "tickfont_size": 10,
-        "title": {"text": text(panel.colour_label), "side": "right", "font_size": LABEL_SIZE * LARGER - 1},
     }  # fmt: skip
     drawn.add_trace(
         go.Heatmap(
@@ -190,6 +187,10 @@ def _add_heatmap(drawn: Any, panel: HeatmapPanel, size: PanelSize, place: Place,
             hovertemplate=f"{_template(panel.y_label)}: %{{y}}<br>{_template(panel.x_label)}: %{{x}}<br>"
             "%{z:.4g}<extra></extra>",
         )
+    )  # fmt: skip
+    drawn.add_annotation(
+        text=text(panel.colour_label), x=x[1] + 0.72 / place.across, y=(y[0] + y[1]) / 2, xref="paper", yref="paper",
+        xanchor="center", yanchor="middle", textangle=-90, showarrow=False, font_size=LABEL_SIZE * LARGER - 1,
     )  # fmt: skip
     _add_breaks(drawn, panel, size, where)
     drawn.update_layout(
@@ -239,7 +240,8 @@ def _add_breaks(drawn: Any, panel: HeatmapPanel, size: PanelSize, where: dict[st
 def _add_scatter(drawn: Any, panel: ScatterPanel, size: PanelSize, place: Place, where: dict[str, str]) -> None:
     import plotly.graph_objects as go
 
-    for points, number in zip(panel.points, colour_places(panel.points), strict=True):
+    words_of = place_words(panel, size.width, size.height)
+    for points, number, placed in zip(panel.points, colour_places(panel.points), words_of, strict=True):
         x, y, shade = drawable(points.x), drawable(points.y), colour(number)
         words = [text(word) for word in column_names(points.words, x.size)]
         if panel.from_origin:
@@ -247,12 +249,11 @@ def _add_scatter(drawn: Any, panel: ScatterPanel, size: PanelSize, place: Place,
             spokes = [[0.0, float(a), None] for a in x], [[0.0, float(b), None] for b in y]
             flat = [[v for spoke in side for v in spoke] for side in spokes]
             drawn.add_trace(go.Scatter(x=flat[0], y=flat[1], line={"color": shade, "width": 1}, **rays))
-        sides = [_side(a, b) for a, b in zip(x, y, strict=True)]
+        _add_words(drawn, placed, shade, where)
         drawn.add_trace(
             go.Scatter(
                 x=_list(x), y=_list(y), name=text(points.label), showlegend=bool(points.label),
-                mode="markers+text" if points.words else "markers", text=words, textposition=sides, cliponaxis=False,
-                textfont={"color": shade, "size": 11}, customdata=[text(points.label)] * x.size,
+                mode="markers", text=words, customdata=[text(points.label)] * x.size,
                 marker={"color": shade, "symbol": SYMBOLS[points.marker], "size": SIZES[points.marker],
                         "line": {"color": "white", "width": 0.8}},
                 hovertemplate="%{text}<br>%{customdata}<br>(%{x:.4g}, %{y:.4g})<extra></extra>", **where,
@@ -265,8 +266,14 @@ def _add_scatter(drawn: Any, panel: ScatterPanel, size: PanelSize, place: Place,
     drawn.update_layout({f"yaxis{place.suffix}": {**both, **equal, "range": list(limits[1])}})
 
 
-def _side(a: float, b: float) -> str:
-    return f"{'top' if b >= 0 else 'bottom'} {'right' if a >= 0 else 'left'}"
+def _add_words(drawn: Any, placed: Sequence[Word], shade: str, where: dict[str, str]) -> None:
+    """Words beside their points, as annotations: their distance from the point is the printed page's."""
+    for word in placed:
+        drawn.add_annotation(
+            x=word.x, y=word.y, xref=where["xaxis"], yref=where["yaxis"], text=text(word.text), showarrow=False,
+            xshift=8 * word.right, yshift=7 * word.up, font={"color": shade, "size": 11},
+            xanchor=("center", "left", "right")[word.right], yanchor=("middle", "bottom", "top")[word.up],
+        )  # fmt: skip
 
 
 def _decades(values: Sequence[Any]) -> int:

@@ -6,18 +6,15 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from tokengeom.figures.base import Figure, HeatmapPanel, LinePanel, Panel, ScatterPanel
-from tokengeom.figures.prepare import NAME_HEIGHT, drawable, legend_labels, names_fit, reach, short
-from tokengeom.figures.theme import LABEL_SIZE, NAME_SIZE, PANEL_SIZE, TICK_SIZE
+from tokengeom.figures.prepare import NAME_HEIGHT, legend_labels, names_fit, short
+from tokengeom.figures.theme import LABEL_SIZE, NAME_SIZE, PANEL_SIZE
+from tokengeom.figures.word_places import fitting_height
 
 CHARACTER = 0.6
 """Width of a character of the house's font as a share of its height, a little more than the average of a name."""
 RUNNING = 0.55
 """The same, in running text, where wide and narrow characters even out."""
-LONGEST_WORDS = 30
-"""Characters of the words beside a point; longer ones are cut in their middle."""
 LEGEND_LEFT = 0.55
 """Inches by which a legend begins left of the axes."""
 LARGEST = {1: 10.0, 2: 6.0, 3: 4.4}
@@ -55,8 +52,8 @@ def text_width(text: str, size: float) -> float:
     return len(text) * CHARACTER * size / 72
 
 
-def panel_size(panel: Panel, columns: int) -> PanelSize:
-    """Size of a panel in a figure of so many columns."""
+def panel_size(panel: Panel, columns: int, stacked: bool = False) -> PanelSize:
+    """Size of a panel in a figure of so many columns; ``stacked`` puts one entry in each row of a legend."""
     width, height = _body(panel, min(columns, 3))
     left, right, bottom = 0.75, 0.2, 0.6
     if isinstance(panel, HeatmapPanel):
@@ -65,26 +62,9 @@ def panel_size(panel: Panel, columns: int) -> PanelSize:
         right = 0.95 if panel.colour_label else 0.75
     left += 0.15 * (len(wrap(panel.y_label, height, LABEL_SIZE)) - 1)
     bottom += 0.15 * (len(wrap(panel.x_label, width, LABEL_SIZE)) - 1)
-    per_row, rows = legend_grid(legend_labels(panel), LEGEND_LEFT + width)
+    per_row, rows = legend_grid(legend_labels(panel), 0.0 if stacked else LEGEND_LEFT + width)
     top = 0.15 + 0.19 * len(wrap(panel.title, width, PANEL_SIZE))
     return PanelSize(width, height, left, right, top, bottom + 0.19 * rows, bottom - 0.18, per_row, rows)
-
-
-def scatter_limits(panel: ScatterPanel, width: float, height: float) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Ends of both axes, with room for every word beside its point; one scale for both where angles must stay true."""
-    zero = [np.zeros(1)] if panel.from_origin else []
-    x = reach([drawable(points.x) for points in panel.points] + zero)
-    y = reach([drawable(points.y) for points in panel.points] + zero)
-    hanging = [item for points in panel.points for item in zip(points.x, points.words, strict=False)]
-    unit = max((x[1] - x[0]) / width, (y[1] - y[0]) / height if panel.equal else 0.0) or 1.0 / width
-    across = x
-    # Room for words makes the unit larger, and a larger unit makes words longer: a few rounds settle it.
-    for _ in range(12):
-        ends = [a + _side(a) * (text_width(short(w, LONGEST_WORDS), TICK_SIZE + 0.5) + 0.15) * unit for a, w in hanging]
-        across = reach([np.asarray(ends), np.asarray([x[0] - 0.2 * unit, x[1] + 0.2 * unit])])
-        unit = max(unit, (across[1] - across[0]) / width)
-    upwards = unit if panel.equal else (y[1] - y[0]) / (height - 0.7) or 1.0 / height
-    return _centred(across, unit * width), _centred(y, max(upwards * height, y[1] - y[0]))
 
 
 def legend_grid(labels: Sequence[str], inches: float) -> tuple[int, int]:
@@ -96,10 +76,10 @@ def legend_grid(labels: Sequence[str], inches: float) -> tuple[int, int]:
     return per_row, -(-len(labels) // per_row)
 
 
-def grid_sizes(figure: Figure) -> tuple[list[PanelSize], list[float], list[float]]:
+def grid_sizes(figure: Figure, stacked: bool = False) -> tuple[list[PanelSize], list[float], list[float]]:
     """Size of each panel, widths of the grid's columns and heights of its rows."""
     columns = grid_columns(figure)
-    sizes = [panel_size(panel, columns) for panel in figure.panels]
+    sizes = [panel_size(panel, columns, stacked) for panel in figure.panels]
     # Axes that stand above each other begin at the same place.
     lefts = [max(size.left for size in sizes[c::columns]) for c in range(columns)]
     sizes = [replace(size, left=lefts[place % columns]) for place, size in enumerate(sizes)]
@@ -113,20 +93,11 @@ def grid_columns(figure: Figure) -> int:
     return max(1, min(figure.columns, len(figure.panels)))
 
 
-def _side(value: float) -> float:
-    return 1.0 if value >= 0 else -1.0
-
-
-def _centred(ends: tuple[float, float], length: float) -> tuple[float, float]:
-    middle = 0.5 * (ends[0] + ends[1])
-    return middle - 0.5 * length, middle + 0.5 * length
-
-
 def _body(panel: Panel, columns: int) -> tuple[float, float]:
     if isinstance(panel, LinePanel):
         return 3.6, 2.4
     if isinstance(panel, ScatterPanel):
-        return (4.6, 4.6) if panel.equal else (4.2, 3.2)
+        return 4.6, fitting_height(panel, 4.6, 2.6, 4.6) if panel.equal else 3.2
     rows, across = panel.values.shape
     least, most = LEAST_HEATMAP[columns], LARGEST[columns]
     width = _grown(least, most, across if panel.x_names else 0)

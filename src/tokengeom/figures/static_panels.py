@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.figures.base import HeatmapPanel, LinePanel, Panel, Points, ScatterPanel
+from tokengeom.figures.base import HeatmapPanel, LinePanel, Panel, ScatterPanel
 from tokengeom.figures.prepare import (
     axis_scales,
     clean_curve,
@@ -20,7 +20,7 @@ from tokengeom.figures.prepare import (
     short,
     x_limits,
 )
-from tokengeom.figures.sizes import LEGEND_LEFT, LONGEST_WORDS, PanelSize, scatter_limits, wrap
+from tokengeom.figures.sizes import LEGEND_LEFT, PanelSize, wrap
 from tokengeom.figures.theme import (
     BREAK,
     BREAK_WIDTH,
@@ -35,6 +35,7 @@ from tokengeom.figures.theme import (
     TICK_SIZE,
     colour,
 )
+from tokengeom.figures.word_places import WORD_SIZE, Word, place_words, scatter_limits
 
 MARKERS = {"point": "o", "star": "*", "square": "s", "cross": "X"}
 SIZES = {"point": 36, "star": 130, "square": 32, "cross": 40}
@@ -170,7 +171,8 @@ def _names(axis: Any, names: Sequence[str], count: int, inches: float, turn: int
 
 def _draw_scatter(axes: Any, panel: ScatterPanel, size: PanelSize) -> list[tuple[str, Any]]:
     entries = []
-    for points, place in zip(panel.points, colour_places(panel.points), strict=True):
+    words = place_words(panel, size.width, size.height)
+    for points, place, placed in zip(panel.points, colour_places(panel.points), words, strict=True):
         x, y = drawable(points.x), drawable(points.y)
         shade = colour(place)
         if panel.from_origin:
@@ -180,7 +182,7 @@ def _draw_scatter(axes: Any, panel: ScatterPanel, size: PanelSize) -> list[tuple
             x, y, s=SIZES[points.marker], marker=MARKERS[points.marker], color=shade, edgecolors="white",
             linewidths=0.6, zorder=3,
         )  # fmt: skip
-        _words(axes, points, shade)
+        _words(axes, placed, shade)
         entries.append((points.label, handle))
     if panel.from_origin:
         axes.axhline(0, color=GRID, linewidth=0.8, zorder=0)
@@ -192,14 +194,10 @@ def _draw_scatter(axes: Any, panel: ScatterPanel, size: PanelSize) -> list[tuple
     return entries
 
 
-def _words(axes: Any, points: Points, shade: str) -> None:
-    """Words beside the points, on the side that looks away from the origin."""
-    for a, b, word in zip(points.x, points.y, points.words, strict=False):
-        if not (np.isfinite(a) and np.isfinite(b)):
-            continue
-        right, up = (1 if a >= 0 else -1), (1 if b >= 0 else -1)
+def _words(axes: Any, placed: Sequence[Word], shade: str) -> None:
+    for word in placed:
         axes.annotate(
-            short(word, LONGEST_WORDS), (a, b), xytext=(6 * right, 5 * up), textcoords="offset points", color=shade,
-            fontsize=TICK_SIZE + 0.5, ha="left" if right > 0 else "right", va="bottom" if up > 0 else "top",
+            word.text, (word.x, word.y), xytext=(6 * word.right, 5 * word.up), textcoords="offset points", color=shade,
+            fontsize=WORD_SIZE, ha=("center", "left", "right")[word.right], va=("center", "bottom", "top")[word.up],
             parse_math=False, zorder=4,
         )  # fmt: skip
