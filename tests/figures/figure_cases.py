@@ -20,7 +20,14 @@ def awkward_figure() -> Figure:
         Curve("companion", x, 2 / (1 + x), dotted=True, colour=2),
     ]
     line = LinePanel(
-        "Gap $a$ over <i>steps</i>", "step_k", "CE - H & more", curves, "log", "log", [("floor", 1e-2)], [("rank", 30.0)]
+        "Gap $a$ over <i>steps</i>",
+        "step_k",
+        "CE - H & more",
+        curves,
+        "log",
+        "log",
+        [("floor", 1e-2)],
+        [("rank", 30.0)],
     )
     empty = LinePanel("Nothing positive", "k", "gap", [Curve("zero", x, 0 * x)], "log", "log", [("none", 0.0)])
     values = np.linspace(-1, 1, 48).reshape(6, 8)

@@ -99,20 +99,21 @@ def _about(panel: Panel) -> dict[str, Any]:
     kind = next(name for name, one in KINDS.items() if isinstance(panel, one))
     found = {name: value for name, value in vars(panel).items() if name not in TABLE_FIELDS}
     if isinstance(panel, LinePanel):
-        styles = ("label", "dashed", "dotted", "colour")
         found["curves"] = [
-            {**{name: getattr(c, name) for name in styles}, "size": len(c.x), "band": c.low is not None}
+            {**_fields(c, "label", "dashed", "dotted", "colour"), "size": len(c.x), "band": c.low is not None}
             for c in panel.curves
         ]
     elif isinstance(panel, ScatterPanel):
-        styles = ("label", "marker", "colour")
         found["points"] = [
-            {**{name: getattr(p, name) for name in styles}, "size": len(p.x), "words": len(p.words)}
-            for p in panel.points
+            {**_fields(p, "label", "marker", "colour"), "size": len(p.x), "words": len(p.words)} for p in panel.points
         ]
     else:
         found["shape"] = list(panel.values.shape)
     return {"kind": kind, **{name: _plain(value) for name, value in found.items()}}
+
+
+def _fields(item: Curve | Points, *names: str) -> dict[str, Any]:
+    return {name: getattr(item, name) for name in names}
 
 
 def _plain(value: Any) -> Any:
@@ -138,9 +139,9 @@ def _panel(about: dict[str, Any], table: dict[str, Any]) -> Panel:
         part = slice(start, start + entry["size"])
         start += entry["size"]
         if about["kind"] == "line":
-            band = (numbers["low"][part], numbers["high"][part]) if entry["band"] else (None, None)
-            style = (entry["dashed"], entry["dotted"], entry["colour"])
-            curves.append(Curve(entry["label"], numbers["x"][part], numbers["y"][part], *band, *style))
+            low, high = (numbers["low"][part], numbers["high"][part]) if entry["band"] else (None, None)
+            style = {name: entry[name] for name in ("dashed", "dotted", "colour")}
+            curves.append(Curve(entry["label"], numbers["x"][part], numbers["y"][part], low, high, **style))
         else:
             words = [str(word) for word in table["word"][part]][: entry["words"]]
             points.append(
@@ -164,7 +165,9 @@ def _read_table(path: Path) -> dict[str, Any]:
     if path.suffix == ".parquet":
         table = parquet.read_table(path)
     else:
-        text = csv.ConvertOptions(column_types=dict.fromkeys(("curve", "kind", "word", "row_name", "column_name"), "string"))
+        text = csv.ConvertOptions(
+            column_types=dict.fromkeys(("curve", "kind", "word", "row_name", "column_name"), "string")
+        )
         table = csv.read_csv(path, parse_options=csv.ParseOptions(newlines_in_values=True), convert_options=text)
     return {name: table[name].to_pylist() for name in table.column_names}
 

@@ -19,7 +19,16 @@ from tokengeom.figures.theme import BACKGROUND, TEXT, TITLE_SIZE, WEB_FONT
 PIXELS = 110
 """Pixels an inch of the layout."""
 HEAD = 0.45
-CONFIG = {"displaylogo": False, "typesetMath": False, "responsive": False}
+CONFIG = {
+    "displaylogo": False,
+    "typesetMath": False,
+    "responsive": False,
+    "plotlyServerURL": "",
+    # Named one by one, because plotly's own choice holds a button that sends the figure away.
+    "modeBarButtons": [["toImage"], ["zoom2d", "pan2d"], ["zoomIn2d", "zoomOut2d", "resetScale2d"]],
+}
+POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:"
+"""What the page may load: what it holds, and nothing else."""
 
 
 def to_plotly(figure: Figure) -> Any:
@@ -74,6 +83,7 @@ def save_interactive(figure: Figure, path: str | Path) -> Path:
         title=escape(figure.title),
         caption=escape(figure.caption, quote=False),
         picture=to_fragment(figure, plotly_code=True),
+        policy=POLICY,
         font=WEB_FONT,
         text=TEXT,
         background=BACKGROUND,
@@ -92,6 +102,7 @@ _PAGE = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}</title>
 <style>

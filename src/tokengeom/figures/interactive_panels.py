@@ -21,13 +21,14 @@ from tokengeom.figures.prepare import (
     legible,
     names_fit,
 )
-from tokengeom.figures.sizes import PanelSize, wrap
+from tokengeom.figures.sizes import LEGEND_LEFT, PanelSize, wrap
 from tokengeom.figures.theme import BREAK, FAINT, GRID, LABEL_SIZE, LINE, MISSING, PANEL_SIZE, TEXT, colour
 
 LARGER = 1.4
 """Points of the printed page to pixels of the screen."""
 SYMBOLS = {"point": "circle", "star": "star", "square": "square", "cross": "x"}
 SIZES = {"point": 9, "star": 15, "square": 9, "cross": 9}
+FEW_POINTS = 40
 RULES = ("dash", "dot", "dashdot", "longdash")
 
 
@@ -102,13 +103,14 @@ def _axis(label: str, inches: float, domain: list[float], anchor: str) -> dict[s
 
 def _legend(size: PanelSize, place: Place) -> dict[str, Any]:
     return {
-        "x": _share((place.left - size.left + 0.1) / place.across),
+        "x": _share((place.left - LEGEND_LEFT) / place.across),
         "y": _share((place.top - size.height - size.below) / place.whole),
         "xanchor": "left",
         "yanchor": "top",
         "orientation": "h",
+        "traceorder": "normal",
         "font_size": LABEL_SIZE * LARGER,
-        "entrywidth": (size.left + size.width - 0.15) / size.legend_columns * 110 - 42,
+        "entrywidth": (LEGEND_LEFT + size.width) / size.legend_columns * 110 - 42,
         "entrywidthmode": "pixels",
         "bgcolor": "rgba(0,0,0,0)",
     }
@@ -119,20 +121,22 @@ def _add_lines(drawn: Any, panel: LinePanel, place: Place, where: dict[str, str]
 
     scales = axis_scales(panel)
     for axis, scale in zip("xy", scales, strict=True):
-        log = {"type": "log", "exponentformat": "power", "dtick": "D1"} if scale == "log" else {"type": "linear"}
+        log: dict[str, Any] = {"type": scale}
         if scale == "log":
-            log["dtick"] = _decades([getattr(curve, axis) for curve in panel.curves])
+            log |= {"exponentformat": "power", "dtick": _decades([getattr(curve, axis) for curve in panel.curves])}
         drawn.update_layout({f"{axis}axis{place.suffix}": log})
     for curve, number in zip(panel.curves, colour_places(panel.curves), strict=True):
         clean, shade = clean_curve(curve, scales), colour(number)
         if clean.low is not None and clean.high is not None:
             band = {"mode": "lines", "line_width": 0, "hoverinfo": "skip", "showlegend": False, **where}
             drawn.add_trace(go.Scatter(x=_list(clean.x), y=_list(clean.low), **band))
-            drawn.add_trace(go.Scatter(x=_list(clean.x), y=_list(clean.high), fill="tonexty", fillcolor=_faint(shade), **band))
+            upper = {"fill": "tonexty", "fillcolor": _faint(shade), **band}
+            drawn.add_trace(go.Scatter(x=_list(clean.x), y=_list(clean.high), **upper))
         dash = "dash" if curve.dashed else "dot" if curve.dotted else "solid"
         drawn.add_trace(
             go.Scatter(
-                x=_list(clean.x), y=_list(clean.y), name=text(curve.label), mode="lines",
+                x=_list(clean.x), y=_list(clean.y), name=text(curve.label),
+                mode="lines" if clean.x.size > FEW_POINTS or dash != "solid" else "lines+markers", marker_size=4,
                 line={"color": shade, "width": LINE * LARGER, "dash": dash},
                 text=[text(curve.label)] * clean.x.size, showlegend=bool(curve.label),
                 hovertemplate="%{text}<br>x = %{x:.6g}<br>y = %{y:.6g}<extra></extra>", **where,

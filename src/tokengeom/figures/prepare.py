@@ -100,7 +100,7 @@ def drawn_breaks(breaks: Sequence[int], inches: float) -> list[int]:
     return list(breaks) if len(breaks) * LEAST_BREAK <= inches else []
 
 
-def colour_places(items: Sequence[Curve] | Sequence[Points]) -> list[int]:
+def colour_places(items: Sequence[Curve | Points]) -> list[int]:
     """Place in the palette of each curve or kind of points."""
     return [place if item.colour is None else item.colour for place, item in enumerate(items)]
 

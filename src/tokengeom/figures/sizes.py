@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tokengeom.figures.base import Figure, HeatmapPanel, LinePanel, Panel, ScatterPanel
 from tokengeom.figures.prepare import NAME_HEIGHT, legend_labels, names_fit, short
@@ -12,6 +12,8 @@ from tokengeom.figures.theme import LABEL_SIZE, NAME_SIZE, PANEL_SIZE
 
 CHARACTER = 0.6
 """Width of a character of the house's font as a share of its height, a little more than the average."""
+LEGEND_LEFT = 0.55
+"""Inches by which a legend begins left of the axes."""
 LARGEST = {1: 10.0, 2: 6.0, 3: 4.4}
 """Longest side to which a heat-map grows for its names, by columns of the figure."""
 LEAST_HEATMAP = {1: 4.4, 2: 3.6, 3: 3.0}
@@ -57,7 +59,7 @@ def panel_size(panel: Panel, columns: int) -> PanelSize:
         right = 0.95 if panel.colour_label else 0.75
     left += 0.15 * (len(wrap(panel.y_label, height, LABEL_SIZE)) - 1)
     bottom += 0.15 * (len(wrap(panel.x_label, width, LABEL_SIZE)) - 1)
-    per_row, rows = legend_grid(legend_labels(panel), left + width)
+    per_row, rows = legend_grid(legend_labels(panel), LEGEND_LEFT + width)
     top = 0.15 + 0.19 * len(wrap(panel.title, width, PANEL_SIZE))
     return PanelSize(width, height, left, right, top, bottom + 0.19 * rows, bottom - 0.18, per_row, rows)
 
@@ -75,6 +77,9 @@ def grid_sizes(figure: Figure) -> tuple[list[PanelSize], list[float], list[float
     """Size of each panel, widths of the grid's columns and heights of its rows."""
     columns = grid_columns(figure)
     sizes = [panel_size(panel, columns) for panel in figure.panels]
+    # Axes that stand above each other begin at the same place.
+    lefts = [max(size.left for size in sizes[c::columns]) for c in range(columns)]
+    sizes = [replace(size, left=lefts[place % columns]) for place, size in enumerate(sizes)]
     widths = [max(size.whole[0] for size in sizes[c::columns]) for c in range(columns)]
     heights = [max(size.whole[1] for size in sizes[r : r + columns]) for r in range(0, len(sizes), columns)]
     return sizes, widths, heights

@@ -19,7 +19,7 @@ from tokengeom.figures.prepare import (
     names_fit,
     short,
 )
-from tokengeom.figures.sizes import PanelSize, wrap
+from tokengeom.figures.sizes import LEGEND_LEFT, PanelSize, wrap
 from tokengeom.figures.theme import (
     BREAK,
     FAINT,
@@ -103,7 +103,7 @@ def _legend(axes: Any, entries: list[tuple[str, Any]], size: PanelSize) -> None:
         [handle for _, handle in named],
         [str(place) for place in range(len(named))],
         loc="upper left",
-        bbox_to_anchor=(-(size.left - 0.1) / size.width, -size.below / size.height),
+        bbox_to_anchor=(-LEGEND_LEFT / size.width, -size.below / size.height),
         ncols=size.legend_columns,
         fontsize=LABEL_SIZE,
         frameon=False,
@@ -129,7 +129,10 @@ def _draw_heatmap(canvas: Any, axes: Any, panel: HeatmapPanel, size: PanelSize) 
     image = axes.imshow(
         values, cmap=palette, vmin=colours.low, vmax=colours.high, aspect="auto", interpolation="nearest"
     )
-    for breaks, rule, inches in ((panel.x_breaks, axes.axvline, size.width), (panel.y_breaks, axes.axhline, size.height)):
+    for breaks, rule, inches in (
+        (panel.x_breaks, axes.axvline, size.width),
+        (panel.y_breaks, axes.axhline, size.height),
+    ):
         for place in drawn_breaks(breaks, inches):
             rule(place - 0.5, color=BREAK, linewidth=THIN)
     _names(axes.xaxis, panel.x_names, columns, size.width, 90)
