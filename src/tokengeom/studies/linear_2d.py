@@ -75,7 +75,9 @@ class LinearPlane(AbstractStudy):
             for angles, known in sets:
                 pictures.append(_picture(stats, tuple(angles), known, recipe["steps"]))
                 stage.advance(1.0, f"{angles}")
-        return Findings(_sentence(pictures), _checks(pictures, recipe), _figures(pictures), {"angles": _table(pictures)})
+        return Findings(
+            _sentence(pictures), _checks(pictures, recipe), _figures(pictures), {"angles": _table(pictures)}
+        )
 
 
 def plane_statistics(entropy: float) -> NextTokenStatistics:
@@ -125,8 +127,12 @@ def _checks(pictures: Sequence[Picture], recipe: Recipe) -> list[Check]:
         Check("angle sets answered otherwise than published", float(wrong), high=0.0),
         Check("entropy in nats (published 0.8811)", first.entropy, recipe["entropy"] - 5e-5, recipe["entropy"] + 5e-5),
         Check("largest relative gap of W^mm", max(gaps), high=1e-8),
-        Check("distance of the twin tokens in W^mm", max(p.twin_distance(p.prediction.W_mm) for p in separable), high=1e-8),
-        Check("distance of the twin tokens in W*", min(p.twin_distance(p.prediction.W_star) for p in separable), low=0.1),
+        Check(
+            "distance of the twin tokens in W^mm", max(p.twin_distance(p.prediction.W_mm) for p in separable), high=1e-8
+        ),
+        Check(
+            "distance of the twin tokens in W*", min(p.twin_distance(p.prediction.W_star) for p in separable), low=0.1
+        ),
         Check("inner product of W* and W^mm", max(inner), high=1e-8),
         Check("loss of training above the predicted floor", max(p.above_floor for p in pictures), high=recipe["close"]),
         Check("loss of training below the predicted floor", max(-p.above_floor for p in pictures), high=1e-9),
@@ -140,8 +146,8 @@ def _sentence(pictures: Sequence[Picture]) -> str:
     cosine = first.run.trajectory.last("cosine_without_finite")
     return (
         f"{right} of {len(pictures)} sets of angles are answered as published; the separable ones have margins "
-        f"{min(margins):.3f} to {max(margins):.3f}, although d=2 < m=3. Tokens 1 and 5, which follow the same contexts, "
-        f"share a row of W^mm to {first.twin_distance(first.prediction.W_mm):.0e} and are "
+        f"{min(margins):.3f} to {max(margins):.3f}, although d=2 < m=3. Tokens 1 and 5, which follow the same "
+        f"contexts, share a row of W^mm to {first.twin_distance(first.prediction.W_mm):.0e} and are "
         f"{first.twin_distance(first.prediction.W_star):.2f} ||W*|| apart in W*. {first.run.steps:,} steps of gradient "
         f"descent end within {max(p.above_floor for p in pictures):.1e} nats of the predicted floor for all angles, at "
         f"cos(W - W*, W^mm) = {cosine:.5f} for the first (the published entropy 0.8811 was kept; the published "

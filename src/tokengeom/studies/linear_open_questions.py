@@ -31,31 +31,33 @@ def optimizer_of(name: str) -> str | AbstractOptimizer:
 
 
 def margin_table(
-    draw: Draw, prediction: LinearPrediction, rates: Mapping[str, float], steps: int, done: Callable[[str], None]
+    draw: Draw,
+    prediction: LinearPrediction,
+    rates: Mapping[str, Sequence[float]],
+    steps: int,
+    done: Callable[[str], None],
 ) -> Table:
     """How much of the largest margin of each norm each optimizer has, and the cosine with that norm's maximiser.
+
+    One row an optimizer and learning rate: for methods whose step does not shrink with the gradient, the direction
+    depends on the rate.
 
     The finite part is taken off first: it does not grow, so it says nothing of the direction. A maximiser in a norm
     other than Frobenius need not be unique, so that its cosine is a hint and its margin is what counts.
     """
-    rest: dict[str, Float] = {}
-    for name, rate in rates.items():
-        run = train(
-            draw.stats,
-            "linear",
-            embeddings=draw.H,
-            optimizer=optimizer_of(name),
-            learning_rate=rate,
-            steps=steps,
-        )
-        rest[name] = run.W - prediction.finite_part(run.W)
-        done(f"{name}, {steps} steps")
-    table: dict[str, list[Any]] = {"optimizer": list(rest)}
+    rows = [(name, float(rate)) for name, several in rates.items() for rate in several]
+    rest: list[Float] = []
+    for name, rate in rows:
+        optimizer = optimizer_of(name)
+        run = train(draw.stats, "linear", embeddings=draw.H, optimizer=optimizer, learning_rate=rate, steps=steps)
+        rest.append(run.W - prediction.finite_part(run.W))
+        done(f"{name} at rate {rate:g}, {steps} steps")
+    table: dict[str, list[Any]] = {"optimizer": [row[0] for row in rows], "rate": [row[1] for row in rows]}
     for name, norm in NORMS.items():
         problem = MarginProblem(prediction.data.S, prediction.data.H, norm)
         best = solve_margin(problem).solution.x
-        table[f"share_of_{name}_margin"] = [problem.margin(W) / problem.margin(best) for W in rest.values()]
-        table[f"cosine_{name}"] = [cosine(W, best) for W in rest.values()]
+        table[f"share_of_{name}_margin"] = [problem.margin(W) / problem.margin(best) for W in rest]
+        table[f"cosine_{name}"] = [cosine(W, best) for W in rest]
     return table
 
 

@@ -1,4 +1,4 @@
-"""From which dimension on are random data separable?
+"""From which dimension on random data are separable.
 
 Supports are uniform of one size k, embeddings N(0, I). A decoder for d dimensions, filled up with zeros, is one for
 d + 1, so each draw of supports and m x m embeddings has one smallest dimension from which on its first d coordinates
@@ -24,7 +24,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.figures.base import Curve, Figure, HeatmapPanel, LinePanel
+from tokengeom.figures.base import Curve, Figure, LinePanel
+from tokengeom.figures.phase_diagram import PhaseGrid, phase_diagram
 from tokengeom.numerics import Float
 from tokengeom.problems.columns import Bool
 from tokengeom.problems.ntp_svm import MarginProblem
@@ -62,12 +63,13 @@ class Threshold:
 
 def cover(d: int, m: int) -> float:
     """Probability that random signs of m points in general position are separable in d dimensions [cover1965]."""
-    return sum(comb(m - 1, i) for i in range(min(d, m))) / 2 ** (m - 1)
+    fewer: int = sum(comb(m - 1, i) for i in range(min(d, m)))
+    return fewer / float(2 ** (m - 1))
 
 
 def smallest_dimension(S: Bool, H: Float) -> int:
     """Smallest d such that the first d rows of H (m x m, rank m) separate the supports S (V x m)."""
-    low, high = 0, H.shape[0]
+    low, high = 0, int(H.shape[0])
     while high - low > 1:
         middle = (low + high) // 2
         if solve_ntp_svm(MarginProblem(S, H[:middle]), tolerance=1e-6).separable:
@@ -88,7 +90,7 @@ class SeparabilityThreshold(AbstractStudy):
         grid = [(V, size) for V in recipe["V"] for size in support_sizes(V, recipe["sizes"])]
         with progress.stage("bisecting", float(len(grid) * recipe["draws"])) as stage:
             found = [_threshold(recipe, V, size, stage) for V, size in grid]
-        return Findings(_sentence(found), _checks(found, recipe), [_figure(found)], {"thresholds": _table(found)})
+        return Findings(_sentence(found), _checks(found, recipe), _figures(found), {"thresholds": _table(found)})
 
 
 def support_sizes(V: int, most: int) -> list[int]:
@@ -144,33 +146,21 @@ def _table(found: Sequence[Threshold]) -> Mapping[str, Sequence[float | int | No
     }
 
 
-def _figure(found: Sequence[Threshold]) -> Figure:
-    m = found[0].m
-    ds = np.arange(1, m + 1)
-    panels: list[HeatmapPanel | LinePanel] = []
+def _figures(found: Sequence[Threshold]) -> list[Figure]:
+    m, draws = found[0].m, len(found[0].dimensions)
+    ds = range(1, m + 1)
+    grids = []
     for V in dict.fromkeys(t.V for t in found):
         rows = [t for t in found if t.V == V]
-        values = np.array([[t.probability(int(d)) for d in ds] for t in rows])
-        names = [f"{d / m:.2f}" for d in ds]
-        panels.append(
-            HeatmapPanel(
-                f"V = {V}",
-                values,
-                "d / m",
-                "support size k",
-                names,
-                [str(t.size) for t in rows],
-                low=0.0,
-                high=1.0,
-                colour_label="probability of separability",
-            )
-        )
-    panels.append(_half_lines(found))
+        probability = np.array([[t.probability(d) for d in ds] for t in rows])
+        grids.append(PhaseGrid(V, [d / m for d in ds], [t.size for t in rows], probability, draws))
     caption = (
-        f"Probability that {m} random contexts are separable ({len(found[0].dimensions)} draws a cell row), and the "
-        "ratio d/m at which it passes one half, over the share k/V of the vocabulary in a support."
+        f"Smallest ratio d/m at which half of {draws} random draws of {m} contexts are separable, over the share k/V "
+        "of the vocabulary that is in a support. Dashed: where a count of unknowns against equations first leaves room "
+        "for a decoder with equal in-support logits."
     )
-    return Figure("separability-threshold", "Separability of random data", caption, panels)
+    half = Figure("half-separable", "Dimensions that half of the draws need", caption, [_half_lines(found)], columns=1)
+    return [phase_diagram(grids, m=m), half]
 
 
 def _half_lines(found: Sequence[Threshold]) -> LinePanel:
