@@ -65,7 +65,7 @@ class LinearDimensionSweep(AbstractStudy):
         """Predict and train at each dimension, for each seed."""
         m, points = recipe["m"], []
         dimensions = sorted({max(1, round(ratio * m)) for ratio in recipe["ratios"]})
-        setting = {name: recipe[name] for name in ("V", "m", "size", "n")}
+        setting = {name: recipe[name] for name in ("V", "m", "support_size", "n")}
         with progress.stage("dimensions", float(len(dimensions) * recipe["seeds"])) as stage:
             for seed in range(recipe["seeds"]):
                 full = draw_setting(seed, d=max(dimensions), **setting)

@@ -87,7 +87,7 @@ class LinearOverparameterised(AbstractStudy):
 
 
 def _draw(recipe: Recipe, seed: int) -> Draw:
-    return draw_setting(seed, **{name: recipe[name] for name in ("V", "m", "d", "size", "n")})
+    return draw_setting(seed, **{name: recipe[name] for name in ("V", "m", "d", "support_size", "n")})
 
 
 def _train(

@@ -23,10 +23,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tokengeom.errors import InputError
-from tokengeom.figures.base import Figure
+from tokengeom.figures.base import Figure, LinePanel, Panel
 from tokengeom.figures.linear_training import linear_training
 from tokengeom.geometry.probes import linear_probes
 from tokengeom.numerics import Float
+from tokengeom.problems.columns import Bool
 from tokengeom.progress import AbstractProgress
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe
@@ -104,29 +105,31 @@ class LinearViolations(AbstractStudy):
         return Findings(_sentence(found), _checks(found, recipe), _figures(found), {"cases": _table(found)})
 
 
-def planted(case: str, seed: int, *, V: int, m: int, d: int, size: int, n: int) -> Draw:
+def planted(case: str, seed: int, *, V: int, m: int, d: int, support_size: int, n: int) -> Draw:
     """Random data of a case: m contexts with supports of one size, of which the last ones are planted."""
-    if 2 * size - 1 > V or m < 4:
-        raise InputError(f"Planted contexts need V >= 2 size - 1 and m >= 4; got V={V}, size={size}, m={m}.")
+    if 2 * support_size - 1 > V or m < 4:
+        got = f"V={V}, support_size={support_size}, m={m}"
+        raise InputError(f"Planted contexts need V >= 2 support_size - 1 and m >= 4; got {got}.")
     rng = np.random.default_rng([seed, list(CASES).index(case)])
-    S = draw_supports(rng, V, m, size)
+    S = draw_supports(rng, V, m, support_size)
     H = rng.standard_normal((max(2, m // 4) if case == "crowded" else d, m))
     if case in ("incompatible", "both"):
         S[:, m - 1], H[:, m - 1] = S[:, 0], H[:, 0]
     if case in ("not separable", "both"):
-        S[:, m - 2], H[:, m - 2] = _one_in_common(rng, S[:, 1], size), H[:, 1]
-    return Draw(_tilted(rng, draw_counts(rng, S, n), case), H)
+        S[:, m - 2], H[:, m - 2] = _one_in_common(rng, S[:, 1]), H[:, 1]
+    return Draw(_tilted(draw_counts(rng, S, n), case), H)
 
 
-def _one_in_common(rng: np.random.Generator, support: Any, size: int) -> Any:
+def _one_in_common(rng: np.random.Generator, support: Bool) -> Bool:
+    """Random support of the same size that has exactly one token in common."""
     inside, outside = rng.permutation(np.flatnonzero(support)), rng.permutation(np.flatnonzero(~support))
     chosen = np.zeros(len(support), dtype=bool)
     chosen[inside[:1]] = True
-    chosen[outside[: size - 1]] = True
+    chosen[outside[: len(inside) - 1]] = True
     return chosen
 
 
-def _tilted(rng: np.random.Generator, stats: NextTokenStatistics, case: str) -> NextTokenStatistics:
+def _tilted(stats: NextTokenStatistics, case: str) -> NextTokenStatistics:
     """Reverse the counts of the incompatible pair, so that their log-ratios clash by a visible amount."""
     if case not in ("incompatible", "both"):
         return stats
@@ -138,7 +141,7 @@ def _tilted(rng: np.random.Generator, stats: NextTokenStatistics, case: str) -> 
 
 
 def _violation(recipe: Recipe, case: str, seed: int) -> Violation:
-    draw = planted(case, seed, **{name: recipe[name] for name in ("V", "m", "d", "size", "n")})
+    draw = planted(case, seed, **{name: recipe[name] for name in ("V", "m", "d", "support_size", "n")})
     prediction = predict_linear(draw.stats, draw.H)
     run = train(
         draw.stats,
@@ -209,9 +212,19 @@ def _table(found: Sequence[Violation]) -> Mapping[str, Sequence[Any]]:
 def _figures(found: Sequence[Violation]) -> list[Figure]:
     """One figure a case, of its first seed."""
     first = {v.case: v for v in reversed(found)}
-    figures = []
-    for case in CASES:
-        drawn = linear_training({"gd": first[case].run}, first[case].prediction)
-        name = f"linear-training-{case.replace(' ', '-')}"
-        figures.append(Figure(name, f"Training on {TITLES[case]}", drawn.caption, drawn.panels, drawn.columns))
-    return figures
+    return [_figure(first[case]) for case in CASES]
+
+
+def _figure(violation: Violation) -> Figure:
+    prediction, title = violation.prediction, TITLES[violation.case]
+    panels = [panel for panel in linear_training({"gd": violation.run}, prediction).panels if _has_numbers(panel)]
+    caption = (
+        f"Gradient descent on {title}, {violation.run.steps:,} steps, against the predicted infimum of the loss, the "
+        f"reduced minimiser W* on F^ and the direction W^mm of the effective supports. {prediction.summary()}"
+    )
+    return Figure(f"training-{violation.case.replace(' ', '-')}", f"Training on {title}", caption, panels, columns=3)
+
+
+def _has_numbers(panel: Panel) -> bool:
+    """Whether there is anything to draw: a direction, for instance, is not defined when nothing diverges."""
+    return not isinstance(panel, LinePanel) or any(np.isfinite(curve.y).any() for curve in panel.curves)
