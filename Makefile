@@ -1,12 +1,15 @@
 # Two commands: `make report` and `make test`. Both share one environment, made once and renewed when its inputs change.
 PYTHON ?= python3
 VENV ?= .venv
-EXTRAS ?= test,benchmark
 # uv looks for wheels where pip was told to.
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+INSTALL = $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt
+# What a user needs: no PyTorch, no Spark.
+RUN := $(VENV)/.installed-run
+# What tests and benchmarks need beside it: oracles, peers, every extra.
+STAMP := $(VENV)/.installed-test
 
 .DEFAULT_GOAL := help
 .PHONY: help report test test-slow check format benchmark map clean
@@ -14,13 +17,17 @@ STAMP := $(VENV)/.installed
 help:  ## show this help
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(STAMP): pyproject.toml constraints.txt
+$(RUN): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[$(EXTRAS)]'
+	$(INSTALL) -e '.[figures]'
 	touch $@
 
-report: $(STAMP)  ## the main job, on the built-in corpus
+$(STAMP): $(RUN)
+	$(INSTALL) -e '.[test,benchmark]'
+	touch $@
+
+report: $(RUN)  ## the main job, on the built-in corpus
 	$(BIN)/tokengeom count --out results/built-in
 
 check: $(STAMP)  ## style and types
