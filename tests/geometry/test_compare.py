@@ -13,9 +13,12 @@ import pytest
 
 from geometry_cases import grouped_counts
 from tokengeom.errors import MissingExtraError, ProblemError
+from tokengeom.geometry.agreement import permutation_orders
 from tokengeom.geometry.compare import Comparison, compare
 from tokengeom.geometry.comparison import MEANINGS
-from tokengeom.geometry.similarity import cosines, linear_cka, pearson_off_diagonal, spearman_off_diagonal
+from tokengeom.geometry.linear_numbers import DecoderNumbers, MarginNumbers
+from tokengeom.geometry.similarity import cosine, cosines, linear_cka, pearson_off_diagonal, spearman_off_diagonal
+from tokengeom.geometry.targets import Factors
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.feature_prediction import FeaturePrediction, predict_features
 from tokengeom.theory.linear import LinearPrediction, predict_linear
@@ -161,9 +164,25 @@ def test_linear_values_are_those_of_the_definitions(linear: LinearPrediction) ->
     found = compare(linear, (W, 2.0 * linear.data.H), resamples=0, permutations=0)
     cos = np.vdot(W, linear.W_mm) / np.linalg.norm(W) / np.linalg.norm(linear.W_mm)
     assert found["cosine"].value == pytest.approx(cos, rel=1e-12)
+    D = W - linear.W_star
+    cos = np.vdot(D, linear.W_mm) / np.linalg.norm(D) / np.linalg.norm(linear.W_mm)
+    assert found["cosine_without_finite"].value == pytest.approx(cos, rel=1e-12)
     error = np.linalg.norm(linear.finite_part(W) - linear.W_star) / np.linalg.norm(linear.W_star)
     assert found["finite_error"].value == pytest.approx(error, rel=1e-9)
     assert "embeddings are 1 (relative)" in found.summary()
+
+
+def test_permuted_decoders_are_the_moved_ones(linear: LinearPrediction) -> None:
+    rng = np.random.default_rng(7)
+    run = Factors(rng.standard_normal(linear.W_mm.shape), linear.data.H)
+    orders = permutation_orders(rng, 10, 3)
+    found = DecoderNumbers(run, linear).permuted(orders) | MarginNumbers(run, linear).permuted(orders)
+    for k, order in enumerate(orders):
+        moved = values(compare(linear, (run.W[order], run.H), resamples=0, permutations=0))
+        # W_star is taken off before words change places: what is moved is the part that diverges.
+        D = (run.W - linear.W_star)[order]
+        moved["cosine_without_finite"] = cosine(D, linear.W_mm)
+        assert {name: found[name][k] for name in moved} == pytest.approx(moved, rel=1e-9)
 
 
 def test_nothing_is_made_up_where_nothing_is_predicted() -> None:
