@@ -17,9 +17,17 @@ from tokengeom.geometry.agreement import permutation_orders
 from tokengeom.geometry.compare import Comparison, compare
 from tokengeom.geometry.comparison import MEANINGS
 from tokengeom.geometry.linear_numbers import DecoderNumbers, MarginNumbers
-from tokengeom.geometry.similarity import cosine, cosines, linear_cka, pearson_off_diagonal, spearman_off_diagonal
+from tokengeom.geometry.similarity import (
+    cosine,
+    cosines,
+    linear_cka,
+    logit_distance,
+    pearson_off_diagonal,
+    spearman_off_diagonal,
+)
 from tokengeom.geometry.targets import Factors
 from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.theory.closed_forms import proxy
 from tokengeom.theory.feature_prediction import FeaturePrediction, predict_features
 from tokengeom.theory.linear import LinearPrediction, predict_linear
 from tokengeom.theory.sparse_proxy import predict_proxy
@@ -89,6 +97,23 @@ def test_values_are_those_of_the_plain_functions(features: FeaturePrediction) ->
     }
     assert {name: found[name].value for name in expected} == pytest.approx(expected, abs=1e-7)
     assert np.isnan([found.context_similarity.low, found.context_similarity.null]).all()
+
+
+def test_the_proxy_is_that_of_the_whole_pattern() -> None:
+    """Groups of unequal size, so that multiplicities left out of the merged pattern would show."""
+    stats = NextTokenStatistics.from_counts(
+        grouped_counts(12, 6, 4, 3, seed=4)[:, [0, 1, 2, 3, 4, 8, 9, 12, 16, 20, 21]]
+    )
+    p = predict_features(stats, spread_solves=0)
+    W, H = noise(p, d=6)
+    found = compare(p, (W, H), resamples=0, permutations=0)
+    M = proxy(stats.S)
+    U, s, Vt = np.linalg.svd(M, full_matrices=False)
+    assert found["proxy_logit_distance"].value == pytest.approx(logit_distance(W @ H, M), rel=1e-9)
+    assert found["proxy_context_cka"].value == pytest.approx(linear_cka(H, np.sqrt(s)[:, None] * Vt), rel=1e-9)
+    assert found["proxy_word_cka"].value == pytest.approx(
+        linear_cka((W - W.mean(axis=0)).T, (U * np.sqrt(s)).T), rel=1e-9
+    )
 
 
 def test_no_number_moves_under_rotation_shift_or_order_of_contexts(features: FeaturePrediction) -> None:

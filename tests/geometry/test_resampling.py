@@ -154,9 +154,10 @@ def test_copies_do_not_pass_for_agreement() -> None:
     assert np.mean(ours) == pytest.approx(value, abs=0.01)
 
 
-def test_copies_do_not_pass_for_collapse() -> None:
+@pytest.mark.parametrize("copies", [2, 10])  # of two contexts, both are drawn in four resamples of ten
+def test_copies_do_not_pass_for_collapse(copies: int) -> None:
     rng = np.random.default_rng(3)
-    H, labels = rng.standard_normal((30, 100)), np.repeat(np.arange(10), 10)
+    H, labels = rng.standard_normal((30, 100)), np.repeat(np.arange(100 // copies), copies)
     numbers = CollapseNumbers(H, labels)
     scores = numbers.resampled(bootstrap_draws(rng, 100, 200))["collapse"]
     assert np.mean(scores) == pytest.approx(subspace_collapse(H, labels), rel=0.05)
