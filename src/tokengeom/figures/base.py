@@ -18,7 +18,11 @@ Marker = Literal["point", "star", "square", "cross"]
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """A named line; ``low`` and ``high`` bound a band around it. ``dashed`` is for what is predicted, not measured."""
+    """A named line; ``low`` and ``high`` bound a band around it.
+
+    ``dashed`` is for what is predicted, not measured; ``dotted`` for the companion of a curve of the same colour.
+    ``colour`` is a place in the palette, by default the curve's place in its panel.
+    """
 
     label: str
     x: Float
@@ -26,11 +30,17 @@ class Curve:
     low: Float | None = None
     high: Float | None = None
     dashed: bool = False
+    dotted: bool = False
+    colour: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class LinePanel:
-    """Curves over one axis. ``levels`` are named horizontal lines: a floor, a bound, a published number."""
+    """Curves over one axis.
+
+    ``levels`` are named horizontal lines: a floor, a bound, a published number. ``marks`` are named vertical ones: a
+    rank, a change of schedule.
+    """
 
     title: str
     x_label: str
@@ -39,6 +49,7 @@ class LinePanel:
     x_scale: Scale = "linear"
     y_scale: Scale = "linear"
     levels: Sequence[tuple[str, float]] = ()
+    marks: Sequence[tuple[str, float]] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,13 +76,17 @@ class HeatmapPanel:
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """Named points in the plane, all of one kind; ``words`` are written beside them."""
+    """Named points in the plane, all of one kind; ``words`` are written beside them.
+
+    ``colour`` is a place in the palette, by default the kind's place in its panel.
+    """
 
     label: str
     x: Float
     y: Float
     words: Sequence[str] = ()
     marker: Marker = "point"
+    colour: int | None = None
 
 
 @dataclass(frozen=True, eq=False)

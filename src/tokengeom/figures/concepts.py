@@ -1,0 +1,95 @@
+"""Concepts: their most typical tokens and contexts, and the order in which they are learned [zhao2025]."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tokengeom.figures.base import Curve, Figure, HeatmapPanel, LinePanel, Panel
+from tokengeom.figures.names import context_names, token_names
+from tokengeom.figures.ordering import Int
+from tokengeom.numerics import Float
+from tokengeom.theory.concepts import Concepts
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedConcepts:
+    """Measured strength of concepts over training: ``strength`` is concepts x steps, e.g. ``u_k^T L v_k``."""
+
+    steps: Float
+    strength: Float
+
+
+def concepts(
+    found: Concepts,
+    stats: Any = None,
+    *,
+    count: int = 6,
+    typical: int = 5,
+    learned: LearnedConcepts | None = None,
+) -> Figure:
+    """Typical tokens and contexts of the leading concepts, importances, and predicted (or measured) learning."""
+    k = min(count, len(found))
+    titles = [f"concept {i + 1}" for i in range(k)]
+    tokens = _most_typical(found.U[:, :k], typical)
+    contexts = _most_typical(found.Vt[:k].T, typical)
+    words = token_names(stats, found.U.shape[0])
+    texts = context_names(stats, found.Vt.shape[1])
+    panels: list[Panel] = [
+        _heat("Typical tokens", found.U[tokens, :k], titles, [words[int(z)] for z in tokens], "tokens"),
+        _heat("Typical contexts", found.Vt[:k].T[contexts], titles, [texts[int(j)] for j in contexts], "contexts"),
+        _importance(found),
+        _learning(found, k, learned),
+    ]
+    sides = "; ".join(_sides(found, i, words) for i in range(k))
+    measured = "" if learned is None else " Below right: measured strength over training."
+    caption = (
+        "Concepts are the singular vectors of the support geometry: each is a contrast between two sides (red and "
+        "blue) of tokens and of contexts; the stronger the colour, the more typical. The larger the singular value, "
+        "the more important the concept and the earlier it is learned. Most typical tokens, red "
+        f"side against blue: {sides}.{measured}"
+    )
+    return Figure("concepts", "Concepts in the support geometry", caption, panels, columns=2)
+
+
+def _most_typical(vectors: Float, typical: int) -> Int:
+    """Rows that are among the most typical of either side of any column: by leading column, from red to blue."""
+    chosen: list[int] = []
+    for column in vectors.T:
+        order = np.argsort(-column, kind="stable")
+        positive = [int(i) for i in order[:typical] if column[i] > 0]
+        negative = [int(i) for i in order[::-1][:typical][::-1] if column[i] < 0]
+        chosen += [i for i in (*positive, *negative) if i not in chosen]
+    return np.asarray(chosen, dtype=np.int64)
+
+
+def _heat(title: str, values: Float, across: list[str], down: list[str], label: str) -> HeatmapPanel:
+    return HeatmapPanel(title, values, "concepts, most important first", label, across, down, colour_label="typicality")
+
+
+def _importance(found: Concepts) -> LinePanel:
+    s = found.singular_values
+    curve = Curve("", np.arange(1.0, s.size + 1.0), s)
+    return LinePanel("Importance of each concept", "concept", "singular value", [curve])
+
+
+def _learning(found: Concepts, k: int, learned: LearnedConcepts | None) -> LinePanel:
+    names = [f"concept {i + 1}" for i in range(k)]
+    if learned is not None:
+        rows = learned.strength[:k]
+        largest = np.abs(rows).max(axis=1, initial=0.0)
+        curves = [
+            Curve(n, learned.steps, row / (top or 1.0)) for n, row, top in zip(names, rows, largest, strict=False)
+        ]
+        return LinePanel("Order of learning, measured", "step", "share of its largest", curves, "log")
+    times = np.linspace(0.0, 2.0 * float(found.half_times()[:k].max(initial=0.5)), 120)
+    shares = found.learning_curve(times)[:k] / found.singular_values[:k, None]
+    curves = [Curve(n, times, row, dashed=True) for n, row in zip(names, shares, strict=True)]
+    return LinePanel("Order of learning, predicted", "time of the surrogate", "share learned", curves)
+
+
+def _sides(found: Concepts, i: int, words: list[str]) -> str:
+    positive, negative = found.concept(i, typical=3).words(words)
+    return f"{i + 1}: {', '.join(positive)} | {', '.join(negative)}"

@@ -1,0 +1,138 @@
+"""What both renderers need to know before they draw: clean numbers, colour ranges, names that fit.
+
+The data keep everything; here is decided what can be shown of it.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tokengeom.figures.base import Curve, HeatmapPanel, LinePanel, Panel, Points, Scale
+from tokengeom.figures.theme import DIVERGING, NAME_SIZE, SEQUENTIAL
+from tokengeom.numerics import Float
+
+NAME_HEIGHT = (NAME_SIZE + 1.6) / 72
+"""Inches that a tick's name needs, across its direction of reading."""
+LEAST_BREAK = 5 / 72
+"""Inches between group breaks below which their lines would hide the matrix."""
+LONGEST_NAME = 34
+
+
+@dataclass(frozen=True)
+class ColourRange:
+    """Ends of a colour scale, and its colours from low to high."""
+
+    low: float
+    high: float
+    colours: Sequence[str]
+
+
+def drawable(values: Float, scale: Scale = "linear") -> Float:
+    """Values as floats with NaN where nothing can be drawn: NaN, infinities, and on a log axis what is not > 0."""
+    found = np.asarray(values, dtype=np.float64)
+    kept = np.isfinite(found)
+    if scale == "log":
+        kept &= found > 0
+    return np.where(kept, found, np.nan)
+
+
+def axis_scales(panel: LinePanel) -> tuple[Scale, Scale]:
+    """Scales of a panel's axes; a log axis without one positive number becomes linear rather than empty."""
+    return _usable(panel.x_scale, [c.x for c in panel.curves]), _usable(panel.y_scale, [c.y for c in panel.curves])
+
+
+def _usable(scale: Scale, values: Sequence[Float]) -> Scale:
+    found = any(np.isfinite(drawable(v, scale)).any() for v in values)
+    return scale if found else "linear"
+
+
+def clean_curve(curve: Curve, scales: tuple[Scale, Scale]) -> Curve:
+    """A curve of drawable points, those with no place on the x axis left out."""
+    x = drawable(curve.x, scales[0])
+    kept = np.isfinite(x)
+    y = drawable(curve.y, scales[1])[kept]
+    low, high = (None if b is None else drawable(b, scales[1])[kept] for b in (curve.low, curve.high))
+    return Curve(curve.label, x[kept], y, low, high, curve.dashed, curve.dotted, curve.colour)
+
+
+def colour_range(panel: HeatmapPanel) -> ColourRange:
+    """Colours of a heat-map: diverging and even around 0 where the range holds numbers of both signs."""
+    values = panel.values[np.isfinite(panel.values)]
+    low = panel.low if panel.low is not None else float(values.min()) if values.size else 0.0
+    high = panel.high if panel.high is not None else float(values.max()) if values.size else 1.0
+    # Rounding is not a second sign.
+    if low < -1e-9 * abs(high) and high > 1e-9 * abs(low):
+        reach = max(-low, high)
+        return ColourRange(-reach, reach, DIVERGING)
+    if high <= low:
+        low, high = min(low, 0.0), max(high, low + 1.0 if low == 0 else 0.0)
+    return ColourRange(low, high, SEQUENTIAL)
+
+
+def legible(name: str) -> str:
+    """A name with its invisible characters made visible, so that a space or a line break can be read as a token."""
+    if name and not name.strip(" "):
+        return "␣" * len(name)
+    shown = (repr(c)[1:-1] if unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp", "Cs", "Co") else c for c in name)
+    return "".join(shown)
+
+
+def short(name: str, most: int = LONGEST_NAME) -> str:
+    """A legible name, cut in its middle where it is long: contexts differ at both ends."""
+    shown = legible(name)
+    if len(shown) <= most:
+        return shown
+    head = (most - 1) // 2
+    return f"{shown[:head]}…{shown[len(shown) - (most - 1 - head) :]}"
+
+
+def names_fit(count: int, inches: float) -> bool:
+    """Whether every one of ``count`` names has its own place along an axis of this length."""
+    return 0 < count * NAME_HEIGHT <= inches * 1.001
+
+
+def drawn_breaks(breaks: Sequence[int], inches: float) -> list[int]:
+    """Group breaks, or none where their lines would stand so close that they hide the matrix."""
+    return list(breaks) if len(breaks) * LEAST_BREAK <= inches else []
+
+
+def colour_places(items: Sequence[Curve | Points]) -> list[int]:
+    """Place in the palette of each curve or kind of points."""
+    return [place if item.colour is None else item.colour for place, item in enumerate(items)]
+
+
+def legend_labels(panel: Panel) -> list[str]:
+    """Labels that a panel's legend holds; none for a single unnamed item."""
+    if isinstance(panel, HeatmapPanel):
+        return []
+    labels = [item.label for item in (panel.curves if isinstance(panel, LinePanel) else panel.points)]
+    if isinstance(panel, LinePanel):
+        labels += [name for name, _ in (*panel.levels, *panel.marks)]
+    return [label for label in labels if label]
+
+
+def column_names(names: Sequence[str], count: int) -> list[str]:
+    """Names of rows or columns for a reader who points at one; a number where there is no name."""
+    return [names[i] if i < len(names) else str(i) for i in range(count)]
+
+
+def reach(parts: Sequence[Float]) -> tuple[float, float]:
+    """Smallest and largest finite number of several arrays; 0 and 1 where there is none."""
+    values = np.concatenate([np.asarray(part, dtype=np.float64).ravel() for part in parts]) if parts else np.zeros(0)
+    values = values[np.isfinite(values)]
+    return (float(values.min()), float(values.max())) if values.size else (0.0, 1.0)
+
+
+def x_limits(panel: LinePanel, scale: Scale) -> tuple[float, float]:
+    """Ends of the x axis: where the curves reach, whether or not their heights can be drawn there, and a margin."""
+    values = [curve.x for curve in panel.curves] + [np.array([value for _, value in panel.marks])]
+    low, high = reach([drawable(v, scale) for v in values])
+    if scale == "log":
+        room = (high / low) ** 0.04 if high > low else 2.0
+        return low / room, high * room
+    margin = 0.04 * (high - low) or 1.0
+    return low - margin, high + margin

@@ -1,0 +1,41 @@
+"""One look for every renderer: colours that colour-blind readers can tell apart, fonts, sizes."""
+
+from __future__ import annotations
+
+# Okabe and Ito's palette, its yellow left to the end because it is faint on white.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#4D4D4D", "#B3A200")
+# Cividis, sampled: rises evenly in lightness, for readers with and without colour vision.
+SEQUENTIAL = (
+    "#00224E", "#123570", "#3B496C", "#575D6D", "#707173", "#8A8678", "#A59C74", "#C3B369", "#E1CC55", "#FEE838",
+)  # fmt: skip
+# Blue to red through white: 0 is white, and the two signs differ in hue and not in lightness alone.
+DIVERGING = (
+    "#053061", "#2166AC", "#4393C3", "#92C5DE", "#D1E5F0", "#FFFFFF", "#FDDBC7", "#F4A582", "#D6604D", "#B2182B",
+    "#67001F",
+)  # fmt: skip
+
+BACKGROUND = "#FFFFFF"
+TEXT = "#222222"
+FAINT = "#8C8C8C"
+GRID = "#E6E6E6"
+BREAK = "#6E6E6E"
+MISSING = "#D9D9D9"
+
+FONT = "DejaVu Sans"
+WEB_FONT = "'DejaVu Sans', Verdana, system-ui, sans-serif"
+TITLE_SIZE = 12.0
+PANEL_SIZE = 9.5
+LABEL_SIZE = 8.5
+TICK_SIZE = 7.5
+NAME_SIZE = 6.5
+CAPTION_SIZE = 8.5
+
+LINE = 1.5
+THIN = 0.5
+BREAK_WIDTH = 0.35
+DOTS_PER_INCH = 200
+
+
+def colour(place: int) -> str:
+    """Colour at a place of the palette, which starts again after its end."""
+    return COLOURS[place % len(COLOURS)]
