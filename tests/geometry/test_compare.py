@@ -197,6 +197,16 @@ def test_linear_values_are_those_of_the_definitions(linear: LinearPrediction) ->
     assert "embeddings are 1 (relative)" in found.summary()
 
 
+def test_the_loss_is_told_from_the_floor_that_it_can_reach() -> None:
+    stats = NextTokenStatistics.from_probabilities(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]))
+    prediction = predict_linear(stats, np.ones((1, 2)))  # one embedding, two answers: CE - H tends to log 2
+    run = SimpleNamespace(W=np.ones((3, 1)), H=np.ones((1, 2)), loss_gap=np.log(2.0) + 0.125, status="interrupted")
+    text = compare(prediction, run, resamples=0, permutations=0).summary()
+    assert "0.125 nats above its floor" in text
+    assert "not complete: interrupted" in text
+    assert "not separable" in text
+
+
 def test_permuted_decoders_are_the_moved_ones(linear: LinearPrediction) -> None:
     rng = np.random.default_rng(7)
     run = Factors(rng.standard_normal(linear.W_mm.shape), linear.data.H)
