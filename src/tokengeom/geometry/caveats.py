@@ -78,7 +78,7 @@ def linear_caveats(prediction: LinearPrediction, run: Factors, raw: Any) -> list
 
 
 def _run_state(raw: Any, floor: float = 0.0) -> list[str]:
-    """How far the run came; ``floor`` is what ``CE - H`` tends to, 0 unless the linear model cannot reach the entropy."""
+    """How far the run came; ``floor`` is what ``CE - H`` tends to: 0, unless the entropy is out of reach."""
     status, gap = getattr(raw, "status", None), getattr(raw, "loss_gap", None)
     found = []
     if isinstance(status, str) and status != "finished":
