@@ -13,10 +13,21 @@ import pytest
 
 from geometry_cases import grouped_counts
 from tokengeom.errors import MissingExtraError, ProblemError
+from tokengeom.geometry.agreement import permutation_orders
 from tokengeom.geometry.compare import Comparison, compare
 from tokengeom.geometry.comparison import MEANINGS
-from tokengeom.geometry.similarity import cosines, linear_cka, pearson_off_diagonal, spearman_off_diagonal
+from tokengeom.geometry.linear_numbers import DecoderNumbers, MarginNumbers
+from tokengeom.geometry.similarity import (
+    cosine,
+    cosines,
+    linear_cka,
+    logit_distance,
+    pearson_off_diagonal,
+    spearman_off_diagonal,
+)
+from tokengeom.geometry.targets import Factors
 from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.theory.closed_forms import proxy
 from tokengeom.theory.feature_prediction import FeaturePrediction, predict_features
 from tokengeom.theory.linear import LinearPrediction, predict_linear
 from tokengeom.theory.sparse_proxy import predict_proxy
@@ -86,6 +97,23 @@ def test_values_are_those_of_the_plain_functions(features: FeaturePrediction) ->
     }
     assert {name: found[name].value for name in expected} == pytest.approx(expected, abs=1e-7)
     assert np.isnan([found.context_similarity.low, found.context_similarity.null]).all()
+
+
+def test_the_proxy_is_that_of_the_whole_pattern() -> None:
+    """Groups of unequal size, so that multiplicities left out of the merged pattern would show."""
+    stats = NextTokenStatistics.from_counts(
+        grouped_counts(12, 6, 4, 3, seed=4)[:, [0, 1, 2, 3, 4, 8, 9, 12, 16, 20, 21]]
+    )
+    p = predict_features(stats, spread_solves=0)
+    W, H = noise(p, d=6)
+    found = compare(p, (W, H), resamples=0, permutations=0)
+    M = proxy(stats.S)
+    U, s, Vt = np.linalg.svd(M, full_matrices=False)
+    assert found["proxy_logit_distance"].value == pytest.approx(logit_distance(W @ H, M), rel=1e-9)
+    assert found["proxy_context_cka"].value == pytest.approx(linear_cka(H, np.sqrt(s)[:, None] * Vt), rel=1e-9)
+    assert found["proxy_word_cka"].value == pytest.approx(
+        linear_cka((W - W.mean(axis=0)).T, (U * np.sqrt(s)).T), rel=1e-9
+    )
 
 
 def test_no_number_moves_under_rotation_shift_or_order_of_contexts(features: FeaturePrediction) -> None:
@@ -161,9 +189,35 @@ def test_linear_values_are_those_of_the_definitions(linear: LinearPrediction) ->
     found = compare(linear, (W, 2.0 * linear.data.H), resamples=0, permutations=0)
     cos = np.vdot(W, linear.W_mm) / np.linalg.norm(W) / np.linalg.norm(linear.W_mm)
     assert found["cosine"].value == pytest.approx(cos, rel=1e-12)
+    D = W - linear.W_star
+    cos = np.vdot(D, linear.W_mm) / np.linalg.norm(D) / np.linalg.norm(linear.W_mm)
+    assert found["cosine_without_finite"].value == pytest.approx(cos, rel=1e-12)
     error = np.linalg.norm(linear.finite_part(W) - linear.W_star) / np.linalg.norm(linear.W_star)
     assert found["finite_error"].value == pytest.approx(error, rel=1e-9)
     assert "embeddings are 1 (relative)" in found.summary()
+
+
+def test_the_loss_is_told_from_the_floor_that_it_can_reach() -> None:
+    stats = NextTokenStatistics.from_probabilities(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]))
+    prediction = predict_linear(stats, np.ones((1, 2)))  # one embedding, two answers: CE - H tends to log 2
+    run = SimpleNamespace(W=np.ones((3, 1)), H=np.ones((1, 2)), loss_gap=np.log(2.0) + 0.125, status="interrupted")
+    text = compare(prediction, run, resamples=0, permutations=0).summary()
+    assert "0.125 nats above its floor" in text
+    assert "not complete: interrupted" in text
+    assert "not separable" in text
+
+
+def test_permuted_decoders_are_the_moved_ones(linear: LinearPrediction) -> None:
+    rng = np.random.default_rng(7)
+    run = Factors(rng.standard_normal(linear.W_mm.shape), linear.data.H)
+    orders = permutation_orders(rng, 10, 3)
+    found = DecoderNumbers(run, linear).permuted(orders) | MarginNumbers(run, linear).permuted(orders)
+    for k, order in enumerate(orders):
+        moved = values(compare(linear, (run.W[order], run.H), resamples=0, permutations=0))
+        # W_star is taken off before words change places: what is moved is the part that diverges.
+        D = (run.W - linear.W_star)[order]
+        moved["cosine_without_finite"] = cosine(D, linear.W_mm)
+        assert {name: found[name][k] for name in moved} == pytest.approx(moved, rel=1e-9)
 
 
 def test_nothing_is_made_up_where_nothing_is_predicted() -> None:

@@ -11,17 +11,26 @@ from scipy import stats
 from tokengeom.errors import ProblemError
 from tokengeom.geometry.agreement import assess, bootstrap_draws, permutation_orders
 from tokengeom.geometry.collapse import subspace_collapse
-from tokengeom.geometry.logit_numbers import CollapseNumbers
+from tokengeom.geometry.finite import FiniteLogits
+from tokengeom.geometry.logit_numbers import CollapseNumbers, LogitNumbers
 from tokengeom.geometry.resampled_pairs import PairAgreement
 from tokengeom.geometry.resampled_ranks import RankAgreement
-from tokengeom.geometry.similarity import cosines, linear_cka, pearson_off_diagonal, structural_similarity
+from tokengeom.geometry.similarity import (
+    cosines,
+    linear_cka,
+    logit_distance,
+    pearson_off_diagonal,
+    structural_similarity,
+)
 from tokengeom.geometry.similarity_numbers import SimilarityNumbers
+from tokengeom.geometry.targets import Factors
+from tokengeom.theory.closed_forms import finite_part, project_on_F
 
 SEEDS = st.integers(0, 2**32 - 1)
 
 
 def agreement(H: np.ndarray, T: np.ndarray) -> PairAgreement:
-    return PairAgreement(cosines(H), cosines(T), H.T @ H, T.T @ T)
+    return PairAgreement(cosines(H), H.T @ H, {"": (cosines(T), T.T @ T)})
 
 
 def written_out(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -44,7 +53,7 @@ def test_a_resample_is_the_written_out_one_without_pairs_of_copies(seed: int, n:
     drawn, differ = written_out(w)
     if np.unique(drawn).size < 3:
         return
-    found = agreement(H, T).resampled(w[None, :])
+    found = agreement(H, T).resampled(w[None, :])[""]
     X, Y = cosines(H)[np.ix_(drawn, drawn)], cosines(T)[np.ix_(drawn, drawn)]
     assert found["pearson"][0] == pytest.approx(stats.pearsonr(X[differ], Y[differ])[0], abs=1e-8)
     # The diagonal keeps its share 1/n of all pairs.
@@ -75,7 +84,7 @@ def test_a_permutation_is_the_number_of_the_moved_items() -> None:
     rng = np.random.default_rng(0)
     H, T = rng.standard_normal((3, 9)), rng.standard_normal((4, 9))
     orders = permutation_orders(rng, 9, 5)
-    found = agreement(H, T).permuted(orders)
+    found = agreement(H, T).permuted(orders)[""]
     ranks = RankAgreement.of(cosines(H), {"": cosines(T)}).permuted(orders)[""]
     above = np.triu_indices(9, 1)
     for k, order in enumerate(orders):
@@ -86,10 +95,45 @@ def test_a_permutation_is_the_number_of_the_moved_items() -> None:
         assert ranks[k] == pytest.approx(stats.spearmanr(X[above], Y[above])[0], abs=1e-10)
 
 
+def test_permuted_logits_are_those_of_the_moved_contexts() -> None:
+    rng = np.random.default_rng(7)
+    P = rng.dirichlet(np.ones(3), size=8).T
+    P = np.vstack([P, np.zeros((2, 8))])[rng.permuted(np.tile(np.arange(5), (8, 1)), axis=1).T, np.arange(8)]
+    run, target = (Factors(rng.standard_normal((5, 4)), rng.standard_normal((4, 8))) for _ in range(2))
+    numbers = LogitNumbers(run, {"": target}, FiniteLogits.of(P))
+    orders = permutation_orders(rng, 8, 4)
+    found = numbers.permuted(orders)
+    for k, order in enumerate(orders):
+        L = (run.W @ run.H)[:, order]
+        assert found["logit_distance"][k] == pytest.approx(logit_distance(L, target.W @ target.H), rel=1e-10)
+        expected = np.linalg.norm(project_on_F(L, P > 0) - finite_part(P))
+        assert found["finite_distance"][k] == pytest.approx(expected, rel=1e-10)
+
+
+def test_resampled_logits_are_those_of_the_drawn_contexts() -> None:
+    rng = np.random.default_rng(8)
+    run, target = (Factors(rng.standard_normal((5, 4)), rng.standard_normal((4, 8))) for _ in range(2))
+    (w,) = bootstrap_draws(rng, 8, 1)
+    drawn = np.repeat(np.arange(8), w.astype(int))
+    found = LogitNumbers(run, {"": target}).resampled(w[None, :])
+    L, M = ((x.W @ x.H)[:, drawn] for x in (run, target))
+    assert found["logit_distance"][0] == pytest.approx(logit_distance(L, M), rel=1e-10)
+
+
+def test_chance_is_on_the_good_side_of_the_null() -> None:
+    rng = np.random.default_rng(9)
+    H, labels = rng.standard_normal((6, 40)), np.repeat(np.arange(10), 4)
+    lower = assess(CollapseNumbers(H, labels), resamples=0, permutations=100, seed=0)["collapse"]
+    assert lower.null < lower.null_mean
+    numbers = SimilarityNumbers("contexts", H, {"": rng.standard_normal((3, 40))})
+    higher = assess(numbers, resamples=0, permutations=100, seed=0)["context_pearson"]
+    assert higher.null > higher.null_mean
+
+
 def test_drawing_every_item_once_is_the_number_itself() -> None:
     rng = np.random.default_rng(1)
     H, T = rng.standard_normal((3, 9)), rng.standard_normal((4, 9))
-    found = agreement(H, T).resampled(np.ones((1, 9)))
+    found = agreement(H, T).resampled(np.ones((1, 9)))[""]
     assert found["similarity"][0] == pytest.approx(structural_similarity(cosines(H), cosines(T)), abs=1e-12)
     assert found["cka"][0] == pytest.approx(linear_cka(H, T), abs=1e-12)
     labels = np.array([0, 0, 0, 1, 1, 2, 3, 3, 4])
@@ -104,15 +148,16 @@ def test_copies_do_not_pass_for_agreement() -> None:
     draws = bootstrap_draws(rng, 60, 400)
     drawn = [written_out(w)[0] for w in draws[:50]]
     naive = [pearson_off_diagonal(cosines(H[:, d]), cosines(T[:, d])) for d in drawn]
-    ours = agreement(H, T).resampled(draws)["pearson"]
+    ours = agreement(H, T).resampled(draws)[""]["pearson"]
     value = pearson_off_diagonal(cosines(H), cosines(T))
     assert np.mean(naive) > value + 0.1
     assert np.mean(ours) == pytest.approx(value, abs=0.01)
 
 
-def test_copies_do_not_pass_for_collapse() -> None:
+@pytest.mark.parametrize("copies", [2, 10])  # of two contexts, both are drawn in four resamples of ten
+def test_copies_do_not_pass_for_collapse(copies: int) -> None:
     rng = np.random.default_rng(3)
-    H, labels = rng.standard_normal((30, 100)), np.repeat(np.arange(10), 10)
+    H, labels = rng.standard_normal((30, 100)), np.repeat(np.arange(100 // copies), copies)
     numbers = CollapseNumbers(H, labels)
     scores = numbers.resampled(bootstrap_draws(rng, 100, 200))["collapse"]
     assert np.mean(scores) == pytest.approx(subspace_collapse(H, labels), rel=0.05)

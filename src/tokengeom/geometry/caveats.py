@@ -56,7 +56,7 @@ def sample_caveats(numbers: SimilarityNumbers, rank_items: int) -> list[str]:
 
 def linear_caveats(prediction: LinearPrediction, run: Factors, raw: Any) -> list[str]:
     """Caveats of a comparison with fixed embeddings."""
-    found = _run_state(raw)
+    found = _run_state(raw, 0.0 if prediction.reaches_entropy else prediction.loss_floor - prediction.entropy)
     if not prediction.W_mm.any():
         found.append("Nothing diverges (W_mm = 0): there is no direction to agree with, and cosines are not defined.")
     if not prediction.separable:
@@ -77,13 +77,14 @@ def linear_caveats(prediction: LinearPrediction, run: Factors, raw: Any) -> list
     return found
 
 
-def _run_state(raw: Any) -> list[str]:
+def _run_state(raw: Any, floor: float = 0.0) -> list[str]:
+    """How far the run came; ``floor`` is what ``CE - H`` tends to: 0, unless the entropy is out of reach."""
     status, gap = getattr(raw, "status", None), getattr(raw, "loss_gap", None)
     found = []
     if isinstance(status, str) and status != "finished":
         found.append(f"The run is not complete: {status}.")
     if isinstance(gap, float):
-        found.append(f"The run's loss is {gap:.3g} nats above its floor; the prediction is for the limit 0.")
+        found.append(f"The run's loss is {gap - floor:.3g} nats above its floor; the prediction is for the limit 0.")
     return found
 
 

@@ -67,9 +67,15 @@ def directions_and_groups(H: Float, labels: Int) -> tuple[Float, Int]:
 
 def group_means(X: Float, group: Int) -> Float:
     """Mean of X's columns in each group, d x G."""
-    totals = np.zeros((int(group.max(initial=-1)) + 1, X.shape[0]))
-    np.add.at(totals, group, X.T)
-    return np.asarray((totals / np.bincount(group)[:, None]).T)
+    return np.asarray(group_sums(X, group) / np.bincount(group))
+
+
+def group_sums(X: Float, group: Int) -> Float:
+    """Sum of X's columns in each group, d x G."""
+    from scipy.sparse import csr_array
+
+    member = csr_array((np.ones(group.size), (group, np.arange(group.size))))
+    return np.asarray((member @ np.ascontiguousarray(X.T)).T)
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ MEANINGS = {
     "word_cka": "linear CKA of words (norms count), 1 is best",
     "context_pearson": "correlation of off-diagonal context cosines, 1 is best",
     "word_pearson": "correlation of off-diagonal word cosines, 1 is best",
-    "context_spearman": "the same, of their order",
-    "word_spearman": "the same, of their order",
+    "context_spearman": "rank correlation of off-diagonal context cosines, 1 is best",
+    "word_spearman": "rank correlation of off-diagonal word cosines, 1 is best",
     "logit_distance": "distance of centred normalised logits, 0 is best, sqrt(2) is unrelated",
     "finite_distance": "||P_F(L) - L_in||, 0 is best",
     "collapse": "scatter of context directions within support groups over between, 0 is best",
@@ -26,9 +26,9 @@ MEANINGS = {
     "cosine_without_finite": "cos(W - W_star, W_mm), 1 is best",
     "finite_error": "||P_F(W) - W_star|| / ||W_star||, 0 is best",
     "margin_frobenius": "smallest margin per unit of Frobenius norm, larger is better",
-    "margin_max": "the same per unit of the largest entry",
-    "margin_spectral": "the same per unit of spectral norm",
-    "margin_sum": "the same per unit of the sum of entries",
+    "margin_max": "smallest margin per unit of the largest entry",
+    "margin_spectral": "smallest margin per unit of spectral norm",
+    "margin_sum": "smallest margin per unit of the sum of absolute entries",
 }
 """What each number is; ``proxy_`` before a name holds the run against the proxy S~ instead of L_mm."""
 

@@ -51,7 +51,7 @@ class DecoderNumbers(AbstractNumbers):
         """Cosines rise, the error falls."""
         return {"cosine": "higher", "cosine_without_finite": "higher", "finite_error": "lower"}
 
-    def resampled(self, draws: Float) -> Mapping[str, Float]:
+    def resampled(self, draws: Float) -> dict[str, Float]:
         """Each number in each resample of words."""
         W, W_mm, W_star = self.run.W, self.prediction.W_mm, self.prediction.W_star
         error = draws @ np.sum((self._finite.project(W) - W_star) ** 2, axis=1)
@@ -62,7 +62,7 @@ class DecoderNumbers(AbstractNumbers):
             "finite_error": np.sqrt(error / np.where(size > 0, size, 1.0)),
         }
 
-    def permuted(self, orders: Int) -> Mapping[str, Float]:
+    def permuted(self, orders: Int) -> dict[str, Float]:
         """Each number when the run's words change places; the error on F only where a projection is a product."""
         W, W_mm, W_star = self.run.W, self.prediction.W_mm, self.prediction.W_star
         found = {
@@ -97,11 +97,11 @@ class MarginNumbers(AbstractNumbers):
         L, S = self.run.W @ self.run.H, self.prediction.effective_support
         return {f"margin_{name}": margin(L, S, norm.value(self.run.W)) for name, norm in NORMS.items()}
 
-    def resampled(self, draws: Float) -> Mapping[str, Float]:
+    def resampled(self, draws: Float) -> dict[str, Float]:
         """No interval: a bootstrap of a minimum means nothing."""
         return {}
 
-    def permuted(self, orders: Int) -> Mapping[str, Float]:
+    def permuted(self, orders: Int) -> dict[str, Float]:
         """Margins when words change places; no norm of W changes with them."""
         L, S = self.run.W @ self.run.H, self.prediction.effective_support
         smallest = np.array([margin(L[order], S, 1.0) for order in orders])

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokengeom.geometry.agreement import AbstractNumbers, Better
-from tokengeom.geometry.collapse import directions_and_groups, group_means, subspace_collapse
+from tokengeom.geometry.collapse import directions_and_groups, group_means, group_sums, subspace_collapse
 
 if TYPE_CHECKING:
     from tokengeom.geometry.finite import FiniteLogits
@@ -158,9 +158,8 @@ def _weighted_score(X: Float, group: Int, w: Float) -> float:
 def _squared_distances(X: Float, group: Int, w: Float) -> tuple[Float, float]:
     """``sum_ij w_i w_j ||x_i - x_j||^2`` over ordered pairs inside each group, G, and over all pairs."""
     offset = X - group_means(X, group)[:, group]  # about the means first, or collapsed groups would cancel
-    sums = np.zeros((int(group.max()) + 1, X.shape[0]))
-    np.add.at(sums, group, (offset * w).T)
+    sums = group_sums(offset * w, group)
     square = np.bincount(group, w * np.einsum("ij,ij->j", offset, offset))
-    inside = 2.0 * (np.bincount(group, w) * square - np.sum(sums**2, axis=1))
+    inside = 2.0 * (np.bincount(group, w) * square - np.sum(sums**2, axis=0))
     total = 2.0 * (w.sum() * float(w @ np.einsum("ij,ij->j", X, X)) - float(np.sum((X @ w) ** 2)))
     return np.maximum(inside, 0.0), total

@@ -16,7 +16,7 @@ A permutation moves one side's items only; then nothing but ``sum x_o(i)o(j) y_i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,61 +24,65 @@ import numpy as np
 from tokengeom.geometry.similarity import NO_VARIATION, STABILISER
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tokengeom.numerics import Float
     from tokengeom.problems.support_reduction import Int
 
 
 @dataclass(frozen=True, eq=False)
 class PairAgreement:
-    """Cosines ``X, Y`` (n x n) and Grams ``A, B`` (n x n) of a run and of its target, the items in one order."""
+    """Cosines and Gram (n x n each) of a run, and of each target by name, the items in one order."""
 
-    X: Float
-    Y: Float
-    A: Float
-    B: Float
+    cosines: Float
+    gram: Float
+    targets: Mapping[str, tuple[Float, Float]]
 
-    def resampled(self, draws: Float) -> dict[str, Float]:
-        """Numbers of each resample; ``draws`` (b x n) says how often each item was drawn."""
+    def resampled(self, draws: Float) -> dict[str, dict[str, Float]]:
+        """Numbers of each target in each resample; ``draws`` (b x n) says how often each item was drawn."""
+        own, centred = own_surplus(draws), _Centred.of(self.gram, draws)
         return {
-            "similarity": _structural(self._moments(draws, own_surplus(draws))),
-            "pearson": _correlation(self._moments(draws, draws * draws)),
-            "cka": self._cka(draws),
+            name: {
+                "similarity": _structural(_moments(self.cosines, Y, draws, own)),
+                "pearson": _correlation(_moments(self.cosines, Y, draws, draws * draws)),
+                "cka": _alignment(centred, _Centred.of(B, draws)),
+            }
+            for name, (Y, B) in self.targets.items()
         }
 
-    def permuted(self, orders: Int) -> dict[str, Float]:
-        """Numbers when the run's items change places; ``orders`` (b x n) are permutations."""
-        one = np.ones((1, self.X.shape[0]))
-        moved = permuted_products(self.X, self.Y, orders)
-        diagonal = np.diag(self.X)[orders] @ np.diag(self.Y)
-        all_pairs, off_pairs = self._moments(one, 0.0 * one), self._moments(one, one)
-        n = one.size
-        return {
-            "similarity": _structural(all_pairs.with_product(moved / n**2)),
-            "pearson": _correlation(off_pairs.with_product((moved - diagonal) / max(n * n - n, 1))),
-            "cka": self._permuted_cka(orders),
-        }
+    def permuted(self, orders: Int) -> dict[str, dict[str, Float]]:
+        """Numbers of each target when the run's items change places; ``orders`` (b x n) are permutations."""
+        X, A = self.cosines, _double_centred(self.gram)
+        moved = permuted_products(X, {name: Y for name, (Y, _) in self.targets.items()}, orders)
+        turned = permuted_products(A, {name: _double_centred(B) for name, (_, B) in self.targets.items()}, orders)
+        found = {}
+        for name, (Y, B) in self.targets.items():
+            size = float(np.linalg.norm(A) * np.linalg.norm(_double_centred(B)))
+            found[name] = _moved_numbers(X, Y, moved[name], np.diag(X)[orders] @ np.diag(Y))
+            found[name]["cka"] = turned[name] / (size if size > 0 else np.nan)
+        return found
 
-    def _moments(self, w: Float, own: Float) -> Moments:
-        """Weighted moments; ``own`` (b x n) is what the diagonal's weight ``w_i^2`` has too much."""
-        pairs = w.sum(axis=1) ** 2 - own.sum(axis=1)
-        pairs = np.where(pairs > 0, pairs, np.nan)
-        X, Y = self.X, self.Y
 
-        def mean(K: Float) -> Float:
-            return np.asarray((np.einsum("bi,bi->b", w @ K, w) - own @ np.diag(K)) / pairs)
+def _moved_numbers(X: Float, Y: Float, products: Float, diagonal: Float) -> dict[str, Float]:
+    """SIM and Pearson of each permutation, of which only the sums of products are its own."""
+    n = X.shape[0]
+    one = np.ones((1, n))
+    all_pairs, off_pairs = _moments(X, Y, one, 0.0 * one), _moments(X, Y, one, one)
+    return {
+        "similarity": _structural(replace(all_pairs, xy=products / n**2)),
+        "pearson": _correlation(replace(off_pairs, xy=(products - diagonal) / max(n * n - n, 1))),
+    }
 
-        return Moments(mean(X), mean(Y), mean(X * X), mean(Y * Y), mean(X * Y))
 
-    def _cka(self, w: Float) -> Float:
-        left, right = _Centred.of(self.A, w), _Centred.of(self.B, w)
-        size = left.product(left) * right.product(right)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.where(size > 0, left.product(right) / np.sqrt(np.maximum(size, 0.0)), np.nan)
+def _moments(X: Float, Y: Float, w: Float, own: Float) -> Moments:
+    """Weighted moments; ``own`` (b x n) is what the diagonal's weight ``w_i^2`` has too much."""
+    pairs = w.sum(axis=1) ** 2 - own.sum(axis=1)
+    pairs = np.where(pairs > 0, pairs, np.nan)
 
-    def _permuted_cka(self, orders: Int) -> Float:
-        A, B = _double_centred(self.A), _double_centred(self.B)
-        size = float(np.linalg.norm(A) * np.linalg.norm(B))
-        return permuted_products(A, B, orders) / (size if size > 0 else np.nan)
+    def mean(K: Float) -> Float:
+        return np.asarray((np.einsum("bi,bi->b", w @ K, w) - own @ np.diag(K)) / pairs)
+
+    return Moments(mean(X), mean(Y), mean(X * X), mean(Y * Y), mean(X * Y))
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,10 +94,6 @@ class Moments:
     xx: Float
     yy: Float
     xy: Float
-
-    def with_product(self, xy: Float) -> Moments:
-        """The same with other products ``x y``."""
-        return Moments(self.x, self.y, self.xx, self.yy, xy)
 
     @property
     def variances(self) -> tuple[Float, Float]:
@@ -116,9 +116,14 @@ def own_surplus(w: Float) -> Float:
     return np.asarray(w * w - due * w)
 
 
-def permuted_products(X: Float, Y: Float, orders: Int) -> Float:
-    """``sum_ij X[o_i, o_j] Y[i, j]`` of each permutation o, one entry each."""
-    return np.array([float(np.vdot(X[order][:, order], Y)) for order in orders])
+def permuted_products(X: Float, targets: Mapping[str, Float], orders: Int) -> dict[str, Float]:
+    """``sum_ij X[o_i, o_j] Y[i, j]`` of each permutation o, for each target Y; X is moved once for all of them."""
+    found: dict[str, list[float]] = {name: [] for name in targets}
+    for order in orders:
+        moved = X[order][:, order]
+        for name, Y in targets.items():
+            found[name].append(float(np.vdot(moved, Y)))
+    return {name: np.array(values) for name, values in found.items()}
 
 
 def _structural(moments: Moments) -> Float:
@@ -130,6 +135,12 @@ def _correlation(moments: Moments) -> Float:
     vx, vy = moments.variances
     varied = np.minimum(vx, vy) > NO_VARIATION
     return np.where(varied, np.clip(moments.covariance / np.sqrt(np.where(varied, vx * vy, 1.0)), -1.0, 1.0), np.nan)
+
+
+def _alignment(left: _Centred, right: _Centred) -> Float:
+    size = left.product(left) * right.product(right)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(size > 0, left.product(right) / np.sqrt(np.maximum(size, 0.0)), np.nan)
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from tokengeom.numerics import Float
     from tokengeom.problems.support_reduction import Int
 
-PAIR_ITEMS = 1500
-"""Items up to which all pairs are resampled; of more, this many are drawn at random (18 MB a matrix)."""
+PAIR_ITEMS = 1000
+"""Items up to which all pairs are resampled; of more, this many are drawn at random (8 MB a matrix)."""
 RANK_ITEMS = 500
 """The same for the order of pairs, whose resampling cannot be batched: 125,000 pairs, a few ms a draw."""
 KINDS = ("similarity", "cka", "pearson", "spearman")
@@ -82,8 +82,8 @@ class SimilarityNumbers(AbstractNumbers):
         """Each number in each resample."""
         few = draws[:, : self._ranked.n]
         found = {self._name(prefix, "spearman"): x for prefix, x in self._ranked.resampled(few).items()}
-        for prefix, pairs in self._pairs.items():
-            found |= {self._name(prefix, kind): x for kind, x in pairs.resampled(draws).items()}
+        for prefix, numbers in self._pairs.resampled(draws).items():
+            found |= {self._name(prefix, kind): x for kind, x in numbers.items()}
         return found
 
     def permuted(self, orders: Int) -> Mapping[str, Float]:
@@ -91,20 +91,20 @@ class SimilarityNumbers(AbstractNumbers):
         # The places among the first few are again a uniform permutation.
         few = np.argsort(np.argsort(orders[:, : self._ranked.n], axis=1), axis=1)
         found = {self._name(prefix, "spearman"): x for prefix, x in self._ranked.permuted(few).items()}
-        for prefix, pairs in self._pairs.items():
-            found |= {self._name(prefix, kind): x for kind, x in pairs.permuted(orders).items()}
+        for prefix, numbers in self._pairs.permuted(orders).items():
+            found |= {self._name(prefix, kind): x for kind, x in numbers.items()}
         return found
 
     @cached_property
-    def _pairs(self) -> dict[str, PairAgreement]:
+    def _pairs(self) -> PairAgreement:
         run = self.run[:, self.sample]
-        X, A = cosines(run), run.T @ run
         chosen = {prefix: target[:, self.sample] for prefix, target in self.targets.items()}
-        return {prefix: PairAgreement(X, cosines(t), A, t.T @ t) for prefix, t in chosen.items()}
+        return PairAgreement(cosines(run), run.T @ run, {p: (cosines(t), t.T @ t) for p, t in chosen.items()})
 
     @cached_property
     def _ranked(self) -> RankAgreement:
-        # The first few of a random sample are random, but of all items they are the first contexts of the text.
+        # At random, since the first items may be of a kind: contexts are sorted. Draws are exchangeable, so that these
+        # items may take the first columns of the draws.
         few = self.sample
         if few.size > RANK_ITEMS:
             few = np.random.default_rng(1).choice(few, RANK_ITEMS, replace=False)
