@@ -7,6 +7,7 @@ for nothing.
 from __future__ import annotations
 
 import os
+from hashlib import sha256
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,10 @@ def to_plotly(figure: Figure) -> Any:
 
 def to_fragment(figure: Figure, *, plotly_code: bool = False) -> str:
     """The picture as a piece of HTML; a page needs plotly's code (``plotly_code=True``) once, before its first."""
-    text = to_plotly(figure).to_html(full_html=False, include_plotlyjs=plotly_code, config=CONFIG)
+    drawn = to_plotly(figure)
+    # Named after what it holds: equal figures give equal pages, and different ones can share a page.
+    name = f"figure-{sha256(drawn.to_json().encode()).hexdigest()[:16]}"
+    text = drawn.to_html(full_html=False, include_plotlyjs=plotly_code, config=CONFIG, div_id=name)
     return str(text)
 
 

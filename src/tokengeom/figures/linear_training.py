@@ -66,12 +66,7 @@ def _panel(
 
 def _caption(runs: Mapping[str, Run], prediction: LinearPrediction) -> str:
     data = prediction.data
-    ends = "; ".join(
-        f"{name}: {run.steps:,} steps, CE - H = {run.loss_gap:.2g} nats, "
-        f"cos(W - W*, W^mm) = {last_value(run, 'cosine_without_finite'):.3f}, "
-        f"error on F = {last_value(run, 'finite_error'):.2g}"
-        for name, run in runs.items()
-    )
+    ends = "; ".join(f"{name}: {_end(run)}" for name, run in runs.items())
     goal = (
         f"the entropy H = {prediction.entropy:.4f} nats"
         if prediction.reaches_entropy
@@ -83,3 +78,13 @@ def _caption(runs: Mapping[str, Run], prediction: LinearPrediction) -> str:
         "max-margin decoder W^mm (cosine 1; dotted with the finite part W* taken away); on the data subspace F the "
         f"decoder converges to W*. At the end, {ends}. The first step (0) has no place on a log axis."
     )
+
+
+def _end(run: Run) -> str:
+    """Last measurements of a run, those that were taken."""
+    measured = (
+        ("cos(W - W*, W^mm)", last_value(run, "cosine_without_finite"), ".3f"),
+        ("error on F", last_value(run, "finite_error"), ".2g"),
+    )
+    known = "".join(f", {name} = {value:{form}}" for name, value, form in measured if value == value)
+    return f"{run.steps:,} steps, CE - H = {run.loss_gap:.2g} nats{known}"

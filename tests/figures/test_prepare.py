@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tokengeom.figures.base import Points, ScatterPanel
+from tokengeom.figures.prepare import drawable, legible, names_fit, short
+from tokengeom.figures.sizes import legend_grid, wrap
+from tokengeom.figures.word_places import place_words, scatter_limits, word_width
+
+
+def test_only_drawable_numbers_remain() -> None:
+    values = np.array([-1.0, 0.0, 2.0, np.nan, np.inf, -np.inf])
+    np.testing.assert_array_equal(drawable(values), [-1, 0, 2, np.nan, np.nan, np.nan])
+    np.testing.assert_array_equal(drawable(values, "log"), [np.nan, np.nan, 2, np.nan, np.nan, np.nan])
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("word", "word"), ("  ", "␣␣"), ("a\nb", r"a\nb"), ("\t", r"\t"), ("", ""), ("é", "é")],
+)
+def test_invisible_characters_become_visible(name: str, shown: str) -> None:
+    assert legible(name) == shown
+
+
+def test_a_long_name_keeps_both_ends() -> None:
+    assert short("abcdefghij", 7) == "abc…hij"
+    assert len(short("x" * 100)) < 40
+    assert short("short") == "short"
+
+
+def test_names_need_room() -> None:
+    assert names_fit(10, 3.0)
+    assert not names_fit(100, 3.0)
+    assert not names_fit(0, 3.0)
+
+
+def test_a_legend_is_as_wide_as_its_place() -> None:
+    assert legend_grid([], 4.0) == (1, 0)
+    assert legend_grid(["a", "b"], 4.0) == (2, 1)
+    assert legend_grid(["a" * 60, "b"], 4.0) == (1, 2)
+    assert max(len(line) for line in wrap("word " * 50, 3.0, 10.0)) <= 3.0 * 72 / 5.5
+
+
+def test_words_stay_inside_and_keep_clear_of_points_and_each_other() -> None:
+    rng = np.random.default_rng(3)
+    x, y = rng.standard_normal((2, 12))
+    panel = ScatterPanel("t", "x", "y", [Points("p", x, y, [f"word {i}" for i in range(12)])], equal=True)
+    width, height = 5.0, 5.0
+    (left, right), (bottom, top) = scatter_limits(panel, width, height)
+    assert (right - left) / width == pytest.approx((top - bottom) / height)
+    unit = (right - left) / width
+    boxes = []
+    for word in place_words(panel, width, height)[0]:
+        start = word.x + 0.08 * word.right * unit - (word.right < 0) * word_width(word.text) * unit
+        assert left <= start
+        assert start + word_width(word.text) * unit <= right
+        boxes.append((word.right, word.up))
+    assert len(boxes) == 12
