@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.figures.base import Curve, Figure, HeatmapPanel, LinePanel
+from tokengeom.figures.base import Curve, Figure, HeatmapPanel, LinePanel, Panel
 from tokengeom.figures.names import context_names, token_names
 from tokengeom.figures.ordering import Int
 from tokengeom.numerics import Float
@@ -37,18 +37,19 @@ def concepts(
     contexts = _most_typical(found.Vt[:k].T, typical)
     words = token_names(stats, found.U.shape[0])
     texts = context_names(stats, found.Vt.shape[1])
-    panels = [
+    panels: list[Panel] = [
         _heat("Typical tokens", found.U[tokens, :k], titles, [words[int(z)] for z in tokens], "tokens"),
         _heat("Typical contexts", found.Vt[:k].T[contexts], titles, [texts[int(j)] for j in contexts], "contexts"),
         _importance(found),
         _learning(found, k, learned),
     ]
     sides = "; ".join(_sides(found, i, words) for i in range(k))
-    measured = "" if learned is None else " Right: measured strength over training, as a share of its largest."
+    measured = "" if learned is None else " Below right: measured strength over training."
     caption = (
-        "Concepts are the singular vectors of the support geometry: each is a contrast between two sides (red and blue) of "
-        "tokens and of contexts; the stronger the colour, the more typical. The larger the singular value, the more "
-        f"important the concept and the earlier it is learned. Most typical tokens, red side against blue: {sides}.{measured}"
+        "Concepts are the singular vectors of the support geometry: each is a contrast between two sides (red and "
+        "blue) of tokens and of contexts; the stronger the colour, the more typical. The larger the singular value, "
+        "the more important the concept and the earlier it is learned. Most typical tokens, red "
+        f"side against blue: {sides}.{measured}"
     )
     return Figure("concepts", "Concepts in the support geometry", caption, panels, columns=2)
 

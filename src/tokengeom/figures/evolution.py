@@ -30,6 +30,7 @@ class Snapshots:
         self.taken: dict[int, Factors] = {}
 
     def __call__(self, state: State) -> Mapping[str, float]:
+        """Keep the state where a wanted step has been reached."""
         due = [step for step in self._wanted if step <= state.step]
         if due:
             self.taken[state.step] = (state.W.copy(), state.H.copy())

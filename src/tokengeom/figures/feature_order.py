@@ -65,8 +65,8 @@ class FeatureOrder:
         shown = self.contexts.indices.size, self.tokens.indices.size
         chosen = "" if shown == (self.m, self.V) else f" Shown are {shown[0]} contexts and {shown[1]} tokens."
         return (
-            f"{self.m} contexts, {self.V} tokens. Contexts with the same possible next tokens stand together, and so do "
-            "tokens with the same contexts (thin lines part these groups); groups with a high predicted cosine are "
+            f"{self.m} contexts, {self.V} tokens. Contexts with the same possible next tokens stand together, and so "
+            "do tokens with the same contexts (thin lines part these groups); groups with a high predicted cosine are "
             f"neighbours. All panels share this order.{chosen}"
         )
 

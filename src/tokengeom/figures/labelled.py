@@ -32,9 +32,9 @@ def labelled_contexts(
     supports = len(np.unique(prediction.context_groups[chosen]))
     caption = (
         f"Cosines between {chosen.size} contexts of {supports} support groups (the largest groups of the text, at most "
-        f"{each} contexts of each): {_source(run)}. Contexts with the same possible next tokens stand between thin lines; "
-        "theory says that they collapse to one direction (cosine 1, dark red), however different their words and "
-        "probabilities are. Contexts without a common next token point apart (blue)."
+        f"{each} contexts of each): {_source(run)}. Contexts with the same possible next tokens stand between thin "
+        "lines; theory says that they collapse to one direction (cosine 1, dark red), however different their words "
+        "and probabilities are. Contexts without a common next token tend to point apart (blue)."
     )
     return Figure("labelled-contexts", "Contexts that may go on alike point alike", caption, panels, columns=2)
 
@@ -50,9 +50,9 @@ def labelled_words(
     names = [token_names(stats, prediction.reduction.V)[int(z)] for z in chosen]
     panels = _panels("words", cosines(prediction.W[chosen].T), None if W is None else cosines(W.T), order, names)
     caption = (
-        f"Cosines between the {chosen.size} words that may follow the most contexts: {_source(run)}. Words that follow the "
-        "same contexts stand between thin lines and share one direction (cosine 1, dark red); words that compete for "
-        "few common contexts point apart (blue). Neighbours have a high predicted cosine."
+        f"Cosines between the {chosen.size} words that may follow the most contexts: {_source(run)}. Words that follow "
+        "the same contexts stand between thin lines and share one direction (cosine 1, dark red); words that compete "
+        "for few common contexts tend to point apart (blue). Neighbours have a high predicted cosine."
     )
     return Figure("labelled-words", "Words that may follow alike point alike", caption, panels, columns=2)
 

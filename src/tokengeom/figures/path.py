@@ -80,6 +80,6 @@ def _of_logits(found: LogitPath) -> _Columns:
         found.column("finite_distance"),
         "||P_F(L) - L^in|| / ||L^in||",
         [("L with L^mm", found.column("direction_cosine"))],
-        "The logits that minimise CE + lambda ||L||_*, as lambda falls (learned features); every point is proven within "
-        f"a relative duality gap of {float(np.max(gaps)):.1e}.",
+        "The logits that minimise CE + lambda ||L||_*, as lambda falls (learned features); every point is proven "
+        f"within a relative duality gap of {float(np.max(gaps)):.1e}.",
     )

@@ -66,6 +66,6 @@ def _caption(grids: Sequence[PhaseGrid], m: int | None) -> str:
     return (
         f"Share of random data ({contexts}random supports of one size, Gaussian embeddings; {drawn} draws a cell) for "
         "which some decoder gives every possible next token a higher logit than every impossible one. Yellow: always, "
-        "dark blue: never, grey: not drawn. The thin vertical line is where d reaches m: from there on the embeddings are "
-        "linearly independent and every draw must be separable; to its left it depends on the size of the supports."
+        "dark blue: never, grey: not drawn. The thin vertical line is where d reaches m: from there on the embeddings "
+        "are linearly independent and every draw must be separable; to its left it depends on the size of the supports."
     )

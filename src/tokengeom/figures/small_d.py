@@ -29,23 +29,31 @@ def small_d(
     """
     d = np.asarray(dims, dtype=np.float64)
     marks = [(name, float(v)) for name, v in (("rank of L^mm", rank), ("vocabulary V", V)) if v is not None]
+    x = "dimension d"
     similar = [_curve(name, d, values) for name, values in similarity.items()]
+    floor = [("equal geometry", 1.0)]
     panels = [
-        LinePanel("Loss above the entropy", "dimension d", "CE - H, nats", [_curve("loss", d, loss_gap)], "log", "log",
-                  marks=marks),
-        LinePanel("Similarity with the prediction", "dimension d", "SIM", similar, "log", "linear",
-                  [("equal geometry", 1.0)], marks),
-        LinePanel("Collapse in support groups", "dimension d", "within / between", [_curve("spread", d, collapse)], "log",
-                  "log", marks=marks),
-    ]  # fmt: skip
+        LinePanel("Loss above the entropy", x, "CE - H, nats", [_curve("loss", d, loss_gap)], "log", "log", (), marks),
+        LinePanel("Similarity with the prediction", x, "SIM", similar, "log", "linear", floor, marks),
+        LinePanel(
+            "Collapse in support groups",
+            x,
+            "within / between",
+            [_curve("spread", d, collapse)],
+            "log",
+            "log",
+            (),
+            marks,
+        ),
+    ]
     known = (
         "" if rank is None else f" The prediction L^mm has rank {rank}: from there on nothing is expected to be lost."
     )
     caption = (
-        f"Models with embeddings of {d.min():g} to {d.max():g} dimensions, trained alike. Left: how far the loss stays above "
-        "the entropy. Middle: structural similarity of their cosines with the predicted ones (1 where they agree). Right: "
-        "spread of the directions of contexts that share a support, against the spread over all; 0 is full collapse."
-        f"{known} Bands: range over seeds."
+        f"Models with embeddings of {d.min():g} to {d.max():g} dimensions, trained alike. Left: how far the loss stays "
+        "above the entropy. Middle: structural similarity of their cosines with the predicted ones (1 where they agree"
+        "). Right: spread of the directions of contexts that share a support, against the spread over all; 0 is "
+        f"full collapse.{known} Bands: range over seeds."
     )
     return Figure("small-d", "What is lost in few dimensions", caption, panels, columns=3)
 

@@ -31,10 +31,11 @@ CHUNK = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class FiniteDecoder:
-    """Projection on F of decoders W (V x d), against ``W*``."""
+    """Projection on F of decoders W (V x d), against ``W*``; ``is_factored`` when a projection is a mere product."""
 
     project: Callable[[Float], Float]
     W_star: Float
+    is_factored: bool
 
     @staticmethod
     def of(prediction: LinearPrediction) -> FiniteDecoder:
@@ -43,14 +44,14 @@ class FiniteDecoder:
         R, U = orthonormal_factor(H)
         equations = int(S.sum()) - S.shape[1]
         if equations * S.shape[0] * R.shape[0] > MOST_BASIS_ENTRIES:
-            return FiniteDecoder(prediction.finite_part, prediction.W_star)
+            return FiniteDecoder(prediction.finite_part, prediction.W_star, False)
         basis = _row_space(equality_rows(S, R))
 
         def project(W: Float) -> Float:
             inside = (W @ U).ravel()
             return np.asarray((basis.T @ (basis @ inside)).reshape(S.shape[0], -1) @ U.T)
 
-        return FiniteDecoder(project, prediction.W_star)
+        return FiniteDecoder(project, prediction.W_star, True)
 
     def error(self, W: Float) -> float:
         """``||P_F(W) - W*|| / ||W*||``; absolute when ``W*`` is 0."""
@@ -89,6 +90,8 @@ class FiniteLogits:
         """Logits on support; ``place`` gives each context the embedding of another."""
         column = self.context if place is None else place[self.context]
         W, H = state.centred_logits
+        if W.shape[0] * H.shape[1] <= CHUNK:
+            return np.asarray((W @ H)[self.token, column])
         found = np.empty(self.token.size)
         for start in range(0, self.token.size, CHUNK):
             part = slice(start, start + CHUNK)

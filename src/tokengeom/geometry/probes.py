@@ -16,7 +16,7 @@ import numpy as np
 from tokengeom.errors import ProblemError
 from tokengeom.geometry.collapse import subspace_collapse
 from tokengeom.geometry.finite import FiniteDecoder, FiniteLogits
-from tokengeom.geometry.pair_sums import Items, pair_moments
+from tokengeom.geometry.pair_sums import directional_similarity
 from tokengeom.geometry.similarity import cosine
 from tokengeom.geometry.targets import Factors, direction_factors, factored_logit_distance, proxy_factors
 from tokengeom.problems.columns import margins
@@ -127,16 +127,11 @@ def margin(L: Float, S: Bool, size: float) -> float:
 
 
 def _context_similarity(target: Factors, state: Factors) -> float:
-    return similarity(target.context_directions, state.context_directions) if target.has_geometry else float("nan")
+    return directional_similarity(target.context_directions, state.context_directions)
 
 
 def _word_similarity(target: Factors, state: Factors) -> float:
-    return similarity(target.word_directions, state.word_directions) if target.has_geometry else float("nan")
-
-
-def similarity(x: Items, y: Items) -> float:
-    """SIM of two cosine matrices, from the unit vectors."""
-    return pair_moments(x, y, np.ones(x.square.size), diagonal=True).structural
+    return directional_similarity(target.word_directions, state.word_directions)
 
 
 def _collapse(groups: Int, state: Factors) -> float:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokengeom.geometry.pair_sums import Items
 from tokengeom.geometry.similarity import centred_words, unit_columns
 from tokengeom.theory.closed_forms import RANK_TOLERANCE
 
@@ -37,38 +36,28 @@ class Factors:
     bias: Float | None = None
 
     @cached_property
-    def words(self) -> Items:
-        """Words as columns, the mean word removed (what softmax cannot see)."""
-        return Items.of(centred_words(self.W))
+    def words(self) -> Float:
+        """Words as columns, d x V, the mean word removed (what softmax cannot see)."""
+        return centred_words(self.W)
 
     @cached_property
-    def contexts(self) -> Items:
-        """Contexts as columns."""
-        return Items.of(self.H)
+    def word_directions(self) -> Float:
+        """Unit vectors of the words, d x V."""
+        return unit_columns(self.words)
 
     @cached_property
-    def word_directions(self) -> Items:
-        """Unit vectors of the words."""
-        return Items.of(unit_columns(self.words.X))
-
-    @cached_property
-    def context_directions(self) -> Items:
-        """Unit vectors of the contexts."""
-        return Items.of(unit_columns(self.H))
+    def context_directions(self) -> Float:
+        """Unit vectors of the contexts, d x m."""
+        return unit_columns(self.H)
 
     @cached_property
     def centred_logits(self) -> tuple[Float, Float]:
         """Factors (V x k, k x m) of the logits with each column's mean removed, the bias among them."""
-        W = self.words.X.T
+        W = self.words.T
         if self.bias is None:
             return W, self.H
         ones = np.ones((1, self.H.shape[1]))
         return np.column_stack([W, self.bias - self.bias.mean()]), np.vstack([self.H, ones])
-
-    @property
-    def has_geometry(self) -> bool:
-        """Whether there is a direction at all; not so when every support is full and M = 0."""
-        return bool(self.words.square.any() and self.contexts.square.any())
 
 
 def direction_factors(prediction: Any) -> Factors:

@@ -1,0 +1,124 @@
+"""What a comparison says: agreement numbers with intervals and a null, and what they must not be taken for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tokengeom.errors import ProblemError, missing_extra
+from tokengeom.geometry.agreement import Agreement
+
+MEANINGS = {
+    "context_similarity": "SIM of context cosines with L_mm's, 1 is best",
+    "word_similarity": "SIM of word cosines with L_mm's, 1 is best",
+    "context_cka": "linear CKA of contexts (norms count), 1 is best",
+    "word_cka": "linear CKA of words (norms count), 1 is best",
+    "context_pearson": "correlation of off-diagonal context cosines, 1 is best",
+    "word_pearson": "correlation of off-diagonal word cosines, 1 is best",
+    "context_spearman": "the same, of their order",
+    "word_spearman": "the same, of their order",
+    "logit_distance": "distance of centred normalised logits, 0 is best, sqrt(2) is unrelated",
+    "finite_distance": "||P_F(L) - L_in||, 0 is best",
+    "collapse": "scatter of context directions within support groups over between, 0 is best",
+    "cosine": "cos(W, W_mm), 1 is best",
+    "cosine_without_finite": "cos(W - W_star, W_mm), 1 is best",
+    "finite_error": "||P_F(W) - W_star|| / ||W_star||, 0 is best",
+    "margin_frobenius": "smallest margin per unit of Frobenius norm, larger is better",
+    "margin_max": "the same per unit of the largest entry",
+    "margin_spectral": "the same per unit of spectral norm",
+    "margin_sum": "the same per unit of the sum of entries",
+}
+"""What each number is; ``proxy_`` before a name holds the run against the proxy S~ instead of L_mm."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Agreement of a run with a prediction.
+
+    ``agreements``
+        Name -> number with interval and null; ``comparison["context_cka"]`` is one of them.
+    ``kind``
+        "features" (words and contexts learned) or "linear" (embeddings fixed).
+    ``caveats``
+        Plain sentences: what is not pinned down, what was left out, what the numbers must not be taken for.
+    ``resamples``, ``permutations``, ``seed``
+        The draws behind intervals and null.
+    """
+
+    agreements: Mapping[str, Agreement]
+    kind: str
+    caveats: tuple[str, ...]
+    resamples: int
+    permutations: int
+    seed: int
+
+    @property
+    def context_similarity(self) -> Agreement:
+        """SIM of the contexts' cosines with those of L_mm."""
+        return self["context_similarity"]
+
+    @property
+    def word_similarity(self) -> Agreement:
+        """SIM of the words' cosines with those of L_mm."""
+        return self["word_similarity"]
+
+    def __getitem__(self, name: str) -> Agreement:
+        if name not in self.agreements:
+            raise ProblemError(
+                f"This comparison ({self.kind}) has no number {name!r}; it has {', '.join(self.agreements)}."
+            )
+        return self.agreements[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.agreements)
+
+    def __len__(self) -> int:
+        return len(self.agreements)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Each number by name, as plain data, then ``kind``, ``caveats`` and the draws."""
+        found: dict[str, Any] = {name: number.to_dict() for name, number in self.agreements.items()}
+        settings = {name: getattr(self, name) for name in ("kind", "resamples", "permutations", "seed")}
+        return found | settings | {"caveats": list(self.caveats)}
+
+    def to_frame(self) -> Any:
+        """Table with one row a number: value, low, high, null, null_mean, better, items, meaning."""
+        try:
+            import pandas as pd
+        except ModuleNotFoundError:
+            missing_extra("pandas", "pandas", "A data frame of the comparison (to_dict needs nothing)")
+        rows = [{"number": n, **a.to_dict(), "meaning": meaning(n)} for n, a in self.agreements.items()]
+        return pd.DataFrame(rows).set_index("number")
+
+    def summary(self) -> str:
+        """Put the comparison in plain words."""
+        lines = [f"{name}: {number} ({meaning(name)})" for name, number in self.agreements.items()]
+        draws = f"Brackets: 95% of {self.resamples} resamples. " if self.resamples else ""
+        if self.permutations:
+            draws += f"Chance: what 1 in 20 of {self.permutations} permutations reaches."
+        return "\n".join([*self._verdict(), *lines, *([draws.strip()] if draws else []), *self.caveats])
+
+    def _verdict(self) -> list[str]:
+        if self.kind == "linear":
+            return [f"Once W_star is taken off, the decoder's cosine with W_mm is {self['cosine_without_finite']}."]
+        prefix = "" if "context_similarity" in self.agreements else "proxy_"
+        chosen = {"contexts": f"{prefix}context_similarity", "words": f"{prefix}word_similarity"}
+        return [_sentence(items, self[name], "proxy" if prefix else "prediction") for items, name in chosen.items()]
+
+
+def meaning(name: str) -> str:
+    """What a number is, in words."""
+    if name.startswith("proxy_"):
+        return f"against the proxy: {MEANINGS[name.removeprefix('proxy_')].replace('L_mm', 'S~')}"
+    return MEANINGS[name]
+
+
+def _sentence(items: str, number: Agreement, other: str) -> str:
+    if math.isnan(number.value):
+        return f"The {other} gives {items} no geometry to compare with."
+    if math.isnan(number.null):
+        return f"SIM of the run's {items} with the {other}: {number}."
+    verdict = "more than chance" if number.beats_chance else "no more than chance"
+    return f"The run's {items} agree with the {other} {verdict}: SIM {number}."

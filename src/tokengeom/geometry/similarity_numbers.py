@@ -1,0 +1,116 @@
+"""Agreement of a run's contexts, or words, with those of L_mm and of the proxy: SIM, Pearson, Spearman and CKA.
+
+Every number depends on the items only through cosines or Grams, so that the rotation that W and H are free up to moves
+none of them; words come with their mean removed, so that neither does a softmax shift.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokengeom.geometry.agreement import AbstractNumbers, Better
+from tokengeom.geometry.pair_sums import directional_similarity, with_direction
+from tokengeom.geometry.resampled_pairs import PairAgreement
+from tokengeom.geometry.resampled_ranks import RankAgreement
+from tokengeom.geometry.similarity import cosines, linear_cka, unit_columns
+
+if TYPE_CHECKING:
+    from tokengeom.numerics import Float
+    from tokengeom.problems.support_reduction import Int
+
+PAIR_ITEMS = 1500
+"""Items up to which all pairs are resampled; of more, this many are drawn at random (18 MB a matrix)."""
+RANK_ITEMS = 500
+"""The same for the order of pairs, whose resampling cannot be batched: 125,000 pairs, a few ms a draw."""
+KINDS = ("similarity", "cka", "pearson", "spearman")
+
+
+@dataclass(frozen=True, eq=False)
+class SimilarityNumbers(AbstractNumbers):
+    """Numbers ``{prefix}{item}_{kind}``, such as ``context_similarity`` and ``proxy_word_pearson``.
+
+    where
+        items     "contexts" or "words"
+        run       d x n, the run's items as columns
+        targets   prefix -> r x n, the items as predicted; those without a direction in some target are left out
+    """
+
+    items: str
+    run: Float
+    targets: Mapping[str, Float]
+
+    @cached_property
+    def kept(self) -> Int:
+        """Items that every target gives a direction."""
+        has = [with_direction(unit_columns(target)) for target in self.targets.values()]
+        return np.flatnonzero(np.logical_and.reduce(has))
+
+    @cached_property
+    def sample(self) -> Int:
+        """Items whose pairs are resampled: all, or ``PAIR_ITEMS`` drawn from a fixed generator."""
+        if self.kept.size <= PAIR_ITEMS:
+            return self.kept
+        return np.sort(np.random.default_rng(0).choice(self.kept, PAIR_ITEMS, replace=False))
+
+    @property
+    def size(self) -> int:
+        """Items to draw from."""
+        return int(self.sample.size)
+
+    @property
+    def better(self) -> Mapping[str, Better]:
+        """All of them: 1 is best."""
+        return {self._name(prefix, kind): "higher" for prefix in self.targets for kind in KINDS}
+
+    def values(self) -> Mapping[str, float]:
+        """SIM and CKA over all items; Pearson and Spearman over the sampled ones."""
+        if self.size < 2:
+            return dict.fromkeys(self.better, float("nan"))
+        found = dict(super().values())
+        for prefix, target in self.targets.items() if self.size < self.kept.size else ():
+            mine, theirs = self.run[:, self.kept], target[:, self.kept]
+            found[self._name(prefix, "similarity")] = directional_similarity(unit_columns(theirs), unit_columns(mine))
+            found[self._name(prefix, "cka")] = linear_cka(mine, theirs)
+        return found
+
+    def resampled(self, draws: Float) -> Mapping[str, Float]:
+        """Each number in each resample."""
+        few = draws[:, : self._ranked.n]
+        found = {self._name(prefix, "spearman"): x for prefix, x in self._ranked.resampled(few).items()}
+        for prefix, pairs in self._pairs.items():
+            found |= {self._name(prefix, kind): x for kind, x in pairs.resampled(draws).items()}
+        return found
+
+    def permuted(self, orders: Int) -> Mapping[str, Float]:
+        """Each number under each permutation."""
+        # The places among the first few are again a uniform permutation.
+        few = np.argsort(np.argsort(orders[:, : self._ranked.n], axis=1), axis=1)
+        found = {self._name(prefix, "spearman"): x for prefix, x in self._ranked.permuted(few).items()}
+        for prefix, pairs in self._pairs.items():
+            found |= {self._name(prefix, kind): x for kind, x in pairs.permuted(orders).items()}
+        return found
+
+    @cached_property
+    def _pairs(self) -> dict[str, PairAgreement]:
+        run = self.run[:, self.sample]
+        X, A = cosines(run), run.T @ run
+        chosen = {prefix: target[:, self.sample] for prefix, target in self.targets.items()}
+        return {prefix: PairAgreement(X, cosines(t), A, t.T @ t) for prefix, t in chosen.items()}
+
+    @cached_property
+    def _ranked(self) -> RankAgreement:
+        # The first few of a random sample are random, but of all items they are the first contexts of the text.
+        few = self.sample
+        if few.size > RANK_ITEMS:
+            few = np.random.default_rng(1).choice(few, RANK_ITEMS, replace=False)
+        return RankAgreement.of(
+            cosines(self.run[:, few]), {prefix: cosines(t[:, few]) for prefix, t in self.targets.items()}
+        )
+
+    def _name(self, prefix: str, kind: str) -> str:
+        return f"{prefix}{self.items.removesuffix('s')}_{kind}"
