@@ -1,4 +1,4 @@
-"""What is lost when embeddings have fewer dimensions than the predicted rank?
+"""What is lost when embeddings have fewer dimensions than the predicted rank.
 
 With ridge ``lambda`` the factored problem in d dimensions can never beat the convex one,
 
@@ -102,9 +102,7 @@ def _statistics(recipe: Recipe) -> NextTokenStatistics:
     return with_random_repeats(rng, np.repeat(S, recipe["copies"], axis=1), recipe["repeats"])
 
 
-def _trainer(
-    stats: NextTokenStatistics, recipe: Recipe, prediction: FeaturePrediction
-) -> Callable[[int, bool], Run]:
+def _trainer(stats: NextTokenStatistics, recipe: Recipe, prediction: FeaturePrediction) -> Callable[[int, bool], Run]:
     probes = feature_probes(prediction)
 
     def train_at(d: int, ridge: bool) -> Run:
@@ -142,7 +140,7 @@ def _checks(found: SmallD) -> list[Check]:
 
 
 def _sentence(found: SmallD) -> str:
-    excess, collapse = found.excess, found.last("collapse", free=True)
+    excess, collapse = found.excess, found.last("collapse")
     similarity = dict(zip(found.dims, found.last("context_similarity", free=True), strict=True))
     first, last = found.dims[0], found.dims[-1]
     below = [d for d in found.dims if d < found.enough]
@@ -152,9 +150,9 @@ def _sentence(found: SmallD) -> str:
         f"rank is {found.optimum.rank}, that of L_mm {found.prediction.rank}); {lost}d={first} at "
         f"{excess[0] + 1:.2g} times it. Without ridge the entropy floor is reached from d = {found.floor} on, but with "
         f"another geometry: SIM of contexts is {similarity[first]:.2f} at d={first}, "
-        f"{_nearest(similarity, found.floor):.2f} at d={min(found.floor, last)} and {similarity[last]:.2f} at d={last}. "
-        f"Contexts of one support collapse at every d > {_collapse_breaks(found.dims, collapse)} (score at most "
-        f"{_after_break(found.dims, collapse):.2g}; {collapse[0]:.2g} at d={first})."
+        f"{_nearest(similarity, found.floor):.2f} at d={min(found.floor, last)} and {similarity[last]:.2f} at "
+        f"d={last}. With ridge, contexts of one support collapse at every d > "
+        f"{_collapse_breaks(found.dims, collapse)} (score at most {_after_break(found.dims, collapse):.2g}; {collapse[0]:.2g} at d={first})."
     )
 
 
@@ -163,8 +161,8 @@ def _nearest(values: Mapping[int, float], d: int) -> float:
 
 
 def _collapse_breaks(dims: Sequence[int], collapse: Float) -> int:
-    """Largest d at which contexts of one support spread more than a tenth of what the groups do; 0 if none is."""
-    return max((d for d, score in zip(dims, collapse, strict=True) if not score <= 0.1), default=0)
+    """Largest d at which contexts of one support spread more than a twentieth of what the groups do; 0 if none is."""
+    return max((d for d, score in zip(dims, collapse, strict=True) if not score <= 0.05), default=0)
 
 
 def _after_break(dims: Sequence[int], collapse: Float) -> float:
@@ -187,10 +185,11 @@ def _table(found: SmallD) -> dict[str, Sequence[float]]:
 
 def _figure(found: SmallD) -> Figure:
     x = np.array(found.dims, np.float64)
+    marks = [("rank of L_lambda", float(found.optimum.rank)), ("rank of L^mm", float(found.prediction.rank))]
 
     def panel(title: str, y_label: str, curves: Mapping[str, Float], y_scale: Scale = "log") -> LinePanel:
         drawn = [Curve(name, x, y) for name, y in curves.items()]
-        return LinePanel(title, "dimension d", y_label, drawn, "log", y_scale)
+        return LinePanel(title, "dimension d", y_label, drawn, "log", y_scale, (), marks)
 
     both = {name: (found.last(name), found.last(name, free=True)) for name in ("loss_gap", "collapse")}
     panels = [
