@@ -1,8 +1,8 @@
 """How often the proxy ``S~`` is itself the answer, and the smallest pattern where it is not.
 
 ``S~ = U Sigma V^T`` solves NTP-SVM* if ``U V^T <= 0`` off support; where another dual exists that test cannot say no,
-and the certified solver decides: the proxy is exact if its nuclear norm is within the tolerance of a proven lower bound.
-A counter-example is a pattern whose proxy is beaten by a feasible answer, so that no numerical doubt is left. All
+and the certified solver decides: the proxy is exact if its nuclear norm is within the tolerance of a proven bound. A
+counter-example is a pattern whose proxy is beaten by a feasible answer, so that no numerical doubt is left. All
 patterns of few tokens and contexts are tried in turn.
 """
 

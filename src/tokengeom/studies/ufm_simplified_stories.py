@@ -25,6 +25,7 @@ from tokengeom.figures.pattern_triple import pattern_triple
 from tokengeom.geometry.compare import Comparison, compare
 from tokengeom.geometry.probes import feature_probes
 from tokengeom.progress import AbstractProgress
+from tokengeom.solvers.blas_threads import blas_threads_for
 from tokengeom.statistics.count import count
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe
@@ -63,27 +64,28 @@ class UfmSimplifiedStories(AbstractStudy):
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Count, predict once, train in both modes, compare."""
         natural = _count(recipe, progress)
-        with progress.stage("Predicting", None):
-            prediction = predict_features(natural)
-        rng = np.random.default_rng(recipe["seed"])
-        statistics = {
-            NATURAL: natural,
-            REPEATS: _renamed(with_random_repeats(rng, natural.S, recipe["repeats"]), natural),
-        }
-        found = Concepts.of(proxy(natural.S))
-        modes = {name: _mode(stats, prediction, found, recipe, progress) for name, stats in statistics.items()}
+        # The products here are small: BLAS threads that wait for one another cost more than they bring.
+        with blas_threads_for(natural.V, natural.m):
+            modes = _modes(natural, recipe, progress)
+            figures = _figures(modes)
         tables: Tables = {"agreement": _agreements(modes), "concepts": _concept_table(modes, natural)}
-        return Findings(_sentence(modes), _checks(modes), _figures(modes), tables)
+        return Findings(_sentence(modes), _checks(modes), figures, tables)
+
+
+def _modes(natural: NextTokenStatistics, recipe: Recipe, progress: AbstractProgress) -> dict[str, Mode]:
+    with progress.stage("Predicting", None):
+        prediction = predict_features(natural)
+    rng = np.random.default_rng(recipe["seed"])
+    repeated = with_random_repeats(rng, natural.S, recipe["repeats"])
+    statistics = {NATURAL: natural, REPEATS: replace(natural, table=repeated.table, effects=())}
+    found = Concepts.of(proxy(natural.S))
+    return {name: _mode(stats, prediction, found, recipe, progress) for name, stats in statistics.items()}
 
 
 def _count(recipe: Recipe, progress: AbstractProgress) -> NextTokenStatistics:
     texts = islice(stories(recipe["seed"]), recipe["stories"])
     counted = count(texts, context=recipe["context"], progress=progress)
     return counted.limited(contexts=recipe["contexts"], vocabulary=recipe["vocabulary"])
-
-
-def _renamed(stats: NextTokenStatistics, like: NextTokenStatistics) -> NextTokenStatistics:
-    return replace(like, table=stats.table, effects=())
 
 
 def _mode(
@@ -141,8 +143,8 @@ def _sentence(modes: Mapping[str, Mode]) -> str:
     return (
         f"On {stats.m} contexts and {stats.V} words of the stories ({prediction.reduction.S_red.shape[1]} supports, "
         f"rank L_mm {prediction.rank}, proxy {prediction.proxy_nuclear_norm / prediction.nuclear_norm - 1:.1%} above "
-        f"the optimum): {ends}. Gradient descent learns concepts in the predicted order with rank correlation {orders}: "
-        "the prediction is for contexts that are met equally often."
+        f"the optimum): {ends}. Gradient descent learns concepts in the predicted order with rank correlation "
+        f"{orders}; the prediction is for contexts that are met equally often."
     )
 
 

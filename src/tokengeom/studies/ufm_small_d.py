@@ -152,7 +152,8 @@ def _sentence(found: SmallD) -> str:
         f"another geometry: SIM of contexts is {similarity[first]:.2f} at d={first}, "
         f"{_nearest(similarity, found.floor):.2f} at d={min(found.floor, last)} and {similarity[last]:.2f} at "
         f"d={last}. With ridge, contexts of one support collapse at every d > "
-        f"{_collapse_breaks(found.dims, collapse)} (score at most {_after_break(found.dims, collapse):.2g}; {collapse[0]:.2g} at d={first})."
+        f"{_collapse_breaks(found.dims, collapse)} (score at most "
+        f"{_after_break(found.dims, collapse):.2g}; {collapse[0]:.2g} at d={first})."
     )
 
 

@@ -145,8 +145,8 @@ def _sentence(found: Sequence[Imbalance], apart: Sequence[Float], recipe: Recipe
         f"Imbalance {slow} and {same} its limit: "
         f"gradient descent reaches cos(L, L_mm) = {level:g} after {steps} steps, {ratio:.1f} times as many at "
         f"a={last.exponent:g} as for equal contexts. On the path to lambda = {recipe['smallest_lambda']:.0e} the "
-        f"cosine is {first.path_cosine:.4f} for equal contexts and {last.path_cosine:.4f} at a={last.exponent:g}, and the two "
-        f"directions differ by 1 - cos = {apart[1][-1]:.1e}, from {apart[0][-1]:.1e} at lambda = "
+        f"cosine is {first.path_cosine:.4f} for equal contexts and {last.path_cosine:.4f} at a={last.exponent:g}, and "
+        f"the two directions differ by 1 - cos = {apart[1][-1]:.1e}, from {apart[0][-1]:.1e} at lambda = "
         f"{recipe['middle_lambda']:.0e}."
     )
 
