@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help report test test-slow check format benchmark clean
+.PHONY: help report test test-slow check format benchmark map clean
 
 help:  ## show this help
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,9 @@ format: $(STAMP)  ## let ruff lay out the code
 
 benchmark: $(STAMP)  ## measured ratios against peers
 	$(BIN)/python -m benchmarks
+
+map: $(STAMP)  ## write docs/map.md
+	$(BIN)/python docs/house_map.py
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "tokengeom"
-GROUND = {"errors", "numerics", "progress"}
+GROUND = {"errors", "folders", "numerics", "progress"}
 TEXT = GROUND | {"corpus", "statistics"}
 PREDICTION = {"problems", "solvers", "theory"}
 OBSERVATION = {"models", "training"}
 MAY_IMPORT = {
     "errors": set(),
+    "folders": {"errors"},
     "numerics": set(),
     "progress": set(),
     "corpus": GROUND,

@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tokengeom.corpus.locate import ReadingOptions
     from tokengeom.errors import TokengeomError
+    from tokengeom.geometry.compare import compare
     from tokengeom.statistics.count import count
     from tokengeom.statistics.next_token import NextTokenStatistics
     from tokengeom.statistics.pairs import CountedPairs
+    from tokengeom.theory.predict import predict
+    from tokengeom.theory.verify import verify
     from tokengeom.training.run import Run
     from tokengeom.training.train import train
 
@@ -24,11 +27,25 @@ _HOMES = {
     "ReadingOptions": "tokengeom.corpus.locate",
     "Run": "tokengeom.training.run",
     "TokengeomError": "tokengeom.errors",
+    "compare": "tokengeom.geometry.compare",
     "count": "tokengeom.statistics.count",
+    "predict": "tokengeom.theory.predict",
     "train": "tokengeom.training.train",
+    "verify": "tokengeom.theory.verify",
 }
 
-__all__ = ["CountedPairs", "NextTokenStatistics", "ReadingOptions", "Run", "TokengeomError", "count", "train"]
+__all__ = [
+    "CountedPairs",
+    "NextTokenStatistics",
+    "ReadingOptions",
+    "Run",
+    "TokengeomError",
+    "compare",
+    "count",
+    "predict",
+    "train",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -12,7 +12,7 @@ from linear_cases import CERTIFIED, EXACT, INTERIOR, linear_data, margin_constra
 from tokengeom.problems.instances import Instance, library, overparameterised
 from tokengeom.problems.linear_data import LinearData
 from tokengeom.problems.ntp_svm import MarginProblem
-from tokengeom.solvers.accelerated_dual import solve_accelerated_dual
+from tokengeom.solvers.accelerated_dual import solve_accelerated_dual, solve_on_face
 from tokengeom.solvers.block_pivoting import solve_by_block_pivoting
 from tokengeom.solvers.elastic import refute_by_least_violation
 from tokengeom.solvers.least_distance import solve_least_distance
@@ -160,3 +160,10 @@ def test_scaling_embeddings_scales_the_answer_inversely() -> None:
         scaled = solve_ntp_svm(MarginProblem(data.S, scale * data.H))
         assert scaled.separable
         assert np.allclose(scaled.solution.x * scale, W, atol=1e-8 * np.abs(W).max())
+
+
+def test_a_face_on_which_nothing_can_be_solved_is_left_as_it_is() -> None:
+    """One embedding, two labels: the residual is a direction that the embeddings do not see at all."""
+    problem = MarginProblem(np.eye(2, dtype=bool), np.array([[1.0, 1.0]]))
+    found = solve_on_face(problem, np.zeros((2, 2)), np.ones((2, 2), dtype=bool), 1e-10)
+    assert not found.any()

@@ -10,7 +10,7 @@ from safetensors.numpy import load_file
 from scipy import sparse
 
 from tokengeom import NextTokenStatistics, count
-from tokengeom.errors import ResourceError, StatisticsError
+from tokengeom.errors import InputError, ResourceError
 from tokengeom.statistics import storage
 
 
@@ -54,7 +54,7 @@ def test_a_future_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "s/manifest.json"
     manifest = json.loads(path.read_text())
     path.write_text(json.dumps(manifest | {"format_version": 99, "tokengeom": "9.9"}))
-    with pytest.raises(StatisticsError, match=r"version 99 .* by tokengeom 9\.9; this one reads up to version 1"):
+    with pytest.raises(InputError, match=r"version 99 .* by tokengeom 9\.9; this one reads up to version 1"):
         NextTokenStatistics.load(tmp_path / "s")
 
 
@@ -62,14 +62,14 @@ def test_a_future_version_is_refused(tmp_path: Path) -> None:
 def test_what_is_no_result_is_refused(tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / "manifest.json").write_text(content)
-    with pytest.raises(StatisticsError, match=r"no saved result|cannot be read|not 'tokengeom-statistics'"):
+    with pytest.raises(InputError, match=r"no saved result|cannot be read|not 'tokengeom-statistics'"):
         NextTokenStatistics.load(tmp_path)
 
 
 def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     NextTokenStatistics.from_counts([[1]]).save(tmp_path / "s")
     (tmp_path / "s/arrays.safetensors").write_bytes(b"nonsense")
-    with pytest.raises(StatisticsError, match="incomplete or damaged"):
+    with pytest.raises(InputError, match="incomplete or damaged"):
         NextTokenStatistics.load(tmp_path / "s")
 
 
@@ -89,7 +89,7 @@ def test_a_failed_save_leaves_the_old_result_and_nothing_else(tmp_path: Path, mo
 
 def test_a_folder_of_someone_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "precious.txt").write_text("do not lose me")
-    with pytest.raises(StatisticsError, match="did not write"):
+    with pytest.raises(InputError, match="did not write"):
         NextTokenStatistics.from_counts([[1]]).save(tmp_path)
     assert (tmp_path / "precious.txt").read_text() == "do not lose me"
 

@@ -9,7 +9,7 @@ from feature_cases import from_counts, random_counts
 from safetensors.numpy import load_file, save_file
 
 from tokengeom.errors import InputError, ResourceError
-from tokengeom.statistics.manifest import MANIFEST
+from tokengeom.folders import MANIFEST
 from tokengeom.theory import feature_storage
 from tokengeom.theory.feature_prediction import FeaturePrediction, predict_features
 from tokengeom.theory.feature_storage import ARRAYS, load_features, save_features, verify_features

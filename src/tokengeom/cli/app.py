@@ -18,7 +18,7 @@ from tokengeom.errors import TokengeomError
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
-EXIT_WRONG_INPUT, EXIT_INTERRUPTED = 2, 130
+EXIT_NO, EXIT_WRONG_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 
 app = typer.Typer(
     name="tokengeom",
@@ -81,7 +81,7 @@ def guarded(command: Callable[Arguments, Result]) -> Callable[Arguments, Result]
 
 def main() -> None:
     """Run the command line."""
-    from tokengeom.cli import count, stories  # noqa: F401 - each module adds its command to the app
+    from tokengeom.cli import compare, count, predict, stories, study, train, verify  # noqa: F401 - each adds its command
 
     # A polite termination cleans up as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from tokengeom.cli.app import Json, Quiet, app, guarded
+from tokengeom.cli.output import give, progress_shown
+from tokengeom.cli.show_statistics import show_statistics
 from tokengeom.corpus.locate import Format, ReadingOptions
 from tokengeom.corpus.opening import Errors
-from tokengeom.progress import SilentProgress, TerminalProgress
 from tokengeom.statistics.cuts import Rest
 from tokengeom.statistics.engine import EngineName
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -123,9 +120,7 @@ def count_command(
 
     began = time.monotonic()
     cuts = standard_cuts(top_contexts, vocabulary, rest, min_count, support)
-    console = Console(stderr=True)
-    silent = quiet or not console.is_terminal
-    with nullcontext(SilentProgress()) if silent else TerminalProgress(console) as progress:
+    with progress_shown(quiet) as progress:
         statistics = count(
             [name if "://" in name else Path(name) for name in corpus] if corpus else None,
             context=context,
@@ -147,12 +142,8 @@ def count_command(
             with progress.stage(f"Saving {out}", None):
                 statistics.save(out)
     seconds = time.monotonic() - began
-    if as_json:
-        sys.stdout.write(json.dumps(_as_data(statistics, out, seconds), ensure_ascii=False) + "\n")
-    elif not quiet:
-        from tokengeom.cli.show_statistics import show_statistics
-
-        show_statistics(statistics, Console(), out, seconds)
+    data = _as_data(statistics, out, seconds)
+    give(data, lambda console: show_statistics(statistics, console, out, seconds), as_json, quiet)
 
 
 def _as_data(statistics: NextTokenStatistics, out: Path | None, seconds: float) -> dict[str, Any]:

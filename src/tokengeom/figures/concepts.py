@@ -47,8 +47,8 @@ def concepts(
     measured = "" if learned is None else " Below right: measured strength over training."
     caption = (
         "Concepts are the singular vectors of the support geometry: each is a contrast between two sides (red and "
-        "blue) of tokens and of contexts; the stronger the colour, the more typical. The larger the singular value, the "
-        "more important the concept and the earlier it is learned. Most typical tokens, red "
+        "blue) of tokens and of contexts; the stronger the colour, the more typical. The larger the singular value, "
+        "the more important the concept and the earlier it is learned. Most typical tokens, red "
         f"side against blue: {sides}.{measured}"
     )
     return Figure("concepts", "Concepts in the support geometry", caption, panels, columns=2)

@@ -39,7 +39,7 @@ def to_plotly(figure: Figure) -> Any:
         missing_extra("plotly", "figures", "Drawing an interactive figure")
     from tokengeom.figures.interactive_panels import Place, add_panel
 
-    sizes, widths, heights = grid_sizes(figure)
+    sizes, widths, heights = grid_sizes(figure, stacked=True)
     columns = grid_columns(figure)
     # A long title must not run over the edge.
     across = max(sum(widths), 4.0, len(figure.title) * 0.62 * TITLE_SIZE * 1.25 / PIXELS) + 0.2

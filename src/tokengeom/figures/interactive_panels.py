@@ -20,16 +20,20 @@ from tokengeom.figures.prepare import (
     drawn_breaks,
     legible,
     names_fit,
+    reach,
+    x_limits,
 )
 from tokengeom.figures.sizes import LEGEND_LEFT, PanelSize, wrap
 from tokengeom.figures.theme import BREAK, FAINT, GRID, LABEL_SIZE, LINE, MISSING, PANEL_SIZE, TEXT, colour
+from tokengeom.figures.word_places import Word, place_words, scatter_limits
 
 LARGER = 1.4
 """Points of the printed page to pixels of the screen."""
 SYMBOLS = {"point": "circle", "star": "star", "square": "square", "cross": "x"}
 SIZES = {"point": 9, "star": 15, "square": 9, "cross": 9}
 FEW_POINTS = 40
-RULES = ("dash", "dot", "dashdot", "longdash")
+LEVELS = ("dash", "longdashdot")
+MARKS = ("dot", "dashdot")
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ def add_panel(drawn: Any, panel: Panel, size: PanelSize, place: Place) -> None:
     if isinstance(panel, LinePanel):
         _add_lines(drawn, panel, place, {**axes, "legend": legend})
     else:
-        _add_scatter(drawn, panel, place, {**axes, "legend": legend})
+        _add_scatter(drawn, panel, size, place, {**axes, "legend": legend})
 
 
 def text(name: str) -> str:
@@ -107,11 +111,8 @@ def _legend(size: PanelSize, place: Place) -> dict[str, Any]:
         "y": _share((place.top - size.height - size.below) / place.whole),
         "xanchor": "left",
         "yanchor": "top",
-        "orientation": "h",
         "traceorder": "normal",
         "font_size": LABEL_SIZE * LARGER,
-        "entrywidth": (LEGEND_LEFT + size.width) / size.legend_columns * 110 - 42,
-        "entrywidthmode": "pixels",
         "bgcolor": "rgba(0,0,0,0)",
     }
 
@@ -125,6 +126,9 @@ def _add_lines(drawn: Any, panel: LinePanel, place: Place, where: dict[str, str]
         if scale == "log":
             log |= {"exponentformat": "power", "dtick": _decades([getattr(curve, axis) for curve in panel.curves])}
         drawn.update_layout({f"{axis}axis{place.suffix}": log})
+    ends = x_limits(panel, scales[0])
+    shown = np.log10(ends).tolist() if scales[0] == "log" else list(ends)
+    drawn.update_layout({f"xaxis{place.suffix}": {"range": shown}})
     for curve, number in zip(panel.curves, colour_places(panel.curves), strict=True):
         clean, shade = clean_curve(curve, scales), colour(number)
         if clean.low is not None and clean.high is not None:
@@ -150,16 +154,16 @@ def _add_rules(drawn: Any, panel: LinePanel, scales: tuple[Scale, Scale], where:
     import plotly.graph_objects as go
 
     clean = [clean_curve(curve, scales) for curve in panel.curves]
-    xs = _reach([c.x for c in clean])
-    ys = _reach([c.y for c in clean])
-    rules = [(name, xs, [v, v], v, scales[1]) for name, v in panel.levels]
-    rules += [(name, [v, v], ys, v, scales[0]) for name, v in panel.marks]
-    for number, (name, x, y, value, scale) in enumerate(rules):
+    xs = list(x_limits(panel, scales[0]))
+    ys = list(reach([c.y for c in clean]))
+    rules = [(name, xs, [v, v], v, scales[1], LEVELS[i % 2]) for i, (name, v) in enumerate(panel.levels)]
+    rules += [(name, [v, v], ys, v, scales[0], MARKS[i % 2]) for i, (name, v) in enumerate(panel.marks)]
+    for name, x, y, value, scale, dash in rules:
         if np.isfinite(drawable(np.array([value]), scale)).all():
             drawn.add_trace(
                 go.Scatter(
                     x=x, y=y, name=text(name), text=[text(name)] * 2, mode="lines",
-                    line={"color": FAINT, "width": 1.6, "dash": RULES[number % 4]},
+                    line={"color": FAINT, "width": 1.6, "dash": dash},
                     customdata=[value] * 2, hovertemplate="%{text}<br>%{customdata:.6g}<extra></extra>", **where,
                 )
             )  # fmt: skip
@@ -175,7 +179,6 @@ def _add_heatmap(drawn: Any, panel: HeatmapPanel, size: PanelSize, place: Place,
     bar = {
         "x": x[1] + 0.06 / place.across, "xanchor": "left", "xpad": 0, "y": y[0], "yanchor": "bottom", "ypad": 0,
         "len": y[1] - y[0], "lenmode": "fraction", "thickness": 12, "outlinewidth": 0.5, "tickfont_size": 10,
-        "title": {"text": text(panel.colour_label), "side": "right", "font_size": LABEL_SIZE * LARGER - 1},
     }  # fmt: skip
     drawn.add_trace(
         go.Heatmap(
@@ -184,6 +187,10 @@ def _add_heatmap(drawn: Any, panel: HeatmapPanel, size: PanelSize, place: Place,
             hovertemplate=f"{_template(panel.y_label)}: %{{y}}<br>{_template(panel.x_label)}: %{{x}}<br>"
             "%{z:.4g}<extra></extra>",
         )
+    )  # fmt: skip
+    drawn.add_annotation(
+        text=text(panel.colour_label), x=x[1] + 0.72 / place.across, y=(y[0] + y[1]) / 2, xref="paper", yref="paper",
+        xanchor="center", yanchor="middle", textangle=-90, showarrow=False, font_size=LABEL_SIZE * LARGER - 1,
     )  # fmt: skip
     _add_breaks(drawn, panel, size, where)
     drawn.update_layout(
@@ -230,10 +237,11 @@ def _add_breaks(drawn: Any, panel: HeatmapPanel, size: PanelSize, where: dict[st
         drawn.add_trace(go.Scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False, **where))
 
 
-def _add_scatter(drawn: Any, panel: ScatterPanel, place: Place, where: dict[str, str]) -> None:
+def _add_scatter(drawn: Any, panel: ScatterPanel, size: PanelSize, place: Place, where: dict[str, str]) -> None:
     import plotly.graph_objects as go
 
-    for points, number in zip(panel.points, colour_places(panel.points), strict=True):
+    words_of = place_words(panel, size.width, size.height)
+    for points, number, placed in zip(panel.points, colour_places(panel.points), words_of, strict=True):
         x, y, shade = drawable(points.x), drawable(points.y), colour(number)
         words = [text(word) for word in column_names(points.words, x.size)]
         if panel.from_origin:
@@ -241,46 +249,36 @@ def _add_scatter(drawn: Any, panel: ScatterPanel, place: Place, where: dict[str,
             spokes = [[0.0, float(a), None] for a in x], [[0.0, float(b), None] for b in y]
             flat = [[v for spoke in side for v in spoke] for side in spokes]
             drawn.add_trace(go.Scatter(x=flat[0], y=flat[1], line={"color": shade, "width": 1}, **rays))
-        sides = [_side(a, b) for a, b in zip(x, y, strict=True)]
+        _add_words(drawn, placed, shade, where)
         drawn.add_trace(
             go.Scatter(
                 x=_list(x), y=_list(y), name=text(points.label), showlegend=bool(points.label),
-                mode="markers+text" if points.words else "markers", text=words, textposition=sides, cliponaxis=False,
-                textfont={"color": shade, "size": 11}, customdata=[text(points.label)] * x.size,
+                mode="markers", text=words, customdata=[text(points.label)] * x.size,
                 marker={"color": shade, "symbol": SYMBOLS[points.marker], "size": SIZES[points.marker],
                         "line": {"color": "white", "width": 0.8}},
                 hovertemplate="%{text}<br>%{customdata}<br>(%{x:.4g}, %{y:.4g})<extra></extra>", **where,
             )
         )  # fmt: skip
     both = {"zeroline": panel.from_origin, "zerolinecolor": GRID, "showgrid": not panel.from_origin}
-    limits = _scatter_limits(panel)
-    drawn.update_layout({f"xaxis{place.suffix}": {**both, "range": limits[0]}})
+    limits = scatter_limits(panel, size.width, size.height)
+    drawn.update_layout({f"xaxis{place.suffix}": {**both, "range": list(limits[0])}})
     equal = {"scaleanchor": f"x{place.suffix}", "scaleratio": 1} if panel.equal else {}
-    drawn.update_layout({f"yaxis{place.suffix}": {**both, **equal, "range": limits[1]}})
+    drawn.update_layout({f"yaxis{place.suffix}": {**both, **equal, "range": list(limits[1])}})
 
 
-def _scatter_limits(panel: ScatterPanel) -> tuple[list[float], list[float]]:
-    """Ends of the axes with room for the words, which hang outwards."""
-    room = 0.3 if any(points.words for points in panel.points) else 0.08
-    xs = _reach([drawable(p.x) for p in panel.points] + ([np.zeros(1)] if panel.from_origin else []))
-    ys = _reach([drawable(p.y) for p in panel.points] + ([np.zeros(1)] if panel.from_origin else []))
-    wide, high = (xs[1] - xs[0]) or 1.0, (ys[1] - ys[0]) or 1.0
-    return [xs[0] - room * wide, xs[1] + room * wide], [ys[0] - room * high, ys[1] + room * high]
-
-
-def _side(a: float, b: float) -> str:
-    return f"{'top' if b >= 0 else 'bottom'} {'right' if a >= 0 else 'left'}"
-
-
-def _reach(parts: Sequence[Any]) -> list[float]:
-    values = np.concatenate([np.asarray(part, dtype=np.float64) for part in parts]) if parts else np.zeros(0)
-    values = values[np.isfinite(values)]
-    return [float(values.min()), float(values.max())] if values.size else [0.0, 1.0]
+def _add_words(drawn: Any, placed: Sequence[Word], shade: str, where: dict[str, str]) -> None:
+    """Words beside their points, as annotations: their distance from the point is the printed page's."""
+    for word in placed:
+        drawn.add_annotation(
+            x=word.x, y=word.y, xref=where["xaxis"], yref=where["yaxis"], text=text(word.text), showarrow=False,
+            xshift=8 * word.right, yshift=7 * word.up, font={"color": shade, "size": 11},
+            xanchor=("center", "left", "right")[word.right], yanchor=("middle", "bottom", "top")[word.up],
+        )  # fmt: skip
 
 
 def _decades(values: Sequence[Any]) -> int:
     """Decades between labelled ticks, so that at most about eight are written."""
-    low, high = _reach([drawable(v, "log") for v in values])
+    low, high = reach([drawable(v, "log") for v in values])
     return max(1, int(np.ceil(np.log10(max(high / low, 1.0)) / 8))) if low > 0 else 1
 
 

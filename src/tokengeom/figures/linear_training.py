@@ -31,7 +31,8 @@ def linear_training(runs: Mapping[str, Run], prediction: LinearPrediction) -> Fi
         error = run_curves(runs, "finite_error")
         panels.append(_panel("Finite part: distance to W* on F", "||P_F(W_k) - W*|| / ||W*||", error, "log"))
     if "margin_frobenius" in known:
-        best = [("largest possible", prediction.margin)] if 0 < prediction.margin < float("inf") else []
+        margin_of_limit = prediction.effective_margin
+        best = [("largest possible", margin_of_limit)] if margin_of_limit < float("inf") else []
         margin = run_curves(runs, "margin_frobenius")
         panels.append(_panel("Margin per unit of norm", "margin / ||W_k||", margin, levels=best))
     return Figure("linear-training", "Training the linear model, against its prediction", _caption(runs, prediction),

@@ -118,3 +118,21 @@ def legend_labels(panel: Panel) -> list[str]:
 def column_names(names: Sequence[str], count: int) -> list[str]:
     """Names of rows or columns for a reader who points at one; a number where there is no name."""
     return [names[i] if i < len(names) else str(i) for i in range(count)]
+
+
+def reach(parts: Sequence[Float]) -> tuple[float, float]:
+    """Smallest and largest finite number of several arrays; 0 and 1 where there is none."""
+    values = np.concatenate([np.asarray(part, dtype=np.float64).ravel() for part in parts]) if parts else np.zeros(0)
+    values = values[np.isfinite(values)]
+    return (float(values.min()), float(values.max())) if values.size else (0.0, 1.0)
+
+
+def x_limits(panel: LinePanel, scale: Scale) -> tuple[float, float]:
+    """Ends of the x axis: where the curves reach, whether or not their heights can be drawn there, and a margin."""
+    values = [curve.x for curve in panel.curves] + [np.array([value for _, value in panel.marks])]
+    low, high = reach([drawable(v, scale) for v in values])
+    if scale == "log":
+        room = (high / low) ** 0.04 if high > low else 2.0
+        return low / room, high * room
+    margin = 0.04 * (high - low) or 1.0
+    return low - margin, high + margin

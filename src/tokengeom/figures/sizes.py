@@ -9,9 +9,12 @@ from dataclasses import dataclass, replace
 from tokengeom.figures.base import Figure, HeatmapPanel, LinePanel, Panel, ScatterPanel
 from tokengeom.figures.prepare import NAME_HEIGHT, legend_labels, names_fit, short
 from tokengeom.figures.theme import LABEL_SIZE, NAME_SIZE, PANEL_SIZE
+from tokengeom.figures.word_places import fitting_height
 
 CHARACTER = 0.6
-"""Width of a character of the house's font as a share of its height, a little more than the average."""
+"""Width of a character of the house's font as a share of its height, a little more than the average of a name."""
+RUNNING = 0.55
+"""The same, in running text, where wide and narrow characters even out."""
 LEGEND_LEFT = 0.55
 """Inches by which a legend begins left of the axes."""
 LARGEST = {1: 10.0, 2: 6.0, 3: 4.4}
@@ -41,7 +44,7 @@ class PanelSize:
 
 def wrap(text: str, inches: float, size: float) -> list[str]:
     """Lines of a text that fit a width at a font size in points."""
-    return textwrap.wrap(text, max(8, int(inches * 72 / (CHARACTER * size)))) or [""]
+    return textwrap.wrap(text, max(8, int(inches * 72 / (RUNNING * size)))) or [""]
 
 
 def text_width(text: str, size: float) -> float:
@@ -49,8 +52,8 @@ def text_width(text: str, size: float) -> float:
     return len(text) * CHARACTER * size / 72
 
 
-def panel_size(panel: Panel, columns: int) -> PanelSize:
-    """Size of a panel in a figure of so many columns."""
+def panel_size(panel: Panel, columns: int, stacked: bool = False) -> PanelSize:
+    """Size of a panel in a figure of so many columns; ``stacked`` puts one entry in each row of a legend."""
     width, height = _body(panel, min(columns, 3))
     left, right, bottom = 0.75, 0.2, 0.6
     if isinstance(panel, HeatmapPanel):
@@ -59,7 +62,7 @@ def panel_size(panel: Panel, columns: int) -> PanelSize:
         right = 0.95 if panel.colour_label else 0.75
     left += 0.15 * (len(wrap(panel.y_label, height, LABEL_SIZE)) - 1)
     bottom += 0.15 * (len(wrap(panel.x_label, width, LABEL_SIZE)) - 1)
-    per_row, rows = legend_grid(legend_labels(panel), LEGEND_LEFT + width)
+    per_row, rows = legend_grid(legend_labels(panel), 0.0 if stacked else LEGEND_LEFT + width)
     top = 0.15 + 0.19 * len(wrap(panel.title, width, PANEL_SIZE))
     return PanelSize(width, height, left, right, top, bottom + 0.19 * rows, bottom - 0.18, per_row, rows)
 
@@ -73,10 +76,10 @@ def legend_grid(labels: Sequence[str], inches: float) -> tuple[int, int]:
     return per_row, -(-len(labels) // per_row)
 
 
-def grid_sizes(figure: Figure) -> tuple[list[PanelSize], list[float], list[float]]:
+def grid_sizes(figure: Figure, stacked: bool = False) -> tuple[list[PanelSize], list[float], list[float]]:
     """Size of each panel, widths of the grid's columns and heights of its rows."""
     columns = grid_columns(figure)
-    sizes = [panel_size(panel, columns) for panel in figure.panels]
+    sizes = [panel_size(panel, columns, stacked) for panel in figure.panels]
     # Axes that stand above each other begin at the same place.
     lefts = [max(size.left for size in sizes[c::columns]) for c in range(columns)]
     sizes = [replace(size, left=lefts[place % columns]) for place, size in enumerate(sizes)]
@@ -94,7 +97,7 @@ def _body(panel: Panel, columns: int) -> tuple[float, float]:
     if isinstance(panel, LinePanel):
         return 3.6, 2.4
     if isinstance(panel, ScatterPanel):
-        return (4.6, 4.6) if panel.equal else (4.2, 3.2)
+        return 4.6, fitting_height(panel, 4.6, 2.6, 4.6) if panel.equal else 3.2
     rows, across = panel.values.shape
     least, most = LEAST_HEATMAP[columns], LARGEST[columns]
     width = _grown(least, most, across if panel.x_names else 0)

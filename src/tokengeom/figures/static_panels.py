@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.figures.base import HeatmapPanel, LinePanel, Panel, Points, ScatterPanel
+from tokengeom.figures.base import HeatmapPanel, LinePanel, Panel, ScatterPanel
 from tokengeom.figures.prepare import (
     axis_scales,
     clean_curve,
@@ -18,10 +18,12 @@ from tokengeom.figures.prepare import (
     legible,
     names_fit,
     short,
+    x_limits,
 )
 from tokengeom.figures.sizes import LEGEND_LEFT, PanelSize, wrap
 from tokengeom.figures.theme import (
     BREAK,
+    BREAK_WIDTH,
     FAINT,
     GRID,
     LABEL_SIZE,
@@ -29,15 +31,16 @@ from tokengeom.figures.theme import (
     MISSING,
     NAME_SIZE,
     PANEL_SIZE,
-    TEXT,
     THIN,
     TICK_SIZE,
     colour,
 )
+from tokengeom.figures.word_places import WORD_SIZE, Word, place_words, scatter_limits
 
 MARKERS = {"point": "o", "star": "*", "square": "s", "cross": "X"}
 SIZES = {"point": 36, "star": 130, "square": 32, "cross": 40}
-RULES = ((0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)), (0, (8, 2, 2, 2)))
+LEVELS = ((0, (5, 2)), (0, (8, 2, 2, 2)))
+MARKS = ((0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
 FEW_POINTS = 40
 
 
@@ -53,7 +56,7 @@ def draw_panel(canvas: Any, panel: Panel, size: PanelSize, box: tuple[float, flo
     elif isinstance(panel, LinePanel):
         _legend(axes, _draw_lines(axes, panel), size)
     else:
-        _legend(axes, _draw_scatter(axes, panel), size)
+        _legend(axes, _draw_scatter(axes, panel, size), size)
     across = "\n".join(wrap(panel.x_label, size.width, LABEL_SIZE))
     upwards = "\n".join(wrap(panel.y_label, size.height, LABEL_SIZE))
     axes.set_xlabel(across, fontsize=LABEL_SIZE, parse_math=False)
@@ -73,20 +76,21 @@ def _draw_lines(axes: Any, panel: LinePanel) -> list[tuple[str, Any]]:
         if clean.low is not None and clean.high is not None:
             axes.fill_between(clean.x, clean.low, clean.high, color=shade, alpha=0.18, linewidth=0)
         entries.append((curve.label, line))
-    entries += _rules(axes.axhline, panel.levels, scales[1], 0)
-    entries += _rules(axes.axvline, panel.marks, scales[0], len(panel.levels))
+    entries += _rules(axes.axhline, panel.levels, scales[1], LEVELS)
+    entries += _rules(axes.axvline, panel.marks, scales[0], MARKS)
+    axes.set_xlim(*x_limits(panel, scales[0]))
     axes.grid(True, color=GRID, linewidth=THIN)
     axes.set_axisbelow(True)
     _frame(axes)
     return entries
 
 
-def _rules(rule: Any, named: Sequence[tuple[str, float]], scale: Any, first: int) -> list[tuple[str, Any]]:
+def _rules(rule: Any, named: Sequence[tuple[str, float]], scale: Any, dashes: Any) -> list[tuple[str, Any]]:
     """Named straight lines, each kind dashed in its own way."""
     entries = []
     for place, (name, value) in enumerate(named):
         if np.isfinite(drawable(np.array([value]), scale)).all():
-            entries.append((name, rule(value, color=FAINT, linewidth=1.1, linestyle=RULES[(first + place) % 4])))
+            entries.append((name, rule(value, color=FAINT, linewidth=1.1, linestyle=dashes[place % 2])))
     return entries
 
 
@@ -134,7 +138,7 @@ def _draw_heatmap(canvas: Any, axes: Any, panel: HeatmapPanel, size: PanelSize) 
         (panel.y_breaks, axes.axhline, size.height),
     ):
         for place in drawn_breaks(breaks, inches):
-            rule(place - 0.5, color=BREAK, linewidth=THIN)
+            rule(place - 0.5, color=BREAK, linewidth=BREAK_WIDTH)
     _names(axes.xaxis, panel.x_names, columns, size.width, 90)
     _names(axes.yaxis, panel.y_names, rows, size.height, 0)
     _colour_bar(canvas, axes, image, panel, size)
@@ -165,9 +169,10 @@ def _names(axis: Any, names: Sequence[str], count: int, inches: float, turn: int
     axis.set_tick_params(length=0, pad=2)
 
 
-def _draw_scatter(axes: Any, panel: ScatterPanel) -> list[tuple[str, Any]]:
+def _draw_scatter(axes: Any, panel: ScatterPanel, size: PanelSize) -> list[tuple[str, Any]]:
     entries = []
-    for points, place in zip(panel.points, colour_places(panel.points), strict=True):
+    words = place_words(panel, size.width, size.height)
+    for points, place, placed in zip(panel.points, colour_places(panel.points), words, strict=True):
         x, y = drawable(points.x), drawable(points.y)
         shade = colour(place)
         if panel.from_origin:
@@ -177,27 +182,22 @@ def _draw_scatter(axes: Any, panel: ScatterPanel) -> list[tuple[str, Any]]:
             x, y, s=SIZES[points.marker], marker=MARKERS[points.marker], color=shade, edgecolors="white",
             linewidths=0.6, zorder=3,
         )  # fmt: skip
-        _words(axes, points, shade)
+        _words(axes, placed, shade)
         entries.append((points.label, handle))
     if panel.from_origin:
         axes.axhline(0, color=GRID, linewidth=0.8, zorder=0)
         axes.axvline(0, color=GRID, linewidth=0.8, zorder=0)
-    # Room for the words, which hang outwards.
-    axes.margins(0.24 if any(points.words for points in panel.points) else 0.08)
-    if panel.equal:
-        axes.set_aspect("equal", adjustable="datalim")
+    across, upwards = scatter_limits(panel, size.width, size.height)
+    axes.set_xlim(*across)
+    axes.set_ylim(*upwards)
     _frame(axes)
     return entries
 
 
-def _words(axes: Any, points: Points, shade: str) -> None:
-    """Words beside the points, on the side that looks away from the origin."""
-    for a, b, word in zip(points.x, points.y, points.words, strict=False):
-        if not (np.isfinite(a) and np.isfinite(b)):
-            continue
-        right, up = (1 if a >= 0 else -1), (1 if b >= 0 else -1)
+def _words(axes: Any, placed: Sequence[Word], shade: str) -> None:
+    for word in placed:
         axes.annotate(
-            legible(word), (a, b), xytext=(6 * right, 5 * up), textcoords="offset points", color=shade or TEXT,
-            fontsize=TICK_SIZE + 0.5, ha="left" if right > 0 else "right", va="bottom" if up > 0 else "top",
+            word.text, (word.x, word.y), xytext=(6 * word.right, 5 * word.up), textcoords="offset points", color=shade,
+            fontsize=WORD_SIZE, ha=("center", "left", "right")[word.right], va=("center", "bottom", "top")[word.up],
             parse_math=False, zorder=4,
         )  # fmt: skip

@@ -99,7 +99,9 @@ def assess(numbers: AbstractNumbers, *, resamples: int, permutations: int, seed:
     """Value, interval and null of every number; each family draws from its own generator, started at ``seed``."""
     check_draws(resamples, permutations)
     rng = np.random.default_rng(seed)
-    values = numbers.values()
+    if numbers.size < 2:  # nothing to draw from: no geometry was predicted
+        resamples = permutations = 0
+    values = numbers.values() if numbers.size else dict.fromkeys(numbers.better, float("nan"))
     drawn = numbers.resampled(bootstrap_draws(rng, numbers.size, resamples)) if resamples else {}
     moved = numbers.permuted(permutation_orders(rng, numbers.size, permutations)) if permutations else {}
     found = {}

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tokengeom.geometry.targets import Factors
     from tokengeom.theory.feature_prediction import FeaturePrediction
     from tokengeom.theory.linear import LinearPrediction
+    from tokengeom.theory.sparse_proxy import ProxyPrediction
 
 ALIKE = 1e-9
 """Embeddings closer than this, relatively, are the same."""
@@ -33,6 +34,11 @@ def feature_caveats(prediction: FeaturePrediction, run: Factors, raw: Any) -> li
     if prediction.proxy_is_exact:
         found.append("The proxy is exact here: its numbers are those of L_mm as far as L_mm is unique.")
     return [*found, *_groups(prediction)]
+
+
+def proxy_caveats(prediction: ProxyPrediction, raw: Any) -> list[str]:
+    """Caveats of a comparison with the proxy alone."""
+    return [*_run_state(raw), f"{prediction.summary()} How far S~ is from L_mm is not known here."]
 
 
 def sample_caveats(numbers: SimilarityNumbers, rank_items: int) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokengeom.errors import ProblemError
 from tokengeom.geometry.agreement import AbstractNumbers, Agreement, assess, check_draws
-from tokengeom.geometry.caveats import feature_caveats, linear_caveats, sample_caveats
+from tokengeom.geometry.caveats import feature_caveats, linear_caveats, proxy_caveats, sample_caveats
 from tokengeom.geometry.comparison import MEANINGS, Comparison
 from tokengeom.geometry.finite import FiniteLogits
 from tokengeom.geometry.linear_numbers import DecoderNumbers, MarginNumbers
@@ -20,6 +20,7 @@ from tokengeom.geometry.similarity_numbers import RANK_ITEMS, SimilarityNumbers
 from tokengeom.geometry.targets import Factors, direction_factors, proxy_factors
 from tokengeom.theory.feature_prediction import FeaturePrediction
 from tokengeom.theory.linear import LinearPrediction
+from tokengeom.theory.sparse_proxy import ProxyPrediction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,7 +29,7 @@ __all__ = ["Agreement", "Comparison", "compare"]
 
 
 def compare(
-    prediction: FeaturePrediction | LinearPrediction,
+    prediction: FeaturePrediction | LinearPrediction | ProxyPrediction,
     run: Any,
     *,
     resamples: int = 200,
@@ -37,6 +38,8 @@ def compare(
 ) -> Comparison:
     """Hold a run against a prediction.
 
+    ``prediction``
+        Of learned features, of the linear model, or of the proxy alone (every name then starts with ``proxy_``).
     ``run``
         What ``train`` returned, any object with W (V x d) and H (d x m) (and ``bias``), or the pair (W, H).
     ``resamples``, ``permutations``
@@ -44,35 +47,46 @@ def compare(
     """
     check_draws(resamples, permutations)
     factors = observe(run)
-    if isinstance(prediction, LinearPrediction):
-        require_sizes(factors, prediction.data.V, prediction.data.m)
-        require_decoder(factors, prediction.W_mm.shape)
-        families: list[AbstractNumbers] = [DecoderNumbers(factors, prediction), MarginNumbers(factors, prediction)]
-        kind, caveats = "linear", linear_caveats(prediction, factors, run)
-    elif isinstance(prediction, FeaturePrediction):
-        require_sizes(factors, prediction.reduction.V, prediction.reduction.m)
-        families = feature_families(prediction, factors)
-        kind, caveats = "features", feature_caveats(prediction, factors, run)
-        caveats += _sampling(families)
-    else:
-        raise ProblemError(
-            f"A prediction must come from predict; got {type(prediction).__name__}. "
-            "Call compare(prediction, run), in this order."
-        )
+    kind, families, caveats = _prepare(prediction, factors, run)
     found: dict[str, Agreement] = {}
     for numbers in families:
         found |= assess(numbers, resamples=resamples, permutations=permutations, seed=seed)
     return Comparison(_ordered(found), kind, tuple(caveats), resamples, permutations, seed)
 
 
+def _prepare(prediction: Any, factors: Factors, run: Any) -> tuple[str, list[AbstractNumbers], list[str]]:
+    """Kind of the comparison, its numbers and its caveats, once the shapes are known to fit."""
+    if isinstance(prediction, LinearPrediction):
+        require_sizes(factors, prediction.data.V, prediction.data.m)
+        require_decoder(factors, prediction.W_mm.shape)
+        families: list[AbstractNumbers] = [DecoderNumbers(factors, prediction), MarginNumbers(factors, prediction)]
+        return "linear", families, linear_caveats(prediction, factors, run)
+    if isinstance(prediction, FeaturePrediction):
+        require_sizes(factors, prediction.reduction.V, prediction.reduction.m)
+        families = feature_families(prediction, factors)
+        return "features", families, feature_caveats(prediction, factors, run) + _sampling(families)
+    if isinstance(prediction, ProxyPrediction):
+        require_sizes(factors, prediction.U.shape[0], prediction.Vt.shape[1])
+        families = _families(factors, {"proxy_": direction_factors(prediction)}, None)
+        return "features", families, proxy_caveats(prediction, run) + _sampling(families)
+    raise ProblemError(
+        f"A prediction must come from predict; got {type(prediction).__name__}. Call compare(prediction, run), in this "
+        "order."
+    )
+
+
 def feature_families(prediction: FeaturePrediction, run: Factors) -> list[AbstractNumbers]:
     """Every number of learned features, with what it needs of the prediction."""
     targets = {"": direction_factors(prediction), "proxy_": proxy_factors(prediction.reduction)}
+    families = _families(run, targets, FiniteLogits.of(prediction.P))
+    return [*families, CollapseNumbers(run.H, prediction.context_groups)]
+
+
+def _families(run: Factors, targets: dict[str, Factors], finite: FiniteLogits | None) -> list[AbstractNumbers]:
     return [
         SimilarityNumbers("contexts", run.H, {prefix: target.H for prefix, target in targets.items()}),
         SimilarityNumbers("words", run.words, {prefix: target.words for prefix, target in targets.items()}),
-        LogitNumbers(run, targets, FiniteLogits.of(prediction.P)),
-        CollapseNumbers(run.H, prediction.context_groups),
+        LogitNumbers(run, targets, finite),
     ]
 
 

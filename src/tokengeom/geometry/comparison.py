@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -101,11 +102,10 @@ class Comparison:
 
     def _verdict(self) -> list[str]:
         if self.kind == "linear":
-            return [
-                f"Direction of the decoder: cosine {self['cosine_without_finite']} with W_mm once W_star is taken off."
-            ]
-        chosen = {"contexts": "context_similarity", "words": "word_similarity"}
-        return [_sentence(items, self.agreements[name]) for items, name in chosen.items() if name in self.agreements]
+            return [f"Once W_star is taken off, the decoder's cosine with W_mm is {self['cosine_without_finite']}."]
+        prefix = "" if "context_similarity" in self.agreements else "proxy_"
+        chosen = {"contexts": f"{prefix}context_similarity", "words": f"{prefix}word_similarity"}
+        return [_sentence(items, self[name], "proxy" if prefix else "prediction") for items, name in chosen.items()]
 
 
 def meaning(name: str) -> str:
@@ -115,10 +115,10 @@ def meaning(name: str) -> str:
     return MEANINGS[name]
 
 
-def _sentence(items: str, number: Agreement) -> str:
-    if number.value != number.value:
-        return f"The prediction gives {items} no geometry to compare with."
-    if number.null != number.null:
-        return f"Agreement of {items} is {number}."
+def _sentence(items: str, number: Agreement, other: str) -> str:
+    if math.isnan(number.value):
+        return f"The {other} gives {items} no geometry to compare with."
+    if math.isnan(number.null):
+        return f"SIM of the run's {items} with the {other}: {number}."
     verdict = "more than chance" if number.beats_chance else "no more than chance"
-    return f"The run's {items} agree with the prediction {verdict}: {number}."
+    return f"The run's {items} agree with the {other} {verdict}: SIM {number}."

@@ -33,11 +33,11 @@ SLOW_PERMUTATIONS = 20
 
 @dataclass(frozen=True, eq=False)
 class LogitNumbers(AbstractNumbers):
-    """``logit_distance`` to each target (by prefix), and ``finite_distance``, over the m contexts."""
+    """``logit_distance`` to each target (by prefix) and, where L_in is known, ``finite_distance``, over m contexts."""
 
     run: Factors
     targets: Mapping[str, Factors]
-    finite: FiniteLogits
+    finite: FiniteLogits | None = None
     items: str = "contexts"
 
     @property
@@ -49,11 +49,13 @@ class LogitNumbers(AbstractNumbers):
     def better(self) -> Mapping[str, Better]:
         """All of them: 0 is best."""
         names = [f"{prefix}logit_distance" for prefix in self.targets]
-        return dict.fromkeys([*names, "finite_distance"], "lower")
+        return dict.fromkeys([*names, *(["finite_distance"] if self.finite else [])], "lower")
 
     def resampled(self, draws: Float) -> Mapping[str, Float]:
         """Each number in each resample: sums over contexts, weighted by the draws."""
-        found = {"finite_distance": np.sqrt(draws @ self.finite.squared_errors(self.run))}
+        found = {}
+        if self.finite is not None:
+            found["finite_distance"] = np.sqrt(draws @ self.finite.squared_errors(self.run))
         own = draws @ column_products(self.run, self.run)
         for prefix, target in self.targets.items():
             cross, theirs = column_products(self.run, target), column_products(target, target)
@@ -62,9 +64,11 @@ class LogitNumbers(AbstractNumbers):
 
     def permuted(self, orders: Int) -> Mapping[str, Float]:
         """Each number when the run's contexts change places."""
-        few = orders if self.finite.token.size <= SLOW_PAIRS else orders[:SLOW_PERMUTATIONS]
-        errors = [float(self.finite.squared_errors(self.run, order).sum()) for order in few]
-        found = {"finite_distance": np.sqrt(errors)}
+        found = {}
+        if self.finite is not None:
+            few = orders if self.finite.token.size <= SLOW_PAIRS else orders[:SLOW_PERMUTATIONS]
+            errors = [float(self.finite.squared_errors(self.run, order).sum()) for order in few]
+            found["finite_distance"] = np.sqrt(errors)
         own = float(column_products(self.run, self.run).sum())
         A, B = self.run.centred_logits
         for prefix, target in self.targets.items():

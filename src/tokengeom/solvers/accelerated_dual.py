@@ -91,11 +91,16 @@ def solve_on_face(problem: MarginProblem, A: Float, T: Bool, tolerance: float, m
     target = centre_on(T, problem.S.astype(np.float64))
     residual = target - centre_on(T, (X @ H.T) @ H)
     direction, size = residual, float(np.vdot(residual, residual))
+    unseen = 1e-15 * float(np.vdot(H, H))
     for _ in range(max_iterations):
         if np.max(np.abs(residual)) <= tolerance:
             break
         image = centre_on(T, (direction @ H.T) @ H)
-        length = size / float(np.vdot(direction, image))
+        curvature = float(np.vdot(direction, image))
+        # On a face with dependent constraints what is left may be a direction that the embeddings do not see.
+        if curvature <= unseen * float(np.vdot(direction, direction)):
+            break
+        length = size / curvature
         X = X + length * direction
         residual = residual - length * image
         smaller = float(np.vdot(residual, residual))

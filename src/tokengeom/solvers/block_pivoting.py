@@ -16,10 +16,12 @@ portugal1994].
 
 from __future__ import annotations
 
+import itertools
 import time
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from tokengeom.problems.base import Solution
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from tokengeom.problems.columns import Bool
     from tokengeom.problems.ntp_svm import MarginProblem
 
+Index = NDArray[np.intp]
 PATIENCE = 10
 
 
@@ -39,7 +42,7 @@ def solve_by_block_pivoting(problem: MarginProblem, max_iterations: int = 500) -
     if Q is None:
         return None
     v, j = np.nonzero(~problem.S)
-    M = Q[np.ix_(j, j)] * ((v[:, None] == v[None, :]) - 1.0 / problem.S.shape[0])
+    M = _pair_matrix(Q, v, j, problem.S.shape[0])
     s, iterations, done = _bounded_quadratic(M, max_iterations)
     slack = np.zeros(problem.S.shape)
     slack[v, j] = s
@@ -56,14 +59,24 @@ def _inverse_gram(H: Float) -> Float | None:
         return None
     K = H.T @ H
     try:
-        factor = cho_factor(K, lower=True)
+        factor = cho_factor(K, lower=True, check_finite=False)
     except LinAlgError:
         return None
     # Squared condition number of H: past 1e10 the normal equations eat half of the digits.
     diagonal = np.abs(np.diagonal(factor[0]))
     if diagonal.max() > 1e5 * diagonal.min():
         return None
-    return np.asarray(cho_solve(factor, np.eye(m)))
+    return np.asarray(cho_solve(factor, np.eye(m), check_finite=False))
+
+
+def _pair_matrix(Q: Float, v: Index, j: Index, V: int) -> Float:
+    """``C o Q`` on pairs sorted by token: pairs of one token are a diagonal block."""
+    among = Q[j].take(j, axis=1)
+    M = among * (-1.0 / V)
+    ends = np.searchsorted(v, np.arange(V + 1))
+    for begin, end in itertools.pairwise(ends.tolist()):
+        M[begin:end, begin:end] += among[begin:end, begin:end]
+    return M
 
 
 def _bounded_quadratic(M: Float, max_iterations: int) -> tuple[Float, int, bool]:
@@ -89,8 +102,8 @@ def _on_face(M: Float, bound: Bool) -> tuple[Float, Float]:
     s = np.ones(len(M))
     free = np.flatnonzero(~bound)
     if free.size:
-        right = -M[np.ix_(free, np.flatnonzero(bound))].sum(axis=1)
-        s[free] = np.linalg.solve(M[np.ix_(free, free)], right)
+        rows = M[free]
+        s[free] = np.linalg.solve(rows.take(free, axis=1), -(rows @ bound))
     return s, np.asarray(M @ s)
 
 

@@ -17,6 +17,7 @@ from tokengeom.errors import ResourceError
 from tokengeom.problems.base import Certificate, Solution
 from tokengeom.problems.ntp_svm import MarginProblem
 from tokengeom.solvers.accelerated_dual import solve_accelerated_dual
+from tokengeom.solvers.blas_threads import blas_threads_for
 from tokengeom.solvers.block_pivoting import solve_by_block_pivoting
 from tokengeom.solvers.elastic import refute_by_least_violation
 from tokengeom.solvers.least_distance import MarginAnswer, solve_least_distance
@@ -41,6 +42,12 @@ def solve_ntp_svm(problem: MarginProblem, tolerance: float = 1e-9, max_iteration
     """W^mm with its certificate, or the proof that the data are not separable."""
     if not problem.has_margins:
         return _nothing_to_separate(problem)
+    with blas_threads_for(*problem.S.shape):
+        return _solve(problem, tolerance, max_iterations)
+
+
+def _solve(problem: MarginProblem, tolerance: float, max_iterations: int) -> MarginAnswer:
+    """Small problems exactly, by pivoting or directly; the rest by first-order methods in turns."""
     pairs = int(np.count_nonzero(~problem.S))
     if pairs <= MOST_PAIRS_PIVOTING:
         solution = solve_by_block_pivoting(problem)
@@ -49,7 +56,8 @@ def solve_ntp_svm(problem: MarginProblem, tolerance: float = 1e-9, max_iteration
     R, U = orthonormal_factor(problem.H)
     if R.shape[0] * problem.S.shape[0] <= MOST_UNKNOWNS_DIRECT and pairs <= MOST_PAIRS_DIRECT:
         answer = solve_least_distance(problem, R, U)
-        if not answer.separable or answer.solution.certificate.holds(tolerance):
+        # A margin near the edge of rounding must be proven or refuted like any other.
+        if answer.solution.certificate.holds(tolerance):
             return answer
     return _in_turns(problem, R, U, tolerance, max_iterations)
 

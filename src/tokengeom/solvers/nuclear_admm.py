@@ -4,7 +4,7 @@
 
 where C is the set of (scaled) logits with equal in-support entries and margins >= 1, V' x g.
 
-Start: ``S~`` with dual ``U V^T`` and ``rho = 1 / mean(s)``, already optimal when the proxy is exact. Every
+Start: ``S~`` with dual ``U V^T`` and ``rho = 1 / rms(s)``, already optimal when the proxy is exact. Every
 ``Z`` is feasible and every ``-Y = rho (Z - w)`` satisfies all dual constraints but the spectral norm: one
 nuclear and one spectral norm a check prove a gap; the best value and the best bound over all checks count.
 """
@@ -117,14 +117,14 @@ class _Run:
         self.iterations, self.checked = 0, False
 
     def _polar_factor(self, M: Array) -> tuple[Array, float]:
-        """``U V^T`` of M without an SVD, and 1 / (mean of its nonzero singular values)."""
+        """``U V^T`` of M without an SVD, and 1 / (root mean square of its nonzero singular values)."""
         tall = M.shape[0] > M.shape[1]
         eigenvalues, Q = self.arrays.xp.linalg.eigh(self.arrays.gram(M))
         s = self.arrays.at_least(eigenvalues, 0.0) ** 0.5
         kept = s > 1e-7 * float(s[-1])
         Q, s = Q[:, kept], s[kept]
         polar = M @ ((Q / s) @ Q.T) if tall else ((Q / s) @ Q.T) @ M
-        return polar, 1.0 / float(s.mean())
+        return polar, 1.0 / float((s**2).mean()) ** 0.5
 
     @property
     def gap(self) -> float:

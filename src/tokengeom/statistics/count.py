@@ -6,7 +6,7 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,11 @@ from tokengeom.corpus.parquet import ParquetTokens
 from tokengeom.corpus.stories import BuiltInStories
 from tokengeom.corpus.tokenizer import AbstractTokenizer
 from tokengeom.errors import ResourceError, StatisticsError
+from tokengeom.folders import written_beside
 from tokengeom.progress import AbstractProgress, SilentProgress
 from tokengeom.statistics.cuts import AbstractCut
 from tokengeom.statistics.engine import AbstractEngine, open_engine
 from tokengeom.statistics.freeze import freeze
-from tokengeom.statistics.manifest import written_beside
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.statistics.packing import ContextPacking
 from tokengeom.statistics.pairs import CountedPairs, is_saved_pairs
@@ -90,61 +90,55 @@ def count(
         if saved:
             counted = _merge(saved, running, work)
         else:
-            settings = Windows(context, windows, pad)
-            counted = _count_pairs(corpus, settings, tokenizer, reading, vocabulary_size, running, work, shown, pairs)
+            job = _Job(Windows(context, windows, pad), tokenizer, reading, vocabulary_size, running, work, shown)
+            counted = job.count(corpus) if pairs is None else job.count_and_keep(corpus, Path(pairs))
         counted = counted.cut(cuts, running, work, shown)
         with shown.stage("Freezing", None):
             return freeze(counted, running)
 
 
-def _count_pairs(
-    corpus: Corpus | None,
-    windows: Windows,
-    tokenizer: str | Path | AbstractTokenizer | None,
-    reading: ReadingOptions,
-    vocabulary_size: int | None,
-    engine: AbstractEngine,
-    work: Path,
-    progress: AbstractProgress,
-    keep: str | Path | None,
-) -> CountedPairs:
-    read = _read(corpus, windows, tokenizer, reading, vocabulary_size, engine, work, progress)
-    plan = count_windows(read.table, windows, ContextPacking(read.vocabulary, windows.context))
+@dataclass(frozen=True)
+class _Job:
+    """All that stays the same from reading to counted pairs."""
 
-    def written_to(folder: Path) -> CountedPairs:
-        engine.write(plan, folder, "Counting", progress)
+    windows: Windows
+    tokenizer: str | Path | AbstractTokenizer | None
+    reading: ReadingOptions
+    vocabulary_size: int | None
+    engine: AbstractEngine
+    work: Path
+    progress: AbstractProgress
+
+    def count(self, corpus: Corpus | None, folder: Path | None = None) -> CountedPairs:
+        """Count into a folder, by default one that goes when the work is done."""
+        folder = self.work / "pairs" if folder is None else folder
+        read = self._read(corpus)
+        plan = count_windows(read.table, self.windows, ContextPacking(read.vocabulary, self.windows.context))
+        self.engine.write(plan, folder, "Counting", self.progress)
         rows = np.arange(read.vocabulary, dtype=np.int64)
-        return CountedPairs((str(folder),), windows, read.vocabulary, rows, read.tokenizer, corpus=read.corpus)
+        return CountedPairs((str(folder),), self.windows, read.vocabulary, rows, read.tokenizer, corpus=read.corpus)
 
-    if keep is None:
-        return written_to(work / "pairs")
-    target = Path(keep)
-    with written_beside(target) as beside:
-        written_to(beside / "pairs").save(beside)
-    return CountedPairs.load(target)
+    def count_and_keep(self, corpus: Corpus | None, target: Path) -> CountedPairs:
+        """Count into a folder that stays, and that appears only once it is whole."""
+        with written_beside(target) as beside:
+            self.count(corpus, beside / "pairs").save(beside)
+        return CountedPairs.load(target)
 
+    def _read(self, corpus: Corpus | None) -> TokenizedCorpus:
+        """Sharded ids are counted where they lie; anything else is first written as a token table."""
+        remote = _remote_paths(corpus)
+        if remote:
+            return self._shards(remote)
+        sources = [BuiltInStories()] if corpus is None else open_corpus(corpus, self.reading)
+        shards = [source.name for source in sources if isinstance(source, ParquetTokens)]
+        if len(shards) == len(sources):
+            return self._shards(shards)
+        folder = self.work / "tokens"
+        folder.mkdir()
+        return tokenize(sources, self.tokenizer, self.vocabulary_size, self.windows, folder, self.engine, self.progress)
 
-def _read(
-    corpus: Corpus | None,
-    windows: Windows,
-    tokenizer: str | Path | AbstractTokenizer | None,
-    reading: ReadingOptions,
-    vocabulary_size: int | None,
-    engine: AbstractEngine,
-    work: Path,
-    progress: AbstractProgress,
-) -> TokenizedCorpus:
-    """Sharded ids are counted where they lie; anything else is first written as a token table."""
-    remote = _remote_paths(corpus)
-    if remote:
-        return token_shards(remote, reading.column, tokenizer, vocabulary_size, windows, engine)
-    sources = [BuiltInStories()] if corpus is None else open_corpus(corpus, reading)
-    shards = [source.name for source in sources if isinstance(source, ParquetTokens)]
-    if len(shards) == len(sources):
-        return token_shards(shards, reading.column, tokenizer, vocabulary_size, windows, engine)
-    folder = work / "tokens"
-    folder.mkdir()
-    return tokenize(sources, tokenizer, vocabulary_size, windows, folder, engine, progress)
+    def _shards(self, paths: list[str]) -> TokenizedCorpus:
+        return token_shards(paths, self.reading.column, self.tokenizer, self.vocabulary_size, self.windows, self.engine)
 
 
 def _remote_paths(corpus: Corpus | None) -> list[str]:

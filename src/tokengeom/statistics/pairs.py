@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from tokengeom.corpus.make_tokenizer import load_tokenizer
 from tokengeom.corpus.tokenizer import AbstractTokenizer
 from tokengeom.errors import StatisticsError
+from tokengeom.folders import read_manifest, write_manifest
 from tokengeom.progress import AbstractProgress, SilentProgress
 from tokengeom.statistics.cuts import AbstractCut, Effect, PairTable, Totals
 from tokengeom.statistics.engine import AbstractEngine
-from tokengeom.statistics.manifest import read_manifest, write_manifest
 from tokengeom.statistics.packing import ContextPacking
 from tokengeom.statistics.windows import Windows
 

@@ -21,8 +21,8 @@ from scipy import sparse
 
 from tokengeom.corpus.make_tokenizer import load_tokenizer
 from tokengeom.errors import StatisticsError
+from tokengeom.folders import read_manifest, write_manifest, written_beside
 from tokengeom.statistics.cuts import describe_effects, read_effects
-from tokengeom.statistics.manifest import read_manifest, write_manifest, written_beside
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.statistics.windows import Windows
 
@@ -70,12 +70,17 @@ def _content(statistics: NextTokenStatistics) -> dict[str, Any]:
     }
 
 
+def read_content(folder: Path) -> dict[str, Any]:
+    """The manifest of saved statistics."""
+    return read_manifest(folder, FORMAT, FORMAT_VERSION)
+
+
 def load_statistics(folder: Path) -> NextTokenStatistics:
     """Read statistics, refusing what is broken, foreign or from a newer version."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    manifest = read_manifest(folder, FORMAT, FORMAT_VERSION)
+    manifest = read_content(folder)
     try:
         arrays = load_file(folder / "arrays.safetensors")
         vocabulary = pq.read_table(folder / "vocabulary.parquet")["text"].to_pylist()

@@ -84,7 +84,7 @@ class AbstractStudy(ABC):
 def all_studies() -> dict[str, AbstractStudy]:
     """Every study of the house by name: each is one file beside this one."""
     for module in iter_modules(import_module("tokengeom.studies").__path__):
-        if module.name != "base":
+        if module.name not in ("base", "storage"):
             import_module(f"tokengeom.studies.{module.name}")
     found = [kind() for kind in AbstractStudy.__subclasses__()]
     return {study.name: study for study in sorted(found, key=lambda study: study.name)}

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -198,6 +199,26 @@ class FeaturePrediction:
         if self.spread is not None:
             lines.append(self.spread.sentence)
         return "\n".join([*lines, *self.warnings])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers of the prediction as plain data."""
+        return {
+            "nuclear_norm": self.nuclear_norm,
+            "lower_bound": self.lower_bound,
+            "relative_gap": self.certificate.relative_gap,
+            "rank": self.rank,
+            "proxy_nuclear_norm": self.proxy_nuclear_norm,
+            "proxy_is_exact": self.proxy_is_exact,
+            "entropy_nats": self.entropy,
+            "support_groups": int(self.reduction.S_red.shape[1]),
+            "warnings": list(self.warnings),
+        }
+
+    def save(self, folder: str | Path) -> None:
+        """Write the prediction with its proof; `tokengeom verify` checks it without solving."""
+        from tokengeom.theory.feature_storage import save_features
+
+        save_features(self, folder)
 
     def _require_dense(self, name: str) -> None:
         red = self.reduction

@@ -6,25 +6,23 @@ recomputes every proven number from these arrays alone and compares with the man
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tokengeom.errors import ProblemError
+from tokengeom.folders import read_manifest, write_manifest, written_beside
 from tokengeom.problems.base import Certificate
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.problems.support_reduction import SupportReduction, reduce_support
-from tokengeom.statistics.manifest import file_hash, read_manifest, write_manifest, written_beside
 from tokengeom.theory.closed_forms import proxy_exactness
 from tokengeom.theory.feature_prediction import FeaturePrediction
 from tokengeom.theory.solution_spread import PinnedDown, Spread
+from tokengeom.theory.verification import AGREEMENT, Verification, close, files_unchanged
 
 ARRAYS = "features.safetensors"
 FORMAT, FORMAT_VERSION = "tokengeom-features", 1
-AGREEMENT = 1e-9
-"""Two machines' SVDs of one matrix agree to this, relative."""
 
 
 def save_features(prediction: FeaturePrediction, folder: str | Path) -> Path:
@@ -66,22 +64,6 @@ def load_features(folder: str | Path) -> FeaturePrediction:
     )
 
 
-@dataclass(frozen=True)
-class Verification:
-    """What was checked and what failed, each a plain sentence; truthy when nothing failed."""
-
-    checked: tuple[str, ...]
-    failed: tuple[str, ...]
-
-    @property
-    def ok(self) -> bool:
-        """Whether every check passed."""
-        return not self.failed
-
-    def __bool__(self) -> bool:
-        return self.ok
-
-
 def verify_features(folder: str | Path, *, tolerance: float | None = None) -> Verification:
     """Prove a saved prediction again from its arrays, without solving.
 
@@ -95,29 +77,23 @@ def verify_features(folder: str | Path, *, tolerance: float | None = None) -> Ve
     limit = claimed.relative_gap * (1 + 1e-6) + AGREEMENT if tolerance is None else tolerance
     same = reduce_support(prediction.P)
     exactness = proxy_exactness(problem)
-    stored = read_manifest(Path(folder), FORMAT, FORMAT_VERSION)["files"][ARRAYS]
     checks = {
-        "the arrays are those that were written": file_hash(Path(folder) / ARRAYS) == stored,
+        **files_unchanged(Path(folder)),
         "the merged pattern is that of the probabilities": _same_reduction(same, prediction.reduction),
         "the logits are feasible": afresh.primal_residual <= max(1e-9, tolerance or 0.0),
         "the dual is feasible": afresh.dual_residual <= max(1e-9, tolerance or 0.0),
         f"the proven gap is within {limit:.1e}": afresh.relative_gap <= limit,
-        "the nuclear norm is the one claimed": _close(afresh.value, claimed.value),
-        "the lower bound is the one claimed": _close(afresh.bound, claimed.bound),
-        "the proxy's nuclear norm is the one claimed": _close(exactness.nuclear_norm, prediction.proxy_nuclear_norm),
+        "the nuclear norm is the one claimed": close(afresh.value, claimed.value),
+        "the lower bound is the one claimed": close(afresh.bound, claimed.bound),
+        "the proxy's nuclear norm is the one claimed": close(exactness.nuclear_norm, prediction.proxy_nuclear_norm),
     }
-    failed = tuple(sentence for sentence, holds in checks.items() if not holds)
-    return Verification(tuple(checks), failed)
+    return Verification.of(checks)
 
 
 def _same_reduction(a: SupportReduction, b: SupportReduction) -> bool:
     return a.S_red.shape == b.S_red.shape and all(
         bool(np.array_equal(x, y)) for x, y in ((a.S_red, b.S_red), (a.row_of, b.row_of), (a.column_of, b.column_of))
     )
-
-
-def _close(a: float, b: float) -> bool:
-    return abs(a - b) <= AGREEMENT * max(abs(a), abs(b), 1.0)
 
 
 def _arrays(prediction: FeaturePrediction) -> dict[str, Any]:

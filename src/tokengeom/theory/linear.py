@@ -14,6 +14,7 @@ be checked without solving again.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -88,6 +89,25 @@ class LinearPrediction:
     def summary(self) -> str:
         """Which case holds and why, in plain words."""
         return " ".join([self.compatible.sentence, self.separable.sentence, *self._consequence()])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers of the prediction as plain data."""
+        return {
+            "compatible": bool(self.compatible),
+            "separable": bool(self.separable),
+            "margin": self.margin,
+            "loss_floor": self.loss_floor,
+            "relative_gap": self.certificate.relative_gap if self.W_mm.any() else 0.0,
+            "entropy_nats": self.entropy,
+            "norm_W_star": float(np.linalg.norm(self.W_star)),
+            "norm_W_mm": float(np.linalg.norm(self.W_mm)),
+        }
+
+    def save(self, folder: str | Path) -> None:
+        """Write the prediction with its proofs; `tokengeom verify` checks them without solving."""
+        from tokengeom.theory.linear_storage import save_linear
+
+        save_linear(self, folder)
 
     def _consequence(self) -> list[str]:
         if self.reaches_entropy:

@@ -12,11 +12,13 @@ stands for L_mm as far as the two agree [zhao2025].
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokengeom.errors import ProblemError
+from tokengeom.folders import write_manifest, written_beside
 
 if TYPE_CHECKING:
     from tokengeom.numerics import Float
@@ -47,6 +49,25 @@ class ProxyPrediction:
     def H(self) -> Float:
         """Context embeddings ``Sigma^{1/2} V^T``, k x m."""
         return np.asarray(np.sqrt(self.singular_values)[:, None] * self.Vt)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers of the prediction as plain data."""
+        return {
+            "is_proxy": True,
+            "singular_values": self.singular_values.tolist(),
+            "captured": self.captured,
+            "vocabulary": int(self.U.shape[0]),
+            "contexts": int(self.Vt.shape[1]),
+        }
+
+    def save(self, folder: str | Path) -> None:
+        """Write the singular vectors; there is no certificate to keep, since the proxy claims nothing of L_mm."""
+        from safetensors.numpy import save_file
+
+        arrays = {"U": self.U, "singular_values": self.singular_values, "Vt": self.Vt}
+        with written_beside(Path(folder)) as work:
+            save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, work / "proxy.safetensors")
+            write_manifest(work, "tokengeom-proxy", 1, {"captured": self.captured})
 
     def summary(self) -> str:
         """Put the prediction in plain words."""

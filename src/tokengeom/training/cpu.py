@@ -120,7 +120,8 @@ def _advance(kind: type[AbstractOptimizer], dtype: str, sampled: bool, parallel:
     update = kind().kernel()
     exp = kernels.exp64 if dtype == "float64" else kernels.exp32
     one_block = fuse(kernels.block, exp=exp)
-    all_blocks = fuse(kernels.blocks, parallel=parallel, block_kernel=one_block, update=update)
+    eager = update if kind.elementwise else kernels.unmoved  # never called then: why compile the rule twice?
+    all_blocks = fuse(kernels.blocks, parallel=parallel, block_kernel=one_block, update=eager)
     finish = fuse(kernels.finish, update=update)
     template = kernels.advance_sampled if sampled else kernels.advance
     return fuse(template, gradients=all_blocks, finish_kernel=finish)

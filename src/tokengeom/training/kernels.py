@@ -102,6 +102,11 @@ def add_decay(x, g, decay):
         gf[i] += decay * xf[i]
 
 
+@jit
+def unmoved(x, g, first, second, c, norm):
+    """Leave the parameter as it is: stands in where a rule is bound but never called."""
+
+
 class Factors(NamedTuple):
     """Parameters of a factored model and their optimizer slots; those that are not used have no rows."""
 

@@ -1,15 +1,12 @@
-"""Folders of results: arrays in safetensors, tables in Parquet, the manifest in JSON; written beside, then renamed.
+"""Runs on disk: arrays in safetensors, the trajectory in Parquet, settings in the manifest.
 
 A folder either is not there or is complete. Nothing is pickled.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import platform
 import shutil
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from tokengeom.errors import InputError
+from tokengeom.folders import MANIFEST, read_manifest, write_manifest, written_beside
 from tokengeom.training.engine import Arrays
 from tokengeom.training.trajectory import Trajectory
 
-FORMAT = 1
-_MANIFEST, _ARRAYS, _TABLE = "manifest.json", "arrays.safetensors", "trajectory.parquet"
+FORMAT, FORMAT_VERSION = "tokengeom-run", 1
+_ARRAYS, _TABLE = "arrays.safetensors", "trajectory.parquet"
 
 
 @dataclass(frozen=True)
@@ -35,36 +33,20 @@ class Stored:
 
 def write_folder(folder: Path, stored: Stored) -> None:
     """Write everything into a folder beside, then put it in place with one rename."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
-        _write_parts(beside, stored)
-        _replace(beside, folder)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+    with written_beside(folder) as work:
+        _write_parts(work, stored)
 
 
 def read_folder(folder: Path) -> Stored:
     """Read a folder back, refusing one that is not a run's."""
-    try:
-        manifest = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{folder} must hold a saved run; it has no {_MANIFEST}.") from None
-    except json.JSONDecodeError as error:
-        raise InputError(f"{folder / _MANIFEST} is not readable JSON ({error}). Is the disk damaged?") from None
-    if manifest.get("format") != FORMAT:
-        raise InputError(
-            f"{folder} must hold a run of format {FORMAT}; got {manifest.get('format')!r}. It was written by another "
-            f"version of tokengeom: load it with that version."
-        )
+    from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    return Stored(manifest, dict(load_file(folder / _ARRAYS)), _read_tables(folder / _TABLE))
-
-
-def machine() -> dict[str, str]:
-    """Where and with what a result was made."""
-    return {"system": platform.platform(), "python": platform.python_version(), "numpy": np.__version__}
+    manifest = read_manifest(folder, FORMAT, FORMAT_VERSION)
+    try:
+        return Stored(manifest, dict(load_file(folder / _ARRAYS)), _read_tables(folder / _TABLE))
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{folder} is incomplete or damaged: {error}. Train again.") from error
 
 
 class Checkpoints:
@@ -102,22 +84,10 @@ def _write_parts(folder: Path, stored: Stored) -> None:
         table = trajectory.to_arrow()
         tables.append(table.append_column("replicate", pa.array(np.full(len(trajectory), replicate, np.int64))))
     pq.write_table(pa.concat_tables(tables), folder / _TABLE)
-    manifest = {"format": FORMAT, "machine": machine(), **stored.manifest}
-    (folder / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-    for name in (_ARRAYS, _TABLE, _MANIFEST):
+    write_manifest(folder, FORMAT, FORMAT_VERSION, stored.manifest)
+    for name in (_ARRAYS, _TABLE, MANIFEST):
         with (folder / name).open("rb") as file:
             os.fsync(file.fileno())
-
-
-def _replace(beside: Path, folder: Path) -> None:
-    """Rename into place; an older folder of that name steps aside first and is removed last."""
-    aside = None
-    if folder.exists():
-        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent)) / folder.name
-        folder.rename(aside)
-    beside.rename(folder)
-    if aside is not None:
-        shutil.rmtree(aside.parent, ignore_errors=True)
 
 
 def _read_tables(path: Path) -> list[Trajectory]:

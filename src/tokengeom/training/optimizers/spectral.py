@@ -86,8 +86,11 @@ class Spectral(AbstractOptimizer):
 @jit
 def update(x, g, first, second, c, norm):
     """Apply the rule to one matrix, in place."""
-    first[:] = c[2] * first + g
-    u = g + c[2] * first if c[3] != 0 else first.copy()
+    u = np.empty_like(g)
+    gf, ff, uf = g.ravel(), first.ravel(), u.ravel()
+    for i in range(gf.size):
+        ff[i] = c[2] * ff[i] + gf[i]
+        uf[i] = gf[i] + c[2] * ff[i] if c[3] != 0 else ff[i]
     cutoff = c[5] if c[5] >= 0 else np.sqrt(np.finfo(x.dtype).eps)
     y = polar(u, cutoff) if c[4] != 0 else newton_schulz(u)
     xf, yf = x.ravel(), y.ravel()

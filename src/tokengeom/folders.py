@@ -10,11 +10,11 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from tokengeom.errors import ResourceError, StatisticsError
+from tokengeom.errors import InputError, ResourceError
 
 MANIFEST = "manifest.json"
 _HASH_CHUNK = 1 << 22
@@ -28,7 +28,7 @@ def written_beside(target: Path) -> Iterator[Path]:
     replaced.
     """
     if target.exists() and not _replaceable(target):
-        raise StatisticsError(
+        raise InputError(
             f"{target} exists and holds something that tokengeom did not write; it is left alone. Choose another --out."
         )
     try:
@@ -77,7 +77,7 @@ def write_manifest(folder: Path, kind: str, format_version: int, content: dict[s
     manifest = {
         "format": kind,
         "format_version": format_version,
-        "tokengeom": version("tokengeom"),
+        "tokengeom": _version(),
         "machine": {"system": platform.platform(), "python": platform.python_version(), "cores": os.cpu_count()},
         **content,
         "files": {path.relative_to(folder).as_posix(): file_hash(path) for path in files},
@@ -86,21 +86,47 @@ def write_manifest(folder: Path, kind: str, format_version: int, content: dict[s
     (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
 
 
+def changed_files(folder: Path) -> list[str]:
+    """Names of the files that are gone, changed or new since the manifest was written."""
+    stored: dict[str, str] = _read(folder).get("files", {})
+    present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} - {MANIFEST}
+    changed = [name for name in stored if name not in present or file_hash(folder / name) != stored[name]]
+    return sorted([*changed, *(present - set(stored))])
+
+
+def read_kind(folder: Path) -> str:
+    """What a saved folder holds."""
+    return str(_read(folder).get("format"))
+
+
 def read_manifest(folder: Path, kind: str, newest: int) -> dict[str, Any]:
     """Read a manifest and refuse what is not of this kind, or from a newer version."""
-    path = folder / MANIFEST
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise StatisticsError(f"{folder} holds no saved result: there is no {MANIFEST} in it.") from None
-    except (OSError, ValueError) as error:
-        raise StatisticsError(f"{path} cannot be read: {error}") from error
-    if not isinstance(manifest, dict) or manifest.get("format") != kind:
-        found = manifest.get("format") if isinstance(manifest, dict) else None
-        raise StatisticsError(f"{folder} holds '{found}', not '{kind}'. Was another folder meant?")
+    manifest = _read(folder)
+    if manifest.get("format") != kind:
+        raise InputError(f"{folder} holds '{manifest.get('format')}', not '{kind}'. Was another folder meant?")
     if manifest["format_version"] > newest:
-        raise StatisticsError(
+        raise InputError(
             f"{folder} is written in version {manifest['format_version']} of '{kind}', by tokengeom "
             f"{manifest.get('tokengeom')}; this one reads up to version {newest}. Update tokengeom to read it."
         )
     return manifest
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{folder} holds no saved result: there is no {MANIFEST} in it.") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+    if not isinstance(manifest, dict):
+        raise InputError(f"{path} cannot be read: it must hold an object, and holds a {type(manifest).__name__}.")
+    return manifest
+
+
+def _version() -> str:
+    try:
+        return version("tokengeom")
+    except PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,128 @@
+"""``tokengeom train``: statistics and a model to a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from tokengeom.cli.app import EXIT_INTERRUPTED, Json, Quiet, app, guarded
+from tokengeom.cli.output import give, progress_shown
+from tokengeom.cli.predict import load_embeddings
+
+if TYPE_CHECKING:
+    from tokengeom.training import Probe
+
+ModelName = Literal["linear", "ufm"]
+OptimizerName = Literal["gd", "ngd", "adam", "adamw", "signgd", "spectral"]
+MODEL, HOW, KEEP = "Model", "How it is trained", "What is kept"
+
+
+@app.command("train")
+@guarded
+def train_command(
+    statistics: Annotated[Path, typer.Argument(metavar="STATS", help="Folder that `tokengeom count --out` wrote.")],
+    model: Annotated[
+        ModelName, typer.Option(help="Decoder on given embeddings, or both factors.", rich_help_panel=MODEL)
+    ] = "ufm",
+    dim: Annotated[int | None, typer.Option(help="Embedding dimension of the ufm.", rich_help_panel=MODEL)] = None,
+    embeddings: Annotated[
+        Path | None, typer.Option(help="H, d x m, for the linear model.", rich_help_panel=MODEL)
+    ] = None,
+    learn_embeddings: Annotated[
+        bool, typer.Option("--learn-embeddings", help="Train the linear model's H too.", rich_help_panel=MODEL)
+    ] = False,
+    init: Annotated[Literal["zero", "lecun"], typer.Option(help="Where W starts.", rich_help_panel=MODEL)] = "lecun",
+    optimizer: Annotated[
+        OptimizerName | None,
+        typer.Option(help="By default gd for the linear model, adamw for the ufm.", rich_help_panel=HOW),
+    ] = None,
+    steps: Annotated[int, typer.Option(help="Number of steps.", rich_help_panel=HOW)] = 10_000,
+    learning_rate: Annotated[
+        float | None, typer.Option(help="By default the optimizer's own.", rich_help_panel=HOW)
+    ] = None,
+    weight_decay: Annotated[float, typer.Option(help="Strength of weight decay.", rich_help_panel=HOW)] = 0.0,
+    reduction: Annotated[
+        Literal["mean", "sum"] | None,
+        typer.Option(help="Mean or summed loss; sum for adamw, as in the papers.", rich_help_panel=HOW),
+    ] = None,
+    batch: Annotated[
+        int | None, typer.Option(help="Sampled windows a step; else all contexts.", rich_help_panel=HOW)
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the start and the sampled windows.", rich_help_panel=HOW)] = 0,
+    precision: Annotated[
+        Literal["float64", "float32"], typer.Option(help="Of the training.", rich_help_panel=HOW)
+    ] = "float64",
+    device: Annotated[str, typer.Option(help="cpu or cuda.", rich_help_panel=HOW)] = "cpu",
+    prediction: Annotated[
+        Path | None,
+        typer.Option(help="A saved prediction to measure against along the way.", rich_help_panel=KEEP),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for the run.", rich_help_panel=KEEP)] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted run in --out.", rich_help_panel=KEEP)
+    ] = False,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a model on exact soft labels and record the way.
+
+    Ctrl-C keeps what was done; the same command with --resume goes on, bit for bit.
+
+    For example:
+
+    * `tokengeom train stats --model ufm --dim 128 --steps 30000 --out run`
+    * `tokengeom train stats --model linear --embeddings H.safetensors --optimizer ngd --prediction linear --out run`
+    """
+    from tokengeom.statistics.next_token import NextTokenStatistics
+    from tokengeom.training import train
+
+    stats = NextTokenStatistics.load(statistics)
+    chosen = optimizer or ("gd" if model == "linear" else "adamw")
+    with progress_shown(quiet) as progress:
+        run = train(
+            stats,
+            model,
+            embeddings=None if embeddings is None else load_embeddings(embeddings),
+            dim=dim,
+            optimizer=chosen,
+            steps=steps,
+            learning_rate=learning_rate,
+            weight_decay=weight_decay,
+            init=init,
+            seed=seed,
+            batch=batch,
+            reduction=reduction or ("sum" if chosen == "adamw" else "mean"),
+            precision=precision,
+            device=device,
+            learn_embeddings=learn_embeddings,
+            probes=None if prediction is None else _probes(prediction),
+            progress=progress,
+            checkpoint=out,
+            resume=resume,
+        )
+    final = {name: float(run.trajectory[name][-1]) for name in run.trajectory.names}
+
+    def person(console: Console) -> None:
+        rate = run.steps / max(run.seconds, 1e-9)
+        console.print(f"{run.status}: {run.steps:,} steps in {run.seconds:.1f} s ({rate:,.0f} a second)")
+        console.print(f"loss {run.loss:.6f} nats, {run.loss_gap:.3g} above the entropy floor {run.entropy:.6f}")
+        for name, value in final.items():
+            console.print(f"  {name:<28} {value:.6g}")
+        console.print("not saved (give --out FOLDER)" if out is None else f"saved in {out}")
+
+    give({**run.to_dict(), "final": final, "out": None if out is None else str(out)}, person, as_json, quiet)
+    if run.status == "interrupted":
+        raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _probes(folder: Path) -> dict[str, Probe]:
+    """Measurements against a saved prediction of either kind."""
+    from tokengeom.geometry.probes import feature_probes, linear_probes
+    from tokengeom.theory.linear import LinearPrediction
+    from tokengeom.theory.predict import load_prediction
+
+    prediction = load_prediction(folder)
+    return linear_probes(prediction) if isinstance(prediction, LinearPrediction) else feature_probes(prediction)

@@ -1,0 +1,175 @@
+"""From which dimension on random data are separable.
+
+Supports are uniform of one size k, embeddings N(0, I). A decoder for d dimensions, filled up with zeros, is one for
+d + 1, so each draw of supports and m x m embeddings has one smallest dimension from which on its first d coordinates
+separate. Bisection finds it with ``log2 m`` solved problems, and
+
+::
+
+    Prob(separable at d) = share of draws whose smallest dimension is at most d
+
+With two tokens and ``k = 1`` the data are signs of m points in d dimensions, and Cover's count is exact: they are
+separable with probability ``2^(1-m) sum_{i < d} C(m-1, i)`` [cover1965]. The study is held against it. For larger
+supports a count of unknowns gives the least dimension at which more than ``W = 0`` can have equal in-support logits:
+``d (V-1) > m (k-1)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import comb
+from typing import ClassVar
+
+import numpy as np
+
+from tokengeom.figures.base import Curve, Figure, LinePanel
+from tokengeom.figures.phase_diagram import PhaseGrid, phase_diagram
+from tokengeom.numerics import Float
+from tokengeom.problems.columns import Bool
+from tokengeom.problems.ntp_svm import MarginProblem
+from tokengeom.progress import AbstractProgress, AbstractStage
+from tokengeom.solvers.ntp_svm import solve_ntp_svm
+from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe
+from tokengeom.studies.linear_draws import draw_supports
+
+
+@dataclass(frozen=True, eq=False)
+class Threshold:
+    """Smallest separating dimensions of the draws of one (V, k), at m contexts."""
+
+    V: int
+    size: int
+    m: int
+    dimensions: Float
+
+    def probability(self, d: int) -> float:
+        """Share of the draws that are separable in d dimensions."""
+        return float(np.mean(self.dimensions <= d))
+
+    @property
+    def half(self) -> float:
+        """Smallest ``d/m`` at which at least half of the draws are separable."""
+        return float(np.quantile(self.dimensions, 0.5, method="inverted_cdf")) / self.m
+
+    @property
+    def cover(self) -> float | None:
+        """Largest distance of the measured probabilities from Cover's, over all d; None unless ``V = 2``."""
+        if self.V != 2:
+            return None
+        return max(abs(self.probability(d) - cover(d, self.m)) for d in range(1, self.m + 1))
+
+
+def cover(d: int, m: int) -> float:
+    """Probability that random signs of m points in general position are separable in d dimensions [cover1965]."""
+    fewer: int = sum(comb(m - 1, i) for i in range(min(d, m)))
+    return fewer / float(2 ** (m - 1))
+
+
+def smallest_dimension(S: Bool, H: Float) -> int:
+    """Smallest d such that the first d rows of H (m x m, rank m) separate the supports S (V x m)."""
+    low, high = 0, int(H.shape[0])
+    while high - low > 1:
+        middle = (low + high) // 2
+        if solve_ntp_svm(MarginProblem(S, H[:middle]), tolerance=1e-6).separable:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+class SeparabilityThreshold(AbstractStudy):
+    """Probability of separability over d/m, V and support size."""
+
+    name: ClassVar[str] = "separability-threshold"
+    question: ClassVar[str] = "How many dimensions do random data need to be separable?"
+
+    def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
+        """Bisect each draw of each (V, k)."""
+        grid = [(V, size) for V in recipe["V"] for size in support_sizes(V, recipe["sizes"])]
+        with progress.stage("bisecting", float(len(grid) * recipe["draws"])) as stage:
+            found = [_threshold(recipe, V, size, stage) for V, size in grid]
+        return Findings(_sentence(found), _checks(found, recipe), _figures(found), {"thresholds": _table(found)})
+
+
+def support_sizes(V: int, most: int) -> list[int]:
+    """At most ``most`` support sizes from 1 to V - 1, both ends included."""
+    return sorted({int(size) for size in np.round(np.linspace(1, V - 1, min(most, V - 1)))})
+
+
+def _threshold(recipe: Recipe, V: int, size: int, stage: AbstractStage) -> Threshold:
+    m, dimensions = recipe["m"], []
+    for i in range(recipe["draws"]):
+        rng = np.random.default_rng([recipe["seed"], V, size, i])
+        S = draw_supports(rng, V, m, size)
+        dimensions.append(smallest_dimension(S, rng.standard_normal((m, m))))
+        stage.advance(1.0, f"V={V}, supports of {size}")
+    return Threshold(V, size, m, np.asarray(dimensions, np.float64))
+
+
+def _checks(found: Sequence[Threshold], recipe: Recipe) -> list[Check]:
+    # Kolmogorov's distance of an empirical distribution of n draws exceeds 1.95/sqrt(n) once in a thousand times.
+    limit = 1.95 / recipe["draws"] ** 0.5
+    exact = [(t, t.cover) for t in found if t.cover is not None]
+    checks = [Check(f"V={t.V}: distance to Cover's count", gap, high=limit) for t, gap in exact]
+    below = float(np.mean([t.half < 1.0 for t in found]))
+    rises = [b.half - a.half for a, b in pairwise(found) if a.V == b.V]
+    return [
+        *checks,
+        Check("share of settings with half separable below d = m", below, low=0.8),
+        Check("smallest rise of the 50% line from a support size to the next", min(rises, default=0.0), low=0.0),
+    ]
+
+
+def _sentence(found: Sequence[Threshold]) -> str:
+    easy, hard = min(found, key=lambda t: t.half), max(found, key=lambda t: t.half)
+    below = sum(t.half < 1 for t in found)
+    far = "far from necessary" if easy.half < 0.5 else "not necessary"
+    return (
+        f"Half of the random data with m={easy.m} contexts are separable from d/m = {easy.half:.2f} on at V={easy.V} "
+        f"with supports of {easy.size}, and from {hard.half:.2f} on at V={hard.V} with supports of {hard.size}; in "
+        f"{below} of {len(found)} settings this line lies below d = m, so d > m is {far}: the smaller "
+        f"the supports are in a large vocabulary, the fewer dimensions suffice."
+    )
+
+
+def _table(found: Sequence[Threshold]) -> Mapping[str, Sequence[float | int | None]]:
+    return {
+        "V": [t.V for t in found],
+        "support_size": [t.size for t in found],
+        "m": [t.m for t in found],
+        "d_over_m_at_half": [t.half for t in found],
+        "smallest_d": [int(t.dimensions.min()) for t in found],
+        "largest_d": [int(t.dimensions.max()) for t in found],
+        "distance_to_cover": [t.cover for t in found],
+    }
+
+
+def _figures(found: Sequence[Threshold]) -> list[Figure]:
+    m, draws = found[0].m, len(found[0].dimensions)
+    ds = range(1, m + 1)
+    grids = []
+    for V in dict.fromkeys(t.V for t in found):
+        rows = [t for t in found if t.V == V]
+        probability = np.array([[t.probability(d) for d in ds] for t in rows])
+        grids.append(PhaseGrid(V, [d / m for d in ds], [t.size for t in rows], probability, draws))
+    caption = (
+        f"Smallest ratio d/m at which half of {draws} random draws of {m} contexts are separable, over the share k/V "
+        "of the vocabulary that is in a support. Dashed: where a count of unknowns against equations first leaves room "
+        "for a decoder with equal in-support logits."
+    )
+    half = Figure("half-separable", "Dimensions that half of the draws need", caption, [_half_lines(found)], columns=1)
+    return [phase_diagram(grids, m=m), half]
+
+
+def _half_lines(found: Sequence[Threshold]) -> LinePanel:
+    curves = []
+    for V in dict.fromkeys(t.V for t in found):
+        rows = [t for t in found if t.V == V]
+        curves.append(Curve(f"V = {V}", np.array([t.size / V for t in rows]), np.array([t.half for t in rows])))
+        # Below this line only W = 0 has equal in-support logits, counting unknowns against equations.
+        counted = np.array([(t.size - 1) / (V - 1) for t in rows])
+        curves.append(Curve(f"V = {V}, room for W", np.array([t.size / V for t in rows]), counted, dashed=True))
+    levels = [("d = m", 1.0)]
+    return LinePanel("Half are separable", "k / V", "d / m", curves, levels=levels)

@@ -1,0 +1,257 @@
+"""The verb compare: full marks for the prediction itself, chance for noise, and no number for what is not defined."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from geometry_cases import grouped_counts
+from tokengeom.errors import MissingExtraError, ProblemError
+from tokengeom.geometry.compare import Comparison, compare
+from tokengeom.geometry.comparison import MEANINGS
+from tokengeom.geometry.similarity import cosines, linear_cka, pearson_off_diagonal, spearman_off_diagonal
+from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.theory.feature_prediction import FeaturePrediction, predict_features
+from tokengeom.theory.linear import LinearPrediction, predict_linear
+from tokengeom.theory.sparse_proxy import predict_proxy
+from tokengeom.training import train
+from training_problems import paper_setting, random_statistics
+
+FEW = {"resamples": 40, "permutations": 40}
+
+
+@pytest.fixture(scope="module")
+def features() -> FeaturePrediction:
+    return predict_features(NextTokenStatistics.from_counts(grouped_counts(20, 12, 4, 3, seed=0)))
+
+
+@pytest.fixture(scope="module")
+def linear() -> LinearPrediction:
+    return predict_linear(*paper_setting(0))
+
+
+def noise(prediction: FeaturePrediction, d: int = 15, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((prediction.reduction.V, d)), rng.standard_normal((d, prediction.reduction.m))
+
+
+def values(comparison: Comparison) -> dict[str, float]:
+    return {name: comparison[name].value for name in comparison}
+
+
+def test_the_prediction_itself_turned_scaled_and_shifted_gets_full_marks(features: FeaturePrediction) -> None:
+    rng = np.random.default_rng(1)
+    turn = np.linalg.qr(rng.standard_normal((25, 25)))[0][: features.rank]
+    run = 3.0 * features.W @ turn + rng.standard_normal(25), 0.5 * turn.T @ features.H
+    found = compare(features, run, **FEW)
+    for name in ("similarity", "cka", "pearson", "spearman"):
+        for items in ("context", "word"):
+            number = found[f"{items}_{name}"]
+            assert number.value == pytest.approx(1.0, abs=1e-6)
+            assert number.low == pytest.approx(1.0, abs=1e-6)
+            assert number.null < 0.9
+    assert found["logit_distance"].value < 1e-3
+    assert found["collapse"].value < 1e-20
+    assert found.context_similarity.beats_chance
+    assert found["finite_distance"].value == pytest.approx(np.linalg.norm(features.L_in), rel=1e-5)
+    assert found.context_similarity.value > found["proxy_context_similarity"].value
+
+
+def test_noise_scores_what_chance_scores(features: FeaturePrediction) -> None:
+    found = compare(features, noise(features), resamples=100, permutations=100)
+    for name in ("context_similarity", "word_similarity", "context_cka", "context_pearson", "context_spearman"):
+        number = found[name]
+        assert number.low < number.null_mean < number.high
+        assert number.low < number.value < number.high
+    assert "no more than chance" in found.summary()
+
+
+def test_values_are_those_of_the_plain_functions(features: FeaturePrediction) -> None:
+    W, H = noise(features, d=6)
+    found = compare(features, (W, H), resamples=0, permutations=0)
+    words = (W - W.mean(axis=0)).T
+    C, D = cosines(H), np.round(features.context_cosines, 9)
+    expected = {
+        "context_cka": linear_cka(H, features.H),
+        "word_cka": linear_cka(words, features.W.T),
+        "context_pearson": pearson_off_diagonal(C, D),
+        "context_spearman": spearman_off_diagonal(C, D),
+        "word_pearson": pearson_off_diagonal(cosines(words), features.word_cosines),
+    }
+    assert {name: found[name].value for name in expected} == pytest.approx(expected, abs=1e-7)
+    assert np.isnan([found.context_similarity.low, found.context_similarity.null]).all()
+
+
+def test_no_number_moves_under_rotation_shift_or_order_of_contexts(features: FeaturePrediction) -> None:
+    rng = np.random.default_rng(2)
+    W, H = noise(features, d=7)
+    R = np.linalg.qr(rng.standard_normal((7, 7)))[0]
+    one = values(compare(features, (W, H), resamples=0, permutations=0))
+    other = values(compare(features, (W @ R + rng.standard_normal(7), R.T @ H), resamples=0, permutations=0))
+    assert other == pytest.approx(one, rel=1e-8)
+
+
+def test_relabelled_contexts_and_tokens_give_the_same_numbers() -> None:
+    counts = grouped_counts(12, 8, 2, 3, seed=1)
+    rng = np.random.default_rng(3)
+    W, H = rng.standard_normal((12, 5)), rng.standard_normal((5, 16))
+    z, j = rng.permutation(12), rng.permutation(16)
+    first, second = (
+        predict_features(NextTokenStatistics.from_counts(c), tolerance=1e-9, spread_solves=0)
+        for c in (counts, counts[z][:, j])
+    )
+    one = values(compare(first, (W, H), resamples=0, permutations=0))
+    other = values(compare(second, (W[z], H[:, j]), resamples=0, permutations=0))
+    assert other == pytest.approx(one, rel=1e-3)  # the gap 1e-9 leaves about its square root in L_mm
+
+
+def test_the_same_seed_gives_the_same_comparison(features: FeaturePrediction) -> None:
+    run = noise(features)
+    assert compare(features, run, **FEW) == compare(features, run, **FEW)
+    assert compare(features, run, **FEW) != compare(features, run, **FEW, seed=1)
+
+
+def test_a_trained_model_agrees_more_than_chance_also_below_the_vocabulary(features: FeaturePrediction) -> None:
+    stats = NextTokenStatistics.from_counts(grouped_counts(20, 12, 4, 3, seed=0))
+    run = train(stats, "ufm", dim=14, optimizer="adam", steps=1500, learning_rate=0.01)
+    found = compare(features, run, **FEW)
+    assert found.context_similarity.value > 0.8
+    assert found.context_similarity.beats_chance
+    assert found.word_similarity.beats_chance
+    assert found["collapse"].beats_chance
+    assert "nats above its floor" in found.summary()
+    small = compare(features, train(stats, "ufm", dim=2, optimizer="adam", steps=200, learning_rate=0.01), **FEW)
+    assert f"d=2 < rank L_mm = {features.rank}" in small.summary()
+
+
+def test_a_bias_counts_in_the_logits_alone(features: FeaturePrediction) -> None:
+    W, H = noise(features)
+    bias = np.random.default_rng(4).standard_normal(W.shape[0]) * 5
+    plain = values(compare(features, SimpleNamespace(W=W, H=H), resamples=0, permutations=0))
+    biased = values(compare(features, SimpleNamespace(W=W, H=H, bias=bias), resamples=0, permutations=0))
+    assert {name for name in plain if not np.isclose(plain[name], biased[name])} == {
+        "logit_distance",
+        "proxy_logit_distance",
+        "finite_distance",
+    }
+
+
+def test_the_linear_limit_is_recognised(linear: LinearPrediction) -> None:
+    found = compare(linear, (linear.W_star + 1e5 * linear.W_mm, linear.data.H), **FEW)
+    assert list(found) == [name for name in MEANINGS if name in found.agreements]
+    assert found["cosine"].value == pytest.approx(1.0, abs=1e-6)
+    assert found["cosine_without_finite"].low == pytest.approx(1.0, abs=1e-9)
+    assert found["finite_error"].value < 1e-6
+    assert found["finite_error"].null > 0.1
+    assert found["margin_frobenius"].value == pytest.approx(linear.margin, rel=1e-3)
+    assert found["margin_max"].beats_chance
+    assert np.isnan(found["margin_max"].low)
+    with pytest.raises(ProblemError, match="cosine_without_finite"):
+        _ = found.context_similarity
+
+
+def test_linear_values_are_those_of_the_definitions(linear: LinearPrediction) -> None:
+    W = np.random.default_rng(5).standard_normal(linear.W_mm.shape)
+    found = compare(linear, (W, 2.0 * linear.data.H), resamples=0, permutations=0)
+    cos = np.vdot(W, linear.W_mm) / np.linalg.norm(W) / np.linalg.norm(linear.W_mm)
+    assert found["cosine"].value == pytest.approx(cos, rel=1e-12)
+    error = np.linalg.norm(linear.finite_part(W) - linear.W_star) / np.linalg.norm(linear.W_star)
+    assert found["finite_error"].value == pytest.approx(error, rel=1e-9)
+    assert "embeddings are 1 (relative)" in found.summary()
+
+
+def test_nothing_is_made_up_where_nothing_is_predicted() -> None:
+    full = NextTokenStatistics.from_probabilities(np.array([[0.3, 0.6, 0.5], [0.7, 0.4, 0.5]]))
+    H = np.random.default_rng(6).standard_normal((3, 3))
+    found = compare(predict_features(full), (np.eye(2, 3), H), **FEW)
+    assert np.isnan([found.context_similarity.value, found["logit_distance"].value, found["collapse"].value]).all()
+    assert "no geometry" in found.summary()
+    decoder = compare(predict_linear(full, H), (np.eye(2, 3), H), **FEW)
+    assert np.isnan([decoder["cosine"].value, decoder["margin_frobenius"].value]).all()
+    assert "Nothing diverges" in decoder.summary()
+
+
+def test_contexts_of_full_support_are_left_out_and_said_to_be() -> None:
+    counts = np.concatenate([grouped_counts(8, 6, 2, 3, seed=2), np.ones((8, 1), int)], axis=1)
+    p = predict_features(NextTokenStatistics.from_counts(counts))
+    W, H = noise(p)
+    found = compare(p, (W, H), **FEW)
+    assert found["context_pearson"].value == pytest.approx(
+        pearson_off_diagonal(cosines(H[:, :-1]), p.context_cosines[:-1, :-1]), abs=1e-9
+    )
+    assert "1 of 13 contexts have full support" in found.summary()
+
+
+def test_the_proxy_alone_can_be_compared() -> None:
+    stats = random_statistics(0, V=12, m=20)
+    p = predict_proxy(stats, components=11)
+    found = compare(p, p, **FEW)
+    assert found["proxy_context_similarity"].value == pytest.approx(1.0, abs=1e-6)
+    assert "finite_distance" not in found.agreements
+    assert "not the certified L_mm" in found.summary()
+
+
+def test_what_is_not_unique_is_said(features: FeaturePrediction) -> None:
+    text = compare(features, noise(features), **FEW).summary()
+    assert "pins down" in text
+    assert "48 contexts share 12 supports" in text
+
+
+def test_tables_and_json(features: FeaturePrediction, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = compare(features, noise(features), **FEW)
+    data = json.loads(json.dumps(found.to_dict()))
+    assert {"value", "low", "high", "null"} <= set(data["context_similarity"])
+    frame = found.to_frame()
+    assert list(frame.index) == list(found)
+    assert frame.loc["word_similarity", "value"] == found.word_similarity.value
+    real = builtins.__import__
+
+    def without_pandas(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without_pandas)
+    with pytest.raises(MissingExtraError, match="pandas"):
+        found.to_frame()
+
+
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        ((np.ones((19, 4)), np.ones((4, 48))), r"V=20 tokens and W of the run has 19 rows"),
+        ((np.ones((20, 4)), np.ones((4, 47))), r"m=48 and H of the run has 47 columns"),
+        ((np.ones((20, 4)), np.ones((48, 4))), r"d=4 and H \(48, 4\) with d=48. H looks transposed"),
+        ((np.full((20, 4), np.nan), np.ones((4, 48))), r"W\[0, 0\]=nan \(80 such entries of 80\)"),
+        ((np.ones((20, 4)), np.full((4, 48), np.inf)), r"H\[0, 0\]=inf"),
+        ((np.ones(20), np.ones((4, 48))), r"W must be a matrix with rows and columns; got shape \(20,\)"),
+        ((np.ones((20, 0)), np.ones((0, 48))), r"got shape \(20, 0\)"),
+        ("run", "got str"),
+        (SimpleNamespace(W=np.ones((20, 4)), H=np.ones((4, 48)), bias=np.ones(3)), "V=20 entries"),
+    ],
+)
+def test_runs_that_do_not_fit_are_refused(features: FeaturePrediction, run: Any, message: str) -> None:
+    with pytest.raises(ProblemError, match=message):
+        compare(features, run)
+
+
+def test_other_bad_input_is_refused(features: FeaturePrediction, linear: LinearPrediction) -> None:
+    with pytest.raises(ProblemError, match=r"is \(10, 60\) and the run's is \(10, 61\)"):
+        compare(linear, (np.ones((10, 61)), np.ones((61, 50))))
+    with pytest.raises(ProblemError, match="in this order"):
+        compare(noise(features), features)  # type: ignore[arg-type]
+    with pytest.raises(ProblemError, match="permutations=-1"):
+        compare(features, noise(features), permutations=-1)
+
+
+def test_four_hundred_contexts_take_seconds() -> None:
+    p = predict_features(NextTokenStatistics.from_counts(grouped_counts(104, 40, 10, 4, seed=3)), spread_solves=0)
+    began = time.perf_counter()
+    compare(p, noise(p, d=128))
+    assert time.perf_counter() - began < 30.0  # about 2 s on an idle core
