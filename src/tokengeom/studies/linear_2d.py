@@ -68,6 +68,8 @@ class LinearPlane(AbstractStudy):
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Predict and train each set of angles."""
+        if not recipe["separable"]:
+            raise InputError("The study 'linear-2d' needs at least one set of separable angles; got separable=[].")
         stats = plane_statistics(recipe["entropy"])
         sets = [(angles, True) for angles in recipe["separable"]] + [(angles, False) for angles in recipe["blocked"]]
         pictures = []

@@ -165,11 +165,11 @@ def _figures(found: Sequence[Threshold]) -> list[Figure]:
 
 def _half_lines(found: Sequence[Threshold]) -> LinePanel:
     curves = []
-    for V in dict.fromkeys(t.V for t in found):
+    for place, V in enumerate(dict.fromkeys(t.V for t in found)):
         rows = [t for t in found if t.V == V]
-        curves.append(Curve(f"V = {V}", np.array([t.size / V for t in rows]), np.array([t.half for t in rows])))
-        # Below this line only W = 0 has equal in-support logits, counting unknowns against equations.
-        counted = np.array([(t.size - 1) / (V - 1) for t in rows])
-        curves.append(Curve(f"V = {V}, room for W", np.array([t.size / V for t in rows]), counted, dashed=True))
-    levels = [("d = m", 1.0)]
-    return LinePanel("Half are separable", "k / V", "d / m", curves, levels=levels)
+        share = np.array([t.size / V for t in rows])
+        curves.append(Curve(f"V = {V}", share, np.array([t.half for t in rows]), colour=place))
+        if len(rows) > 1:
+            room = np.array([(t.size - 1) / (V - 1) for t in rows])
+            curves.append(Curve(f"V = {V}, room for W", share, room, dashed=True, colour=place))
+    return LinePanel("Half are separable", "k / V", "d / m", curves, levels=[("d = m", 1.0)])
