@@ -22,13 +22,15 @@ from tokengeom.training.train import train
 
 TINY: dict[str, dict[str, Any]] = {
     "ufm-synthetic": {"starts": 1},
-    "ufm-symmetric": {"subsets": [[5, 2]], "classes": 4, "copies": 2, "dim": 8, "steps": 2_000},
+    "ufm-symmetric": {"subsets": [[5, 2]], "classes": 4, "copies": 2, "dim": 8},
     "ufm-simplified-stories": {
-        "stories": 150, "contexts": 40, "vocabulary": 30, "dim": 64, "steps": 600, "learning_rate": 6e-3,
-        "order_steps": 300, "order_rate": 2.0, "order_concepts": 8, "draws": 40,
+        "stories": 400, "contexts": 100, "vocabulary": 60, "steps": 400, "learning_rate": 8e-3,
+        "order_steps": 200, "order_rate": 4.0, "order_concepts": 12, "draws": 40,
     },
-    "ufm-small-d": {"V": 12, "supports": 8, "copies": 3, "dims": [1, 2, 3, 4, 5, 6, 7, 8, 12, 32], "steps": 4_000},
-    "path-vs-gd": {"V": 8, "contexts": 10, "support": 2, "dim": 24, "steps": 30_000, "ridges": [1e-2]},
+    "ufm-small-d": {"V": 12, "supports": 8, "copies": 3, "dims": [1, 2, 3, 4, 5, 6, 7, 8, 12, 32]},
+    "path-vs-gd": {
+        "V": 8, "contexts": 10, "support": 2, "dim": 24, "learning_rate": 0.3, "steps": 100_000, "ridges": [1e-2],
+    },
     "proxy-exactness": {"V": [4, 6], "draws": 5, "search_contexts": 3},
     "zipf-imbalance": {
         "V": 8, "contexts": 10, "support": 2, "dim": 32, "steps": 60_000, "exponents": [0.0, 1.5],
@@ -96,11 +98,6 @@ def test_a_seed_fixes_the_findings(name: str) -> None:
 )
 def test_a_check_fails_where_it_must(name: str, changes: dict[str, Any], expected: str) -> None:
     assert expected in failed(run(name, **changes))
-
-
-def test_other_probabilities_and_counts_leave_the_direction_of_the_stories_alone() -> None:
-    findings = run("ufm-simplified-stories", repeats=2)
-    assert failed(findings) == []
 
 
 def test_small_d_never_beats_the_convex_optimum() -> None:

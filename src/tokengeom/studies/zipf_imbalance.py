@@ -137,18 +137,25 @@ def _last(found: Imbalance) -> float:
 
 def _sentence(found: Sequence[Imbalance], apart: Sequence[Float], recipe: Recipe) -> str:
     level, first, last = recipe["level"], found[0], found[-1]
-    steps = ", ".join(f"{f.steps_to(level):,.0f} (a={f.exponent:g})" for f in found)
-    ratio = last.steps_to(level) / max(first.steps_to(level), 1.0)
-    slow = "slows the geometry down" if ratio > 1 else "does not slow the geometry down"
+    steps = ", ".join(f"{_number(f.steps_to(level), recipe['steps'])} (a={f.exponent:g})" for f in found)
+    ratio = last.steps_to(level) / max(min(first.steps_to(level), recipe["steps"]), 1.0)
+    known = ratio < float("inf")
+    more = f", {ratio:.1f} times as many at a={last.exponent:g} as for equal contexts" if known else ""
+    verdict = "slows" if ratio > 1 else "does not slow"
+    slow = f"{verdict if known else 'may slow'} the geometry down"
     same = "does not change" if apart[1][-1] < 0.5 * apart[0][-1] else "may change"
     return (
         f"Imbalance {slow} and {same} its limit: "
-        f"gradient descent reaches cos(L, L_mm) = {level:g} after {steps} steps, {ratio:.1f} times as many at "
-        f"a={last.exponent:g} as for equal contexts. On the path to lambda = {recipe['smallest_lambda']:.0e} the "
-        f"cosine is {first.path_cosine:.4f} for equal contexts and {last.path_cosine:.4f} at a={last.exponent:g}, and "
+        f"gradient descent reaches cos(L, L_mm) = {level:g} after {steps} steps{more}. On the "
+        f"path to lambda = {recipe['smallest_lambda']:.0e} the cosine is {first.path_cosine:.4f} for equal contexts "
+        f"and {last.path_cosine:.4f} at a={last.exponent:g}, and "
         f"the two directions differ by 1 - cos = {apart[1][-1]:.1e}, from {apart[0][-1]:.1e} at lambda = "
         f"{recipe['middle_lambda']:.0e}."
     )
+
+
+def _number(steps: float, last: int) -> str:
+    return f"{steps:,.0f}" if steps < float("inf") else f"more than {last:,}"
 
 
 def _table(found: Sequence[Imbalance], apart: Sequence[Float], level: float) -> dict[str, Sequence[float]]:
