@@ -20,6 +20,7 @@ from tokengeom.training.run import Run
 from tokengeom.training.schedules import Steps
 from tokengeom.training.train import train
 
+Tables = Mapping[str, Mapping[str, Sequence[Any]]]
 PAPER_FACTOR = 0.4
 PAPER_PARTS = 6
 

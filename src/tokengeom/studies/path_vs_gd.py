@@ -1,11 +1,11 @@
-"""Do the regularisation path and gradient descent go the same way?
+"""Whether the regularisation path and gradient descent go the same way.
 
-The theory is proven for the path ``L_lambda = argmin CE(L) + lambda ||L||_*``, lambda -> 0 [zhao2024]; practice descends
-on W and H with no regularisation at all. Three comparisons:
+The theory is proven for the path ``L_lambda = argmin CE(L) + lambda ||L||_*``, lambda -> 0 [zhao2024]; practice
+descends on W and H with no regularisation at all. Three comparisons:
 
 - gradient descent with ridge lambda on the factors must end at ``L_lambda``, solved in logit space with a duality gap;
-- without ridge, its finite part ``P_F(L)`` and its direction are held against ``L_in`` and ``L_mm``, at the same loss as
-  the path, since ``CE - H`` is the common clock (``lambda ||L_mm||_*`` on the path, ``1/k`` for descent);
+- without ridge, its finite part ``P_F(L)`` and its direction are held against ``L_in`` and ``L_mm``, at the same loss
+  as the path, since ``CE - H`` is the common clock (``lambda ||L_mm||_*`` on the path, ``1/k`` for descent);
 - its logits are held against the path's logits at that loss.
 """
 
@@ -18,6 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from tokengeom.figures.base import Curve, Figure, LinePanel
+from tokengeom.figures.path import path as draw_path
 from tokengeom.geometry.similarity import cosine
 from tokengeom.numerics import Float, centre_columns
 from tokengeom.progress import AbstractProgress
@@ -78,7 +79,7 @@ class PathVsGd(AbstractStudy):
             cosine(centre_columns(descent.logits), same_loss.last_logits),
         )
         tables = {"path": _path_table(path), "descent": _descent_table(descent)}
-        return Findings(_sentence(found), _checks(found), [_figure(found)], tables)
+        return Findings(_sentence(found), _checks(found), [_figure(found), draw_path(path)], tables)
 
 
 def _path_to(stats: NextTokenStatistics, prediction: FeaturePrediction, smallest: float) -> LogitPath:

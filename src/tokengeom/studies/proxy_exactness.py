@@ -1,8 +1,8 @@
-"""How often is the proxy ``S~`` itself the answer, and what is the smallest pattern where it is not?
+"""How often the proxy ``S~`` is itself the answer, and the smallest pattern where it is not.
 
-``S~ = U Sigma V^T`` solves NTP-SVM* if ``U V^T <= 0`` off support; where another dual exists that test cannot say no, and
-the certified solver decides: the proxy is exact if its nuclear norm is within the tolerance of a proven lower bound.
-A counter-example is a pattern whose proxy is beaten by a feasible answer, so that no numerical doubt is left. All
+``S~ = U Sigma V^T`` solves NTP-SVM* if ``U V^T <= 0`` off support; where another dual exists that test cannot say no,
+and the certified solver decides: the proxy is exact if its nuclear norm is within the tolerance of a proven bound. A
+counter-example is a pattern whose proxy is beaten by a feasible answer, so that no numerical doubt is left. All
 patterns of few tokens and contexts are tried in turn.
 """
 
@@ -22,7 +22,7 @@ from tokengeom.problems.support_reduction import Bool
 from tokengeom.progress import AbstractProgress
 from tokengeom.solvers.nuclear_admm import NuclearADMM
 from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe
-from tokengeom.studies.feature_runs import random_supports
+from tokengeom.studies.feature_runs import Tables, random_supports
 from tokengeom.theory.closed_forms import proxy_exactness
 
 
@@ -128,7 +128,7 @@ class ProxyExactness(AbstractStudy):
                 searches.append(search(V, m, recipe["tolerance"]))
                 stage.advance(1.0, f"V={V}, m={m}")
         known = [judge(instance.S, recipe["tolerance"]) for instance in catalogue()]
-        tables = {"random": _random_table(cells), "small": _search_table(searches)}
+        tables: Tables = {"random": _random_table(cells), "small": _search_table(searches)}
         return Findings(_sentence(cells, searches), _checks(cells, searches, known), _figures(cells), tables)
 
 
@@ -211,8 +211,8 @@ def _sentence(cells: Sequence[Cell], searches: Sequence[Search]) -> str:
         return text + f"No counter-example exists up to V={searches[-1].V} tokens and m={searches[-1].m} contexts."
     return text + (
         f"The smallest counter-example has V={smallest.V} tokens and m={smallest.m} contexts: supports "
-        f"{as_sets(smallest.worst)}, beaten by {smallest.excess:.2%} ({smallest.refuted} of {smallest.patterns} patterns "
-        f"of that size fail, {smallest.kinds} up to renaming tokens); fewer tokens, or fewer contexts, up to "
+        f"{as_sets(smallest.worst)}, beaten by {smallest.excess:.2%} ({smallest.refuted} of {smallest.patterns} "
+        f"patterns of that size fail, {smallest.kinds} up to renaming tokens); fewer tokens, or fewer contexts, up to "
         f"{max(s.m for s in searches)} contexts tried, have none."
     )
 

@@ -1,4 +1,4 @@
-"""What is lost when embeddings have fewer dimensions than the predicted rank?
+"""What is lost when embeddings have fewer dimensions than the predicted rank.
 
 With ridge ``lambda`` the factored problem in d dimensions can never beat the convex one,
 
@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokengeom.figures.base import Curve, Figure, LinePanel, Scale
 from tokengeom.geometry.probes import feature_probes
@@ -56,16 +57,14 @@ class SmallD:
         return np.asarray((np.array(gaps) + 0.5 * lam * np.array(sizes)) / least - 1.0)
 
     @property
-    def enough(self) -> int:
-        """Smallest d from which on nothing is lost; one more than the largest d where something always is."""
-        lost = [d for d, x in zip(self.dims, self.excess, strict=True) if x > LOST_NOTHING]
-        return min((d for d in self.dims if d > max(lost, default=0)), default=self.dims[-1] + 1)
+    def enough(self) -> int | None:
+        """Smallest d from which on nothing is lost; None if something is at the largest d."""
+        return _from_which_on(self.dims, self.excess <= LOST_NOTHING)
 
     @property
-    def floor(self) -> int:
-        """Smallest d from which on the run without ridge is at the entropy floor."""
-        above = [d for d, run in zip(self.dims, self.free, strict=True) if run.loss_gap > AT_FLOOR]
-        return min((d for d in self.dims if d > max(above, default=0)), default=self.dims[-1] + 1)
+    def floor(self) -> int | None:
+        """Smallest d from which on the run without ridge is at the entropy floor; None if it is at no such d."""
+        return _from_which_on(self.dims, np.array([run.loss_gap <= AT_FLOOR for run in self.free]))
 
     def last(self, name: str, *, free: bool = False) -> Float:
         """One measurement at the end of each run."""
@@ -102,9 +101,7 @@ def _statistics(recipe: Recipe) -> NextTokenStatistics:
     return with_random_repeats(rng, np.repeat(S, recipe["copies"], axis=1), recipe["repeats"])
 
 
-def _trainer(
-    stats: NextTokenStatistics, recipe: Recipe, prediction: FeaturePrediction
-) -> Callable[[int, bool], Run]:
+def _trainer(stats: NextTokenStatistics, recipe: Recipe, prediction: FeaturePrediction) -> Callable[[int, bool], Run]:
     probes = feature_probes(prediction)
 
     def train_at(d: int, ridge: bool) -> Run:
@@ -125,15 +122,22 @@ def _trainer(
     return train_at
 
 
+def _from_which_on(dims: Sequence[int], holds: NDArray[np.bool_]) -> int | None:
+    fails = np.flatnonzero(~holds)
+    first = int(fails[-1]) + 1 if fails.size else 0
+    return dims[first] if first < len(dims) else None
+
+
 def _checks(found: SmallD) -> list[Check]:
     dims, excess, rank = np.array(found.dims), found.excess, found.optimum.rank
+    wide, narrow = excess[dims >= rank], excess[dims < 0.75 * rank]
     similarity = found.last("context_similarity")
     widest = float(similarity[-1])
     return [
         Check("relative gap of the convex optimum", found.optimum.certificate.relative_gap, high=1e-5),
         Check("smallest excess over the convex optimum (cannot be below 0)", float(excess.min()), low=-1e-5),
-        Check("largest excess at d >= rank L_lambda", float(excess[dims >= rank].max()), high=LOST_NOTHING),
-        Check("smallest excess at d < 3/4 rank L_lambda", float(excess[dims < 0.75 * rank].min()), low=LOST_NOTHING),
+        Check("largest excess at d >= rank L_lambda", _or_nan(wide.max, wide), high=LOST_NOTHING),
+        Check("smallest excess at d < 3/4 rank L_lambda", _or_nan(narrow.min, narrow), low=LOST_NOTHING),
         Check("CE - H without ridge at the smallest d", found.free[0].loss_gap, low=0.1),
         Check("CE - H without ridge at the largest d", found.free[-1].loss_gap, high=AT_FLOOR),
         Check("SIM of contexts at the largest d", widest, low=0.9),
@@ -141,35 +145,33 @@ def _checks(found: SmallD) -> list[Check]:
     ]
 
 
+def _or_nan(extreme: Callable[[], Any], values: Float) -> float:
+    """An extreme of values, or NaN, which no check accepts, where a recipe has no such d."""
+    return float(extreme()) if values.size else float("nan")
+
+
 def _sentence(found: SmallD) -> str:
-    excess, collapse = found.excess, found.last("collapse", free=True)
-    similarity = dict(zip(found.dims, found.last("context_similarity", free=True), strict=True))
-    first, last = found.dims[0], found.dims[-1]
-    below = [d for d in found.dims if d < found.enough]
-    lost = f"d={below[-1]} ends {excess[len(below) - 1]:.1%} above it, " if below else ""
+    dims, excess, collapse = found.dims, found.excess, found.last("collapse")
+    similarity = dict(zip(dims, found.last("context_similarity", free=True), strict=True))
+    first, last = dims[0], dims[-1]
+    shown = dict.fromkeys([first, found.floor or last, last])
+    similar = ", ".join(f"{similarity[d]:.2f} at d={d}" for d in shown)
+    below = [(d, x) for d, x in zip(dims, excess, strict=True) if d < (found.enough or last + 1)]
+    lost = f"; d={below[-1][0]} ends {below[-1][1]:.1%} above it" if below else ""
+    early = found.floor is not None and found.enough is not None and found.floor < found.enough
+    fewer = ": the loss needs fewer dimensions than the geometry" if early else ""
     return (
-        f"With ridge {found.optimum.lam:.0e} embeddings of d >= {found.enough} reach the certified convex optimum (its "
-        f"rank is {found.optimum.rank}, that of L_mm {found.prediction.rank}); {lost}d={first} at "
-        f"{excess[0] + 1:.2g} times it. Without ridge the entropy floor is reached from d = {found.floor} on, but with "
-        f"another geometry: SIM of contexts is {similarity[first]:.2f} at d={first}, "
-        f"{_nearest(similarity, found.floor):.2f} at d={min(found.floor, last)} and {similarity[last]:.2f} at d={last}. "
-        f"Contexts of one support collapse at every d > {_collapse_breaks(found.dims, collapse)} (score at most "
-        f"{_after_break(found.dims, collapse):.2g}; {collapse[0]:.2g} at d={first})."
+        f"With ridge {found.optimum.lam:.0e} embeddings of {_dims(found.enough, last)} the certified convex optimum "
+        f"(its rank is {found.optimum.rank}, that of L_mm {found.prediction.rank}){lost}, d={first} at "
+        f"{excess[0] + 1:.2g} times it. Without ridge those of {_dims(found.floor, last)} the entropy floor, with SIM "
+        f"of contexts {similar}. With ridge the spread of contexts of one support is {collapse[0]:.2g} times that of "
+        f"the groups at d={first} and at most {max(collapse[1:], default=collapse[0]):.2g} times "
+        f"beyond{fewer}."
     )
 
 
-def _nearest(values: Mapping[int, float], d: int) -> float:
-    return values[min(values, key=lambda known: abs(known - d))]
-
-
-def _collapse_breaks(dims: Sequence[int], collapse: Float) -> int:
-    """Largest d at which contexts of one support spread more than a tenth of what the groups do; 0 if none is."""
-    return max((d for d, score in zip(dims, collapse, strict=True) if not score <= 0.1), default=0)
-
-
-def _after_break(dims: Sequence[int], collapse: Float) -> float:
-    kept = collapse[np.array(dims) > _collapse_breaks(dims, collapse)]
-    return float(kept.max()) if kept.size else float("nan")
+def _dims(start: int | None, last: int) -> str:
+    return f"no d up to {last} reach" if start is None else f"d >= {start} reach"
 
 
 def _table(found: SmallD) -> dict[str, Sequence[float]]:
@@ -187,10 +189,11 @@ def _table(found: SmallD) -> dict[str, Sequence[float]]:
 
 def _figure(found: SmallD) -> Figure:
     x = np.array(found.dims, np.float64)
+    marks = [("rank of L_lambda", float(found.optimum.rank)), ("rank of L^mm", float(found.prediction.rank))]
 
     def panel(title: str, y_label: str, curves: Mapping[str, Float], y_scale: Scale = "log") -> LinePanel:
         drawn = [Curve(name, x, y) for name, y in curves.items()]
-        return LinePanel(title, "dimension d", y_label, drawn, "log", y_scale)
+        return LinePanel(title, "dimension d", y_label, drawn, "log", y_scale, (), marks)
 
     both = {name: (found.last(name), found.last(name, free=True)) for name in ("loss_gap", "collapse")}
     panels = [

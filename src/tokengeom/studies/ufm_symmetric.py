@@ -22,6 +22,7 @@ from tokengeom.problems.nuclear_catalogue import KnownInstance, all_subsets, one
 from tokengeom.progress import AbstractProgress
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe
+from tokengeom.studies.feature_runs import Tables
 from tokengeom.theory.feature_prediction import predict_features
 from tokengeom.training.run import Run
 from tokengeom.training.train import train
@@ -65,7 +66,7 @@ class UfmSymmetric(AbstractStudy):
         runs = [_train(s, recipe, progress) for s in stats]
         found = [_compare(i, s, run) for i, s, run in zip(instances, stats, runs, strict=True)]
         collapse = neural_collapse(runs[-1].W, runs[-1].H, instances[-1].S.argmax(axis=0))
-        tables = {
+        tables: Tables = {
             "instances": _table(found),
             "neural_collapse": {name: [value] for name, value in collapse.to_dict().items()},
         }

@@ -1,7 +1,7 @@
-"""Does it matter for the geometry that some contexts are met far more often than others?
+"""Whether it matters for the geometry that some contexts are met far more often than others.
 
-Shares ``pi_j ~ j^-a``: equal at ``a = 0``, Zipf's law at ``a = 1``. ``L_mm`` knows supports alone, so the limit must be the
-same for every a; only the way there may differ. The limit is followed on the certified regularisation path, where
+Shares ``pi_j ~ j^-a``: equal at ``a = 0``, Zipf's law at ``a = 1``. ``L_mm`` knows supports alone, so the limit must be
+the same for every a; only the way there may differ. The limit is followed on the certified regularisation path, where
 lambda can be taken to 1e-12, the speed with gradient descent on both factors, all from one start: steps until
 ``cos(L, L_mm)`` passes a level.
 """
@@ -136,16 +136,26 @@ def _last(found: Imbalance) -> float:
 
 
 def _sentence(found: Sequence[Imbalance], apart: Sequence[Float], recipe: Recipe) -> str:
-    level = recipe["level"]
-    steps = ", ".join(f"{f.steps_to(level):,.0f} (a={f.exponent:g})" for f in found)
-    first, last = found[0], found[-1]
+    level, first, last = recipe["level"], found[0], found[-1]
+    steps = ", ".join(f"{_number(f.steps_to(level), recipe['steps'])} (a={f.exponent:g})" for f in found)
+    ratio = last.steps_to(level) / max(min(first.steps_to(level), recipe["steps"]), 1.0)
+    known = ratio < float("inf")
+    more = f", {ratio:.1f} times as many at a={last.exponent:g} as for equal contexts" if known else ""
+    verdict = "slows" if ratio > 1 else "does not slow"
+    slow = f"{verdict if known else 'may slow'} the geometry down"
+    same = "does not change" if apart[1][-1] < 0.5 * apart[0][-1] else "may change"
     return (
-        f"Imbalance slows the geometry down and does not change its limit: steps to cos(L, L_mm) = {level:g} are {steps}, "
-        f"{last.steps_to(level) / first.steps_to(level):.1f} times more at a={last.exponent:g} than for equal contexts. On "
-        f"the path to lambda = {recipe['smallest_lambda']:.0e} the cosine is {first.path_cosine:.4f} for equal contexts "
-        f"and {last.path_cosine:.4f} at a={last.exponent:g}, and the two directions differ by 1 - cos = "
-        f"{apart[1][-1]:.1e}, from {apart[0][-1]:.1e} at lambda = {recipe['middle_lambda']:.0e}."
+        f"Imbalance {slow} and {same} its limit: "
+        f"gradient descent reaches cos(L, L_mm) = {level:g} after {steps} steps{more}. On the "
+        f"path to lambda = {recipe['smallest_lambda']:.0e} the cosine is {first.path_cosine:.4f} for equal contexts "
+        f"and {last.path_cosine:.4f} at a={last.exponent:g}, and "
+        f"the two directions differ by 1 - cos = {apart[1][-1]:.1e}, from {apart[0][-1]:.1e} at lambda = "
+        f"{recipe['middle_lambda']:.0e}."
     )
+
+
+def _number(steps: float, last: int) -> str:
+    return f"{steps:,.0f}" if steps < float("inf") else f"more than {last:,}"
 
 
 def _table(found: Sequence[Imbalance], apart: Sequence[Float], level: float) -> dict[str, Sequence[float]]:

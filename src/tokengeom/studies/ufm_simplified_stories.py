@@ -1,0 +1,195 @@
+"""Whether the geometry of words and contexts of a text is what its supports predict.
+
+The commonest contexts and words of the built-in stories, once with their natural counts and once with each pair seen a
+random 1 to 4 times, as in the papers' simplified stories: the supports, and so L_mm, are the same. A model of
+unconstrained features is trained on both with AdamW and held against L_mm and the proxy, with bootstrap intervals and a
+permutation null; a second run of plain gradient descent says in which order concepts are learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tokengeom.corpus.stories import stories
+from tokengeom.figures.base import Figure
+from tokengeom.figures.concepts import concepts
+from tokengeom.figures.evolution import Snapshots, evolution
+from tokengeom.figures.feature_heatmaps import feature_heatmaps
+from tokengeom.figures.feature_training import feature_training
+from tokengeom.figures.pattern_triple import pattern_triple
+from tokengeom.geometry.compare import Comparison, compare
+from tokengeom.geometry.probes import feature_probes
+from tokengeom.progress import AbstractProgress
+from tokengeom.solvers.blas_threads import blas_threads_for
+from tokengeom.statistics.count import count
+from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe
+from tokengeom.studies.concept_order import ConceptOrder, concept_order, strength_probe
+from tokengeom.studies.feature_runs import Tables, train_like_the_papers, with_random_repeats
+from tokengeom.theory.closed_forms import proxy
+from tokengeom.theory.concepts import Concepts
+from tokengeom.theory.feature_prediction import FeaturePrediction, predict_features
+from tokengeom.training.probes import Probe
+from tokengeom.training.run import Run
+from tokengeom.training.train import train
+
+NATURAL, REPEATS = "natural counts", "random repeats"
+SNAPSHOTS = (0.0, 0.01, 0.1, 1.0)
+"""Shares of the run at which the geometry is kept for the figure of its evolution."""
+
+
+@dataclass(frozen=True, eq=False)
+class Mode:
+    """One way of counting: its statistics, prediction, run, and what was found."""
+
+    stats: NextTokenStatistics
+    prediction: FeaturePrediction
+    run: Run
+    snapshots: Snapshots
+    comparison: Comparison
+    order: ConceptOrder
+
+
+class UfmSimplifiedStories(AbstractStudy):
+    """Text with natural and with random counts."""
+
+    name: ClassVar[str] = "ufm-simplified-stories"
+    question: ClassVar[str] = "Is the geometry that a text gives to words and contexts what its supports predict?"
+
+    def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
+        """Count, predict once, train in both modes, compare."""
+        natural = _count(recipe, progress)
+        # The products here are small: BLAS threads that wait for one another cost more than they bring.
+        with blas_threads_for(natural.V, natural.m):
+            modes = _modes(natural, recipe, progress)
+            figures = _figures(modes)
+        tables: Tables = {"agreement": _agreements(modes), "concepts": _concept_table(modes, natural)}
+        return Findings(_sentence(modes), _checks(modes), figures, tables)
+
+
+def _modes(natural: NextTokenStatistics, recipe: Recipe, progress: AbstractProgress) -> dict[str, Mode]:
+    with progress.stage("Predicting", None):
+        prediction = predict_features(natural)
+    rng = np.random.default_rng(recipe["seed"])
+    repeated = with_random_repeats(rng, natural.S, recipe["repeats"])
+    statistics = {NATURAL: natural, REPEATS: replace(natural, table=repeated.table, effects=())}
+    found = Concepts.of(proxy(natural.S))
+    return {name: _mode(stats, prediction, found, recipe, progress) for name, stats in statistics.items()}
+
+
+def _count(recipe: Recipe, progress: AbstractProgress) -> NextTokenStatistics:
+    texts = islice(stories(recipe["seed"]), recipe["stories"])
+    counted = count(texts, context=recipe["context"], progress=progress)
+    return counted.limited(contexts=recipe["contexts"], vocabulary=recipe["vocabulary"])
+
+
+def _mode(
+    stats: NextTokenStatistics,
+    base: FeaturePrediction,
+    found: Concepts,
+    recipe: Recipe,
+    progress: AbstractProgress,
+) -> Mode:
+    # The direction depends on supports alone, which both modes share; the finite part on probabilities, which differ.
+    prediction = replace(base, P=stats.P, entropy=stats.entropy)
+    kept = Snapshots(round(share * recipe["steps"]) for share in SNAPSHOTS)
+    probes: dict[str, Probe] = {**feature_probes(prediction), "snapshots": kept}
+    run = train_like_the_papers(stats, recipe, probes=probes, progress=progress, seed=recipe["seed"])
+    descent = train(
+        stats,
+        "ufm",
+        dim=recipe["dim"],
+        optimizer="gd",
+        steps=recipe["order_steps"],
+        learning_rate=recipe["order_rate"],
+        seed=recipe["seed"],
+        records_per_decade=20,
+        probes=strength_probe(found, recipe["order_concepts"]),
+        progress=progress,
+    )
+    draws = recipe["draws"]
+    comparison = compare(prediction, run, resamples=draws, permutations=draws, seed=recipe["seed"])
+    return Mode(stats, prediction, run, kept, comparison, concept_order(found, descent))
+
+
+def _checks(modes: Mapping[str, Mode]) -> list[Check]:
+    gap = next(iter(modes.values())).prediction.certificate.relative_gap
+    checks = [Check("relative gap of L_mm", gap, high=1e-6)]
+    for name, mode in modes.items():
+        contexts, words = mode.comparison.context_similarity, mode.comparison.word_similarity
+        collapse = mode.comparison["collapse"]
+        checks += [
+            Check(f"{name}: CE - H", mode.run.loss_gap, high=1e-2),
+            Check(f"{name}: SIM of contexts", contexts.value, low=0.8),
+            Check(f"{name}: SIM of words", words.value, low=0.8),
+            Check(f"{name}: SIM of contexts, low end above chance", contexts.low - contexts.null, low=0.3),
+            Check(f"{name}: SIM of words, low end above chance", words.low - words.null, low=0.3),
+            Check(f"{name}: collapse as a share of chance", collapse.value / collapse.null, high=0.2),
+        ]
+    order = modes[REPEATS].order.agreement
+    return [*checks, Check(f"{REPEATS}: agreement with the predicted order of concepts", order, low=0.6)]
+
+
+def _sentence(modes: Mapping[str, Mode]) -> str:
+    first = next(iter(modes.values()))
+    stats, prediction = first.stats, first.prediction
+    ends = "; ".join(_ending(name, mode) for name, mode in modes.items())
+    orders = " and ".join(f"{mode.order.agreement:.2f} ({name})" for name, mode in modes.items())
+    return (
+        f"On {stats.m} contexts and {stats.V} words of the stories ({prediction.reduction.S_red.shape[1]} supports, "
+        f"rank L_mm {prediction.rank}, proxy {prediction.proxy_nuclear_norm / prediction.nuclear_norm - 1:.1%} above "
+        f"the optimum): {ends}. Gradient descent learns concepts in the predicted order with rank correlation "
+        f"{orders}; the prediction is for contexts that are met equally often."
+    )
+
+
+def _ending(name: str, mode: Mode) -> str:
+    found = mode.comparison
+    contexts, words, collapse = found.context_similarity, found.word_similarity, found["collapse"]
+    return (
+        f"with {name} (CE - H = {mode.run.loss_gap:.1e}) SIM with L_mm is {contexts.value:.3f} [{contexts.low:.3f}, "
+        f"{contexts.high:.3f}] for contexts (chance {contexts.null:.2f}, with the proxy "
+        f"{found['proxy_context_similarity'].value:.3f}) and {words.value:.3f} [{words.low:.3f}, {words.high:.3f}] for "
+        f"words (chance {words.null:.2f}, proxy {found['proxy_word_similarity'].value:.3f}), and contexts of one "
+        f"support spread {collapse.value:.2g} times the groups (chance {collapse.null:.2g})"
+    )
+
+
+def _agreements(modes: Mapping[str, Mode]) -> dict[str, list[Any]]:
+    rows = [
+        {"mode": name, "number": number, **agreement.to_dict()}
+        for name, mode in modes.items()
+        for number, agreement in mode.comparison.agreements.items()
+    ]
+    return {column: [row[column] for row in rows] for column in rows[0]}
+
+
+def _concept_table(modes: Mapping[str, Mode], stats: NextTokenStatistics) -> dict[str, Sequence[Any]]:
+    order = modes[REPEATS].order
+    leading = range(order.half_steps.size)
+    sides = [order.found.concept(k, typical=4).words(stats.vocabulary) for k in leading]
+    return {
+        "concept": [k + 1 for k in leading],
+        "singular_value": order.found.singular_values[: order.half_steps.size].tolist(),
+        "one_side": [" ".join(positive) for positive, _ in sides],
+        "other_side": [" ".join(negative) for _, negative in sides],
+        "predicted_time": order.predicted.tolist(),
+        **{f"half_step, {name}": mode.order.half_steps.tolist() for name, mode in modes.items()},
+    }
+
+
+def _figures(modes: Mapping[str, Mode]) -> list[Figure]:
+    runs = {name: mode.run for name, mode in modes.items()}
+    natural, repeats = modes[NATURAL], modes[REPEATS]
+    return [
+        pattern_triple(natural.prediction, stats=natural.stats),
+        feature_training(runs),
+        feature_heatmaps(natural.prediction, runs, stats=natural.stats),
+        evolution(natural.snapshots.taken, natural.prediction, stats=natural.stats),
+        concepts(repeats.order.found, repeats.stats, learned=repeats.order.learned),
+    ]
