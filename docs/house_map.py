@@ -7,7 +7,19 @@ from pathlib import Path
 
 DOCS = Path(__file__).parent
 SOURCE = DOCS.parent / "src" / "tokengeom"
-ROOMS = "corpus statistics problems solvers theory models training geometry figures studies cli".split()
+ROOMS = [
+    "corpus",
+    "statistics",
+    "problems",
+    "solvers",
+    "theory",
+    "models",
+    "training",
+    "geometry",
+    "figures",
+    "studies",
+    "cli",
+]
 
 
 def first_line(path: Path) -> str:
