@@ -56,6 +56,6 @@ def test_words_stay_inside_their_panel() -> None:
 def test_a_word_makes_way_for_a_point() -> None:
     alone = ScatterPanel("t", "x", "y", [Points("p", np.array([1.0]), np.array([-1.0]), ["word"])], from_origin=True)
     assert [(word.right, word.up) for word in place_words(alone, 5.0, 5.0)[0]] == [(1, -1)]
-    beside = Points("q", np.array([1.1]), np.array([-1.05]), [""])
+    beside = Points("q", np.array([1.05]), np.array([-1.04]), [""])
     crowded = ScatterPanel("t", "x", "y", [*alone.points, beside], from_origin=True)
     assert [(word.right, word.up) for word in place_words(crowded, 5.0, 5.0)[0]] != [(1, -1)]
