@@ -222,6 +222,8 @@ def test_nothing_to_draw_is_refused_in_words(prediction, stats, run) -> None:  #
         evolution({}, prediction)
     with pytest.raises(InputError, match=r"'UFM' has W \(40, 40\)"):
         feature_heatmaps(prediction, {"UFM": (run.W, run.H[:, 1:])}, stats=stats)
+    with pytest.raises(InputError, match="every support is the whole vocabulary"):
+        concepts(Concepts.of(np.zeros((3, 4))))
     with pytest.raises(InputError, match="'words' must have a row for each of the 2"):
         small_d(np.array([1.0, 2.0]), np.ones(2), {"words": np.ones(3)}, np.ones(2))
 

@@ -42,18 +42,20 @@ def test_a_legend_is_as_wide_as_its_place() -> None:
     assert max(len(line) for line in wrap("word " * 50, 3.0, 10.0)) <= 3.0 * 72 / 5.5
 
 
-def test_words_stay_inside_and_keep_clear_of_points_and_each_other() -> None:
-    rng = np.random.default_rng(3)
-    x, y = rng.standard_normal((2, 12))
+def test_words_stay_inside_their_panel() -> None:
+    x, y = np.random.default_rng(3).standard_normal((2, 12))
     panel = ScatterPanel("t", "x", "y", [Points("p", x, y, [f"word {i}" for i in range(12)])], equal=True)
-    width, height = 5.0, 5.0
-    (left, right), (bottom, top) = scatter_limits(panel, width, height)
-    assert (right - left) / width == pytest.approx((top - bottom) / height)
-    unit = (right - left) / width
-    boxes = []
-    for word in place_words(panel, width, height)[0]:
-        start = word.x + 0.08 * word.right * unit - (word.right < 0) * word_width(word.text) * unit
-        assert left <= start
-        assert start + word_width(word.text) * unit <= right
-        boxes.append((word.right, word.up))
-    assert len(boxes) == 12
+    (left, right), (bottom, top) = scatter_limits(panel, 5.0, 5.0)
+    assert right - left == pytest.approx(top - bottom)
+    unit = (right - left) / 5.0
+    for word in place_words(panel, 5.0, 5.0)[0]:
+        outer = word.x + word.right * (0.08 + word_width(word.text)) * unit
+        assert left <= outer <= right
+
+
+def test_a_word_makes_way_for_a_point() -> None:
+    alone = ScatterPanel("t", "x", "y", [Points("p", np.array([1.0]), np.array([-1.0]), ["word"])], from_origin=True)
+    assert [(word.right, word.up) for word in place_words(alone, 5.0, 5.0)[0]] == [(1, -1)]
+    beside = Points("q", np.array([1.05]), np.array([-1.04]), [""])
+    crowded = ScatterPanel("t", "x", "y", [*alone.points, beside], from_origin=True)
+    assert [(word.right, word.up) for word in place_words(crowded, 5.0, 5.0)[0]] != [(1, -1)]

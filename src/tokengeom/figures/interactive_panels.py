@@ -18,6 +18,7 @@ from tokengeom.figures.prepare import (
     column_names,
     drawable,
     drawn_breaks,
+    drawn_matrix,
     legible,
     names_fit,
     reach,
@@ -182,7 +183,7 @@ def _add_heatmap(drawn: Any, panel: HeatmapPanel, size: PanelSize, place: Place,
     }  # fmt: skip
     drawn.add_trace(
         go.Heatmap(
-            z=drawable(panel.values).astype(np.float32), x0=0, dx=1, y0=0, dy=1, zmin=colours.low, zmax=colours.high,
+            z=drawn_matrix(panel).astype(np.float32), x0=0, dx=1, y0=0, dy=1, zmin=colours.low, zmax=colours.high,
             colorscale=steps, colorbar=bar, hoverongaps=False, **where,
             hovertemplate=f"{_template(panel.y_label)}: %{{y}}<br>{_template(panel.x_label)}: %{{x}}<br>"
             "%{z:.4g}<extra></extra>",
@@ -214,6 +215,7 @@ def _named(names: Sequence[str], count: int, inches: float, limits: list[float],
     """Every row or column has its name on hover; the axis shows names only where all of them fit."""
     shown = [text(name) for name in column_names(names, count)]
     fits = names_fit(min(len(names), count), inches)
+    limits = limits if count else [-0.5, 0.5]
     return {
         "range": limits, "tickmode": "array", "tickvals": list(range(count)), "ticktext": shown,
         "showticklabels": fits, "ticks": "", "tickangle": turn, "tickfont_size": 9, "showgrid": False,

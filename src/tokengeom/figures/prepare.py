@@ -73,6 +73,11 @@ def colour_range(panel: HeatmapPanel) -> ColourRange:
     return ColourRange(low, high, SEQUENTIAL)
 
 
+def drawn_matrix(panel: HeatmapPanel) -> Float:
+    """Matrix of a heat-map with NaN where nothing can be drawn; one missing cell in the place of an empty matrix."""
+    return drawable(panel.values) if panel.values.size else np.full((1, 1), np.nan)
+
+
 def legible(name: str) -> str:
     """A name with its invisible characters made visible, so that a space or a line break can be read as a token."""
     if name and not name.strip(" "):

@@ -15,6 +15,7 @@ from tokengeom.figures.prepare import (
     colour_range,
     drawable,
     drawn_breaks,
+    drawn_matrix,
     legible,
     names_fit,
     short,
@@ -129,7 +130,7 @@ def _draw_heatmap(canvas: Any, axes: Any, panel: HeatmapPanel, size: PanelSize) 
     colours = colour_range(panel)
     palette = LinearSegmentedColormap.from_list("tokengeom", list(colours.colours)).with_extremes(bad=MISSING)
     rows, columns = panel.values.shape
-    values = np.ma.masked_invalid(drawable(panel.values))
+    values = np.ma.masked_invalid(drawn_matrix(panel))
     image = axes.imshow(
         values, cmap=palette, vmin=colours.low, vmax=colours.high, aspect="auto", interpolation="nearest"
     )
