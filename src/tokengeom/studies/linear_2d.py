@@ -23,6 +23,7 @@ from tokengeom.geometry.probes import linear_probes
 from tokengeom.numerics import Float, x_log_x
 from tokengeom.problems.instances import embeddings_at
 from tokengeom.progress import AbstractProgress
+from tokengeom.solvers.blas_threads import blas_threads_for
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe
 from tokengeom.studies.linear_draws import Draw, step_limit
@@ -73,7 +74,7 @@ class LinearPlane(AbstractStudy):
         stats = plane_statistics(recipe["entropy"])
         sets = [(angles, True) for angles in recipe["separable"]] + [(angles, False) for angles in recipe["blocked"]]
         pictures = []
-        with progress.stage("angles", float(len(sets))) as stage:
+        with blas_threads_for(TOKENS, len(SUPPORTS)), progress.stage("angles", float(len(sets))) as stage:
             for angles, known in sets:
                 pictures.append(_picture(stats, tuple(angles), known, recipe["steps"]))
                 stage.advance(1.0, f"{angles}")

@@ -21,6 +21,7 @@ from tokengeom.figures.base import Curve, Figure, LinePanel
 from tokengeom.geometry.probes import linear_probes
 from tokengeom.numerics import Float
 from tokengeom.progress import AbstractProgress
+from tokengeom.solvers.blas_threads import blas_threads_for
 from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe
 from tokengeom.studies.linear_draws import Draw, draw_setting, step_limit
 from tokengeom.theory.linear import LinearPrediction, predict_linear
@@ -66,7 +67,8 @@ class LinearDimensionSweep(AbstractStudy):
         m, points = recipe["m"], []
         dimensions = sorted({max(1, round(ratio * m)) for ratio in recipe["ratios"]})
         setting = {name: recipe[name] for name in ("V", "m", "support_size", "n")}
-        with progress.stage("dimensions", float(len(dimensions) * recipe["seeds"])) as stage:
+        parts = float(len(dimensions) * recipe["seeds"])
+        with blas_threads_for(m, max(dimensions)), progress.stage("dimensions", parts) as stage:
             for seed in range(recipe["seeds"]):
                 full = draw_setting(seed, d=max(dimensions), **setting)
                 for d in dimensions:

@@ -24,6 +24,7 @@ from tokengeom.geometry.probes import linear_probes
 from tokengeom.models.initialise import Init
 from tokengeom.numerics import Float
 from tokengeom.progress import AbstractProgress, AbstractStage
+from tokengeom.solvers.blas_threads import blas_threads_for
 from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe
 from tokengeom.studies.linear_draws import Draw, draw_setting
 from tokengeom.studies.linear_open_questions import Table, learned_table, margin_table, optimizer_of, train_embeddings
@@ -70,7 +71,7 @@ class LinearOverparameterised(AbstractStudy):
         predictions = [predict_linear(draw.stats, draw.H) for draw in draws]
         parts = len(draws) * len(PUBLISHED) * len(INITS) + recipe["paths"] + recipe["learned"]
         parts += sum(len(rates) for rates in recipe["margin_rates"].values())
-        with progress.stage("runs", float(parts)) as stage:
+        with blas_threads_for(recipe["m"], recipe["d"]), progress.stage("runs", float(parts)) as stage:
             found = [
                 _train(recipe, draws[seed], predictions[seed], seed, optimizer, init, stage)
                 for init in INITS

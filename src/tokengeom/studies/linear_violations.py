@@ -29,6 +29,7 @@ from tokengeom.geometry.probes import linear_probes
 from tokengeom.numerics import Float
 from tokengeom.problems.columns import Bool
 from tokengeom.progress import AbstractProgress
+from tokengeom.solvers.blas_threads import blas_threads_for
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe
 from tokengeom.studies.linear_draws import Draw, draw_counts, draw_supports, step_limit
@@ -97,7 +98,8 @@ class LinearViolations(AbstractStudy):
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Plant, predict and train every case for every seed."""
         found = []
-        with progress.stage("cases", float(len(CASES) * recipe["seeds"])) as stage:
+        parts = float(len(CASES) * recipe["seeds"])
+        with blas_threads_for(recipe["m"], recipe["d"]), progress.stage("cases", parts) as stage:
             for case in CASES:
                 for seed in range(recipe["seeds"]):
                     found.append(_violation(recipe, case, seed))

@@ -30,6 +30,7 @@ from tokengeom.numerics import Float
 from tokengeom.problems.columns import Bool
 from tokengeom.problems.ntp_svm import MarginProblem
 from tokengeom.progress import AbstractProgress, AbstractStage
+from tokengeom.solvers.blas_threads import blas_threads_for
 from tokengeom.solvers.ntp_svm import solve_ntp_svm
 from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe
 from tokengeom.studies.linear_draws import draw_supports
@@ -88,7 +89,8 @@ class SeparabilityThreshold(AbstractStudy):
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Bisect each draw of each (V, k)."""
         grid = [(V, size) for V in recipe["V"] for size in support_sizes(V, recipe["sizes"])]
-        with progress.stage("bisecting", float(len(grid) * recipe["draws"])) as stage:
+        parts = float(len(grid) * recipe["draws"])
+        with blas_threads_for(max(recipe["V"]), recipe["m"]), progress.stage("bisecting", parts) as stage:
             found = [_threshold(recipe, V, size, stage) for V, size in grid]
         return Findings(_sentence(found), _checks(found, recipe), _figures(found), {"thresholds": _table(found)})
 
