@@ -2,12 +2,14 @@
 
 16 contexts with 3 next tokens each among V=30, counts drawn at random, AdamW with the papers' schedule. The claims
 [zhao2024]: ``CE - H <= 2e-5`` after 30,000 steps, and a similarity ``SIM(H, H_mm) >= 0.96`` of the cosine matrices of
-contexts, trained against predicted.
+contexts, trained against predicted. Both are close calls that depend on the supports drawn, so several draws are
+trained and the median is held against the claims; the answer says how many draws meet them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -28,52 +30,82 @@ FINITE_SHARE = 1e-3
 """Share of ``||L_in||`` by which a trained finite part may miss; after 30,000 steps it misses by 3e-5."""
 
 
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """One draw of supports and counts, predicted and trained."""
+
+    prediction: FeaturePrediction
+    run: Run
+
+    def last(self, name: str) -> float:
+        """A measurement at the end of training."""
+        return self.run.trajectory.last(name)
+
+    @property
+    def finite_error(self) -> float:
+        """``||P_F(L) - L_in|| / ||L_in||`` at the end of training."""
+        return self.last("finite_distance") / float(np.linalg.norm(self.prediction.L_in))
+
+    @property
+    def meets_both(self) -> bool:
+        """Whether loss and similarity are within the published numbers."""
+        return self.run.loss_gap <= LOSS_GAP and self.last("context_similarity") >= CONTEXT_SIMILARITY
+
+
 class UfmSynthetic(AbstractStudy):
-    """The papers' synthetic setting, from several starts."""
+    """The papers' synthetic setting, for several draws."""
 
     name: ClassVar[str] = "ufm-synthetic"
     question: ClassVar[str] = "Do learned features reach the predicted geometry on small random supports?"
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
-        """Predict from the supports, train from each start, compare."""
-        stats = random_counts(recipe["seed"], recipe["V"], recipe["contexts"], recipe["support"], recipe["repeats"])
-        prediction = predict_features(stats)
-        # Hardly two of these contexts share a support, so that there is no collapse to measure.
-        probes = {name: probe for name, probe in feature_probes(prediction).items() if name != "collapse"}
-        runs = {
-            f"start {s}": train_like_the_papers(stats, recipe, probes=probes, progress=progress, seed=s)
-            for s in range(recipe["starts"])
-        }
-        first = {name: run for name, run in runs.items() if name == "start 0"}
-        figures = [pattern_triple(prediction), feature_training(runs), feature_heatmaps(prediction, first)]
-        return Findings(_sentence(runs, prediction), _checks(runs, prediction), figures, {"starts": _table(runs)})
+        """Predict each draw from its supports, train it, compare."""
+        draws = [_draw(recipe, recipe["seed"] + i, progress) for i in range(recipe["draws"])]
+        runs = {f"draw {i}": draw.run for i, draw in enumerate(draws)}
+        first = draws[0]
+        figures = [
+            pattern_triple(first.prediction),
+            feature_training(runs),
+            feature_heatmaps(first.prediction, {"draw 0": first.run}),
+        ]
+        return Findings(_sentence(draws), _checks(draws), figures, {"draws": _table(draws)})
 
 
-def _last(runs: Mapping[str, Run], name: str) -> list[float]:
-    return [run.trajectory.last(name) for run in runs.values()]
+def _draw(recipe: Recipe, seed: int, progress: AbstractProgress) -> Draw:
+    stats = random_counts(seed, recipe["V"], recipe["contexts"], recipe["support"], recipe["repeats"])
+    prediction = predict_features(stats)
+    # Hardly two of these contexts share a support, so that there is no collapse to measure.
+    probes = {name: probe for name, probe in feature_probes(prediction).items() if name != "collapse"}
+    return Draw(prediction, train_like_the_papers(stats, recipe, probes=probes, progress=progress, seed=seed))
 
 
-def _checks(runs: Mapping[str, Run], prediction: FeaturePrediction) -> list[Check]:
-    size = float(np.linalg.norm(prediction.L_in))
+def _all(draws: Sequence[Draw], name: str) -> list[float]:
+    return [draw.last(name) for draw in draws]
+
+
+def _checks(draws: Sequence[Draw]) -> list[Check]:
+    gap = max(draw.prediction.certificate.relative_gap for draw in draws)
     return [
-        Check("relative gap of L_mm", prediction.certificate.relative_gap, high=1e-6),
-        Check("largest CE - H", max(_last(runs, "loss_gap")), high=LOSS_GAP),
-        Check("smallest SIM(H, H_mm)", min(_last(runs, "context_similarity")), low=CONTEXT_SIMILARITY),
-        Check("largest finite distance, relative", max(_last(runs, "finite_distance")) / size, high=FINITE_SHARE),
+        Check("largest relative gap of L_mm", gap, high=1e-6),
+        Check("median CE - H", float(np.median(_all(draws, "loss_gap"))), high=LOSS_GAP),
+        Check("median SIM(H, H_mm)", float(np.median(_all(draws, "context_similarity"))), low=CONTEXT_SIMILARITY),
+        Check("smallest SIM(H, H_mm)", min(_all(draws, "context_similarity")), low=CONTEXT_SIMILARITY - 0.02),
+        Check("largest finite distance, relative", max(draw.finite_error for draw in draws), high=FINITE_SHARE),
     ]
 
 
-def _sentence(runs: Mapping[str, Run], prediction: FeaturePrediction) -> str:
-    gaps, contexts, words = (_last(runs, n) for n in ("loss_gap", "context_similarity", "word_similarity"))
-    steps = next(iter(runs.values())).steps
+def _sentence(draws: Sequence[Draw]) -> str:
+    gaps, contexts, words = (_all(draws, n) for n in ("loss_gap", "context_similarity", "word_similarity"))
     return (
-        f"After {steps:,} steps CE - H is {min(gaps):.2g} to {max(gaps):.2g} nats over {len(runs)} starts, and the "
-        f"similarity with L_mm (proven within {prediction.certificate.relative_gap:.0e}) is {min(contexts):.3f} to "
-        f"{max(contexts):.3f} for contexts, {min(words):.3f} to {max(words):.3f} for words; published: 2e-5 and 0.96."
+        f"After {draws[0].run.steps:,} steps CE - H is {np.median(gaps):.2e} nats in the median of {len(draws)} draws "
+        f"({min(gaps):.2e} to {max(gaps):.2e}), and the similarity with L_mm is {np.median(contexts):.3f} "
+        f"({min(contexts):.3f} to {max(contexts):.3f}) for contexts and {np.median(words):.3f} ({min(words):.3f} to "
+        f"{max(words):.3f}) for words; {sum(d.meets_both for d in draws)} of {len(draws)} draws meet both published "
+        f"numbers, CE - H <= {LOSS_GAP:.0e} and SIM >= {CONTEXT_SIMILARITY}."
     )
 
 
-def _table(runs: Mapping[str, Run]) -> dict[str, Sequence[float | str]]:
+def _table(draws: Sequence[Draw]) -> dict[str, Sequence[float]]:
     names = ("loss_gap", "norm_logits", "finite_distance", "logit_distance", "context_similarity", "word_similarity",
              "proxy_context_similarity", "proxy_word_similarity")  # fmt: skip
-    return {"start": list(runs), **{name: _last(runs, name) for name in names}}
+    return {"draw": list(range(len(draws))), **{name: _all(draws, name) for name in names}}
