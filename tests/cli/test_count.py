@@ -13,14 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from command_line import COMMAND, run
 from tokengeom import NextTokenStatistics
-
-COMMAND = [sys.executable, "-c", "from tokengeom.cli import main; main()"]
-
-
-def run(*arguments: object, stdin: str | None = None, **options: object) -> subprocess.CompletedProcess[str]:
-    command = [*COMMAND, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, input=stdin, **options)  # type: ignore[call-overload]
 
 
 def test_the_built_in_corpus_to_json_and_a_folder(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cli.test_count import run
+from command_line import run
 
 SIZE = ["--top-contexts", 40, "--vocabulary", 30]
 

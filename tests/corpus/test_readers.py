@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conftest import as_pairs, dictionary_count
+from counting_oracle import as_pairs, dictionary_count
 from tokengeom import NextTokenStatistics, ReadingOptions, count
 from tokengeom.corpus.locate import open_corpus
 from tokengeom.errors import CorpusError, TokengeomError

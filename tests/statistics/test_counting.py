@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import as_pairs, dictionary_count
+from counting_oracle import as_pairs, dictionary_count
 from tokengeom import CountedPairs, NextTokenStatistics, count
 from tokengeom.corpus.source import TokenBatch
 from tokengeom.errors import StatisticsError

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conftest import as_pairs, dictionary_count
+from counting_oracle import as_pairs, dictionary_count
 from tokengeom import CountedPairs, count
 from tokengeom.statistics.cuts import CommonestTokens, MinimumCount, MostFrequentContexts, SupportByMass
 from tokengeom.statistics.engine import AbstractEngine, open_engine
