@@ -138,14 +138,13 @@ def _last(found: Imbalance) -> float:
 def _sentence(found: Sequence[Imbalance], apart: Sequence[Float], recipe: Recipe) -> str:
     level, first, last = recipe["level"], found[0], found[-1]
     steps = ", ".join(f"{_number(f.steps_to(level), recipe['steps'])} (a={f.exponent:g})" for f in found)
-    ratio = last.steps_to(level) / max(min(first.steps_to(level), recipe["steps"]), 1.0)
-    known = ratio < float("inf")
-    more = f", {ratio:.1f} times as many at a={last.exponent:g} as for equal contexts" if known else ""
-    verdict = "slows" if ratio > 1 else "does not slow"
-    slow = f"{verdict if known else 'may slow'} the geometry down"
+    equal, skewed = first.steps_to(level), last.steps_to(level)
+    verdict = "slows" if skewed > equal else "does not slow" if equal < float("inf") else "may slow"
+    ratio = f", {skewed / max(equal, 1.0):.1f} times as many at a={last.exponent:g} as for equal contexts"
+    more = ratio if skewed < float("inf") and equal < float("inf") else ""
     same = "does not change" if apart[1][-1] < 0.5 * apart[0][-1] else "may change"
     return (
-        f"Imbalance {slow} and {same} its limit: "
+        f"Imbalance {verdict} the geometry down and {same} its limit: "
         f"gradient descent reaches cos(L, L_mm) = {level:g} after {steps} steps{more}. On the "
         f"path to lambda = {recipe['smallest_lambda']:.0e} the cosine is {first.path_cosine:.4f} for equal contexts "
         f"and {last.path_cosine:.4f} at a={last.exponent:g}, and "
