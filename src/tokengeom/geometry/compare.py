@@ -18,6 +18,7 @@ from tokengeom.geometry.logit_numbers import CollapseNumbers, LogitNumbers
 from tokengeom.geometry.observed import observe, require_decoder, require_sizes
 from tokengeom.geometry.similarity_numbers import RANK_ITEMS, SimilarityNumbers
 from tokengeom.geometry.targets import Factors, direction_factors, proxy_factors
+from tokengeom.solvers.blas_threads import blas_threads_for
 from tokengeom.theory.feature_prediction import FeaturePrediction
 from tokengeom.theory.linear import LinearPrediction
 from tokengeom.theory.sparse_proxy import ProxyPrediction
@@ -49,8 +50,9 @@ def compare(
     factors = observe(run)
     kind, families, caveats = _prepare(prediction, factors, run)
     found: dict[str, Agreement] = {}
-    for numbers in families:
-        found |= assess(numbers, resamples=resamples, permutations=permutations, seed=seed)
+    with blas_threads_for(factors.W.shape[0], factors.H.shape[1]):
+        for numbers in families:
+            found |= assess(numbers, resamples=resamples, permutations=permutations, seed=seed)
     return Comparison(_ordered(found), kind, tuple(caveats), resamples, permutations, seed)
 
 
