@@ -213,6 +213,19 @@ def test_ids_beyond_the_vocabulary_are_named() -> None:
         count([[0, 1, 7]], context=1, vocabulary_size=3)
 
 
+def test_numbers_of_other_libraries_are_numbers() -> None:
+    documents = [np.arange(9) % 3]
+    plain = count(documents, context=2, vocabulary_size=3)
+    assert count(documents, context=np.int64(2), vocabulary_size=np.int64(3)).equals(plain)
+    with pytest.raises(StatisticsError, match=r"context must be a whole number; got 2\.5"):
+        count(documents, context=2.5)  # type: ignore[arg-type]
+
+
+def test_ids_that_no_tokenizer_has_are_refused() -> None:
+    with pytest.raises(StatisticsError, match="ids ask for 2,000,000,001"):
+        count([[0, 1, 2_000_000_000]], context=1)
+
+
 @pytest.mark.parametrize("context", [0, -1, 65])
 def test_a_context_has_between_1_and_64_tokens(context: int) -> None:
     with pytest.raises(StatisticsError, match="between 1 and 64"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -81,6 +82,7 @@ def count(
         A folder to keep the uncut pairs in, as Parquet shards that can be merged later.
     """
     shown = progress or SilentProgress()
+    context, vocabulary_size, threads = _whole(context=context, vocabulary_size=vocabulary_size, threads=threads)
     reading = replace(reading or ReadingOptions(), **options)
     with (
         _workspace(temp) as work,
@@ -95,6 +97,15 @@ def count(
         counted = counted.cut(cuts, running, work, shown)
         with shown.stage("Freezing", None):
             return freeze(counted, running)
+
+
+def _whole(**numbers: Any) -> Iterator[Any]:
+    """Whole numbers of any library as Python's, which never wrap around; None stays None."""
+    for name, value in numbers.items():
+        try:
+            yield None if value is None else operator.index(value)
+        except TypeError:
+            raise StatisticsError(f"{name} must be a whole number; got {value!r}.") from None
 
 
 @dataclass(frozen=True)

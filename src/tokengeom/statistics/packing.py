@@ -48,7 +48,8 @@ class ContextPacking:
     @property
     def base(self) -> int:
         """Number of codes that a field can take."""
-        return self.vocabulary + _CODE_OF_TOKEN_0
+        # A Python integer: powers of a NumPy one would wrap around.
+        return int(self.vocabulary) + _CODE_OF_TOKEN_0
 
     @property
     def fields_per_word(self) -> int:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import ibis
 
 _BATCH_PIECES = 512
+_LARGEST_VOCABULARY = 1 << 26
 _BATCH_CHARACTERS = 1 << 21
 
 
@@ -63,6 +64,7 @@ def tokenize(
     totals = writer.totals
     _refuse_what_has_no_window(totals, windows, [source.name for source in sources])
     size = limit or (frozen.size if frozen is not None else totals.highest_id + 1)
+    _refuse_vast_vocabulary(size)
     corpus = {
         "sources": [source.name for source in sources],
         "separators": sorted({source.separator for source in sources if isinstance(source, PlainText)}),
@@ -105,9 +107,19 @@ def token_shards(
     table = documents.select(
         start=ibis.literal(True), lead=ibis.literal(0, "int32"), tokens=documents[column].cast("array<int32>")
     )
+    _refuse_vast_vocabulary(limit or totals.highest_id + 1)
     corpus = {"sources": list(paths), "separators": [], "replaced_bytes": 0, **vars(totals)}
     corpus.pop("highest_id")
     return TokenizedCorpus(table, limit or totals.highest_id + 1, made, corpus)
+
+
+def _refuse_vast_vocabulary(size: int) -> None:
+    """No tokenizer has so many tokens: such ids are something else, and V rows of them would fill the memory."""
+    if size > _LARGEST_VOCABULARY:
+        raise StatisticsError(
+            f"The vocabulary must have at most {_LARGEST_VOCABULARY:,} tokens; the ids ask for {size:,}. "
+            "The dtype or the column is probably wrong; otherwise number the tokens anew, without gaps."
+        )
 
 
 def _refuse_bad_ids(lowest: int, highest: int, missing: int, limit: int | None, paths: Sequence[str]) -> None:
