@@ -127,13 +127,19 @@ def test_a_disk_too_small_to_spill_is_one_clear_message(tmp_path: Path) -> None:
     assert not (tmp_path / "s").exists()
 
 
+def _hear_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_an_interruption_leaves_nothing_behind(tmp_path: Path, sent: signal.Signals) -> None:
     rng = np.random.default_rng(0)
     rng.integers(0, 60_000, 8_000_000).astype("uint16").tofile(tmp_path / "a.bin")
     (tmp_path / "tmp").mkdir()
     arguments = ["count", tmp_path / "a.bin", "--temp", tmp_path / "tmp", "--out", tmp_path / "s", "--memory", "200MB"]
-    process = subprocess.Popen([*COMMAND, *map(str, arguments)], stderr=subprocess.PIPE, text=True)
+    command = [*COMMAND, *map(str, arguments)]
+    # A shell starts background jobs with SIGINT ignored, which children inherit.
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=_hear_interrupts)
     deadline = time.monotonic() + 60
     while not list((tmp_path / "tmp").glob("*/pairs")) and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.02)

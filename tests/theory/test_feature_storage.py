@@ -55,7 +55,7 @@ def test_tampering_is_found(prediction: FeaturePrediction, tmp_path: Path, name:
         arrays[name] = arrays[name] * 1.001
     save_file(arrays, folder / ARRAYS)
     failed = verify_features(folder).failed
-    assert "the arrays are those that were written" in failed
+    assert "every file is the one that was written" in failed
     assert len(failed) > 1, "the proof itself must fail, not only the hash"
 
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from tokengeom.errors import ProblemError, ResourceError
 from tokengeom.problems.reduced_loss import ReducedLoss
+from tokengeom.solvers.blas_threads import blas_threads_for
 from tokengeom.solvers.ntp_svm import orthonormal_factor
 from tokengeom.solvers.path_newton import PathNewton, PathState, path_newton
 
@@ -75,8 +76,9 @@ def norm_path(prediction: LinearPrediction, norms: Sequence[float] | Float) -> R
     _check_positive(targets, "norms")
     curve = _Curve(prediction)
     points: dict[float, PathPoint] = {}
-    for B in np.unique(targets):
-        points[float(B)] = curve.at_norm(float(B))
+    with blas_threads_for(*prediction.W_mm.shape):
+        for B in np.unique(targets):
+            points[float(B)] = curve.at_norm(float(B))
     return RegularisationPath(tuple(points[float(B)] for B in targets))
 
 
@@ -87,8 +89,9 @@ def ridge_path(prediction: LinearPrediction, log_strengths: Sequence[float] | Fl
         raise ProblemError(f"log_strengths must be a list of finite numbers; got {log_strengths!r}.")
     curve = _Curve(prediction)
     points: dict[float, PathPoint] = {}
-    for tau in np.unique(targets)[::-1]:
-        points[float(tau)] = curve.at_strength(float(tau))
+    with blas_threads_for(*prediction.W_mm.shape):
+        for tau in np.unique(targets)[::-1]:
+            points[float(tau)] = curve.at_strength(float(tau))
     return RegularisationPath(tuple(points[float(tau)] for tau in targets))
 
 
