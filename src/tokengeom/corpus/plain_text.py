@@ -45,16 +45,20 @@ class PlainText(AbstractUtf8Source):
     def pieces(self, on_bytes: OnBytes = lambda _: None) -> Iterator[Piece]:
         """Yield each document, in pieces if it is long."""
         waiting, starts = "", True
+        searched = 0
         for chunk in self._text(on_bytes):
             if self.separator == AUTO and chunk:
                 self.separator = KNOWN_MARKER if KNOWN_MARKER in chunk else BLANK_LINE
             *finished, waiting = self._split(waiting + chunk)
             for text in finished:
                 yield from _stripped(text, starts, ends=True)
-                starts = True
-            if len(waiting) > PIECE_CHARACTERS and (cut := self._safe_cut(waiting)):
-                yield from _stripped(waiting[:cut], starts, ends=False)
-                waiting, starts = waiting[cut:], False
+                starts, searched = True, 0
+            if len(waiting) > PIECE_CHARACTERS:
+                cut = self._safe_cut(waiting, searched)
+                searched = 0 if cut else len(waiting) - len(self.separator)
+                if cut:
+                    yield from _stripped(waiting[:cut], starts, ends=False)
+                    waiting, starts = waiting[cut:], False
         yield from _stripped(waiting, starts, ends=True)
 
     def _split(self, text: str) -> list[str]:
@@ -66,12 +70,12 @@ class PlainText(AbstractUtf8Source):
             case marker:
                 return text.split(marker)
 
-    def _safe_cut(self, text: str) -> int:
-        """Where the last gap between two words starts; 0 if there is none to cut at."""
+    def _safe_cut(self, text: str, searched: int) -> int:
+        """Where the last gap between two words starts; 0 if there is none, as is known up to ``searched``."""
         # A marker may hold white space and be cut in two by the end of a chunk: that much stays behind.
         end = len(text) - len(self.separator)
         # Words are short: looking at the last few thousand characters first avoids a scan of everything.
-        for begin in (max(0, end - 4096), 0):
+        for begin in (max(0, end - 4096), max(0, searched - 1)):
             gaps = [match.start() for match in _GAP.finditer(text, begin, end)]
             if gaps:
                 return gaps[-1]
