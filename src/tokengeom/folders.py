@@ -14,6 +14,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from tokengeom.errors import InputError, ResourceError
 
 MANIFEST = "manifest.json"
@@ -21,34 +23,43 @@ _HASH_CHUNK = 1 << 22
 
 
 @contextmanager
-def written_beside(target: Path) -> Iterator[Path]:
+def written_beside(target: Path, kind: str) -> Iterator[Path]:
     """A new folder beside ``target`` that takes its name only if everything went well.
 
-    An older result under that name stays until the new one is whole. A folder that is no result of ours is not
-    replaced.
+    An older result of the same kind stays until the new one is whole; anything else under that name is left alone.
     """
-    if target.exists() and not _replaceable(target):
-        raise InputError(
-            f"{target} exists and holds something that tokengeom did not write; it is left alone. Choose another --out."
-        )
+    check_target(target, kind)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     except OSError as error:
-        raise ResourceError(f"Cannot write to {target.parent}: {error.strerror}. Choose another --out.") from error
+        raise ResourceError(f"Cannot write to {target.parent}: {error.strerror}. Choose another folder.") from error
     try:
         yield work
         _take_place(work, target)
-    except OSError as error:
+    # The library of safetensors wraps a full disk in an error of its own.
+    except (OSError, SafetensorError) as error:
         raise ResourceError(
-            f"{target} could not be written: {error}. Free some space or choose another --out."
+            f"{target} could not be written: {error}. Free some space or choose another folder."
         ) from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _replaceable(target: Path) -> bool:
-    return target.is_dir() and ((target / MANIFEST).is_file() or not any(target.iterdir()))
+def check_target(target: Path, kind: str) -> None:
+    """Refuse to replace anything but nothing, an empty folder, or an older result of the same kind and no more."""
+    try:
+        if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+            return
+        ours = target.is_dir() and (target / MANIFEST).is_file() and read_kind(target) == kind
+        foreign = new_files(target) if ours else _some_names(target)
+    except OSError as error:
+        raise ResourceError(f"Cannot look at {target}: {error.strerror}. Choose another folder.") from error
+    if foreign:
+        raise InputError(
+            f"{target} exists and holds something else than a result of the kind '{kind}' (such as {foreign[0]}); "
+            "it is left alone. Choose another folder."
+        )
 
 
 def _take_place(work: Path, target: Path) -> None:
@@ -60,6 +71,11 @@ def _take_place(work: Path, target: Path) -> None:
         target.rename(old)
     work.rename(target)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def _some_names(target: Path) -> list[str]:
+    names = sorted(path.name for path in target.iterdir()) if target.is_dir() else [target.name]
+    return [name for name in names if name != MANIFEST] or names
 
 
 def file_hash(path: Path) -> str:
@@ -83,15 +99,27 @@ def write_manifest(folder: Path, kind: str, format_version: int, content: dict[s
         "files": {path.relative_to(folder).as_posix(): file_hash(path) for path in files},
     }
     text = json.dumps(manifest, indent=2, ensure_ascii=False)
-    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+    # File names need not be UTF-8; an escape is valid JSON.
+    (folder / MANIFEST).write_bytes((text + "\n").encode("utf-8", "backslashreplace"))
 
 
 def changed_files(folder: Path) -> list[str]:
     """Names of the files that are gone, changed or new since the manifest was written."""
-    stored: dict[str, str] = _read(folder).get("files", {})
-    present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} - {MANIFEST}
-    changed = [name for name in stored if name not in present or file_hash(folder / name) != stored[name]]
-    return sorted([*changed, *(present - set(stored))])
+    stored = _stored_files(folder)
+    gone = [name for name in stored if not (folder / name).is_file()]
+    changed = [name for name in stored if name not in gone and file_hash(folder / name) != stored[name]]
+    return sorted([*gone, *changed, *new_files(folder)])
+
+
+def new_files(folder: Path) -> list[str]:
+    """Names of the files that were added since the manifest was written."""
+    present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    return sorted(present - {MANIFEST} - set(_stored_files(folder)))
+
+
+def _stored_files(folder: Path) -> dict[str, str]:
+    files = _read(folder).get("files")
+    return dict(files) if isinstance(files, dict) else {}
 
 
 def read_kind(folder: Path) -> str:
@@ -104,9 +132,12 @@ def read_manifest(folder: Path, kind: str, newest: int) -> dict[str, Any]:
     manifest = _read(folder)
     if manifest.get("format") != kind:
         raise InputError(f"{folder} holds '{manifest.get('format')}', not '{kind}'. Was another folder meant?")
-    if manifest["format_version"] > newest:
+    found = manifest.get("format_version")
+    if not isinstance(found, int):
+        raise InputError(f"{folder / MANIFEST} is damaged: its format_version must be a number; got {found!r}.")
+    if found > newest:
         raise InputError(
-            f"{folder} is written in version {manifest['format_version']} of '{kind}', by tokengeom "
+            f"{folder} is written in version {found} of '{kind}', by tokengeom "
             f"{manifest.get('tokengeom')}; this one reads up to version {newest}. Update tokengeom to read it."
         )
     return manifest

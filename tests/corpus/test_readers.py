@@ -165,11 +165,11 @@ def test_a_saved_tokenizer_gives_ids_their_words(tmp_path: Path) -> None:
     ("name", "content", "options", "message"),
     [
         ("a.jsonl", b'{"body": "x"}', {}, "line 1 has no key 'text'; it has: body"),
-        ("a.jsonl", b'{"text": "x y"}\n{', {}, "line 2 is not JSON"),
+        ("a.jsonl", b'{"text": "x y"}\n{', {}, "line 2 cannot be read as JSON"),
         ("a.jsonl", b'{"text": 5}', {}, "'text' must be a string; it is a int"),
         ("a.jsonl", b"[1]", {}, "it has: a list"),
         ("a.parquet", b"nonsense", {}, "cannot be read as Parquet"),
-        ("a.bin", b"abc", {}, "3 bytes, not a multiple of 2"),
+        ("a.bin", b"abc", {}, "1 bytes more than a multiple of 2"),
         ("a.bin", b"abcd", {"dtype": "float32"}, "must be one of uint16"),
         ("a.bin", b"\xff\xff\xff\xff", {"dtype": "int32"}, "has -1. Is the dtype right"),
         ("a.txt.gz", b"not compressed", {}, "not a valid .gz file"),

@@ -124,7 +124,7 @@ def test_broken_tokenizer_files(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match="holds no tokenizer"):
         load_tokenizer(tmp_path)
     path.write_text("{")
-    with pytest.raises(TokenizerError, match="is not JSON"):
+    with pytest.raises(TokenizerError, match="cannot be read as JSON"):
         load_tokenizer(path)
     path.write_text(json.dumps({"tokengeom_tokenizer": "future"}))
     with pytest.raises(TokenizerError, match="newer version"):

@@ -6,7 +6,9 @@ Exit codes: 0 done, 1 the answer is no, 2 the input or the command line is wrong
 from __future__ import annotations
 
 import functools
+import io
 import signal
+import sys
 from collections.abc import Callable
 from typing import Annotated, ParamSpec, TypeVar
 
@@ -81,8 +83,15 @@ def guarded(command: Callable[Arguments, Result]) -> Callable[Arguments, Result]
 
 def main() -> None:
     """Run the command line."""
-    from tokengeom.cli import compare, count, predict, stories, study, train, verify  # noqa: F401 - each adds its command
-
+    # A terminal that cannot show a character shows a question mark.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     # A polite termination cleans up as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    app()
+    try:
+        from tokengeom.cli import compare, count, predict, stories, study, train, verify  # noqa: F401 - add commands
+
+        app()
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)

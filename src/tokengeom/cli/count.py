@@ -119,6 +119,7 @@ def count_command(
     from tokengeom.statistics.next_token import standard_cuts
 
     began = time.monotonic()
+    _check_targets(out, pairs)
     cuts = standard_cuts(top_contexts, vocabulary, rest, min_count, support)
     with progress_shown(quiet) as progress:
         statistics = count(
@@ -144,6 +145,20 @@ def count_command(
     seconds = time.monotonic() - began
     data = _as_data(statistics, out, seconds)
     give(data, lambda console: show_statistics(statistics, console, out, seconds), as_json, quiet)
+
+
+def _check_targets(out: Path | None, pairs: Path | None) -> None:
+    """Before hours of counting, not after."""
+    from tokengeom.errors import InputError
+    from tokengeom.folders import check_target
+    from tokengeom.statistics.pairs import FORMAT as PAIRS
+    from tokengeom.statistics.storage import FORMAT as STATISTICS
+
+    if out is not None and pairs is not None and out.resolve() == pairs.resolve():
+        raise InputError(f"--out and --pairs must be different folders; both are {out}.")
+    for target, kind in ((out, STATISTICS), (pairs, PAIRS)):
+        if target is not None:
+            check_target(target, kind)
 
 
 def _as_data(statistics: NextTokenStatistics, out: Path | None, seconds: float) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from tokengeom.errors import CorpusError, missing_extra
 
 def is_dataset(value: object) -> bool:
     """Whether a value is a ``datasets.Dataset`` or ``IterableDataset``, asked without importing the library."""
-    return any(kind.__module__.split(".")[0] == "datasets" for kind in type(value).__mro__)
+    from_library = any(kind.__module__.split(".")[0] == "datasets" for kind in type(value).__mro__)
+    return from_library and hasattr(value, "column_names")
 
 
 def load_saved_dataset(folder: Path) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -25,12 +26,24 @@ class HuggingFaceTokenizer(AbstractTokenizer):
 
     @property
     def size(self) -> int:
-        """Vocabulary with added tokens."""
-        return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
+        """Largest id plus one, added tokens included: ids may have gaps."""
+        return max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+
+    @property
+    def cuts_at_gaps(self) -> bool:
+        """Whether text may be cut before white space: true of plain byte-level tokenizers, unknown of others."""
+        settings = json.loads(self._tokenizer.to_str())
+        before = settings["pre_tokenizer"] or {}
+        plain = before.get("type") == "ByteLevel" and not before.get("add_prefix_space")
+        return plain and settings["normalizer"] is None
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
         """Ids of each text, encoded on all cores."""
-        encoded = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        try:
+            encoded = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        # The library raises the bare Exception, for an unknown token that has no stand-in among others.
+        except Exception as error:
+            raise TokenizerError(f"The tokenizer cannot encode the text: {error}") from error
         return [ids_array(one.ids) for one in encoded]
 
     def token(self, identifier: int) -> str:

@@ -28,8 +28,8 @@ class JsonLines(AbstractUtf8Source):
         where = f"{self.name}, line {number:,}"
         try:
             record = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise CorpusError(f"{where} is not JSON: {error.msg} at column {error.colno}.") from error
+        except (ValueError, RecursionError) as error:
+            raise CorpusError(f"{where} cannot be read as JSON: {error}.") from error
         if not isinstance(record, dict) or self.column not in record:
             keys = ", ".join(map(str, record)) if isinstance(record, dict) else f"a {type(record).__name__}"
             raise CorpusError(f"{where} has no key '{self.column}'; it has: {keys}. Name the right one with --column.")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from tokengeom.corpus.huggingface import is_dataset, load_saved_dataset, open_dataset
 from tokengeom.corpus.iterables import open_iterable
@@ -55,6 +56,14 @@ class ReadingOptions:
     keep_separator: bool = False
     """Whether that id stays, as the last token of its document."""
 
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("format", self.format, get_args(Format)),
+            ("errors", self.errors, get_args(Errors)),
+        ):
+            if value not in known:
+                raise CorpusError(f"The option {name} must be one of {', '.join(known)}; got {value!r}.")
+
 
 def open_corpus(
     corpus: str | Path | Sequence[str | Path] | Iterable[Any], options: ReadingOptions
@@ -68,7 +77,11 @@ def open_corpus(
         return _of_one_kind([_open_file(path, options) for path in expand([corpus])])
     if is_dataset(corpus):
         return _of_one_kind([open_dataset(corpus, options.column)])
-    if isinstance(corpus, Sequence) and corpus and all(_is_path(item) for item in corpus):
+    if isinstance(corpus, Mapping) or hasattr(corpus, "columns"):
+        raise CorpusError(f"A {type(corpus).__name__} is no list of documents; give one column of it, as a list.")
+    if not isinstance(corpus, Iterable):
+        raise CorpusError(f"A corpus is a path or an iterable of documents; got a {type(corpus).__name__}.")
+    if isinstance(corpus, Sequence) and corpus and (isinstance(corpus[0], Path) or all(map(_is_path, corpus))):
         return _of_one_kind([_open_file(path, options) for path in expand(list(corpus))])
     if isinstance(corpus, Sequence):
         _refuse_misspelt_paths(corpus)
@@ -90,6 +103,8 @@ def _is_path(item: object) -> bool:
 
 
 def _matches(name: str) -> list[Path]:
+    if not name:
+        return []
     if name == "-":
         return [STANDARD_INPUT]
     if exists(name):
@@ -116,7 +131,9 @@ def _is_saved_dataset(folder: Path) -> bool:
 
 
 def _inside(folder: Path) -> list[Path]:
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and plain_suffix(path) in _KNOWN_SUFFIXES)
+    if (folder / "manifest.json").is_file():
+        raise CorpusError(f"{folder} holds a saved result (it has a manifest.json), not a corpus. Was another meant?")
+    files = sorted(path for path in _walk(folder) if plain_suffix(path) in _KNOWN_SUFFIXES)
     if not files:
         endings = ", ".join(_KNOWN_SUFFIXES)
         raise CorpusError(
@@ -126,6 +143,17 @@ def _inside(folder: Path) -> list[Path]:
     return files
 
 
+def _walk(folder: Path) -> Iterator[Path]:
+    """Every file below a folder but hidden ones; links to folders are not followed, and nothing is passed over."""
+
+    def refuse(error: OSError) -> None:
+        raise CorpusError(f"Cannot read {error.filename}: {error.strerror}. Check its permissions.") from error
+
+    for root, folders, files in os.walk(folder, onerror=refuse):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (Path(root) / name for name in files if not name.startswith("."))
+
+
 def _open_file(path: Path, options: ReadingOptions) -> AbstractTextSource | AbstractTokenSource:
     if path.is_dir():
         return open_dataset(load_saved_dataset(path), options.column)
@@ -133,6 +161,8 @@ def _open_file(path: Path, options: ReadingOptions) -> AbstractTextSource | Abst
     match kind:
         case "jsonl":
             return JsonLines(path, options.column, options.errors)
+        case "parquet" if path.suffix.lower() in COMPRESSED_SUFFIXES:
+            raise CorpusError(f"{path} is compressed as a whole, and Parquet is compressed inside: unpack it first.")
         case "parquet":
             return open_parquet(path, options.column)
         case "bin":

@@ -46,6 +46,11 @@ def make_tokenizer(
     )
 
 
+def is_kind(wanted: object) -> bool:
+    """Whether a tokenizer is named by its kind rather than given or named by a path."""
+    return str(wanted) in _KINDS or needs_texts(str(wanted))
+
+
 def needs_texts(wanted: str | Path | AbstractTokenizer) -> bool:
     """Whether the tokenizer is trained on the texts before they are encoded, so that they are read twice."""
     return str(wanted).split(":")[0] == "bpe"
@@ -57,7 +62,7 @@ def _train(name: str, texts: Callable[[], Iterator[str]] | None) -> AbstractToke
     if texts is None:
         raise TokenizerError("A BPE tokenizer is trained on text: give text, or the path of a saved tokenizer.")
     _, _, size = name.partition(":")
-    if size and not size.isdigit():
+    if size and not (size.isascii() and size.isdigit() and len(size) < 10):
         raise TokenizerError(f"The size in '{name}' must be a whole number, such as bpe:4096.")
     return train_bpe(texts(), int(size or DEFAULT_BPE_SIZE))
 
@@ -70,8 +75,8 @@ def load_tokenizer(path: Path) -> AbstractTokenizer:
     if file.is_file():
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
-        except (UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise TokenizerError(f"{file} is not JSON, so it is no saved tokenizer: {error}") from error
+        except (OSError, ValueError) as error:
+            raise TokenizerError(f"{file} cannot be read as JSON, so it is no saved tokenizer: {error}") from error
         if isinstance(content, dict) and (kind := content.get("tokengeom_tokenizer")):
             return from_json(str(kind), content)
     return load_huggingface(path)

@@ -48,9 +48,20 @@ def open_parquet(path: Path, column: str) -> AbstractTextSource | AbstractTokenS
 def _columns(path: Path, column: str, on_bytes: OnBytes) -> Iterator[pa.Array]:
     file, size = _open(path), file_size(path) or 0
     rows = max(file.metadata.num_rows, 1)
-    for batch in file.iter_batches(batch_size=_ROWS, columns=[column]):
+    batches = file.iter_batches(batch_size=_ROWS, columns=[column])
+    while (batch := _next(batches, path)) is not None:
         yield batch.column(0)
         on_bytes(size * batch.num_rows // rows)
+
+
+def _next(batches: Iterator[Any], path: Path) -> Any:
+    """The next batch, None at the end; a damaged page is an error with the file's name."""
+    from pyarrow import ArrowException
+
+    try:
+        return next(batches, None)
+    except (OSError, ArrowException) as error:
+        raise CorpusError(f"{path} is damaged: {error}. Fetch or write it again.") from error
 
 
 class ParquetText(AbstractTextSource):
@@ -63,7 +74,11 @@ class ParquetText(AbstractTextSource):
     def pieces(self, on_bytes: OnBytes = lambda _: None) -> Iterator[Piece]:
         """Yield the document of each row."""
         for values in _columns(self._path, self._column, on_bytes):
-            yield from (Piece(text) for text in values.to_pylist() if text and text.strip())
+            try:
+                texts = values.to_pylist()
+            except UnicodeDecodeError as error:
+                raise CorpusError(f"{self.name}: column '{self._column}' holds bytes that are not UTF-8.") from error
+            yield from (Piece(text) for text in texts if text and text.strip())
 
 
 class ParquetTokens(AbstractTokenSource):

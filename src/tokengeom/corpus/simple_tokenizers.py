@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 
@@ -26,20 +28,20 @@ class _GrowingIds(dict[str, int]):
 class WordTokenizer(AbstractTokenizer):
     """Words in lower case.
 
-    The rule: lower the case of the text; a token is then either a run of letters, digits and underscores, which
-    may hold single apostrophes inside (``don't``), or one character of punctuation. White space only separates.
-    Ids are given in the order in which words first appear.
+    The rule: lower the case of the text; a token is then either a run of letters, digits and underscores with the
+    marks that belong to them (accents, vowel signs), which may hold single apostrophes inside (``don't``), or one
+    character of punctuation. White space only separates. Ids are given in the order in which words first appear.
     """
 
     kind = "word"
-    PATTERN = r"\w+(?:['’]\w+)*|[^\w\s]"  # noqa: RUF001 - the typographic apostrophe is meant
+    RULE = "lower case; runs of letters, digits, marks and underscores with inner apostrophes; other characters alone"
 
     def __init__(self, words: Sequence[str] | None = None) -> None:
         self.grows = words is None
         known = {word: identifier for identifier, word in enumerate(words or ())}
         self._ids = _GrowingIds() if words is None else known
         self._words: list[str] = list(words or ())
-        self._split = re.compile(self.PATTERN).findall
+        self._split = _word_pattern().findall
 
     @property
     def size(self) -> int:
@@ -73,7 +75,15 @@ class WordTokenizer(AbstractTokenizer):
 
     def to_json(self) -> str:
         """Rule and words."""
-        return _json(self.kind, {"pattern": self.PATTERN, "lower_case": True, "vocabulary": list(self._ids)})
+        return _json(self.kind, {"rule": self.RULE, "vocabulary": list(self._ids)})
+
+
+@cache
+def _word_pattern() -> re.Pattern[str]:
+    """Words and single other characters. Python's class of word characters lacks marks, which many scripts need."""
+    marks = "".join(chr(point) for point in range(0x300, 0x1F000) if unicodedata.category(chr(point))[0] == "M")
+    word = rf"[\w{marks}\u200c\u200d]+"
+    return re.compile(rf"{word}(?:['’]{word})*|[^\s]")  # noqa: RUF001 - the typographic apostrophe is meant
 
 
 class CharacterTokenizer(AbstractTokenizer):
@@ -162,11 +172,14 @@ def _json(kind: str, content: dict[str, object]) -> str:
 
 def from_json(kind: str, content: dict[str, list[str]]) -> AbstractTokenizer:
     """Make a tokenizer of this file again from what `to_json` wrote."""
+    words = content.get("vocabulary", [])
+    if kind in ("word", "character") and "vocabulary" not in content:
+        raise TokenizerError(f"A saved {kind} tokenizer must list its vocabulary; this one does not. Is it damaged?")
     match kind:
         case "word":
-            return WordTokenizer(content["vocabulary"])
+            return WordTokenizer(words)
         case "character":
-            return CharacterTokenizer(content["vocabulary"])
+            return CharacterTokenizer(words)
         case "byte":
             return ByteTokenizer()
         case _:

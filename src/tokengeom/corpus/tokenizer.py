@@ -30,6 +30,11 @@ class AbstractTokenizer(ABC):
     def size(self) -> int:
         """Number of tokens V in the vocabulary, at this moment."""
 
+    @property
+    def cuts_at_gaps(self) -> bool:
+        """Whether a text may be cut before white space and its parts encoded apart, with the same ids as the whole."""
+        return True
+
     @abstractmethod
     def encode(self, texts: Sequence[str]) -> list[Ids]:
         """Ids of each text."""

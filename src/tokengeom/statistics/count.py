@@ -26,14 +26,14 @@ from tokengeom.statistics.engine import AbstractEngine, open_engine
 from tokengeom.statistics.freeze import freeze
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.statistics.packing import ContextPacking
-from tokengeom.statistics.pairs import CountedPairs, is_saved_pairs
+from tokengeom.statistics.pairs import FORMAT, CountedPairs, is_saved_pairs
 from tokengeom.statistics.reading import TokenizedCorpus, token_shards, tokenize
 from tokengeom.statistics.windows import WindowKind, Windows, count_windows
 
 Corpus = str | Path | Sequence[str | Path] | Iterable[Any]
 
 DEFAULT_MEMORY = "2GB"
-_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://\S+")
+_ADDRESS = re.compile(r"(hdfs|s3[an]?|gs|abfss?|wasbs?|dbfs|file)://\S+")
 
 
 def count(
@@ -90,7 +90,7 @@ def count(
     ):
         saved = _saved_pairs(corpus)
         if saved:
-            counted = _merge(saved, running, work)
+            counted = _merge(saved, running, work, None if pairs is None else Path(pairs))
         else:
             job = _Job(Windows(context, windows, pad), tokenizer, reading, vocabulary_size, running, work, shown)
             counted = job.count(corpus) if pairs is None else job.count_and_keep(corpus, Path(pairs))
@@ -131,7 +131,7 @@ class _Job:
 
     def count_and_keep(self, corpus: Corpus | None, target: Path) -> CountedPairs:
         """Count into a folder that stays, and that appears only once it is whole."""
-        with written_beside(target) as beside:
+        with written_beside(target, FORMAT) as beside:
             self.count(corpus, beside / "pairs").save(beside)
         return CountedPairs.load(target)
 
@@ -173,9 +173,13 @@ def _saved_pairs(corpus: Corpus | None) -> list[CountedPairs]:
     return [CountedPairs.load(folder) for folder in saved]
 
 
-def _merge(saved: list[CountedPairs], engine: AbstractEngine, work: Path) -> CountedPairs:
+def _merge(saved: list[CountedPairs], engine: AbstractEngine, work: Path, keep: Path | None) -> CountedPairs:
     first, *others = saved
-    return first.merge(*others, engine=engine, folder=work / "merged") if others else first
+    if keep is None:
+        return first.merge(*others, engine=engine, folder=work / "merged") if others else first
+    with written_beside(keep, FORMAT) as beside:
+        first.merge(*others, engine=engine, folder=beside / "pairs").save(beside)
+    return CountedPairs.load(keep)
 
 
 @contextmanager

@@ -263,6 +263,11 @@ class SupportByMass(AbstractCut):
         if not 0 < self.p <= 1:
             raise StatisticsError(f"The share p of top-p must lie in (0, 1]; got {self.p}.")
 
+    @property
+    def _share(self) -> float:
+        """P less a hair: 55 of 100 hold a share of 0.55, although 0.55 x 100 is rounded up."""
+        return self.p * (1 - 1e-12)
+
     def describe(self) -> str:
         """The rule in words."""
         return f"supports of the commonest tokens that hold a share of {self.p:g}"
@@ -274,7 +279,7 @@ class SupportByMass(AbstractCut):
         totals = pairs.context_totals()
         before = np.cumsum(count) - count - (np.cumsum(totals) - totals)[context]
         stays = np.zeros(order.size, np.bool_)
-        stays[order] = before.astype(np.float64) < self.p * totals[context].astype(np.float64)
+        stays[order] = before.astype(np.float64) < self._share * totals[context].astype(np.float64)
         return pairs.keep(stays)
 
     def relational(self, pairs: PairTable, asked: Sequence[int]) -> ibis.Table:
@@ -290,7 +295,7 @@ class SupportByMass(AbstractCut):
             total=count.sum().over(whole).cast("float64"),
             before=(count.sum().over(sofar) - count).cast("float64"),
         )
-        return ranked.filter(ranked.before < self.p * ranked.total).drop("total", "before")
+        return ranked.filter(ranked.before < self._share * ranked.total).drop("total", "before")
 
 
 def support_policy(policy: str) -> AbstractCut | None:

@@ -46,6 +46,12 @@ def _reading(statistics: NextTokenStatistics) -> list[str]:
             f"{short:,} of {documents:,} documents are shorter than a window and were not counted; pad or take a "
             "shorter context to count them."
         )
+    separators = [one for one in statistics.corpus.get("separators", []) if one != "file"]
+    if separators and documents == len(statistics.corpus.get("sources", [])):
+        sentences.append(
+            f"The separator between documents ({', '.join(map(repr, separators))}) was not found: each source is one "
+            "document, and contexts run through all of it."
+        )
     replaced = statistics.corpus.get("replaced_bytes", 0)
     if replaced:
         sentences.append(f"{replaced:,} bytes were not valid UTF-8 and were read as U+FFFD.")

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import ibis
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _MEMORY = re.compile(r"\d+(\.\d+)?\s*([KMGT]i?)?B", re.IGNORECASE)
-_TYPES = {"int32": "INTEGER", "int64": "BIGINT", "float64": "DOUBLE", "boolean": "BOOLEAN"}
 _BATCH_ROWS = 1 << 17
 _POLL_SECONDS = 0.25
 
@@ -47,7 +46,7 @@ class DuckDBEngine(AbstractEngine):
 
     def read(self, paths: Sequence[str]) -> ibis.Table:
         """A table over Parquet files or folders."""
-        files = [f"{path}/*.parquet" if Path(path).is_dir() else path for path in paths]
+        files = [f"{_literal(path)}/*.parquet" if Path(path).is_dir() else _literal(path) for path in paths]
         try:
             return self._ibis.read_parquet(files)
         except duckdb.Error as error:
@@ -73,9 +72,7 @@ class DuckDBEngine(AbstractEngine):
 
         DuckDB adds up BIGINT as HUGEINT, which Parquet and Arrow would store as a rounded double.
         """
-        columns = ", ".join(
-            f'CAST("{name}" AS {_TYPES[str(kind)]}) AS "{name}"' for name, kind in table.schema().items()
-        )
+        columns = ", ".join(f'CAST("{name}" AS {_type(kind)}) AS "{name}"' for name, kind in table.schema().items())
         return f"SELECT {columns} FROM ({self._ibis.compile(table)})"
 
     def close(self) -> None:
@@ -120,11 +117,27 @@ def _clear_errors() -> Iterator[None]:
             f"Counting ran out of memory or of room to spill: {_first_line(error)}. "
             "Raise --memory, or point --temp at a larger disk."
         ) from error
+    except duckdb.ConversionException as error:
+        raise CorpusError(f"The ids do not fit: {_first_line(error)}. Is it the right column?") from error
     except (duckdb.IOException, OSError) as error:
         raise ResourceError(
             f"Counting could not use the disk: {_first_line(error)}. "
             "Free some space, or point --temp at a larger disk; nothing was saved."
         ) from error
+
+
+def _literal(path: str) -> str:
+    """A path in which no character stands for others: DuckDB takes every path for a pattern."""
+    return re.sub(r"([*?\[])", r"[\1]", path)
+
+
+def _type(kind: Any) -> str:
+    """DuckDB's name of a type of Ibis, as far as our tables have it."""
+    if kind.is_int32():
+        return "INTEGER"
+    if kind.is_integer():
+        return "BIGINT"
+    return "BOOLEAN" if kind.is_boolean() else "DOUBLE"
 
 
 def _first_line(error: Exception) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from tokengeom.corpus.tokenizer import AbstractTokenizer
 from tokengeom.errors import ResourceError
 from tokengeom.statistics.engine import AbstractEngine
 from tokengeom.statistics.next_token import OTHER, NextTokenStatistics
@@ -103,8 +104,12 @@ def _row_numbers(tokens: NDArray[np.int32], rows: NDArray[np.int64]) -> NDArray[
 
 def _names(pairs: CountedPairs) -> tuple[str, ...]:
     known = [row for row in pairs.rows.tolist() if row < pairs.vocabulary]
-    names = [f"token {row}" for row in known] if pairs.tokenizer is None else map(pairs.tokenizer.token, known)
+    names = [_name(row, pairs.tokenizer) for row in known]
     return (*names, *[OTHER] * (pairs.rows.size - len(known)))
+
+
+def _name(row: int, tokenizer: AbstractTokenizer | None) -> str:
+    return f"token {row}" if tokenizer is None or row >= tokenizer.size else tokenizer.token(row)
 
 
 def _physical_memory() -> int | None:

@@ -83,13 +83,13 @@ class NextTokenStatistics:
 
         ``contexts`` are m names or an m x L array of ids; ``vocabulary`` are V names.
         """
-        table = sparse.csc_array(counts)
-        if not np.issubdtype(table.dtype, np.integer):
-            whole = table.astype(np.int64)
-            if (abs(whole - table) > 0).nnz:
-                raise StatisticsError("Counts must be whole numbers; for probabilities use from_probabilities.")
-            table = whole
-        return cls(_canonical(table.astype(np.int64)), None, **_names(table.shape, contexts, vocabulary))
+        given = _matrix(counts)
+        # As int64 before equal entries are added up, which a narrow type would do with a wrap-around.
+        whole = given.data.astype(np.int64)
+        table = sparse.coo_array((whole, given.coords), shape=given.shape)
+        if (whole != given.data).any():
+            raise StatisticsError("Counts must be whole numbers; for probabilities use from_probabilities.")
+        return cls(_canonical(table), None, **_names(table.shape, contexts, vocabulary))
 
     @classmethod
     def from_probabilities(
@@ -103,7 +103,7 @@ class NextTokenStatistics:
 
         Without ``pi`` all contexts have the same share.
         """
-        table = sparse.csc_array(P, dtype=np.float64)
+        table = _matrix(P).astype(np.float64)
         m = table.shape[1]
         share = np.full(m, 1 / max(m, 1)) if pi is None else np.array(pi, np.float64)
         return cls(_canonical(table), share, **_names(table.shape, contexts, vocabulary))
@@ -135,7 +135,7 @@ class NextTokenStatistics:
         """Number of windows of each context, shape m."""
         # Differences of a running sum: exact, and much faster than adding up millions of short stretches.
         sums = np.concatenate(([0], np.cumsum(self.counts.data)))
-        return np.asarray(np.diff(sums[self.counts.indptr]))
+        return _frozen(np.diff(sums[self.counts.indptr]))
 
     @cached_property
     def n(self) -> int:
@@ -145,7 +145,7 @@ class NextTokenStatistics:
     @cached_property
     def pi(self) -> NDArray[np.float64]:
         """Share of the windows that have each context, shape m."""
-        return np.asarray(self.context_counts / self.n) if self.context_share is None else self.context_share
+        return _frozen(self.context_counts / self.n) if self.context_share is None else self.context_share
 
     @cached_property
     def P(self) -> sparse.csc_array:
@@ -160,12 +160,12 @@ class NextTokenStatistics:
         return self._with_values(np.ones(self.table.nnz, np.int8))
 
     def _with_values(self, values: NDArray[Any]) -> sparse.csc_array:
-        return sparse.csc_array((values, self.table.indices, self.table.indptr), shape=self.table.shape)
+        return sparse.csc_array((_frozen(values), self.table.indices, self.table.indptr), shape=self.table.shape)
 
     @cached_property
     def support_sizes(self) -> NDArray[np.int64]:
         """Number of tokens that may follow each context, shape m."""
-        return np.asarray(np.diff(self.table.indptr), np.int64)
+        return _frozen(np.diff(self.table.indptr).astype(np.int64))
 
     @cached_property
     def context_entropies(self) -> NDArray[np.float64]:
@@ -288,8 +288,26 @@ def _same(mine: NDArray[np.int32] | None, theirs: NDArray[np.int32] | None) -> b
     return np.array_equal(mine, theirs)
 
 
-def _canonical(table: sparse.csc_array) -> sparse.csc_array:
-    table = table.copy()
+def _matrix(given: Any) -> sparse.coo_array:
+    """Any V x m matrix of numbers, dense or sparse, with its entries as they are."""
+    try:
+        matrix = sparse.coo_array(given)
+    except (TypeError, ValueError) as error:
+        raise StatisticsError(f"A V x m matrix of numbers is needed: {error}") from error
+    if matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
+        raise StatisticsError(
+            f"A V x m matrix of real numbers is needed; got {matrix.ndim} dimensions of {matrix.dtype}."
+        )
+    return matrix
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    array.flags.writeable = False
+    return array
+
+
+def _canonical(given: sparse.coo_array) -> sparse.csc_array:
+    table = sparse.csc_array(given)
     table.sum_duplicates()
     table.eliminate_zeros()
     table.sort_indices()

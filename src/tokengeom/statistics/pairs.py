@@ -157,7 +157,7 @@ def is_saved_pairs(path: Path) -> bool:
         return False
     try:
         content = json.loads(manifest.read_text(encoding="utf-8"))
-    except ValueError:
+    except (OSError, ValueError):
         return False
     return isinstance(content, dict) and content.get("format") == FORMAT
 

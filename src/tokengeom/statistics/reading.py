@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokengeom.corpus.make_tokenizer import make_tokenizer, needs_texts
-from tokengeom.corpus.opening import exists
+from tokengeom.corpus.make_tokenizer import is_kind, make_tokenizer, needs_texts
 from tokengeom.corpus.plain_text import PlainText
 from tokengeom.corpus.source import AbstractTextSource, AbstractTokenSource, Piece, TokenBatch
+from tokengeom.corpus.token_file import TokenFile
 from tokengeom.corpus.tokenizer import AbstractTokenizer
-from tokengeom.errors import CorpusError, ResourceError, StatisticsError
+from tokengeom.errors import CorpusError, StatisticsError
 from tokengeom.progress import AbstractProgress
 from tokengeom.statistics.engine import AbstractEngine
 from tokengeom.statistics.token_table import CorpusTotals, TokenTableWriter
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import ibis
 
 _BATCH_PIECES = 512
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _LARGEST_VOCABULARY = 1 << 26
 _BATCH_CHARACTERS = 1 << 21
 
@@ -51,15 +53,9 @@ def tokenize(
     """Read every source once (twice for a tokenizer that is trained on the text) into Parquet shards."""
     made = _tokenizer_for(sources, tokenizer, progress)
     limit = _vocabulary_limit(made, vocabulary)
-    try:
-        with TokenTableWriter(folder, windows.context, windows.shortest_document, limit) as writer:
-            for name, batch in _watched(sources, made, progress):
-                writer.add(batch, name)
-    except OSError as error:
-        raise ResourceError(
-            f"The token table could not be written to {folder}: {error.strerror or error}. "
-            "Free some space, or point --temp at a larger disk; nothing was saved."
-        ) from error
+    with TokenTableWriter(folder, windows.context, windows.shortest_document, limit) as writer:
+        for name, batch in _watched(sources, made, progress):
+            writer.add(batch, name)
     frozen = made.freeze() if made is not None else None
     totals = writer.totals
     _refuse_what_has_no_window(totals, windows, [source.name for source in sources])
@@ -67,13 +63,19 @@ def tokenize(
     _refuse_vast_vocabulary(size)
     corpus = {
         "sources": [source.name for source in sources],
-        "separators": sorted({source.separator for source in sources if isinstance(source, PlainText)}),
+        "separators": sorted(set(_separators(sources))),
         "documents": totals.documents,
         "tokens": totals.tokens,
         "short_documents": totals.short_documents,
         "replaced_bytes": sum(source.replaced_bytes for source in sources if isinstance(source, AbstractTextSource)),
     }
     return TokenizedCorpus(engine.read([str(folder)]), size, frozen, corpus)
+
+
+def _separators(sources: Sequence[AbstractTextSource] | Sequence[AbstractTokenSource]) -> Iterator[str]:
+    for source in sources:
+        if isinstance(source, PlainText | TokenFile) and source.separator is not None:
+            yield str(source.separator)
 
 
 def token_shards(
@@ -140,8 +142,7 @@ def _vocabulary_limit(tokenizer: AbstractTokenizer | None, vocabulary: int | Non
 
 def _saved_tokenizer(wanted: str | Path | AbstractTokenizer | None) -> AbstractTokenizer | None:
     """For ids, which need no tokenizer: a saved one gives them their words, a kind by name means nothing."""
-    named = isinstance(wanted, str) and not exists(wanted)
-    return None if wanted is None or named else make_tokenizer(wanted)
+    return None if wanted is None or is_kind(wanted) else make_tokenizer(wanted)
 
 
 def _tokenizer_for(
@@ -204,13 +205,36 @@ def _batches(
     assert tokenizer is not None, "text sources always come with a tokenizer"
     waiting: list[Piece] = []
     characters = 0
-    for piece in source.pieces(on_bytes):
+    pieces = source.pieces(on_bytes)
+    for piece in pieces if tokenizer.cuts_at_gaps else _whole_documents(pieces):
+        _refuse_surrogates(piece.text, source.name)
         waiting.append(piece)
         characters += len(piece.text)
         if len(waiting) >= _BATCH_PIECES or characters >= _BATCH_CHARACTERS:
             yield from _encoded(waiting, tokenizer)
             waiting, characters = [], 0
     yield from _encoded(waiting, tokenizer)
+
+
+def _whole_documents(pieces: Iterator[Piece]) -> Iterator[Piece]:
+    """Documents in one piece each, for a tokenizer whose ids depend on where a text is cut."""
+    waiting: list[str] = []
+    for piece in pieces:
+        if piece.starts and waiting:
+            yield Piece("".join(waiting))
+            waiting = []
+        waiting.append(piece.text)
+    if waiting:
+        yield Piece("".join(waiting))
+
+
+def _refuse_surrogates(text: str, name: str) -> None:
+    """Half a character, which JSON and Python can hold and no text file can."""
+    if not text.isascii() and (found := _SURROGATE.search(text)):
+        raise CorpusError(
+            f"{name} has a document with half a character, U+{ord(found[0]):04X}, at place {found.start():,}: "
+            "it cannot be written as UTF-8. Remove it, or encode the text with errors='replace' first."
+        )
 
 
 def _encoded(pieces: list[Piece], tokenizer: AbstractTokenizer) -> Iterator[TokenBatch]:

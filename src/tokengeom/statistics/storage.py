@@ -31,7 +31,7 @@ FORMAT, FORMAT_VERSION = "tokengeom-statistics", 1
 
 def save_statistics(statistics: NextTokenStatistics, folder: Path) -> None:
     """Write statistics; an older result of that name is replaced only once the new one is whole."""
-    with written_beside(folder) as work:
+    with written_beside(folder, FORMAT) as work:
         _save_into(statistics, work)
 
 
@@ -62,7 +62,6 @@ def _content(statistics: NextTokenStatistics) -> dict[str, Any]:
         "contexts": statistics.m,
         "vocabulary": statistics.V,
         "entropy_nats": statistics.entropy,
-        "labelled": statistics.labels is not None,
         "windows": vars(statistics.windows) if statistics.windows is not None else None,
         "tokenizer": statistics.tokenizer.content_hash if statistics.tokenizer is not None else None,
         "cuts": describe_effects(statistics.effects),
@@ -84,18 +83,25 @@ def load_statistics(folder: Path) -> NextTokenStatistics:
     try:
         arrays = load_file(folder / "arrays.safetensors")
         vocabulary = pq.read_table(folder / "vocabulary.parquet")["text"].to_pylist()
-        labels = pq.read_table(folder / "labels.parquet")["text"].to_pylist() if manifest["labelled"] else None
+        labelled = (folder / "labels.parquet").is_file()
+        labels = pq.read_table(folder / "labels.parquet")["text"].to_pylist() if labelled else None
     except (OSError, SafetensorError, pa.ArrowException) as error:
         raise StatisticsError(f"{folder} is incomplete or damaged: {error}. Count again.") from error
-    shape = (manifest["vocabulary"], manifest["contexts"])
-    return NextTokenStatistics(
-        table=sparse.csc_array((arrays["data"], arrays["indices"], arrays["indptr"]), shape=shape),
-        context_share=arrays.get("pi"),
-        vocabulary=tuple(vocabulary),
-        contexts=arrays.get("contexts"),
-        labels=None if labels is None else tuple(labels),
-        tokenizer=load_tokenizer(folder / "tokenizer.json") if manifest["tokenizer"] else None,
-        windows=Windows(**manifest["windows"]) if manifest["windows"] else None,
-        effects=read_effects(manifest["cuts"]),
-        corpus=manifest["corpus"],
-    )
+    try:
+        shape = (manifest["vocabulary"], manifest["contexts"])
+        table = sparse.csc_array((arrays["data"], arrays["indices"], arrays["indptr"]), shape=shape)
+        # An index out of range would be followed blindly later on.
+        table.check_format(full_check=True)
+        return NextTokenStatistics(
+            table=table,
+            context_share=arrays.get("pi"),
+            vocabulary=tuple(vocabulary),
+            contexts=arrays.get("contexts"),
+            labels=None if labels is None else tuple(labels),
+            tokenizer=load_tokenizer(folder / "tokenizer.json") if manifest["tokenizer"] else None,
+            windows=Windows(**manifest["windows"]) if manifest["windows"] else None,
+            effects=read_effects(manifest["cuts"]),
+            corpus=manifest["corpus"],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise StatisticsError(f"{folder} is damaged: {error!r}. Count again.") from error

@@ -8,6 +8,7 @@ no row is large whatever the document.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokengeom.corpus.source import Ids, TokenBatch
-from tokengeom.errors import StatisticsError
+from tokengeom.errors import ResourceError, StatisticsError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -181,7 +182,8 @@ class TokenTableWriter:
             # Ids of natural text hardly compress, and this table lives for one counting.
             self._writer = pq.ParquetWriter(path, table.schema, compression="none", use_dictionary=False)
             self._shards += 1
-        self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
+        with self._clear_errors():
+            self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
         self._shard_tokens += self._waiting_tokens
         self._waiting, self._waiting_tokens = [], 0
         if self._shard_tokens >= _SHARD_TOKENS:
@@ -189,8 +191,19 @@ class TokenTableWriter:
 
     def _close_shard(self) -> None:
         if self._writer is not None:
-            self._writer.close()
+            with self._clear_errors():
+                self._writer.close()
         self._writer, self._shard_tokens = None, 0
+
+    @contextmanager
+    def _clear_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise ResourceError(
+                f"The token table could not be written to {self._folder}: {error.strerror or error}. "
+                "Free some space, or point --temp at a larger disk; nothing was saved."
+            ) from error
 
 
 def _parts(rows: _Rows) -> tuple[Ids, NDArray[np.int64], NDArray[np.int32], NDArray[np.bool_]]:

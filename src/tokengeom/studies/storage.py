@@ -18,7 +18,7 @@ def save_findings(study: AbstractStudy, recipe: Recipe, findings: Findings, fold
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with written_beside(folder) as work:
+    with written_beside(folder, FORMAT) as work:
         for figure in findings.figures:
             save_static(figure, work / f"{figure.name}.png")
             save_static(figure, work / f"{figure.name}.svg")

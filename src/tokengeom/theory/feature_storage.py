@@ -30,7 +30,7 @@ def save_features(prediction: FeaturePrediction, folder: str | Path) -> Path:
     from safetensors.numpy import save_file
 
     target = Path(folder)
-    with written_beside(target) as work:
+    with written_beside(target, FORMAT) as work:
         save_file(_arrays(prediction), str(work / ARRAYS))
         write_manifest(work, FORMAT, FORMAT_VERSION, _content(prediction))
     return target

@@ -59,7 +59,7 @@ def save_linear(prediction: LinearPrediction, folder: str | Path) -> None:
     }
     for name in CERTIFICATES:
         content[name] = getattr(prediction, name).to_dict()
-    with written_beside(Path(folder)) as work:
+    with written_beside(Path(folder), FORMAT) as work:
         save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, work / ARRAYS)
         write_manifest(work, FORMAT, FORMAT_VERSION, content)
 

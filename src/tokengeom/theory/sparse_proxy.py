@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from tokengeom.numerics import Float
 
 
+FORMAT = "tokengeom-proxy"
+
+
 @dataclass(frozen=True)
 class ProxyPrediction:
     """Leading geometry of the proxy ``S~``; ``is_proxy`` is always True, so that no one takes it for L_mm.
@@ -65,9 +68,9 @@ class ProxyPrediction:
         from safetensors.numpy import save_file
 
         arrays = {"U": self.U, "singular_values": self.singular_values, "Vt": self.Vt}
-        with written_beside(Path(folder)) as work:
+        with written_beside(Path(folder), FORMAT) as work:
             save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, work / "proxy.safetensors")
-            write_manifest(work, "tokengeom-proxy", 1, {"captured": self.captured})
+            write_manifest(work, FORMAT, 1, {"captured": self.captured})
 
     def summary(self) -> str:
         """Put the prediction in plain words."""

@@ -33,7 +33,7 @@ class Stored:
 
 def write_folder(folder: Path, stored: Stored) -> None:
     """Write everything into a folder beside, then put it in place with one rename."""
-    with written_beside(folder) as work:
+    with written_beside(folder, FORMAT) as work:
         _write_parts(work, stored)
 
 
