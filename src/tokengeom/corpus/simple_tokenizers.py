@@ -41,7 +41,6 @@ class WordTokenizer(AbstractTokenizer):
         known = {word: identifier for identifier, word in enumerate(words or ())}
         self._ids = _GrowingIds() if words is None else known
         self._words: list[str] = list(words or ())
-        self._split = _word_pattern().findall
 
     @property
     def size(self) -> int:
@@ -53,7 +52,7 @@ class WordTokenizer(AbstractTokenizer):
         return [self._encode(text) for text in texts]
 
     def _encode(self, text: str) -> Ids:
-        words = self._split(text.lower())
+        words = _split_words(text.lower())
         try:
             return np.fromiter(map(self._ids.__getitem__, words), np.int32, len(words))
         except KeyError as error:
@@ -78,12 +77,25 @@ class WordTokenizer(AbstractTokenizer):
         return _json(self.kind, {"rule": self.RULE, "vocabulary": list(self._ids)})
 
 
+_PLAIN_WORDS = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")  # noqa: RUF001 - the typographic apostrophe is meant
+
+
 @cache
-def _word_pattern() -> re.Pattern[str]:
-    """Words and single other characters. Python's class of word characters lacks marks, which many scripts need."""
+def _marked_words() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """What finds a mark, and what finds words with marks: Python's class of word characters lacks them."""
     marks = "".join(chr(point) for point in range(0x300, 0x1F000) if unicodedata.category(chr(point))[0] == "M")
-    word = rf"[\w{marks}\u200c\u200d]+"
-    return re.compile(rf"{word}(?:['’]{word})*|[^\s]")  # noqa: RUF001 - the typographic apostrophe is meant
+    mark = f"{marks}\u200c\u200d"
+    word = rf"[\w{mark}]+"
+    return re.compile(f"[{mark}]"), re.compile(rf"{word}(?:['’]{word})*|[^\s]")  # noqa: RUF001 - as above
+
+
+def _split_words(text: str) -> list[str]:
+    """The words of a text in lower case; text without marks goes the way that is three times faster."""
+    if not text.isascii():
+        mark, marked = _marked_words()
+        if mark.search(text):
+            return marked.findall(text)
+    return _PLAIN_WORDS.findall(text)
 
 
 class CharacterTokenizer(AbstractTokenizer):
