@@ -20,7 +20,7 @@ from tokengeom.solvers.ntp_svm import solve_ntp_svm
 
 
 def oracle(S: Bool, H: Float) -> Bool:
-    """The program of THEORY 2.2 over W itself, written constraint by constraint."""
+    """The program of docs/theory.md 2.2 over W itself, written constraint by constraint."""
     V, m = S.shape
     d = H.shape[0]
     pairs = [(j, v) for j in range(m) for v in range(V) if not S[v, j]]

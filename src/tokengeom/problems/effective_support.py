@@ -7,7 +7,7 @@ A direction W never increases the loss if and only if it has equal in-support lo
 
     max sum_jv s_jv  s.t.  0 <= s_jv <= min(1, margin_jv(W)),  in-support logits of W equal
 
-has an optimum with every slack 0 or 1; the pairs with slack 0 belong to the effective support (THEORY 2.2).
+has an optimum with every slack 0 or 1; the pairs with slack 0 belong to the effective support (docs/theory.md 2.2).
 Its dual has the multipliers of NTP-SVM: ``A H^T = 0`` with ``-A_jv >= 1`` exactly at those pairs. So a yes (W
 separates the other pairs strictly) and a no (A) together prove the claim, without a solver.
 """

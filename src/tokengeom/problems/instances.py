@@ -42,7 +42,7 @@ def supports_of(sets: list[list[int]], V: int) -> Bool:
 
 
 def plane(degrees: tuple[float, float, float], P: Float | None = None) -> LinearData:
-    """Make the 2-D setting of THEORY 6.2: V=5, m=3, supports {2,3,4}, {1,2,5}, {1,4,5} counted from 1."""
+    """Make the 2-D setting of docs/theory.md 6.2: V=5, m=3, supports {2,3,4}, {1,2,5}, {1,4,5} counted from 1."""
     S = supports_of([[1, 2, 3], [0, 1, 4], [0, 3, 4]], V=5)
     probabilities = S / 3.0 if P is None else P
     return LinearData(S, probabilities, np.full(3, 1 / 3), embeddings_at(degrees))
@@ -64,7 +64,7 @@ def one_hot_orthonormal(V: int) -> LinearData:
 
 
 def overparameterised(seed: int, V: int = 10, d: int = 60, m: int = 50, size: int = 6, n: int = 5000) -> LinearData:
-    """Draw the setting of THEORY 6.1: supports of one size, Dirichlet(1) probabilities, Gaussian embeddings.
+    """Draw the setting of docs/theory.md 6.1: supports of one size, Dirichlet(1) probabilities, Gaussian embeddings.
 
     ``n`` fixes the weights: contexts are drawn uniformly n times.
     """
@@ -81,7 +81,7 @@ def overparameterised(seed: int, V: int = 10, d: int = 60, m: int = 50, size: in
 
 def library() -> list[Instance]:
     """Every small instance with a known answer."""
-    source = "THEORY section 2"
+    source = "docs/theory.md section 2"
     found = [Instance(f"plane {a}", plane(a), True, True, None, source) for a in SEPARABLE_ANGLES]
     found += [Instance(f"plane {a}", plane(a), False, True, None, source) for a in BLOCKED_ANGLES]
     found += [

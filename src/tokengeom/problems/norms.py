@@ -1,6 +1,6 @@
 """The four norms whose margins the house can maximise, each with its dual norm.
 
-Steepest descent in a norm is biased towards the margin of that norm (THEORY section 5): gradient descent and
+Steepest descent in a norm is biased towards the margin of that norm (docs/theory.md section 5): gradient descent and
 normalised gradient descent Frobenius, sign descent and Adam max, Muon and spectral descent spectral. The
 dual norm of ``A H^T`` is what the multipliers of the margin problem must keep at or below 1.
 """

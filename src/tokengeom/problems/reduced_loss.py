@@ -6,7 +6,7 @@
 
 where ``W`` is V x d, ``H`` d x m, ``P`` V x m, ``pi`` m, and ``S^`` the V x m effective support. The minimum
 is attained, is the infimum of the true loss, and its minimiser in ``F^`` is the finite part of the limit
-(THEORY 2.2). Dual: the largest mean entropy ``sum_j pi_j Ent(q_j)`` of distributions ``q_j`` on ``S^_j`` with
+(docs/theory.md 2.2). Dual: the largest mean entropy ``sum_j pi_j Ent(q_j)`` of distributions ``q_j`` on ``S^_j`` with
 the same moments, ``sum_j pi_j (q_j - p_j) h_j^T = 0``.
 """
 

@@ -2,7 +2,7 @@
 
 The Hessian maps X to ``sum_j pi_j (diag q_j - q_j q_j^T) X h_j h_j^T``, two products with H. From ``W = 0``
 every gradient, and with it every step, stays in ``F^``, where the loss is strictly convex; the minimum is
-attained there (THEORY 2.2).
+attained there (docs/theory.md 2.2).
 """
 
 from __future__ import annotations

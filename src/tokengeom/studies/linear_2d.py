@@ -1,4 +1,4 @@
-"""Five tokens, three contexts, two dimensions: the smallest setting in which everything can be seen (THEORY 2, 6.2).
+"""Five tokens, three contexts, two dimensions: the smallest setting in which everything can be seen.
 
 Supports are {2,3,4}, {1,2,5}, {1,4,5} and embeddings are unit vectors at given angles; for some angles the data are
 separable although ``d < m``, for others not. The published probabilities are unknown but for their entropy 0.8811; here

@@ -1,6 +1,6 @@
 """Fewer and fewer dimensions for the same contexts: which conditions hold, and where the loss ends.
 
-The statistics are those of THEORY 6.1 and stay; the embeddings are the first d coordinates of Gaussian ones. From
+The statistics are those of docs/theory.md 6.1; the embeddings are the first d coordinates of Gaussian ones. From
 ``d = m`` on both conditions must hold. Below, compatibility goes when the ``m (k-1)`` equations of supports of k tokens
 outnumber the ``d (V-1)`` unknowns, and separability goes earlier, since it needs room beside them. At each d gradient
 descent is held against the predicted infimum of the loss, which is above the entropy once a condition fails. The loss

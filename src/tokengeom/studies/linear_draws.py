@@ -47,7 +47,7 @@ def draw_counts(rng: np.random.Generator, S: Bool, n: int) -> NextTokenStatistic
 
 
 def draw_setting(seed: int, *, V: int, m: int, d: int, support_size: int, n: int) -> Draw:
-    """Draw the setting of THEORY 6.1: supports of one size, n counted windows, embeddings N(0, I)."""
+    """Draw the setting of docs/theory.md 6.1: supports of one size, n counted windows, embeddings N(0, I)."""
     rng = np.random.default_rng(seed)
     S = draw_supports(rng, V, m, support_size)
     return Draw(draw_counts(rng, S, n), rng.standard_normal((d, m)))

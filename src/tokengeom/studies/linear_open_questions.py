@@ -1,6 +1,6 @@
 """Two open questions on one draw of the linear setting, as tables: nothing here is judged.
 
-Which margin does an optimizer maximise when labels are soft (THEORY 5)? And what becomes of the predictions when the
+Which margin does an optimizer maximise for soft labels (docs/theory.md 5)? And what becomes of the predictions when the
 embeddings are trained as well?
 """
 

@@ -1,4 +1,4 @@
-"""More dimensions than contexts: training against the independent reproduction of THEORY 6.1.
+"""More dimensions than contexts: training against the independent reproduction of docs/theory.md 6.1.
 
 m=50 contexts, V=10 tokens, d=60 dimensions, every support of 6 tokens, n=5000 counted windows, Gaussian embeddings;
 gradient descent, normalised gradient descent and Adam make 10,000 steps from LeCun's and from zero initialisation. The
@@ -60,7 +60,7 @@ class Trained:
 
 
 class LinearOverparameterised(AbstractStudy):
-    """The table of THEORY 6.1, the path beyond it, and two open questions."""
+    """The table of docs/theory.md 6.1, the path beyond it, and two open questions."""
 
     name: ClassVar[str] = "linear-overparameterised"
     question: ClassVar[str] = "With more dimensions than contexts, how close does training come to W* + R W^mm?"

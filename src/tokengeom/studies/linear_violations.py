@@ -1,4 +1,4 @@
-"""Data that break the conditions: the loss stops at the predicted infimum and not at the entropy (THEORY 2.2).
+"""Data that break the conditions: the loss stops at the predicted infimum and not at the entropy (docs/theory.md 2.2).
 
 Into compatible and separable data (``d > m``) contexts are planted on purpose that share the
 embedding of another:

@@ -7,7 +7,7 @@
 for gradient descent with a small step and for the norm-constrained path [thrampoulidis2024, Thm 2, 3], where
 ``W*`` (V x d, in ``F^``) minimises the loss reduced to the effective supports and ``W^mm`` (V x d, in its
 complement) is NTP-SVM on them. When the data are compatible and separable the effective supports are the
-supports and the floor is the entropy; otherwise THEORY 2.2 holds. Every answer carries a certificate that can
+supports and the floor is the entropy; otherwise docs/theory.md 2.2 holds. Every answer carries a certificate that can
 be checked without solving again.
 """
 
