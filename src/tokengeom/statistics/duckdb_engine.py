@@ -58,7 +58,9 @@ class DuckDBEngine(AbstractEngine):
     def write(self, table: ibis.Table, folder: Path, title: str, progress: AbstractProgress) -> None:
         """One shard a thread."""
         target = str(folder).replace("'", "''")
-        query = f"COPY ({self._typed(table)}) TO '{target}' (FORMAT parquet, PER_THREAD_OUTPUT true)"
+        query = (
+            f"COPY ({self._typed(table)}) TO '{target}' (FORMAT parquet, PER_THREAD_OUTPUT true, COMPRESSION lz4_raw)"
+        )
         with self._watched(title, progress), _clear_errors():
             self._connection.execute(query)
 
