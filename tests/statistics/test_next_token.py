@@ -25,6 +25,7 @@ def test_the_entropy_floor_agrees_with_scipy(seed: int) -> None:
     statistics = NextTokenStatistics.from_counts(counts)
     expected = sum(entropy(column) * column.sum() for column in counts.T) / counts.sum()
     assert statistics.entropy == pytest.approx(expected, abs=1e-12)
+    np.testing.assert_allclose(statistics.context_entropies, [entropy(column) for column in counts.T], atol=1e-12)
 
 
 @given(st.integers(0, 10_000))

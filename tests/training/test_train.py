@@ -257,4 +257,5 @@ assert all(run.status == "finished" for run in runs)
 
 
 def test_the_torch_engine_needs_torch_and_numpy_alone() -> None:
-    subprocess.run([sys.executable, "-c", BARE], check=True)
+    done = subprocess.run([sys.executable, "-c", BARE], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

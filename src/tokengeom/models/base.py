@@ -59,10 +59,6 @@ class AbstractModel(ABC):
         """Names of the parameters that are trained."""
 
     @abstractmethod
-    def parameters(self) -> dict[str, Float]:
-        """Every parameter by name, at the start of training."""
-
-    @abstractmethod
     def readout(self) -> Readout:
         """W, H and logits on the contexts that the model was built for."""
 
@@ -80,10 +76,6 @@ class AbstractFactoredModel(AbstractModel):
     def dim(self) -> int:
         """Embedding dimension d."""
         return int(self.W.shape[1])
-
-    def parameters(self) -> dict[str, Float]:
-        """Return ``{"W": V x d, "H": d x m}``."""
-        return {"W": self.W, "H": self.H}
 
     def readout(self) -> Readout:
         """Return the parameters themselves."""
