@@ -46,6 +46,7 @@ class NetworkEngine(AbstractEngine):
         precision: str = "float32",
         device: str = "cpu",
         seed: int = 0,
+        compiled: bool = False,
     ) -> None:
         self._torch = torch = import_torch()
         self._device = checked_device(torch, device)
@@ -53,6 +54,8 @@ class NetworkEngine(AbstractEngine):
         self._dtype = torch.float32 if self._mixed else getattr(torch, precision)
         self._model, self._optimizer, self._scale = model, optimizer, scale
         model.decoder.to(device=self._device, dtype=self._dtype).train()
+        if compiled:
+            model.decoder.body.compile()
         self._place_parameters()
         self._place_labels(labels)
         self._random = _RandomState(torch, self._device, seed)
