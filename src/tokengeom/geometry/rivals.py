@@ -1,0 +1,185 @@
+"""The verb `rivals`: which of six explanations gives the geometry of a run best, on the same contexts and words.
+
+Each rival makes words and contexts from the statistics alone (``rival_rules``). Their cosines and Grams are held
+against the run's: SIM and CKA, with intervals, a permutation null, and the paired difference to the best. Held-out
+contexts are left out when the words are made (``held_out``), and placed by each rival's own rule (``rival_fits``). They
+are held out from the explanations alone: the run itself was trained on them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokengeom.errors import ProblemError
+from tokengeom.geometry.agreement import Drawn, check_draws, draw
+from tokengeom.geometry.caveats import run_state
+from tokengeom.geometry.held_out import Split, folds
+from tokengeom.geometry.observed import observe, require_sizes
+from tokengeom.geometry.rival_numbers import FoldedNumbers, RivalNumbers
+from tokengeom.geometry.rival_rules import AbstractRival, MaximumMargin, all_rivals
+from tokengeom.geometry.rival_table import Lead, RivalRow, Rivals
+from tokengeom.geometry.similarity_numbers import PAIR_ITEMS
+from tokengeom.solvers.blas_threads import blas_threads_for
+from tokengeom.theory.feature_prediction import FeaturePrediction
+from tokengeom.theory.sparse_proxy import ProxyPrediction
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tokengeom.geometry.rival_fits import AbstractFit
+    from tokengeom.geometry.targets import Factors
+    from tokengeom.problems.support_reduction import Int
+    from tokengeom.statistics.next_token import NextTokenStatistics
+
+__all__ = ["RivalRow", "Rivals", "rivals"]
+
+_Numbers = RivalNumbers | FoldedNumbers
+
+
+def rivals(
+    stats: NextTokenStatistics,
+    run: Any,
+    prediction: FeaturePrediction | ProxyPrediction | None = None,
+    *,
+    held_out: float = 0.2,
+    k: float = 1.0,
+    resamples: int = 200,
+    permutations: int = 200,
+    seed: int = 0,
+) -> Rivals:
+    """Hold a run against six explanations of its geometry.
+
+    Parameters
+    ----------
+    stats
+        What the run was trained on.
+    run
+        What ``train`` returned, any object with W (V x d) and H (d x m), or the pair (W, H).
+    prediction
+        Of learned features, for L_mm, which is else solved for. A prediction of the proxy alone, for statistics beyond
+        the solver's size, leaves L_mm out.
+    held_out
+        Share of the contexts that explanations are made without, and then judged on, until every context has had
+        its turn; 0 for none.
+    k
+        Of shifted PMI: the shift is log k.
+    resamples, permutations
+        Draws behind the intervals and the null; 0 leaves them out (NaN).
+    """
+    check_draws(resamples, permutations)
+    factors = observe(run)
+    require_sizes(factors, stats.V, stats.m)
+    members = _members(stats, prediction, k)
+    draws = {"resamples": resamples, "permutations": permutations, "seed": seed}
+    with blas_threads_for(stats.V, stats.m):
+        fits = {rival.name: rival.fit(stats) for rival in members}
+        families: list[_Numbers] = [_contexts(factors, fits, seed), _words(factors, fits, seed)]
+        splits = folds(stats, held_out, seed) if held_out else []
+        if splits:
+            families.append(FoldedNumbers([_held_out(factors, members, split, seed) for split in splits]))
+        rows = [row for numbers in families for row in _rows(draw(numbers, **draws), members)]
+    caveats = [*run_state(run), *_sampling(factors, fits), *_leaving_out(held_out, splits, stats.m)]
+    if isinstance(prediction, ProxyPrediction):
+        caveats.append("L_mm was not solved for: the proxy stands alone for what supports explain.")
+    return Rivals(tuple(rows), sum(split.columns.size for split in splits), tuple(caveats), **draws)
+
+
+def _members(stats: NextTokenStatistics, prediction: Any, k: float) -> tuple[AbstractRival, ...]:
+    if prediction is not None and not isinstance(prediction, FeaturePrediction | ProxyPrediction):
+        raise ProblemError(
+            "Rivals explain learned words and contexts, and need a prediction of those, or none; got "
+            f"{type(prediction).__name__}. Call predict(stats) without embeddings."
+        )
+    if isinstance(prediction, ProxyPrediction):
+        return all_rivals(k)[:-1]
+    if prediction is not None:
+        _require_same(stats, prediction)
+    return all_rivals(k, prediction)
+
+
+def _require_same(stats: NextTokenStatistics, prediction: FeaturePrediction) -> None:
+    theirs = prediction.P
+    if theirs.shape != stats.P.shape or (theirs.astype(bool) != stats.P.astype(bool)).nnz:
+        raise ProblemError(
+            f"The prediction must be for these statistics; it has {theirs.shape[0]} tokens, {theirs.shape[1]} contexts "
+            f"and {theirs.nnz} pairs, and the statistics {stats.V}, {stats.m} and {stats.table.nnz}. Predict again "
+            "from these statistics, or leave the prediction out."
+        )
+
+
+def _contexts(run: Factors, fits: Mapping[str, AbstractFit], seed: int) -> RivalNumbers:
+    chosen = _chosen(run.H.shape[1], seed)
+    return RivalNumbers("contexts", run.H[:, chosen], {name: fit.contexts(chosen) for name, fit in fits.items()})
+
+
+def _words(run: Factors, fits: Mapping[str, AbstractFit], seed: int) -> RivalNumbers:
+    chosen = _chosen(run.W.shape[0], seed)
+    return RivalNumbers("words", run.words[:, chosen], {name: fit.words(chosen) for name, fit in fits.items()})
+
+
+def _held_out(run: Factors, members: Sequence[AbstractRival], split: Split, seed: int) -> RivalNumbers:
+    """Explanations made from the kept contexts, on those left out."""
+    chosen = _chosen(split.columns.size, seed)
+    fresh = [MaximumMargin() if isinstance(rival, MaximumMargin) else rival for rival in members]
+    placed = {rival.name: rival.fit(split.kept).place(split.P[:, chosen]) for rival in fresh}
+    return RivalNumbers("held-out contexts", run.H[:, split.columns[chosen]], placed)
+
+
+def _chosen(count: int, seed: int) -> Int:
+    """All items, or so many drawn at random that their pairs fit in memory."""
+    if count <= PAIR_ITEMS:
+        return np.arange(count, dtype=np.int64)
+    return np.sort(np.random.default_rng(seed).choice(count, PAIR_ITEMS, replace=False))
+
+
+def _rows(drawn: Drawn, members: Sequence[AbstractRival]) -> list[RivalRow]:
+    """Rows of one kind of items, best first; equal numbers keep the simpler explanation first."""
+    numbers, found = drawn.numbers, drawn.agreements()
+    assert isinstance(numbers, _Numbers)
+    value = {rival.name: found[f"{rival.name} similarity"].value for rival in members}
+    order = sorted(members, key=lambda rival: -np.nan_to_num(value[rival.name], nan=-2.0))
+    best = f"{order[0].name} similarity"
+    return [
+        RivalRow(
+            rival.name,
+            rival.meaning,
+            numbers.items,
+            found[f"{rival.name} similarity"],
+            found[f"{rival.name} cka"],
+            Lead(*drawn.difference(best, f"{rival.name} similarity")),
+            numbers.without_direction(rival.name),
+        )
+        for rival in order
+    ]
+
+
+def _sampling(run: Factors, fits: Mapping[str, AbstractFit]) -> list[str]:
+    found = []
+    for items, count in (("contexts", run.H.shape[1]), ("words", run.W.shape[0])):
+        if count > PAIR_ITEMS:
+            found.append(f"Of {count} {items}, {PAIR_ITEMS} drawn at random are judged.")
+    cut = [name for name, fit in fits.items() if fit.is_truncated]
+    if cut:
+        found.append(f"Of {', '.join(cut)} only the leading singular vectors were kept: the statistics are large.")
+    return found
+
+
+def _leaving_out(share: float, splits: Sequence[Split], m: int) -> list[str]:
+    if not share:
+        return []
+    if not splits:
+        return ["No contexts were held out: there are too few supports to leave some out and judge by the others."]
+    judged, lost = (sum(counts) for counts in zip(*((s.columns.size, s.lost_contexts) for s in splits), strict=True))
+    found = [
+        f"Held out: {judged} contexts in {len(splits)} turns, each with all that share its support. Words come from "
+        "the other contexts, each rival places the held-out ones by its own rule, and numbers are means over turns. The "
+        "run was trained on all contexts. Pairs are those within a turn, so that these numbers and those of all "
+        "contexts are not to be held against each other."
+    ]
+    if lost:
+        found.append(f"{lost} contexts cannot be held out: the tokens that follow them follow no context outside.")
+    if judged + lost < m:
+        found.append(f"{m - judged - lost} contexts are in turns too small to judge.")
+    return found
