@@ -55,9 +55,9 @@ def rivals_command(
             permutations=permutations,
             seed=seed,
         )
-        if figure is not None:
-            _draw(table, figure)
     give(table.to_dict(), lambda console: console.print(table.summary(), markup=False), as_json, quiet)
+    if figure is not None:
+        _draw(table, figure)
 
 
 def _draw(table: Rivals, target: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -48,9 +48,9 @@ class RivalNumbers(AbstractNumbers):
         """All of them: 1 is best."""
         return {f"{name} {kind}": "higher" for name in self.targets for kind in KINDS}
 
-    def without_direction(self, name: str) -> int:
+    def without_direction(self, name: str) -> Int:
         """Items that a rival gives no direction."""
-        return int((~with_direction(unit_columns(self.targets[name]))).sum())
+        return np.flatnonzero(~with_direction(unit_columns(self.targets[name])))
 
     def resampled(self, draws: Float) -> Mapping[str, Float]:
         """Each number in each resample."""
@@ -68,51 +68,70 @@ class RivalNumbers(AbstractNumbers):
 
 @dataclass(frozen=True, eq=False)
 class FoldedNumbers(AbstractNumbers):
-    """The same numbers over several folds of items: each number is the mean over folds, weighted by their sizes.
+    """The same numbers over folds of items, which may overlap: each is the mean over folds, weighted by their sizes.
 
-    Pairs are formed within a fold only, since places in different folds come from different words.
+    where
+        items     what is drawn
+        columns   items of each fold, as places in the run
+        folds     their numbers
+
+    Pairs are formed within a fold only, since places in different folds come from different words. An item that is
+    drawn twice is drawn twice in all of its folds.
     """
 
+    items: str
+    columns: Sequence[Int]
     folds: Sequence[RivalNumbers]
 
-    @property
-    def items(self) -> str:  # type: ignore[override]
-        """What is drawn."""
-        return self.folds[0].items
+    @cached_property
+    def pool(self) -> Int:
+        """Items that are in some fold."""
+        return np.unique(np.concatenate(self.columns))
 
     @property
     def size(self) -> int:
-        """Items of all folds."""
-        return sum(fold.size for fold in self.folds)
+        """Items to draw from."""
+        return int(self.pool.size)
 
     @property
     def better(self) -> Mapping[str, Better]:
         """All of them: 1 is best."""
         return self.folds[0].better
 
-    def without_direction(self, name: str) -> int:
-        """Items that a rival gives no direction."""
-        return sum(fold.without_direction(name) for fold in self.folds)
+    def without_direction(self, name: str) -> Int:
+        """Items that a rival gives no direction in some fold."""
+        return np.unique(np.concatenate([c[f.without_direction(name)] for c, f in self._pairs]))
 
     def resampled(self, draws: Float) -> Mapping[str, Float]:
         """Each number in each resample of all items."""
-        parts = self._parts(draws)
-        return self._mean([fold.resampled(part) for fold, part in zip(self.folds, parts, strict=True)])
+        return self._mean([_resampled(fold, draws[:, self._places(columns)]) for columns, fold in self._pairs])
 
     def permuted(self, orders: Int) -> Mapping[str, Float]:
         """Each number when items change places within their folds."""
         # The order of a fold's items among themselves is again a uniform permutation.
-        parts = [np.argsort(np.argsort(part, axis=1), axis=1) for part in self._parts(orders)]
-        return self._mean([fold.permuted(part) for fold, part in zip(self.folds, parts, strict=True)])
+        parts = [orders[:, self._places(columns)] for columns in self.columns]
+        ranks = [np.argsort(np.argsort(part, axis=1), axis=1) for part in parts]
+        return self._mean([fold.permuted(rank) for fold, rank in zip(self.folds, ranks, strict=True)])
 
-    def _parts(self, rows: Any) -> list[Any]:
-        return np.split(rows, np.cumsum([fold.size for fold in self.folds])[:-1], axis=1)
+    @property
+    def _pairs(self) -> list[tuple[Int, RivalNumbers]]:
+        return list(zip(self.columns, self.folds, strict=True))
+
+    def _places(self, columns: Int) -> Int:
+        return np.searchsorted(self.pool, columns)
 
     def _mean(self, found: Sequence[Mapping[str, Float]]) -> dict[str, Float]:
         """Over the folds in which a number is defined."""
         sizes = np.array([[fold.size] for fold in self.folds], dtype=np.float64)
         stacked = {name: np.stack([numbers[name] for numbers in found]) for name in self.better}
         return {name: _weighted_mean(values, sizes) for name, values in stacked.items()}
+
+
+def _resampled(fold: RivalNumbers, draws: Float) -> Mapping[str, Float]:
+    """Numbers of a fold, NaN in resamples that drew none of its items."""
+    empty = draws.sum(axis=1) == 0
+    found = fold.resampled(np.where(empty[:, None], 1.0, draws))
+    return {name: np.where(empty, np.nan, numbers) for name, numbers in found.items()}
 
 
 def _weighted_mean(values: Float, weights: Float) -> Float:

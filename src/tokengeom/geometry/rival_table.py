@@ -11,6 +11,9 @@ import numpy as np
 from tokengeom.errors import missing_extra
 from tokengeom.geometry.agreement import Agreement
 
+RESOLUTION = 1e-4
+"""Differences of SIM below this are the accuracy of L_mm, not a lead."""
+
 
 @dataclass(frozen=True)
 class Lead:
@@ -23,7 +26,7 @@ class Lead:
     @property
     def is_clear(self) -> bool:
         """Whether the interval leaves no tie."""
-        return self.low > 0.0
+        return self.low > RESOLUTION
 
     def __str__(self) -> str:
         interval = f" [{self.low:.3g}, {self.high:.3g}]" if np.isfinite(self.low) else ""

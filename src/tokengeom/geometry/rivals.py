@@ -15,7 +15,7 @@ import numpy as np
 from tokengeom.errors import ProblemError
 from tokengeom.geometry.agreement import Drawn, check_draws, draw
 from tokengeom.geometry.caveats import run_state
-from tokengeom.geometry.held_out import Split, folds
+from tokengeom.geometry.held_out import DEALS, Split, folds
 from tokengeom.geometry.observed import observe, require_sizes
 from tokengeom.geometry.rival_numbers import FoldedNumbers, RivalNumbers
 from tokengeom.geometry.rival_rules import AbstractRival, MaximumMargin, all_rivals
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["RivalRow", "Rivals", "rivals"]
 
 _Numbers = RivalNumbers | FoldedNumbers
+HELD_OUT = "held-out contexts"
 
 
 def rivals(
@@ -62,7 +63,7 @@ def rivals(
         the solver's size, leaves L_mm out.
     held_out
         Share of the contexts that explanations are made without, and then judged on, until every context has had
-        its turn; 0 for none.
+        its turn; 0 for none. Each turn solves for L_mm again.
     k
         Of shifted PMI: the shift is log k.
     resamples, permutations
@@ -78,12 +79,14 @@ def rivals(
         families: list[_Numbers] = [_contexts(factors, fits, seed), _words(factors, fits, seed)]
         splits = folds(stats, held_out, seed) if held_out else []
         if splits:
-            families.append(FoldedNumbers([_held_out(factors, members, split, seed) for split in splits]))
+            families.append(_held_out(factors, members, splits, seed))
         rows = [row for numbers in families for row in _rows(draw(numbers, **draws), members)]
-    caveats = [*run_state(run), *_sampling(factors, fits), *_leaving_out(held_out, splits, stats.m)]
+    judged = np.unique(np.concatenate([split.columns for split in splits])).size if splits else 0
+    caveats = [*run_state(run), *_sampling(factors, fits)]
+    caveats += _leaving_out(len(splits), judged, stats.m) if held_out else []
     if isinstance(prediction, ProxyPrediction):
         caveats.append("L_mm was not solved for: the proxy stands alone for what supports explain.")
-    return Rivals(tuple(rows), sum(split.columns.size for split in splits), tuple(caveats), **draws)
+    return Rivals(tuple(rows), judged, tuple(caveats), **draws)
 
 
 def _members(stats: NextTokenStatistics, prediction: Any, k: float) -> tuple[AbstractRival, ...]:
@@ -119,12 +122,16 @@ def _words(run: Factors, fits: Mapping[str, AbstractFit], seed: int) -> RivalNum
     return RivalNumbers("words", run.words[:, chosen], {name: fit.words(chosen) for name, fit in fits.items()})
 
 
-def _held_out(run: Factors, members: Sequence[AbstractRival], split: Split, seed: int) -> RivalNumbers:
-    """Explanations made from the kept contexts, on those left out."""
-    chosen = _chosen(split.columns.size, seed)
+def _held_out(run: Factors, members: Sequence[AbstractRival], splits: Sequence[Split], seed: int) -> FoldedNumbers:
+    """Explanations made from the kept contexts, on those left out, turn by turn."""
     fresh = [MaximumMargin() if isinstance(rival, MaximumMargin) else rival for rival in members]
-    placed = {rival.name: rival.fit(split.kept).place(split.P[:, chosen]) for rival in fresh}
-    return RivalNumbers("held-out contexts", run.H[:, split.columns[chosen]], placed)
+    columns, turns = [], []
+    for split in splits:
+        chosen = _chosen(split.columns.size, seed)
+        columns.append(split.columns[chosen])
+        placed = {rival.name: rival.fit(split.kept).place(split.P[:, chosen]) for rival in fresh}
+        turns.append(RivalNumbers(HELD_OUT, run.H[:, columns[-1]], placed))
+    return FoldedNumbers(HELD_OUT, columns, turns)
 
 
 def _chosen(count: int, seed: int) -> Int:
@@ -149,7 +156,7 @@ def _rows(drawn: Drawn, members: Sequence[AbstractRival]) -> list[RivalRow]:
             found[f"{rival.name} similarity"],
             found[f"{rival.name} cka"],
             Lead(*drawn.difference(best, f"{rival.name} similarity")),
-            numbers.without_direction(rival.name),
+            int(numbers.without_direction(rival.name).size),
         )
         for rival in order
     ]
@@ -166,20 +173,18 @@ def _sampling(run: Factors, fits: Mapping[str, AbstractFit]) -> list[str]:
     return found
 
 
-def _leaving_out(share: float, splits: Sequence[Split], m: int) -> list[str]:
-    if not share:
-        return []
-    if not splits:
+def _leaving_out(turns: int, judged: int, m: int) -> list[str]:
+    if not turns:
         return ["No contexts were held out: there are too few supports to leave some out and judge by the others."]
-    judged, lost = (sum(counts) for counts in zip(*((s.columns.size, s.lost_contexts) for s in splits), strict=True))
     found = [
-        f"Held out: {judged} contexts in {len(splits)} turns, each with all that share its support. Words come from "
-        "the other contexts, each rival places the held-out ones by its own rule, and numbers are means over turns. The "
-        "run was trained on all contexts. Pairs are those within a turn, so that these numbers and those of all "
-        "contexts are not to be held against each other."
+        f"Held out: {judged} contexts in {turns} turns ({DEALS} deals), each with all that share its support. Words "
+        "come from the other contexts, each rival places the held-out ones by its own rule, and numbers are means over "
+        "turns. The run was trained on all contexts. Pairs are those within a turn, so that these numbers and those of "
+        "all contexts are not to be held against each other. Intervals do not cover the luck of the deals."
     ]
-    if lost:
-        found.append(f"{lost} contexts cannot be held out: the tokens that follow them follow no context outside.")
-    if judged + lost < m:
-        found.append(f"{m - judged - lost} contexts are in turns too small to judge.")
+    if judged < m:
+        found.append(
+            f"{m - judged} contexts are never judged held out: only tokens follow them that no context outside their "
+            "turn has, or their turn is too small."
+        )
     return found
