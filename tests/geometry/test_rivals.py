@@ -234,6 +234,14 @@ def test_noise_is_explained_by_none_and_the_prediction_beats_chance(
     assert true.held_out == M
 
 
+def test_a_context_that_every_token_may_follow_has_no_direction_in_supports(counts: np.ndarray, noise: Any) -> None:
+    full = counts.copy()
+    full[:, 7] = np.arange(1, V + 1)
+    table = rivals(NextTokenStatistics.from_counts(full), noise, **FEW)
+    silent = {row.rival: row.without_direction for row in table.of("contexts")}
+    assert silent == {"ETF": 0, "PMI": 0, "L_in": 1, "P": 0, "S~": 1, "L_mm": 1}
+
+
 def test_differences_are_paired() -> None:
     rng = np.random.default_rng(0)
     run = rng.normal(size=(6, 40))
@@ -292,7 +300,7 @@ def test_large_statistics_keep_the_leading_vectors(
     table = rivals(stats, noise, **FEW)  # V - 1 of V vectors: all that a centred matrix has
     assert values(table) == pytest.approx(exact, abs=1e-5)
     assert "Of PMI, L_in, P, S~ only the leading" in table.summary()
-    monkeypatch.setattr(module, "PAIR_ITEMS", 10)
+    monkeypatch.setattr(module, "MOST_ITEMS", 10)
     few = rivals(stats, noise, **FEW)
     assert {f"Of {M} contexts, 10 drawn at random are judged.", f"Of {V} words, 10 drawn at random are judged."} <= set(
         few.caveats
@@ -311,7 +319,7 @@ def test_the_table_is_plain_data_a_frame_and_a_sentence(stats: NextTokenStatisti
     assert lines[0].startswith("Contexts: L_mm (prediction: maximum-margin direction of the logits) explains them best")
     assert "which resampling does not undo" in lines[0]
     assert any(line.startswith("  L_in") and line.endswith("; says nothing of 1") for line in lines)
-    assert any(line.startswith(f"Held out: {M} contexts in 16 turns (4 deals)") for line in lines)
+    assert any(line.startswith(f"Held out: {M} contexts in 16 turns, dealt 4 times") for line in lines)
 
 
 def test_the_proxy_alone_leaves_the_prediction_out(stats: NextTokenStatistics, noise: Any) -> None:

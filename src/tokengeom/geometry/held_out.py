@@ -21,6 +21,8 @@ FEWEST = 3
 """Contexts, and supports of the others, below which there is nothing to judge, or nothing to judge it with."""
 DEALS = 4
 """Times that folds are dealt: which supports are left out together moves SIM by about as much as rivals differ."""
+FEW_ENTRIES = 100_000
+"""Tokens times supports up to which a solve for L_mm takes about a tenth of a second."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +43,12 @@ class Split:
     lost_tokens: int
 
 
-def folds(stats: NextTokenStatistics, share: float, seed: int, deals: int = DEALS) -> list[Split]:
+def deals_for(stats: NextTokenStatistics) -> int:
+    """How often folds are dealt: once where statistics are large, since every turn solves for L_mm again."""
+    return DEALS if stats.V * stats.groups.count <= FEW_ENTRIES else 1
+
+
+def folds(stats: NextTokenStatistics, share: float, seed: int, deals: int = 1) -> list[Split]:
     """Deal support groups into ``1/share`` folds of about equal size, ``deals`` times anew; each fold is left out once.
 
     Groups are drawn at random and go where the fewest contexts are. A fold in which fewer than ``FEWEST`` contexts can

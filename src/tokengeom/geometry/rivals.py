@@ -15,12 +15,11 @@ import numpy as np
 from tokengeom.errors import ProblemError
 from tokengeom.geometry.agreement import Drawn, check_draws, draw
 from tokengeom.geometry.caveats import run_state
-from tokengeom.geometry.held_out import DEALS, Split, folds
+from tokengeom.geometry.held_out import Split, deals_for, folds
 from tokengeom.geometry.observed import observe, require_sizes
 from tokengeom.geometry.rival_numbers import FoldedNumbers, RivalNumbers
 from tokengeom.geometry.rival_rules import AbstractRival, MaximumMargin, all_rivals
 from tokengeom.geometry.rival_table import Lead, RivalRow, Rivals
-from tokengeom.geometry.similarity_numbers import PAIR_ITEMS
 from tokengeom.solvers.blas_threads import blas_threads_for
 from tokengeom.theory.feature_prediction import FeaturePrediction
 from tokengeom.theory.sparse_proxy import ProxyPrediction
@@ -37,6 +36,8 @@ __all__ = ["RivalRow", "Rivals", "rivals"]
 
 _Numbers = RivalNumbers | FoldedNumbers
 HELD_OUT = "held-out contexts"
+MOST_ITEMS = 500
+"""Items up to which all are judged; of more, this many are drawn at random (125,000 pairs, 2 MB a matrix)."""
 
 
 def rivals(
@@ -77,13 +78,13 @@ def rivals(
     with blas_threads_for(stats.V, stats.m):
         fits = {rival.name: rival.fit(stats) for rival in members}
         families: list[_Numbers] = [_contexts(factors, fits, seed), _words(factors, fits, seed)]
-        splits = folds(stats, held_out, seed) if held_out else []
+        splits = folds(stats, held_out, seed, deals_for(stats)) if held_out else []
         if splits:
             families.append(_held_out(factors, members, splits, seed))
         rows = [row for numbers in families for row in _rows(draw(numbers, **draws), members)]
-    judged = np.unique(np.concatenate([split.columns for split in splits])).size if splits else 0
+    judged = families[-1].size if splits else 0
     caveats = [*run_state(run), *_sampling(factors, fits)]
-    caveats += _leaving_out(len(splits), judged, stats.m) if held_out else []
+    caveats += _leaving_out(splits, judged, stats) if held_out else []
     if isinstance(prediction, ProxyPrediction):
         caveats.append("L_mm was not solved for: the proxy stands alone for what supports explain.")
     return Rivals(tuple(rows), judged, tuple(caveats), **draws)
@@ -136,9 +137,9 @@ def _held_out(run: Factors, members: Sequence[AbstractRival], splits: Sequence[S
 
 def _chosen(count: int, seed: int) -> Int:
     """All items, or so many drawn at random that their pairs fit in memory."""
-    if count <= PAIR_ITEMS:
+    if count <= MOST_ITEMS:
         return np.arange(count, dtype=np.int64)
-    return np.sort(np.random.default_rng(seed).choice(count, PAIR_ITEMS, replace=False))
+    return np.sort(np.random.default_rng(seed).choice(count, MOST_ITEMS, replace=False))
 
 
 def _rows(drawn: Drawn, members: Sequence[AbstractRival]) -> list[RivalRow]:
@@ -165,26 +166,27 @@ def _rows(drawn: Drawn, members: Sequence[AbstractRival]) -> list[RivalRow]:
 def _sampling(run: Factors, fits: Mapping[str, AbstractFit]) -> list[str]:
     found = []
     for items, count in (("contexts", run.H.shape[1]), ("words", run.W.shape[0])):
-        if count > PAIR_ITEMS:
-            found.append(f"Of {count} {items}, {PAIR_ITEMS} drawn at random are judged.")
+        if count > MOST_ITEMS:
+            found.append(f"Of {count} {items}, {MOST_ITEMS} drawn at random are judged.")
     cut = [name for name, fit in fits.items() if fit.is_truncated]
     if cut:
         found.append(f"Of {', '.join(cut)} only the leading singular vectors were kept: the statistics are large.")
     return found
 
 
-def _leaving_out(turns: int, judged: int, m: int) -> list[str]:
-    if not turns:
+def _leaving_out(splits: Sequence[Split], judged: int, stats: NextTokenStatistics) -> list[str]:
+    if not splits:
         return ["No contexts were held out: there are too few supports to leave some out and judge by the others."]
     found = [
-        f"Held out: {judged} contexts in {turns} turns ({DEALS} deals), each with all that share its support. Words "
-        "come from the other contexts, each rival places the held-out ones by its own rule, and numbers are means over "
-        "turns. The run was trained on all contexts. Pairs are those within a turn, so that these numbers and those of "
-        "all contexts are not to be held against each other. Intervals do not cover the luck of the deals."
+        f"Held out: {judged} contexts in {len(splits)} turns, dealt {deals_for(stats)} times, each with all that share "
+        "its support. Words come from the other contexts, each rival places the held-out ones by its own rule, and "
+        "numbers are means over turns. The run was trained on all contexts. Pairs are those within a turn, so that these "
+        "numbers and those of all contexts are not to be held against each other. Intervals do not cover the luck of "
+        "the deals."
     ]
-    if judged < m:
+    if judged < stats.m:
         found.append(
-            f"{m - judged} contexts are never judged held out: only tokens follow them that no context outside their "
-            "turn has, or their turn is too small."
+            f"{stats.m - judged} contexts are never judged held out: only tokens follow them that no context outside "
+            "their turn has, or they were not drawn, or their turn is too small."
         )
     return found
