@@ -319,7 +319,7 @@ def test_the_table_is_plain_data_a_frame_and_a_sentence(stats: NextTokenStatisti
     assert lines[0].startswith("Contexts: L_mm (prediction: maximum-margin direction of the logits) explains them best")
     assert "which resampling does not undo" in lines[0]
     assert any(line.startswith("  L_in") and line.endswith("; says nothing of 1") for line in lines)
-    assert any(line.startswith(f"Held out: {M} contexts in 16 turns, dealt 4 times") for line in lines)
+    assert any(line.startswith(f"Held out: {M} contexts in 16 turns (deals: 4)") for line in lines)
 
 
 def test_the_proxy_alone_leaves_the_prediction_out(stats: NextTokenStatistics, noise: Any) -> None:

@@ -178,9 +178,9 @@ def _leaving_out(splits: Sequence[Split], judged: int, stats: NextTokenStatistic
     if not splits:
         return ["No contexts were held out: there are too few supports to leave some out and judge by the others."]
     found = [
-        f"Held out: {judged} contexts in {len(splits)} turns, dealt {deals_for(stats)} times, each with all that share "
-        "its support. Words come from the other contexts, each rival places the held-out ones by its own rule, and "
-        "numbers are means over turns. The run was trained on all contexts. Pairs are those within a turn, so that these "
+        f"Held out: {judged} contexts in {len(splits)} turns (deals: {deals_for(stats)}), each with all that share its "
+        "support. Words come from the other contexts, each rival places the held-out ones by its own rule, and numbers "
+        "are means over turns. The run was trained on all contexts. Pairs are those within a turn, so that these "
         "numbers and those of all contexts are not to be held against each other. Intervals do not cover the luck of "
         "the deals."
     ]
