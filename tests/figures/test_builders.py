@@ -26,7 +26,9 @@ from tokengeom.figures.path import path
 from tokengeom.figures.pattern_triple import pattern_triple
 from tokengeom.figures.phase_diagram import PhaseGrid, phase_diagram
 from tokengeom.figures.prepare import legend_labels, legible
+from tokengeom.figures.rivals import rival_bars
 from tokengeom.figures.small_d import small_d
+from tokengeom.geometry.rivals import Rivals, rivals
 from tokengeom.numerics import Float
 from tokengeom.theory.closed_forms import proxy
 from tokengeom.theory.concepts import Concepts
@@ -35,7 +37,7 @@ from tokengeom.theory.path import norm_path
 
 BUILDERS = {
     "concepts", "evolution", "feature_heatmaps", "feature_training", "labelled", "linear_heatmaps", "linear_plane",
-    "linear_training", "path", "pattern_triple", "phase_diagram", "small_d",
+    "linear_training", "path", "pattern_triple", "phase_diagram", "rivals", "small_d",
 }  # fmt: skip
 HELPERS = {
     "base", "curves", "data", "feature_order", "interactive", "interactive_panels", "names", "ordering", "prepare",
@@ -70,6 +72,10 @@ def figures(in_the_plane, linear_case, stats, prediction, run, snapshots) -> dic
         "path": [
             path(norm_path(linear, np.logspace(0.5, 4, 8))),
             path(regularisation_path(stats.P, stats.pi, prediction.L_mm, lambdas=np.logspace(-1, -4, 4))),
+        ],
+        "rivals": [
+            rival_bars(rivals(stats, run, prediction, held_out=0.5, resamples=20, permutations=20)),
+            rival_bars(rivals(stats, run, prediction, held_out=0, resamples=0, permutations=0)),
         ],
         "small_d": [small_d(d, seeds, {"contexts": seeds, "words": seeds[:, 0]}, seeds[:, 1], rank=4, V=16)],
         "concepts": [concepts(found, stats), concepts(found, stats, learned=learned)],
@@ -203,6 +209,25 @@ def test_the_phase_diagram_puts_small_supports_below_and_marks_d_equal_m() -> No
     assert list(panel.x_breaks) == [1]
     with pytest.raises(InputError, match=r"\(2, 2\).*V=7"):
         phase_diagram([PhaseGrid(7, [0.5, 1.0], [1, 3], share.T[:1], 10)])
+
+
+def test_rivals_stand_in_their_order_with_interval_and_chance(prediction, stats, run) -> None:  # type: ignore[no-untyped-def]
+    table = rivals(stats, run, prediction, held_out=0, resamples=20, permutations=20)
+    contexts, words = rival_bars(table).panels
+    assert (contexts.title, words.title) == ("Contexts", "Words")
+    for panel in (contexts, words):
+        assert isinstance(panel, LinePanel)
+        *bars, chance = panel.curves
+        rows = table.of(panel.title.lower())
+        assert [bar.label for bar in bars] == [row.rival for row in rows]
+        for place, (bar, row) in enumerate(zip(bars, rows, strict=True), start=1):
+            np.testing.assert_array_equal(bar.x, place)
+            np.testing.assert_array_equal(bar.y, [row.similarity.low, row.similarity.value, row.similarity.high])
+        np.testing.assert_array_equal(chance.y, [row.similarity.null for row in rows])
+    colours = [{curve.label: curve.colour for curve in panel.curves} for panel in (contexts, words)]  # type: ignore[union-attr]
+    assert colours[0] == colours[1], "a rival has one colour in all panels"
+    with pytest.raises(InputError, match="at least one row"):
+        rival_bars(Rivals((), 0, (), 0, 0, 0))
 
 
 def test_a_loss_below_the_smallest_number_is_still_drawn(linear_case) -> None:  # type: ignore[no-untyped-def]
