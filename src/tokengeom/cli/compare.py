@@ -63,8 +63,14 @@ def compare_command(
         str, typer.Option(help="Support policy: raw, count:TAU or top-p:P.", rich_help_panel=MODEL)
     ] = "raw",
     bos: Annotated[
-        bool, typer.Option("--bos/--no-bos", help="Read the BOS token before each context.", rich_help_panel=MODEL)
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--bos/--no-bos",
+            help="Whether the model reads its BOS token before each context; by default what gives the lower loss.",
+            rich_help_panel=MODEL,
+            show_default=False,
+        ),
+    ] = None,
     proxy: Annotated[
         bool | None,
         typer.Option(
@@ -127,7 +133,7 @@ def compare_command(
     if not text:
         raise InputError("--model needs --text FILE: the contexts come from it, and the prediction too.")
     _require_picture(figure)
-    from tokengeom.geometry.checkpoint_comparison import compare_models
+    from tokengeom.geometry.compare_models import compare_models
 
     with progress_shown(quiet) as progress:
         curve = compare_models(

@@ -8,7 +8,6 @@ context before anything is returned.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokengeom.corpus.huggingface_tokenizer import HuggingFaceTokenizer, load_huggingface
-from tokengeom.errors import CheckpointError, ResourceError, TokenizerError, missing_extra
+from tokengeom.errors import CheckpointError, TokenizerError
 from tokengeom.models.base import Readout
 from tokengeom.models.checkpoint_folder import (
     find_weights,
@@ -26,7 +25,8 @@ from tokengeom.models.checkpoint_folder import (
     require_model_folder,
     training_step,
 )
-from tokengeom.models.checkpoint_head import Head, find_head, head_input
+from tokengeom.models.checkpoint_head import Head, find_head, head_input, require_causal, run_model
+from tokengeom.models.checkpoint_weights import find_device, load_model, require_packages
 from tokengeom.numerics import Float
 from tokengeom.progress import AbstractProgress, SilentProgress
 from tokengeom.statistics.packing import ABSENT, START
@@ -140,11 +140,8 @@ class Checkpoint:
 
     def _read(self, batch: list[tuple[int, ...]]) -> Float:
         """H of contexts of one length, d x batch, once it is proven to give the logits."""
-        import torch
-
-        ids = torch.tensor(batch, dtype=torch.long, device=self.model.device)
-        with torch.inference_mode(), head_input(self.model) as seen:
-            logits = self.model(input_ids=ids).logits[:, -1].double().cpu().numpy().T
+        with head_input(self.model) as seen:
+            logits = run_model(self.model, batch)[:, -1].double().cpu().numpy().T
         if len(seen) != 1:
             raise CheckpointError(
                 f"The head of {type(self.model).__name__} must run once a text; it ran {len(seen)} times."
@@ -162,77 +159,19 @@ def load_checkpoint(folder: str | Path, *, device: str = "cpu", allow_pickle: bo
     """
     folder = Path(folder)
     content = require_model_folder(folder)
-    _require_packages()
+    require_packages()
     require_causal_model(folder, content)
     weights = find_weights(folder, allow_pickle)
-    where = _device(device)
-    model = _load(folder, weights == "safetensors").to(where).eval()
+    where = find_device(device)
+    model = load_model(folder, weights == "safetensors").to(where).eval()
     text = model.config.get_text_config()
     text.use_cache = False
     head = find_head(model, _caps(text))
+    require_causal(model)
     tokenizer = _tokenizer(folder, head.rows)
     limit = getattr(text, "max_position_embeddings", None)
     positions = limit if isinstance(limit, int) and limit > 0 else None
     return Checkpoint(folder, head, tokenizer, _bos(folder, tokenizer, text), positions, training_step(folder), model)
-
-
-def _require_packages() -> None:
-    for package in ("torch", "transformers"):
-        try:
-            __import__(package)
-        except ModuleNotFoundError:
-            missing_extra(package, "networks", "Loading a trained model")
-
-
-def _device(name: str) -> Any:
-    import torch
-
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-    # A device that is unknown, absent or full is told in many ways, of which RuntimeError and AssertionError are two.
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise ResourceError(f"The device '{name}' cannot be used: {reason}. Use --device cpu.") from error
-    return device
-
-
-def _load(folder: Path, safetensors: bool) -> Any:
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    try:
-        with _silent():
-            model, info = AutoModelForCausalLM.from_pretrained(
-                folder,
-                local_files_only=True,
-                trust_remote_code=False,
-                use_safetensors=safetensors,
-                dtype=torch.float32,
-                output_loading_info=True,
-            )
-    # A config can be wrong in every way, and the library passes on whatever that leads to.
-    except Exception as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise CheckpointError(
-            f"{folder} cannot be loaded as a causal language model: {reason} Check that config.json and the weights "
-            "belong together, and that transformers is not older than the model."
-        ) from error
-    _require_all_weights(folder, info)
-    return model
-
-
-def _require_all_weights(folder: Path, info: dict[str, Any]) -> None:
-    """Weights that are not in the file would be drawn at random, and the geometry would be that of noise."""
-    absent = sorted(map(str, info.get("missing_keys", ())))
-    other = sorted(str(key[0] if isinstance(key, tuple) else key) for key in info.get("mismatched_keys", ()))
-    if absent or other:
-        named = ", ".join([*absent, *other][:3]) + (", ..." if len(absent) + len(other) > 3 else "")
-        raise CheckpointError(
-            f"{folder} must hold every weight of its model; {len(absent)} are missing and {len(other)} have another "
-            f"shape: {named}. They would be random numbers. Likely a model saved without its head, or half a save: "
-            "save it again with AutoModelForCausalLM."
-        )
 
 
 def _caps(config: Any) -> list[float]:
@@ -270,19 +209,3 @@ def _batches(found: Sequence[tuple[int, ...]], rows: int) -> Iterator[list[int]]
     for length, places in sorted(by_length.items()):
         most = max(1, min(256, _BATCH_ENTRIES // (rows * length)))
         yield from (places[k : k + most] for k in range(0, len(places), most))
-
-
-@contextmanager
-def _silent() -> Iterator[None]:
-    """No bars and no chatter of transformers while it loads: this library has its own way to show progress."""
-    from transformers.utils import logging
-
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()

@@ -17,14 +17,14 @@ model makes of them shows c, a and cap whatever they are called; a map of any ot
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tokengeom.errors import CheckpointError
+from tokengeom.errors import CheckpointError, ResourceError
 from tokengeom.models.base import Readout, require_equal_logits
 from tokengeom.numerics import Float
 
@@ -90,6 +90,33 @@ def find_head(model: Any, caps: list[float]) -> Head:
     return Head(W, bias if own is not None or zero.any() else None, scale, cap, tied)
 
 
+def run_model(model: Any, batch: Sequence[tuple[int, ...]]) -> Any:
+    """Logits of texts of one length, batch x length x V, without gradients."""
+    import torch
+
+    try:
+        with torch.inference_mode():
+            return model(input_ids=torch.tensor(batch, dtype=torch.long, device=model.device)).logits
+    except torch.OutOfMemoryError as error:
+        raise ResourceError(f"The model does not fit on the device '{model.device}'. Use --device cpu.") from error
+    # What a model of any family raises on a text that it cannot read is not ours to know.
+    except Exception as error:
+        raise CheckpointError(
+            f"{type(model).__name__} cannot read a text of {len(batch[0])} tokens: {type(error).__name__}: {error} "
+            "Check that config.json is the one that the model was trained with, and that transformers is new enough."
+        ) from error
+
+
+def require_causal(model: Any) -> None:
+    """Refuse a model whose answer at one place depends on what comes behind it: it has not learned to predict that."""
+    first, second = (run_model(model, [text])[0, 0].double().cpu().numpy() for text in ((0, 0), (0, 1)))
+    if np.max(np.abs(first - second)) > 1e-4 * max(1.0, float(np.max(np.abs(first)))):
+        raise CheckpointError(
+            f"{type(model).__name__} looks at tokens behind the one that it predicts, so that it is no model of the "
+            "next token: likely a masked language model (or is_decoder is not set in config.json). Give a causal one."
+        )
+
+
 @contextmanager
 def head_input(model: Any) -> Iterator[list[Any]]:
     """Collect what goes into the head while the model runs."""
@@ -119,8 +146,7 @@ def _feed(model: Any, module: Any) -> tuple[Float, Float, Float]:
 
         handle = module.register_forward_hook(replace)
         try:
-            with torch.inference_mode():
-                logits = model(input_ids=torch.zeros((1, 2), dtype=torch.long, device=module.weight.device)).logits
+            logits = run_model(model, [(0, 0)])
         finally:
             handle.remove()
         if not called or logits.shape[-1] != rows:
