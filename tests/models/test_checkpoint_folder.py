@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
-from tiny_models import build, save, save_tokenizer
 
+from tiny_models import build, save, save_tokenizer
 from tokengeom.errors import CheckpointError, InputError, MissingExtraError, ResourceError, TokenizerError
 from tokengeom.models.checkpoint import load_checkpoint
 from tokengeom.models.checkpoint_folder import checkpoint_folders, training_step
@@ -30,11 +30,11 @@ def change(folder: Path, **settings: Any) -> None:
 
 
 def test_what_is_no_model_folder_is_refused(tmp_path: Path, folder: Path) -> None:
-    with pytest.raises(CheckpointError, match="is nothing. Models are never downloaded"):
+    with pytest.raises(CheckpointError, match=r"is nothing\. Models are never downloaded"):
         load_checkpoint(tmp_path / "absent")
     with pytest.raises(CheckpointError, match="is a file"):
         load_checkpoint(folder / "config.json")
-    with pytest.raises(CheckpointError, match="has no config.json"):
+    with pytest.raises(CheckpointError, match=r"has no config\.json"):
         load_checkpoint(tmp_path)
     (folder / "adapter_config.json").write_text("{}")
     with pytest.raises(CheckpointError, match="adapter, not a whole model"):
@@ -56,7 +56,10 @@ def test_what_is_no_model_folder_is_refused(tmp_path: Path, folder: Path) -> Non
     [
         ({"architectures": ["LlamaModel"]}, "without a head"),
         ({"architectures": ["BertForMaskedLM"], "model_type": "bert"}, "a masked model"),
-        ({"architectures": ["T5ForConditionalGeneration"], "model_type": "t5", "is_encoder_decoder": True}, "two texts"),
+        (
+            {"architectures": ["T5ForConditionalGeneration"], "model_type": "t5", "is_encoder_decoder": True},
+            "two texts",
+        ),
         ({"architectures": None, "model_type": "nonsense"}, "model_type 'nonsense'"),
         ({"architectures": ["Own"], "model_type": "own", "auto_map": {"AutoModelForCausalLM": "own.Own"}}, "never run"),
     ],
@@ -98,7 +101,7 @@ def test_weights_that_are_missing_are_never_random(folder: Path) -> None:
         load_checkpoint(folder)
     whole["model.norm.weight"] = np.ones(5, np.float32)
     save_file(whole, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(CheckpointError, match="cannot be loaded|another shape"):
+    with pytest.raises(CheckpointError, match=r"cannot be loaded|another shape"):
         load_checkpoint(folder)
     (folder / "model.safetensors").write_bytes(b"cut off")
     with pytest.raises(CheckpointError, match="cannot be loaded"):
