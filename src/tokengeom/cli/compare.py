@@ -107,6 +107,12 @@ def compare_command(
         str, typer.Option(help="Column or key of the document in jsonl, parquet, dataset.", rich_help_panel=READING)
     ] = "text",
     errors: Annotated[Errors, typer.Option(help="What to do with invalid UTF-8.", rich_help_panel=READING)] = "strict",
+    dtype: Annotated[
+        str, typer.Option(help="Of a .bin file: uint16, uint32, int32 or int64.", rich_help_panel=READING)
+    ] = "uint16",
+    separator_id: Annotated[
+        int | None, typer.Option(help="Id that ends a document of a .bin file.", rich_help_panel=READING)
+    ] = None,
     resamples: Annotated[int, typer.Option(help="Bootstrap resamples of the contexts.", rich_help_panel=DRAWS)] = 200,
     permutations: Annotated[int, typer.Option(help="Permutations of the null.", rich_help_panel=DRAWS)] = 200,
     seed: Annotated[int, typer.Option(help="Of both.", rich_help_panel=DRAWS)] = 0,
@@ -147,14 +153,15 @@ def compare_command(
             proxy=proxy,
             device=device,
             allow_pickle=allow_pickle,
-            reading=ReadingOptions(format_, separator, column, errors),
+            reading=ReadingOptions(format_, separator, column, errors, dtype, separator_id),
             progress=progress,
             **draws,
         )
-        if figure is not None:
-            _draw(curve, figure)
     drawn = {} if figure is None else {"figure": str(figure)}
     give({**curve.to_dict(), **drawn}, lambda c: c.print(curve.summary(), markup=False), as_json, quiet)
+    # The numbers are out by now: a picture that cannot be drawn does not cost them.
+    if figure is not None:
+        _draw(curve, figure)
 
 
 def _compare_run(

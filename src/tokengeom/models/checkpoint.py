@@ -25,7 +25,7 @@ from tokengeom.models.checkpoint_folder import (
     require_model_folder,
     training_step,
 )
-from tokengeom.models.checkpoint_head import Head, find_head, head_input, require_causal, run_model
+from tokengeom.models.checkpoint_head import Head, as_float64, find_head, head_input, require_causal, run_model
 from tokengeom.models.checkpoint_weights import find_device, load_model, require_packages
 from tokengeom.numerics import Float
 from tokengeom.progress import AbstractProgress, SilentProgress
@@ -141,14 +141,14 @@ class Checkpoint:
     def _read(self, batch: list[tuple[int, ...]]) -> Float:
         """H of contexts of one length, d x batch, once it is proven to give the logits."""
         with head_input(self.model) as seen:
-            logits = run_model(self.model, batch)[:, -1].double().cpu().numpy().T
+            logits = as_float64(run_model(self.model, batch)[:, -1]).T
         if len(seen) != 1:
             raise CheckpointError(
                 f"The head of {type(self.model).__name__} must run once a text; it ran {len(seen)} times."
             )
-        H = seen[0][:, -1].double().cpu().numpy().T
+        H = as_float64(seen[0][:, -1]).T
         self.head.prove(H, logits)
-        return np.asarray(H)
+        return H
 
 
 def load_checkpoint(folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> Checkpoint:

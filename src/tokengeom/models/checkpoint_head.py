@@ -82,12 +82,15 @@ def find_head(model: Any, caps: list[float]) -> Head:
         )
     given, made, zero = _feed(model, module)
     scale, cap = _recognise(given, made, zero, caps, type(model).__name__)
-    W = scale * weight.detach().cpu().numpy().astype(np.float64)
     own = getattr(module, "bias", None)
-    bias = zero if own is None else zero + scale * own.detach().cpu().numpy().astype(np.float64)
-    first = model.get_input_embeddings()
-    tied = first is not None and weight.data_ptr() == getattr(first, "weight", weight.new_empty(1)).data_ptr()
-    return Head(W, bias if own is not None or zero.any() else None, scale, cap, tied)
+    bias = zero if own is None else zero + scale * as_float64(own)
+    tied = getattr(model.get_input_embeddings(), "weight", None) is weight
+    return Head(scale * as_float64(weight), bias if own is not None or zero.any() else None, scale, cap, tied)
+
+
+def as_float64(tensor: Any) -> Float:
+    """A tensor of any device as an array; widened here, since not every device knows float64."""
+    return np.asarray(tensor.detach().cpu().numpy(), dtype=np.float64)
 
 
 def run_model(model: Any, batch: Sequence[tuple[int, ...]]) -> Any:
@@ -109,7 +112,7 @@ def run_model(model: Any, batch: Sequence[tuple[int, ...]]) -> Any:
 
 def require_causal(model: Any) -> None:
     """Refuse a model whose answer at one place depends on what comes behind it: it has not learned to predict that."""
-    first, second = (run_model(model, [text])[0, 0].double().cpu().numpy() for text in ((0, 0), (0, 1)))
+    first, second = (as_float64(run_model(model, [text])[0, 0]) for text in ((0, 0), (0, 1)))
     if np.max(np.abs(first - second)) > 1e-4 * max(1.0, float(np.max(np.abs(first)))):
         raise CheckpointError(
             f"{type(model).__name__} looks at tokens behind the one that it predicts, so that it is no model of the "
@@ -154,7 +157,7 @@ def _feed(model: Any, module: Any) -> tuple[Float, Float, Float]:
                 f"{type(model).__name__} does not make its logits by calling its head once ({rows:,} rows of W, "
                 f"{logits.shape[-1]:,} logits): W and h cannot be taken apart. Give W and H as arrays (--arrays)."
             )
-        made.append(logits[0, -1].double().cpu().numpy())
+        made.append(as_float64(logits[0, -1]))
     return given.astype(np.float32).astype(np.float64), np.stack(made[:2], axis=1), np.asarray(made[2])
 
 
