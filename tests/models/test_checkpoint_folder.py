@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -167,19 +168,50 @@ def test_without_the_libraries_the_extra_is_named(folder: Path, monkeypatch: pyt
         load_checkpoint(folder)
 
 
-def test_logits_of_another_form_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def behind_the_head(monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], Any]) -> None:
+    """Let every Llama do something to its logits."""
     from transformers import LlamaForCausalLM
 
     plain = LlamaForCausalLM.forward
 
-    def squared(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         output = plain(self, *args, **kwargs)
-        output.logits = output.logits**2
+        output.logits = change(output.logits)
         return output
 
-    monkeypatch.setattr(LlamaForCausalLM, "forward", squared)
-    with pytest.raises(InputError, match="neither, so that no W and h"):
+    monkeypatch.setattr(LlamaForCausalLM, "forward", forward)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda L: L**2,
+        lambda L: -L,
+        lambda L: 5 * (L / 5).tanh(),
+        lambda L: L[..., :-1],
+        lambda L: L - L.logsumexp(-1)[..., None],
+    ],
+    ids=["squared", "turned", "capped by an unknown number", "fewer", "normalised"],
+)
+def test_logits_of_another_form_are_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], Any]
+) -> None:
+    behind_the_head(monkeypatch, change)
+    with pytest.raises(InputError, match=r"no W and h|cannot be taken apart"):
         load_checkpoint(folder)
+
+
+def test_scale_and_bias_behind_the_head_are_found_whatever_they_are_called(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    before = load_checkpoint(folder).readout(np.array([[3, 4], [5, 6]]))
+    behind_the_head(monkeypatch, lambda L: 0.3 * L + torch.arange(40) / 7)
+    after = load_checkpoint(folder).readout(np.array([[3, 4], [5, 6]]))
+    np.testing.assert_allclose(after.W, 0.3 * before.W, rtol=1e-6)
+    assert after.bias is not None
+    np.testing.assert_allclose(after.bias, np.arange(40) / 7, atol=1e-6)
 
 
 def test_steps_come_from_the_trainer_or_the_name(tmp_path: Path) -> None:

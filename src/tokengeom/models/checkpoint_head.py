@@ -152,7 +152,7 @@ def _feed(model: Any, module: Any) -> tuple[Float, Float, Float]:
             logits = run_model(model, [(0, 0)])
         finally:
             handle.remove()
-        if not called or logits.shape[-1] != rows:
+        if len(called) != 1 or logits.shape[-1] != rows:
             raise CheckpointError(
                 f"{type(model).__name__} does not make its logits by calling its head once ({rows:,} rows of W, "
                 f"{logits.shape[-1]:,} logits): W and h cannot be taken apart. Give W and H as arrays (--arrays)."
@@ -166,7 +166,7 @@ def _recognise(given: Float, made: Float, zero: Float, caps: list[float], name: 
     shifted = made - zero[:, None]
     with np.errstate(invalid="ignore"):
         scale = float(np.vdot(given, shifted) / np.vdot(given, given))
-        if np.max(np.abs(scale * given - shifted)) <= _TOLERANCE * _LARGEST * max(1.0, abs(scale)) and scale > 0:
+        if scale > 0 and np.max(np.abs(scale * given - shifted)) <= _TOLERANCE * _LARGEST * scale:
             # The estimate of 1 is off by float32's roundings; without a scale W is the model's own to the last bit.
             return (1.0 if abs(scale - 1) < _TOLERANCE else scale), None
         for cap in caps:
