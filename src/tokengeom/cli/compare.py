@@ -24,11 +24,11 @@ MODEL, READING, DRAWS = "A trained model", "Reading the text", "Intervals and nu
 def compare_command(
     prediction: Annotated[
         Path | None,
-        typer.Argument(metavar="[PREDICTION]", help="Folder that `tokengeom predict --out` wrote.", show_default=False),
+        typer.Argument(metavar="PREDICTION", help="Folder that `tokengeom predict --out` wrote.", show_default=False),
     ] = None,
     run: Annotated[
         Path | None,
-        typer.Argument(metavar="[RUN]", help="Folder that `tokengeom train --out` wrote.", show_default=False),
+        typer.Argument(metavar="RUN", help="Folder that `tokengeom train --out` wrote.", show_default=False),
     ] = None,
     arrays: Annotated[
         Path | None,
