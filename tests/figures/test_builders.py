@@ -13,6 +13,7 @@ from drawn_text import assert_nothing_is_clipped, plotly_text, rendered, static_
 import tokengeom.figures
 from tokengeom.errors import InputError
 from tokengeom.figures.base import Figure, HeatmapPanel, LinePanel
+from tokengeom.figures.checkpoints import checkpoints
 from tokengeom.figures.concepts import LearnedConcepts, concepts
 from tokengeom.figures.evolution import evolution
 from tokengeom.figures.feature_heatmaps import feature_heatmaps
@@ -28,16 +29,20 @@ from tokengeom.figures.phase_diagram import PhaseGrid, phase_diagram
 from tokengeom.figures.prepare import legend_labels, legible
 from tokengeom.figures.rivals import rival_bars
 from tokengeom.figures.small_d import small_d
+from tokengeom.geometry.checkpoint_comparison import CheckpointComparison, CheckpointCurve
+from tokengeom.geometry.checkpoint_text import CheckpointText
+from tokengeom.geometry.compare import compare
 from tokengeom.geometry.rivals import Rivals, rivals
 from tokengeom.numerics import Float
 from tokengeom.theory.closed_forms import proxy
 from tokengeom.theory.concepts import Concepts
 from tokengeom.theory.logit_path import regularisation_path
 from tokengeom.theory.path import norm_path
+from tokengeom.training.objective import SoftLabels
 
 BUILDERS = {
-    "concepts", "evolution", "feature_heatmaps", "feature_training", "labelled", "linear_heatmaps", "linear_plane",
-    "linear_training", "path", "pattern_triple", "phase_diagram", "rivals", "small_d",
+    "checkpoints", "concepts", "evolution", "feature_heatmaps", "feature_training", "labelled", "linear_heatmaps",
+    "linear_plane", "linear_training", "path", "pattern_triple", "phase_diagram", "rivals", "small_d",
 }  # fmt: skip
 HELPERS = {
     "base", "curves", "data", "feature_order", "interactive", "interactive_panels", "names", "ordering", "prepare",
@@ -46,8 +51,39 @@ HELPERS = {
 
 
 @pytest.fixture(scope="module")
-def figures(in_the_plane, linear_case, stats, prediction, run, snapshots) -> dict[str, list[Figure]]:  # type: ignore[no-untyped-def]
+def over_training(stats, prediction, run, snapshots) -> CheckpointCurve:  # type: ignore[no-untyped-def]
+    """The run's snapshots as if they were checkpoints of a model."""
+    labels, points = SoftLabels.from_statistics(stats), []
+    for step, (W, H) in snapshots.taken.items():
+        found = compare(prediction, (W, H), resamples=20, permutations=20)
+        gap = labels.loss_gap(W @ H)
+        points.append(
+            CheckpointComparison(
+                model=f"checkpoint-{step}",
+                step=step,
+                convention="",
+                W=W,
+                H=H,
+                bias=None,
+                loss_gap=gap,
+                entropy=stats.entropy,
+                bos=False,
+                other_gap=None,
+                windows=stats.n,
+                context=4,
+                is_proxy=False,
+                comparison=found,
+            )
+        )
+    return CheckpointCurve(tuple(points), CheckpointText(stats, stats, np.arange(stats.V), prediction))
+
+
+@pytest.fixture(scope="module")
+def figures(  # type: ignore[no-untyped-def]
+    in_the_plane, linear_case, stats, prediction, run, snapshots, over_training
+) -> dict[str, list[Figure]]:
     linear, runs = linear_case
+    nameless = tuple(replace(point, step=None) for point in over_training)
     d = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
     seeds = np.random.default_rng(0).uniform(0.5, 1.0, size=(5, 3))
     grids = [
@@ -79,6 +115,7 @@ def figures(in_the_plane, linear_case, stats, prediction, run, snapshots) -> dic
         ],
         "small_d": [small_d(d, seeds, {"contexts": seeds, "words": seeds[:, 0]}, seeds[:, 1], rank=4, V=16)],
         "concepts": [concepts(found, stats), concepts(found, stats, learned=learned)],
+        "checkpoints": [checkpoints(over_training), checkpoints(replace(over_training, points=nameless))],
     }
 
 
@@ -198,6 +235,22 @@ def test_a_measurement_that_was_not_taken_leaves_its_panel_out(linear_case) -> N
     assert len(linear_training(bare, prediction).panels) == 3
     assert len(feature_training(bare).panels) == 2
     assert "nan" not in linear_training(bare, prediction).caption
+
+
+def test_checkpoints_are_drawn_over_their_steps_with_interval_and_chance(over_training: CheckpointCurve) -> None:
+    loss, similarity = checkpoints(over_training).panels
+    assert isinstance(loss, LinePanel)
+    assert isinstance(similarity, LinePanel)
+    np.testing.assert_array_equal(loss.curves[0].x, [0, 32, 200])
+    assert loss.x_scale == "linear", "step 0 has no logarithm"
+    np.testing.assert_array_equal(loss.curves[0].y, [point.loss_gap for point in over_training])
+    contexts, chance, words, _ = similarity.curves
+    assert [contexts.label, chance.label, words.label] == ["contexts", "contexts, chance", "words"]
+    last = over_training.points[-1].comparison.context_similarity
+    assert contexts.low is not None
+    assert (contexts.low[-1], contexts.y[-1], chance.y[-1]) == (last.low, last.value, last.null)
+    with pytest.raises(InputError, match="at least two checkpoints"):
+        checkpoints(replace(over_training, points=over_training.points[:1]))
 
 
 def test_the_phase_diagram_puts_small_supports_below_and_marks_d_equal_m() -> None:
