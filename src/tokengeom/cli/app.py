@@ -13,8 +13,10 @@ import sys
 import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec, TypeVar, get_type_hints
+from pkgutil import iter_modules
+from typing import Annotated, Any, ParamSpec, TypeVar
 
 import typer
 
@@ -23,7 +25,7 @@ from tokengeom.cli.output import kept_for_the_result
 from tokengeom.cli.settings_file import option_names, read_settings
 from tokengeom.folders import written_by
 
-__all__ = ["EXIT_INTERRUPTED", "EXIT_NO", "Json", "Quiet", "app", "guarded", "main"]
+__all__ = ["EXIT_INTERRUPTED", "EXIT_NO", "Json", "Quiet", "app", "guarded", "main", "run_command"]
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -121,30 +123,25 @@ def guarded(command: Callable[Arguments, Result]) -> Callable[..., Result]:
     def run(typer_context: typer.Context, settings_file: Path | None, debug: bool, **kwargs: Any) -> Result:
         alone = kept_for_the_result() if kwargs.get("as_json", False) else nullcontext()
         with in_words(), written_by(_asked(typer_context)), warnings.catch_warnings():
-            warnings.showwarning = _note
+            warnings.showwarning = _note  # type: ignore[assignment]
             if kwargs.get("quiet", False):
                 warnings.simplefilter("ignore")
             with alone:
                 return command(**kwargs)  # type: ignore[call-arg]
 
-    shared: dict[str, Any] = {"typer_context": typer.Context, "settings_file": SettingsFile, "debug": DebugWanted}
-    defaults = {"settings_file": None, "debug": False}
     own = inspect.signature(command, eval_str=True).parameters.values()
-    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
-        + [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                annotation=kind,
-                default=defaults.get(name, inspect.Parameter.empty),
-            )
-            for name, kind in shared.items()
-        ]
-    )
-    run.__annotations__ = get_type_hints(command, include_extras=True) | shared
+    parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (*own, *_SHARED)]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     run.__doc__ = f"{inspect.cleandoc(command.__doc__ or '')}\n\n{EXIT_CODES}"
     return run
+
+
+def _shared(typer_context: typer.Context, settings_file: SettingsFile = None, debug: DebugWanted = False) -> None:
+    """What Typer hands to every command beside its own parameters."""
+
+
+_SHARED = inspect.signature(_shared, eval_str=True).parameters.values()
 
 
 def _asked(context: typer.Context) -> dict[str, Any]:
@@ -171,21 +168,28 @@ def _note(message: Warning | str, *where: Any) -> None:
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line, and end the process with its exit code."""
     # A terminal that cannot show a character shows a question mark.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     # A polite termination cleans up as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    sys.exit(_run())
+    sys.exit(run_command())
 
 
-def _run() -> int:
+def run_command(arguments: list[str] | None = None) -> int:
+    """Run one command line, by default the process's own, and return its exit code."""
+    Debug.wanted = False
     try:
         with in_words():
-            from tokengeom.cli import compare, count, predict, stories, study, train, verify  # noqa: F401 - add commands
-
-            return app(prog_name="tokengeom", standalone_mode=False) or 0
+            _add_commands()
+            return app(arguments, prog_name="tokengeom", standalone_mode=False) or 0
     except typer.Exit as ended:
         return ended.exit_code
+
+
+def _add_commands() -> None:
+    """Import every file of this room: a file with a command adds it."""
+    for module in iter_modules([str(Path(__file__).parent)]):
+        import_module(f"tokengeom.cli.{module.name}")
