@@ -8,7 +8,7 @@ from tokengeom.figures.feature_heatmaps import feature_heatmaps
 from tokengeom.figures.interactive import save_interactive
 from tokengeom.figures.static import save_static
 
-stats = tg.count(context=3).limited(contexts=40, vocabulary=25)
+stats = tg.count(context=3).limited(contexts=20, vocabulary=12)
 figure = feature_heatmaps(tg.predict(stats), stats=stats)
 
 save_static(figure, "heatmaps.png")

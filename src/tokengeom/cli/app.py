@@ -183,13 +183,13 @@ def run_command(arguments: list[str] | None = None) -> int:
     Debug.wanted = False
     try:
         with in_words():
-            _add_commands()
+            add_commands()
             return app(arguments, prog_name="tokengeom", standalone_mode=False) or 0
     except typer.Exit as ended:
         return ended.exit_code
 
 
-def _add_commands() -> None:
+def add_commands() -> None:
     """Import every file of this room: a file with a command adds it."""
     for module in iter_modules([str(Path(__file__).parent)]):
         import_module(f"tokengeom.cli.{module.name}")
