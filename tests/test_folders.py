@@ -45,7 +45,7 @@ def test_a_link_to_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
     (tmp_path / "own/letter.txt").write_text("dear")
     (tmp_path / "link").symlink_to("own")
-    with pytest.raises(InputError, match="letter.txt"):
+    with pytest.raises(InputError, match="letter"):
         save(tmp_path / "link", "x")
     assert (tmp_path / "own/letter.txt").read_text() == "dear"
 
@@ -83,10 +83,13 @@ def test_savers_at_the_same_time_each_stay_whole(tmp_path: Path) -> None:
 
 
 def test_one_kind_never_replaces_another_that_came_first(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="something else"), written_beside(tmp_path / "r", KIND) as work:
-        (work / "a").write_text("slow")
-        write_manifest(work, KIND, 1, {})
-        save(tmp_path / "r", "quick", kind="tokengeom-other")
+    def slow() -> None:
+        with written_beside(tmp_path / "r", KIND) as work:
+            write_manifest(work, KIND, 1, {})
+            save(tmp_path / "r", "quick", kind="tokengeom-other")
+
+    with pytest.raises(InputError, match="something else"):
+        slow()
     assert (tmp_path / "r/a").read_text() == "quick"
     assert [path.name for path in tmp_path.iterdir()] == ["r"]
 
