@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tokengeom.html_table import html_table
@@ -42,6 +42,8 @@ TEXT = st.text(st.characters(exclude_categories=["Cc", "Cs"]), min_size=1)
 
 
 @given(TEXT, TEXT, TEXT, TEXT)
+@example("<b>", "<script>alert(1)</script>", "&amp;", "</p><img src=x onerror=1>")
+@example("&lt;", '"', "<td>", "'")
 def test_any_text_is_read_back_as_it_was(title: str, name: str, value: str, sentence: str) -> None:
     found = read(html_table(title, [(name, value)], [sentence]))
     assert "".join(found.texts) == title + name + value + sentence
