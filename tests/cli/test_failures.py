@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from command_line import COMMAND, Done, assert_one_paragraph, say
-from tokengeom import NextTokenStatistics
+from tokengeom import NextTokenStatistics, predict
+from tokengeom.theory.feature_prediction import FeaturePrediction
 
 
 @pytest.fixture
@@ -27,11 +28,11 @@ def stats(tmp_path: Path) -> Path:
 def failing(
     error: BaseException, stats: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Done:
-    def fail(folder: Path) -> None:
+    def fail(stats: NextTokenStatistics) -> None:
         raise error
 
-    monkeypatch.setattr("tokengeom.theory.verify.verify", fail)
-    return say(capsys, "verify", stats)
+    monkeypatch.setattr("tokengeom.theory.predict.predict", fail)
+    return say(capsys, "predict", stats)
 
 
 @pytest.mark.parametrize(
@@ -75,22 +76,18 @@ def test_markup_in_an_error_stays_text(capsys: pytest.CaptureFixture[str]) -> No
 def test_prints_and_warnings_never_mix_with_json(
     stats: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from tokengeom.theory import verify as room
-
-    real = room.verify
-
-    def chatty(folder: Path) -> object:
+    def chatty(stats: NextTokenStatistics) -> FeaturePrediction:
         print("a library chats")  # noqa: T201 - what the test is about
         warnings.warn("take care", UserWarning, stacklevel=1)
-        return real(folder)
+        return predict(stats)
 
-    monkeypatch.setattr("tokengeom.theory.verify.verify", chatty)
+    monkeypatch.setattr("tokengeom.theory.predict.predict", chatty)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        done = say(capsys, "verify", stats, "--json")
-        assert json.loads(done.out)["ok"] is True
+        done = say(capsys, "predict", stats, "--json")
+        assert json.loads(done.out)["rank"] == 1
         assert done.err == "a library chats\nNote: take care\n"
-        assert "take care" not in say(capsys, "verify", stats, "--quiet").err
+        assert "take care" not in say(capsys, "predict", stats, "--quiet").err
 
 
 def on_a_terminal(**environment: str) -> str:
@@ -115,9 +112,12 @@ def test_colours_are_for_terminals_that_want_them() -> None:
     assert "31m" not in on_a_terminal(NO_COLOR="1")
 
 
-def test_a_full_disk_under_the_output_is_told(stats: Path) -> None:
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=["text", "json"])
+def test_a_full_disk_under_the_output_is_told(options: list[str], stats: Path) -> None:
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run([*COMMAND, "verify", stats], stdout=full, stderr=subprocess.PIPE, text=True)
+        command = [*COMMAND, "verify", stats, *options]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=env)
     assert done.returncode == 2
     assert "The output could not be written: No space left on device" in done.stderr
     assert len(done.stderr.splitlines()) == 1
