@@ -16,6 +16,7 @@ import pytest
 
 from command_line import COMMAND, Done, assert_one_paragraph, say
 from tokengeom import NextTokenStatistics, predict
+from tokengeom.cli.app import run_command
 from tokengeom.theory.feature_prediction import FeaturePrediction
 
 
@@ -139,15 +140,19 @@ def test_a_reader_that_has_seen_enough_is_no_traceback(stats: Path) -> None:
         ("tokengeom count --tokenizer b", 3, {"byte", "bpe", "bpe:4096"}),
     ],
 )
-def test_the_tab_key_completes_names(words: str, place: int, wanted: set[str]) -> None:
+def test_the_tab_key_completes_names(
+    words: str, place: int, wanted: set[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     asked = {"_TOKENGEOM_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(place)}
-    done = subprocess.run(COMMAND, capture_output=True, text=True, env=os.environ | asked)
-    assert set(done.stdout.split()) == wanted
+    for name, value in asked.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit):
+        run_command([])
+    assert set(capsys.readouterr().out.split()) == wanted
 
 
-def test_completion_is_shown_for_a_shell() -> None:
-    env = os.environ | {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
-    done = subprocess.run([*COMMAND, "--show-completion", "bash"], capture_output=True, text=True, env=env)
-    assert done.returncode == 0
-    assert "complete" in done.stdout
-    assert "tokengeom" in done.stdout
+def test_completion_is_shown_for_a_shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+    done = say(capsys, "--show-completion", "bash")
+    assert done.code == 0
+    assert "complete -o default -F _tokengeom_completion tokengeom" in done.out
