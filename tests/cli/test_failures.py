@@ -153,6 +153,7 @@ def test_the_tab_key_completes_names(
 
 def test_completion_is_shown_for_a_shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
-    done = say(capsys, "--show-completion", "bash")
-    assert done.code == 0
-    assert "complete -o default -F _tokengeom_completion tokengeom" in done.out
+    with pytest.raises(SystemExit) as ended:
+        run_command(["--show-completion", "bash"])
+    assert ended.value.code == 0
+    assert "complete -o default -F _tokengeom_completion tokengeom" in capsys.readouterr().out
