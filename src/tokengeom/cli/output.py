@@ -13,7 +13,7 @@ from typing import Any, TextIO
 from rich.console import Console
 
 from tokengeom.folders import current_command
-from tokengeom.progress import AbstractProgress, SilentProgress, TerminalProgress
+from tokengeom.progress import AbstractProgress, SilentProgress, TerminalProgress, speaks
 
 _RESULT_TO: ContextVar[TextIO | None] = ContextVar("result_to", default=None)
 
@@ -33,7 +33,7 @@ def kept_for_the_result() -> Iterator[None]:
 def progress_shown(quiet: bool) -> Iterator[AbstractProgress]:
     """Bars on a terminal; nothing in a pipe or when quiet."""
     console = Console(stderr=True)
-    if quiet or not console.is_terminal:
+    if quiet or not console.is_terminal or not speaks():
         yield SilentProgress()
     else:
         with TerminalProgress(console) as progress:
@@ -45,6 +45,8 @@ def give(data: Mapping[str, Any], person: Callable[[Console], None], as_json: bo
 
     The object has the command's ``settings``, unless ``data`` has its own under that name.
     """
+    if not speaks():
+        return
     if as_json:
         command = current_command()
         data = data if command is None else {"settings": command["settings"], **data}
