@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "tokengeom"
-GROUND = {"errors", "folders", "numerics", "progress"}
+GROUND = {"errors", "folders", "html_table", "numerics", "progress"}
 TEXT = GROUND | {"corpus", "statistics"}
 PREDICTION = {"problems", "solvers", "theory"}
 OBSERVATION = {"models", "training"}
 MAY_IMPORT = {
     "errors": set(),
     "folders": {"errors"},
+    "html_table": set(),
     "numerics": set(),
     "progress": set(),
     "corpus": GROUND,

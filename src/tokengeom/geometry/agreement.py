@@ -56,6 +56,11 @@ class Agreement:
         """Plain numbers and words."""
         return asdict(self)
 
+    def cells(self) -> tuple[str, str, str]:
+        """Value, interval and chance as a table shows them; empty where there is none."""
+        interval = f"{self.low:.3g} to {self.high:.3g}" if np.isfinite(self.low) else ""
+        return f"{self.value:.4g}", interval, f"{self.null:.3g}" if np.isfinite(self.null) else ""
+
     def __str__(self) -> str:
         interval = f" [{self.low:.3g}, {self.high:.3g}]" if np.isfinite(self.low) else ""
         chance = f", chance {self.null:.3g}" if np.isfinite(self.null) else ""

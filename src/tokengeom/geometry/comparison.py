@@ -9,6 +9,7 @@ from typing import Any
 
 from tokengeom.errors import ProblemError, missing_extra
 from tokengeom.geometry.agreement import Agreement
+from tokengeom.html_table import html_table
 
 MEANINGS = {
     "context_similarity": "SIM of context cosines with L_mm's, 1 is best",
@@ -91,6 +92,11 @@ class Comparison:
             missing_extra("pandas", "pandas", "A data frame of the comparison (to_dict needs nothing)")
         rows = [{"number": n, **a.to_dict(), "meaning": meaning(n)} for n, a in self.agreements.items()]
         return pd.DataFrame(rows).set_index("number")
+
+    def _repr_html_(self) -> str:
+        columns = ("number", "value", "95% interval", "chance", "meaning")
+        rows = [(name, *number.cells(), meaning(name)) for name, number in self.agreements.items()]
+        return html_table("Comparison", rows, [*self._verdict(), *self.caveats], columns)
 
     def summary(self) -> str:
         """Put the comparison in plain words."""

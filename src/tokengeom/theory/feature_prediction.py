@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from tokengeom.errors import ProblemError
+from tokengeom.html_table import html_table
 from tokengeom.problems.arrays import Arrays
 from tokengeom.problems.memory import require_memory
 from tokengeom.problems.nuclear_svm import NuclearSVM
@@ -213,6 +214,16 @@ class FeaturePrediction:
             "support_groups": int(self.reduction.S_red.shape[1]),
             "warnings": list(self.warnings),
         }
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("nuclear norm of L_mm", f"{self.nuclear_norm:.6g}"),
+            ("proven lower bound", f"{self.lower_bound:.6g}"),
+            *self.certificate.rows(),
+            ("rank", f"{self.rank}"),
+            ("nuclear norm of the proxy", f"{self.proxy_nuclear_norm:.6g}"),
+        ]
+        return html_table("Prediction for learned features", rows, self.summary().splitlines())
 
     def save(self, folder: str | Path) -> None:
         """Write the prediction with its proof; `tokengeom verify` checks it without solving."""

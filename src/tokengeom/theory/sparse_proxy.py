@@ -19,6 +19,7 @@ import numpy as np
 
 from tokengeom.errors import ProblemError
 from tokengeom.folders import write_manifest, written_beside
+from tokengeom.html_table import html_table
 
 if TYPE_CHECKING:
     from tokengeom.numerics import Float
@@ -62,6 +63,14 @@ class ProxyPrediction:
             "vocabulary": int(self.U.shape[0]),
             "contexts": int(self.Vt.shape[1]),
         }
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("leading singular values", ", ".join(f"{value:.4g}" for value in self.singular_values[:5])),
+            ("share of the energy", f"{self.captured:.1%}"),
+            ("proof", "none: the proxy claims nothing of L_mm"),
+        ]
+        return html_table("Proxy prediction", rows, [self.summary()])
 
     def save(self, folder: str | Path) -> None:
         """Write the singular vectors; there is no certificate to keep, since the proxy claims nothing of L_mm."""
