@@ -1,0 +1,107 @@
+"""Interactive pictures for a page that sets their width: one plotly picture a panel, which fills its box.
+
+A sheet (see ``interactive``) has a fixed width; on a page whose width is the reader's, each panel stands in a box of
+its own, so that boxes can go below each other and titles can wrap as text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tokengeom.errors import missing_extra
+from tokengeom.figures.base import Figure, HeatmapPanel, LinePanel, Panel
+from tokengeom.figures.prepare import legend_labels, names_fit
+from tokengeom.figures.sizes import PanelSize, panel_size
+from tokengeom.figures.theme import BACKGROUND, FAINT, TEXT, WEB_FONT
+
+PIXELS = 100
+"""Pixels an inch of axes whose names must fit."""
+LINE_HEIGHT = 270
+LEGEND_ROW = 19
+CLEAR = "rgba(0,0,0,0)"
+
+
+@dataclass(frozen=True, eq=False)
+class Box:
+    """A panel as plotly draws it, without a size.
+
+    ``title``
+        For the page to write above the box.
+    ``drawn``
+        Plotly's ``data`` and ``layout``; the matrix of a heat-map is a NumPy array.
+    ``height``
+        Pixels, or None for a box about as high as it is wide.
+    ``least_width``
+        Pixels below which names would overlap: a narrower page scrolls the box. 0 where any width will do.
+    """
+
+    title: str
+    drawn: dict[str, Any]
+    height: int | None
+    least_width: int = 0
+
+
+def to_boxes(figure: Figure) -> list[Box]:
+    """Draw every panel of a figure in a box of its own."""
+    return [_box(panel, max(1, min(figure.columns, 3))) for panel in figure.panels]
+
+
+def _box(panel: Panel, columns: int) -> Box:
+    try:
+        import plotly.graph_objects as go
+    except ModuleNotFoundError:
+        missing_extra("plotly", "figures", "Drawing an interactive figure")
+    from tokengeom.figures.interactive_panels import Place, add_panel
+
+    size = panel_size(panel, columns, stacked=True)
+    drawn = go.Figure()
+    # The axes take the whole sheet; plotly makes room for what stands around them.
+    add_panel(drawn, replace(panel, title=""), size, Place(0, 0.0, size.height, size.width, size.height))
+    plain: dict[str, Any] = drawn.to_plotly_json()
+    _loosen(plain, panel)
+    return Box(panel.title, plain, *_extent(panel, size))
+
+
+def _loosen(plain: dict[str, Any], panel: Panel) -> None:
+    """Take out what holds for a sheet of known size alone."""
+    layout = plain["layout"]
+    layout.pop("template", None)
+    words = [note for note in layout.pop("annotations", ()) if note["text"] and note["xref"] != "paper"]
+    layout |= {
+        "annotations": words,
+        "autosize": True,
+        "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
+        "font": {"family": WEB_FONT, "color": TEXT, "size": 12},
+        "paper_bgcolor": CLEAR,
+        "plot_bgcolor": CLEAR,
+        "hovermode": "closest",
+        "hoverlabel": {
+            "namelength": -1, "align": "left", "bgcolor": BACKGROUND, "bordercolor": FAINT,
+            "font": {"color": TEXT, "family": WEB_FONT, "size": 13},
+        },
+        "legend": {
+            "orientation": "h", "x": 0, "xanchor": "left", "y": -0.24, "yanchor": "top", "bgcolor": CLEAR,
+            "font": {"size": 12}, "traceorder": "normal",
+        },
+    }  # fmt: skip
+    for axis in ("xaxis", "yaxis"):
+        layout[axis] |= {"automargin": True, "domain": [0, 1]}
+    if isinstance(panel, HeatmapPanel):
+        from tokengeom.figures.interactive_panels import text
+
+        heat = plain["data"][0]
+        label = {"text": text(panel.colour_label), "side": "right", "font": {"size": 11}}
+        heat["colorbar"] = {"thickness": 9, "outlinewidth": 0, "tickfont": {"size": 10}, "xpad": 4, "title": label}
+        heat["colorbar"] |= {"len": 1, "lenmode": "fraction", "nticks": 5}
+
+
+def _extent(panel: Panel, size: PanelSize) -> tuple[int | None, int]:
+    if isinstance(panel, HeatmapPanel):
+        rows, columns = panel.values.shape
+        named = names_fit(min(len(panel.y_names), rows), size.height)
+        across = names_fit(min(len(panel.x_names), columns), size.width)
+        height = round(sum((size.height, size.bottom)) * PIXELS) if named else None
+        return height, round(size.whole[0] * PIXELS) if across else 0
+    rows = len(legend_labels(panel)) if isinstance(panel, LinePanel) else 1
+    return LINE_HEIGHT + LEGEND_ROW * rows, 0

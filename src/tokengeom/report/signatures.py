@@ -1,0 +1,150 @@
+"""The signs by which a run fits the theory or fails it, each judged by a named threshold.
+
+The papers name four signatures of failure: the loss does not approach the entropy floor, the direction does not align,
+contexts with equal supports do not collapse, frequencies inside the supports are wrong [thrampoulidis2024, zhao2024].
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from tokengeom.geometry.agreement import Agreement
+from tokengeom.geometry.finite import FiniteLogits
+from tokengeom.geometry.observed import observe
+from tokengeom.report.contents import Contents
+from tokengeom.report.geometry_figures import is_finite
+from tokengeom.report.words import listed, number, percent
+
+Level = Literal["fits", "in part", "does not fit", "not judged"]
+
+FLOOR_FITS, FLOOR_PART = 0.01, 0.1
+"""Loss above the floor, as a share of what a uniform guess has. Geometry is read from which tokens a run has ruled out;
+a run that keeps 10% of the avoidable loss has not ruled out much, and one with less than 1% has ruled out nearly all."""
+ALIGN_FITS, ALIGN_PART = 0.7, 0.4
+"""Structural similarity, a correlation of cosines: at 0.7 half of their variance is shared (0.7^2), at 0.4 a sixth.
+Whatever its size, a similarity that one in twenty shuffles reaches is chance."""
+COLLAPSE_FITS, COLLAPSE_PART = 0.1, 0.5
+"""Scatter of directions inside support groups over the scatter between them: a tenth is collapse that the eye sees in
+the heat-map, a half is not."""
+FREQUENCY_FITS, FREQUENCY_PART = 0.1, 0.5
+"""Typical (root mean square) error, in nats, of in-support log-probability ratios: at 0.1 ratios are wrong by about
+10%, at 0.5 by about 65%."""
+
+ORDER: dict[Level, int] = {"does not fit": 0, "in part": 1, "not judged": 2, "fits": 3}
+
+
+@dataclass(frozen=True)
+class Sign:
+    """One judgement of one run.
+
+    ``name``
+        "loss", "alignment", "collapse" or "frequencies".
+    ``measured``
+        A plain sentence with the number that was judged and the threshold it was held against.
+    """
+
+    run: str
+    name: str
+    level: Level
+    measured: str
+
+
+def signs(contents: Contents, name: str) -> list[Sign]:
+    """The four signs of one run."""
+    if not is_finite(contents.runs[name]):
+        status = contents.runs[name].status
+        return [Sign(name, "loss", "does not fit", f"The run ended without finite numbers ({status}).")]
+    return [_loss(contents, name), _alignment(contents, name), _collapse(contents, name), _frequencies(contents, name)]
+
+
+def graded(value: float, fits: float, part: float) -> Level:
+    """Level of a number that is better when it is smaller."""
+    if math.isnan(value):
+        return "not judged"
+    return "fits" if value <= fits else "in part" if value <= part else "does not fit"
+
+
+def _loss(contents: Contents, name: str) -> Sign:
+    gap = contents.runs[name].loss_gap
+    avoidable = math.log(contents.stats.V) - contents.stats.entropy
+    if avoidable <= 0:
+        return Sign(name, "loss", "not judged", "A uniform guess is already at the entropy floor: no loss to avoid.")
+    share = gap / avoidable
+    sentence = (
+        f"The loss ended {number(gap)} nats above its floor, {percent(share)} of what a uniform guess has "
+        f"(at most {percent(FLOOR_FITS)} fits, above {percent(FLOOR_PART)} does not)."
+    )
+    return Sign(name, "loss", graded(share, FLOOR_FITS, FLOOR_PART), sentence)
+
+
+def similarities(contents: Contents, name: str) -> dict[str, Agreement]:
+    """Similarity of contexts and of tokens with L_mm, or with the proxy where no L_mm was solved for."""
+    comparison = contents.comparisons.get(name)
+    if comparison is None:
+        return {}
+    prefix = "" if "context_similarity" in comparison.agreements else "proxy_"
+    found = {"contexts": f"{prefix}context_similarity", "tokens": f"{prefix}word_similarity"}
+    return {
+        items: comparison[key]
+        for items, key in found.items()
+        if key in comparison.agreements and math.isfinite(comparison[key].value)
+    }
+
+
+def _alignment(contents: Contents, name: str) -> Sign:
+    found = similarities(contents, name)
+    if not found:
+        return Sign(name, "alignment", "not judged", "There is no predicted geometry that the run was held against.")
+    by_chance = [items for items, one in found.items() if math.isfinite(one.null) and not one.beats_chance]
+    worst = 1 - min(one.value for one in found.values())
+    level = "does not fit" if by_chance else graded(worst, 1 - ALIGN_FITS, 1 - ALIGN_PART)
+    told = listed(f"{number(one.value)} for {items}" for items, one in found.items())
+    chance = f" For {listed(by_chance)} that is no more than chance." if by_chance else ""
+    sentence = (
+        f"Similarity with the prediction: {told} (from {ALIGN_FITS} fits, below {ALIGN_PART} or no more than chance "
+        f"does not).{chance}"
+    )
+    return Sign(name, "alignment", level, sentence)
+
+
+def _collapse(contents: Contents, name: str) -> Sign:
+    comparison = contents.comparisons.get(name)
+    one = comparison.agreements.get("collapse") if comparison is not None else None
+    if one is None or math.isnan(one.value):
+        why = "No two contexts share a support, or all do: there is no collapse to measure."
+        return Sign(name, "collapse", "not judged", why if one is not None else "Collapse was not measured.")
+    level = graded(one.value, COLLAPSE_FITS, COLLAPSE_PART)
+    if math.isfinite(one.null) and not one.beats_chance:
+        level = "does not fit"
+    null = f"; groups dealt at random reach {number(one.null)}" if math.isfinite(one.null) else ""
+    sentence = (
+        f"Scatter of directions inside support groups over between: {number(one.value)}{null} (at most "
+        f"{COLLAPSE_FITS} fits, above {COLLAPSE_PART} does not)."
+    )
+    return Sign(name, "collapse", level, sentence)
+
+
+def frequency_error(contents: Contents, name: str) -> float:
+    """Root mean square error of the in-support log-probabilities of a run, each support centred; NaN for one-hot."""
+    several = contents.stats.support_sizes > 1
+    if not several.any():
+        return float("nan")
+    finite = FiniteLogits.of(contents.stats.P)
+    errors = finite.squared_errors(observe(contents.runs[name]))
+    return float(np.sqrt(errors[several].sum() / contents.stats.support_sizes[several].sum()))
+
+
+def _frequencies(contents: Contents, name: str) -> Sign:
+    error = frequency_error(contents, name)
+    if math.isnan(error):
+        why = "Every context has one next token alone: there are no frequencies inside a support."
+        return Sign(name, "frequencies", "not judged", why)
+    sentence = (
+        f"In-support log-probabilities are off by {number(error)} nats (root mean square; at most {FREQUENCY_FITS} "
+        f"fits, above {FREQUENCY_PART} does not)."
+    )
+    return Sign(name, "frequencies", graded(error, FREQUENCY_FITS, FREQUENCY_PART), sentence)
