@@ -11,7 +11,7 @@ from typing import Any
 
 from tokengeom.errors import missing_extra
 from tokengeom.figures.base import Figure, HeatmapPanel, LinePanel, Panel
-from tokengeom.figures.prepare import legend_labels, names_fit
+from tokengeom.figures.prepare import drawn_matrix, legend_labels, names_fit
 from tokengeom.figures.sizes import PanelSize, panel_size
 from tokengeom.figures.theme import BACKGROUND, FAINT, TEXT, WEB_FONT
 
@@ -91,9 +91,12 @@ def _loosen(plain: dict[str, Any], panel: Panel) -> None:
         from tokengeom.figures.interactive_panels import text
 
         heat = plain["data"][0]
+        heat["z"] = drawn_matrix(panel)
         label = {"text": text(panel.colour_label), "side": "right", "font": {"size": 11}}
         heat["colorbar"] = {"thickness": 9, "outlinewidth": 0, "tickfont": {"size": 10}, "xpad": 4, "title": label}
         heat["colorbar"] |= {"len": 1, "lenmode": "fraction", "nticks": 5}
+        for breaks in plain["data"][1:]:
+            breaks["opacity"] = 0.35
 
 
 def _extent(panel: Panel, size: PanelSize) -> tuple[int | None, int]:

@@ -40,6 +40,7 @@ def colour(place: int) -> str:
     """Colour at a place of the palette, which starts again after its end."""
     return COLOURS[place % len(COLOURS)]
 
+
 # On a dark page: the palette made lighter, and the diverging scale with its middle dark (as in Crameri's berlin).
 DARK = {
     **dict(

@@ -17,6 +17,7 @@ TITLES = {
     "collapse": "Contexts with equal supports collapse",
     "frequencies": "Frequencies inside the supports are right",
 }
+MORE_STEPS = "Train for more steps: directions settle slowly, like one over the logarithm of the steps."
 FAILED = {
     "loss": "The loss does not approach the entropy floor",
     "alignment": "The geometry does not align with the prediction",
@@ -90,13 +91,15 @@ def _certain(contents: Contents, run: Run) -> tuple[list[str], list[str]]:
         causes.append(f"The run is not complete: {run.status}.")
         remedies.append("Let the run go on to its end.")
     if isinstance(prediction, FeaturePrediction) and prediction.rank and not prediction.suffices(d):
-        causes.append(f"Embeddings have {count(d, 'dimension')}, and the predicted geometry has rank {prediction.rank}.")
+        causes.append(
+            f"Embeddings have {count(d, 'dimension')}, and the predicted geometry has rank {prediction.rank}."
+        )
         remedies.append(f"Train with at least {prediction.smallest_dim} dimensions.")
     if isinstance(prediction, FeaturePrediction) and prediction.spread and not prediction.spread.looks_unique:
         causes.append("The predicted direction is not unique on these supports: another optimal one may fit better.")
     if still_falling(run):
         causes.append("The loss was still falling when training ended.")
-        remedies.append("Train for more steps: directions settle slowly, like one over the logarithm of the steps.")
+        remedies.append(MORE_STEPS)
     decay = run.settings.get("weight_decay", 0.0)
     if isinstance(decay, int | float) and decay > 1e-5:
         causes.append(f"Weight decay ({decay:g}) holds the norms back; the prediction is for vanishing weight decay.")
@@ -115,7 +118,7 @@ def still_falling(run: Run) -> bool:
 
 def _loss(run: Run) -> tuple[list[str], list[str]]:
     causes = ["The model may have too few parameters for this many contexts, or training is stuck or too short."]
-    remedies = ["Train for more steps, or with a larger learning rate.", "Take a wider or deeper model."]
+    remedies = [MORE_STEPS, "Try a larger learning rate, or a wider or deeper model."]
     if run.settings.get("model") == "linear":
         causes.append("With fixed embeddings the data may be neither compatible nor separable.")
         remedies.append("Ask predict with embeddings= whether they are.")
@@ -124,7 +127,7 @@ def _loss(run: Run) -> tuple[list[str], list[str]]:
 
 def _alignment(run: Run) -> tuple[list[str], list[str]]:
     causes = ["Directions converge much later than the loss.", "Too large a learning rate can keep the direction away."]
-    remedies = ["Train for more steps with a learning rate that falls."]
+    remedies = [MORE_STEPS, "Let the learning rate fall towards the end."]
     if run.settings.get("model") != "ufm":
         causes.append(
             "A network's contexts are not free vectors: what its architecture makes similar stays similar, whatever the "
@@ -139,7 +142,7 @@ def _collapse(run: Run) -> tuple[list[str], list[str]]:
         "The embedding dimension may be too small, or the groups too few and too small to tell.",
         "Contexts that are met rarely move last.",
     ]
-    return causes, ["Train for more steps.", "Keep only the more frequent contexts, whose supports are surer."]
+    return causes, [MORE_STEPS, "Keep only the more frequent contexts, whose supports are surer."]
 
 
 def _frequencies(run: Run) -> tuple[list[str], list[str]]:
@@ -147,4 +150,4 @@ def _frequencies(run: Run) -> tuple[list[str], list[str]]:
         "The finite part of the logits has not been reached: rare contexts weigh little in the loss, and their "
         "frequencies are learned last."
     ]
-    return causes, ["Train for more steps.", "Keep only the more frequent contexts."]
+    return causes, [MORE_STEPS, "Keep only the more frequent contexts."]

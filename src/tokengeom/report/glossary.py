@@ -10,7 +10,7 @@ GLOSSARY = (
     ("support group", "g", "all contexts with the same support"),
     ("probability", "P", "how often a token follows a context, as a share of the context's windows"),
     ("entropy floor", "H", "the average surprise of the next token, in nats: the lowest loss that any model can have"),
-    ("loss gap", "CE − H", "how far a model's loss is above the floor"),
+    ("loss gap", "CE - H", "how far a model's loss is above the floor"),
     ("embedding", "W, H", "the vector of d numbers that a model gives to a token (W) or to a context (H)"),
     ("logit", "L", "the score W H that a model gives a token after a context; softmax turns scores into probabilities"),
     ("separable", "", "possible next tokens can be given higher logits than impossible ones in every context at once"),
@@ -22,12 +22,16 @@ GLOSSARY = (
     ("proxy", "S~", "the matrix of supports with its columns centred: a simple stand-in for L_mm"),
     ("relative gap", "", "how far a solution can at most be from the best one; computed from a dual bound, a proof"),
     ("rank", "r", "how many independent directions a matrix has; the dimensions that its geometry needs"),
-    ("cosine", "", "agreement of two directions: 1 the same, 0 at a right angle, −1 opposite"),
-    ("structural similarity", "SIM", "correlation of two matrices of cosines, the diagonal included: 1 is equal geometry"),
+    ("cosine", "", "agreement of two directions: 1 the same, 0 at a right angle, -1 opposite"),
+    (
+        "structural similarity",
+        "SIM",
+        "correlation of two matrices of cosines, diagonals included: 1 is equal geometry",
+    ),
     ("collapse", "", "contexts with the same support get the same direction; measured as scatter inside over between"),
     ("interval", "", "where the number lies in 95 of 100 redraws of the contexts (or tokens) that it averages over"),
     ("chance", "", "what one in twenty random shufflings of the run's contexts (or tokens) reaches or betters"),
-    ("concept", "u, v, σ", "a singular vector pair: a contrast between tokens (u) and contexts (v), of strength σ"),
+    ("concept", "u, v, s", "a singular vector pair: a contrast between tokens (u) and contexts (v), of strength s"),
     ("unconstrained features", "UFM", "a model in which every context has its own free embedding"),
 )
 """Term, symbol, meaning."""

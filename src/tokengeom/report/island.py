@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokengeom.figures.base import Figure
+from tokengeom.figures.base import Figure, HeatmapPanel
 from tokengeom.figures.boxes import Box, to_boxes
 from tokengeom.figures.data import slug
+from tokengeom.report.words import set_symbols
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -27,15 +28,28 @@ LEVELS = 32_000
 DIGITS = 6
 
 
+@dataclass(frozen=True)
+class Scale:
+    """Colours that all heat-maps of a picture share, from ``-reach`` to ``reach``."""
+
+    label: str
+    reach: float
+
+
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """A figure ready for the page: its boxes, each with a name that is unique on the page."""
+    """A figure ready for the page: its boxes, each with a name that is unique on the page.
+
+    ``scale``
+        For the page to draw once, where all boxes share it; then no box has its own.
+    """
 
     name: str
     title: str
     caption: str
     columns: int
     boxes: tuple[tuple[str, Box], ...]
+    scale: Scale | None = None
 
 
 def picture(figure: Figure, *, caption: str | None = None, bars: bool = False, words: bool = True) -> Picture:
@@ -48,21 +62,55 @@ def picture(figure: Figure, *, caption: str | None = None, bars: bool = False, w
         if bars:
             _as_bars(box.drawn)
         if not words:
-            box.drawn["layout"]["annotations"] = []
+            _without_words(box.drawn)
+        _set_formulas(box.drawn)
+    scale = _shared_scale(figure, boxes)
     keyed = []
     for place, box in enumerate(boxes, start=1):
         mark = sha256(f"{figure.name}/{place}/{box.title}".encode()).hexdigest()[:6]
         keyed.append((f"{slug(figure.name)}-{place}-{mark}", box))
     told = figure.caption if caption is None else caption
-    return Picture(slug(figure.name), figure.title, told, max(1, min(figure.columns, len(boxes))), tuple(keyed))
+    columns = max(1, min(figure.columns, len(boxes)))
+    return Picture(slug(figure.name), figure.title, told, columns, tuple(keyed), scale)
 
 
 def _as_bars(drawn: dict[str, Any]) -> None:
     """Curves over whole numbers, each point a bar of the curve's colour."""
     for trace in drawn["data"]:
-        trace |= {"type": "bar", "marker": {"color": trace.pop("line")["color"]}}
+        trace |= {"type": "bar", "marker": {"color": trace.pop("line")["color"]}, "textposition": "none"}
         del trace["mode"]
     drawn["layout"] |= {"barmode": "group", "bargap": 0.25, "bargroupgap": 0.05}
+
+
+def _without_words(drawn: dict[str, Any]) -> None:
+    """No words beside the points, and no room kept for them."""
+    drawn["layout"]["annotations"] = []
+    for axis in ("xaxis", "yaxis"):
+        drawn["layout"][axis].pop("range", None)
+
+
+def _set_formulas(drawn: dict[str, Any]) -> None:
+    """Labels of axes and curves with their formulas set; names of contexts and tokens stay as they are."""
+    for axis in ("xaxis", "yaxis"):
+        title = drawn["layout"][axis]["title"]
+        title["text"] = set_symbols(title["text"])
+    for trace in drawn["data"]:
+        if trace.get("name") and trace.get("mode", "").startswith("lines"):
+            trace["name"] = set_symbols(trace["name"])
+            trace["text"] = [trace["name"]] * len(trace["x"])
+
+
+def _shared_scale(figure: Figure, boxes: list[Box]) -> Scale | None:
+    """One scale for several heat-maps with equal ends around 0, whose own scales are then left out."""
+    panels = [panel for panel in figure.panels if isinstance(panel, HeatmapPanel)]
+    heats = [box.drawn["data"][0] for box in boxes]
+    ends = {(heat.get("zmin"), heat.get("zmax")) for heat in heats}
+    if len(panels) < max(2, len(boxes)) or len(ends) != 1 or heats[0]["zmin"] != -heats[0]["zmax"]:
+        return None
+    for heat in heats:
+        heat["showscale"] = False
+        heat.pop("colorbar")
+    return Scale(panels[0].colour_label, float(heats[0]["zmax"]))
 
 
 def packed(data: Any) -> Markup:

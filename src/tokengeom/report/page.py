@@ -76,6 +76,7 @@ def _environment() -> Any:
         "number": words.shown,
         "maths": words.maths,
         "percent": words.percent,
+        "fixed": words.fixed,
         "name": words.name,
         "whole": words.whole_name,
         "packed": packed,

@@ -17,7 +17,7 @@ from tokengeom.geometry.finite import FiniteLogits
 from tokengeom.geometry.observed import observe
 from tokengeom.report.contents import Contents
 from tokengeom.report.geometry_figures import is_finite
-from tokengeom.report.words import listed, number, percent
+from tokengeom.report.words import fixed, listed, number, percent
 
 Level = Literal["fits", "in part", "does not fit", "not judged"]
 
@@ -102,7 +102,7 @@ def _alignment(contents: Contents, name: str) -> Sign:
     by_chance = [items for items, one in found.items() if math.isfinite(one.null) and not one.beats_chance]
     worst = 1 - min(one.value for one in found.values())
     level = "does not fit" if by_chance else graded(worst, 1 - ALIGN_FITS, 1 - ALIGN_PART)
-    told = listed(f"{number(one.value)} for {items}" for items, one in found.items())
+    told = listed(f"{fixed(one.value)} for {items}" for items, one in found.items())
     chance = f" For {listed(by_chance)} that is no more than chance." if by_chance else ""
     sentence = (
         f"Similarity with the prediction: {told} (from {ALIGN_FITS} fits, below {ALIGN_PART} or no more than chance "

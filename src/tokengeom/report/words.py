@@ -12,6 +12,8 @@ from tokengeom.figures.prepare import legible, short
 if TYPE_CHECKING:
     from markupsafe import Markup
 
+DASH, MINUS, TIMES = "\u2013", "\u2212", "\u00d7"
+"""For what is not there, for what is negative, and before a power of ten."""
 SYMBOLS = (
     (r"\bL[_^]mm\b", "L<sup>mm</sup>"),
     (r"\bL[_^]in\b", "L<sup>in</sup>"),
@@ -19,7 +21,8 @@ SYMBOLS = (
     (r"\bS~", "S\u0303"),
     (r"\|\|([^|]+)\|\|_\*", r"‖\1‖<sub>*</sub>"),
     (r"\|\|([^|]+)\|\|", r"‖\1‖"),
-    (r"\b(\d(?:\.\d+)?)e([+-])0*(\d+)\b", lambda m: f"{m[1]} × 10<sup>{'−' if m[2] == '-' else ''}{m[3]}</sup>"),
+    (r"\b(\d(?:\.\d+)?)e-0*(\d+)\b", rf"\1 {TIMES} 10<sup>{MINUS}\2</sup>"),
+    (r"\b(\d(?:\.\d+)?)e\+0*(\d+)\b", rf"\1 {TIMES} 10<sup>\2</sup>"),
 )
 """What the house's sentences write in plain characters, and how a page shows it."""
 PLAIN_FROM = 1e-3
@@ -29,16 +32,16 @@ PLAIN_TO = 1e6
 def number(value: Any, digits: int = 3) -> str:
     """A number as plain text: whole ones in full, others with so many digits; a dash where there is none."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
-        return "–"
+        return DASH
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     if isinstance(value, int) or (float(value).is_integer() and abs(value) < PLAIN_TO and value != 0):
-        return f"{int(value):,}".replace("-", "−")
+        return f"{int(value):,}".replace("-", MINUS)
     if math.isinf(value):
-        return "∞" if value > 0 else "−∞"
+        return "∞" if value > 0 else f"{MINUS}∞"
     if value != 0 and not PLAIN_FROM <= abs(value) < PLAIN_TO:
         return f"{value:.{max(digits - 2, 1)}e}"
-    return f"{value:.{digits}g}".replace("-", "−") if abs(value) < 1000 else f"{value:,.0f}".replace("-", "−")
+    return f"{value:.{digits}g}".replace("-", MINUS) if abs(value) < 1000 else f"{value:,.0f}".replace("-", MINUS)
 
 
 def shown(value: Any, digits: int = 3) -> Markup:
@@ -46,10 +49,15 @@ def shown(value: Any, digits: int = 3) -> Markup:
     return maths(number(value, digits))
 
 
+def fixed(value: float, digits: int = 3) -> str:
+    """A number with so many digits after the point, for columns and intervals; a dash where there is none."""
+    return f"{value:.{digits}f}".replace("-", MINUS) if math.isfinite(value) else DASH
+
+
 def percent(share: float) -> str:
     """A share of one as a percentage that is 0 or 100 only where it is exactly that."""
     if not math.isfinite(share):
-        return "–"
+        return DASH
     if 0 < share < 0.001:
         return "less than 0.1%"
     if 0.999 < share < 1:
@@ -61,10 +69,14 @@ def maths(sentence: str) -> Markup:
     """A sentence of the house with its formulas set: never for words of a text, which stay as they are."""
     from markupsafe import Markup, escape
 
-    found = str(escape(sentence))
+    return Markup(set_symbols(str(escape(sentence))))
+
+
+def set_symbols(escaped: str) -> str:
+    """A sentence in which no mark is left that html would read, with its formulas as html."""
     for pattern, written in SYMBOLS:
-        found = re.sub(pattern, written, found)  # type: ignore[arg-type]
-    return Markup(found)
+        escaped = re.sub(pattern, written, escaped)
+    return escaped
 
 
 def name(token: str, most: int = 60) -> str:

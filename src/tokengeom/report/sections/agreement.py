@@ -12,7 +12,7 @@ from tokengeom.geometry.comparison import Comparison, meaning
 from tokengeom.report.geometry_figures import geometry_figures, geometry_sources, is_finite, order_sentence
 from tokengeom.report.island import picture
 from tokengeom.report.sections.base import Reading, Section
-from tokengeom.report.words import listed
+from tokengeom.report.words import DASH, listed
 
 
 def section(reading: Reading) -> Section:
@@ -53,7 +53,7 @@ def _row(key: str, one: Agreement) -> dict[str, Any]:
         "value": one.value,
         "interval": (one.low, one.high) if math.isfinite(one.low) else None,
         "null": one.null,
-        "verdict": ("better than chance" if one.beats_chance else "no better than chance") if judged else "–",
+        "verdict": ("better than chance" if one.beats_chance else "no better than chance") if judged else DASH,
         "beats": judged and one.beats_chance,
     }
 
@@ -72,4 +72,3 @@ def _plain(row: Any) -> dict[str, Any]:
     if dataclasses.is_dataclass(row) and not isinstance(row, type):
         return {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
     return dict(row._asdict())
-

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tokengeom.report.sections.base import Reading, Section
+from tokengeom.report.words import DASH
 
 SIGNS = ("loss", "alignment", "collapse", "frequencies")
-MARKS = {"fits": "✓", "in part": "◐", "does not fit": "✗", "not judged": "–"}
+MARKS = {"fits": "✓", "in part": "◐", "does not fit": "✗", "not judged": DASH}
 
 
 def section(reading: Reading) -> Section:

@@ -28,6 +28,7 @@ def section(reading: Reading) -> Section:
     view = {
         "tables": [{"title": TITLES.get(key, key), "rows": flat(provenance[key])} for key in ordered],
         "runs": [{"title": f"Training settings: {name}", "rows": flat(one)} for name, one in runs.items()],
+        "counted": contents.stats.has_counts,
         "bibtex": BIBTEX,
         "glossary": GLOSSARY,
     }

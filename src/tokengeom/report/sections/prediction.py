@@ -77,15 +77,14 @@ def _separable(contents: Contents) -> Answer:
 
 def _margin(prediction: FeaturePrediction) -> Answer:
     proof = prediction.certificate
-    most = 1.0 / prediction.lower_bound if prediction.lower_bound > 0 else float("inf")
     return Answer(
         "Along which direction do the logits grow?",
         f"L_mm, with a margin of {number(1.0 / prediction.nuclear_norm, 6)} per unit of nuclear norm",
         f"L_mm is the matrix of smallest nuclear norm that separates with margin 1: ||L_mm||_* = "
         f"{number(prediction.nuclear_norm, 6)}, and no separating matrix is below {number(prediction.lower_bound, 6)} "
-        f"(dual bound; relative gap {proof.relative_gap:.1e}, constraint residual {proof.primal_residual:.0e}). So the "
-        f"largest margin per unit of norm, 1/||L_mm||_*, lies between {number(1.0 / prediction.nuclear_norm, 6)} and "
-        f"{number(most, 6)}.",
+        f"(dual bound; relative gap {proof.relative_gap:.1e}, constraint residual {proof.primal_residual:.0e}). So no "
+        f"matrix has a margin per unit of norm that is larger than 1/||L_mm||_* by more than a share of "
+        f"{max(proof.relative_gap, 0.0):.1e}.",
     )
 
 
@@ -133,7 +132,9 @@ def _proxy(prediction: FeaturePrediction) -> Answer:
 
 
 def _unique(prediction: FeaturePrediction) -> Answer:
-    pinned = f"The proof alone pins down {percent(prediction.pinned.tight_share())} of the margins of every optimal answer."
+    pinned = (
+        f"The proof alone pins down {percent(prediction.pinned.tight_share())} of the margins of every optimal answer."
+    )
     if prediction.spread is None:
         return Answer("Is L_mm the only optimal answer?", "not measured", pinned)
     answer = "it looks so" if prediction.spread.looks_unique else "no"

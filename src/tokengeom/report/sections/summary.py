@@ -8,7 +8,7 @@ from tokengeom.geometry.agreement import Agreement
 from tokengeom.report.contents import Contents
 from tokengeom.report.sections.base import Reading, Section
 from tokengeom.report.signatures import similarities
-from tokengeom.report.words import count, listed, number, percent
+from tokengeom.report.words import count, fixed, listed, number, percent
 from tokengeom.theory.feature_prediction import FeaturePrediction
 
 VERDICTS = {
@@ -71,10 +71,10 @@ def _answer(reading: Reading, name: str) -> dict[str, str]:
 def _told(one: Agreement) -> str:
     inside = []
     if math.isfinite(one.low):
-        inside.append(f"95% interval {number(one.low)} to {number(one.high)}")
+        inside.append(f"95% interval {fixed(one.low)} to {fixed(one.high)}")
     if math.isfinite(one.null):
-        inside.append(f"one shuffle in twenty reaches {number(one.null)}")
-    return f"{number(one.value)} ({'; '.join(inside)})" if inside else number(one.value)
+        inside.append(f"one shuffle in twenty reaches {fixed(one.null)}")
+    return f"{fixed(one.value)} ({'; '.join(inside)})" if inside else fixed(one.value)
 
 
 def _sure(contents: Contents) -> list[str]:
@@ -102,7 +102,9 @@ def _tiles(contents: Contents) -> list[dict[str, str]]:
     stats, prediction = contents.stats, contents.prediction
     tiles = [
         _tile(f"{stats.m:,}", "distinct contexts", f"{stats.groups.count:,} different supports"),
-        _tile(f"{stats.V:,}", "next tokens", f"{number(float(stats.support_sizes.mean()))} follow a context, on average"),
+        _tile(
+            f"{stats.V:,}", "next tokens", f"{number(float(stats.support_sizes.mean()))} follow a context, on average"
+        ),
         _tile(f"{stats.entropy:.3f}", "nats: entropy floor", f"a uniform guess: {math.log(stats.V):.3f}"),
     ]
     if isinstance(prediction, FeaturePrediction):
@@ -110,7 +112,7 @@ def _tiles(contents: Contents) -> list[dict[str, str]]:
         tiles.append(_tile(gap, "proven relative gap", f"of L_mm, which has rank {prediction.rank:,}"))
     for name in contents.runs:
         for items, one in similarities(contents, name).items():
-            chance = f"chance {number(one.null, 2)}" if math.isfinite(one.null) else ""
+            chance = f"chance {fixed(one.null, 2)}" if math.isfinite(one.null) else ""
             tiles.append(_tile(f"{one.value:.2f}", f"similarity of {items}", f"{name}{'; ' if chance else ''}{chance}"))
     return tiles
 

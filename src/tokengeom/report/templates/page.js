@@ -65,7 +65,7 @@
   prefersDark.addEventListener("change", () => { if (!root.dataset.theme) redrawAll(); });
 
   // ---- saving -----------------------------------------------------------------------------------------------------
-  const plain = (text) => String(text ?? "").replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&amp;", "&");
+  const plain = (text) => String(text ?? "").replace(/<\/?su[bp]>/g, "").replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&amp;", "&");
   const cell = (v) => {
     const text = v === null || v === undefined ? "" : typeof v === "number" ? String(+v.toPrecision(7)) : plain(v);
     return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
