@@ -130,8 +130,8 @@ def _alignment(run: Run) -> tuple[list[str], list[str]]:
     remedies = [MORE_STEPS, "Let the learning rate fall towards the end."]
     if run.settings.get("model") != "ufm":
         causes.append(
-            "A network's contexts are not free vectors: what its architecture makes similar stays similar, whatever the "
-            "supports say."
+            "A network's contexts are not free vectors: what its architecture makes similar stays similar, whatever "
+            "the supports say."
         )
         remedies.append("Hold it against a run of the unconstrained-features model, whose contexts are free.")
     return causes, remedies

@@ -23,7 +23,7 @@ Level = Literal["fits", "in part", "does not fit", "not judged"]
 
 FLOOR_FITS, FLOOR_PART = 0.01, 0.1
 """Loss above the floor, as a share of what a uniform guess has. Geometry is read from which tokens a run has ruled out;
-a run that keeps 10% of the avoidable loss has not ruled out much, and one with less than 1% has ruled out nearly all."""
+a run that keeps 10% of the avoidable loss has not ruled out much, one with less than 1% nearly all."""
 ALIGN_FITS, ALIGN_PART = 0.7, 0.4
 """Structural similarity, a correlation of cosines: at 0.7 half of their variance is shared (0.7^2), at 0.4 a sixth.
 Whatever its size, a similarity that one in twenty shuffles reaches is chance."""

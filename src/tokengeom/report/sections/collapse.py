@@ -121,8 +121,8 @@ def _scatter(contents: Contents, measured: dict[str, GroupCosines], groups: Any)
         "mean cosine inside the group", points,
     )  # fmt: skip
     caption = (
-        "Each point is a support group. Theory puts every one at the top: cosine 1 inside the group, whatever the words "
-        "of its contexts and however often each token follows. Point at one to read its contexts and next tokens."
+        "Each point is a support group. Theory puts every one at the top: cosine 1 inside the group, whatever the "
+        "words of its contexts and however often each token follows. Point at one to read its contexts and next tokens."
     )
     return picture(Figure("collapse", "Inside groups and between them", caption, [panel], columns=1), words=False)
 

@@ -12,7 +12,7 @@ from tokengeom.report.contents import Contents
 from tokengeom.report.geometry_figures import supports_figure
 from tokengeom.report.island import picture
 from tokengeom.report.sections.base import Reading, Section
-from tokengeom.report.words import count, listed, number, percent
+from tokengeom.report.words import listed, number, percent
 from tokengeom.theory.feature_prediction import FeaturePrediction
 from tokengeom.theory.sparse_proxy import ProxyPrediction
 

@@ -82,8 +82,8 @@ def _sure(contents: Contents) -> list[str]:
     if not isinstance(prediction, FeaturePrediction):
         return [
             "The prediction here is the proxy S~, which is known in closed form and stands for L_mm as far as the two "
-            f"agree; its {count(prediction.singular_values.size, 'leading concept')} hold {percent(prediction.captured)} "
-            "of its energy. No optimality is claimed."
+            f"agree; its {count(prediction.singular_values.size, 'leading concept')} hold "
+            f"{percent(prediction.captured)} of its energy. No optimality is claimed."
         ]
     if prediction.rank == 0:
         return ["The supports leave no geometry to predict: see what theory says below."]
