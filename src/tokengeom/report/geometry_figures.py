@@ -74,7 +74,7 @@ def supports_figure(contents: Contents, order: FeatureOrder) -> Figure:
     S = np.asarray(stats.S[rows][:, columns].toarray(), dtype=np.float64)
     S_tilde = S - stats.support_sizes[columns] / stats.V
     drawn = [("S: which token may follow", S, 0.0, 1.0, "1 = may follow")]
-    if isinstance(prediction, FeaturePrediction):
+    if isinstance(prediction, FeaturePrediction) and prediction.rank:
         W = prediction.W - prediction.W.mean(axis=0)
         L = W[rows] @ prediction.H[:, columns]
         reach = float(max(np.abs(S_tilde).max(initial=0.0), np.abs(L).max(initial=0.0))) or 1.0
@@ -82,7 +82,7 @@ def supports_figure(contents: Contents, order: FeatureOrder) -> Figure:
             ("S~: the proxy, columns centred", S_tilde, -reach, reach, "logit"),
             ("L^mm: the predicted direction", L, -reach, reach, "logit"),
         ]
-    else:
+    elif not isinstance(prediction, FeaturePrediction):
         reach = float(np.abs(S_tilde).max(initial=0.0)) or 1.0
         drawn.append(("S~: the proxy, columns centred", S_tilde, -reach, reach, "logit"))
     panels = [_placed(order, *one) for one in drawn]

@@ -109,7 +109,6 @@ def _shared_scale(figure: Figure, boxes: list[Box]) -> Scale | None:
         return None
     for heat in heats:
         heat["showscale"] = False
-        heat.pop("colorbar")
     return Scale(panels[0].colour_label, float(heats[0]["zmax"]))
 
 

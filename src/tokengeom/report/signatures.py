@@ -34,6 +34,10 @@ FREQUENCY_FITS, FREQUENCY_PART = 0.1, 0.5
 """Typical (root mean square) error, in nats, of in-support log-probability ratios: at 0.1 ratios are wrong by about
 10%, at 0.5 by about 65%."""
 
+CHANCE_TIE = 1e-6
+"""Relative difference below which a number equals what chance reaches: where items are alike, shuffling them changes
+nothing but the rounding."""
+
 ORDER: dict[Level, int] = {"does not fit": 0, "in part": 1, "not judged": 2, "fits": 3}
 
 
@@ -95,35 +99,54 @@ def similarities(contents: Contents, name: str) -> dict[str, Agreement]:
     }
 
 
+def against_chance(one: Agreement) -> Literal["better", "no better", "the same", "not measured"]:
+    """A number against what one shuffle in twenty reaches."""
+    if not (math.isfinite(one.value) and math.isfinite(one.null)):
+        return "not measured"
+    if math.isclose(one.value, one.null, rel_tol=CHANCE_TIE):
+        return "the same"
+    return "better" if one.beats_chance else "no better"
+
+
 def _alignment(contents: Contents, name: str) -> Sign:
     found = similarities(contents, name)
     if not found:
         return Sign(name, "alignment", "not judged", "There is no predicted geometry that the run was held against.")
-    by_chance = [items for items, one in found.items() if math.isfinite(one.null) and not one.beats_chance]
     worst = 1 - min(one.value for one in found.values())
-    level = "does not fit" if by_chance else graded(worst, 1 - ALIGN_FITS, 1 - ALIGN_PART)
+    level = graded(worst, 1 - ALIGN_FITS, 1 - ALIGN_PART)
+    by_chance = [items for items, one in found.items() if against_chance(one) in ("no better", "the same")]
+    chance = ""
+    if by_chance:
+        level, chance = _by_chance(level, f" For {listed(by_chance)} that is no more than chance reaches")
     told = listed(f"{fixed(one.value)} for {items}" for items, one in found.items())
-    chance = f" For {listed(by_chance)} that is no more than chance." if by_chance else ""
     sentence = (
-        f"Similarity with the prediction: {told} (from {ALIGN_FITS} fits, below {ALIGN_PART} or no more than chance "
-        f"does not).{chance}"
+        f"Similarity with the prediction: {told} (from {ALIGN_FITS} fits; below {ALIGN_PART}, or low and no more than "
+        f"chance, does not).{chance}"
     )
     return Sign(name, "alignment", level, sentence)
+
+
+def _by_chance(level: Level, sentence: str) -> tuple[Level, str]:
+    """A good number that chance reaches too says nothing; one that is not good speaks against the fit."""
+    if level == "fits":
+        return "not judged", f"{sentence}: the items are so few or so alike that shuffling them changes little."
+    return "does not fit", f"{sentence}."
 
 
 def _collapse(contents: Contents, name: str) -> Sign:
     comparison = contents.comparisons.get(name)
     one = comparison.agreements.get("collapse") if comparison is not None else None
     if one is None or math.isnan(one.value):
-        why = "No two contexts share a support, or all do: there is no collapse to measure."
+        why = "No two contexts share a support that leaves a token out, or all do: there is no collapse to measure."
         return Sign(name, "collapse", "not judged", why if one is not None else "Collapse was not measured.")
     level = graded(one.value, COLLAPSE_FITS, COLLAPSE_PART)
-    if math.isfinite(one.null) and not one.beats_chance:
-        level = "does not fit"
+    chance = ""
+    if against_chance(one) in ("no better", "the same"):
+        level, chance = _by_chance(level, " That is no more than chance reaches")
     null = f"; groups dealt at random reach {number(one.null)}" if math.isfinite(one.null) else ""
     sentence = (
         f"Scatter of directions inside support groups over between: {number(one.value)}{null} (at most "
-        f"{COLLAPSE_FITS} fits, above {COLLAPSE_PART} does not)."
+        f"{COLLAPSE_FITS} fits, above {COLLAPSE_PART} does not).{chance}"
     )
     return Sign(name, "collapse", level, sentence)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Mapping
 from typing import Any
 
 from tokengeom.geometry.agreement import Agreement
@@ -12,7 +10,15 @@ from tokengeom.geometry.comparison import Comparison, meaning
 from tokengeom.report.geometry_figures import geometry_figures, geometry_sources, is_finite, order_sentence
 from tokengeom.report.island import picture
 from tokengeom.report.sections.base import Reading, Section
+from tokengeom.report.signatures import against_chance
 from tokengeom.report.words import DASH, listed
+
+VERDICTS = {
+    "better": "better than chance",
+    "no better": "no better than chance",
+    "the same": "the same by chance",
+    "not measured": DASH,
+}
 
 
 def section(reading: Reading) -> Section:
@@ -22,6 +28,7 @@ def section(reading: Reading) -> Section:
     figures = geometry_figures(contents, reading.order) if geometry_sources(contents) else []
     view = {
         "pictures": [picture(figure) for figure in figures],
+        "both": any(is_finite(run) for run in contents.runs.values()) and contents.prediction.W.shape[1] > 0,
         "order": order_sentence(reading.order),
         "lost": listed(f"'{name}'" for name in lost) if lost else "",
         "tables": [_table(name, one) for name, one in contents.comparisons.items()],
@@ -44,8 +51,6 @@ def _table(name: str, comparison: Comparison) -> dict[str, Any]:
 
 
 def _row(key: str, one: Agreement) -> dict[str, Any]:
-    defined = math.isfinite(one.value)
-    judged = defined and math.isfinite(one.null)
     return {
         "key": key,
         "proxy": key.startswith("proxy_"),
@@ -53,22 +58,27 @@ def _row(key: str, one: Agreement) -> dict[str, Any]:
         "value": one.value,
         "interval": (one.low, one.high) if math.isfinite(one.low) else None,
         "null": one.null,
-        "verdict": ("better than chance" if one.beats_chance else "no better than chance") if judged else DASH,
-        "beats": judged and one.beats_chance,
+        "verdict": VERDICTS[against_chance(one)],
     }
 
 
 def _rivals(name: str, rivals: Any) -> dict[str, Any]:
-    """Any table of rivals: its rows as they are, its summary in words."""
-    rows = [_plain(row) for row in rivals.rows]
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    summary = rivals.summary() if hasattr(rivals, "summary") else ""
-    return {"name": name, "columns": columns, "rows": rows, "summary": str(summary).splitlines()}
+    """Rows of each kind of items, best first, and the verdicts in words (the summary without its own table)."""
+    kinds = dict.fromkeys(row.items for row in rivals.rows)
+    tables = [(items, [_rival(row) for row in rivals.rows if row.items == items]) for items in kinds]
+    told = [line for line in str(rivals.summary()).splitlines() if not line.startswith(" ")]
+    return {"name": name, "tables": tables, "summary": told}
 
 
-def _plain(row: Any) -> dict[str, Any]:
-    if isinstance(row, Mapping):
-        return dict(row)
-    if dataclasses.is_dataclass(row) and not isinstance(row, type):
-        return {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
-    return dict(row._asdict())
+def _rival(row: Any) -> dict[str, Any]:
+    similarity = row.similarity
+    return {
+        "rival": row.rival,
+        "meaning": row.meaning,
+        "value": similarity.value,
+        "interval": (similarity.low, similarity.high) if math.isfinite(similarity.low) else None,
+        "null": similarity.null,
+        "cka": row.cka.value,
+        "behind": row.behind.value,
+        "silent": row.without_direction,
+    }

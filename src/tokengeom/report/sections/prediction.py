@@ -36,6 +36,7 @@ def section(reading: Reading) -> Section:
     view: dict[str, Any] = {
         "answers": answers,
         "warnings": warnings,
+        "diverges": not isinstance(prediction, FeaturePrediction) or prediction.rank > 0,
         "certified": isinstance(prediction, FeaturePrediction),
         "supports": picture(supports_figure(contents, reading.order)),
     }

@@ -7,7 +7,7 @@ import math
 from tokengeom.geometry.agreement import Agreement
 from tokengeom.report.contents import Contents
 from tokengeom.report.sections.base import Reading, Section
-from tokengeom.report.signatures import similarities
+from tokengeom.report.signatures import Level, similarities
 from tokengeom.report.words import count, fixed, listed, number, percent
 from tokengeom.theory.feature_prediction import FeaturePrediction
 
@@ -63,9 +63,15 @@ def _answer(reading: Reading, name: str) -> dict[str, str]:
     return {
         "run": name,
         "level": level,
-        "verdict": f"What the model '{name}' learned {VERDICTS[level]}",
+        "verdict": f"What the model '{name}' learned {_verdict(level, bool(told))}",
         "told": f"Structural similarity {told}; 1 is equal geometry." if told else "",
     }
+
+
+def _verdict(level: Level, compared: bool) -> str:
+    if level == "not judged" and compared:
+        return "is close to the prediction, but chance comes as close: nothing follows from that"
+    return VERDICTS[level]
 
 
 def _told(one: Agreement) -> str:
@@ -101,13 +107,13 @@ def _sure(contents: Contents) -> list[str]:
 def _tiles(contents: Contents) -> list[dict[str, str]]:
     stats, prediction = contents.stats, contents.prediction
     tiles = [
-        _tile(f"{stats.m:,}", "distinct contexts", f"{stats.groups.count:,} different supports"),
+        _tile(f"{stats.m:,}", "distinct contexts", f"with {count(stats.groups.count, 'distinct support')}"),
         _tile(
             f"{stats.V:,}", "next tokens", f"{number(float(stats.support_sizes.mean()))} follow a context, on average"
         ),
         _tile(f"{stats.entropy:.3f}", "nats: entropy floor", f"a uniform guess: {math.log(stats.V):.3f}"),
     ]
-    if isinstance(prediction, FeaturePrediction):
+    if isinstance(prediction, FeaturePrediction) and prediction.rank:
         gap = f"{prediction.certificate.relative_gap:.0e}"
         tiles.append(_tile(gap, "proven relative gap", f"of L_mm, which has rank {prediction.rank:,}"))
     for name in contents.runs:

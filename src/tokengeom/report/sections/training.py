@@ -9,14 +9,23 @@ import numpy as np
 from tokengeom.figures.feature_training import feature_training
 from tokengeom.report.island import picture
 from tokengeom.report.sections.base import Reading, Section
+from tokengeom.theory.feature_prediction import FeaturePrediction
 from tokengeom.training.run import Run
 
-CAPTION = (
-    "Each curve is a run, measured along training; both axes of the loss, of the norms and of the distances are "
-    "logarithmic where there is something positive to show. Theory says, for vanishing weight decay: the loss falls to "
+MEASURED = (
+    "Each curve is a run, measured along training, over steps on a logarithmic axis; losses, norms and distances on F "
+    "are on logarithmic axes too, where there is something positive to show."
+)
+LIMIT = (
+    " Theory says, for vanishing weight decay: the loss falls to "
     "the entropy floor; norms grow without bound; inside the supports the logits converge to L_in; elsewhere they grow "
     "along L_mm, so that cosines between contexts and between tokens become those of L_mm (similarity to 1), and "
     "contexts with the same support collapse (spread to 0)."
+)
+
+NO_DIRECTION = (
+    " Theory says: the loss falls to the entropy floor, which is attained, and the logits converge to L_in; no "
+    "direction diverges."
 )
 
 
@@ -25,9 +34,15 @@ def section(reading: Reading) -> Section:
     runs = reading.contents.runs
     view = {
         "runs": [_row(name, run) for name, run in runs.items()],
-        "curves": picture(feature_training(runs), caption=CAPTION) if _drawable(runs) else None,
+        "curves": picture(feature_training(runs), caption=_caption(reading)) if _drawable(runs) else None,
     }
     return Section("training", "How training went", view)
+
+
+def _caption(reading: Reading) -> str:
+    prediction = reading.contents.prediction
+    nothing = isinstance(prediction, FeaturePrediction) and prediction.rank == 0
+    return MEASURED + (NO_DIRECTION if nothing else LIMIT)
 
 
 def _drawable(runs: Any) -> bool:

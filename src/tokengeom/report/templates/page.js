@@ -66,6 +66,7 @@
 
   // ---- saving -----------------------------------------------------------------------------------------------------
   const plain = (text) => String(text ?? "").replace(/<\/?su[bp]>/g, "").replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&amp;", "&");
+  const escaped = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
   const cell = (v) => {
     const text = v === null || v === undefined ? "" : typeof v === "number" ? String(+v.toPrecision(7)) : plain(v);
     return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
@@ -98,12 +99,23 @@
     return URL.createObjectURL(new Blob([text], { type }));
   }
 
-  async function image(id, format, scale) {
-    const { element, island } = plots.get(id);
+  // A picture of its own is light, with its title and its scale of colours; one for print has its title above it already.
+  async function image(id, format, { width, height, scale = 1, title = false }) {
+    const { island } = plots.get(id);
     const { data, layout } = drawing(island, false);
-    const width = Math.max(element.clientWidth, 420), height = Math.max(element.clientHeight, 300);
-    const named = { ...layout, paper_bgcolor: "#FFFFFF", plot_bgcolor: "#FFFFFF" };
-    return Plotly.toImage({ data, layout: named, config: CONFIG }, { format, width, height, scale });
+    const plainly = { ...layout, paper_bgcolor: "#FFFFFF", plot_bgcolor: "#FFFFFF" };
+    if (title) {
+      plainly.title = { text: `${escaped(island.figure)}: ${escaped(island.title)}`, x: 0.02, font: { size: 14 } };
+      plainly.margin = { ...layout.margin, t: 44 };
+    }
+    const shown = title ? data.map((t) => (t.type === "heatmap" ? { ...t, showscale: true } : t)) : data;
+    return Plotly.toImage({ data: shown, layout: plainly, config: CONFIG }, { format, width, height, scale });
+  }
+
+  function pictureSize(id, form) {
+    const { element } = plots.get(id);
+    const width = Math.max(element.clientWidth, 520), height = Math.max(element.clientHeight, 420);
+    return { width, height, scale: form === "png" ? 3 : 1, title: true };
   }
 
   async function save(id, form) {
@@ -114,7 +126,7 @@
       const about = { title: `${island.figure}: ${island.title}`, table: table(island).map((row) => row.map((v) => typeof v === "string" ? plain(v) : v)) };
       give(`${id}.json`, blob(JSON.stringify(about), "application/json"));
     } else {
-      give(`${id}.${form}`, await image(id, form, form === "png" ? 3 : 1));
+      give(`${id}.${form}`, await image(id, form, pictureSize(id, form)));
     }
   }
 
@@ -140,7 +152,10 @@
     const picture = document.createElement("img");
     picture.className = "still";
     picture.alt = element.parentElement.getAttribute("aria-label");
-    picture.src = await image(id, "svg", 1);
+    const columns = Number(getComputedStyle(element).getPropertyValue("--columns")) || 1;
+    const width = { 1: 620, 2: 420, 3: 340 }[columns] || 300;
+    const height = element.classList.contains("square") ? 0.94 * width : element.clientHeight;
+    picture.src = await image(id, "svg", { width, height });
     element.closest(".box").append(picture);
     element.closest(".box").classList.add("has-still");
   }
