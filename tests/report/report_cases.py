@@ -15,6 +15,7 @@ from tokengeom.geometry.agreement import Agreement
 from tokengeom.geometry.comparison import Comparison
 from tokengeom.geometry.probes import feature_probes
 from tokengeom.report.contents import Choice, Contents
+from tokengeom.report.page import render
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.closed_forms import proxy
 from tokengeom.theory.concepts import Concepts
@@ -114,10 +115,9 @@ def diverged_contents() -> Contents:
     made = story_contents()
     well = made.runs[RUN]
     gaps = Trajectory({"step": [0.0, 1.0, 2.0], "seconds": [0.0, 0.1, 0.2], "loss_gap": [3.0, np.inf, np.nan]})
-    lost = Run(
-        np.full_like(well.W, np.nan), well.H, float("nan"), gaps, dict(well.settings), "diverged at step 2", 2, 0.2,
-        well.entropy,
-    )  # fmt: skip
+    settings = {**well.settings, "model": "transformer"}
+    W = np.full_like(well.W, np.nan)
+    lost = Run(W, well.H, float("nan"), gaps, settings, "diverged at step 2", 2, 0.2, well.entropy)
     return replace(made, runs={RUN: well, "transformer": lost})
 
 
@@ -149,3 +149,9 @@ CASES = {
     "untrained": untrained_contents,
     "unmeasured": unmeasured_contents,
 }
+
+
+@cache
+def rendered(case: str) -> str:
+    """The page of a case, written once."""
+    return render(CASES[case]())

@@ -6,17 +6,20 @@ its own, so that boxes can go below each other and titles can wrap as text.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tokengeom.errors import missing_extra
 from tokengeom.figures.base import Figure, HeatmapPanel, LinePanel, Panel
-from tokengeom.figures.prepare import drawn_matrix, legend_labels, names_fit
+from tokengeom.figures.prepare import drawn_matrix, legend_labels, names_fit, short
 from tokengeom.figures.sizes import PanelSize, panel_size
 from tokengeom.figures.theme import BACKGROUND, FAINT, TEXT, WEB_FONT
 
-PIXELS = 100
-"""Pixels an inch of axes whose names must fit."""
+NAME, LETTER = 12, 5.6
+"""Pixels that a name takes across its direction of reading, and each of its letters along it."""
+AROUND = 80
+"""Pixels for labels and a scale of colours beside the axes."""
 LINE_HEIGHT = 270
 LEGEND_ROW = 19
 CLEAR = "rgba(0,0,0,0)"
@@ -99,12 +102,19 @@ def _loosen(plain: dict[str, Any], panel: Panel) -> None:
             breaks["opacity"] = 0.35
 
 
+def _names(names: Sequence[str], count: int, inches: float) -> int:
+    """Pixels that the names of an axis take at their longest; 0 where they are not shown."""
+    if not names_fit(min(len(names), count), inches):
+        return 0
+    return max(round(LETTER * len(short(name))) for name in names)
+
+
 def _extent(panel: Panel, size: PanelSize) -> tuple[int | None, int]:
     if isinstance(panel, HeatmapPanel):
         rows, columns = panel.values.shape
-        named = names_fit(min(len(panel.y_names), rows), size.height)
-        across = names_fit(min(len(panel.x_names), columns), size.width)
-        height = round(sum((size.height, size.bottom)) * PIXELS) if named else None
-        return height, round(size.whole[0] * PIXELS) if across else 0
+        down = _names(panel.y_names, rows, size.height)
+        across = _names(panel.x_names, columns, size.width)
+        height = None if not (down or across) else max(LINE_HEIGHT, NAME * rows + across + AROUND)
+        return height, NAME * columns + down + AROUND if across else 0
     rows = len(legend_labels(panel)) if isinstance(panel, LinePanel) else 1
     return LINE_HEIGHT + LEGEND_ROW * rows, 0

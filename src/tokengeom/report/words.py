@@ -21,6 +21,7 @@ SYMBOLS = (
     (r"\bS~", "S\u0303"),
     (r"\|\|([^|]+)\|\|_\*", r"‖\1‖<sub>*</sub>"),
     (r"\|\|([^|]+)\|\|", r"‖\1‖"),
+    (r"\b0(?:\.0+)?e[+-]0+\b", "0"),
     (r"\b(\d(?:\.\d+)?)e-0*(\d+)\b", rf"\1 {TIMES} 10<sup>{MINUS}\2</sup>"),
     (r"\b(\d(?:\.\d+)?)e\+0*(\d+)\b", rf"\1 {TIMES} 10<sup>\2</sup>"),
 )
@@ -40,7 +41,7 @@ def number(value: Any, digits: int = 3) -> str:
     if math.isinf(value):
         return "∞" if value > 0 else f"{MINUS}∞"
     if value != 0 and not PLAIN_FROM <= abs(value) < PLAIN_TO:
-        return f"{value:.{max(digits - 2, 1)}e}"
+        return f"{MINUS if value < 0 else ''}{abs(value):.{max(digits - 2, 1)}e}"
     return f"{value:.{digits}g}".replace("-", MINUS) if abs(value) < 1000 else f"{value:,.0f}".replace("-", MINUS)
 
 

@@ -46,6 +46,7 @@ def section(reading: Reading) -> Section:
         "total": groups.count,
         "contexts": int(groups.multiplicity[several].sum()),
         "m": contents.stats.m,
+        "counted": contents.stats.has_counts,
         "overall": [_overall(name, one, several, groups.multiplicity) for name, one in measured.items()],
         "runs": list(measured),
         "scatter": _scatter(contents, measured, largest) if several.size and measured else None,

@@ -31,6 +31,7 @@ def section(reading: Reading) -> Section:
         "sizes": _sizes(contents),
         "contexts": [_context(contents, int(j)) for j in stats.most_frequent(CONTEXTS)],
         "m": stats.m,
+        "share": "of the windows" if stats.has_counts else "weight",
     }
     return Section("corpus", "The corpus in numbers", view)
 
@@ -43,7 +44,7 @@ def _rows(contents: Contents) -> list[tuple[str, str, str, str]]:
     rows += [
         ("m", f"{stats.m:,}", "distinct contexts", "what a model must tell apart"),
         ("V", f"{stats.V:,}", "next tokens", "what may come next, over all contexts"),
-        ("H", f"{stats.entropy:.4f}", "entropy floor, nats", "the loss that no model can go below on these windows"),
+        ("H", f"{stats.entropy:.4f}", "entropy floor, nats", "the loss that no model can go below here"),
         ("g", f"{groups.count:,}", "support groups", "sets of contexts that the same tokens may follow"),
         ("", f"{shared:,}", "contexts that share their support", f"{percent(shared / stats.m)} of all contexts"),
         ("", percent(stats.one_hot_share), "contexts with one next token", "their label is one-hot"),
@@ -74,7 +75,7 @@ def _sizes(contents: Contents) -> Picture:
     x = sizes.astype(np.float64)
     curves = [
         Curve("share of the contexts", x, contexts / stats.m),
-        Curve("share of the windows", x, windows),
+        Curve("share of the windows" if stats.has_counts else "share by weight", x, windows),
     ]
     panel = LinePanel("How many tokens may follow a context", "tokens in the support", "share", curves)
     caption = (

@@ -124,11 +124,11 @@ def _rank(contents: Contents, prediction: FeaturePrediction) -> Answer:
 
 def _proxy(prediction: FeaturePrediction) -> Answer:
     above = prediction.proxy_nuclear_norm / prediction.nuclear_norm - 1.0
+    how_far = "." if prediction.proxy_is_exact else f", {percent(max(above, 0.0))} above that of L_mm."
     return Answer(
         "Is the simple proxy S~ exact?",
         "yes" if prediction.proxy_is_exact else "no",
-        f"{prediction.proxy_sentence} Its nuclear norm is {number(prediction.proxy_nuclear_norm, 6)}, "
-        f"{percent(max(above, 0.0))} above that of L_mm.",
+        f"{prediction.proxy_sentence} Its nuclear norm is {number(prediction.proxy_nuclear_norm, 6)}{how_far}",
     )
 
 
@@ -153,7 +153,7 @@ def _applies(contents: Contents) -> Answer:
             f"For {_quoted(other)} it is a hypothesis, which this page tests: embeddings come out of a network, and "
             "theory holds as far as the network can place every context freely."
         )
-    return Answer("Does it apply to the models trained here?", "as a limit", " ".join(told))
+    return Answer("When does this apply?", "as a limit", " ".join(told))
 
 
 def _by_proxy(contents: Contents, prediction: ProxyPrediction) -> list[Answer]:

@@ -6,6 +6,7 @@ import math
 
 from tokengeom.geometry.agreement import Agreement
 from tokengeom.report.contents import Contents
+from tokengeom.report.geometry_figures import is_finite
 from tokengeom.report.sections.base import Reading, Section
 from tokengeom.report.signatures import Level, similarities
 from tokengeom.report.words import count, fixed, listed, number, percent
@@ -58,6 +59,9 @@ def _fixed_length(contents: Contents) -> bool:
 
 def _answer(reading: Reading, name: str) -> dict[str, str]:
     contents = reading.contents
+    if not is_finite(contents.runs[name]):
+        verdict = f"The model '{name}' has no geometry to compare: its run ended without finite numbers"
+        return {"run": name, "level": "does not fit", "verdict": verdict, "told": ""}
     level = reading.diagnosis.level(name)
     told = listed([f"{_told(one)} for {items}" for items, one in similarities(contents, name).items()] or [""])
     return {
