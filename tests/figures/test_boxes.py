@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from figure_cases import AWKWARD, awkward_figure
+from figure_cases import awkward_figure
 
 from tokengeom.figures.base import Figure, HeatmapPanel
 from tokengeom.figures.boxes import to_boxes
@@ -36,14 +36,24 @@ def test_the_matrix_of_a_box_is_that_of_the_panel() -> None:
     np.testing.assert_array_equal(box.drawn["data"][0]["z"], expected)
 
 
-@pytest.mark.parametrize(("count", "named"), [(8, True), (300, False)])
-def test_a_box_keeps_room_for_names_only_where_they_are_shown(count: int, named: bool) -> None:
-    names = [AWKWARD[i % len(AWKWARD)] for i in range(count)]
-    panel = HeatmapPanel("t", np.zeros((count, count)), "x", "y", names, names)
-    (box,) = to_boxes(Figure("f", "t", "c", [panel]))
-    assert (box.least_width > 0) is named
-    assert (box.height is not None) is named
-    assert box.drawn["layout"]["xaxis"]["showticklabels"] is named
+@pytest.mark.parametrize(
+    ("count", "name", "down", "across"),
+    [
+        (8, "token", True, True),
+        (30, "token", True, False),
+        (8, "a context that is long", False, True),
+        (300, "x", False, False),
+    ],
+)
+def test_names_stand_on_an_axis_only_where_a_narrow_box_has_room(
+    count: int, name: str, down: bool, across: bool
+) -> None:
+    panel = HeatmapPanel("t", np.zeros((count, count)), "x", "y", [name] * count, [name] * count)
+    (box,) = to_boxes(Figure("f", "t", "c", [panel], columns=1))
+    assert box.drawn["layout"]["yaxis"]["showticklabels"] is down
+    assert box.drawn["layout"]["xaxis"]["showticklabels"] is across
+    assert (box.height is not None) is (down or across)
+    assert box.drawn["layout"]["xaxis"]["ticktext"] == [name] * count
 
 
 def contrast(one: str, other: str) -> float:

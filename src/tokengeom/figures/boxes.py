@@ -12,14 +12,16 @@ from typing import Any
 
 from tokengeom.errors import missing_extra
 from tokengeom.figures.base import Figure, HeatmapPanel, LinePanel, Panel
-from tokengeom.figures.prepare import drawn_matrix, legend_labels, names_fit, short
-from tokengeom.figures.sizes import PanelSize, panel_size
+from tokengeom.figures.prepare import drawn_matrix, legend_labels, short
+from tokengeom.figures.sizes import panel_size
 from tokengeom.figures.theme import BACKGROUND, FAINT, TEXT, WEB_FONT
 
 NAME, LETTER = 12, 5.6
 """Pixels that a name takes across its direction of reading, and each of its letters along it."""
 AROUND = 80
 """Pixels for labels and a scale of colours beside the axes."""
+NARROWEST, LONGEST = 300, 90
+"""Pixels of the narrowest box, and of the longest name beside a heat-map in it."""
 LINE_HEIGHT = 270
 LEGEND_ROW = 19
 CLEAR = "rgba(0,0,0,0)"
@@ -35,14 +37,11 @@ class Box:
         Plotly's ``data`` and ``layout``; the matrix of a heat-map is a NumPy array.
     ``height``
         Pixels, or None for a box about as high as it is wide.
-    ``least_width``
-        Pixels below which names would overlap: a narrower page scrolls the box. 0 where any width will do.
     """
 
     title: str
     drawn: dict[str, Any]
     height: int | None
-    least_width: int = 0
 
 
 def to_boxes(figure: Figure) -> list[Box]:
@@ -63,7 +62,7 @@ def _box(panel: Panel, columns: int) -> Box:
     add_panel(drawn, replace(panel, title=""), size, Place(0, 0.0, size.height, size.width, size.height))
     plain: dict[str, Any] = drawn.to_plotly_json()
     _loosen(plain, panel)
-    return Box(panel.title, plain, *_extent(panel, size))
+    return Box(panel.title, plain, _extent(panel, plain))
 
 
 def _loosen(plain: dict[str, Any], panel: Panel) -> None:
@@ -102,19 +101,21 @@ def _loosen(plain: dict[str, Any], panel: Panel) -> None:
             breaks["opacity"] = 0.35
 
 
-def _names(names: Sequence[str], count: int, inches: float) -> int:
-    """Pixels that the names of an axis take at their longest; 0 where they are not shown."""
-    if not names_fit(min(len(names), count), inches):
-        return 0
-    return max(round(LETTER * len(short(name))) for name in names)
+def _extent(panel: Panel, plain: dict[str, Any]) -> int | None:
+    """Height of a box; names that would not fit a narrow one are taken off the axes (pointing still shows them)."""
+    if not isinstance(panel, HeatmapPanel):
+        rows = len(legend_labels(panel)) if isinstance(panel, LinePanel) else 1
+        return LINE_HEIGHT + LEGEND_ROW * rows
+    layout, (rows, columns) = plain["layout"], panel.values.shape
+    down = _longest(panel.y_names) if layout["yaxis"]["showticklabels"] else 0
+    layout["yaxis"]["showticklabels"] = 0 < down <= LONGEST
+    down = down if down <= LONGEST else 0
+    fits = layout["xaxis"]["showticklabels"] and NAME * columns + down + AROUND <= NARROWEST
+    layout["xaxis"]["showticklabels"] = fits
+    across = _longest(panel.x_names) if fits else 0
+    return max(LINE_HEIGHT, NAME * rows + across + AROUND) if down or across else None
 
 
-def _extent(panel: Panel, size: PanelSize) -> tuple[int | None, int]:
-    if isinstance(panel, HeatmapPanel):
-        rows, columns = panel.values.shape
-        down = _names(panel.y_names, rows, size.height)
-        across = _names(panel.x_names, columns, size.width)
-        height = None if not (down or across) else max(LINE_HEIGHT, NAME * rows + across + AROUND)
-        return height, NAME * columns + down + AROUND if across else 0
-    rows = len(legend_labels(panel)) if isinstance(panel, LinePanel) else 1
-    return LINE_HEIGHT + LEGEND_ROW * rows, 0
+def _longest(names: Sequence[str]) -> int:
+    """Pixels that the longest name takes."""
+    return max((round(LETTER * len(short(name))) for name in names), default=0)

@@ -79,6 +79,7 @@ def _as_bars(drawn: dict[str, Any]) -> None:
     for trace in drawn["data"]:
         trace |= {"type": "bar", "marker": {"color": trace.pop("line")["color"]}, "textposition": "none"}
         del trace["mode"]
+    drawn["layout"]["xaxis"].pop("range")
     drawn["layout"] |= {"barmode": "group", "bargap": 0.25, "bargroupgap": 0.05}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ def section(reading: Reading) -> Section:
     stats = contents.stats
     view = {
         "rows": _rows(contents),
-        "sources": [str(source) for source in stats.corpus.get("sources", [])],
+        "sources": [_source(str(source)) for source in stats.corpus.get("sources", [])],
         "effects": [_effect(effect) for effect in stats.effects],
         "choice": contents.choice,
         "warnings": warnings_about(stats),
@@ -34,6 +35,11 @@ def section(reading: Reading) -> Section:
         "share": "of the windows" if stats.has_counts else "weight",
     }
     return Section("corpus", "The corpus in numbers", view)
+
+
+def _source(source: str) -> str:
+    """A source by its own name: where it lies on a machine is nobody's business but its owner's."""
+    return PurePath(source).name if PurePath(source).is_absolute() else source
 
 
 def _rows(contents: Contents) -> list[tuple[str, str, str, str]]:
