@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 from base64 import b64decode
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -17,8 +18,10 @@ import numpy as np
 import pytest
 from report_cases import ATTACK, CASES, RUN, TEMPLATE, rendered, story_contents
 
+from tokengeom.errors import MissingExtraError
 from tokengeom.figures.base import Figure, HeatmapPanel
 from tokengeom.geometry.agreement import Agreement
+from tokengeom.report import words
 from tokengeom.report.glossary import BIBTEX
 from tokengeom.report.island import packed, picture
 from tokengeom.report.page import PARTS, render
@@ -202,3 +205,30 @@ def test_the_papers_to_cite_are_those_of_the_citation_file() -> None:
     titles = re.findall(r"(?<!-)title: \"?([^\"\n]+)", (Path(__file__).parents[2] / "CITATION.cff").read_text())
     assert len(titles) == 3
     assert all(title in BIBTEX for title in titles)
+
+
+def test_without_the_template_engine_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(MissingExtraError, match=r"tokengeom\[report\]"):
+        render(story_contents())
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (0.5, "0.5"), (3, "3"), (1234567, "1,234,567"), (-2.5e-7, "\u22122.5e-07"), (float("nan"), "\u2013"),
+        (0.0, "0"), (1e9, "1.0e+09"), (None, "\u2013"), (12345.678, "12,346"), (True, "True"),
+    ],
+)  # fmt: skip
+def test_numbers_are_written_as_a_person_reads_them(value: Any, written: str) -> None:
+    assert words.number(value) == written
+
+
+def test_formulas_are_set_and_nothing_else_is_touched() -> None:
+    assert words.maths("||L_mm||_* is 1.5e-07 & <b>") == (
+        "\u2016L<sup>mm</sup>\u2016<sub>*</sub> is 1.5 \u00d7 10<sup>\u22127</sup> &amp; &lt;b&gt;"
+    )
+    assert words.maths("HL_mmx S~") == "HL_mmx S\u0303"
+    assert words.fixed(-0.001, 2) == "0.00"
+    assert words.percent(1e-5) == "less than 0.1%"
+    assert words.percent(0.0) == "0%"

@@ -10,7 +10,6 @@ import numpy as np
 from tokengeom.figures.base import Figure, HeatmapPanel
 from tokengeom.figures.curves import scaled_logits
 from tokengeom.figures.feature_order import FeatureOrder
-from tokengeom.figures.names import context_names, token_names
 from tokengeom.figures.ordering import Int, Order, order_groups
 from tokengeom.geometry.similarity import centred_words
 from tokengeom.geometry.targets import proxy_factors
@@ -43,7 +42,7 @@ def shown_order(contents: Contents) -> FeatureOrder:
     )
     across = _ordered(contexts, stats.groups.label[contexts], prediction.H[:, contexts])
     down = _ordered(tokens, rows, prediction.W[tokens].T)
-    names = across.names(context_names(stats, stats.m)), down.names(token_names(stats, stats.V))
+    names = [stats.context_text(int(j)) for j in across.indices], [stats.vocabulary[int(z)] for z in down.indices]
     return FeatureOrder(across, down, *names, stats.m, stats.V)
 
 

@@ -52,7 +52,10 @@ def shown(value: Any, digits: int = 3) -> Markup:
 
 def fixed(value: float, digits: int = 3) -> str:
     """A number with so many digits after the point, for columns and intervals; a dash where there is none."""
-    return f"{value:.{digits}f}".replace("-", MINUS) if math.isfinite(value) else DASH
+    if not math.isfinite(value):
+        return DASH
+    # Adding 0 turns the negative zero that rounding can leave into plain 0.
+    return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", MINUS)
 
 
 def percent(share: float) -> str:

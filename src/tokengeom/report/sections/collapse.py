@@ -21,6 +21,8 @@ from tokengeom.training.run import Run
 
 GROUPS = 12
 """Groups in the table, the largest first."""
+POINTS = 300
+"""Groups in the figure: more would cover each other, and make the page heavy."""
 CONTEXTS = 8
 TOKENS = 8
 
@@ -113,8 +115,10 @@ def _overall(name: str, one: GroupCosines, several: Any, n: Any) -> dict[str, An
 
 
 def _scatter(contents: Contents, measured: dict[str, GroupCosines], groups: Any) -> Picture | None:
+    groups = groups[:POINTS]
     if not np.isfinite(next(iter(measured.values())).outside[groups]).all():
         return None
+    shown = f" Shown are the {POINTS} largest." if groups.size == POINTS else ""
     words = [_hover(contents, int(g)) for g in groups]
     points = [Points(name, one.outside[groups], one.inside[groups], words) for name, one in measured.items()]
     panel = ScatterPanel(
@@ -124,6 +128,7 @@ def _scatter(contents: Contents, measured: dict[str, GroupCosines], groups: Any)
     caption = (
         "Each point is a support group. Theory puts every one at the top: cosine 1 inside the group, whatever the "
         "words of its contexts and however often each token follows. Point at one to read its contexts and next tokens."
+        f"{shown}"
     )
     return picture(Figure("collapse", "Inside groups and between them", caption, [panel], columns=1), words=False)
 
