@@ -141,6 +141,7 @@ def _collapse(run: Run) -> tuple[list[str], list[str]]:
     causes = [
         "The embedding dimension may be too small, or the groups too few and too small to tell.",
         "Contexts that are met rarely move last.",
+        "What the random start put into the embeddings fades only as the norms grow.",
     ]
     return causes, [MORE_STEPS, "Keep only the more frequent contexts, whose supports are surer."]
 

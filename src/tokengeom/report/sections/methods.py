@@ -7,7 +7,6 @@ from typing import Any
 
 from tokengeom.report.glossary import BIBTEX, GLOSSARY
 from tokengeom.report.sections.base import Reading, Section
-from tokengeom.report.words import number
 
 TITLES = {
     "versions": "Versions",
@@ -45,4 +44,4 @@ def flat(value: Any, path: str = "") -> list[tuple[str, str]]:
 
 
 def _text(value: Any) -> str:
-    return number(value, 6) if isinstance(value, float) else "none" if value is None else str(value)
+    return f"{value:.6g}" if isinstance(value, float) else "none" if value is None else str(value)
