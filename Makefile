@@ -12,7 +12,7 @@ RUN := $(VENV)/.installed-run
 STAMP := $(VENV)/.installed-test
 
 .DEFAULT_GOAL := help
-.PHONY: help report test test-slow check format benchmark map clean
+.PHONY: help report browser test test-slow check format benchmark map clean
 
 help:  ## show this help
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,7 +35,19 @@ check: $(STAMP)  ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: check  ## style, types and the whole test suite
+# Without a browser the tests of the page in a browser are skipped, and say so; nothing else needs one.
+browser:  ## a browser for the tests: Debian's chromium, where there is none and it can be installed
+	@for name in chromium chromium-browser google-chrome google-chrome-stable; do \
+	  command -v $$name >/dev/null && exit 0; \
+	done; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "No browser yet: installing Debian's chromium."; \
+	  apt-get update -qq >/dev/null && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null && exit 0; \
+	fi; \
+	echo "No browser: tests of the page in a browser will be skipped. To run them: apt-get install chromium, as root."
+
+test: check browser  ## style, types and the whole test suite
 	$(BIN)/python -m pytest -m 'not slow'
 
 test-slow: $(STAMP)  ## the checks that take minutes
