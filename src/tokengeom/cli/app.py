@@ -90,7 +90,7 @@ def main() -> None:
     # A polite termination cleans up as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        from tokengeom.cli import compare, count, predict, stories, study, train, verify  # noqa: F401 - add commands
+        from tokengeom.cli import compare, count, predict, report, stories, study, train, verify  # noqa: F401 - adds
 
         app()
     except KeyboardInterrupt:
