@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokengeom.corpus.locate import ReadingOptions
-from tokengeom.corpus.opening import exists
 from tokengeom.errors import missing_extra
-from tokengeom.folders import MANIFEST, manifest_head, read_kind
+from tokengeom.folders import file_hash, manifest_head, replace_file
+from tokengeom.geometry.comparison import Comparison
 from tokengeom.progress import AbstractProgress, SilentProgress
 from tokengeom.report.cache import FORMAT_VERSION, Results, require_place, results_folder
 from tokengeom.report.choice import Wishes
 from tokengeom.report.contents import Choice, Contents
+from tokengeom.report.given import choice_of, contents_of, digest_of, given_statistics, title_of
 from tokengeom.report.overall import Overall, overall
 from tokengeom.report.recipe import NAMES, SECONDS_A_STEP, TRANSFORMER, UFM, Recipe
 from tokengeom.report.stages import Stages, why_no_transformer
 from tokengeom.report.text import Text, find_text
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.statistics.storage import FORMAT as STATISTICS_FORMAT
 from tokengeom.theory.concepts import Concepts
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Report:
     ``page``
         The self-contained page.
     ``results``
-        The folder of everything behind it, which `tokengeom verify` checks again.
+        The folder of everything behind it, which `tokengeom verify` checks again; None for a page on a comparison.
     ``contents``
         The same as data.
     ``made``
@@ -51,7 +51,7 @@ class Report:
     """
 
     page: Path
-    results: Path
+    results: Path | None
     contents: Contents
     made: tuple[str, ...]
     seconds: float
@@ -63,7 +63,7 @@ class Report:
         similar = ("context_similarity", "word_similarity")
         return {
             "page": str(self.page),
-            "results": str(self.results),
+            "results": None if self.results is None else str(self.results),
             "seconds": self.seconds,
             "made": list(self.made),
             "settings": dict(self.contents.choice.settings),
@@ -87,12 +87,13 @@ class Report:
         for name, comparison in self.contents.comparisons.items():
             contexts, words = comparison.context_similarity, comparison.word_similarity
             lines.append(f"{name}: similarity with the prediction {contexts} for contexts, {words} for words.")
-        lines.append(f"The page is {self.page} ({size:.1f} MB); the results behind it are in {self.results}.")
+        behind = f"; the results behind it are in {self.results}" if self.results else ""
+        lines.append(f"The page is {self.page} ({size:.1f} MB){behind}.")
         return "\n".join(lines)
 
 
 def report(
-    source: str | Path | Sequence[str | Path] | Iterable[str] | NextTokenStatistics | None = None,
+    source: str | Path | Sequence[str | Path] | Iterable[str] | NextTokenStatistics | Comparison | None = None,
     out: str | Path = "report.html",
     *,
     tokenizer: str | None = None,
@@ -108,8 +109,8 @@ def report(
     Parameters
     ----------
     source
-        A text (a path, several, or a list of documents), statistics, or a folder of saved statistics; None is the
-        built-in stories.
+        A text (a path, several, or a list of documents), statistics, a folder of saved statistics, or a comparison;
+        None is the built-in stories.
     out
         The page. What is behind it goes into a folder beside it: ``report-results`` for ``report.html``.
     tokenizer, context, top_contexts, vocabulary
@@ -121,7 +122,9 @@ def report(
     asked, page = Recipe(**recipe), Path(out)
     _require_page_packages()
     require_place(page)
-    given = _given_statistics(source)
+    if isinstance(source, Comparison):
+        return _page_alone(contents_of(source), page, began)
+    given = given_statistics(source)
     text = find_text(source, reading or ReadingOptions()) if given is None else None  # type: ignore[arg-type]
     wishes = Wishes(tokenizer, context, top_contexts, vocabulary)
     results = Results(results_folder(page), _version("tokengeom"))
@@ -132,6 +135,12 @@ def report(
         contents = work.contents(text, given, wishes, [without] if without else [])
         work.page(page, contents)
     return Report(page, results.folder, contents, tuple(results.made), time.monotonic() - began)
+
+
+def _page_alone(contents: Contents, page: Path, began: float) -> Report:
+    """A page on what is in memory: nothing is kept beside it."""
+    replace_file(page, _render(contents, SilentProgress()).encode("utf-8", "backslashreplace"))
+    return Report(page, None, contents, ("page",), time.monotonic() - began)
 
 
 @dataclass(frozen=True)
@@ -176,11 +185,8 @@ class _Work:
             return text.title, choice, self.stages.statistics(text, choice)
         assert given is not None, "there is a text or there are statistics"
         cut = given.limited(contexts=wishes.top_contexts, vocabulary=wishes.vocabulary)
-        stats = self.stages.given_statistics(cut, _digest_of(cut))
-        settings = {"context": given.windows.context if given.windows else None, **asdict(wishes)}
-        why = "The statistics were given, so that nothing had to be chosen."
-        sources = ", ".join(Path(str(name)).name for name in stats.corpus.get("sources", [])[:3])
-        return sources or "given statistics", Choice(settings, (why,)), stats
+        stats = self.stages.given_statistics(cut, digest_of(cut))
+        return title_of(stats), choice_of(stats), stats
 
     def _trained(self, model: str, stats: NextTokenStatistics, prediction: FeaturePrediction) -> Run:
         steps = self.stages.recipe.training(model)["steps"]
@@ -189,7 +195,8 @@ class _Work:
 
     def page(self, target: Path, contents: Contents) -> None:
         """Write the page, unless it is there."""
-        inputs = {"stages": dict(self.stages.used), "title": contents.title, "missing": list(contents.missing)}
+        said = {"title": contents.title, "missing": list(contents.missing), "written_by": _code_of_the_page()}
+        inputs = {"stages": dict(self.stages.used), **said}
         with self.whole.part(PAGE_SECONDS, "writing the page"):
             self.stages.results.keep_page(target, inputs, lambda: _render(contents, self.whole))
 
@@ -214,6 +221,12 @@ def _render(contents: Contents, progress: AbstractProgress) -> str:
         return str(render(contents))
 
 
+def _code_of_the_page() -> str:
+    """Hash of this room's code and templates: a page that was written by others is written again."""
+    files = sorted(path for path in Path(__file__).parent.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    return hashlib.sha256("".join(map(file_hash, files)).encode()).hexdigest()
+
+
 def _diverged(run: Run) -> bool:
     return run.status.startswith("diverged")
 
@@ -221,24 +234,6 @@ def _diverged(run: Run) -> bool:
 def _expected(recipe: Recipe, models: Sequence[str]) -> float:
     training = sum(float(recipe.training(model)["steps"]) * SECONDS_A_STEP[model] for model in models)
     return READING_SECONDS + PREDICTING_SECONDS + training + COMPARING_SECONDS * len(models) + PAGE_SECONDS
-
-
-def _given_statistics(source: Any) -> NextTokenStatistics | None:
-    """Statistics, or those in a saved folder; None where a text was named."""
-    if isinstance(source, NextTokenStatistics):
-        return source
-    named = source[0] if isinstance(source, list | tuple) and len(source) == 1 else source
-    if isinstance(named, str | Path) and exists(Path(named) / MANIFEST) and read_kind(Path(named)) == STATISTICS_FORMAT:
-        return NextTokenStatistics.load(named)
-    return None
-
-
-def _digest_of(stats: NextTokenStatistics) -> str:
-    digest = hashlib.sha256()
-    for array in (stats.table.data, stats.table.indices, stats.table.indptr, stats.pi, stats.contexts):
-        digest.update(b"" if array is None else array.tobytes())
-    digest.update(repr((stats.table.shape, stats.vocabulary, stats.labels)).encode("utf-8", "backslashreplace"))
-    return digest.hexdigest()
 
 
 def _require_page_packages() -> None:
