@@ -104,10 +104,13 @@ class Results:
         self._write()
 
     def _drop_what_came_from(self, key: str) -> None:
-        for name in [name for name, entry in self.stages.items() if key in entry["inputs"].get("stages", {}).values()]:
-            gone = self.stages.pop(name)
-            shutil.rmtree(self.folder / name, ignore_errors=True)
-            self._drop_what_came_from(gone["key"])
+        waiting = [key]
+        while waiting:
+            old = waiting.pop()
+            for name, entry in list(self.stages.items()):
+                if old in entry["inputs"].get("stages", {}).values():
+                    waiting.append(self.stages.pop(name)["key"])
+                    shutil.rmtree(self.folder / name, ignore_errors=True)
 
     def snapshots(self, name: str, inputs: Mapping[str, Any]) -> Path:
         """Where a long stage keeps what it has so far; snapshots of other inputs are taken away."""

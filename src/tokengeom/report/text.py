@@ -117,12 +117,13 @@ def _digest(content: Any) -> str:
 def _beginning(pieces: Iterator[Any]) -> tuple[list[str], bool]:
     """Documents of the first pieces, and whether nothing was left."""
     documents: list[list[str]] = []
-    characters = 0
+    room = SAMPLE_CHARACTERS
     for piece in pieces:
-        if characters >= SAMPLE_CHARACTERS:
-            return ["".join(parts) for parts in documents], False
         if piece.starts or not documents:
             documents.append([])
-        documents[-1].append(piece.text)
-        characters += len(piece.text)
+        # A line without a gap comes in one piece, however long it is.
+        documents[-1].append(piece.text[:room])
+        room -= len(piece.text)
+        if room < 0:
+            return ["".join(parts) for parts in documents], False
     return ["".join(parts) for parts in documents], True
