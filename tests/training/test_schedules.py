@@ -8,6 +8,7 @@ import torch
 
 from tokengeom.errors import ProblemError
 from tokengeom.training import PAPER_STEPS, Constant, Cosine, Steps
+from tokengeom.training.schedules import schedule_named
 
 
 def test_steps_equal_torchs_multistep_schedule() -> None:
@@ -42,3 +43,15 @@ def test_cosine_warms_up_and_falls_to_its_floor() -> None:
 def test_schedules_that_make_no_sense_are_refused(make: object) -> None:
     with pytest.raises(ProblemError, match="got"):
         make()  # type: ignore[operator]
+
+
+def test_a_schedule_is_data() -> None:
+    given = {"name": "steps", "milestones": [2, 4], "factor": 0.5}
+    assert schedule_named(given) == Steps((2, 4), 0.5)
+    assert schedule_named({"name": "cosine", "warmup": 3}) == Cosine(warmup=3)
+
+
+@pytest.mark.parametrize("given", [{"name": "steps", "mile": 3}, {"milestones": [3]}, {"name": "saw"}])
+def test_data_that_is_no_schedule_is_refused(given: dict[str, object]) -> None:
+    with pytest.raises(ProblemError, match="schedule"):
+        schedule_named(given)

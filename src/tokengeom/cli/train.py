@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -11,11 +12,12 @@ from rich.console import Console
 from tokengeom.cli.app import EXIT_INTERRUPTED, Json, Quiet, app, guarded
 from tokengeom.cli.output import give, progress_shown
 from tokengeom.cli.predict import load_embeddings
+from tokengeom.errors import InputError
 
 if TYPE_CHECKING:
     from tokengeom.training import Probe
 
-ModelName = Literal["linear", "ufm"]
+ModelName = Literal["linear", "ufm", "transformer", "mamba", "xlstm", "lstm", "mlp"]
 OptimizerName = Literal["gd", "ngd", "adam", "adamw", "signgd", "spectral"]
 MODEL, HOW, KEEP = "Model", "How it is trained", "What is kept"
 
@@ -25,9 +27,28 @@ MODEL, HOW, KEEP = "Model", "How it is trained", "What is kept"
 def train_command(
     statistics: Annotated[Path, typer.Argument(metavar="STATS", help="Folder that `tokengeom count --out` wrote.")],
     model: Annotated[
-        ModelName, typer.Option(help="Decoder on given embeddings, or both factors.", rich_help_panel=MODEL)
+        ModelName,
+        typer.Option(
+            help="Decoder on given embeddings (linear), both factors (ufm), or a network.", rich_help_panel=MODEL
+        ),
     ] = "ufm",
-    dim: Annotated[int | None, typer.Option(help="Embedding dimension of the ufm.", rich_help_panel=MODEL)] = None,
+    dim: Annotated[
+        int | None,
+        typer.Option(help="Embedding dimension of the ufm or network; 128 for a network.", rich_help_panel=MODEL),
+    ] = None,
+    layers: Annotated[
+        int | None, typer.Option(help="Of a network; by default the architecture's own.", rich_help_panel=MODEL)
+    ] = None,
+    heads: Annotated[int | None, typer.Option(help="Of a transformer or xlstm.", rich_help_panel=MODEL)] = None,
+    positions: Annotated[
+        bool, typer.Option("--positions", help="Rotary positions in a transformer.", rich_help_panel=MODEL)
+    ] = False,
+    tied: Annotated[
+        bool, typer.Option("--tied", help="W shares a network's input embeddings.", rich_help_panel=MODEL)
+    ] = False,
+    attention_dropout: Annotated[
+        float, typer.Option(help="Share of a transformer's attention dropped.", rich_help_panel=MODEL)
+    ] = 0.0,
     embeddings: Annotated[
         Path | None, typer.Option(help="H, d x m, for the linear model.", rich_help_panel=MODEL)
     ] = None,
@@ -37,13 +58,20 @@ def train_command(
     init: Annotated[Literal["zero", "lecun"], typer.Option(help="Where W starts.", rich_help_panel=MODEL)] = "lecun",
     optimizer: Annotated[
         OptimizerName | None,
-        typer.Option(help="By default gd for the linear model, adamw for the ufm.", rich_help_panel=HOW),
+        typer.Option(help="By default gd for the linear model, adamw for others.", rich_help_panel=HOW),
     ] = None,
     steps: Annotated[int, typer.Option(help="Number of steps.", rich_help_panel=HOW)] = 10_000,
     learning_rate: Annotated[
         float | None, typer.Option(help="By default the optimizer's own.", rich_help_panel=HOW)
     ] = None,
     weight_decay: Annotated[float, typer.Option(help="Strength of weight decay.", rich_help_panel=HOW)] = 0.0,
+    rate_schedule: Annotated[
+        str | None,
+        typer.Option(help="constant, cosine, paper, or '{name=\"steps\", ...}'.", rich_help_panel=HOW),
+    ] = None,
+    decay_schedule: Annotated[
+        str, typer.Option(help="The same, for the weight decay.", rich_help_panel=HOW)
+    ] = "constant",
     reduction: Annotated[
         Literal["mean", "sum"] | None,
         typer.Option(help="Mean or summed loss; sum for adamw, as in the papers.", rich_help_panel=HOW),
@@ -53,8 +81,9 @@ def train_command(
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the start and the sampled windows.", rich_help_panel=HOW)] = 0,
     precision: Annotated[
-        Literal["float64", "float32"], typer.Option(help="Of the training.", rich_help_panel=HOW)
-    ] = "float64",
+        Literal["float64", "float32", "bfloat16"] | None,
+        typer.Option(help="Of the training; float32 for networks, else float64.", rich_help_panel=HOW),
+    ] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.", rich_help_panel=HOW)] = "cpu",
     prediction: Annotated[
         Path | None,
@@ -75,6 +104,7 @@ def train_command(
 
     * `tokengeom train stats --model ufm --dim 128 --steps 30000 --out run`
     * `tokengeom train stats --model linear --embeddings H.safetensors --optimizer ngd --prediction linear --out run`
+    * `tokengeom train stats --model transformer --layers 2 --heads 4 --dim 64 --steps 1000 --learning-rate 2e-3`
     """
     from tokengeom.statistics.next_token import NextTokenStatistics
     from tokengeom.training import train
@@ -87,10 +117,17 @@ def train_command(
             model,
             embeddings=None if embeddings is None else load_embeddings(embeddings),
             dim=dim,
+            layers=layers,
+            heads=heads,
+            positions=positions,
+            tied=tied,
+            attention_dropout=attention_dropout,
             optimizer=chosen,
             steps=steps,
             learning_rate=learning_rate,
             weight_decay=weight_decay,
+            rate_schedule=None if rate_schedule is None else _schedule(rate_schedule),
+            decay_schedule=_schedule(decay_schedule),
             init=init,
             seed=seed,
             batch=batch,
@@ -116,6 +153,19 @@ def train_command(
     give({**run.to_dict(), "final": final, "out": None if out is None else str(out)}, person, as_json, quiet)
     if run.status == "interrupted":
         raise typer.Exit(EXIT_INTERRUPTED)
+
+
+def _schedule(text: str) -> str | dict[str, Any]:
+    """A schedule's name, or its settings as an inline TOML table."""
+    if not text.lstrip().startswith("{"):
+        return text
+    try:
+        return dict(tomllib.loads(f"schedule = {text}")["schedule"])
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(
+            f"A schedule must be a name or an inline table such as {{name='steps', milestones=[100], factor=0.1}}; "
+            f"got {text!r}: {error}."
+        ) from error
 
 
 def _probes(folder: Path) -> dict[str, Probe]:

@@ -14,15 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.errors import ProblemError, ResourceError, missing_extra
+from tokengeom.errors import ProblemError, missing_extra
 from tokengeom.models.base import AbstractFactoredModel, Readout
 from tokengeom.numerics import Float
+from tokengeom.training.devices import checked_device
 from tokengeom.training.engine import AbstractEngine, Arrays
 from tokengeom.training.objective import Int, SoftLabels
 from tokengeom.training.optimizers.base import AbstractOptimizer
-
-# Steps in the long graph: one launch a graph, so that the host's part is shared by this many steps.
-_UNROLL = 16
+from tokengeom.training.step_graph import StepGraph
 
 
 class TorchEngine(AbstractEngine):
@@ -40,7 +39,7 @@ class TorchEngine(AbstractEngine):
         device: str = "cpu",
     ) -> None:
         self._torch = torch = _import_torch()
-        self._device = _checked_device(torch, device)
+        self._device = checked_device(torch, device)
         if len({model.trainable for model in models}) != 1:
             raise ProblemError("All replicates of one batched run must train the same parameters.")
         self._optimizer, self._batch, self._scale = optimizer, batch, scale
@@ -50,24 +49,20 @@ class TorchEngine(AbstractEngine):
         self.replicates = len(models)
         self._place_parameters(models, labels)
         self._place_labels(labels)
-        self._graphs: dict[int, Any] = {}
-        self._capture = self._device.type == "cuda" and optimizer.capturable
+        capture = self._device.type == "cuda" and optimizer.capturable
+        moving = (self._theta, self._first, self._second)
+        self._graph = StepGraph(torch, self._device, self._step, moving) if capture else None
 
     def advance(self, table: Float, windows: list[Int] | None) -> None:
         """Replay the captured graph over the table, or step eagerly where nothing can be captured."""
         torch = self._torch
         rows = torch.as_tensor(table, dtype=self._dtype, device=self._device)
         drawn = None if windows is None else torch.as_tensor(np.stack(windows, 1), device=self._device)
-        if not self._capture:
-            for t in range(table.shape[0]):
-                self._step(rows[t], None if drawn is None else drawn[t])
+        if self._graph is not None:
+            self._graph.run(rows, drawn)
             return
-        done = 0
-        while done < table.shape[0]:
-            count = _UNROLL if table.shape[0] - done >= _UNROLL else 1
-            self._replay(rows[done : done + count], None if drawn is None else drawn[done : done + count])
-            done += count
-        torch.cuda.synchronize(self._device)
+        for t in range(table.shape[0]):
+            self._step(rows[t], None if drawn is None else drawn[t])
 
     def readout(self, replicate: int) -> Readout:
         """W and H of one replicate, without the padding."""
@@ -164,35 +159,6 @@ class TorchEngine(AbstractEngine):
             x, g, first = (self._matrix(name, flat) for flat in (self._theta, self._gradient, self._first))
             self._optimizer.torch_update(x, g, first, None, c, None)
 
-    def _replay(self, rows: Any, drawn: Any) -> None:
-        count = rows.shape[0]
-        if count not in self._graphs:
-            self._graphs[count] = self._captured(rows, drawn)
-        graph, static_rows, static_drawn = self._graphs[count]
-        static_rows.copy_(rows)
-        if drawn is not None:
-            static_drawn.copy_(drawn)
-        graph.replay()
-
-    def _captured(self, rows: Any, drawn: Any) -> tuple[Any, Any, Any]:
-        """Record the steps once; warm up on a side stream first, as capture asks, and put the state back."""
-        torch = self._torch
-        static_rows, static_drawn = rows.clone(), None if drawn is None else drawn.clone()
-        kept = [x.clone() for x in (self._theta, self._first, self._second)]
-        stream = torch.cuda.Stream(self._device)
-        stream.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(stream):
-            for _ in range(3):
-                self._step(static_rows[0], None if static_drawn is None else static_drawn[0])
-        torch.cuda.current_stream(self._device).wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            for t in range(rows.shape[0]):
-                self._step(static_rows[t], None if static_drawn is None else static_drawn[t])
-        for x, old in zip((self._theta, self._first, self._second), kept, strict=True):
-            x.copy_(old)
-        return graph, static_rows, static_drawn
-
 
 def _import_torch() -> Any:
     try:
@@ -200,16 +166,3 @@ def _import_torch() -> Any:
     except ModuleNotFoundError:
         missing_extra("torch", "torch", "Training on a GPU, or many replicates in one batch,")
     return torch
-
-
-def _checked_device(torch: Any, device: str) -> Any:
-    try:
-        found = torch.device(device)
-    except RuntimeError as error:
-        raise ProblemError(f"device must be 'cpu' or 'cuda' (or 'cuda:1'); got {device!r}.") from error
-    if found.type == "cuda" and not torch.cuda.is_available():
-        raise ResourceError(
-            f"device {device!r} was asked for, but torch {torch.__version__} sees no CUDA device. Use device='cpu', "
-            f"or install a CUDA build of torch on a machine with a GPU."
-        )
-    return found

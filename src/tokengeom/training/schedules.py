@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -87,12 +88,24 @@ PAPER_STEPS = Steps(milestones=(5_000, 10_000, 15_000, 20_000, 25_000), factor=0
 _KNOWN: dict[str, type[AbstractSchedule]] = {kind.name: kind for kind in (Constant, Steps, Cosine)}
 
 
-def schedule_named(given: str | AbstractSchedule) -> AbstractSchedule:
-    """Return the schedule itself, or ``"paper"``, or the default settings of a kind by its name."""
+Given = str | AbstractSchedule | Mapping[str, Any]
+
+
+def schedule_named(given: Given) -> AbstractSchedule:
+    """Return the schedule itself; ``"paper"``; a kind by its name; or a kind with settings, as plain data.
+
+    For example ``{"name": "steps", "milestones": [100, 200], "factor": 0.1}``.
+    """
     if isinstance(given, AbstractSchedule):
         return given
     if given == "paper":
         return PAPER_STEPS
-    if given not in _KNOWN:
+    settings = {"name": given} if isinstance(given, str) else dict(given)
+    name = settings.pop("name", None)
+    if name not in _KNOWN:
         raise ProblemError(f"a schedule must be 'paper', {', '.join(map(repr, _KNOWN))}, or settings; got {given!r}.")
-    return _KNOWN[given]()
+    fields = [f.name for f in dataclasses.fields(_KNOWN[name])]
+    unknown = sorted(set(settings) - set(fields))
+    if unknown:
+        raise ProblemError(f"a schedule {name!r} has the settings {', '.join(fields) or 'none'}; got {unknown[0]!r}.")
+    return _KNOWN[name](**{key: tuple(x) if isinstance(x, list) else x for key, x in settings.items()})

@@ -7,27 +7,27 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokengeom.errors import InputError, ProblemError, ResourceError
-from tokengeom.models.base import AbstractFactoredModel
 from tokengeom.models.initialise import Init
-from tokengeom.models.linear import Linear
-from tokengeom.models.ufm import UFM
 from tokengeom.numerics import Float
 from tokengeom.progress import AbstractProgress, SilentProgress
-from tokengeom.training.engine import AbstractEngine
+from tokengeom.training.build import build_engine, build_model, generators
 from tokengeom.training.loop import Loop, OnRecord
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.optimizers import AbstractOptimizer
 from tokengeom.training.probes import Probe
 from tokengeom.training.run import Run
 from tokengeom.training.sampling import WindowSampler
-from tokengeom.training.schedules import AbstractSchedule
+from tokengeom.training.schedules import Given
 from tokengeom.training.settings import Reduction, TrainingSettings
 from tokengeom.training.store import Checkpoints
+
+if TYPE_CHECKING:
+    from tokengeom.training.build import Model
 
 
 @dataclass(frozen=True)
@@ -56,17 +56,22 @@ def train(
     *,
     embeddings: Float | None = None,
     dim: int | None = None,
-    optimizer: str | AbstractOptimizer = "gd",
+    layers: int | None = None,
+    heads: int | None = None,
+    positions: bool = False,
+    tied: bool = False,
+    attention_dropout: float = 0.0,
+    optimizer: str | AbstractOptimizer | None = None,
     steps: int = 10_000,
     learning_rate: float | None = None,
     weight_decay: float = 0.0,
-    rate_schedule: str | AbstractSchedule | None = None,
-    decay_schedule: str | AbstractSchedule = "constant",
+    rate_schedule: Given | None = None,
+    decay_schedule: Given = "constant",
     init: Init = "lecun",
     seed: int = 0,
     batch: int | None = None,
-    reduction: Reduction = "mean",
-    precision: str = "float64",
+    reduction: Reduction | None = None,
+    precision: str | None = None,
     device: str = "cpu",
     learn_embeddings: bool = False,
     records_per_decade: int = 10,
@@ -79,13 +84,20 @@ def train(
 ) -> Run:
     """Minimise the exact soft-label loss ``CE(W H)`` and record the way.
 
-    ``stats`` are next-token statistics (``V, m, P, pi``) or :class:`SoftLabels`; ``embeddings`` is H (d x m) for the
-    linear model. The other arguments are the fields of :class:`TrainingSettings` and :class:`Attendance`.
+    ``stats`` are next-token statistics (``V, m, P, pi``; for a network also ``contexts``) or :class:`SoftLabels`;
+    ``model`` is "linear", "ufm", or a network: "transformer", "mamba", "xlstm", "lstm", "mlp";
+    ``embeddings`` is H (d x m) for the linear model. The other arguments are the fields of :class:`TrainingSettings`
+    and :class:`Attendance`.
     Ctrl-C ends the run early: what was done is returned, and saved where ``checkpoint`` says.
     """
     settings = TrainingSettings(
         model=model,
         dim=dim,
+        layers=layers,
+        heads=heads,
+        positions=positions,
+        tied=tied,
+        attention_dropout=attention_dropout,
         optimizer=optimizer,
         steps=steps,
         learning_rate=learning_rate,
@@ -122,51 +134,33 @@ def train_many(
     labels = stats if isinstance(stats, SoftLabels) else SoftLabels.from_statistics(stats)
     _check_alike(settings)
     _check_contexts(stats, embeddings)
+    if settings[0].is_network:
+        backend = "network"
     backend = backend or ("cpu" if settings[0].device == "cpu" and len(settings) == 1 else "torch")
-    if backend == "cpu" and len(settings) > 1:
+    if backend != "torch" and len(settings) > 1:
         if around.checkpoint is not None:
             raise ProblemError("checkpoint of several replicates needs backend='torch', which runs them as one.")
         alone = [(s, Attendance(around.probes, around.on_record, around.progress)) for s in settings]
-        return [train_many(labels, [s], embeddings=embeddings, around=a, backend="cpu")[0] for s, a in alone]
+        return [train_many(stats, [s], embeddings=embeddings, around=a, backend=backend)[0] for s, a in alone]
     given = 0 if embeddings is None else np.shape(embeddings)[0]
     _check_memory(labels, sum(s.dim or given for s in settings))
-    models = [build_model(labels, s, embeddings) for s in settings]
+    models = [build_model(stats, labels, s, embeddings) for s in settings]
     loop = _loop(labels, settings, models, around, backend)
     _take_up(loop, settings, around)
     return loop.run()
 
 
-def build_model(labels: SoftLabels, settings: TrainingSettings, embeddings: Float | None) -> AbstractFactoredModel:
-    """Model at its start; the seed's first stream draws it."""
-    generator = _generators(settings.seed)[0]
-    if settings.model == "linear":
-        if embeddings is None:
-            raise ProblemError("model 'linear' needs embeddings=H, a d x m matrix; got None. Or use model='ufm'.")
-        learn = settings.learn_embeddings
-        linear = Linear(
-            labels.V, embeddings, m=labels.m, init=settings.init, generator=generator, learn_embeddings=learn
-        )
-        if settings.dim not in (None, linear.dim):
-            raise ProblemError(f"dim must be left out or equal the embeddings' d={linear.dim}; got {settings.dim}.")
-        return linear
-    if embeddings is not None:
-        raise ProblemError("model 'ufm' learns its embeddings; leave embeddings out, or use model='linear'.")
-    if settings.dim is None:
-        raise ProblemError("model 'ufm' needs dim=d, a whole number >= 1; got None.")
-    return UFM(labels.V, labels.m, settings.dim, init=settings.init, generator=generator)
-
-
 def _loop(
     labels: SoftLabels,
     settings: Sequence[TrainingSettings],
-    models: list[AbstractFactoredModel],
+    models: list[Model],
     around: Attendance,
     backend: str,
 ) -> Loop:
     first = settings[0]
-    samplers = [WindowSampler(labels, _generators(s.seed)[1]) for s in settings]
+    samplers = [WindowSampler(labels, generators(s.seed)[1]) for s in settings]
     return Loop(
-        engine=_engine(labels, first, models, backend),
+        engine=build_engine(labels, first, models, backend),
         labels=labels,
         pace=first.pace(),
         settings=[{**s.to_dict(), "dim": model.dim} for s, model in zip(settings, models, strict=True)],
@@ -179,22 +173,6 @@ def _loop(
         checkpoints=None if around.checkpoint is None else Checkpoints(Path(around.checkpoint)),
         interval=around.checkpoint_seconds,
     )
-
-
-def _engine(
-    labels: SoftLabels, first: TrainingSettings, models: list[AbstractFactoredModel], backend: str
-) -> AbstractEngine:
-    scale = float(labels.windows) if first.reduction == "sum" else 1.0
-    optimizer, dtype = first.pace().optimizer, np.dtype(first.precision)
-    if backend == "torch":
-        from tokengeom.training.gpu import TorchEngine
-
-        return TorchEngine(models, labels, optimizer, scale=scale, batch=first.batch, dtype=dtype, device=first.device)
-    if backend != "cpu" or first.device != "cpu":
-        raise ProblemError(f"backend must be 'cpu' (on device 'cpu') or 'torch'; got {backend!r} on {first.device!r}.")
-    from tokengeom.training.cpu import CpuEngine
-
-    return CpuEngine(models[0], labels, optimizer, scale=scale, batch=first.batch, dtype=dtype)
 
 
 def _take_up(loop: Loop, settings: Sequence[TrainingSettings], around: Attendance) -> None:
@@ -221,11 +199,6 @@ def _take_up(loop: Loop, settings: Sequence[TrainingSettings], around: Attendanc
                 f"in {where}."
             )
     loop.resume(stored)
-
-
-def _generators(seed: int) -> list[np.random.Generator]:
-    """Two independent streams: initialisation, sampled windows."""
-    return [np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(2)]
 
 
 def _check_alike(settings: Sequence[TrainingSettings]) -> None:

@@ -1,0 +1,43 @@
+"""MLP: the embeddings of a context's tokens side by side, through fully connected layers (Bengio et al. 2003)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, ClassVar
+
+from tokengeom.models.networks.base import AbstractArchitecture, NetworkShape, import_torch
+
+# Hidden layers are this many times as wide as the embeddings.
+_WIDENING = 4
+
+
+class MLP(AbstractArchitecture):
+    """Reads the whole context at once, so that shorter contexts are filled up with a token of their own."""
+
+    name: ClassVar[str] = "mlp"
+    causal: ClassVar[bool] = False
+    default_layers: ClassVar[int] = 2
+
+    def body(self, shape: NetworkShape) -> Any:
+        """Embedding, hidden layers with GELU, linear map to d."""
+        torch = import_torch()
+
+        class Body(torch.nn.Module):  # type: ignore[name-defined, misc]
+            def __init__(self) -> None:
+                super().__init__()
+                self.tokens = torch.nn.Embedding(shape.tokens, shape.dim)
+                widths = [shape.length * shape.dim, *[_WIDENING * shape.dim] * shape.layers]
+                parts: list[Any] = []
+                for before, after in pairwise(widths):
+                    parts += [torch.nn.Linear(before, after), torch.nn.GELU()]
+                self.layers = torch.nn.Sequential(*parts, torch.nn.Linear(widths[-1], shape.dim, bias=False))
+
+            def forward(self, tokens: Any) -> Any:
+                hidden = self.layers(self.tokens(tokens).flatten(1))
+                return hidden.unsqueeze(1).expand(-1, shape.length, -1)
+
+        return Body()
+
+    def embedding(self, body: Any) -> Any:
+        """The first layer."""
+        return body.tokens

@@ -1,0 +1,50 @@
+"""xLSTM: blocks with a matrix memory and exponential gates (arXiv 2405.04517), from Hugging Face transformers."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from tokengeom.errors import ProblemError
+from tokengeom.models.networks.base import AbstractArchitecture, NetworkShape, hidden_states_of, import_transformers
+
+
+class XLSTM(AbstractArchitecture):
+    """Blocks of mLSTM and gated feed-forward layers.
+
+    Only the body is taken: the published language model caps its logits softly, ``cap tanh(L / cap)``, under which
+    no W and H have the logits as their product.
+    """
+
+    name: ClassVar[str] = "xlstm"
+    default_layers: ClassVar[int] = 4
+    default_heads: ClassVar[int | None] = 4
+
+    def check(self, shape: NetworkShape) -> None:
+        """Refuse a dimension that heads cannot share: keys have half the width."""
+        super().check(shape)
+        if shape.heads is None or shape.heads < 1 or shape.dim % (2 * shape.heads):
+            raise ProblemError(
+                f"dim of an xlstm must be a multiple of twice its heads; got dim={shape.dim}, heads={shape.heads}."
+            )
+
+    def body(self, shape: NetworkShape) -> Any:
+        """One chunk a context, kernels in single precision."""
+        transformers = import_transformers()
+        config = transformers.xLSTMConfig(
+            vocab_size=shape.tokens,
+            hidden_size=shape.dim,
+            embedding_dim=shape.dim,
+            num_hidden_layers=shape.layers,
+            num_blocks=shape.layers,
+            num_heads=shape.heads,
+            chunk_size=shape.length,
+            mode="train",
+            return_last_states=True,
+            autocast_kernel_dtype="float32",
+            use_cache=False,
+        )
+        return hidden_states_of(transformers.xLSTMModel(config), use_cache=False)
+
+    def embedding(self, body: Any) -> Any:
+        """The first layer."""
+        return body.inner.embeddings

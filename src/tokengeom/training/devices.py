@@ -1,0 +1,26 @@
+"""Devices of torch: asked for by name, refused in words where they are not there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tokengeom.errors import ProblemError, ResourceError
+
+
+def checked_device(torch: Any, device: str) -> Any:
+    """Return the torch device of that name, if this machine has it."""
+    try:
+        found = torch.device(device)
+    except RuntimeError as error:
+        raise ProblemError(f"device must be 'cpu' or 'cuda' (or 'cuda:1'); got {device!r}.") from error
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise ResourceError(
+            f"device {device!r} was asked for, but torch {torch.__version__} sees no CUDA device. Use device='cpu', "
+            f"or install a CUDA build of torch on a machine with a GPU."
+        )
+    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
+        raise ResourceError(
+            f"device {device!r} was asked for, but this machine has {torch.cuda.device_count()} CUDA device(s), "
+            f"counted from cuda:0."
+        )
+    return found

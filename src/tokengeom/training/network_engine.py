@@ -1,0 +1,214 @@
+"""The torch engine of sequence networks: exact soft-label gradients, one flat buffer, a captured step on a GPU.
+
+All parameters are views into one flat buffer, and their gradients into another, so that an elementwise rule is one pass
+over everything; a rule for matrices sees each parameter in its own shape (a vector as a matrix of one column). The
+gradient of the loss by the logits is written out, ``(softmax(L) - P) diag(pi)``, and carried back from there.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+
+from tokengeom.models.base import Readout
+from tokengeom.models.network import Network
+from tokengeom.models.networks.base import import_torch
+from tokengeom.numerics import Float
+from tokengeom.training.devices import checked_device
+from tokengeom.training.engine import AbstractEngine, Arrays
+from tokengeom.training.objective import Int, SoftLabels
+from tokengeom.training.optimizers.base import AbstractOptimizer
+from tokengeom.training.step_graph import StepGraph
+
+_BUFFERS = ("theta", "first", "second")
+
+
+class NetworkEngine(AbstractEngine):
+    """One network on one device.
+
+    ``precision``
+        ``float32`` or ``float64``; ``bfloat16`` keeps weights, gradients of the logits and the optimizer in float32
+        and runs the body's products in bfloat16. It halves nothing that the measurements depend on, but gradients
+        carry about three digits: loss gaps below 1e-3 are then the precision's and not the model's.
+    """
+
+    replicates = 1
+
+    def __init__(
+        self,
+        model: Network,
+        labels: SoftLabels,
+        optimizer: AbstractOptimizer,
+        *,
+        scale: float = 1.0,
+        precision: str = "float32",
+        device: str = "cpu",
+        seed: int = 0,
+        compiled: bool = False,
+    ) -> None:
+        self._torch = torch = import_torch()
+        self._device = checked_device(torch, device)
+        self._mixed = precision == "bfloat16"
+        self._dtype = torch.float32 if self._mixed else getattr(torch, precision)
+        self._model, self._optimizer, self._scale = model, optimizer, scale
+        model.decoder.to(device=self._device, dtype=self._dtype).train()
+        if compiled:
+            model.decoder.body.compile()
+        self._place_parameters()
+        self._place_labels(labels)
+        self._random = _RandomState(torch, self._device, seed)
+        drawn = model.shape.attention_dropout > 0
+        capture = self._device.type == "cuda" and optimizer.capturable and not drawn
+        self._graph = StepGraph(torch, self._device, self._step, self._moving()) if capture else None
+
+    def advance(self, table: Float, windows: list[Int] | None) -> None:
+        """Make the steps one by one, or replay them from the captured graph."""
+        torch = self._torch
+        rows = torch.as_tensor(table, dtype=self._dtype, device=self._device)
+        drawn = None if windows is None else torch.as_tensor(windows[0], device=self._device)
+        with self._random:
+            if self._graph is not None:
+                self._graph.run(rows, drawn)
+                return
+            for t in range(table.shape[0]):
+                self._step(rows[t], None if drawn is None else drawn[t])
+
+    def readout(self, replicate: int) -> Readout:
+        """W and H, proven to give the network's own logits."""
+        return self._model.readout()
+
+    def state(self) -> Arrays:
+        """Parameters, slots, and the generator that draws dropout."""
+        arrays = {name: self._flat(name).cpu().numpy().copy() for name in _BUFFERS}
+        return arrays | {"random": self._random.state}
+
+    def load(self, state: Arrays) -> None:
+        """Copy into the engine's own buffers, which parameters and graph look at."""
+        for name in _BUFFERS:
+            self._flat(name).copy_(self._torch.as_tensor(np.array(state[name])))
+        self._random.state = np.array(state["random"])
+
+    def _flat(self, name: str) -> Any:
+        return {"theta": self._theta, "first": self._first, "second": self._second}[name]
+
+    def _moving(self) -> list[Any]:
+        """Everything that a step changes and the next step reads."""
+        return [self._flat(name) for name in _BUFFERS]
+
+    def _place_parameters(self) -> None:
+        torch = self._torch
+        named = dict(self._model.decoder.named_parameters())
+        size = sum(p.numel() for p in named.values())
+        slots = self._optimizer.slots
+        self._theta, self._gradient = self._zeros(size), self._zeros(size)
+        self._first = self._zeros(size if slots > 0 else 0)
+        self._second = self._zeros(size if slots > 1 else 0)
+        self._spans: list[tuple[int, int, Any]] = []
+        at = 0
+        for parameter in named.values():
+            span = slice(at, at + parameter.numel())
+            with torch.no_grad():
+                self._theta[span].copy_(parameter.reshape(-1))
+            parameter.data = self._theta[span].view_as(parameter)
+            parameter.grad = self._gradient[span].view_as(parameter)
+            rows = parameter.shape[0]
+            self._spans.append((span.start, span.stop, (rows, parameter.numel() // rows)))
+            at = span.stop
+
+    def _zeros(self, size: int) -> Any:
+        return self._torch.zeros(size, dtype=self._dtype, device=self._device)
+
+    def _place_labels(self, labels: SoftLabels) -> None:
+        torch, device = self._torch, self._device
+        self._context = torch.as_tensor(labels.context, device=device)
+        self._token = torch.as_tensor(labels.token, device=device)
+        weight = labels.weight * self._scale
+        target = labels.share * weight[labels.context]
+        self._parts = []
+        for which in self._model.portions():
+            pairs = slice(int(labels.start[which.start]), int(labels.start[which.stop]))
+            flat = (labels.context[pairs] - which.start) * labels.V + labels.token[pairs]
+            column = torch.as_tensor(weight[which], dtype=self._dtype, device=device).unsqueeze(1)
+            share = torch.as_tensor(target[pairs], dtype=self._dtype, device=device)
+            self._parts.append((which, column, torch.as_tensor(flat, device=device), share))
+
+    def _step(self, c: Any, drawn: Any) -> None:
+        """One step: gradients of all parameters, then the rule."""
+        self._gradient.zero_()
+        if drawn is None:
+            for which, weight, flat, share in self._parts:
+                self._carry_back(which, lambda q, w=weight, f=flat, s=share: _towards(q.mul_(w), f, s))
+        else:
+            token = self._token[drawn].unsqueeze(1)
+            share = self._scale / drawn.shape[0]
+            self._carry_back(
+                self._context[drawn],
+                lambda q: q.scatter_add_(1, token, q.new_full(token.shape, -1.0)).mul_(share),
+            )
+        if not self._optimizer.decoupled:
+            self._gradient.add_(c[0] * self._theta)
+        self._update(c)
+
+    def _carry_back(self, which: Any, gradient_of: Any) -> None:
+        """Run the chosen contexts and carry ``gradient_of(softmax(L))`` back to the parameters."""
+        torch = self._torch
+        mixed = torch.autocast(self._device.type, torch.bfloat16) if self._mixed else nullcontext()
+        with mixed:
+            states = self._model.decoder.states(which)
+        logits = self._model.decoder.head(states.to(self._dtype))
+        with torch.no_grad():
+            gradient = gradient_of(torch.softmax(logits, 1))
+        logits.backward(gradient)
+
+    def _update(self, c: Any) -> None:
+        rule = self._optimizer.torch_update
+        with self._torch.no_grad():
+            if not self._optimizer.matrixwise:
+                norm = self._gradient.norm().view(1, 1) if self._optimizer.needs_norm else None
+                theta, gradient = self._theta.unsqueeze(0), self._gradient.unsqueeze(0)
+                rule(theta, gradient, self._first.unsqueeze(0), self._second.unsqueeze(0), c, norm)
+                return
+            for begin, end, shape in self._spans:
+                x, g, first = (flat[begin:end].view(1, *shape) for flat in (self._theta, self._gradient, self._first))
+                rule(x, g, first, None, c, None)
+
+
+def _towards(q: Any, flat: Any, share: Any) -> Any:
+    """``q - P diag(pi)``; each entry of P appears once, so that nothing is added up."""
+    entries = q.view(-1)
+    entries[flat] = entries[flat] - share
+    return q
+
+
+class _RandomState:
+    """Torch's generator as the engine's own: put in place while it works, and the caller's put back."""
+
+    def __init__(self, torch: Any, device: Any, seed: int) -> None:
+        self._torch, self._device = torch, device
+        with self._forked():
+            torch.manual_seed(seed)
+            self.state = self._current()
+
+    def __enter__(self) -> None:
+        self._fork = self._forked()
+        self._fork.__enter__()
+        state = self._torch.as_tensor(self.state)
+        if self._device.type == "cuda":
+            self._torch.cuda.set_rng_state(state, self._device)
+        else:
+            self._torch.set_rng_state(state)
+
+    def __exit__(self, *problem: Any) -> None:
+        self.state = self._current()
+        self._fork.__exit__(*problem)
+
+    def _forked(self) -> Any:
+        devices = [self._device] if self._device.type == "cuda" else []
+        return self._torch.random.fork_rng(devices=devices)
+
+    def _current(self) -> Any:
+        cuda = self._device.type == "cuda"
+        state = self._torch.cuda.get_rng_state(self._device) if cuda else self._torch.get_rng_state()
+        return state.numpy().copy()

@@ -1,0 +1,17 @@
+"""Small statistics with tokens in their contexts, for networks."""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import islice
+
+from tokengeom.corpus.stories import stories
+from tokengeom.statistics.count import count
+from tokengeom.statistics.next_token import NextTokenStatistics
+
+
+@cache
+def small_stories(windows: str = "sliding", contexts: int = 40, vocabulary: int = 24) -> NextTokenStatistics:
+    """The commonest contexts of three words of a hundred stories."""
+    counted = count(list(islice(stories(0), 100)), context=3, windows=windows)
+    return counted.limited(contexts=contexts, vocabulary=vocabulary)
