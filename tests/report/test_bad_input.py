@@ -10,7 +10,7 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from report_cases import plain_page, write_text
+from pipeline_cases import plain_page, write_text
 from tokengeom.cli import app as app_module
 from tokengeom.cli import report as _report_command  # noqa: F401 - adds the command
 from tokengeom.cli import verify as _verify_command  # noqa: F401 - adds the command

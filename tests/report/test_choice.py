@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from report_cases import write_text
+from pipeline_cases import write_text
 from tokengeom.corpus.locate import ReadingOptions
 from tokengeom.errors import InputError, StatisticsError
 from tokengeom.progress import SilentProgress

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tokengeom as tg
-from report_cases import QUICK, STAGES, plain_page, quick, write_text
+from pipeline_cases import QUICK, STAGES, plain_page, quick, write_text
 from tokengeom.errors import InputError, MissingExtraError, ResourceError
 from tokengeom.report import stages
 from tokengeom.report.make import Report, report
@@ -117,7 +117,7 @@ def test_ctrl_c_in_training_keeps_what_was_done(text: Path, tmp_path: Path, monk
 
 _KILLED = """
 import sys
-from report_cases import QUICK
+from pipeline_cases import QUICK
 from tokengeom.report import make, stages
 stages.SNAPSHOT_SECONDS = 0.05
 make.report(sys.argv[1], sys.argv[2], **{**QUICK, "steps": 2_000_000})

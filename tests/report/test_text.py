@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from report_cases import write_text
+from pipeline_cases import write_text
 from tokengeom.corpus.locate import ReadingOptions
 from tokengeom.errors import CorpusError
 from tokengeom.report import text as text_module

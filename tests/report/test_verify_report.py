@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from report_cases import plain_page, quick, write_text
+from pipeline_cases import plain_page, quick, write_text
 from tokengeom import Run, verify
 from tokengeom.errors import InputError
 from tokengeom.folders import file_hash

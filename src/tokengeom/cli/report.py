@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tokengeom.cli.app import EXIT_INTERRUPTED, Json, Quiet, app, errors_to, guarded
+from tokengeom.cli.app import EXIT_INTERRUPTED, Json, Quiet, app, guarded
 from tokengeom.cli.output import give, progress_shown
 from tokengeom.corpus.locate import Format, ReadingOptions
 from tokengeom.corpus.opening import Errors
@@ -117,9 +117,7 @@ def report_command(
                 device=device,
             )
     except KeyboardInterrupt:
-        errors_to.print(
-            f"Interrupted. What was finished is in {results_folder(out)}; the same command goes on from there.",
-            style="yellow",
-        )
+        where = results_folder(out)
+        typer.echo(f"Interrupted. What was finished is in {where}; the same command goes on from there.", err=True)
         raise typer.Exit(EXIT_INTERRUPTED) from None
     give(made.to_dict(), lambda console: console.print(made.summary(), markup=False), as_json, quiet)
