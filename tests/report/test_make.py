@@ -196,6 +196,17 @@ def test_a_page_that_cannot_be_written_leaves_the_old_one(
     assert sorted(path.name for path in first.page.parent.iterdir()) == ["page-results", "page.html"]
 
 
+def test_a_transformer_is_trained_and_compared_beside_the_features(text: Path, first: Report) -> None:
+    both = quick(text, first.page, transformer=True, steps=12)
+    assert both.made == ("run-ufm", "run-transformer", "comparison-ufm", "comparison-transformer", "page")
+    assert set(both.contents.comparisons) == {"unconstrained features", "transformer"}
+    assert both.contents.missing == ()
+    assert tg.verify(both.results)
+    # Leaving it out again finds the other stages, and keeps the network for the next time.
+    assert quick(text, first.page, steps=12).made == ("page",)
+    assert quick(text, first.page, transformer=True, steps=12).made == ("page",)
+
+
 def test_a_missing_network_package_is_said_with_the_remedy(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
