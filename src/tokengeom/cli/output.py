@@ -11,14 +11,14 @@ from typing import Any
 
 from rich.console import Console
 
-from tokengeom.progress import AbstractProgress, SilentProgress, TerminalProgress
+from tokengeom.progress import AbstractProgress, SilentProgress, TerminalProgress, speaks
 
 
 @contextmanager
 def progress_shown(quiet: bool) -> Iterator[AbstractProgress]:
     """Bars on a terminal; nothing in a pipe or when quiet."""
     console = Console(stderr=True)
-    if quiet or not console.is_terminal:
+    if quiet or not console.is_terminal or not speaks():
         yield SilentProgress()
     else:
         with TerminalProgress(console) as progress:
@@ -27,6 +27,8 @@ def progress_shown(quiet: bool) -> Iterator[AbstractProgress]:
 
 def give(data: Mapping[str, Any], person: Callable[[Console], None], as_json: bool, quiet: bool) -> None:
     """Print one JSON object, or what a person reads, or nothing."""
+    if not speaks():
+        return
     if as_json:
         sys.stdout.write(json.dumps(_plain(data), ensure_ascii=False) + "\n")
     elif not quiet:
