@@ -18,11 +18,11 @@ _PARTS, _FACTOR = 6, 0.4
 _PAPER = {"dim": 128, "steps": 30_000, "learning_rate": 1e-4, "weight_decay": 1e-6}
 _PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "small": {
-        UFM: {"dim": 128, "steps": 6_000, "learning_rate": 1e-3, "weight_decay": 1e-6, "precision": "float32"},
+        UFM: {"dim": 128, "steps": 10_000, "learning_rate": 3e-3, "weight_decay": 1e-6, "precision": "float32"},
         TRANSFORMER: {
             "dim": 64,
-            "steps": 1_200,
-            "learning_rate": 1e-3,
+            "steps": 1_500,
+            "learning_rate": 3e-3,
             "weight_decay": 1e-6,
             "layers": 2,
             "heads": 4,
@@ -30,7 +30,7 @@ _PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "paper": {UFM: dict(_PAPER), TRANSFORMER: {**_PAPER, "layers": 4, "heads": 6}},
 }
-SECONDS_A_STEP = {UFM: 1e-3, TRANSFORMER: 4e-2}
+SECONDS_A_STEP = {UFM: 1e-3, TRANSFORMER: 3e-2}
 """What a step is expected to take on two cores, for the estimate of the time left."""
 
 
