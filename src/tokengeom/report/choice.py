@@ -1,10 +1,10 @@
 """From a text to good settings: context length and cuts under which supports say something, and why.
 
-A support is *informative* when it holds two tokens or more, but at most a tenth of the vocabulary: one token is plain
-classification, and a support of nearly everything forbids nothing. It is *well seen* when its context came up at least
-five times for each of its tokens, so that a token that is missing is likely one that does not follow. A context is
-*accompanied* when its support holds two tokens or more and another context has the same: these are predicted to
-collapse although their probabilities differ, which can be looked at.
+A support is *informative* when it holds two tokens or more, but at most ten (or a tenth of a large vocabulary, and never
+more than half of a small one): one token is plain classification, and a support of nearly everything forbids nothing.
+It is *well seen* when its context came up at least five times for each of its tokens, so that a token that is missing
+is likely one that does not follow. A context is *accompanied* when its support holds two tokens or more and another
+context has the same: these are predicted to collapse although their probabilities differ, which can be looked at.
 
 The cut is the largest of a few sizes at which half of the contexts are well seen. The context length has the highest
 
@@ -33,7 +33,7 @@ LENGTHS = (1, 2, 3, 4, 5, 6)
 SIZES = ((400, 104), (150, 60), (50, 30))
 """Contexts and words to keep; the first is the papers' size."""
 TIMES_SEEN = 5
-LARGEST_SHARE = 0.1
+LARGEST_SUPPORT, LARGEST_SHARE = 10, 0.1
 WELL_SEEN = 0.5
 NEARLY_BEST = 0.95
 
@@ -131,8 +131,7 @@ class _Look:
 
 def _looked_at(stats: NextTokenStatistics, length: int, contexts: int, vocabulary: int) -> Candidate:
     k, V, groups = stats.support_sizes, stats.V, stats.groups
-    # Two tokens are never too many: a tenth of a small vocabulary would rule everything out.
-    informative = (k >= 2) & (k <= max(2.0, LARGEST_SHARE * V)) & (k < V)
+    informative = (k >= 2) & (k <= _largest_informative(V))
     seen = stats.context_counts >= TIMES_SEEN * k
     accompanied = (groups.multiplicity[groups.label] > 1) & (k >= 2)
     score = (np.mean(informative & seen) + np.mean(accompanied) / 2) * min(1.0, stats.m / contexts)
@@ -152,6 +151,10 @@ def _looked_at(stats: NextTokenStatistics, length: int, contexts: int, vocabular
         accompanied=float(np.mean(accompanied)),
         score=float(score),
     )
+
+
+def _largest_informative(V: int) -> int:
+    return int(min(max(LARGEST_SUPPORT, LARGEST_SHARE * V), V / 2))
 
 
 def _best(candidates: Sequence[Candidate], wishes: Wishes) -> Candidate:
@@ -180,7 +183,7 @@ def _longest_of_the_best(candidates: Sequence[Candidate]) -> Candidate:
 
 def _why_size(chosen: Candidate, candidates: Sequence[Candidate], wishes: Wishes) -> str:
     contexts, words = f"{chosen.top_contexts:,}", f"{chosen.vocabulary_limit:,}"
-    size = f"the {contexts} most frequent contexts and the {words} commonest next tokens"
+    size = f"up to {contexts} of the most frequent contexts and up to {words} of the commonest next tokens"
     if wishes.top_contexts is not None and wishes.vocabulary is not None:
         return f"Kept are {size}, as asked for."
     seen = (
@@ -195,15 +198,16 @@ def _why_size(chosen: Candidate, candidates: Sequence[Candidate], wishes: Wishes
         )
     larger = [one for one in candidates if _size(one) > _size(chosen)]
     if not larger:
-        return f"Kept are {size}, about the size of the papers' experiments: {seen}."
+        papers = ", about the size of the papers' experiments" if _size(chosen) == SIZES[0] else ""
+        return f"Kept are {size}{papers}: {seen}."
     return f"Kept are {size}: {seen}. With more contexts, fewer than half were seen so often."
 
 
 def _why_length(chosen: Candidate, candidates: Sequence[Candidate], wishes: Wishes) -> str:
     tokens = "1 token" if chosen.context == 1 else f"{chosen.context} tokens"
     facts = (
-        f"{chosen.informative:.0%} of the supports are informative (two tokens or more, at most a tenth of the "
-        f"vocabulary), {chosen.one_hot:.0%} hold one token alone, and {chosen.accompanied:.0%} of the contexts share "
+        f"{chosen.informative:.0%} of the supports are informative (2 to {_largest_informative(chosen.vocabulary)} of "
+        f"{chosen.vocabulary} tokens), {chosen.one_hot:.0%} hold one token alone, and {chosen.accompanied:.0%} of the contexts share "
         "a support of several tokens with another"
     )
     if wishes.context is not None:
