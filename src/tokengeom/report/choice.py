@@ -1,7 +1,7 @@
 """From a text to good settings: context length and cuts under which supports say something, and why.
 
-A support is *informative* when it holds two tokens or more, but at most ten (or a tenth of a large vocabulary, and never
-more than half of a small one): one token is plain classification, and a support of nearly everything forbids nothing.
+A support is *informative* when it holds two tokens or more, but at most ten (or a tenth of a large vocabulary, and
+never more than half of a small one): one token is plain classification, and a support of nearly all forbids nothing.
 It is *well seen* when its context came up at least five times for each of its tokens, so that a token that is missing
 is likely one that does not follow. A context is *accompanied* when its support holds two tokens or more and another
 context has the same: these are predicted to collapse although their probabilities differ, which can be looked at.
@@ -207,8 +207,8 @@ def _why_length(chosen: Candidate, candidates: Sequence[Candidate], wishes: Wish
     tokens = "1 token" if chosen.context == 1 else f"{chosen.context} tokens"
     facts = (
         f"{chosen.informative:.0%} of the supports are informative (2 to {_largest_informative(chosen.vocabulary)} of "
-        f"{chosen.vocabulary} tokens), {chosen.one_hot:.0%} hold one token alone, and {chosen.accompanied:.0%} of the contexts share "
-        "a support of several tokens with another"
+        f"{chosen.vocabulary} tokens), {chosen.one_hot:.0%} hold one token alone, and {chosen.accompanied:.0%} of the "
+        "contexts share a support of several tokens with another"
     )
     if wishes.context is not None:
         return f"A context is {tokens} long, as asked for: {facts}."
