@@ -66,7 +66,7 @@ class Report:
             "results": None if self.results is None else str(self.results),
             "seconds": self.seconds,
             "made": list(self.made),
-            "settings": dict(self.contents.choice.settings),
+            "chosen": dict(self.contents.choice.settings),
             "windows": stats.n if stats.has_counts else None,
             "contexts": stats.m,
             "vocabulary": stats.V,
