@@ -6,7 +6,7 @@ export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
 BIN := $(VENV)/bin
 INSTALL = $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt
-# What a user needs: no PyTorch, no Spark.
+# What a user needs: the page and the networks, no Spark.
 RUN := $(VENV)/.installed-run
 # What tests and benchmarks need beside it: oracles, peers, every extra.
 STAMP := $(VENV)/.installed-test
@@ -20,7 +20,7 @@ help:  ## show this help
 $(RUN): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	$(INSTALL) -e '.[figures]'
+	$(INSTALL) -e '.[report,networks]'
 	touch $@
 
 $(STAMP): $(RUN)
@@ -28,7 +28,7 @@ $(STAMP): $(RUN)
 	touch $@
 
 report: $(RUN)  ## the main job, on the built-in corpus
-	$(BIN)/tokengeom count --out results/built-in
+	$(BIN)/tokengeom report --out results/report.html
 
 check: $(STAMP)  ## style and types
 	$(BIN)/ruff check .

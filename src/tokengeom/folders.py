@@ -149,17 +149,43 @@ def write_manifest(folder: Path, kind: str, format_version: int, content: dict[s
     """Write the manifest last: it carries the hash of every file that is there."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
     manifest = {
+        **manifest_head(kind, format_version),
+        **content,
+        "files": {path.relative_to(folder).as_posix(): file_hash(path) for path in files},
+    }
+    (folder / MANIFEST).write_bytes(as_json(manifest))
+
+
+def manifest_head(kind: str, format_version: int) -> dict[str, Any]:
+    """What every manifest begins with: what this is, and who made it where."""
+    return {
         "format": kind,
         "format_version": format_version,
         "tokengeom": _version(),
         "machine": {"system": platform.platform(), "python": platform.python_version(), "cores": os.cpu_count()},
         **({} if (command := current_command()) is None else {"command": command}),
-        **content,
-        "files": {path.relative_to(folder).as_posix(): file_hash(path) for path in files},
     }
-    text = json.dumps(manifest, indent=2, ensure_ascii=False)
+
+
+def as_json(content: dict[str, Any]) -> bytes:
+    """Plain data as the bytes of a JSON file."""
     # File names need not be UTF-8; an escape is valid JSON.
-    (folder / MANIFEST).write_bytes((text + "\n").encode("utf-8", "backslashreplace"))
+    return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
+
+
+def replace_file(target: Path, content: bytes) -> None:
+    """Write a single file beside its place and rename it: the old one or the new one is there, never half of one."""
+    work = target.with_name(f".{target.name}-{os.getpid()}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        work.write_bytes(content)
+        work.replace(target)
+    except OSError as error:
+        raise ResourceError(
+            f"{target} could not be written: {error}. Free some space or choose another place."
+        ) from error
+    finally:
+        work.unlink(missing_ok=True)
 
 
 def changed_files(folder: Path) -> list[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tokengeom.errors import ProblemError, missing_extra
@@ -46,6 +47,8 @@ class Comparison:
         Plain sentences: what is not pinned down, what was left out, what the numbers must not be taken for.
     ``resamples``, ``permutations``, ``seed``
         The draws behind intervals and null.
+    ``compared``
+        The prediction and the run themselves, for a page; None in a comparison that was loaded.
     """
 
     agreements: Mapping[str, Agreement]
@@ -54,6 +57,7 @@ class Comparison:
     resamples: int
     permutations: int
     seed: int
+    compared: tuple[Any, Any] | None = field(default=None, repr=False, compare=False)
 
     @property
     def context_similarity(self) -> Agreement:
@@ -105,6 +109,13 @@ class Comparison:
         if self.permutations:
             draws += f"Chance: what 1 in 20 of {self.permutations} permutations reaches."
         return "\n".join([*self._verdict(), *lines, *([draws.strip()] if draws else []), *self.caveats])
+
+    def report(self, out: str | Path = "report.html") -> Path:
+        """Write one page on this comparison; `tokengeom.report` makes one from a text, with all results kept."""
+        import tokengeom
+
+        # By the front door: the room of pages is on a floor above this one.
+        return tokengeom.report(self, out).page
 
     def _verdict(self) -> list[str]:
         if self.kind == "linear":

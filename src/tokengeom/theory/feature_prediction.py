@@ -12,7 +12,7 @@ where
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -70,6 +70,8 @@ class FeaturePrediction:
         What every optimal answer shares, and how far apart answers were found to be (None: not measured).
     ``warnings``
         Plain sentences about degenerate supports.
+    ``stats``
+        The statistics themselves, which name contexts and tokens; None in a prediction that was loaded.
     """
 
     reduction: SupportReduction
@@ -86,6 +88,7 @@ class FeaturePrediction:
     warnings: tuple[str, ...]
     status: str
     seconds: float
+    stats: Any = field(default=None, repr=False, compare=False)
 
     @property
     def nuclear_norm(self) -> float:
@@ -288,6 +291,7 @@ def predict_features(
         warnings=degeneracy_warnings(problem.reduction),
         status=solution.status,
         seconds=solution.seconds,
+        stats=stats,
     )
 
 
