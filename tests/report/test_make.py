@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +33,18 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_text(tmp_path_factory.mktemp("text") / "stories.txt")
 
 
+@pytest.fixture(scope="module")
+def finished(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Report:
+    with pytest.MonkeyPatch.context() as patch:
+        plain_page(patch)
+        return quick(text, tmp_path_factory.mktemp("finished") / "page.html")
+
+
 @pytest.fixture
-def first(text: Path, tmp_path: Path) -> Report:
-    return quick(text, tmp_path / "page.html")
+def first(finished: Report, tmp_path: Path) -> Report:
+    """A finished report at a place of its own."""
+    shutil.copytree(finished.page.parent, tmp_path, dirs_exist_ok=True)
+    return replace(finished, page=tmp_path / "page.html", results=tmp_path / "page-results")
 
 
 def test_everything_is_made_once_and_then_found(text: Path, first: Report) -> None:
