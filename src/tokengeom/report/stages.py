@@ -15,6 +15,8 @@ from tokengeom.geometry.compare import compare
 from tokengeom.geometry.comparison import Comparison
 from tokengeom.geometry.comparison_storage import load_comparison, save_comparison
 from tokengeom.geometry.probes import feature_probes
+from tokengeom.geometry.rival_storage import load_rivals, save_rivals
+from tokengeom.geometry.rivals import Rivals, rivals
 from tokengeom.progress import AbstractProgress
 from tokengeom.report.cache import Kept, Results
 from tokengeom.report.choice import Wishes, choose
@@ -131,6 +133,19 @@ class Stages:
             return comparison
 
         return self._keep(f"comparison-{model}", inputs, make, load_comparison)
+
+    def rivals(self, model: str, stats: NextTokenStatistics, prediction: FeaturePrediction, run: Run) -> Rivals:
+        """Which of several explanations gives the model's geometry best."""
+        draws, seed = self.recipe.draws, self.recipe.seed
+        inputs = {**self._after(STATISTICS, PREDICTION, f"run-{model}"), "draws": draws, "seed": seed}
+
+        def make(folder: Path) -> Rivals:
+            with self.progress.stage(f"Rival explanations ({NAMES[model]})", None):
+                table = rivals(stats, run, prediction, resamples=draws, permutations=draws, seed=seed)
+                save_rivals(table, folder)
+            return table
+
+        return self._keep(f"rivals-{model}", inputs, make, load_rivals)
 
     def _keep(
         self, name: str, inputs: dict[str, Any], make: Callable[[Path], Kept], load: Callable[[Path], Kept]
