@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,7 +20,7 @@ from tokengeom.progress import AbstractProgress
 from tokengeom.report.cache import Kept, Results
 from tokengeom.report.choice import Wishes, choose
 from tokengeom.report.contents import Choice
-from tokengeom.report.recipe import NAMES, TRANSFORMER, Recipe, rate_schedule
+from tokengeom.report.recipe import NAMES, Recipe, rate_schedule
 from tokengeom.report.text import Text
 from tokengeom.statistics.count import count
 from tokengeom.statistics.next_token import NextTokenStatistics, standard_cuts
@@ -33,8 +32,6 @@ from tokengeom.training.train import train
 CHOICE, STATISTICS, PREDICTION = "choice", "statistics", "prediction"
 CHOICE_FORMAT, CHOICE_VERSION = "tokengeom-choice", 1
 SNAPSHOT_SECONDS = 10.0
-SMALL_DIM = 64
-"""Dimension up to which a network's step is too small for several threads."""
 
 
 @dataclass(frozen=True)
@@ -101,17 +98,16 @@ class Stages:
         inputs = {**self._after(STATISTICS, PREDICTION), "training": options}
 
         def make(folder: Path) -> Run:
-            with one_thread() if model == TRANSFORMER and options["dim"] <= SMALL_DIM else nullcontext():
-                run = train(
-                    stats,
-                    **options,
-                    rate_schedule=rate_schedule(options),
-                    probes=feature_probes(prediction),
-                    progress=self.progress,
-                    checkpoint=self.results.snapshots(name, inputs),
-                    checkpoint_seconds=SNAPSHOT_SECONDS,
-                    resume=True,
-                )
+            run = train(
+                stats,
+                **options,
+                rate_schedule=rate_schedule(options),
+                probes=feature_probes(prediction),
+                progress=self.progress,
+                checkpoint=self.results.snapshots(name, inputs),
+                checkpoint_seconds=SNAPSHOT_SECONDS,
+                resume=True,
+            )
             # Training answers Ctrl-C with what it has so far; a report that goes on from there would be half a report.
             if run.status == "interrupted":
                 raise KeyboardInterrupt
@@ -157,22 +153,6 @@ class Stages:
     def _after(self, *names: str) -> dict[str, Any]:
         """Inputs that say which results a stage builds on."""
         return {"stages": {name: self.used[name] for name in names}}
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Let PyTorch work alone: measured on 2 busy cores, a step takes 26 ms with one thread and 1.2 s with two.
-
-    Compiled training of unconstrained features sets the threads of OpenMP, so that the environment's limit is lost.
-    """
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def why_no_transformer(recipe: Recipe) -> str | None:
