@@ -12,8 +12,8 @@ import pytest
 from pipeline_cases import plain_page, quick, write_text
 from tokengeom import Run, verify
 from tokengeom.errors import InputError
-from tokengeom.folders import file_hash
-from tokengeom.report.cache import key_of
+from tokengeom.folders import as_json, file_hash
+from tokengeom.report.cache import key_of, sealed
 
 
 @pytest.fixture(scope="module")
@@ -71,11 +71,26 @@ def test_a_missing_and_an_added_file_are_found(copy: Path) -> None:
 
 
 def rewritten(folder: Path, change: object) -> None:
-    """Let someone change the record and make its keys fit again."""
+    """Let someone change the record and seal it again."""
     manifest = folder / "page-results/manifest.json"
     record = json.loads(manifest.read_text())
     change(record)  # type: ignore[operator]
-    manifest.write_text(json.dumps(record))
+    manifest.write_bytes(as_json(sealed(record)))
+
+
+@pytest.mark.parametrize("field", ["seconds", "machine", "command", "space"])
+def test_a_record_that_was_touched_anywhere_is_found(copy: Path, field: str) -> None:
+    manifest = copy / "page-results/manifest.json"
+    record = json.loads(manifest.read_text())
+    match field:
+        case "seconds":
+            record["stages"]["run-ufm"]["seconds"] += 1.0
+        case "machine":
+            record["machine"]["cores"] = 999
+        case "command":
+            record["command"] = {"name": "another"}
+    manifest.write_bytes(as_json(record) + (b" " if field == "space" else b""))
+    assert verify(copy / "page-results").failed == ("the report's manifest is the one that was written",)
 
 
 def test_inputs_that_are_not_the_keys_are_found(copy: Path) -> None:

@@ -17,7 +17,8 @@ from tokengeom.corpus.parquet import open_parquet
 from tokengeom.corpus.plain_text import AUTO, PlainText
 from tokengeom.corpus.source import AbstractTextSource, AbstractTokenSource
 from tokengeom.corpus.token_file import TokenFile
-from tokengeom.errors import CorpusError
+from tokengeom.errors import CorpusError, InputError
+from tokengeom.folders import MANIFEST, read_kind
 
 Format = Literal["auto", "text", "jsonl", "parquet", "bin", "dataset"]
 
@@ -144,14 +145,23 @@ def _inside(folder: Path) -> list[Path]:
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """Every file below a folder but hidden ones; links to folders are not followed, and nothing is passed over."""
+    """Every file below a folder but hidden ones and those of saved results; links to folders are not followed."""
 
     def refuse(error: OSError) -> None:
         raise CorpusError(f"Cannot read {error.filename}: {error.strerror}. Check its permissions.") from error
 
     for root, folders, files in os.walk(folder, onerror=refuse):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+        folders[:] = [name for name in folders if not name.startswith(".") and not _is_result(Path(root) / name)]
         yield from (Path(root) / name for name in files if not name.startswith("."))
+
+
+def _is_result(folder: Path) -> bool:
+    """Whether tokengeom itself saved a folder, such as the results of a report on the text around it."""
+    try:
+        return (folder / MANIFEST).is_file() and read_kind(folder).startswith("tokengeom")
+    except InputError:
+        # A manifest of another program, in a form of its own.
+        return False
 
 
 def _open_file(path: Path, options: ReadingOptions) -> AbstractTextSource | AbstractTokenSource:

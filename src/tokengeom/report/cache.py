@@ -2,7 +2,8 @@
 
 ::
 
-    manifest.json     kind, version, machine; key, inputs, seconds and manifest's hash of each stage; the page's hash
+    manifest.json     kind, version, machine; key, inputs, seconds and manifest's hash of each stage; the page's hash;
+                      seal, the hash of all this
     choice/           settings and why
     statistics/  prediction/  run-.../  comparison-.../      as their own commands save them
     unfinished/       snapshots of training that was stopped, by key
@@ -21,11 +22,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tokengeom.errors import InputError, ResourceError
+from tokengeom.errors import InputError
 from tokengeom.folders import MANIFEST, as_json, changed_files, file_hash, manifest_head, read_manifest, replace_file
 
 FORMAT, FORMAT_VERSION = "tokengeom-report", 1
-UNFINISHED = "unfinished"
+UNFINISHED, SEAL = "unfinished", "seal"
 Kept = TypeVar("Kept")
 
 
@@ -144,12 +145,18 @@ class Results:
 
     def _write(self) -> None:
         record = {**manifest_head(FORMAT, FORMAT_VERSION), "stages": self.stages, "page": self.page}
-        replace_file(self.folder / MANIFEST, as_json(record))
+        replace_file(self.folder / MANIFEST, as_json(sealed(record)))
 
 
 def key_of(name: str, inputs: Mapping[str, Any]) -> str:
     """SHA-256 of a stage's name and inputs."""
     return hashlib.sha256(json.dumps([name, inputs], sort_keys=True).encode()).hexdigest()
+
+
+def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record with the SHA-256 of all the rest of it, since no other file holds its hash."""
+    rest = {name: value for name, value in record.items() if name != SEAL}
+    return {**rest, SEAL: hashlib.sha256(as_json(rest)).hexdigest()}
 
 
 def read_record(folder: Path) -> dict[str, Any]:
@@ -166,13 +173,3 @@ def read_record(folder: Path) -> dict[str, Any]:
 def results_folder(page: Path) -> Path:
     """Where the results of a page lie: ``report.html`` has ``report-results`` beside it."""
     return page.with_name(f"{page.stem}-results")
-
-
-def require_place(page: Path) -> None:
-    """Before minutes of work, not after: the page must be a file that can be written."""
-    if page.is_dir():
-        raise InputError(f"The page is one file, such as report.html; {page} is a folder. Give a file's name.")
-    try:
-        page.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ResourceError(f"Cannot write to {page.parent}: {error.strerror}. Choose another place.") from error

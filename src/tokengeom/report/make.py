@@ -16,11 +16,12 @@ from tokengeom.errors import missing_extra
 from tokengeom.folders import file_hash, manifest_head, replace_file
 from tokengeom.geometry.comparison import Comparison
 from tokengeom.progress import AbstractProgress, SilentProgress
-from tokengeom.report.cache import FORMAT_VERSION, Results, require_place, results_folder
+from tokengeom.report.cache import FORMAT_VERSION, Results, results_folder
 from tokengeom.report.choice import Wishes
 from tokengeom.report.contents import Choice, Contents
 from tokengeom.report.given import choice_of, contents_of, digest_of, given_statistics, title_of
 from tokengeom.report.overall import Overall, overall
+from tokengeom.report.place import only_writer, require_apart, require_place
 from tokengeom.report.recipe import NAMES, SECONDS_A_STEP, TRANSFORMER, UFM, Recipe
 from tokengeom.report.stages import Stages, why_no_transformer
 from tokengeom.report.text import Text, find_text
@@ -127,11 +128,15 @@ def report(
         return _page_alone(contents_of(source), page, began)
     given = given_statistics(source)
     text = find_text(source, reading or ReadingOptions()) if given is None else None  # type: ignore[arg-type]
+    require_apart(page, text.files if text is not None else ())
     wishes = Wishes(tokenizer, context, top_contexts, vocabulary)
-    results = Results(results_folder(page), _version("tokengeom"))
     without = why_no_transformer(asked)
     models = [UFM] if without else [UFM, TRANSFORMER]
-    with overall(progress or SilentProgress(), "Report", _expected(asked, models)) as whole:
+    with (
+        only_writer(results_folder(page)),
+        overall(progress or SilentProgress(), "Report", _expected(asked, models)) as whole,
+    ):
+        results = Results(results_folder(page), _version("tokengeom"))
         work = _Work(Stages(results, asked, whole), whole, models)
         contents = work.contents(text, given, wishes, [without] if without else [])
         work.page(page, contents)

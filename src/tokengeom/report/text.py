@@ -39,6 +39,11 @@ class Text:
     digest: str
     reading: ReadingOptions
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that are read; none where the documents are in memory."""
+        return tuple(one for one in self.corpus or () if isinstance(one, Path))
+
     def sources(self) -> Sequence[Any]:
         """Sources of documents, opened anew."""
         return [BuiltInStories()] if self.corpus is None else open_corpus(self.corpus, self.reading)

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from tokengeom.errors import InputError, TokengeomError
-from tokengeom.folders import MANIFEST, file_hash, read_kind
+from tokengeom.folders import MANIFEST, as_json, file_hash, read_kind
 from tokengeom.geometry.compare import compare
 from tokengeom.geometry.comparison_storage import load_comparison
-from tokengeom.report.cache import FORMAT, UNFINISHED, key_of, read_record
+from tokengeom.report.cache import FORMAT, UNFINISHED, key_of, read_record, sealed
 from tokengeom.report.stages import PREDICTION, STATISTICS
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.feature_storage import load_features
@@ -50,6 +50,7 @@ def verify_report(folder: Path) -> Verification:
     record = read_record(folder)
     stages = record["stages"]
     checks = {
+        "the report's manifest is the one that was written": _is_as_written(folder, record),
         "the report is finished": bool(record["page"]) and not (folder / UNFINISHED).exists(),
         "nothing was added to the folder": not list(_strangers(folder, stages)),
     }
@@ -61,6 +62,11 @@ def verify_report(folder: Path) -> Verification:
     checks |= _page(folder, record["page"], stages)
     # What does not match its hash is not worth comparing, and may not even load.
     return Verification.of(checks | (_across(folder, stages) if whole else {}))
+
+
+def _is_as_written(folder: Path, record: Mapping[str, Any]) -> bool:
+    """Byte for byte: the manifest is what its own content gives, with the seal that belongs to it."""
+    return (folder / MANIFEST).read_bytes() == as_json(sealed(record))
 
 
 def _named(name: str, found: Verification) -> dict[str, bool]:
