@@ -15,6 +15,10 @@ RESOLUTION = 1e-4
 """Differences of SIM below this are the accuracy of L_mm, not a lead."""
 
 
+CHANCE_TIE = 1e-6
+"""Relative difference below which a number equals what chance reaches: shuffling changed the rounding alone."""
+
+
 @dataclass(frozen=True)
 class Lead:
     """How far the best rival's SIM is ahead, with the 95% interval over the same resamples of both."""
@@ -56,6 +60,12 @@ class RivalRow:
     cka: Agreement
     behind: Lead
     without_direction: int
+
+    @property
+    def is_chance(self) -> bool:
+        """Whether one shuffling in twenty has as large a SIM, up to rounding; False where that was not asked for."""
+        value, null = self.similarity.value, self.similarity.null
+        return bool(np.isfinite(null) and value <= null + CHANCE_TIE * abs(null))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words."""
@@ -99,6 +109,7 @@ class Rivals:
         """The best of each kind by name, all rows, and the draws, as plain data."""
         return {
             "best": {items: row.rival for items, row in self.best.items()},
+            "beats_chance": {items: not row.is_chance for items, row in self.best.items()},
             "clear": {items: _second(self.of(items)).behind.is_clear for items in self.items},
             "rows": [row.to_dict() for row in self.rows],
             "held_out": self.held_out,
@@ -131,11 +142,27 @@ def _verdict(rows: Sequence[RivalRow]) -> str:
     """Which explains best, by how much, and whether that is more than noise."""
     first, second = rows[0], _second(rows)
     items = f"{first.items[:1].upper()}{first.items[1:]}"
+    if first.is_chance:
+        return f"{items}: {_only_chance(rows)}"
     told = f"{items}: {first.rival} ({first.meaning}) explains them best, SIM {first.similarity}"
     if not np.isfinite(second.behind.low):
         return f"{told}; {second.rival} is {second.behind} behind."
     verdict = "which resampling does not undo" if second.behind.is_clear else "a tie within the interval"
     return f"{told}; {second.rival} is {second.behind} behind, {verdict}.{_by_cka(rows)}"
+
+
+def _only_chance(rows: Sequence[RivalRow]) -> str:
+    """The largest number explains nothing where any shuffling has it too, such as that of equal angles."""
+    first, known = rows[0], [row for row in rows if not row.is_chance]
+    told = (
+        f"{first.rival} ({first.meaning}) has the largest SIM, {first.similarity}, and chance reaches as much, so that "
+        "it explains nothing"
+    )
+    if not known:
+        return f"{told}; nor does any other, for the same reason."
+    return (
+        f"{told}; of those that beat chance {known[0].rival} ({known[0].meaning}) is best, SIM {known[0].similarity}."
+    )
 
 
 def _by_cka(rows: Sequence[RivalRow]) -> str:

@@ -72,6 +72,8 @@ def choose(text: Text, wishes: Wishes, progress: AbstractProgress) -> Choice:
     """Settings for a text, with the candidates that were looked at and the reasons."""
     sample = text.sample()
     tokenizer, why_tokens = wishes.tokenizer, "Tokens are as asked for."
+    if sample is not None and not any(map(str.strip, sample.documents)):
+        raise CorpusError(f"The corpus is empty: {text.title} holds no text. Check the path.")
     if sample is not None and tokenizer is None:
         tokenizer, why_tokens = choose_tokenizer(sample.documents)
     corpus = text.corpus if sample is None else list(sample.documents)
@@ -191,16 +193,23 @@ def _why_size(chosen: Candidate, candidates: Sequence[Candidate], wishes: Wishes
         "support, so that a token that is missing there is likely one that does not follow"
     )
     if chosen.well_seen < WELL_SEEN:
+        few = f"only {chosen.well_seen:.0%}" if chosen.well_seen else "none"
         return (
-            f"Kept are {size}, the smallest cut tried. The text is short for it: only {chosen.well_seen:.0%} of these "
-            f"contexts were seen at least {TIMES_SEEN} times for each token of their support, so that supports may "
-            "lack tokens that a longer text would show."
+            f"Kept are {size}, the smallest cut tried. The text is short for it: {few} of these contexts were seen at "
+            f"least {TIMES_SEEN} times for each token of their support, so that supports may lack tokens that a longer "
+            "text would show."
         )
     larger = [one for one in candidates if _size(one) > _size(chosen)]
     if not larger:
-        papers = ", about the size of the papers' experiments" if _size(chosen) == SIZES[0] else ""
+        papers = ", about the size of the papers' experiments" if _as_in_the_papers(chosen) else ""
         return f"Kept are {size}{papers}: {seen}."
-    return f"Kept are {size}: {seen}. With more contexts, fewer than half were seen so often."
+    return f"Kept are {size}: {seen}. Under larger cuts, at the length that scores best there, fewer than half were."
+
+
+def _as_in_the_papers(chosen: Candidate) -> bool:
+    """Whether what is left, and not only what was asked for, has about the papers' size."""
+    contexts, vocabulary = SIZES[0]
+    return 0.75 * contexts <= chosen.contexts <= 1.25 * contexts and 0.75 * vocabulary <= chosen.vocabulary
 
 
 def _why_length(chosen: Candidate, candidates: Sequence[Candidate], wishes: Wishes) -> str:
@@ -221,4 +230,7 @@ def _why_length(chosen: Candidate, candidates: Sequence[Candidate], wishes: Wish
             f"A context is {tokens} long: {facts}. A length of {higher.context} scores a little higher "
             f"({higher.score:.2f} against {chosen.score:.2f}); of nearly equal lengths the longest is taken."
         )
-    return f"A context is {tokens} long: {facts}. The score of {chosen.score:.2f} is the highest of those tried."
+    return (
+        f"A context is {tokens} long: {facts}. The score of {chosen.score:.2f} is the highest of the lengths tried "
+        "under this cut."
+    )

@@ -79,7 +79,7 @@ def _explained(contents: Contents, sign: Sign) -> tuple[list[str], list[str]]:
         return ["The steps were too large: the numbers overflowed."], ["Lower the learning rate, for example by ten."]
     causes, remedies = _certain(contents, run)
     general = {"loss": _loss, "alignment": _alignment, "collapse": _collapse, "frequencies": _frequencies}
-    more_causes, more_remedies = general[sign.name](run)
+    more_causes, more_remedies = general[sign.name](run, _is_wide_enough(contents, run))
     return [*causes, *more_causes], [*dict.fromkeys([*remedies, *more_remedies])]
 
 
@@ -107,6 +107,12 @@ def _certain(contents: Contents, run: Run) -> tuple[list[str], list[str]]:
     return causes, remedies
 
 
+def _is_wide_enough(contents: Contents, run: Run) -> bool:
+    """Whether the predicted geometry is known to fit into the run's dimensions."""
+    prediction = contents.prediction
+    return isinstance(prediction, FeaturePrediction) and prediction.suffices(run.H.shape[0])
+
+
 def still_falling(run: Run) -> bool:
     """Whether the loss gap fell by more than a tenth over the last half of the steps, on what was recorded."""
     if "loss_gap" not in run.trajectory.names or len(run.trajectory) < 2:
@@ -116,7 +122,9 @@ def still_falling(run: Run) -> bool:
     return bool(before.size and gaps[-1] < 0.9 * before[-1])
 
 
-def _loss(run: Run) -> tuple[list[str], list[str]]:
+def _loss(run: Run, wide: bool) -> tuple[list[str], list[str]]:
+    if wide and run.settings.get("model") == "ufm":
+        return ["Training was too short, or its steps were too small."], [MORE_STEPS, "Try a larger learning rate."]
     causes = ["The model may have too few parameters for this many contexts, or training is stuck or too short."]
     remedies = [MORE_STEPS, "Try a larger learning rate, or a wider or deeper model."]
     if run.settings.get("model") == "linear":
@@ -125,7 +133,7 @@ def _loss(run: Run) -> tuple[list[str], list[str]]:
     return causes, remedies
 
 
-def _alignment(run: Run) -> tuple[list[str], list[str]]:
+def _alignment(run: Run, wide: bool) -> tuple[list[str], list[str]]:
     causes = ["Directions converge much later than the loss.", "Too large a learning rate can keep the direction away."]
     remedies = [MORE_STEPS, "Let the learning rate fall towards the end."]
     if run.settings.get("model") != "ufm":
@@ -137,16 +145,17 @@ def _alignment(run: Run) -> tuple[list[str], list[str]]:
     return causes, remedies
 
 
-def _collapse(run: Run) -> tuple[list[str], list[str]]:
+def _collapse(run: Run, wide: bool) -> tuple[list[str], list[str]]:
+    narrow = "" if wide else "The embedding dimension may be too small, or the groups too few and too small to tell."
     causes = [
-        "The embedding dimension may be too small, or the groups too few and too small to tell.",
+        narrow or "The groups may be too few and too small to tell.",
         "Contexts that are met rarely move last.",
         "What the random start put into the embeddings fades only as the norms grow.",
     ]
     return causes, [MORE_STEPS, "Keep only the more frequent contexts, whose supports are surer."]
 
 
-def _frequencies(run: Run) -> tuple[list[str], list[str]]:
+def _frequencies(run: Run, wide: bool) -> tuple[list[str], list[str]]:
     causes = [
         "The finite part of the logits has not been reached: rare contexts weigh little in the loss, and their "
         "frequencies are learned last."

@@ -6,7 +6,7 @@ GLOSSARY = (
     ("token", "V", "a piece of text that the tokenizer knows: a word, a part of a word, a character or a byte"),
     ("context", "m", "the tokens before the one to be predicted; equal contexts are counted as one"),
     ("window", "n", "one place in the text: a context and the token that follows it there"),
-    ("support", "S", "the tokens that follow a context somewhere in the text; all others never do"),
+    ("support", "S", "the tokens that follow a context somewhere in the text, as it was cut; all others never do"),
     ("support group", "g", "all contexts with the same support"),
     ("probability", "P", "how often a token follows a context, as a share of the context's windows"),
     ("entropy floor", "H", "the average surprise of the next token, in nats: the lowest loss that any model can have"),

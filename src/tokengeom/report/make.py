@@ -88,7 +88,7 @@ class Report:
         lines = [*self.contents.choice.reasons, *self.contents.missing]
         for name, comparison in self.contents.comparisons.items():
             contexts, words = comparison.context_similarity, comparison.word_similarity
-            lines.append(f"{name}: similarity with the prediction {contexts} for contexts, {words} for words.")
+            lines.append(f"{name}: similarity with the prediction {contexts} for contexts, {words} for tokens.")
         behind = f"; the results behind it are in {self.results}" if self.results else ""
         lines.append(f"The page is {self.page} ({size:.1f} MB){behind}.")
         return "\n".join(lines)
@@ -123,9 +123,9 @@ def report(
     began = time.monotonic()
     asked, page = Recipe(**recipe), Path(out)
     _require_page_packages()
-    require_place(page)
     if isinstance(source, Comparison):
         return _page_alone(contents_of(source), page, began)
+    require_place(page)
     given = given_statistics(source)
     text = find_text(source, reading or ReadingOptions()) if given is None else None  # type: ignore[arg-type]
     require_apart(page, text.files if text is not None else ())
@@ -145,6 +145,7 @@ def report(
 
 def _page_alone(contents: Contents, page: Path, began: float) -> Report:
     """A page on what is in memory: nothing is kept beside it."""
+    require_place(page)
     replace_file(page, _render(contents, SilentProgress()).encode("utf-8", "backslashreplace"))
     return Report(page, None, contents, ("page",), time.monotonic() - began)
 

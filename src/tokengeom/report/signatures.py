@@ -112,18 +112,26 @@ def _alignment(contents: Contents, name: str) -> Sign:
     found = similarities(contents, name)
     if not found:
         return Sign(name, "alignment", "not judged", "There is no predicted geometry that the run was held against.")
-    worst = 1 - min(one.value for one in found.values())
-    level = graded(worst, 1 - ALIGN_FITS, 1 - ALIGN_PART)
-    by_chance = [items for items, one in found.items() if against_chance(one) in ("no better", "the same")]
-    chance = ""
-    if by_chance:
-        level, chance = _by_chance(level, f" For {listed(by_chance)} that is no more than chance reaches")
+    levels = {items: _aligned(one) for items, one in found.items()}
+    judged = [level for level, _ in levels.values() if level != "not judged"]
+    level = min(judged, key=lambda one: ORDER[one]) if judged else "not judged"
+    chance = "".join(f" For {items} that{said}" for items, (_, said) in levels.items() if said)
     told = listed(f"{fixed(one.value)} for {items}" for items, one in found.items())
     sentence = (
         f"Similarity with the prediction: {told} (from {ALIGN_FITS} fits; below {ALIGN_PART}, or low and no more than "
         f"chance, does not).{chance}"
     )
     return Sign(name, "alignment", level, sentence)
+
+
+def _aligned(one: Agreement) -> tuple[Level, str]:
+    level = graded(1 - one.value, 1 - ALIGN_FITS, 1 - ALIGN_PART)
+    return _by_chance(level, " is no more than chance reaches") if reached_by_chance(one) else (level, "")
+
+
+def reached_by_chance(one: Agreement) -> bool:
+    """Whether a shuffle in twenty comes as close or closer."""
+    return against_chance(one) in ("no better", "the same")
 
 
 def _by_chance(level: Level, sentence: str) -> tuple[Level, str]:
@@ -141,7 +149,7 @@ def _collapse(contents: Contents, name: str) -> Sign:
         return Sign(name, "collapse", "not judged", why if one is not None else "Collapse was not measured.")
     level = graded(one.value, COLLAPSE_FITS, COLLAPSE_PART)
     chance = ""
-    if against_chance(one) in ("no better", "the same"):
+    if reached_by_chance(one):
         level, chance = _by_chance(level, " That is no more than chance reaches")
     null = f"; groups dealt at random reach {number(one.null)}" if math.isfinite(one.null) else ""
     sentence = (

@@ -98,6 +98,11 @@ def count(how_many: int, thing: str, plural: str = "") -> str:
     return f"{how_many:,} {thing if how_many == 1 else plural or thing + 's'}"
 
 
+def in_tokens(sentence: str) -> str:
+    """A sentence of the house that says word for token, as a page on any tokens says it."""
+    return re.sub(r"\b([Ww])ord(s?)\b", lambda found: f"{'T' if found[1] == 'W' else 't'}oken{found[2]}", sentence)
+
+
 def listed(items: Iterable[str], last: str = "and") -> str:
     """``a, b and c``."""
     *first, end = items

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tokengeom.numerics import Float
     from tokengeom.problems.support_reduction import Int
 
+TYPICAL = 0.1
+"""Share of the largest entry below which a token or context is not typical of a concept; rounding is far below."""
 KMEANS_ROUNDS = 100
 KMEANS_RESTARTS = 8
 
@@ -172,6 +174,7 @@ def _squared_distances(points: Float, centres: Float) -> Float:
 
 def _sides(vector: Float, typical: int) -> tuple[Int, Int]:
     order = np.argsort(-np.abs(vector), kind="stable")
+    order = order[np.abs(vector[order]) >= TYPICAL * np.abs(vector).max(initial=0.0)]
     return order[vector[order] > 0][:typical], order[vector[order] < 0][:typical]
 
 

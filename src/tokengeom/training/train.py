@@ -188,7 +188,9 @@ def _take_up(loop: Loop, settings: Sequence[TrainingSettings], around: Attendanc
         return
     where = loop.checkpoints.folder
     if not around.resume:
-        raise InputError(f"{where} already holds a run. Pass resume=True to go on, or another folder to start anew.")
+        raise InputError(
+            f"{where} already holds a run. Pass resume=True (--resume) to go on, or another folder to start anew."
+        )
     results = stored.manifest["results"]
     if stored.manifest["data"] != loop.labels.digest or len(results) != len(settings):
         raise InputError(f"{where} holds a run on other statistics or of other replicates; give another folder.")

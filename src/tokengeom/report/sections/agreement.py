@@ -10,8 +10,8 @@ from tokengeom.geometry.comparison import Comparison, meaning
 from tokengeom.report.geometry_figures import geometry_figures, geometry_sources, is_finite, order_sentence
 from tokengeom.report.island import picture
 from tokengeom.report.sections.base import Reading, Section
-from tokengeom.report.signatures import against_chance
-from tokengeom.report.words import DASH, listed
+from tokengeom.report.signatures import against_chance, reached_by_chance
+from tokengeom.report.words import DASH, in_tokens, listed
 
 VERDICTS = {
     "better": "better than chance",
@@ -43,7 +43,7 @@ def _table(name: str, comparison: Comparison) -> dict[str, Any]:
         "name": name,
         "main": [row for row in rows if not row["proxy"]] or rows,
         "proxy": [row for row in rows if row["proxy"]] if any(not row["proxy"] for row in rows) else [],
-        "caveats": list(comparison.caveats),
+        "caveats": [in_tokens(one) for one in comparison.caveats],
         "resamples": comparison.resamples,
         "permutations": comparison.permutations,
         "seed": comparison.seed,
@@ -54,7 +54,7 @@ def _row(key: str, one: Agreement) -> dict[str, Any]:
     return {
         "key": key,
         "proxy": key.startswith("proxy_"),
-        "meaning": meaning(key),
+        "meaning": in_tokens(meaning(key)),
         "value": one.value,
         "interval": (one.low, one.high) if math.isfinite(one.low) else None,
         "null": one.null,
@@ -66,7 +66,7 @@ def _rivals(name: str, rivals: Any) -> dict[str, Any]:
     """Rows of each kind of items, best first, and the verdicts in words (the summary without its own table)."""
     kinds = dict.fromkeys(row.items for row in rivals.rows)
     tables = [(items, [_rival(row) for row in rivals.rows if row.items == items]) for items in kinds]
-    told = [line for line in str(rivals.summary()).splitlines() if not line.startswith(" ")]
+    told = [in_tokens(line) for line in str(rivals.summary()).splitlines() if not line.startswith(" ")]
     return {"name": name, "tables": tables, "summary": told}
 
 
@@ -81,4 +81,5 @@ def _rival(row: Any) -> dict[str, Any]:
         "cka": row.cka.value,
         "behind": row.behind.value,
         "silent": row.without_direction,
+        "by_chance": reached_by_chance(similarity),
     }

@@ -5,15 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from tokengeom.figures.base import LinePanel
 from tokengeom.figures.concepts import concepts as concepts_figure
+from tokengeom.numerics import Float
 from tokengeom.report.contents import Contents
 from tokengeom.report.island import picture
 from tokengeom.report.sections.base import Reading, Section
+from tokengeom.report.words import listed
 
 COUNT = 8
 TOKENS = 7
 CONTEXTS = 5
+EQUAL = 1e-3
+"""Relative difference of strengths below which the contrasts of two concepts can be mixed at will."""
 CAPTION = (
     "Left: the importance of each concept, its singular value. Right: the order in which they are learned, as theory "
     "predicts for a square-loss surrogate from a small start: the more important, the earlier. Time is that of the "
@@ -30,9 +36,20 @@ def section(reading: Reading) -> Section:
     view = {
         "concepts": [_concept(contents, k, energy) for k in range(count)],
         "total": len(found),
+        "equal": _equally_strong(found.singular_values, count),
         "curves": _curves(contents, count) if count else None,
     }
     return Section("concepts", "Concepts", view)
+
+
+def _equally_strong(strengths: Float, count: int) -> str:
+    """A sentence on shown concepts as strong as another one; empty where there are none."""
+    near = np.isclose(strengths[1:], strengths[:-1], rtol=EQUAL)
+    tied = [k + 1 for k in range(count) if (k and near[k - 1]) or (k < near.size and near[k])]
+    if not tied:
+        return ""
+    which = f"Concept {tied[0]} is" if len(tied) == 1 else f"Concepts {listed(map(str, tied))} are"
+    return f"{which} as strong as another one: what they span together is determined, and not how it is split up."
 
 
 def _curves(contents: Contents, count: int) -> Any:

@@ -13,7 +13,7 @@ TITLES = {
     "machine": "Machine",
     "seeds": "Seeds",
     "settings": "Settings",
-    "hashes": "Hashes (SHA-256)",
+    "hashes": "Hashes (SHA-256 of what went into each stage)",
     "seconds": "Seconds of each stage",
 }
 

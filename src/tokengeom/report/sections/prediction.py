@@ -110,7 +110,7 @@ def _rank(contents: Contents, prediction: FeaturePrediction) -> Answer:
     held = (
         f"Too small for it: {listed(short)}; disagreement of such a run does not speak against the prediction."
         if short
-        else "Every run on this page has as many."
+        else "Every run on this page has at least as many."
         if dims
         else ""
     )

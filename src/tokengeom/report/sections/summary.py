@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from tokengeom.geometry.agreement import Agreement
 from tokengeom.report.contents import Contents
 from tokengeom.report.geometry_figures import is_finite
 from tokengeom.report.sections.base import Reading, Section
-from tokengeom.report.signatures import Level, similarities
+from tokengeom.report.signatures import Level, reached_by_chance, similarities
 from tokengeom.report.words import count, fixed, listed, number, percent
 from tokengeom.theory.feature_prediction import FeaturePrediction
 
@@ -18,6 +19,7 @@ VERDICTS = {
     "does not fit": "does not agree with the prediction",
     "not judged": "could not be held against a predicted geometry",
 }
+FAR = " Its loss is still far above the floor, and the prediction is for a run that reaches it."
 
 
 def section(reading: Reading) -> Section:
@@ -63,18 +65,24 @@ def _answer(reading: Reading, name: str) -> dict[str, str]:
         verdict = f"The model '{name}' has no geometry to compare: its run ended without finite numbers"
         return {"run": name, "level": "does not fit", "verdict": verdict, "told": ""}
     level = reading.diagnosis.level(name)
-    told = listed([f"{_told(one)} for {items}" for items, one in similarities(contents, name).items()] or [""])
+    found = similarities(contents, name)
+    told = listed([f"{_told(one)} for {items}" for items, one in found.items()] or [""])
+    far = reading.diagnosis.level(name, "loss") == "does not fit"
     return {
         "run": name,
         "level": level,
-        "verdict": f"What the model '{name}' learned {_verdict(level, bool(told))}",
-        "told": f"Structural similarity {told}; 1 is equal geometry." if told else "",
+        "verdict": f"What the model '{name}' learned {_verdict(level, found)}",
+        "told": f"Structural similarity {told}; 1 is equal geometry.{FAR if far else ''}" if told else "",
     }
 
 
-def _verdict(level: Level, compared: bool) -> str:
-    if level == "not judged" and compared:
+def _verdict(level: Level, found: Mapping[str, Agreement]) -> str:
+    if level == "not judged" and found:
         return "is close to the prediction, but chance comes as close: nothing follows from that"
+    by_chance = [items for items, one in found.items() if reached_by_chance(one)]
+    if level in ("fits", "in part") and by_chance:
+        judged = listed(items for items in found if items not in by_chance)
+        return f"{VERDICTS[level]} for {judged}; for {listed(by_chance)} chance comes as close, and nothing follows"
     return VERDICTS[level]
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from tokengeom.figures.base import Figure
 from tokengeom.figures.feature_training import feature_training
 from tokengeom.report.island import picture
 from tokengeom.report.sections.base import Reading, Section
+from tokengeom.report.words import in_tokens
 from tokengeom.theory.feature_prediction import FeaturePrediction
 from tokengeom.training.run import Run
 
@@ -34,9 +37,14 @@ def section(reading: Reading) -> Section:
     runs = reading.contents.runs
     view = {
         "runs": [_row(name, run) for name, run in runs.items()],
-        "curves": picture(feature_training(runs), caption=_caption(reading)) if _drawable(runs) else None,
+        "curves": picture(_in_tokens(feature_training(runs)), caption=_caption(reading)) if _drawable(runs) else None,
     }
     return Section("training", "How training went", view)
+
+
+def _in_tokens(figure: Figure) -> Figure:
+    panels = [replace(panel, title=in_tokens(panel.title)) for panel in figure.panels]
+    return replace(figure, title=in_tokens(figure.title), panels=panels)
 
 
 def _caption(reading: Reading) -> str:
