@@ -210,3 +210,16 @@ def test_large_sets_are_sampled_and_their_values_are_not(monkeypatch: pytest.Mon
 def test_too_few_draws_are_refused() -> None:
     with pytest.raises(ProblemError, match="resamples=5"):
         assess(CollapseNumbers(np.eye(4), np.array([0, 0, 1, 1])), resamples=5, permutations=0, seed=0)
+
+
+def test_cka_of_a_resample_is_between_its_bounds_or_not_defined() -> None:
+    """One item alone, or items all alike, leave nothing but rounding behind when they are centred."""
+    rng = np.random.default_rng(0)
+    H, T = rng.standard_normal((3, 4)) + 50.0, rng.standard_normal((2, 4)) + 50.0
+    draws = np.array([[4.0, 0, 0, 0], [0, 3, 0, 0], [0, 0, 7, 0], [2, 1, 1, 0], [1, 1, 1, 1]])
+    found = agreement(H, T).resampled(draws)[""]["cka"]
+    assert np.isnan(found[:3]).all()
+    assert np.isfinite(found[3:]).all()
+    assert np.abs(found[3:]).max() <= 1.0
+    alike = agreement(H, np.tile(rng.standard_normal((3, 1)), 4)).resampled(draws)[""]["cka"]
+    assert np.isnan(alike).all()

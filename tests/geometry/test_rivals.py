@@ -322,6 +322,32 @@ def test_the_table_is_plain_data_a_frame_and_a_sentence(stats: NextTokenStatisti
     assert any(line.startswith(f"Held out: {M} contexts in 16 turns (deals: 4)") for line in lines)
 
 
+def test_equal_angles_between_all_words_explain_nothing(stats: NextTokenStatistics, prediction: Any) -> None:
+    """A simplex frame says the same of every pair of words: each shuffling has its number, however large it is."""
+    frame = np.eye(V) - 1.0 / V
+    H = np.random.default_rng(0).normal(size=(V, M))
+    table = rivals(stats, (frame, H), prediction, held_out=0.0, resamples=20, permutations=40)
+    first = table.best["words"]
+    assert (first.rival, first.is_chance) == ("ETF", True)
+    assert table.to_dict()["beats_chance"]["words"] is False
+    (line,) = [line for line in table.summary().splitlines() if line.startswith("Words: ")]
+    assert "chance reaches as much, so that it explains nothing" in line
+    assert "explains them best" not in line
+
+
+def test_intervals_of_held_out_contexts_come_from_three_different_contexts_or_more() -> None:
+    rng = np.random.default_rng(0)
+    columns = [np.arange(4), np.arange(4, 8)]
+    folds = [RivalNumbers("x", rng.normal(size=(3, 4)), {"R": rng.normal(size=(3, 4))}) for _ in columns]
+    numbers = FoldedNumbers("x", columns, folds)
+    # Of two items any two matrices of cosines correlate perfectly; the second fold alone can be judged here.
+    draws = np.array([[4.0, 1, 0, 0, 1, 1, 1, 1]])
+    found = numbers.resampled(draws)
+    alone = folds[1].resampled(np.ones((1, 4)))
+    assert found["R similarity"] == pytest.approx(alone["R similarity"])
+    assert found["R cka"] == pytest.approx(alone["R cka"])
+
+
 def test_the_proxy_alone_leaves_the_prediction_out(stats: NextTokenStatistics, noise: Any) -> None:
     table = rivals(stats, noise, predict(stats, proxy=True, components=5), **FEW)  # type: ignore[call-overload]
     assert {row.rival for row in table.rows} == set(NAMES) - {"L_mm"}

@@ -7,11 +7,12 @@ from collections import defaultdict
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
 
 from pipeline_cases import write_text
 from tokengeom.corpus.locate import ReadingOptions
-from tokengeom.errors import InputError, StatisticsError
+from tokengeom.errors import CorpusError, InputError, StatisticsError
 from tokengeom.progress import SilentProgress
 from tokengeom.report.choice import Wishes, choose
 from tokengeom.report.contents import Choice
@@ -125,3 +126,36 @@ def test_a_long_text_is_judged_by_its_beginning_and_says_so(
 ) -> None:
     monkeypatch.setattr("tokengeom.report.text.SAMPLE_CHARACTERS", 2000)
     assert "first 2,0" in chosen(documents).reasons[0]
+
+
+def reason(choice: Choice, beginning: str) -> str:
+    (found,) = [one for one in choice.reasons if one.startswith(beginning)]
+    return found
+
+
+def test_the_score_is_called_the_highest_of_its_cut_alone() -> None:
+    """Smaller cuts can score higher: the table beside the sentence shows them."""
+    rng = np.random.default_rng(0)
+    words = [f"w{i}" for i in range(12)]
+    choice = chosen([" ".join(rng.choice(words, 2000)) for _ in range(3)])
+    assert "highest of those tried" not in " ".join(choice.reasons)
+    said = reason(choice, "A context is")
+    (best,) = [one for one in choice.candidates if one["chosen"]]
+    same_cut = [one["score"] for one in choice.candidates if one["top_contexts"] == best["top_contexts"]]
+    assert ("highest of the lengths tried under this cut" in said) == (best["score"] == max(same_cut))
+
+
+def test_a_few_contexts_are_not_called_the_size_of_the_papers() -> None:
+    said = reason(chosen(["a b c d e f g h . " * 200]), "Kept are")
+    assert "up to 400" in said
+    assert "papers" not in said
+
+
+def test_none_is_not_called_only_zero_percent() -> None:
+    said = reason(chosen(["the cat saw the dog and a fox met the hen while an owl ate"], context=3), "Kept are")
+    assert "none of these contexts were seen" in said
+
+
+def test_an_empty_text_is_named() -> None:
+    with pytest.raises(CorpusError, match="holds no text"):
+        chosen([" ", ""])

@@ -12,6 +12,8 @@ from report_cases import RUN, diverged_contents, one_group_contents, one_hot_con
 from tokengeom import compare
 from tokengeom.report.contents import Contents
 from tokengeom.report.diagnosis import diagnose, still_falling
+from tokengeom.report.sections import summary
+from tokengeom.report.sections.base import Reading
 from tokengeom.report.signatures import frequency_error
 from tokengeom.theory.closed_forms import finite_part
 from tokengeom.training.trajectory import Trajectory
@@ -78,6 +80,39 @@ def test_a_misfit_names_a_dimension_that_is_too_small() -> None:
 def test_agreement_that_shuffling_cannot_change_is_not_judged() -> None:
     assert diagnose(one_group_contents()).level(RUN) == "not judged"
     assert diagnose(one_hot_contents()).level(RUN, "frequencies") == "not judged"
+
+
+def test_what_chance_reaches_for_tokens_takes_nothing_from_contexts() -> None:
+    contents = with_run(*limit())
+    comparison = contents.comparisons[RUN]
+    tied = replace(comparison["word_similarity"], value=0.9, null=0.95)
+    found = {**comparison.agreements, "word_similarity": tied}
+    contents = replace(contents, comparisons={RUN: replace(comparison, agreements=found)})
+    diagnosis = diagnose(contents)
+    assert diagnosis.level(RUN) == "fits"
+    (sign,) = [one.sign for one in diagnosis.findings if one.sign.name == "alignment"]
+    assert "For tokens that is no more than chance reaches" in sign.measured
+    assert "For contexts" not in sign.measured
+    (answer,) = summary.section(Reading(contents)).view["answers"]
+    assert "agrees with the prediction for contexts; for tokens chance comes as close" in answer["verdict"]
+
+
+def test_a_wide_free_model_is_not_called_too_small() -> None:
+    contents, W, H = limit()
+    shuffled = H[:, np.random.default_rng(0).permutation(H.shape[1])]
+    told = diagnose(with_run(contents, W, shuffled, loss_gap=2.0)).misfits
+    said = " ".join(sentence for one in told for sentence in (*one.causes, *one.remedies))
+    assert {"loss", "collapse"} <= {one.sign.name for one in told}
+    assert not any(word in said for word in ("too few parameters", "dimension may be too small", "deeper"))
+    narrow = diagnose(with_run(contents, W[:, :3], shuffled[:3], loss_gap=2.0)).misfits
+    assert any("dimension may be too small" in cause for one in narrow for cause in one.causes)
+
+
+def test_agreement_far_from_the_floor_is_said_to_be_so() -> None:
+    for gap, far in ((1e-9, False), (2.0, True)):
+        contents = with_run(*limit(), loss_gap=gap)
+        (answer,) = summary.section(Reading(contents)).view["answers"]
+        assert ("still far above the floor" in answer["told"]) == far
 
 
 def test_a_diverged_run_is_a_misfit_with_one_remedy() -> None:

@@ -37,6 +37,13 @@ def test_typical_tokens_are_the_largest_entries_of_each_side() -> None:
     assert concept.importance == 2.0
 
 
+def test_what_is_rounding_or_nearly_so_is_not_typical() -> None:
+    U = np.array([[0.9], [-0.8], [0.08], [1e-17], [-1e-17]])
+    concept = Concepts.from_svd(U, np.array([2.0]), np.array([[1.0, -1e-16, 0.5]])).concept(0)
+    assert [side.tolist() for side in concept.tokens] == [[0], [1]]
+    assert [side.tolist() for side in concept.contexts] == [[0, 2], []]
+
+
 def test_two_blocks_are_told_apart_by_orthants_and_by_k_means() -> None:
     known = disjoint_blocks(2, 4, copies=3)
     concepts = Concepts.of(known.L_mm)

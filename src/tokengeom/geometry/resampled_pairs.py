@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from tokengeom.problems.support_reduction import Int
 
 
+ROUNDING = 1e-12
+"""Share of a Gram's square below which what centring leaves is rounding."""
+
+
 @dataclass(frozen=True, eq=False)
 class PairAgreement:
     """Cosines and Gram (n x n each) of a run, and of each target by name, the items in one order."""
@@ -138,9 +142,8 @@ def _correlation(moments: Moments) -> Float:
 
 
 def _alignment(left: _Centred, right: _Centred) -> Float:
-    size = left.product(left) * right.product(right)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(size > 0, left.product(right) / np.sqrt(np.maximum(size, 0.0)), np.nan)
+    """CKA; NaN where a side has no variation but rounding, such as in a resample of one item alone."""
+    return np.clip(left.product(right) / (left.size * right.size), -1.0, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,6 +163,13 @@ class _Centred:
     @property
     def diagonal(self) -> Float:
         return np.asarray(np.diag(self.K) - 2.0 * self.k + self.c[:, None])
+
+    @property
+    def size(self) -> Float:
+        """Norm of the centred Gram; NaN where it is nothing but what rounding left of the Gram itself."""
+        square = self.product(self)
+        whole = np.einsum("bi,bi->b", self.w @ (self.K * self.K), self.w)
+        return np.sqrt(np.where(square > ROUNDING * whole, square, np.nan))
 
     def product(self, other: _Centred) -> Float:
         """Sum over pairs of the products of centred entries, copies of an item never paired."""

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tokengeom.problems.support_reduction import Int
 
 KINDS = ("similarity", "cka")
+FEWEST_ITEMS = 3
+"""Two items have one cosine beside the diagonal, and any two such matrices correlate perfectly: nothing is measured."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,10 +130,10 @@ class FoldedNumbers(AbstractNumbers):
 
 
 def _resampled(fold: RivalNumbers, draws: Float) -> Mapping[str, Float]:
-    """Numbers of a fold, NaN in resamples that drew none of its items."""
-    empty = draws.sum(axis=1) == 0
-    found = fold.resampled(np.where(empty[:, None], 1.0, draws))
-    return {name: np.where(empty, np.nan, numbers) for name, numbers in found.items()}
+    """Numbers of a fold, NaN in resamples that drew fewer than three different items of it."""
+    poor = np.count_nonzero(draws, axis=1) < FEWEST_ITEMS
+    found = fold.resampled(np.where(poor[:, None], 1.0, draws))
+    return {name: np.where(poor, np.nan, numbers) for name, numbers in found.items()}
 
 
 def _weighted_mean(values: Float, weights: Float) -> Float:
