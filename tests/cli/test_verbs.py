@@ -64,6 +64,13 @@ def test_a_run_tells_loss_steps_and_seconds(work: Path) -> None:
     assert data["steps"] == 20
 
 
+def test_a_run_that_learned_nothing_says_so(work: Path) -> None:
+    for rate, said in (("1e12", True), ("1e-2", False)):
+        shown = run("train", work / "stats", "--dim", 4, "--steps", 200, "--learning-rate", rate)
+        assert shown.returncode == 0
+        assert ("no better than a uniform guess" in shown.stdout.replace("\n", " ")) == said
+
+
 def test_a_run_is_resumed_and_never_overwritten(work: Path) -> None:
     again = ["train", work / "stats", "--dim", 32, "--learning-rate", 0.01, "--out", work / "run"]
     refused = run(*again, "--steps", 300)

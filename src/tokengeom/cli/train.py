@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -152,6 +153,10 @@ def train_command(
         rate = run.steps / max(run.seconds, 1e-9)
         console.print(f"{run.status}: {run.steps:,} steps in {run.seconds:.1f} s ({rate:,.0f} a second)")
         console.print(f"loss {run.loss:.6f} nats, {run.loss_gap:.3g} above the entropy floor {run.entropy:.6f}")
+        if run.loss >= math.log(run.W.shape[0]):
+            console.print(
+                "That is no better than a uniform guess: lower the learning rate if it is large, else train longer."
+            )
         for name, value in final.items():
             console.print(f"  {name:<28} {value:.6g}")
         console.print("not saved (give --out FOLDER)" if out is None else f"saved in {out}")
