@@ -51,10 +51,15 @@ def repeated(stats: NextTokenStatistics, seed: int, most: int) -> NextTokenStati
 
 
 def count_stories(recipe: Recipe, progress: AbstractProgress) -> NextTokenStatistics:
-    """Count the built-in stories; how many, their contexts and words are the recipe's."""
-    texts = islice(stories(recipe["seed"]), recipe["stories"])
-    counted = count(texts, context=recipe["context"], progress=progress)
+    """Count the built-in stories and cut them; how many stories, contexts and words are the recipe's."""
+    counted = count_all_stories(recipe, progress)
     return counted.limited(contexts=recipe["contexts"], vocabulary=recipe["vocabulary"])
+
+
+def count_all_stories(recipe: Recipe, progress: AbstractProgress) -> NextTokenStatistics:
+    """Count the built-in stories, uncut."""
+    texts = islice(stories(recipe["seed"]), recipe["stories"])
+    return count(texts, context=recipe["context"], progress=progress)
 
 
 def random_counts(seed: int, V: int, m: int, size: int, most: int) -> NextTokenStatistics:
