@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tokengeom.figures.base import Figure, HeatmapPanel
-from tokengeom.figures.feature_training import feature_training
 from tokengeom.geometry.agreement import Agreement
 from tokengeom.numerics import Float
 from tokengeom.progress import AbstractProgress
@@ -30,11 +29,14 @@ from tokengeom.studies.network_runs import (
     runs_agree,
     trained_network,
     trained_ufm,
+    training_curves,
 )
 from tokengeom.theory.feature_prediction import FeaturePrediction, predict_features
 from tokengeom.training.settings import NETWORKS
 
 UFM = "UFM"
+NEAR = 0.7
+"""SIM of contexts from which on a model is said to have come near L_mm."""
 ITEMS = {"contexts": "context_similarity", "words": "word_similarity"}
 Pairs = Mapping[tuple[str, str], Mapping[str, Agreement]]
 
@@ -78,7 +80,10 @@ class ArchitecturesStudy(AbstractStudy):
         models[UFM] = trained_ufm(stats, prediction, recipe, progress)
         pairs = {(a, b): runs_agree(models[a].run, models[b].run, recipe) for a, b in combinations(models, 2)}
         found = Architectures(stats, prediction, models, pairs)
-        figures = [_heatmap(found), feature_training({name: one.run for name, one in models.items()})]
+        figures = [
+            _heatmap(found),
+            training_curves(models, "Five networks and free embeddings (UFM), trained on the same text."),
+        ]
         tables = {"agreement": agreement_table(models), "pairs": _pair_table(pairs)}
         return Findings(_sentence(found), _checks(found), figures, tables)
 
@@ -102,9 +107,23 @@ def _sentence(found: Architectures) -> str:
     chance = {n: max(one.comparison[n].null for one in found.models.values()) for n in ITEMS.values()}
     alike = " and ".join(_range_of_pairs(found.pairs, items) for items in ITEMS)
     return (
-        f"SIM with L_mm of contexts and of words, before and after training on {found.stats.m} contexts and "
-        f"{found.stats.V} words of the built-in stories: {ends}; chance reaches {chance['context_similarity']:.2f} and "
-        f"{chance['word_similarity']:.2f}. With one another, the models agree by SIM {alike}."
+        f"{_verdict(found.models)} SIM with L_mm of contexts and of words, before and after training on "
+        f"{found.stats.m} contexts and {found.stats.V} words of the built-in stories: {ends}; chance reaches "
+        f"{chance['context_similarity']:.2f} and {chance['word_similarity']:.2f}. With one another, the models "
+        f"agree by SIM {alike}."
+    )
+
+
+def _verdict(models: Mapping[str, Trained]) -> str:
+    near = [name for name, one in models.items() if one.comparison.context_similarity.value >= NEAR]
+    apart = [name for name in models if name not in near]
+    if not apart:
+        return f"All {len(models)} models come near the predicted geometry (SIM of contexts above {NEAR})."
+    if not near:
+        return f"None of the {len(models)} models came near the predicted geometry (SIM of contexts above {NEAR})."
+    return (
+        f"{', '.join(near)} come near the predicted geometry (SIM of contexts above {NEAR}); {', '.join(apart)} stay "
+        "away from it within these steps."
     )
 
 

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from tokengeom.errors import InputError
 from tokengeom.figures.base import Figure
 from tokengeom.figures.feature_heatmaps import feature_heatmaps
-from tokengeom.figures.feature_training import feature_training
 from tokengeom.geometry.compare import Comparison, compare
 from tokengeom.progress import AbstractProgress
 from tokengeom.statistics.count import count
@@ -35,6 +34,7 @@ from tokengeom.studies.network_runs import (
     require_device,
     trained_network,
     trained_ufm,
+    training_curves,
 )
 from tokengeom.theory.feature_prediction import FeaturePrediction, predict_features
 
@@ -168,7 +168,8 @@ def _support_table(columns: Mapping[str, Column]) -> dict[str, Sequence[Any]]:
 
 
 def _figures(found: NaturalText) -> list[Figure]:
-    figures = [feature_training({name: one.run for name, one in found.named.items()})]
+    what = "Models trained on every count (raw) and on cut supports, each against the L_mm of its own supports."
+    figures = [training_curves(found.named, what)]
     for policy, column in found.columns.items():
         runs = {model: one.run for model, one in column.models.items()}
         drawn = feature_heatmaps(column.prediction, runs, stats=column.stats)

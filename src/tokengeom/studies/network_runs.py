@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
+from tokengeom.figures.base import Figure, LinePanel
 from tokengeom.geometry.agreement import Agreement, assess
 from tokengeom.geometry.compare import Comparison, compare
 from tokengeom.geometry.probes import feature_probes
@@ -21,7 +22,7 @@ from tokengeom.models.networks.base import import_torch
 from tokengeom.progress import AbstractProgress
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.studies.base import Check, Recipe
-from tokengeom.studies.feature_runs import papers_schedule, train_like_the_papers
+from tokengeom.studies.feature_runs import over_training, papers_schedule, train_like_the_papers
 from tokengeom.theory.feature_prediction import FeaturePrediction
 from tokengeom.training.devices import checked_device
 from tokengeom.training.probes import Probe
@@ -68,8 +69,9 @@ def train_network(
     settings = {name: recipe[name] for name in _SETTINGS if name not in changes}
     if model == "transformer":
         settings["heads"] = changes.pop("heads", recipe["heads"])
-    papers = recipe["schedule"] == "papers"
-    settings["rate_schedule"] = papers_schedule(recipe["steps"]) if papers else recipe["schedule"]
+    settings["rate_schedule"] = recipe["schedule"]
+    if recipe["schedule"] == "papers":
+        settings["rate_schedule"] = papers_schedule(changes.get("steps", recipe["steps"]))
     return train(stats, model, probes=probes, progress=progress, **{**settings, **changes})
 
 
@@ -178,3 +180,29 @@ def against_published(run: Run) -> list[Check]:
         for step, gap in PUBLISHED.items()
         if (steps == step).any()
     ]
+
+
+def training_curves(found: Mapping[str, Trained], what: str) -> Figure:
+    """Loss, similarity of contexts and of words with L_mm, and collapse over the steps of several runs.
+
+    ``what`` says in the caption what the runs are.
+    """
+    runs = {name: one.run for name, one in found.items()}
+    panels = [
+        over_training("Loss above the entropy", "CE - H, nats", runs, ["loss_gap"], y_scale="log"),
+        _similarity_panel("Contexts: SIM of cos(H, H) with L_mm", found, "context_similarity"),
+        _similarity_panel("Words: SIM of cos(W, W) with L_mm", found, "word_similarity"),
+        over_training("Collapse: spread in support groups", "within / between", runs, ["collapse"], y_scale="log"),
+    ]
+    caption = (
+        f"{what} SIM is the structural similarity of two cosine matrices, 1 where they agree; chance is what one "
+        "permutation in twenty reaches, for the run that makes it easiest. Collapse is the spread of the directions of "
+        "contexts that share a support, against the spread over all; 0 is full collapse."
+    )
+    return Figure("training", "Training, against the prediction", caption, panels)
+
+
+def _similarity_panel(title: str, found: Mapping[str, Trained], number: str) -> LinePanel:
+    nulls = [one.comparison[number].null for one in found.values()]
+    levels = [("equal geometry", 1.0), *([("chance", max(nulls))] if all(map(isfinite, nulls)) else [])]
+    return over_training(title, "SIM", {name: one.run for name, one in found.items()}, [number], levels=levels)

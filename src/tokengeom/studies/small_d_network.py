@@ -14,14 +14,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tokengeom.figures.base import Figure
-from tokengeom.figures.feature_training import feature_training
 from tokengeom.figures.small_d import small_d
 from tokengeom.numerics import Float
 from tokengeom.progress import AbstractProgress
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe
 from tokengeom.studies.feature_runs import count_stories
-from tokengeom.studies.network_runs import Trained, agreement_table, require_device, trained_network
+from tokengeom.studies.network_runs import Trained, agreement_table, require_device, trained_network, training_curves
 from tokengeom.theory.feature_prediction import FeaturePrediction, predict_features
 
 
@@ -65,7 +64,7 @@ class SmallDNetwork(AbstractStudy):
             models[d] = trained_network(stats, prediction, recipe, progress=progress, dim=d, heads=heads)
         found = Widths(stats, prediction, models)
         tables = {"dimensions": _table(found), "agreement": agreement_table(_named(found), "run")}
-        figures = [_figure(found), feature_training({name: one.run for name, one in _named(found).items()})]
+        figures = [_figure(found), training_curves(_named(found), "Transformers of d dimensions on the same text.")]
         return Findings(_sentence(found), _checks(found), figures, tables)
 
 
@@ -77,6 +76,7 @@ def _checks(found: Widths) -> list[Check]:
     wide = found.models[found.dims[-1]]
     contexts, words = found.ends("context_similarity"), found.ends("word_similarity")
     number = wide.comparison.context_similarity
+    rise = float(found.loss_gaps[0] / found.loss_gaps[-1])
     return [
         Check("relative gap of L_mm", found.prediction.certificate.relative_gap, high=1e-6),
         Check(
@@ -84,7 +84,7 @@ def _checks(found: Widths) -> list[Check]:
         ),
         Check("largest d over the rank of L_mm", found.dims[-1] / found.prediction.smallest_dim, low=1),
         Check("CE - H at the largest d", wide.run.loss_gap, high=2e-2),
-        Check("CE - H at the smallest d over that at the largest", found.loss_gaps[0] / found.loss_gaps[-1], low=1),
+        Check("CE - H at the smallest d over that at the largest", rise, low=1),
         Check("SIM of contexts at the largest d, low end above chance", number.low - number.null, low=0.1),
         Check("SIM of contexts lost from the largest d to the smallest", float(contexts[-1] - contexts[0]), low=0.1),
         Check("SIM of words lost from the largest d to the smallest", float(words[-1] - words[0]), low=0.05),
