@@ -169,7 +169,7 @@ def test_curves_start_and_end_where_the_runs_do(transformer: Trained, free: Trai
     figure = training_curves({"one": transformer, "two": free}, "Two runs.")
     loss, contexts = figure.panels[0], figure.panels[1]
     assert [curve.y[-1] for curve in loss.curves] == [transformer.run.loss_gap, free.run.loss_gap]  # type: ignore[union-attr]
-    chance = dict(contexts.levels)["chance"]  # type: ignore[union-attr]
+    chance = dict(contexts.levels)["highest chance"]  # type: ignore[union-attr]
     assert chance == max(one.comparison.context_similarity.null for one in (transformer, free))
 
 

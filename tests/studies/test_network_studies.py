@@ -111,13 +111,20 @@ def test_built_in_stories_are_not_called_natural(found: dict[str, Findings]) -> 
     assert "which a grammar writes and which are no natural text" in found["natural-text"].sentence
 
 
-def test_a_text_of_the_users_is_read_and_named(tmp_path: Path) -> None:
+def random_text(path: Path, followers: int) -> Path:
+    """40 documents of 60 words out of 12, each followed by so many others, between markers."""
     rng = np.random.default_rng(0)
-    words = np.array([f"w{i}" for i in range(12)])
-    documents = (" ".join(words[rng.integers(0, 12, 60)]) for _ in range(40))
-    path = tmp_path / "diary.txt"
+    documents = []
+    for _ in range(40):
+        walk = np.cumsum(rng.integers(1, followers + 1, 60)) % 12
+        documents.append(" ".join(f"w{i}" for i in walk))
     path.write_text(" @@ ".join(documents))
-    changes = {"context": 1, "steps": 2, "ufm_steps": 30, "support": "count:16"}
+    return path
+
+
+def test_a_text_of_the_users_is_read_and_named(tmp_path: Path) -> None:
+    path = random_text(tmp_path / "diary.txt", followers=4)
+    changes = {"context": 1, "steps": 2, "ufm_steps": 30, "support": "count:50"}
     findings = run("natural-text", text=str(path), separator="@@", **changes)
     assert "diary.txt" in findings.sentence
     assert "grammar" not in findings.sentence
@@ -126,6 +133,13 @@ def test_a_text_of_the_users_is_read_and_named(tmp_path: Path) -> None:
     # 40 documents of 60 words have 59 windows each, none across two documents.
     assert windows[0] == 40 * 59
     assert windows[1] < windows[0]
+    assert findings.tables["supports"]["supports"][0] == 12
+
+
+def test_a_text_in_which_everything_follows_everything_is_refused(tmp_path: Path) -> None:
+    path = random_text(tmp_path / "soup.txt", followers=12)
+    with pytest.raises(InputError, match=r"all 12 words follow each of the 12 contexts .*longer context"):
+        run("natural-text", text=str(path), separator="@@", context=1)
 
 
 def test_cut_supports_are_found_among_the_raw_contexts() -> None:

@@ -96,6 +96,11 @@ def _column(counted: NextTokenStatistics, policy: str, recipe: Recipe, progress:
     stats = counted.limited(contexts=recipe["contexts"], vocabulary=recipe["vocabulary"], support=policy)
     with progress.stage("Predicting", None):
         prediction = predict_features(stats)
+    if prediction.rank == 0:
+        raise InputError(
+            f"A geometry is predicted only where some token never follows a context; in this text all {stats.V} words "
+            f"follow each of the {stats.m} contexts (supports: {policy}). Take a longer context or a larger vocabulary."
+        )
     network = trained_network(stats, prediction, recipe, progress=progress)
     return Column(stats, prediction, {TRANSFORMER: network, UFM: trained_ufm(stats, prediction, recipe, progress)})
 

@@ -71,7 +71,7 @@ def train_network(
         settings["heads"] = changes.pop("heads", recipe["heads"])
     settings["rate_schedule"] = recipe["schedule"]
     if recipe["schedule"] == "papers":
-        settings["rate_schedule"] = papers_schedule(changes.get("steps", recipe["steps"]))
+        settings["rate_schedule"] = papers_schedule({**recipe, **changes}["steps"])
     return train(stats, model, probes=probes, progress=progress, **{**settings, **changes})
 
 
@@ -196,13 +196,13 @@ def training_curves(found: Mapping[str, Trained], what: str) -> Figure:
     ]
     caption = (
         f"{what} SIM is the structural similarity of two cosine matrices, 1 where they agree; chance is what one "
-        "permutation in twenty reaches, for the run that makes it easiest. Collapse is the spread of the directions of "
-        "contexts that share a support, against the spread over all; 0 is full collapse."
+        "permutation in twenty reaches, drawn for the run where it is highest. Collapse is the spread of the directions "
+        "of contexts that share a support, against the spread over all; 0 is full collapse."
     )
     return Figure("training", "Training, against the prediction", caption, panels)
 
 
 def _similarity_panel(title: str, found: Mapping[str, Trained], number: str) -> LinePanel:
     nulls = [one.comparison[number].null for one in found.values()]
-    levels = [("equal geometry", 1.0), *([("chance", max(nulls))] if all(map(isfinite, nulls)) else [])]
+    levels = [("equal geometry", 1.0), *([("highest chance", max(nulls))] if all(map(isfinite, nulls)) else [])]
     return over_training(title, "SIM", {name: one.run for name, one in found.items()}, [number], levels=levels)

@@ -46,6 +46,15 @@ class Widths:
         """A number of the comparison, for each d."""
         return np.array([one.comparison[number].value for one in self.models.values()])
 
+    def chances(self, number: str) -> Float:
+        """What chance reaches of it, for each d: more at large d, where unrelated directions are nearly orthogonal."""
+        return np.array([one.comparison[number].null for one in self.models.values()])
+
+    def lost(self, number: str) -> float:
+        """How far a number falls from the largest d to the smallest."""
+        values = self.ends(number)
+        return float(values[-1] - values[0])
+
 
 class SmallDNetwork(AbstractStudy):
     """Loss, similarity and collapse of a transformer against d."""
@@ -74,27 +83,27 @@ def _named(found: Widths) -> dict[str, Trained]:
 
 def _checks(found: Widths) -> list[Check]:
     wide = found.models[found.dims[-1]]
-    contexts, words = found.ends("context_similarity"), found.ends("word_similarity")
     number = wide.comparison.context_similarity
     rise = float(found.loss_gaps[0] / found.loss_gaps[-1])
+    below = float(np.sum(np.array(found.dims) < found.prediction.rank))
+    # Correlations leave out the diagonal of ones, whose weight in SIM depends on d.
     return [
         Check("relative gap of L_mm", found.prediction.certificate.relative_gap, high=1e-6),
-        Check(
-            "dimensions d below the rank of L_mm", float(np.sum(np.array(found.dims) < found.prediction.rank)), low=1
-        ),
+        Check("dimensions d below the rank of L_mm", below, low=1),
         Check("largest d over the rank of L_mm", found.dims[-1] / found.prediction.smallest_dim, low=1),
         Check("CE - H at the largest d", wide.run.loss_gap, high=2e-2),
         Check("CE - H at the smallest d over that at the largest", rise, low=1),
         Check("SIM of contexts at the largest d, low end above chance", number.low - number.null, low=0.1),
-        Check("SIM of contexts lost from the largest d to the smallest", float(contexts[-1] - contexts[0]), low=0.1),
-        Check("SIM of words lost from the largest d to the smallest", float(words[-1] - words[0]), low=0.05),
+        Check("correlation of context cosines lost at the smallest d", found.lost("context_pearson"), low=0.1),
+        Check("correlation of word cosines lost at the smallest d", found.lost("word_pearson"), low=0.05),
     ]
 
 
 def _sentence(found: Widths) -> str:
     ends = "; ".join(
-        f"d={d}: CE - H = {one.run.loss_gap:.1e}, SIM with L_mm {one.comparison.context_similarity.value:.2f} for "
-        f"contexts and {one.comparison.word_similarity.value:.2f} for words"
+        f"d={d}: CE - H = {one.run.loss_gap:.1e}, SIM with L_mm {_beside_chance(one, 'context')} for contexts and "
+        f"{_beside_chance(one, 'word')} for words, correlation off the diagonal "
+        f"{one.comparison['context_pearson'].value:.2f} and {one.comparison['word_pearson'].value:.2f}"
         for d, one in found.models.items()
     )
     return (
@@ -104,8 +113,13 @@ def _sentence(found: Widths) -> str:
     )
 
 
+def _beside_chance(one: Trained, items: str) -> str:
+    number = one.comparison[f"{items}_similarity"]
+    return f"{number.value:.2f} (chance {number.null:.2f})"
+
+
 def _table(found: Widths) -> dict[str, Sequence[Any]]:
-    names = ("context_similarity", "word_similarity", "collapse", "finite_distance", "logit_distance")
+    names = ("context_similarity", "word_similarity", "context_pearson", "word_pearson", "collapse", "logit_distance")
     return {
         "d": found.dims,
         "loss_gap": found.loss_gaps.tolist(),
@@ -114,8 +128,8 @@ def _table(found: Widths) -> dict[str, Sequence[Any]]:
 
 
 def _figure(found: Widths) -> Figure:
-    similar = {"contexts": found.ends("context_similarity"), "words": found.ends("word_similarity")}
-    dims, prediction = np.array(found.dims, np.float64), found.prediction
-    return small_d(
-        dims, found.loss_gaps, similar, found.ends("collapse"), rank=prediction.rank, V=prediction.reduction.V
-    )
+    numbers = {"contexts": "context_similarity", "words": "word_similarity"}
+    similar = {name: found.ends(number) for name, number in numbers.items()}
+    similar |= {f"{name}, chance": found.chances(number) for name, number in numbers.items()}
+    dims, rank, V = np.array(found.dims, np.float64), found.prediction.rank, found.stats.V
+    return small_d(dims, found.loss_gaps, similar, found.ends("collapse"), rank=rank, V=V)
