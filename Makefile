@@ -6,13 +6,13 @@ export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
 BIN := $(VENV)/bin
 INSTALL = $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.txt
-# What a user needs: no PyTorch, no Spark.
+# What a user needs: the page and the networks, no Spark.
 RUN := $(VENV)/.installed-run
 # What tests and benchmarks need beside it: oracles, peers, every extra.
 STAMP := $(VENV)/.installed-test
 
 .DEFAULT_GOAL := help
-.PHONY: help report test test-slow check format benchmark map clean
+.PHONY: help report browser test test-slow check format benchmark map clean
 
 help:  ## show this help
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,7 +20,7 @@ help:  ## show this help
 $(RUN): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	$(INSTALL) -e '.[figures]'
+	$(INSTALL) -e '.[report,networks]'
 	touch $@
 
 $(STAMP): $(RUN)
@@ -28,14 +28,26 @@ $(STAMP): $(RUN)
 	touch $@
 
 report: $(RUN)  ## the main job, on the built-in corpus
-	$(BIN)/tokengeom count --out results/built-in
+	$(BIN)/tokengeom report --out results/report.html
 
 check: $(STAMP)  ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: check  ## style, types and the whole test suite
+# Without a browser the tests of the page in a browser are skipped, and say so; nothing else needs one.
+browser:  ## a browser for the tests: Debian's chromium, where there is none and it can be installed
+	@for name in chromium chromium-browser google-chrome google-chrome-stable; do \
+	  command -v $$name >/dev/null && exit 0; \
+	done; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "No browser yet: installing Debian's chromium."; \
+	  apt-get update -qq >/dev/null && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null && exit 0; \
+	fi; \
+	echo "No browser: tests of the page in a browser will be skipped. To run them: apt-get install chromium, as root."
+
+test: check browser  ## style, types and the whole test suite
 	$(BIN)/python -m pytest -m 'not slow'
 
 test-slow: $(STAMP)  ## the checks that take minutes

@@ -17,6 +17,7 @@ ROOMS = [
     "training",
     "geometry",
     "figures",
+    "report",
     "studies",
     "cli",
 ]

@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from tokengeom.corpus.locate import ReadingOptions
     from tokengeom.errors import TokengeomError
     from tokengeom.geometry.compare import compare
+    from tokengeom.report.make import report
+    from tokengeom.report.verify import verify
     from tokengeom.statistics.count import count
     from tokengeom.statistics.next_token import NextTokenStatistics
     from tokengeom.statistics.pairs import CountedPairs
     from tokengeom.theory.predict import predict
-    from tokengeom.theory.verify import verify
     from tokengeom.training.run import Run
     from tokengeom.training.train import train
 
@@ -30,8 +31,9 @@ _HOMES = {
     "compare": "tokengeom.geometry.compare",
     "count": "tokengeom.statistics.count",
     "predict": "tokengeom.theory.predict",
+    "report": "tokengeom.report.make",
     "train": "tokengeom.training.train",
-    "verify": "tokengeom.theory.verify",
+    "verify": "tokengeom.report.verify",
 }
 
 __all__ = [
@@ -43,6 +45,7 @@ __all__ = [
     "compare",
     "count",
     "predict",
+    "report",
     "train",
     "verify",
 ]

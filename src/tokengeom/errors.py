@@ -7,7 +7,8 @@
     │   ├── CorpusError         a file or stream that cannot be read as asked
     │   ├── TokenizerError      a tokenizer that is missing, broken or does not fit
     │   ├── StatisticsError     statistics that cannot be built, cut, merged or loaded
-    │   └── ProblemError        embeddings, dimensions or settings that a problem cannot take
+    │   ├── ProblemError        embeddings, dimensions or settings that a problem cannot take
+    │   └── CheckpointError     a saved model whose W and H cannot be taken
     ├── ResourceError           the machine gave out: memory, disk, a missing engine or device
     └── MissingExtraError       an optional dependency is not installed
 
@@ -41,6 +42,10 @@ class StatisticsError(InputError):
 
 class ProblemError(InputError):
     """Embeddings, dimensions or settings that a problem cannot take."""
+
+
+class CheckpointError(InputError):
+    """A saved model that cannot be loaded, or whose W and H cannot be taken."""
 
 
 class ResourceError(TokengeomError, RuntimeError):

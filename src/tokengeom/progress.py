@@ -6,6 +6,7 @@ the stage looks like, or whether it is shown at all, is the caller's choice.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
@@ -98,3 +99,8 @@ class TerminalProgress(AbstractProgress):
     def stage(self, title: str, total: float | None) -> AbstractContextManager[AbstractStage]:
         """Open a bar under the earlier ones."""
         return _TerminalStage(self._bars, self._bars.add_task(title, total=total, note=""))
+
+
+def speaks() -> bool:
+    """Whether this process is the one that writes and speaks; others of a launcher keep silent."""
+    return int(os.environ.get("RANK", "0")) == 0

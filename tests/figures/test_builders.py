@@ -13,6 +13,7 @@ from drawn_text import assert_nothing_is_clipped, plotly_text, rendered, static_
 import tokengeom.figures
 from tokengeom.errors import InputError
 from tokengeom.figures.base import Figure, HeatmapPanel, LinePanel
+from tokengeom.figures.checkpoints import checkpoints
 from tokengeom.figures.concepts import LearnedConcepts, concepts
 from tokengeom.figures.evolution import evolution
 from tokengeom.figures.feature_heatmaps import feature_heatmaps
@@ -26,16 +27,22 @@ from tokengeom.figures.path import path
 from tokengeom.figures.pattern_triple import pattern_triple
 from tokengeom.figures.phase_diagram import PhaseGrid, phase_diagram
 from tokengeom.figures.prepare import legend_labels, legible
+from tokengeom.figures.rivals import rival_bars
 from tokengeom.figures.small_d import small_d
+from tokengeom.geometry.checkpoint_comparison import CheckpointComparison, CheckpointCurve
+from tokengeom.geometry.checkpoint_text import CheckpointText
+from tokengeom.geometry.compare import compare
+from tokengeom.geometry.rivals import Rivals, rivals
 from tokengeom.numerics import Float
 from tokengeom.theory.closed_forms import proxy
 from tokengeom.theory.concepts import Concepts
 from tokengeom.theory.logit_path import regularisation_path
 from tokengeom.theory.path import norm_path
+from tokengeom.training.objective import SoftLabels
 
 BUILDERS = {
-    "concepts", "evolution", "feature_heatmaps", "feature_training", "labelled", "linear_heatmaps", "linear_plane",
-    "linear_training", "path", "pattern_triple", "phase_diagram", "small_d",
+    "checkpoints", "concepts", "evolution", "feature_heatmaps", "feature_training", "labelled", "linear_heatmaps",
+    "linear_plane", "linear_training", "path", "pattern_triple", "phase_diagram", "rivals", "small_d",
 }  # fmt: skip
 HELPERS = {
     "base", "curves", "data", "feature_order", "interactive", "interactive_panels", "names", "ordering", "prepare",
@@ -44,8 +51,39 @@ HELPERS = {
 
 
 @pytest.fixture(scope="module")
-def figures(in_the_plane, linear_case, stats, prediction, run, snapshots) -> dict[str, list[Figure]]:  # type: ignore[no-untyped-def]
+def over_training(stats, prediction, run, snapshots) -> CheckpointCurve:  # type: ignore[no-untyped-def]
+    """The run's snapshots as if they were checkpoints of a model."""
+    labels, points = SoftLabels.from_statistics(stats), []
+    for step, (W, H) in snapshots.taken.items():
+        found = compare(prediction, (W, H), resamples=20, permutations=20)
+        gap = labels.loss_gap(W @ H)
+        points.append(
+            CheckpointComparison(
+                model=f"checkpoint-{step}",
+                step=step,
+                convention="",
+                W=W,
+                H=H,
+                bias=None,
+                loss_gap=gap,
+                entropy=stats.entropy,
+                bos=False,
+                other_gap=None,
+                windows=stats.n,
+                context=4,
+                is_proxy=False,
+                comparison=found,
+            )
+        )
+    return CheckpointCurve(tuple(points), CheckpointText(stats, stats, np.arange(stats.V), prediction))
+
+
+@pytest.fixture(scope="module")
+def figures(  # type: ignore[no-untyped-def]
+    in_the_plane, linear_case, stats, prediction, run, snapshots, over_training
+) -> dict[str, list[Figure]]:
     linear, runs = linear_case
+    nameless = tuple(replace(point, step=None) for point in over_training)
     d = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
     seeds = np.random.default_rng(0).uniform(0.5, 1.0, size=(5, 3))
     grids = [
@@ -71,8 +109,13 @@ def figures(in_the_plane, linear_case, stats, prediction, run, snapshots) -> dic
             path(norm_path(linear, np.logspace(0.5, 4, 8))),
             path(regularisation_path(stats.P, stats.pi, prediction.L_mm, lambdas=np.logspace(-1, -4, 4))),
         ],
+        "rivals": [
+            rival_bars(rivals(stats, run, prediction, held_out=0.5, resamples=20, permutations=20)),
+            rival_bars(rivals(stats, run, prediction, held_out=0, resamples=0, permutations=0)),
+        ],
         "small_d": [small_d(d, seeds, {"contexts": seeds, "words": seeds[:, 0]}, seeds[:, 1], rank=4, V=16)],
         "concepts": [concepts(found, stats), concepts(found, stats, learned=learned)],
+        "checkpoints": [checkpoints(over_training), checkpoints(replace(over_training, points=nameless))],
     }
 
 
@@ -194,6 +237,22 @@ def test_a_measurement_that_was_not_taken_leaves_its_panel_out(linear_case) -> N
     assert "nan" not in linear_training(bare, prediction).caption
 
 
+def test_checkpoints_are_drawn_over_their_steps_with_interval_and_chance(over_training: CheckpointCurve) -> None:
+    loss, similarity = checkpoints(over_training).panels
+    assert isinstance(loss, LinePanel)
+    assert isinstance(similarity, LinePanel)
+    np.testing.assert_array_equal(loss.curves[0].x, [0, 32, 200])
+    assert loss.x_scale == "linear", "step 0 has no logarithm"
+    np.testing.assert_array_equal(loss.curves[0].y, [point.loss_gap for point in over_training])
+    contexts, chance, words, _ = similarity.curves
+    assert [contexts.label, chance.label, words.label] == ["contexts", "contexts, chance", "words"]
+    last = over_training.points[-1].comparison.context_similarity
+    assert contexts.low is not None
+    assert (contexts.low[-1], contexts.y[-1], chance.y[-1]) == (last.low, last.value, last.null)
+    with pytest.raises(InputError, match="at least two checkpoints"):
+        checkpoints(replace(over_training, points=over_training.points[:1]))
+
+
 def test_the_phase_diagram_puts_small_supports_below_and_marks_d_equal_m() -> None:
     share: Float = np.array([[0.0, 0.1], [0.2, 1.0]])
     (panel,) = phase_diagram([PhaseGrid(7, [0.5, 1.0], [1, 3], share, 10)]).panels
@@ -203,6 +262,25 @@ def test_the_phase_diagram_puts_small_supports_below_and_marks_d_equal_m() -> No
     assert list(panel.x_breaks) == [1]
     with pytest.raises(InputError, match=r"\(2, 2\).*V=7"):
         phase_diagram([PhaseGrid(7, [0.5, 1.0], [1, 3], share.T[:1], 10)])
+
+
+def test_rivals_stand_in_their_order_with_interval_and_chance(prediction, stats, run) -> None:  # type: ignore[no-untyped-def]
+    table = rivals(stats, run, prediction, held_out=0, resamples=20, permutations=20)
+    contexts, words = rival_bars(table).panels
+    assert (contexts.title, words.title) == ("Contexts", "Words")
+    for panel in (contexts, words):
+        assert isinstance(panel, LinePanel)
+        *bars, chance = panel.curves
+        rows = table.of(panel.title.lower())
+        assert [bar.label for bar in bars] == [row.rival for row in rows]
+        for place, (bar, row) in enumerate(zip(bars, rows, strict=True), start=1):
+            np.testing.assert_array_equal(bar.x, place)
+            np.testing.assert_array_equal(bar.y, [row.similarity.low, row.similarity.value, row.similarity.high])
+        np.testing.assert_array_equal(chance.y, [row.similarity.null for row in rows])
+    colours = [{curve.label: curve.colour for curve in panel.curves} for panel in (contexts, words)]  # type: ignore[union-attr]
+    assert colours[0] == colours[1], "a rival has one colour in all panels"
+    with pytest.raises(InputError, match="at least one row"):
+        rival_bars(Rivals((), 0, (), 0, 0, 0))
 
 
 def test_a_loss_below_the_smallest_number_is_still_drawn(linear_case) -> None:  # type: ignore[no-untyped-def]

@@ -1,39 +1,211 @@
-"""``tokengeom compare``: a prediction against a run."""
+"""``tokengeom compare``: a prediction against a run, plain arrays, or any trained model."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tokengeom.cli.app import Json, Quiet, app, guarded
 from tokengeom.cli.output import give, progress_shown
+from tokengeom.corpus.locate import Format, ReadingOptions
+from tokengeom.corpus.opening import Errors
+from tokengeom.errors import InputError
+
+if TYPE_CHECKING:
+    from tokengeom.geometry.checkpoint_comparison import CheckpointCurve
+
+MODEL, READING, DRAWS = "A trained model", "Reading the text", "Intervals and null"
 
 
 @app.command("compare")
 @guarded
 def compare_command(
     prediction: Annotated[
-        Path, typer.Argument(metavar="PREDICTION", help="Folder that `tokengeom predict --out` wrote.")
-    ],
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder that `tokengeom train --out` wrote.")],
-    resamples: Annotated[int, typer.Option(help="Bootstrap resamples of the contexts.")] = 200,
-    permutations: Annotated[int, typer.Option(help="Permutations of the null.")] = 200,
-    seed: Annotated[int, typer.Option(help="Of both.")] = 0,
+        Path | None,
+        typer.Argument(metavar="PREDICTION", help="Folder that `tokengeom predict --out` wrote.", show_default=False),
+    ] = None,
+    run: Annotated[
+        Path | None,
+        typer.Argument(metavar="RUN", help="Folder that `tokengeom train --out` wrote.", show_default=False),
+    ] = None,
+    arrays: Annotated[
+        Path | None,
+        typer.Option(
+            help="Instead of RUN: W (V x d) and H (d x m) in one .safetensors file, or a folder with W.npy and H.npy.",
+            show_default=False,
+        ),
+    ] = None,
+    model: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Folder of a Hugging Face causal language model, or of its checkpoint-* folders; may be repeated.",
+            rich_help_panel=MODEL,
+            show_default=False,
+        ),
+    ] = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Text to count with the model's own tokenizer: what `tokengeom count` takes; may be repeated.",
+            rich_help_panel=MODEL,
+            show_default=False,
+        ),
+    ] = None,
+    context: Annotated[int, typer.Option("--context", "-c", help="Tokens in a context.", rich_help_panel=MODEL)] = 4,
+    contexts: Annotated[int, typer.Option(help="Keep the most frequent contexts.", rich_help_panel=MODEL)] = 400,
+    vocabulary: Annotated[
+        int | None,
+        typer.Option(help="Compare the commonest next tokens; by default all that occur.", rich_help_panel=MODEL),
+    ] = None,
+    support: Annotated[
+        str, typer.Option(help="Support policy: raw, count:TAU or top-p:P.", rich_help_panel=MODEL)
+    ] = "raw",
+    bos: Annotated[
+        bool | None,
+        typer.Option(
+            "--bos/--no-bos",
+            help="Whether the model reads its BOS token before each context; by default what gives the lower loss.",
+            rich_help_panel=MODEL,
+            show_default=False,
+        ),
+    ] = None,
+    proxy: Annotated[
+        bool | None,
+        typer.Option(
+            "--proxy/--exact",
+            help="Hold the model against S~, or against L_mm; by default S~ only where L_mm takes minutes.",
+            rich_help_panel=MODEL,
+            show_default=False,
+        ),
+    ] = None,
+    device: Annotated[str, typer.Option(help="Where the model runs: cpu or cuda.", rich_help_panel=MODEL)] = "cpu",
+    allow_pickle: Annotated[
+        bool,
+        typer.Option("--allow-pickle", help="Read pytorch_model.bin too; it can run code.", rich_help_panel=MODEL),
+    ] = False,
+    figure: Annotated[
+        Path | None,
+        typer.Option(
+            help="Picture to write (.html, .png, .svg, .pdf): heat-maps of one model, a curve over several.",
+            rich_help_panel=MODEL,
+            show_default=False,
+        ),
+    ] = None,
+    separator: Annotated[
+        str,
+        typer.Option(
+            help="Between documents of plain text: blank (lines), file, a marker; auto is <|endoftext|> or blank.",
+            rich_help_panel=READING,
+        ),
+    ] = "auto",
+    format_: Annotated[
+        Format, typer.Option("--format", help="auto goes by the suffix.", rich_help_panel=READING)
+    ] = "auto",
+    column: Annotated[
+        str, typer.Option(help="Column or key of the document in jsonl, parquet, dataset.", rich_help_panel=READING)
+    ] = "text",
+    errors: Annotated[Errors, typer.Option(help="What to do with invalid UTF-8.", rich_help_panel=READING)] = "strict",
+    dtype: Annotated[
+        str, typer.Option(help="Of a .bin file: uint16, uint32, int32 or int64.", rich_help_panel=READING)
+    ] = "uint16",
+    separator_id: Annotated[
+        int | None, typer.Option(help="Id that ends a document of a .bin file.", rich_help_panel=READING)
+    ] = None,
+    resamples: Annotated[int, typer.Option(help="Bootstrap resamples of the contexts.", rich_help_panel=DRAWS)] = 200,
+    permutations: Annotated[int, typer.Option(help="Permutations of the null.", rich_help_panel=DRAWS)] = 200,
+    seed: Annotated[int, typer.Option(help="Of both.", rich_help_panel=DRAWS)] = 0,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Say how well a run agrees with a prediction, with intervals and a null.
+    """Say how well a run or a trained model agrees with a prediction, with intervals and a null.
 
-    For example: `tokengeom compare prediction run`
+    For example:
+
+    * `tokengeom compare prediction run`
+    * `tokengeom compare prediction --arrays W_H.safetensors`
+    * `tokengeom compare --model stories260K --text stories.txt --figure geometry.html`
+    * `tokengeom compare --model checkpoint-1000 --model checkpoint-2000 --text stories.txt --figure training.png`
     """
+    draws = {"resamples": resamples, "permutations": permutations, "seed": seed}
+    if not model:
+        if text or figure is not None:
+            raise InputError("--text and --figure go with --model PATH: name the model's folder, or leave them out.")
+        _compare_run(prediction, run, arrays, draws, as_json, quiet)
+        return
+    if prediction is not None or run is not None or arrays is not None:
+        raise InputError("--model makes its own prediction from --text: leave out PREDICTION, RUN and --arrays.")
+    if not text:
+        raise InputError("--model needs --text FILE: the contexts come from it, and the prediction too.")
+    _require_picture(figure)
+    from tokengeom.geometry.compare_models import compare_models
+
+    with progress_shown(quiet) as progress:
+        curve = compare_models(
+            model,
+            [name if "://" in name else Path(name) for name in text],
+            context=context,
+            contexts=contexts,
+            vocabulary=vocabulary,
+            support=support,
+            bos=bos,
+            proxy=proxy,
+            device=device,
+            allow_pickle=allow_pickle,
+            reading=ReadingOptions(format_, separator, column, errors, dtype, separator_id),
+            progress=progress,
+            **draws,
+        )
+    drawn = {} if figure is None else {"figure": str(figure)}
+    give({**curve.to_dict(), **drawn}, lambda c: c.print(curve.summary(), markup=False), as_json, quiet)
+    # The numbers are out by now: a picture that cannot be drawn does not cost them.
+    if figure is not None:
+        _draw(curve, figure)
+
+
+def _compare_run(
+    prediction: Path | None, run: Path | None, arrays: Path | None, draws: dict[str, int], as_json: bool, quiet: bool
+) -> None:
     from tokengeom.geometry.compare import compare
+    from tokengeom.models.saved_arrays import load_arrays
     from tokengeom.theory.predict import load_prediction
     from tokengeom.training import Run
 
-    with progress_shown(quiet) as progress, progress.stage("Comparing", None):
-        comparison = compare(
-            load_prediction(prediction), Run.load(run), resamples=resamples, permutations=permutations, seed=seed
+    if prediction is None or (run is None) == (arrays is None):
+        raise InputError(
+            "Compare needs PREDICTION and RUN, or PREDICTION and --arrays FILE, or --model PATH and --text FILE. For "
+            "example: tokengeom compare prediction run"
         )
+    with progress_shown(quiet) as progress, progress.stage("Comparing", None):
+        found = load_arrays(arrays) if arrays is not None else Run.load(run)  # type: ignore[arg-type]
+        comparison = compare(load_prediction(prediction), found, **draws)
     give(comparison.to_dict(), lambda console: console.print(comparison.summary(), markup=False), as_json, quiet)
+
+
+def _require_picture(figure: Path | None) -> None:
+    """Before minutes of work, not after."""
+    if figure is not None and figure.suffix.lower() not in (".html", ".png", ".svg", ".pdf"):
+        raise InputError(f"--figure must end in .html, .png, .svg or .pdf; got {figure}.")
+    if figure is not None and not figure.parent.is_dir():
+        raise InputError(f"--figure goes into a folder that is there; {figure.parent} is not. Make it first.")
+
+
+def _draw(curve: CheckpointCurve, path: Path) -> None:
+    """A curve over several checkpoints; heat-maps of a single one."""
+    from tokengeom.figures.checkpoints import checkpoints
+    from tokengeom.figures.feature_heatmaps import feature_heatmaps
+    from tokengeom.figures.interactive import save_interactive
+    from tokengeom.figures.static import save_static
+    from tokengeom.theory.feature_prediction import FeaturePrediction
+
+    if len(curve) > 1:
+        figure = checkpoints(curve)
+    elif not isinstance(curve.text.prediction, FeaturePrediction):
+        raise InputError(
+            "Heat-maps need L_mm, and only its proxy was computed: use --exact, or fewer contexts and words."
+        )
+    else:
+        (point,) = curve
+        figure = feature_heatmaps(curve.text.prediction, {point.model: (point.W, point.H)}, stats=curve.text.stats)
+    (save_interactive if path.suffix.lower() == ".html" else save_static)(figure, path)

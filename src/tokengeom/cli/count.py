@@ -9,13 +9,15 @@ from typing import Annotated, Any
 import typer
 
 from tokengeom.cli.app import Json, Quiet, app, guarded
+from tokengeom.cli.completion import starting_with
 from tokengeom.cli.output import give, progress_shown
 from tokengeom.cli.show_statistics import show_statistics
 from tokengeom.corpus.locate import Format, ReadingOptions
 from tokengeom.corpus.opening import Errors
-from tokengeom.statistics.cuts import Rest
+from tokengeom.statistics.cuts import Rest, Totals
 from tokengeom.statistics.engine import EngineName
 from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.statistics.pairs import CountedPairs
 from tokengeom.statistics.windows import WindowKind
 
 READING, CUTS, ENGINE, OUTPUT = "Reading", "Cuts, made in this order", "Engine", "Output"
@@ -36,7 +38,12 @@ def count_command(
     context: Annotated[int, typer.Option("--context", "-c", help="Tokens in a context.")] = 4,
     tokenizer: Annotated[
         str,
-        typer.Option("--tokenizer", "-t", help="word, character, byte, bpe, bpe:SIZE, or a saved tokenizer's path."),
+        typer.Option(
+            "--tokenizer",
+            "-t",
+            help="word, character, byte, bpe, bpe:SIZE, or a saved tokenizer's path.",
+            autocompletion=starting_with(lambda: ["word", "character", "byte", "bpe", "bpe:4096"]),
+        ),
     ] = "word",
     windows: Annotated[
         WindowKind, typer.Option(help="Contexts of exactly that length, or of every length up to it, pooled.")
@@ -115,30 +122,33 @@ def count_command(
     * `tokengeom count train.bin --dtype uint16 --separator-id 50256 --tokenizer gpt2/ --top-contexts 10000`
     * `tokengeom count ids.parquet --column tokens --engine spark --master spark://host:7077 --min-count 10`
     """
-    from tokengeom.statistics.count import count
+    from tokengeom.statistics.count import count, count_pairs
     from tokengeom.statistics.next_token import standard_cuts
 
     began = time.monotonic()
     _check_targets(out, pairs)
     cuts = standard_cuts(top_contexts, vocabulary, rest, min_count, support)
+    named = [name if "://" in name else Path(name) for name in corpus] if corpus else None
+    options: dict[str, Any] = {
+        "context": context,
+        "tokenizer": tokenizer,
+        "windows": windows,
+        "pad": pad,
+        "reading": ReadingOptions(format_, separator, column, errors, dtype, separator_id, keep_separator),
+        "vocabulary_size": vocabulary_size,
+        "engine": engine,
+        "memory": memory,
+        "threads": threads,
+        "master": master,
+        "temp": temp,
+    }
+    if pairs is not None and out is None and not cuts:
+        with progress_shown(quiet) as progress:
+            counted, totals = count_pairs(named, pairs, progress=progress, **options)
+        _give_pairs(counted, totals, pairs, time.monotonic() - began, as_json, quiet)
+        return
     with progress_shown(quiet) as progress:
-        statistics = count(
-            [name if "://" in name else Path(name) for name in corpus] if corpus else None,
-            context=context,
-            tokenizer=tokenizer,
-            windows=windows,
-            pad=pad,
-            cuts=cuts,
-            reading=ReadingOptions(format_, separator, column, errors, dtype, separator_id, keep_separator),
-            vocabulary_size=vocabulary_size,
-            engine=engine,
-            memory=memory,
-            threads=threads,
-            master=master,
-            temp=temp,
-            pairs=pairs,
-            progress=progress,
-        )
+        statistics = count(named, cuts=cuts, pairs=pairs, progress=progress, **options)
         if out is not None:
             with progress.stage(f"Saving {out}", None):
                 statistics.save(out)
@@ -159,6 +169,25 @@ def _check_targets(out: Path | None, pairs: Path | None) -> None:
     for target, kind in ((out, STATISTICS), (pairs, PAIRS)):
         if target is not None:
             check_target(target, kind)
+
+
+def _give_pairs(counted: CountedPairs, totals: Totals, pairs: Path, seconds: float, as_json: bool, quiet: bool) -> None:
+    """A shard that is kept to be merged is not gathered; its totals are all there is to say of it."""
+    data = {
+        "windows": totals.n,
+        "contexts": totals.m,
+        "vocabulary": totals.V,
+        "entropy_nats": totals.entropy,
+        "corpus": counted.corpus,
+        "pairs": str(pairs),
+        "seconds": seconds,
+    }
+    said = (
+        f"{totals.n:,} windows, {totals.m:,} contexts, vocabulary {totals.V:,}, "
+        f"entropy floor {totals.entropy:.4f} nats. "
+        f"Pairs saved in {pairs} in {seconds:.1f} s; merge them with others by `tokengeom count {pairs} ...`."
+    )
+    give(data, lambda console: console.print(said, markup=False), as_json, quiet)
 
 
 def _as_data(statistics: NextTokenStatistics, out: Path | None, seconds: float) -> dict[str, Any]:

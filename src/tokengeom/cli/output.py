@@ -6,19 +6,34 @@ import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, redirect_stdout
+from contextvars import ContextVar
+from typing import Any, TextIO
 
 from rich.console import Console
 
-from tokengeom.progress import AbstractProgress, SilentProgress, TerminalProgress
+from tokengeom.folders import current_command
+from tokengeom.progress import AbstractProgress, SilentProgress, TerminalProgress, speaks
+
+_RESULT_TO: ContextVar[TextIO | None] = ContextVar("result_to", default=None)
+
+
+@contextmanager
+def kept_for_the_result() -> Iterator[None]:
+    """Let nothing but what `give` gives reach the standard output; what others print goes to the standard error."""
+    token = _RESULT_TO.set(sys.stdout)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _RESULT_TO.reset(token)
 
 
 @contextmanager
 def progress_shown(quiet: bool) -> Iterator[AbstractProgress]:
     """Bars on a terminal; nothing in a pipe or when quiet."""
     console = Console(stderr=True)
-    if quiet or not console.is_terminal:
+    if quiet or not console.is_terminal or not speaks():
         yield SilentProgress()
     else:
         with TerminalProgress(console) as progress:
@@ -26,11 +41,24 @@ def progress_shown(quiet: bool) -> Iterator[AbstractProgress]:
 
 
 def give(data: Mapping[str, Any], person: Callable[[Console], None], as_json: bool, quiet: bool) -> None:
-    """Print one JSON object, or what a person reads, or nothing."""
+    """Print one JSON object, or what a person reads, or nothing.
+
+    The object has the command's ``settings``, unless ``data`` has its own under that name.
+    """
+    if not speaks():
+        return
     if as_json:
-        sys.stdout.write(json.dumps(_plain(data), ensure_ascii=False) + "\n")
+        command = current_command()
+        data = data if command is None else {"settings": command["settings"], **data}
+        (_RESULT_TO.get() or sys.stdout).write(json.dumps(_plain(data), ensure_ascii=False) + "\n")
     elif not quiet:
-        person(Console(highlight=False, soft_wrap=True))
+        person(_ResultConsole(highlight=False, soft_wrap=True))
+
+
+class _ResultConsole(Console):
+    def on_broken_pipe(self) -> None:
+        """Let the one place for failures end the program, instead of Rich."""
+        raise BrokenPipeError
 
 
 def _plain(value: Any) -> Any:

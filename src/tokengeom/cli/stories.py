@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tokengeom.cli.app import app, guarded
+from tokengeom.cli.app import Json, Quiet, app, guarded
+from tokengeom.cli.output import give
 
 
 @app.command("stories")
@@ -16,10 +17,12 @@ def stories_command(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write; blank lines separate the stories.")],
     words: Annotated[int, typer.Option(help="Stop after this many words.")] = 100_000,
     seed: Annotated[int, typer.Option(help="The same seed writes the same stories.")] = 0,
+    as_json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Write small stories, to try things on.
 
-    Example: `tokengeom stories stories.txt --words 1000000`
+    For example: `tokengeom stories stories.txt --words 1000000`
     """
     from tokengeom.corpus.stories import write_stories
     from tokengeom.errors import ResourceError
@@ -28,4 +31,5 @@ def stories_command(
         written = write_stories(path, words, seed)
     except OSError as error:
         raise ResourceError(f"Cannot write {path}: {error.strerror}. Choose another file.") from error
-    typer.echo(f"{written:,} words written to {path}")
+    said = f"{written:,} words written to {path}"
+    give({"words": written, "out": str(path)}, lambda console: console.print(said, markup=False), as_json, quiet)

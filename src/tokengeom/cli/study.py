@@ -10,14 +10,29 @@ import typer
 from rich.console import Console
 
 from tokengeom.cli.app import EXIT_NO, Json, Quiet, app, guarded
+from tokengeom.cli.completion import starting_with
 from tokengeom.cli.output import give, progress_shown
+
+
+def _study_names() -> list[str]:
+    from tokengeom.studies.base import all_studies
+
+    return list(all_studies())
 
 
 @app.command("study")
 @guarded
 def study_command(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Which study.", show_default=False)] = None,
-    size: Annotated[str, typer.Option(help="Which recipe: small, or paper.")] = "small",
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="Which study.", show_default=False, autocompletion=starting_with(_study_names)
+        ),
+    ] = None,
+    size: Annotated[
+        str,
+        typer.Option(help="Which recipe: small, or paper.", autocompletion=starting_with(lambda: ["small", "paper"])),
+    ] = "small",
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change one setting of the recipe; can be repeated."),

@@ -85,6 +85,10 @@ def train_command(
         typer.Option(help="Of the training; float32 for networks, else float64.", rich_help_panel=HOW),
     ] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.", rich_help_panel=HOW)] = "cpu",
+    compiled: Annotated[
+        bool,
+        typer.Option("--compiled", help="Compile a network first; pays for long runs on a GPU.", rich_help_panel=HOW),
+    ] = False,
     prediction: Annotated[
         Path | None,
         typer.Option(help="A saved prediction to measure against along the way.", rich_help_panel=KEEP),
@@ -98,7 +102,8 @@ def train_command(
 ) -> None:
     """Train a model on exact soft labels and record the way.
 
-    Ctrl-C keeps what was done; the same command with --resume goes on, bit for bit.
+    Ctrl-C keeps what was done; the same command with --resume goes on, bit for bit. Several GPUs train one network
+    through PyTorch's launcher: `torchrun --nproc-per-node 4 -m tokengeom train ...`.
 
     For example:
 
@@ -134,6 +139,7 @@ def train_command(
             reduction=reduction or ("sum" if chosen == "adamw" else "mean"),
             precision=precision,
             device=device,
+            compiled=compiled,
             learn_embeddings=learn_embeddings,
             probes=None if prediction is None else _probes(prediction),
             progress=progress,

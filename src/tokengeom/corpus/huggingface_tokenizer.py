@@ -52,6 +52,11 @@ class HuggingFaceTokenizer(AbstractTokenizer):
         stored = self._tokenizer.id_to_token(identifier)
         return text if text and "\ufffd" not in text else str(stored if stored is not None else f"<{identifier}>")
 
+    def id_of(self, token: str) -> int | None:
+        """Id of a token in its stored form; None where there is no such token."""
+        found = self._tokenizer.token_to_id(token)
+        return None if found is None else int(found)
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text, special tokens included."""
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))

@@ -43,8 +43,8 @@ class PanelSize:
 
 
 def wrap(text: str, inches: float, size: float) -> list[str]:
-    """Lines of a text that fit a width at a font size in points."""
-    return textwrap.wrap(text, max(8, int(inches * 72 / (RUNNING * size)))) or [""]
+    """Lines of a text that fit a width at a font size in points; words are broken only where one is too long."""
+    return textwrap.wrap(text, max(8, int(inches * 72 / (RUNNING * size))), break_on_hyphens=False) or [""]
 
 
 def text_width(text: str, size: float) -> float:

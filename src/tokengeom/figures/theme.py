@@ -39,3 +39,31 @@ DOTS_PER_INCH = 200
 def colour(place: int) -> str:
     """Colour at a place of the palette, which starts again after its end."""
     return COLOURS[place % len(COLOURS)]
+
+
+# On a dark page: the palette made lighter, and the diverging scale with its middle dark (as in Crameri's berlin).
+DARK = {
+    **dict(
+        zip(
+            COLOURS,
+            ("#5AA9E6", "#F08A4B", "#2FC29A", "#E39BC6", "#9AD4F5", "#F2B93B", "#BDBDBD", "#D9CB4A"),
+            strict=True,
+        )
+    ),
+    **dict(
+        zip(
+            DIVERGING,
+            (
+                "#A8DDFB", "#74BDEA", "#4A97CC", "#33709F", "#234A69", "#1A1E23", "#5A2F26", "#8F4433", "#C0604A",
+                "#E38E76", "#FBC4B1",
+            ),
+            strict=True,
+        )
+    ),
+    TEXT: "#DEDCD6",
+    FAINT: "#9A9A98",
+    GRID: "#31363C",
+    BREAK: "#7C8288",
+    MISSING: "#3A3F45",
+}  # fmt: skip
+"""Each colour of the light theme and what stands for it on a dark page; colours that are not here stay."""

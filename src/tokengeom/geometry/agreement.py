@@ -56,6 +56,11 @@ class Agreement:
         """Plain numbers and words."""
         return asdict(self)
 
+    def cells(self) -> tuple[str, str, str]:
+        """Value, interval and chance as a table shows them; empty where there is none."""
+        interval = f"{self.low:.3g} to {self.high:.3g}" if np.isfinite(self.low) else ""
+        return f"{self.value:.4g}", interval, f"{self.null:.3g}" if np.isfinite(self.null) else ""
+
     def __str__(self) -> str:
         interval = f" [{self.low:.3g}, {self.high:.3g}]" if np.isfinite(self.low) else ""
         chance = f", chance {self.null:.3g}" if np.isfinite(self.null) else ""
@@ -95,8 +100,39 @@ class AbstractNumbers(ABC):
         return {name: float(values[0]) for name, values in found.items()}
 
 
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """Numbers with all of their draws: name -> value, name -> one entry a resample, name -> one a permutation."""
+
+    numbers: AbstractNumbers
+    values: Mapping[str, float]
+    resampled: Mapping[str, Float]
+    permuted: Mapping[str, Float]
+
+    def agreements(self) -> dict[str, Agreement]:
+        """Value, interval and null of every number."""
+        found = {}
+        for name, better in self.numbers.better.items():
+            low, high = _quantiles(self.resampled.get(name), 0.025, 0.975)
+            (null,) = _quantiles(self.permuted.get(name), 0.95 if better == "higher" else 0.05)
+            mean = _mean(self.permuted.get(name))
+            found[name] = Agreement(self.values[name], low, high, null, mean, better, self.numbers.items)
+        return found
+
+    def difference(self, name: str, other: str) -> tuple[float, float, float]:
+        """How much larger a number is than another, and the 95% interval over the same resamples of both."""
+        paired = self.resampled[name] - self.resampled[other] if self.resampled else None
+        low, high = _quantiles(paired, 0.025, 0.975)
+        return self.values[name] - self.values[other], low, high
+
+
 def assess(numbers: AbstractNumbers, *, resamples: int, permutations: int, seed: int) -> dict[str, Agreement]:
     """Value, interval and null of every number; each family draws from its own generator, started at ``seed``."""
+    return draw(numbers, resamples=resamples, permutations=permutations, seed=seed).agreements()
+
+
+def draw(numbers: AbstractNumbers, *, resamples: int, permutations: int, seed: int) -> Drawn:
+    """Draw resamples and permutations of one family of numbers, and keep them."""
     check_draws(resamples, permutations)
     rng = np.random.default_rng(seed)
     if numbers.size < 2:  # nothing to draw from: no geometry was predicted
@@ -104,12 +140,7 @@ def assess(numbers: AbstractNumbers, *, resamples: int, permutations: int, seed:
     values = numbers.values() if numbers.size else dict.fromkeys(numbers.better, float("nan"))
     drawn = numbers.resampled(bootstrap_draws(rng, numbers.size, resamples)) if resamples else {}
     moved = numbers.permuted(permutation_orders(rng, numbers.size, permutations)) if permutations else {}
-    found = {}
-    for name, better in numbers.better.items():
-        low, high = _quantiles(drawn.get(name), 0.025, 0.975)
-        (null,) = _quantiles(moved.get(name), 0.95 if better == "higher" else 0.05)
-        found[name] = Agreement(values[name], low, high, null, _mean(moved.get(name)), better, numbers.items)
-    return found
+    return Drawn(numbers, values, drawn, moved)
 
 
 def bootstrap_draws(rng: np.random.Generator, size: int, resamples: int) -> Float:

@@ -20,7 +20,7 @@ ALIKE = 1e-9
 def feature_caveats(prediction: FeaturePrediction, run: Factors, raw: Any) -> list[str]:
     """Caveats of a comparison of learned features."""
     d, proof = run.H.shape[0], prediction.certificate
-    found = [*_run_state(raw), *prediction.warnings]
+    found = [*run_state(raw), *prediction.warnings]
     if prediction.rank == 0:
         return found
     found.append(_uniqueness(prediction))
@@ -38,7 +38,7 @@ def feature_caveats(prediction: FeaturePrediction, run: Factors, raw: Any) -> li
 
 def proxy_caveats(prediction: ProxyPrediction, raw: Any) -> list[str]:
     """Caveats of a comparison with the proxy alone."""
-    return [*_run_state(raw), f"{prediction.summary()} How far S~ is from L_mm is not known here."]
+    return [*run_state(raw), f"{prediction.summary()} How far S~ is from L_mm is not known here."]
 
 
 def sample_caveats(numbers: SimilarityNumbers, rank_items: int) -> list[str]:
@@ -56,7 +56,7 @@ def sample_caveats(numbers: SimilarityNumbers, rank_items: int) -> list[str]:
 
 def linear_caveats(prediction: LinearPrediction, run: Factors, raw: Any) -> list[str]:
     """Caveats of a comparison with fixed embeddings."""
-    found = _run_state(raw, 0.0 if prediction.reaches_entropy else prediction.loss_floor - prediction.entropy)
+    found = run_state(raw, 0.0 if prediction.reaches_entropy else prediction.loss_floor - prediction.entropy)
     if not prediction.W_mm.any():
         found.append("Nothing diverges (W_mm = 0): there is no direction to agree with, and cosines are not defined.")
     if not prediction.separable:
@@ -77,7 +77,7 @@ def linear_caveats(prediction: LinearPrediction, run: Factors, raw: Any) -> list
     return found
 
 
-def _run_state(raw: Any, floor: float = 0.0) -> list[str]:
+def run_state(raw: Any, floor: float = 0.0) -> list[str]:
     """How far the run came; ``floor`` is what ``CE - H`` tends to: 0, unless the entropy is out of reach."""
     status, gap = getattr(raw, "status", None), getattr(raw, "loss_gap", None)
     found = []

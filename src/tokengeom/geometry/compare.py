@@ -53,7 +53,7 @@ def compare(
     with blas_threads_for(factors.W.shape[0], factors.H.shape[1]):
         for numbers in families:
             found |= assess(numbers, resamples=resamples, permutations=permutations, seed=seed)
-    return Comparison(_ordered(found), kind, tuple(caveats), resamples, permutations, seed)
+    return Comparison(_ordered(found), kind, tuple(caveats), resamples, permutations, seed, (prediction, run))
 
 
 def _prepare(prediction: Any, factors: Factors, run: Any) -> tuple[str, list[AbstractNumbers], list[str]]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tokengeom.errors import ProblemError, missing_extra
 from tokengeom.geometry.agreement import Agreement
+from tokengeom.html_table import html_table
 
 MEANINGS = {
     "context_similarity": "SIM of context cosines with L_mm's, 1 is best",
@@ -45,6 +47,8 @@ class Comparison:
         Plain sentences: what is not pinned down, what was left out, what the numbers must not be taken for.
     ``resamples``, ``permutations``, ``seed``
         The draws behind intervals and null.
+    ``compared``
+        The prediction and the run themselves, for a page; None in a comparison that was loaded.
     """
 
     agreements: Mapping[str, Agreement]
@@ -53,6 +57,7 @@ class Comparison:
     resamples: int
     permutations: int
     seed: int
+    compared: tuple[Any, Any] | None = field(default=None, repr=False, compare=False)
 
     @property
     def context_similarity(self) -> Agreement:
@@ -92,6 +97,11 @@ class Comparison:
         rows = [{"number": n, **a.to_dict(), "meaning": meaning(n)} for n, a in self.agreements.items()]
         return pd.DataFrame(rows).set_index("number")
 
+    def _repr_html_(self) -> str:
+        columns = ("number", "value", "95% interval", "chance", "meaning")
+        rows = [(name, *number.cells(), meaning(name)) for name, number in self.agreements.items()]
+        return html_table("Comparison", rows, [*self._verdict(), *self.caveats], columns)
+
     def summary(self) -> str:
         """Put the comparison in plain words."""
         lines = [f"{name}: {number} ({meaning(name)})" for name, number in self.agreements.items()]
@@ -99,6 +109,13 @@ class Comparison:
         if self.permutations:
             draws += f"Chance: what 1 in 20 of {self.permutations} permutations reaches."
         return "\n".join([*self._verdict(), *lines, *([draws.strip()] if draws else []), *self.caveats])
+
+    def report(self, out: str | Path = "report.html") -> Path:
+        """Write one page on this comparison; `tokengeom.report` makes one from a text, with all results kept."""
+        import tokengeom
+
+        # By the front door: the room of pages is on a floor above this one.
+        return tokengeom.report(self, out).page
 
     def _verdict(self) -> list[str]:
         if self.kind == "linear":

@@ -39,13 +39,18 @@ class Readout:
 
     def check(self, logits: Float, tolerance: float = 1e-4) -> None:
         """Refuse W and H that do not reproduce the model's own logits."""
-        error = float(np.max(np.abs(self.logits - logits), initial=0.0))
-        scale = max(1.0, float(np.max(np.abs(logits), initial=0.0)))
-        if not error <= tolerance * scale:
-            raise ProblemError(
-                f"W H (+ bias) must equal the model's logits; the largest difference is {error:.3g} at a scale of "
-                f"{scale:.3g}. Likely causes: a final norm whose gain was not folded, a bias, or a padded vocabulary."
-            )
+        require_equal_logits(self.logits, logits, tolerance)
+
+
+def require_equal_logits(found: Float, logits: Float, tolerance: float = 1e-4) -> None:
+    """Refuse logits made of W and H that are not the model's own."""
+    error = float(np.max(np.abs(found - logits), initial=0.0))
+    scale = max(1.0, float(np.max(np.abs(logits), initial=0.0)))
+    if not error <= tolerance * scale:
+        raise ProblemError(
+            f"W H (+ bias) must equal the model's logits; the largest difference is {error:.3g} at a scale of "
+            f"{scale:.3g}. Likely causes: a final norm whose gain was not folded, a bias, or a padded vocabulary."
+        )
 
 
 class AbstractModel(ABC):

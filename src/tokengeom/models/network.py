@@ -69,16 +69,17 @@ class Network(AbstractModel):
         """Every parameter of body and head."""
         return tuple(name for name, _ in self.decoder.named_parameters())
 
-    def portions(self) -> Iterator[slice]:
-        """Contexts in portions that go through the body at once."""
+    def portions(self, within: slice | None = None) -> Iterator[slice]:
+        """Contexts (or those ``within``) in portions that go through the body at once."""
         size = max(1, _PORTION_TOKENS // self.inputs.length)
-        m = self.inputs.row.size
+        everything = slice(0, self.inputs.row.size)
+        within = everything if within is None else within
         # Shared rows are read by contexts in any order: only one portion keeps the sharing.
-        if m <= size or len(self.inputs.rows) <= size:
-            yield slice(0, m)
+        if within == everything and len(self.inputs.rows) <= size:
+            yield everything
             return
-        for begin in range(0, m, size):
-            yield slice(begin, min(begin + size, m))
+        for begin in range(within.start, within.stop, size):
+            yield slice(begin, min(begin + size, within.stop))
 
     def readout(self) -> Readout:
         """W and H in double precision, held against the logits that the network itself gives."""
@@ -130,7 +131,9 @@ def _decoder(architecture: AbstractArchitecture, shape: NetworkShape, V: int, in
             return states.gather(1, index).squeeze(1)
 
         def head(self, states: Any) -> Any:
-            return torch.nn.functional.linear(states, self.W)
+            # Logits keep the precision of W, whatever the body's products were made in.
+            with torch.autocast(states.device.type, enabled=False):
+                return torch.nn.functional.linear(states.to(self.W.dtype), self.W)
 
         def forward(self, which: Any) -> Any:
             return self.head(self.states(which))

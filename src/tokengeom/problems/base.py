@@ -44,6 +44,11 @@ class Certificate:
         worst = max(self.primal_residual, self.dual_residual, self.relative_gap)
         return bool(worst <= tolerance)
 
+    def rows(self) -> list[tuple[str, str]]:
+        """The proof as rows of a table."""
+        residuals = f"{self.primal_residual:.1e} and {self.dual_residual:.1e}"
+        return [("proven gap", f"{self.relative_gap:.1e}"), ("residuals, primal and dual", residuals)]
+
     def to_dict(self) -> dict[str, float]:
         """Plain numbers, for a manifest or ``--json``."""
         return {

@@ -21,7 +21,7 @@ from tokengeom.corpus.tokenizer import AbstractTokenizer
 from tokengeom.errors import ResourceError, StatisticsError
 from tokengeom.folders import written_beside
 from tokengeom.progress import AbstractProgress, SilentProgress
-from tokengeom.statistics.cuts import AbstractCut
+from tokengeom.statistics.cuts import AbstractCut, Totals
 from tokengeom.statistics.engine import AbstractEngine, open_engine
 from tokengeom.statistics.freeze import freeze
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -88,15 +88,44 @@ def count(
         _workspace(temp) as work,
         open_engine(engine, spill=work, memory=memory, threads=threads, master=master) as running,
     ):
-        saved = _saved_pairs(corpus)
-        if saved:
-            counted = _merge(saved, running, work, None if pairs is None else Path(pairs))
-        else:
-            job = _Job(Windows(context, windows, pad), tokenizer, reading, vocabulary_size, running, work, shown)
-            counted = job.count(corpus) if pairs is None else job.count_and_keep(corpus, Path(pairs))
-        counted = counted.cut(cuts, running, work, shown)
+        job = _Job(Windows(context, windows, pad), tokenizer, reading, vocabulary_size, running, work, shown)
+        counted = job.pairs(corpus, None if pairs is None else Path(pairs)).cut(cuts, running, work, shown)
         with shown.stage("Freezing", None):
             return freeze(counted, running)
+
+
+def count_pairs(
+    corpus: Corpus | None,
+    pairs: str | Path,
+    *,
+    context: int = 4,
+    tokenizer: str | Path | AbstractTokenizer | None = "word",
+    windows: WindowKind = "sliding",
+    pad: bool = False,
+    reading: ReadingOptions | None = None,
+    vocabulary_size: int | None = None,
+    engine: str = "duckdb",
+    memory: str = DEFAULT_MEMORY,
+    threads: int | None = None,
+    master: str | None = None,
+    temp: str | Path | None = None,
+    progress: AbstractProgress | None = None,
+) -> tuple[CountedPairs, Totals]:
+    """Count a shard of a corpus into the folder ``pairs``, to be merged later, without gathering it in memory.
+
+    The parameters are those of `count`. Beside the pairs come their totals, added up by the engine.
+    """
+    shown = progress or SilentProgress()
+    context, vocabulary_size, threads = _whole(context=context, vocabulary_size=vocabulary_size, threads=threads)
+    with (
+        _workspace(temp) as work,
+        open_engine(engine, spill=work, memory=memory, threads=threads, master=master) as running,
+    ):
+        kind = Windows(context, windows, pad)
+        job = _Job(kind, tokenizer, reading or ReadingOptions(), vocabulary_size, running, work, shown)
+        counted = job.pairs(corpus, Path(pairs))
+        with shown.stage("Adding up", None):
+            return counted, counted.totals(running)
 
 
 def _whole(**numbers: Any) -> Iterator[Any]:
@@ -119,6 +148,13 @@ class _Job:
     engine: AbstractEngine
     work: Path
     progress: AbstractProgress
+
+    def pairs(self, corpus: Corpus | None, keep: Path | None) -> CountedPairs:
+        """Count a corpus, or merge the saved pairs that were named instead of one."""
+        saved = _saved_pairs(corpus)
+        if saved:
+            return _merge(saved, self.engine, self.work, keep)
+        return self.count(corpus) if keep is None else self.count_and_keep(corpus, keep)
 
     def count(self, corpus: Corpus | None, folder: Path | None = None) -> CountedPairs:
         """Count into a folder, by default one that goes when the work is done."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 _MEMORY = re.compile(r"\d+(\.\d+)?\s*([KMGT]i?)?B", re.IGNORECASE)
 _BATCH_ROWS = 1 << 17
 _POLL_SECONDS = 0.25
+MOST_THREADS = 1024
+"""Beyond this many, starting them takes longer than counting."""
 
 
 class DuckDBEngine(AbstractEngine):
@@ -32,8 +35,11 @@ class DuckDBEngine(AbstractEngine):
     def __init__(self, spill: Path, memory: str | None = None, threads: int | None = None) -> None:
         if memory is not None and not _MEMORY.fullmatch(memory.strip()):
             raise StatisticsError(f"The memory limit must be like 2GB, 500MB or 1.5GiB; got '{memory}'.")
-        if threads is not None and threads < 1:
-            raise StatisticsError(f"The number of threads must be 1 or more; got {threads}.")
+        if threads is not None and not 1 <= threads <= MOST_THREADS:
+            raise StatisticsError(
+                f"The number of threads must be 1 or more, and at most {MOST_THREADS:,}; got {threads:,}. "
+                f"One a core is best, and this machine has {os.cpu_count()}; leave the option out for that."
+            )
         settings: dict[str, str | int | bool] = {"temp_directory": str(spill), "preserve_insertion_order": False}
         if memory is not None:
             settings["memory_limit"] = memory

@@ -260,6 +260,11 @@ class NextTokenStatistics:
             and (self.vocabulary, self.labels) == (other.vocabulary, other.labels)
         )
 
+    def _repr_html_(self) -> str:
+        from tokengeom.statistics.notebook import statistics_html
+
+        return statistics_html(self)
+
     def __repr__(self) -> str:
         windows = f"n={self.n:,}, " if self.has_counts else ""
         return f"NextTokenStatistics({windows}m={self.m:,}, V={self.V:,}, entropy={self.entropy:.4f} nats)"

@@ -6,7 +6,6 @@ corpus, in any order and any grouping, and cut, without ever passing through one
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,8 +16,8 @@ from numpy.typing import NDArray
 
 from tokengeom.corpus.make_tokenizer import load_tokenizer
 from tokengeom.corpus.tokenizer import AbstractTokenizer
-from tokengeom.errors import StatisticsError
-from tokengeom.folders import read_manifest, write_manifest
+from tokengeom.errors import InputError, StatisticsError
+from tokengeom.folders import MANIFEST, read_kind, read_manifest, write_manifest
 from tokengeom.progress import AbstractProgress, SilentProgress
 from tokengeom.statistics.cuts import AbstractCut, Effect, PairTable, Totals
 from tokengeom.statistics.engine import AbstractEngine
@@ -139,27 +138,35 @@ class CountedPairs:
         """Open saved pairs; the shards are read only when they are needed."""
         folder = Path(folder)
         content = read_manifest(folder, FORMAT, FORMAT_VERSION)
-        tokenizer = load_tokenizer(folder / "tokenizer.json") if content["tokenizer"] else None
-        return CountedPairs(
-            paths=(str(folder / "pairs"),),
-            windows=Windows(**content["windows"]),
-            vocabulary=content["vocabulary"],
-            rows=np.arange(content["vocabulary"], dtype=np.int64),
-            tokenizer=tokenizer,
-            corpus=content["corpus"],
-        )
+        try:
+            vocabulary, corpus = content["vocabulary"], content["corpus"]
+            if type(vocabulary) is not int or vocabulary < 1 or not isinstance(corpus, dict):
+                raise ValueError(f"vocabulary {vocabulary!r}, corpus {corpus!r}")
+            if not any((folder / "pairs").glob("*.parquet")):
+                raise ValueError("there are no shards in pairs/")
+            return CountedPairs(
+                paths=(str(folder / "pairs"),),
+                windows=Windows(**content["windows"]),
+                vocabulary=vocabulary,
+                rows=np.arange(vocabulary, dtype=np.int64),
+                tokenizer=load_tokenizer(folder / "tokenizer.json") if content["tokenizer"] else None,
+                corpus=corpus,
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            reason = str(error).rstrip(".") if isinstance(error, InputError) else repr(error)
+            raise StatisticsError(f"{folder} is damaged: {reason}. Count these pairs again.") from error
 
 
 def is_saved_pairs(path: Path) -> bool:
-    """Whether a folder holds saved pairs."""
-    manifest = path / "manifest.json"
-    if not manifest.is_file():
+    """Whether a folder holds saved pairs; one that has their form and a manifest beyond reading is refused."""
+    if not (path / MANIFEST).is_file():
         return False
     try:
-        content = json.loads(manifest.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_kind(path) == FORMAT
+    except InputError:
+        if (path / "pairs").is_dir():
+            raise
         return False
-    return isinstance(content, dict) and content.get("format") == FORMAT
 
 
 def _identity(pairs: CountedPairs) -> dict[str, Any]:

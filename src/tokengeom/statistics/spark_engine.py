@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,9 @@ from tokengeom.statistics.engine import AbstractEngine
 if TYPE_CHECKING:
     import ibis
     import pyarrow as pa
+
+ANSWER_SECONDS = 10.0
+"""How long a master may take to answer; Spark itself would try for more than a minute."""
 
 
 class SparkEngine(AbstractEngine):
@@ -33,7 +38,8 @@ class SparkEngine(AbstractEngine):
 
         self._mine = SparkSession.getActiveSession() is None
         builder = SparkSession.builder.appName("tokengeom").config("spark.local.dir", str(spill))
-        builder = builder.master(master or os.environ.get("SPARK_MASTER", "local[*]"))
+        address = master or os.environ.get("SPARK_MASTER", "local[*]")
+        builder = builder.master(address)
         # A wrong answer is worse than an error: overflow and a missing index must raise.
         builder = builder.config("spark.sql.ansi.enabled", "true").config("spark.ui.enabled", "false")
         builder = builder.config("spark.ui.showConsoleProgress", "false")
@@ -41,13 +47,16 @@ class SparkEngine(AbstractEngine):
         if memory is not None:
             builder = builder.config("spark.driver.memory", memory.strip().upper().replace("IB", "B").rstrip("B"))
         self._views = 0
-        self._session: Any = builder.getOrCreate()
-        self._session.sparkContext.setLogLevel("ERROR")
+        _check_answers(address)
+        with _clear_errors(f"Spark could not start on the master '{address}'"):
+            self._session: Any = builder.getOrCreate()
+            self._session.sparkContext.setLogLevel("ERROR")
         self._ibis: Any = ibis.pyspark.connect(self._session)
 
     def read(self, paths: Sequence[str]) -> ibis.Table:
         """A table over Parquet files or folders, on any file system that the cluster knows."""
-        frame = self._session.read.parquet(*paths)
+        with _clear_errors(f"Spark cannot read {', '.join(paths[:3])}"):
+            frame = self._session.read.parquet(*paths)
         self._views += 1
         name = f"tokengeom_{self._views}"
         frame.createOrReplaceTempView(name)
@@ -55,14 +64,58 @@ class SparkEngine(AbstractEngine):
 
     def write(self, table: ibis.Table, folder: Path, title: str, progress: AbstractProgress) -> None:
         """One shard a partition; the rows never pass through the driver."""
-        with progress.stage(title, None):
+        with progress.stage(title, None), _clear_errors(f"{title} on Spark failed"):
             self._session.sql(self._ibis.compile(table)).write.parquet(str(folder))
 
     def batches(self, table: ibis.Table) -> Iterator[pa.RecordBatch]:
         """Rows gathered on the driver: meant for aggregates, and for pairs after the cuts."""
-        yield from self._session.sql(self._ibis.compile(table)).toArrow().to_batches()
+        with _clear_errors("Spark could not answer"):
+            gathered = self._session.sql(self._ibis.compile(table)).toArrow()
+        yield from gathered.to_batches()
 
     def close(self) -> None:
         """Stop the session, unless it was there before."""
         if self._mine:
             self._session.stop()
+
+
+def _check_answers(address: str) -> None:
+    """Refuse a cluster of which no master answers, before Java is started."""
+    if not address.startswith("spark://"):
+        return
+    reasons = [_why_silent(one) for one in address.removeprefix("spark://").split(",")]
+    if all(reasons):
+        raise ResourceError(
+            f"No Spark master answers at '{address}': {reasons[0]}. Check host and port and that the master runs, "
+            "or count on this machine with --engine duckdb; nothing was saved."
+        )
+
+
+def _why_silent(place: str) -> str:
+    """Why no one answers at ``host:port``; empty if someone does."""
+    host, _, port = place.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        return f"'{place}' is not of the form host:port"
+    try:
+        socket.create_connection((host, int(port)), ANSWER_SECONDS).close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+@contextmanager
+def _clear_errors(failed: str) -> Iterator[None]:
+    """Give the reason of Java's long story."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (Py4JError, PySparkException) as error:
+        raise ResourceError(f"{failed}: {_reason(error)}. Check the cluster; nothing was saved.") from error
+
+
+def _reason(error: Exception) -> str:
+    """The line that names Java's exception, else the first one."""
+    lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()] or [type(error).__name__]
+    return next((line.removeprefix(": ") for line in lines if line.startswith(": ")), lines[0]).rstrip(".")

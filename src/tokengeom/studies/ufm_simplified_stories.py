@@ -83,7 +83,7 @@ def _mode(
     progress: AbstractProgress,
 ) -> Mode:
     # The direction depends on supports alone, which both modes share; the finite part on probabilities, which differ.
-    prediction = replace(base, P=stats.P, entropy=stats.entropy)
+    prediction = replace(base, P=stats.P, entropy=stats.entropy, stats=stats)
     kept = Snapshots(round(share * recipe["steps"]) for share in SNAPSHOTS)
     probes: dict[str, Probe] = {**feature_probes(prediction), "snapshots": kept}
     run = train_like_the_papers(stats, recipe, probes=probes, progress=progress, seed=recipe["seed"])

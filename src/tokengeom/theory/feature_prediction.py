@@ -12,7 +12,7 @@ where
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from tokengeom.errors import ProblemError
+from tokengeom.html_table import html_table
 from tokengeom.problems.arrays import Arrays
 from tokengeom.problems.memory import require_memory
 from tokengeom.problems.nuclear_svm import NuclearSVM
@@ -69,6 +70,8 @@ class FeaturePrediction:
         What every optimal answer shares, and how far apart answers were found to be (None: not measured).
     ``warnings``
         Plain sentences about degenerate supports.
+    ``stats``
+        The statistics themselves, which name contexts and tokens; None in a prediction that was loaded.
     """
 
     reduction: SupportReduction
@@ -85,6 +88,7 @@ class FeaturePrediction:
     warnings: tuple[str, ...]
     status: str
     seconds: float
+    stats: Any = field(default=None, repr=False, compare=False)
 
     @property
     def nuclear_norm(self) -> float:
@@ -214,6 +218,16 @@ class FeaturePrediction:
             "warnings": list(self.warnings),
         }
 
+    def _repr_html_(self) -> str:
+        rows = [
+            ("nuclear norm of L_mm", f"{self.nuclear_norm:.6g}"),
+            ("proven lower bound", f"{self.lower_bound:.6g}"),
+            *self.certificate.rows(),
+            ("rank", f"{self.rank}"),
+            ("nuclear norm of the proxy", f"{self.proxy_nuclear_norm:.6g}"),
+        ]
+        return html_table("Prediction for learned features", rows, self.summary().splitlines())
+
     def save(self, folder: str | Path) -> None:
         """Write the prediction with its proof; `tokengeom verify` checks it without solving."""
         from tokengeom.theory.feature_storage import save_features
@@ -277,6 +291,7 @@ def predict_features(
         warnings=degeneracy_warnings(problem.reduction),
         status=solution.status,
         seconds=solution.seconds,
+        stats=stats,
     )
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokengeom.html_table import html_table
 from tokengeom.problems.columns import Bool
 from tokengeom.problems.compatibility import CompatibilitySystem
 from tokengeom.problems.linear_data import LinearData, check_duplicates, check_embeddings, check_probabilities
@@ -102,6 +103,18 @@ class LinearPrediction:
             "norm_W_star": float(np.linalg.norm(self.W_star)),
             "norm_W_mm": float(np.linalg.norm(self.W_mm)),
         }
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("compatible", "yes" if self.compatible else "no"),
+            ("separable", "yes" if self.separable else "no"),
+            ("margin", f"{self.margin:.6g}"),
+            ("infimum of the loss", f"{self.loss_floor:.6g} nats"),
+            ("entropy floor H", f"{self.entropy:.6g} nats"),
+            *(self.certificate.rows() if self.W_mm.any() else [("W_mm", "0: nothing diverges")]),
+        ]
+        sentences = [self.compatible.sentence, self.separable.sentence, *self._consequence()]
+        return html_table("Prediction for the linear model", rows, sentences)
 
     def save(self, folder: str | Path) -> None:
         """Write the prediction with its proofs; `tokengeom verify` checks them without solving."""

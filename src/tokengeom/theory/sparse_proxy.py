@@ -2,7 +2,7 @@
 
 ``S~ = (I - 11^T/V) S ~ U Sigma V^T``, k leading triplets
 
-where ``S`` is the sparse support, V x m, and centring is applied inside the products:
+where ``S`` is the sparse support, V x m, and centring is applied inside the products (``leading_triplets``):
 ``S~ x = S x - 1 (k^T x)/V`` and ``S~^T y = S^T y - k (1^T y)/V`` with ``k`` the support sizes, m.
 
 This is the proxy, not L_mm: feasible, every margin exactly 1, but its nuclear norm is only an upper bound. It
@@ -19,6 +19,7 @@ import numpy as np
 
 from tokengeom.errors import ProblemError
 from tokengeom.folders import write_manifest, written_beside
+from tokengeom.html_table import html_table
 
 if TYPE_CHECKING:
     from tokengeom.numerics import Float
@@ -63,6 +64,14 @@ class ProxyPrediction:
             "contexts": int(self.Vt.shape[1]),
         }
 
+    def _repr_html_(self) -> str:
+        rows = [
+            ("leading singular values", ", ".join(f"{value:.4g}" for value in self.singular_values[:5])),
+            ("share of the energy", f"{self.captured:.1%}"),
+            ("proof", "none: the proxy claims nothing of L_mm"),
+        ]
+        return html_table("Proxy prediction", rows, [self.summary()])
+
     def save(self, folder: str | Path) -> None:
         """Write the singular vectors; there is no certificate to keep, since the proxy claims nothing of L_mm."""
         from safetensors.numpy import save_file
@@ -86,7 +95,6 @@ def predict_proxy(S: Any, *, components: int = 32, seed: int = 0) -> ProxyPredic
     ``S`` is the V x m pattern, or statistics that hold it as ``.S``.
     """
     from scipy.sparse import csc_array
-    from scipy.sparse.linalg import LinearOperator, svds
 
     pattern = csc_array(S.S if hasattr(S, "S") else S).astype(np.float64)
     pattern.eliminate_zeros()
@@ -103,13 +111,26 @@ def predict_proxy(S: Any, *, components: int = 32, seed: int = 0) -> ProxyPredic
             f"Every context must have at least one next token; column {int(np.argmin(k))} of S is empty. "
             "Likely a support policy that removed all of its tokens. Drop these contexts."
         )
-    turned = pattern.T.tocsc()
+    U, s, Vt = leading_triplets(pattern, components, seed=seed)
+    energy = float((k * (1.0 - k / V)).sum())
+    captured = float((s**2).sum() / energy) if energy > 0 else 1.0
+    return ProxyPrediction(U, s, Vt, min(captured, 1.0))
+
+
+def leading_triplets(M: Any, components: int, *, seed: int = 0) -> tuple[Float, Float, Float]:
+    """Leading singular triplets (V x k, k, k x m), falling, of ``(I - 11^T/V) M`` for a sparse V x m matrix M."""
+    from scipy.sparse import csc_array
+    from scipy.sparse.linalg import LinearOperator, svds
+
+    table = csc_array(M)
+    V, m = table.shape
+    turned, total = table.T.tocsc(), np.asarray(table.sum(axis=0)).ravel()
 
     def centred(x: Float) -> Float:
-        return np.asarray(pattern @ x - (k @ x) / V)
+        return np.asarray(table @ x - (total @ x) / V)
 
     def back(y: Float) -> Float:
-        return np.asarray(turned @ y - k * (y.sum(axis=0) / V))
+        return np.asarray(turned @ y - total * (y.sum(axis=0) / V))
 
     operator: Any = LinearOperator(
         (V, m),
@@ -120,7 +141,5 @@ def predict_proxy(S: Any, *, components: int = 32, seed: int = 0) -> ProxyPredic
     start = np.random.default_rng(seed).standard_normal(min(V, m))
     U, s, Vt = svds(operator, k=components, v0=start)
     order = np.argsort(s)[::-1]
-    energy = float((k * (1.0 - k / V)).sum())
-    captured = float((s**2).sum() / energy) if energy > 0 else 1.0
     U, s, Vt = (np.asarray(part, dtype=np.float64) for part in (U[:, order], s[order], Vt[order]))
-    return ProxyPrediction(U, s, Vt, min(captured, 1.0))
+    return U, s, Vt

@@ -78,7 +78,14 @@ def build_engine(labels: SoftLabels, first: TrainingSettings, models: list[Model
         seed = _network_seed(first.seed, 1)
         network, precision = cast("Network", models[0]), first.precision or "float32"
         return NetworkEngine(
-            network, labels, optimizer, scale=scale, precision=precision, device=first.device, seed=seed
+            network,
+            labels,
+            optimizer,
+            scale=scale,
+            precision=precision,
+            device=first.device,
+            seed=seed,
+            compiled=first.compiled,
         )
     return _factored_engine(labels, first, cast("list[AbstractFactoredModel]", models), backend, scale)
 

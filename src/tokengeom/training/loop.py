@@ -5,6 +5,7 @@ It decides when to stop, measure, save and report; an engine makes the steps in 
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.progress import AbstractProgress, AbstractStage, SilentProgress
+from tokengeom.progress import AbstractProgress, AbstractStage, SilentProgress, speaks
 from tokengeom.training.engine import AbstractEngine
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.optimizers.base import AbstractOptimizer
@@ -154,6 +155,8 @@ class Loop:
 
     def _save(self) -> None:
         assert self.checkpoints is not None
+        if not speaks():
+            return
         extra = {
             "step": self.step,
             "seconds": self.seconds,
@@ -165,7 +168,8 @@ class Loop:
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
         """Turn the first Ctrl-C into a stop between two portions; a second one is the user's last word."""
-        if threading.current_thread() is not threading.main_thread():
+        # Processes that train together must make the same steps: a launcher ends them all at once.
+        if threading.current_thread() is not threading.main_thread() or "WORLD_SIZE" in os.environ:
             yield
             return
         previous = signal.getsignal(signal.SIGINT)

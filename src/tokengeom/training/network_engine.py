@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tokengeom.errors import ProblemError
 from tokengeom.models.base import Readout
 from tokengeom.models.network import Network
 from tokengeom.models.networks.base import import_torch
@@ -20,6 +21,7 @@ from tokengeom.training.devices import checked_device
 from tokengeom.training.engine import AbstractEngine, Arrays
 from tokengeom.training.objective import Int, SoftLabels
 from tokengeom.training.optimizers.base import AbstractOptimizer
+from tokengeom.training.processes import join_processes
 from tokengeom.training.step_graph import StepGraph
 
 _BUFFERS = ("theta", "first", "second")
@@ -46,31 +48,46 @@ class NetworkEngine(AbstractEngine):
         precision: str = "float32",
         device: str = "cpu",
         seed: int = 0,
+        compiled: bool = False,
     ) -> None:
         self._torch = torch = import_torch()
-        self._device = checked_device(torch, device)
+        self.processes = join_processes(torch, device)
+        self._device = checked_device(torch, self.processes.device)
         self._mixed = precision == "bfloat16"
         self._dtype = torch.float32 if self._mixed else getattr(torch, precision)
-        self._model, self._optimizer, self._scale = model, optimizer, scale
+        self._model, self._optimizer = model, optimizer
+        # Processes average their gradients; the loss is a sum over all of them.
+        self._scale = scale * self.processes.world
         model.decoder.to(device=self._device, dtype=self._dtype).train()
+        if compiled:
+            model.decoder.body.compile()
         self._place_parameters()
         self._place_labels(labels)
-        self._random = _RandomState(torch, self._device, seed)
+        alone = self.processes.world == 1
+        self._forward = model.decoder if alone else torch.nn.parallel.DistributedDataParallel(model.decoder)
+        self._random = _RandomState(torch, self._device, seed + self.processes.rank)
         drawn = model.shape.attention_dropout > 0
-        capture = self._device.type == "cuda" and optimizer.capturable and not drawn
+        capture = self._device.type == "cuda" and optimizer.capturable and alone and not drawn
         self._graph = StepGraph(torch, self._device, self._step, self._moving()) if capture else None
 
     def advance(self, table: Float, windows: list[Int] | None) -> None:
         """Make the steps one by one, or replay them from the captured graph."""
         torch = self._torch
         rows = torch.as_tensor(table, dtype=self._dtype, device=self._device)
-        drawn = None if windows is None else torch.as_tensor(windows[0], device=self._device)
+        drawn = None if windows is None else torch.as_tensor(self._own_part(windows[0]), device=self._device)
         with self._random:
             if self._graph is not None:
                 self._graph.run(rows, drawn)
                 return
             for t in range(table.shape[0]):
                 self._step(rows[t], None if drawn is None else drawn[t])
+
+    def _own_part(self, windows: Int) -> Int:
+        """Windows of each step that fall to this process; as many for each."""
+        size, world = windows.shape[1], self.processes.world
+        if size % world:
+            raise ProblemError(f"batch must be a multiple of the {world} processes; got {size}.")
+        return windows[:, self.processes.part(size)]
 
     def readout(self, replicate: int) -> Readout:
         """W and H, proven to give the network's own logits."""
@@ -124,7 +141,7 @@ class NetworkEngine(AbstractEngine):
         weight = labels.weight * self._scale
         target = labels.share * weight[labels.context]
         self._parts = []
-        for which in self._model.portions():
+        for which in self._model.portions(self.processes.part(labels.m)):
             pairs = slice(int(labels.start[which.start]), int(labels.start[which.stop]))
             flat = (labels.context[pairs] - which.start) * labels.V + labels.token[pairs]
             column = torch.as_tensor(weight[which], dtype=self._dtype, device=device).unsqueeze(1)
@@ -135,11 +152,12 @@ class NetworkEngine(AbstractEngine):
         """One step: gradients of all parameters, then the rule."""
         self._gradient.zero_()
         if drawn is None:
-            for which, weight, flat, share in self._parts:
-                self._carry_back(which, lambda q, w=weight, f=flat, s=share: _towards(q.mul_(w), f, s))
+            for number, (which, weight, flat, share) in enumerate(self._parts, 1):
+                with self._averaged(number == len(self._parts)):
+                    self._carry_back(which, lambda q, w=weight, f=flat, s=share: _towards(q.mul_(w), f, s))
         else:
             token = self._token[drawn].unsqueeze(1)
-            share = self._scale / drawn.shape[0]
+            share = self._scale / (drawn.shape[0] * self.processes.world)
             self._carry_back(
                 self._context[drawn],
                 lambda q: q.scatter_add_(1, token, q.new_full(token.shape, -1.0)).mul_(share),
@@ -148,13 +166,16 @@ class NetworkEngine(AbstractEngine):
             self._gradient.add_(c[0] * self._theta)
         self._update(c)
 
+    def _averaged(self, last: bool) -> Any:
+        """Gradients of several portions add up here, and are averaged over processes with the last one."""
+        return nullcontext() if last or self.processes.world == 1 else self._forward.no_sync()
+
     def _carry_back(self, which: Any, gradient_of: Any) -> None:
         """Run the chosen contexts and carry ``gradient_of(softmax(L))`` back to the parameters."""
         torch = self._torch
         mixed = torch.autocast(self._device.type, torch.bfloat16) if self._mixed else nullcontext()
         with mixed:
-            states = self._model.decoder.states(which)
-        logits = self._model.decoder.head(states.to(self._dtype))
+            logits = self._forward(which)
         with torch.no_grad():
             gradient = gradient_of(torch.softmax(logits, 1))
         logits.backward(gradient)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tokengeom.errors import InputError
+from tokengeom.html_table import html_table
 from tokengeom.numerics import Float
 from tokengeom.training.store import Checkpoints, Stored, read_folder, write_folder
 from tokengeom.training.trajectory import Trajectory
@@ -49,6 +50,20 @@ class Run:
         """Everything but arrays and table, for a manifest or ``--json``."""
         names = ("loss_gap", "status", "steps", "seconds", "entropy", "settings")
         return {name: getattr(self, name) for name in names}
+
+    def _repr_html_(self) -> str:
+        V, d = self.W.shape
+        optimizer = self.settings.get("optimizer", "")
+        rows = [
+            ("model", self.settings.get("model", "")),
+            ("V, d, m", f"{V:,}, {d:,}, {self.H.shape[1]:,}"),
+            ("optimizer", optimizer.get("name", "") if isinstance(optimizer, dict) else optimizer),
+            ("steps", f"{self.steps:,} in {self.seconds:.1f} s"),
+            ("loss", f"{self.loss:.6g} nats"),
+            ("entropy floor H", f"{self.entropy:.6g} nats"),
+            ("loss gap", f"{self.loss_gap:.3g} nats"),
+        ]
+        return html_table("Run", rows, [f"Status: {self.status}."])
 
     def save(self, folder: str | Path) -> None:
         """Write ``arrays.safetensors``, ``trajectory.parquet`` and ``manifest.json``; the folder appears complete."""

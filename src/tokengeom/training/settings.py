@@ -24,7 +24,14 @@ _CHOICES = {
     "precision": ("bfloat16", "float32", "float64"),
 }
 # Fields that only a network has, with the value that means "not asked for".
-_OF_NETWORKS = {"layers": None, "heads": None, "positions": False, "tied": False, "attention_dropout": 0.0}
+_OF_NETWORKS = {
+    "layers": None,
+    "heads": None,
+    "positions": False,
+    "tied": False,
+    "attention_dropout": 0.0,
+    "compiled": False,
+}
 
 
 def _help(text: str) -> dict[str, str]:
@@ -78,6 +85,10 @@ class TrainingSettings:
         ),
     )
     device: str = field(default="cpu", metadata=_help("cpu or cuda"))
+    compiled: bool = field(
+        default=False,
+        metadata=_help("compile a network's body first (torch.compile): pays on a GPU beyond some 25,000 steps"),
+    )
     learn_embeddings: bool = field(default=False, metadata=_help("train the linear model's embeddings too"))
     records_per_decade: int = field(default=10, metadata=_help("records for each factor of ten in steps"))
 

@@ -73,6 +73,7 @@ def train(
     reduction: Reduction | None = None,
     precision: str | None = None,
     device: str = "cpu",
+    compiled: bool = False,
     learn_embeddings: bool = False,
     records_per_decade: int = 10,
     probes: Mapping[str, Probe] | None = None,
@@ -110,6 +111,7 @@ def train(
         reduction=reduction,
         precision=precision,
         device=device,
+        compiled=compiled,
         learn_embeddings=learn_embeddings,
         records_per_decade=records_per_decade,
     )

@@ -1,0 +1,19 @@
+"""Figures: heat-maps of the prediction as a picture, as an interactive page, and as the numbers behind them."""
+
+from pathlib import Path
+
+import tokengeom as tg
+from tokengeom.figures.data import save_data
+from tokengeom.figures.feature_heatmaps import feature_heatmaps
+from tokengeom.figures.interactive import save_interactive
+from tokengeom.figures.static import save_static
+
+stats = tg.count(context=3).limited(contexts=20, vocabulary=12)
+figure = feature_heatmaps(tg.predict(stats), stats=stats)
+
+save_static(figure, "heatmaps.png")
+save_interactive(figure, "heatmaps.html")
+save_data(figure, "heatmaps-data")
+for path in sorted(Path().rglob("heatmaps*")):
+    print(path, "is a folder with a table a panel" if path.is_dir() else f"has {path.stat().st_size:,} bytes")
+print(figure.caption)

@@ -1,0 +1,152 @@
+"""How well each of several explanations gives a run's cosines and Gram, all on the same items and the same draws."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokengeom.geometry.agreement import AbstractNumbers, Better
+from tokengeom.geometry.pair_sums import with_direction
+from tokengeom.geometry.resampled_pairs import PairAgreement
+from tokengeom.geometry.similarity import cosines, unit_columns
+
+if TYPE_CHECKING:
+    from tokengeom.numerics import Float
+    from tokengeom.problems.support_reduction import Int
+
+KINDS = ("similarity", "cka")
+
+
+@dataclass(frozen=True, eq=False)
+class RivalNumbers(AbstractNumbers):
+    """Numbers ``{rival} similarity`` (SIM of cosines) and ``{rival} cka`` (of Grams), such as ``L_mm similarity``.
+
+    where
+        items     what is drawn: "contexts", "words" or "held-out contexts"
+        run       d x n, the run's items as columns
+        targets   rival -> r x n, the same items as it gives them
+
+    No item is left out, so that all rivals are judged alike: one that gives an item no direction (a column of 0) says
+    that it is like no other, cosine 0 with all and 1 with itself. In CKA it stays at the origin.
+    """
+
+    items: str
+    run: Float
+    targets: Mapping[str, Float]
+
+    @property
+    def size(self) -> int:
+        """Items to draw from."""
+        return int(self.run.shape[1])
+
+    @property
+    def better(self) -> Mapping[str, Better]:
+        """All of them: 1 is best."""
+        return {f"{name} {kind}": "higher" for name in self.targets for kind in KINDS}
+
+    def without_direction(self, name: str) -> Int:
+        """Items that a rival gives no direction."""
+        return np.flatnonzero(~with_direction(unit_columns(self.targets[name])))
+
+    def resampled(self, draws: Float) -> Mapping[str, Float]:
+        """Each number in each resample."""
+        return _named(self._pairs.resampled(draws))
+
+    def permuted(self, orders: Int) -> Mapping[str, Float]:
+        """Each number under each permutation."""
+        return _named(self._pairs.permuted(orders))
+
+    @cached_property
+    def _pairs(self) -> PairAgreement:
+        targets = {name: (full_cosines(t), t.T @ t) for name, t in self.targets.items()}
+        return PairAgreement(full_cosines(self.run), self.run.T @ self.run, targets)
+
+
+@dataclass(frozen=True, eq=False)
+class FoldedNumbers(AbstractNumbers):
+    """The same numbers over folds of items, which may overlap: each is the mean over folds, weighted by their sizes.
+
+    where
+        items     what is drawn
+        columns   items of each fold, as places in the run
+        folds     their numbers
+
+    Pairs are formed within a fold only, since places in different folds come from different words. An item that is
+    drawn twice is drawn twice in all of its folds.
+    """
+
+    items: str
+    columns: Sequence[Int]
+    folds: Sequence[RivalNumbers]
+
+    @cached_property
+    def pool(self) -> Int:
+        """Items that are in some fold."""
+        return np.unique(np.concatenate(self.columns))
+
+    @property
+    def size(self) -> int:
+        """Items to draw from."""
+        return int(self.pool.size)
+
+    @property
+    def better(self) -> Mapping[str, Better]:
+        """All of them: 1 is best."""
+        return self.folds[0].better
+
+    def without_direction(self, name: str) -> Int:
+        """Items that a rival gives no direction in some fold."""
+        return np.unique(np.concatenate([c[f.without_direction(name)] for c, f in self._pairs]))
+
+    def resampled(self, draws: Float) -> Mapping[str, Float]:
+        """Each number in each resample of all items."""
+        return self._mean([_resampled(fold, draws[:, self._places(columns)]) for columns, fold in self._pairs])
+
+    def permuted(self, orders: Int) -> Mapping[str, Float]:
+        """Each number when items change places within their folds."""
+        # The order of a fold's items among themselves is again a uniform permutation.
+        parts = [orders[:, self._places(columns)] for columns in self.columns]
+        ranks = [np.argsort(np.argsort(part, axis=1), axis=1) for part in parts]
+        return self._mean([fold.permuted(rank) for fold, rank in zip(self.folds, ranks, strict=True)])
+
+    @property
+    def _pairs(self) -> list[tuple[Int, RivalNumbers]]:
+        return list(zip(self.columns, self.folds, strict=True))
+
+    def _places(self, columns: Int) -> Int:
+        return np.searchsorted(self.pool, columns)
+
+    def _mean(self, found: Sequence[Mapping[str, Float]]) -> dict[str, Float]:
+        """Over the folds in which a number is defined."""
+        sizes = np.array([[fold.size] for fold in self.folds], dtype=np.float64)
+        stacked = {name: np.stack([numbers[name] for numbers in found]) for name in self.better}
+        return {name: _weighted_mean(values, sizes) for name, values in stacked.items()}
+
+
+def _resampled(fold: RivalNumbers, draws: Float) -> Mapping[str, Float]:
+    """Numbers of a fold, NaN in resamples that drew none of its items."""
+    empty = draws.sum(axis=1) == 0
+    found = fold.resampled(np.where(empty[:, None], 1.0, draws))
+    return {name: np.where(empty, np.nan, numbers) for name, numbers in found.items()}
+
+
+def _weighted_mean(values: Float, weights: Float) -> Float:
+    defined = np.isfinite(values)
+    total = np.sum(weights * defined, axis=0)
+    sums = np.sum(np.where(defined, values, 0.0) * weights, axis=0)
+    return np.where(total > 0, sums / np.where(total > 0, total, 1.0), np.nan)
+
+
+def full_cosines(columns: Float) -> Float:
+    """Cosines between columns, each 1 with itself even where it is 0."""
+    found = cosines(columns)
+    np.fill_diagonal(found, 1.0)
+    return found
+
+
+def _named(found: Mapping[str, Mapping[str, Float]]) -> dict[str, Float]:
+    return {f"{name} {kind}": numbers[kind] for name, numbers in found.items() for kind in KINDS}

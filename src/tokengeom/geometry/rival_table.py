@@ -1,0 +1,173 @@
+"""What rivals say: which explanation gives a run's geometry best, by how much, and against what chance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from tokengeom.errors import missing_extra
+from tokengeom.geometry.agreement import Agreement
+
+RESOLUTION = 1e-4
+"""Differences of SIM below this are the accuracy of L_mm, not a lead."""
+
+
+@dataclass(frozen=True)
+class Lead:
+    """How far the best rival's SIM is ahead, with the 95% interval over the same resamples of both."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the interval leaves no tie."""
+        return self.low > RESOLUTION
+
+    def __str__(self) -> str:
+        interval = f" [{self.low:.3g}, {self.high:.3g}]" if np.isfinite(self.low) else ""
+        return f"{self.value:.3g}{interval}"
+
+
+@dataclass(frozen=True)
+class RivalRow:
+    """One explanation against one kind of items of a run.
+
+    ``rival``, ``meaning``
+        Its short name and what it is.
+    ``items``
+        "contexts", "words" or "held-out contexts".
+    ``similarity``, ``cka``
+        SIM of cosines and CKA of Grams with the run's; both 1 at best, with interval and null.
+    ``behind``
+        How far it is behind the best rival of these items, in SIM; 0 for the best itself.
+    ``without_direction``
+        Items of which it says nothing: they count as like no other.
+    """
+
+    rival: str
+    meaning: str
+    items: str
+    similarity: Agreement
+    cka: Agreement
+    behind: Lead
+    without_direction: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and words."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Rivals:
+    """Rival explanations of a run's geometry: rows by items, best first.
+
+    ``held_out``
+        Contexts that were left out when explanations were made, and judged.
+    ``caveats``
+        Plain sentences: what the numbers must not be taken for.
+    ``resamples``, ``permutations``, ``seed``
+        The draws behind intervals and null; the seed also draws the contexts that are held out.
+    """
+
+    rows: tuple[RivalRow, ...]
+    held_out: int
+    caveats: tuple[str, ...]
+    resamples: int
+    permutations: int
+    seed: int
+
+    @property
+    def items(self) -> tuple[str, ...]:
+        """Kinds of items that were judged."""
+        return tuple(dict.fromkeys(row.items for row in self.rows))
+
+    @property
+    def best(self) -> dict[str, RivalRow]:
+        """The row with the largest SIM of each kind of items."""
+        return {items: self.of(items)[0] for items in self.items}
+
+    def of(self, items: str) -> tuple[RivalRow, ...]:
+        """Rows of one kind of items, best first."""
+        return tuple(row for row in self.rows if row.items == items)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The best of each kind by name, all rows, and the draws, as plain data."""
+        return {
+            "best": {items: row.rival for items, row in self.best.items()},
+            "clear": {items: _second(self.of(items)).behind.is_clear for items in self.items},
+            "rows": [row.to_dict() for row in self.rows],
+            "held_out": self.held_out,
+            "caveats": list(self.caveats),
+            "resamples": self.resamples,
+            "permutations": self.permutations,
+            "seed": self.seed,
+        }
+
+    def to_frame(self) -> Any:
+        """Table with a row a rival and kind of items: SIM, its interval and null, CKA, distance to the best."""
+        try:
+            import pandas as pd
+        except ModuleNotFoundError:
+            missing_extra("pandas", "pandas", "A data frame of the rivals (to_dict needs nothing)")
+        return pd.DataFrame([_flat(row) for row in self.rows]).set_index(["items", "rival"])
+
+    def summary(self) -> str:
+        """Put the table in plain words."""
+        lines = []
+        for items in self.items:
+            lines += [_verdict(self.of(items)), *_table(self.of(items))]
+        draws = f"Brackets: 95% of {self.resamples} resamples. " if self.resamples else ""
+        if self.permutations:
+            draws += f"Chance: what 1 in 20 of {self.permutations} permutations reaches."
+        return "\n".join([*lines, *([draws.strip()] if draws else []), *self.caveats])
+
+
+def _verdict(rows: Sequence[RivalRow]) -> str:
+    """Which explains best, by how much, and whether that is more than noise."""
+    first, second = rows[0], _second(rows)
+    items = f"{first.items[:1].upper()}{first.items[1:]}"
+    told = f"{items}: {first.rival} ({first.meaning}) explains them best, SIM {first.similarity}"
+    if not np.isfinite(second.behind.low):
+        return f"{told}; {second.rival} is {second.behind} behind."
+    verdict = "which resampling does not undo" if second.behind.is_clear else "a tie within the interval"
+    return f"{told}; {second.rival} is {second.behind} behind, {verdict}.{_by_cka(rows)}"
+
+
+def _by_cka(rows: Sequence[RivalRow]) -> str:
+    best = max(rows, key=lambda row: np.nan_to_num(row.cka.value, nan=-1.0))
+    return "" if best is rows[0] else f" By CKA {best.rival} is first."
+
+
+def _second(rows: Sequence[RivalRow]) -> RivalRow:
+    return rows[min(1, len(rows) - 1)]
+
+
+def _table(rows: Sequence[RivalRow]) -> list[str]:
+    width = max(len(row.rival) for row in rows)
+    return [
+        f"  {row.rival:<{width}}  SIM {row.similarity}; CKA {row.cka}{_behind(row) if place else ''}{_silent(row)}"
+        for place, row in enumerate(rows)
+    ]
+
+
+def _behind(row: RivalRow) -> str:
+    return f"; behind by {row.behind}"
+
+
+def _silent(row: RivalRow) -> str:
+    return f"; says nothing of {row.without_direction}" if row.without_direction else ""
+
+
+def _flat(row: RivalRow) -> dict[str, Any]:
+    named = {"similarity": row.similarity, "cka": row.cka}
+    found: dict[str, Any] = {"items": row.items, "rival": row.rival}
+    for name, number in named.items():
+        found |= {name: number.value, f"{name}_low": number.low, f"{name}_high": number.high}
+        found[f"{name}_null"] = number.null
+    found |= {"behind": row.behind.value, "behind_low": row.behind.low, "behind_high": row.behind.high}
+    return found | {"without_direction": row.without_direction, "meaning": row.meaning}

@@ -1,0 +1,192 @@
+"""The verb `rivals`: which of six explanations gives the geometry of a run best, on the same contexts and words.
+
+Each rival makes words and contexts from the statistics alone (``rival_rules``). Their cosines and Grams are held
+against the run's: SIM and CKA, with intervals, a permutation null, and the paired difference to the best. Held-out
+contexts are left out when the words are made (``held_out``), and placed by each rival's own rule (``rival_fits``). They
+are held out from the explanations alone: the run itself was trained on them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokengeom.errors import ProblemError
+from tokengeom.geometry.agreement import Drawn, check_draws, draw
+from tokengeom.geometry.caveats import run_state
+from tokengeom.geometry.held_out import Split, deals_for, folds
+from tokengeom.geometry.observed import observe, require_sizes
+from tokengeom.geometry.rival_numbers import FoldedNumbers, RivalNumbers
+from tokengeom.geometry.rival_rules import AbstractRival, MaximumMargin, all_rivals
+from tokengeom.geometry.rival_table import Lead, RivalRow, Rivals
+from tokengeom.solvers.blas_threads import blas_threads_for
+from tokengeom.theory.feature_prediction import FeaturePrediction
+from tokengeom.theory.sparse_proxy import ProxyPrediction
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tokengeom.geometry.rival_fits import AbstractFit
+    from tokengeom.geometry.targets import Factors
+    from tokengeom.problems.support_reduction import Int
+    from tokengeom.statistics.next_token import NextTokenStatistics
+
+__all__ = ["RivalRow", "Rivals", "rivals"]
+
+_Numbers = RivalNumbers | FoldedNumbers
+HELD_OUT = "held-out contexts"
+MOST_ITEMS = 500
+"""Items up to which all are judged; of more, this many are drawn at random (125,000 pairs, 2 MB a matrix)."""
+
+
+def rivals(
+    stats: NextTokenStatistics,
+    run: Any,
+    prediction: FeaturePrediction | ProxyPrediction | None = None,
+    *,
+    held_out: float = 0.2,
+    k: float = 1.0,
+    resamples: int = 200,
+    permutations: int = 200,
+    seed: int = 0,
+) -> Rivals:
+    """Hold a run against six explanations of its geometry.
+
+    Parameters
+    ----------
+    stats
+        What the run was trained on.
+    run
+        What ``train`` returned, any object with W (V x d) and H (d x m), or the pair (W, H).
+    prediction
+        Of learned features, for L_mm, which is else solved for. A prediction of the proxy alone, for statistics beyond
+        the solver's size, leaves L_mm out.
+    held_out
+        Share of the contexts that explanations are made without, and then judged on, until every context has had
+        its turn; 0 for none. Each turn solves for L_mm again.
+    k
+        Of shifted PMI: the shift is log k.
+    resamples, permutations
+        Draws behind the intervals and the null; 0 leaves them out (NaN).
+    """
+    check_draws(resamples, permutations)
+    factors = observe(run)
+    require_sizes(factors, stats.V, stats.m)
+    members = _members(stats, prediction, k)
+    draws = {"resamples": resamples, "permutations": permutations, "seed": seed}
+    with blas_threads_for(stats.V, stats.m):
+        fits = {rival.name: rival.fit(stats) for rival in members}
+        families: list[_Numbers] = [_contexts(factors, fits, seed), _words(factors, fits, seed)]
+        splits = folds(stats, held_out, seed, deals_for(stats)) if held_out else []
+        if splits:
+            families.append(_held_out(factors, members, splits, seed))
+        rows = [row for numbers in families for row in _rows(draw(numbers, **draws), members)]
+    judged = families[-1].size if splits else 0
+    caveats = [*run_state(run), *_sampling(factors, fits)]
+    caveats += _leaving_out(splits, judged, stats) if held_out else []
+    if isinstance(prediction, ProxyPrediction):
+        caveats.append("L_mm was not solved for: the proxy stands alone for what supports explain.")
+    return Rivals(tuple(rows), judged, tuple(caveats), **draws)
+
+
+def _members(stats: NextTokenStatistics, prediction: Any, k: float) -> tuple[AbstractRival, ...]:
+    if prediction is not None and not isinstance(prediction, FeaturePrediction | ProxyPrediction):
+        raise ProblemError(
+            "Rivals explain learned words and contexts, and need a prediction of those, or none; got "
+            f"{type(prediction).__name__}. Call predict(stats) without embeddings."
+        )
+    if isinstance(prediction, ProxyPrediction):
+        return all_rivals(k)[:-1]
+    if prediction is not None:
+        _require_same(stats, prediction)
+    return all_rivals(k, prediction)
+
+
+def _require_same(stats: NextTokenStatistics, prediction: FeaturePrediction) -> None:
+    theirs = prediction.P
+    if theirs.shape != stats.P.shape or (theirs.astype(bool) != stats.P.astype(bool)).nnz:
+        raise ProblemError(
+            f"The prediction must be for these statistics; it has {theirs.shape[0]} tokens, {theirs.shape[1]} contexts "
+            f"and {theirs.nnz} pairs, and the statistics {stats.V}, {stats.m} and {stats.table.nnz}. Predict again "
+            "from these statistics, or leave the prediction out."
+        )
+
+
+def _contexts(run: Factors, fits: Mapping[str, AbstractFit], seed: int) -> RivalNumbers:
+    chosen = _chosen(run.H.shape[1], seed)
+    return RivalNumbers("contexts", run.H[:, chosen], {name: fit.contexts(chosen) for name, fit in fits.items()})
+
+
+def _words(run: Factors, fits: Mapping[str, AbstractFit], seed: int) -> RivalNumbers:
+    chosen = _chosen(run.W.shape[0], seed)
+    return RivalNumbers("words", run.words[:, chosen], {name: fit.words(chosen) for name, fit in fits.items()})
+
+
+def _held_out(run: Factors, members: Sequence[AbstractRival], splits: Sequence[Split], seed: int) -> FoldedNumbers:
+    """Explanations made from the kept contexts, on those left out, turn by turn."""
+    fresh = [MaximumMargin() if isinstance(rival, MaximumMargin) else rival for rival in members]
+    columns, turns = [], []
+    for split in splits:
+        chosen = _chosen(split.columns.size, seed)
+        columns.append(split.columns[chosen])
+        placed = {rival.name: rival.fit(split.kept).place(split.P[:, chosen]) for rival in fresh}
+        turns.append(RivalNumbers(HELD_OUT, run.H[:, columns[-1]], placed))
+    return FoldedNumbers(HELD_OUT, columns, turns)
+
+
+def _chosen(count: int, seed: int) -> Int:
+    """All items, or so many drawn at random that their pairs fit in memory."""
+    if count <= MOST_ITEMS:
+        return np.arange(count, dtype=np.int64)
+    return np.sort(np.random.default_rng(seed).choice(count, MOST_ITEMS, replace=False))
+
+
+def _rows(drawn: Drawn, members: Sequence[AbstractRival]) -> list[RivalRow]:
+    """Rows of one kind of items, best first; equal numbers keep the simpler explanation first."""
+    numbers, found = drawn.numbers, drawn.agreements()
+    assert isinstance(numbers, _Numbers)
+    value = {rival.name: found[f"{rival.name} similarity"].value for rival in members}
+    order = sorted(members, key=lambda rival: -np.nan_to_num(value[rival.name], nan=-2.0))
+    best = f"{order[0].name} similarity"
+    return [
+        RivalRow(
+            rival.name,
+            rival.meaning,
+            numbers.items,
+            found[f"{rival.name} similarity"],
+            found[f"{rival.name} cka"],
+            Lead(*drawn.difference(best, f"{rival.name} similarity")),
+            int(numbers.without_direction(rival.name).size),
+        )
+        for rival in order
+    ]
+
+
+def _sampling(run: Factors, fits: Mapping[str, AbstractFit]) -> list[str]:
+    found = []
+    for items, count in (("contexts", run.H.shape[1]), ("words", run.W.shape[0])):
+        if count > MOST_ITEMS:
+            found.append(f"Of {count} {items}, {MOST_ITEMS} drawn at random are judged.")
+    cut = [name for name, fit in fits.items() if fit.is_truncated]
+    if cut:
+        found.append(f"Of {', '.join(cut)} only the leading singular vectors were kept: the statistics are large.")
+    return found
+
+
+def _leaving_out(splits: Sequence[Split], judged: int, stats: NextTokenStatistics) -> list[str]:
+    if not splits:
+        return ["No contexts were held out: there are too few supports to leave some out and judge by the others."]
+    found = [
+        f"Held out: {judged} contexts in {len(splits)} turns (deals: {deals_for(stats)}), each with all that share its "
+        "support. Words come from the other contexts, each rival places the held-out ones by its own rule, and numbers "
+        "are means over turns. The run was trained on all contexts. Pairs are those within a turn, so that these "
+        "numbers and those of all contexts are not to be held against each other. Intervals do not cover the luck of "
+        "the deals."
+    ]
+    if judged < stats.m:
+        found.append(
+            f"{stats.m - judged} contexts are never judged held out: only tokens follow them that no context outside "
+            "their turn has, or they were not drawn, or their turn is too small."
+        )
+    return found

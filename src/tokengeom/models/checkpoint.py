@@ -1,0 +1,211 @@
+"""W, H and logits of a trained causal language model in a local folder (Hugging Face format).
+
+``H`` is what goes into the head: the last hidden state behind the final norm with its gain. ``W`` are the head's rows.
+Both are in the same space whatever the architecture, since ``W h + bias`` are the logits, which is proven on every
+context before anything is returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokengeom.corpus.huggingface_tokenizer import HuggingFaceTokenizer, load_huggingface
+from tokengeom.errors import CheckpointError, TokenizerError
+from tokengeom.models.base import Readout
+from tokengeom.models.checkpoint_folder import (
+    find_weights,
+    read_json,
+    require_causal_model,
+    require_model_folder,
+    training_step,
+)
+from tokengeom.models.checkpoint_head import Head, as_float64, find_head, head_input, require_causal, run_model
+from tokengeom.models.checkpoint_weights import find_device, load_model, require_packages
+from tokengeom.numerics import Float
+from tokengeom.progress import AbstractProgress, SilentProgress
+from tokengeom.statistics.packing import ABSENT, START
+
+_BATCH_ENTRIES = 2**24
+"""Logits of one batch: 64 MB in float32."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Checkpoint:
+    """A loaded model, ready to be read.
+
+    ``head``       W, bias and what comes behind them
+    ``tokenizer``  the model's own
+    ``bos``        id of the token that starts a text, or None
+    ``positions``  longest sequence that the model takes, or None where there is no limit
+    ``step``       training step at which it was saved, where the folder tells
+    """
+
+    folder: Path
+    head: Head
+    tokenizer: HuggingFaceTokenizer
+    bos: int | None
+    positions: int | None
+    step: int | None
+    model: Any
+
+    @property
+    def d(self) -> int:
+        """Dimension of the embeddings."""
+        return int(self.head.W.shape[1])
+
+    @property
+    def parameters(self) -> int:
+        """Number of trained numbers, tied ones once."""
+        return sum(int(parameter.numel()) for parameter in self.model.parameters())
+
+    @property
+    def convention(self) -> str:
+        """What W and H are for this model, in words."""
+        head, name = self.head, type(self.model).__name__
+        tied = ", tied to the input embeddings" if head.tied else ""
+        padded = head.rows - self.tokenizer.size
+        return " ".join(
+            [
+                f"W: the {head.rows:,} rows of the head of {name}{tied}.",
+                f"H: what goes into the head, behind the final norm and its gain (d={self.d}).",
+                *([] if head.scale == 1 else [f"The model's logit scale {head.scale:.6g} is folded into W."]),
+                *(["The head's bias is part of the logits."] if head.bias is not None else []),
+                *([] if head.cap is None else [f"W h is the logit before the soft cap {head.cap:g}."]),
+                *([f"{padded:,} rows belong to no token; they count in the loss only."] if padded > 0 else []),
+            ]
+        )
+
+    def sequences(self, contexts: NDArray[np.integer[Any]], *, bos: bool = False) -> list[tuple[int, ...]]:
+        """Token ids that the model reads for each context (m x L ids, START and ABSENT as in the statistics).
+
+        However many START fields a context has, the model reads its one BOS token; ``bos`` puts it before every one.
+        """
+        contexts = np.asarray(contexts)
+        if contexts.ndim != 2 or contexts.dtype.kind not in "iu":
+            raise CheckpointError(f"Contexts must be an m x L matrix of ids; got {contexts.dtype}, {contexts.shape}.")
+        worst = int(contexts.max(initial=0))
+        if worst >= self.head.rows or int(contexts.min(initial=0)) < ABSENT:
+            raise CheckpointError(
+                f"Ids in contexts must lie below the model's {self.head.rows:,} rows; got up to {worst:,} (least "
+                f"{int(contexts.min(initial=0))}). Count the text with the model's own tokenizer."
+            )
+        rows = [tuple(int(z) for z in row if z != ABSENT) for row in contexts]
+        if self.bos is None and (bos or any(START in row for row in rows)):
+            raise CheckpointError(
+                f"{self.folder} names no token that starts a text (bos_token), and one is needed for contexts at the "
+                "start of a document. Count without padding, and read without BOS."
+            )
+        found = [self._sequence(row, bos) for row in rows]
+        self._require_lengths(found)
+        return found
+
+    def _sequence(self, row: tuple[int, ...], bos: bool) -> tuple[int, ...]:
+        tokens = tuple(z for z in row if z != START)
+        return (int(self.bos), *tokens) if self.bos is not None and (bos or START in row) else tokens
+
+    def _require_lengths(self, found: Sequence[tuple[int, ...]]) -> None:
+        lengths = [len(tokens) for tokens in found]
+        if not lengths or min(lengths) == 0:
+            raise CheckpointError("A model reads at least one token; got no context, or one without any token.")
+        if self.positions is not None and max(lengths) > self.positions:
+            raise CheckpointError(
+                f"Contexts of {max(lengths):,} tokens (BOS included) are longer than the {self.positions:,} positions "
+                f"that {self.folder} was made for. Count shorter contexts."
+            )
+
+    def readout(
+        self,
+        contexts: NDArray[np.integer[Any]],
+        *,
+        bos: bool = False,
+        progress: AbstractProgress | None = None,
+    ) -> Readout:
+        """W (V x d), H (d x m) and bias on contexts, proven to give the model's own logits (before a soft cap).
+
+        Contexts of one length are read together, so that nothing is padded and no mask can be wrong.
+        """
+        found = self.sequences(contexts, bos=bos)
+        H = np.empty((self.d, len(found)))
+        with (progress or SilentProgress()).stage(f"Reading {self.folder.name}", len(found)) as stage:
+            for batch in _batches(found, self.head.rows):
+                H[:, batch] = self._read([found[j] for j in batch])
+                stage.advance(len(batch))
+        return Readout(self.head.W, H, self.head.bias)
+
+    def _read(self, batch: list[tuple[int, ...]]) -> Float:
+        """H of contexts of one length, d x batch, once it is proven to give the logits."""
+        with head_input(self.model) as seen:
+            logits = as_float64(run_model(self.model, batch)[:, -1]).T
+        if len(seen) != 1:
+            raise CheckpointError(
+                f"The head of {type(self.model).__name__} must run once a text; it ran {len(seen)} times."
+            )
+        H = as_float64(seen[0][:, -1]).T
+        self.head.prove(H, logits)
+        return H
+
+
+def load_checkpoint(folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> Checkpoint:
+    """Load a causal language model from a local folder, in float32.
+
+    Nothing is downloaded, code that comes with a model is never run, and weights are read from safetensors only;
+    ``allow_pickle`` reads ``pytorch_model.bin`` too, with a warning.
+    """
+    folder = Path(folder)
+    content = require_model_folder(folder)
+    require_packages()
+    require_causal_model(folder, content)
+    weights = find_weights(folder, allow_pickle)
+    where = find_device(device)
+    model = load_model(folder, weights == "safetensors").to(where).eval()
+    text = model.config.get_text_config()
+    text.use_cache = False
+    head = find_head(model, _caps(text))
+    require_causal(model)
+    tokenizer = _tokenizer(folder, head.rows)
+    limit = getattr(text, "max_position_embeddings", None)
+    positions = limit if isinstance(limit, int) and limit > 0 else None
+    return Checkpoint(folder, head, tokenizer, _bos(folder, tokenizer, text), positions, training_step(folder), model)
+
+
+def _caps(config: Any) -> list[float]:
+    """Numbers that a config names as soft caps of logits; attention has caps of its own."""
+    found = [v for k, v in config.to_dict().items() if "cap" in k and "soft" in k and "att" not in k]
+    return [float(v) for v in found if isinstance(v, int | float) and v > 0]
+
+
+def _tokenizer(folder: Path, rows: int) -> HuggingFaceTokenizer:
+    tokenizer = load_huggingface(folder)
+    if tokenizer.size > rows:
+        raise TokenizerError(
+            f"The tokenizer in {folder} has ids up to {tokenizer.size - 1:,} and the model only {rows:,} rows: they do "
+            "not belong together. Was a token added without resizing the model?"
+        )
+    return tokenizer
+
+
+def _bos(folder: Path, tokenizer: HuggingFaceTokenizer, config: Any) -> int | None:
+    """The tokenizer's own word on it; the model's where the tokenizer has none."""
+    settings = read_json(folder / "tokenizer_config.json")
+    if "bos_token" in settings:
+        token = settings["bos_token"]
+        text = token.get("content") if isinstance(token, dict) else token
+        return tokenizer.id_of(text) if isinstance(text, str) else None
+    known = getattr(config, "bos_token_id", None)
+    return known if isinstance(known, int) and 0 <= known < tokenizer.size else None
+
+
+def _batches(found: Sequence[tuple[int, ...]], rows: int) -> Iterator[list[int]]:
+    """Places of contexts of one length, as many at once as memory likes."""
+    by_length: dict[int, list[int]] = {}
+    for place, tokens in enumerate(found):
+        by_length.setdefault(len(tokens), []).append(place)
+    for length, places in sorted(by_length.items()):
+        most = max(1, min(256, _BATCH_ENTRIES // (rows * length)))
+        yield from (places[k : k + most] for k in range(0, len(places), most))

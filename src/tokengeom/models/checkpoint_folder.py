@@ -1,0 +1,121 @@
+"""The folder of a saved model: what must hold before any weight is read."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from pathlib import Path
+from typing import Any, Literal
+
+from tokengeom.errors import CheckpointError
+
+Weights = Literal["safetensors", "pickle"]
+
+_logger = logging.getLogger(__name__)
+_STEP_NAME = re.compile(r"(?:checkpoint|step)[-_]?([0-9]{1,15})")
+_PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object in a file of the folder; empty where there is no such file."""
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(
+            f"{path} cannot be read as JSON: {error}. Was it cut off? Save the model again."
+        ) from error
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path} must hold a JSON object; it holds a {type(content).__name__}.")
+    return content
+
+
+def require_model_folder(folder: Path) -> dict[str, Any]:
+    """Config of the folder, once it is known to be one that can be loaded without running its own code."""
+    if not folder.is_dir():
+        found = "a file" if folder.is_file() else "nothing"
+        raise CheckpointError(
+            f"A model is a folder with config.json and model.safetensors, as save_pretrained writes it; {folder} is "
+            f"{found}. Models are never downloaded: give the path of a local folder."
+        )
+    if (folder / "adapter_config.json").is_file():
+        raise CheckpointError(
+            f"{folder} holds an adapter, not a whole model. Merge it into its base model (merge_and_unload) and save "
+            "that."
+        )
+    if not (folder / "config.json").is_file():
+        raise CheckpointError(
+            f"{folder} has no config.json, so it holds no Hugging Face model. Give the folder that save_pretrained "
+            "wrote; of a model of another framework, give W and H themselves (--arrays)."
+        )
+    config = read_json(folder / "config.json")
+    if "quantization_config" in config:
+        raise CheckpointError(
+            f"{folder} holds quantised weights, and W is read as plain numbers. Dequantise the model and save it again."
+        )
+    return config
+
+
+def require_causal_model(folder: Path, config: dict[str, Any]) -> None:
+    """Refuse what this installation knows no causal language model for, and what needs code of its own."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
+
+    kind, architectures = config.get("model_type"), config.get("architectures") or []
+    known = {name for names in CAUSAL.values() for name in ([names] if isinstance(names, str) else names)}
+    fits = known.intersection(architectures) if architectures else {kind}.intersection(CAUSAL)
+    if fits and kind in CAUSAL:
+        return
+    named = ", ".join(map(str, architectures)) or f"model_type {kind!r}"
+    if "auto_map" in config:
+        raise CheckpointError(
+            f"{folder} ({named}) needs Python code that comes with the model (auto_map in config.json), and such code "
+            "is never run here. Save W and H with your own script and give them as arrays (--arrays)."
+        )
+    if config.get("is_encoder_decoder"):
+        raise CheckpointError(
+            f"{folder} ({named}) is an encoder-decoder: its next token depends on two texts, so that a context has no "
+            "single h. Give a causal language model."
+        )
+    raise CheckpointError(
+        f"{folder} ({named}) is no causal language model that the installed transformers knows: a masked model or one "
+        "without a head has no next-token W. Save it with AutoModelForCausalLM, or update transformers."
+    )
+
+
+def find_weights(folder: Path, allow_pickle: bool) -> Weights:
+    """Which kind of weights to read; pickles only when asked for by name."""
+    if any(folder.glob("*.safetensors")):
+        return "safetensors"
+    pickles = [name for name in _PICKLES if (folder / name).is_file()]
+    if not pickles:
+        raise CheckpointError(
+            f"{folder} has a config.json and no weights: neither *.safetensors nor pytorch_model.bin. Was the download "
+            "or the save interrupted?"
+        )
+    if not allow_pickle:
+        raise CheckpointError(
+            f"{folder} holds its weights as a pickle ({pickles[0]}), which can run code when it is read. Save the "
+            "model again with save_pretrained (safetensors), or, if you trust its source, ask for it with "
+            "--allow-pickle."
+        )
+    _logger.warning("Reading the pickle %s: only do so with files whose source you trust.", folder / pickles[0])
+    return "pickle"
+
+
+def training_step(folder: Path) -> int | None:
+    """Step at which a checkpoint was saved: from trainer_state.json, else from a name such as checkpoint-500."""
+    state = read_json(folder / "trainer_state.json")
+    if isinstance(state.get("global_step"), int):
+        return int(state["global_step"])
+    named = _STEP_NAME.fullmatch(folder.resolve().name)
+    return None if named is None else int(named[1])
+
+
+def checkpoint_folders(folder: Path) -> list[Path]:
+    """The folder itself, or, where it only holds ``checkpoint-*`` folders, those in the order of their steps."""
+    if not folder.is_dir() or (folder / "config.json").is_file():
+        return [folder]
+    inside = [path for path in folder.glob("checkpoint-*") if (path / "config.json").is_file()]
+    return sorted(inside, key=lambda path: (training_step(path) or 0, path.name)) or [folder]

@@ -1,0 +1,58 @@
+"""Concepts: the contrasts between tokens and contexts that the supports draw, the most important first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from tokengeom.figures.base import LinePanel
+from tokengeom.figures.concepts import concepts as concepts_figure
+from tokengeom.report.contents import Contents
+from tokengeom.report.island import picture
+from tokengeom.report.sections.base import Reading, Section
+
+COUNT = 8
+TOKENS = 7
+CONTEXTS = 5
+CAPTION = (
+    "Left: the importance of each concept, its singular value. Right: the order in which they are learned, as theory "
+    "predicts for a square-loss surrogate from a small start: the more important, the earlier. Time is that of the "
+    "surrogate, not steps of a run."
+)
+
+
+def section(reading: Reading) -> Section:
+    """Make the section."""
+    contents = reading.contents
+    found = contents.concepts
+    count = min(COUNT, len(found))
+    energy = float((found.singular_values**2).sum())
+    view = {
+        "concepts": [_concept(contents, k, energy) for k in range(count)],
+        "total": len(found),
+        "curves": _curves(contents, count) if count else None,
+    }
+    return Section("concepts", "Concepts", view)
+
+
+def _curves(contents: Contents, count: int) -> Any:
+    figure = concepts_figure(contents.concepts, contents.stats, count=min(count, 6))
+    panels = [panel for panel in figure.panels if isinstance(panel, LinePanel)]
+    return picture(replace(figure, panels=panels, title="Importance and order of learning"), caption=CAPTION)
+
+
+def _concept(contents: Contents, k: int, energy: float) -> dict[str, Any]:
+    stats, concept = contents.stats, contents.concepts.concept(k, typical=max(TOKENS, CONTEXTS))
+    sides = [
+        {
+            "tokens": [stats.vocabulary[int(z)] for z in tokens[:TOKENS]],
+            "contexts": [stats.context_text(int(j)) for j in contexts[:CONTEXTS]],
+        }
+        for tokens, contexts in zip(concept.tokens, concept.contexts, strict=True)
+    ]
+    return {
+        "number": k + 1,
+        "importance": concept.importance,
+        "share": concept.importance**2 / energy if energy > 0 else 0.0,
+        "sides": sides,
+    }

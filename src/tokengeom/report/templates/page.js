@@ -1,0 +1,189 @@
+"use strict";
+// Draws every plot from the data beside it, follows the theme, saves pictures and data. Nothing is fetched.
+(() => {
+  const root = document.documentElement;
+  const DARK = JSON.parse(document.getElementById("theme").textContent).dark;
+  const prefersDark = window.matchMedia("(prefers-color-scheme: dark)");
+  const CONFIG = {
+    displaylogo: false, responsive: true, typesetMath: false, plotlyServerURL: "", displayModeBar: "hover",
+    modeBarButtons: [["zoom2d", "pan2d", "resetScale2d"]],
+  };
+  const plots = new Map();
+
+  const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : prefersDark.matches);
+
+  // ---- data -------------------------------------------------------------------------------------------------------
+  function unpacked(z) {
+    const bytes = Uint8Array.from(atob(z.packed), (c) => c.charCodeAt(0));
+    const numbers = new Int16Array(bytes.buffer);
+    const [rows, columns] = z.shape;
+    const value = (i, j) => {
+      const place = z.symmetric ? (i >= j ? (i * (i + 1)) / 2 + j : (j * (j + 1)) / 2 + i) : i * columns + j;
+      return numbers[place] < 0 ? null : z.low + numbers[place] * z.step;
+    };
+    return Array.from({ length: rows }, (_, i) => Array.from({ length: columns }, (_, j) => value(i, j)));
+  }
+
+  function read(element) {
+    const island = JSON.parse(element.textContent);
+    for (const trace of island.drawn.data) if (trace.z && trace.z.packed !== undefined) trace.z = unpacked(trace.z);
+    return island;
+  }
+
+  // ---- theme ------------------------------------------------------------------------------------------------------
+  function themed(value, dark) {
+    if (!dark) return value;
+    if (typeof value === "string") return DARK[value] || value;
+    if (Array.isArray(value)) {
+      return value.length && typeof value[0] === "number" && value.length > 2 ? value : value.map((v) => themed(v, dark));
+    }
+    if (value && typeof value === "object") {
+      return Object.fromEntries(Object.entries(value).map(([key, v]) => [key, key === "z" ? v : themed(v, dark)]));
+    }
+    return value;
+  }
+
+  function drawing(island, dark) {
+    const copy = structuredClone(island.drawn.layout);
+    return { data: themed(island.drawn.data, dark), layout: themed(copy, dark) };
+  }
+
+  function draw(id) {
+    const { element, island } = plots.get(id);
+    const { data, layout } = drawing(island, isDark());
+    return Plotly.react(element, data, layout, CONFIG);
+  }
+
+  function redrawAll() {
+    for (const id of plots.keys()) draw(id);
+  }
+
+  document.getElementById("theme-switch").addEventListener("click", () => {
+    root.dataset.theme = isDark() ? "light" : "dark";
+    redrawAll();
+  });
+  prefersDark.addEventListener("change", () => { if (!root.dataset.theme) redrawAll(); });
+
+  // ---- saving -----------------------------------------------------------------------------------------------------
+  const plain = (text) => String(text ?? "").replace(/<\/?su[bp]>/g, "").replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&amp;", "&");
+  const escaped = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+  const cell = (v) => {
+    const text = v === null || v === undefined ? "" : typeof v === "number" ? String(+v.toPrecision(7)) : plain(v);
+    return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  };
+
+  function table(island) {
+    const { data, layout } = island.drawn;
+    const heat = data.find((trace) => trace.type === "heatmap");
+    if (heat) {
+      const across = layout.xaxis.ticktext, down = layout.yaxis.ticktext;
+      return [["", ...across], ...heat.z.map((row, i) => [down[i], ...row])];
+    }
+    const rows = [["name", "text", "x", "y"]];
+    for (const trace of data) {
+      if (trace.hoverinfo === "skip") continue;
+      trace.x.forEach((x, i) => rows.push([trace.name, trace.text ? trace.text[i] : "", x, trace.y[i]]));
+    }
+    return rows;
+  }
+
+  function give(name, url) {
+    const link = document.createElement("a");
+    link.href = url;
+    link.download = name;
+    link.click();
+    if (url.startsWith("blob:")) setTimeout(() => URL.revokeObjectURL(url), 10000);
+  }
+
+  function blob(text, type) {
+    return URL.createObjectURL(new Blob([text], { type }));
+  }
+
+  // A picture of its own is light, with its title and its scale of colours; one for print has its title above it already.
+  async function image(id, format, { width, height, scale = 1, title = false }) {
+    const { island } = plots.get(id);
+    const { data, layout } = drawing(island, false);
+    const plainly = { ...layout, paper_bgcolor: "#FFFFFF", plot_bgcolor: "#FFFFFF" };
+    if (title) {
+      plainly.title = { text: `${escaped(island.figure)}: ${escaped(island.title)}`, x: 0.02, font: { size: 14 } };
+      plainly.margin = { ...layout.margin, t: 44 };
+    }
+    const shown = title ? data.map((t) => (t.type === "heatmap" ? { ...t, showscale: true } : t)) : data;
+    return Plotly.toImage({ data: shown, layout: plainly, config: CONFIG }, { format, width, height, scale });
+  }
+
+  function pictureSize(id, form) {
+    const { element } = plots.get(id);
+    const width = Math.max(element.clientWidth, 520), height = Math.max(element.clientHeight, 420);
+    return { width, height, scale: form === "png" ? 3 : 1, title: true };
+  }
+
+  async function save(id, form) {
+    const { island } = plots.get(id);
+    if (form === "csv") {
+      give(`${id}.csv`, blob(table(island).map((row) => row.map(cell).join(",")).join("\r\n"), "text/csv"));
+    } else if (form === "json") {
+      const about = { title: `${island.figure}: ${island.title}`, table: table(island).map((row) => row.map((v) => typeof v === "string" ? plain(v) : v)) };
+      give(`${id}.json`, blob(JSON.stringify(about), "application/json"));
+    } else {
+      give(`${id}.${form}`, await image(id, form, pictureSize(id, form)));
+    }
+  }
+
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("button[data-save]");
+    const menu = event.target.closest("details.save");
+    for (const open of document.querySelectorAll("details.save[open]")) if (open !== menu) open.open = false;
+    if (!button) return;
+    button.closest("details").open = false;
+    save(button.dataset.plot, button.dataset.save);
+  });
+
+  // ---- print ------------------------------------------------------------------------------------------------------
+  let folded = [];
+  window.addEventListener("beforeprint", () => {
+    folded = [...document.querySelectorAll("details.fold:not([open])")];
+    for (const one of folded) one.open = true;
+  });
+  window.addEventListener("afterprint", () => { for (const one of folded) one.open = false; });
+
+  async function still(id) {
+    const { element } = plots.get(id);
+    const picture = document.createElement("img");
+    picture.className = "still";
+    picture.alt = element.parentElement.getAttribute("aria-label");
+    const columns = Number(getComputedStyle(element).getPropertyValue("--columns")) || 1;
+    const width = { 1: 620, 2: 420, 3: 340 }[columns] || 300;
+    const height = element.classList.contains("square") ? 0.94 * width : element.clientHeight;
+    picture.src = await image(id, "svg", { width, height });
+    element.closest(".box").append(picture);
+    element.closest(".box").classList.add("has-still");
+  }
+
+  // ---- start ------------------------------------------------------------------------------------------------------
+  const breath = () => new Promise((resolve) => setTimeout(resolve, 0));
+
+  async function start() {
+    for (const element of document.querySelectorAll("script[data-for]")) {
+      const id = element.dataset.for;
+      plots.set(id, { element: document.getElementById(id), island: read(element) });
+    }
+    for (const id of plots.keys()) { await draw(id); await breath(); }
+    root.dataset.plots = "drawn";
+    for (const id of plots.keys()) { await still(id); await breath(); }
+    root.dataset.stills = "ready";
+  }
+
+  const contents = document.querySelector(".toc details");
+  if (window.matchMedia("(max-width: 1099px)").matches) contents.open = false;
+  const links = new Map([...document.querySelectorAll(".toc a")].map((a) => [a.hash.slice(1), a]));
+  const seen = new IntersectionObserver((entries) => {
+    for (const entry of entries) {
+      if (!entry.isIntersecting) continue;
+      for (const link of links.values()) link.classList.remove("here");
+      links.get(entry.target.id).classList.add("here");
+    }
+  }, { rootMargin: "-15% 0px -75% 0px" });
+  for (const section of document.querySelectorAll("main > section")) seen.observe(section);
+  start();
+})();

@@ -1,0 +1,104 @@
+"""How the page writes numbers, names and formulas: one hand for every section."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from tokengeom.figures.prepare import legible, short
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+DASH, MINUS, TIMES = "\u2013", "\u2212", "\u00d7"
+"""For what is not there, for what is negative, and before a power of ten."""
+SYMBOLS = (
+    (r"\bL[_^]mm\b", "L<sup>mm</sup>"),
+    (r"\bL[_^]in\b", "L<sup>in</sup>"),
+    (r"\bP_F\b", "P<sub>F</sub>"),
+    (r"\bS~", "S\u0303"),
+    (r"\|\|([^|]+)\|\|_\*", r"‖\1‖<sub>*</sub>"),
+    (r"\|\|([^|]+)\|\|", r"‖\1‖"),
+    (r"\b0(?:\.0+)?e[+-]0+\b", "0"),
+    (r"\b(\d(?:\.\d+)?)e-0*(\d+)\b", rf"\1 {TIMES} 10<sup>{MINUS}\2</sup>"),
+    (r"\b(\d(?:\.\d+)?)e\+0*(\d+)\b", rf"\1 {TIMES} 10<sup>\2</sup>"),
+)
+"""What the house's sentences write in plain characters, and how a page shows it."""
+PLAIN_FROM = 1e-3
+PLAIN_TO = 1e6
+
+
+def number(value: Any, digits: int = 3) -> str:
+    """A number as plain text: whole ones in full, others with so many digits; a dash where there is none."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return DASH
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, int) or (float(value).is_integer() and abs(value) < PLAIN_TO and value != 0):
+        return f"{int(value):,}".replace("-", MINUS)
+    if math.isinf(value):
+        return "∞" if value > 0 else f"{MINUS}∞"
+    if value != 0 and not PLAIN_FROM <= abs(value) < PLAIN_TO:
+        return f"{MINUS if value < 0 else ''}{abs(value):.{max(digits - 2, 1)}e}"
+    return f"{value:.{digits}g}".replace("-", MINUS) if abs(value) < 1000 else f"{value:,.0f}".replace("-", MINUS)
+
+
+def shown(value: Any, digits: int = 3) -> Markup:
+    """A number for the page: powers of ten are written as such."""
+    return maths(number(value, digits))
+
+
+def fixed(value: float, digits: int = 3) -> str:
+    """A number with so many digits after the point, for columns and intervals; a dash where there is none."""
+    if not math.isfinite(value):
+        return DASH
+    # Adding 0 turns the negative zero that rounding can leave into plain 0.
+    return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", MINUS)
+
+
+def percent(share: float) -> str:
+    """A share of one as a percentage that is 0 or 100 only where it is exactly that."""
+    if not math.isfinite(share):
+        return DASH
+    if 0 < share < 0.001:
+        return "less than 0.1%"
+    if 0.999 < share < 1:
+        return "more than 99.9%"
+    return f"{100 * share:.3g}%"
+
+
+def maths(sentence: str) -> Markup:
+    """A sentence of the house with its formulas set: never for words of a text, which stay as they are."""
+    from markupsafe import Markup, escape
+
+    return Markup(set_symbols(str(escape(sentence))))
+
+
+def set_symbols(escaped: str) -> str:
+    """A sentence in which no mark is left that html would read, with its formulas as html."""
+    for pattern, written in SYMBOLS:
+        escaped = re.sub(pattern, written, escaped)
+    return escaped
+
+
+def name(token: str, most: int = 60) -> str:
+    """A token or a context with its invisible characters made visible, cut in its middle where it is long."""
+    return short(token, most) if token else "(empty)"
+
+
+def whole_name(token: str) -> str:
+    """The same, uncut."""
+    return legible(token) if token else "(empty)"
+
+
+def count(how_many: int, thing: str, plural: str = "") -> str:
+    """``1 context``, ``2 contexts``."""
+    return f"{how_many:,} {thing if how_many == 1 else plural or thing + 's'}"
+
+
+def listed(items: Iterable[str], last: str = "and") -> str:
+    """``a, b and c``."""
+    *first, end = items
+    return f"{', '.join(first)} {last} {end}" if first else str(end)

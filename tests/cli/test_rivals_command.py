@@ -1,0 +1,45 @@
+"""``tokengeom rivals``: the table for a person and for a machine, and its picture."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from command_line import run
+from geometry_cases import grouped_counts
+from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.training.train import train
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Statistics and a short run."""
+    folder = tmp_path_factory.mktemp("rivals")
+    stats = NextTokenStatistics.from_counts(grouped_counts(12, 8, 3, 3, seed=0))
+    stats.save(folder / "stats")
+    train(stats, "ufm", dim=12, optimizer="adamw", learning_rate=1e-2, steps=200).save(folder / "run")
+    return folder
+
+
+def test_a_machine_reads_the_table_and_a_person_the_picture(work: Path) -> None:
+    few = ["--held-out", 0.5, "--resamples", 20, "--permutations", 20]
+    done = run("rivals", work / "stats", work / "run", *few, "--figure", work / "rivals.png", "--json")
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
+    assert set(data["best"]) == {"contexts", "words", "held-out contexts"}
+    assert {row["rival"] for row in data["rows"]} == {"ETF", "PMI", "L_in", "P", "S~", "L_mm"}
+    assert {"value", "low", "high", "null"} <= set(data["rows"][0]["similarity"])
+    assert (work / "rivals.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_cannot_be_used_is_told(work: Path) -> None:
+    wrong = run("rivals", work / "stats", work / "run", "--held-out", 0.9)
+    assert wrong.returncode == 2
+    assert "at most 0.5" in wrong.stderr
+    unknown = run("rivals", work / "stats", work / "run", "--held-out", 0, "--figure", work / "rivals.bmp")
+    assert unknown.returncode == 2
+    assert "got 'rivals.bmp'" in unknown.stderr
+    assert "explains them best" in unknown.stdout, "the table is not lost with its picture"
+    assert "Held out" not in unknown.stdout

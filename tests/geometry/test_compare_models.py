@@ -1,0 +1,156 @@
+"""A trained model against a text: the loss is the text's, the rows are the words', the numbers are compare's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tiny_models import BOS, build, save, save_tokenizer
+from tokengeom.errors import CheckpointError, InputError
+from tokengeom.geometry import checkpoint_text
+from tokengeom.geometry.checkpoint_comparison import CheckpointCurve
+from tokengeom.geometry.compare import compare
+from tokengeom.geometry.compare_models import compare_models
+from tokengeom.models.checkpoint import load_checkpoint
+
+L = 2
+FEW: dict[str, Any] = {"resamples": 20, "permutations": 20, "context": L}
+
+
+def sentences(seed: int = 0) -> list[str]:
+    """Documents over 12 words in which each word has few followers."""
+    rng = np.random.default_rng(seed)
+    followers = {z: rng.choice(np.arange(3, 15), size=3, replace=False) for z in range(3, 15)}
+    documents = []
+    for _ in range(40):
+        words = [int(rng.integers(3, 15))]
+        while len(words) < 12:
+            words.append(int(rng.choice(followers[words[-1]])))
+        documents.append(" ".join(f"w{z}" for z in words))
+    return documents
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save(build("llama"), tmp_path_factory.mktemp("one") / "checkpoint-10")
+
+
+@pytest.fixture(scope="module")
+def found(folder: Path) -> CheckpointCurve:
+    return compare_models(folder, sentences(), bos=False, contexts=1000, **FEW)
+
+
+def raw_loss(model: Any, before: tuple[int, ...] = ()) -> float:
+    """Mean cross-entropy over every raw window, one by one, by torch."""
+    import torch
+
+    rows, targets = [], []
+    for document in sentences():
+        ids = [int(word[1:]) for word in document.split()]
+        rows += [[*before, *ids[at - L : at]] for at in range(L, len(ids))]
+        targets += ids[L:]
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor(rows)).logits[:, -1].double()
+    return float(torch.nn.functional.cross_entropy(logits, torch.tensor(targets)))
+
+
+@pytest.mark.parametrize("family", ["llama", "phi", "granite", "gemma2"])
+def test_the_loss_on_distinct_contexts_is_the_loss_on_raw_windows(tmp_path: Path, family: str) -> None:
+    model = build(family)
+    curve = compare_models(save(model, tmp_path / "model"), sentences(), bos=False, contexts=1000, **FEW)
+    (point,) = curve
+    assert point.windows == 40 * (12 - L)
+    assert point.entropy + point.loss_gap == pytest.approx(raw_loss(model), rel=1e-5)
+
+
+def test_blocks_of_contexts_add_up(folder: Path, found: CheckpointCurve, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = load_checkpoint(folder)
+    readout = checkpoint.readout(found.text.contexts)
+    monkeypatch.setattr(checkpoint_text, "_BLOCK_ENTRIES", 7 * checkpoint.head.rows)
+    assert found.text.loss_gap(readout, checkpoint.head) == pytest.approx(found.points[0].loss_gap, rel=1e-12)
+
+
+@pytest.mark.parametrize("vocabulary", [None, 3])
+def test_rows_and_columns_are_those_of_the_words_and_contexts(folder: Path, vocabulary: int | None) -> None:
+    curve = compare_models(folder, sentences(), bos=False, contexts=1000, vocabulary=vocabulary, **FEW)
+    (point,) = curve
+    checkpoint, stats = load_checkpoint(folder), curve.text.stats
+    ids = [checkpoint.tokenizer.id_of(name) for name in stats.vocabulary]
+    np.testing.assert_array_equal(point.W, checkpoint.head.W[ids])
+    contexts = [[int(word[1:]) for word in stats.context_text(j).split()] for j in range(point.m)]
+    np.testing.assert_allclose(point.H, checkpoint.readout(np.array(contexts)).H, atol=1e-6)
+
+
+def test_numbers_are_those_of_compare(found: CheckpointCurve) -> None:
+    (point,) = found
+    wanted = compare(found.text.prediction, (point.W, point.H), resamples=20, permutations=20)
+    assert point.comparison.agreements == wanted.agreements
+    data = point.to_dict()
+    assert {"context_similarity", "word_similarity", "loss_gap", "entropy", "convention", "bos"} <= set(data)
+    assert {"value", "low", "high", "null"} <= set(data["context_similarity"])
+    assert f"{point.loss_gap:.4f} above the text's entropy floor {point.entropy:.4f}" in point.summary()
+    assert any("nats above its floor" in caveat for caveat in point.comparison.caveats)
+
+
+def test_fewer_words_change_the_geometry_and_not_the_loss(folder: Path, found: CheckpointCurve) -> None:
+    (point,) = compare_models(folder, sentences(), bos=False, contexts=1000, vocabulary=3, **FEW)
+    (whole,) = found
+    assert (point.V, whole.V) == (3, 12)
+    assert point.m < whole.m, "contexts that no kept word follows are left out"
+    assert (point.loss_gap, point.entropy) == (whole.loss_gap, whole.entropy)
+
+
+def test_a_support_policy_changes_the_prediction_and_not_the_loss(folder: Path, found: CheckpointCurve) -> None:
+    cut = compare_models(folder, sentences(), bos=False, contexts=1000, support="count:3", **FEW)
+    assert cut.text.stats.S.nnz < found.text.stats.S.nnz
+    assert cut.points[0].loss_gap == found.points[0].loss_gap
+
+
+def test_bos_is_read_where_that_lowers_the_loss(folder: Path) -> None:
+    model = build("llama")
+    losses = {False: raw_loss(model), True: raw_loss(model, (BOS,))}
+    (point,) = compare_models(folder, sentences(), contexts=1000, **FEW)
+    assert point.bos == (losses[True] < losses[False])
+    assert point.entropy + point.loss_gap == pytest.approx(min(losses.values()), rel=1e-5)
+    assert point.other_gap is not None
+    assert point.entropy + point.other_gap == pytest.approx(max(losses.values()), rel=1e-5)
+    assert "since its loss is lower so" in point.summary()
+
+
+def test_the_proxy_stands_in_where_the_solver_would_take_long(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint_text, "EXACT_ENTRIES", 10)
+    (point,) = compare_models(folder, sentences(), bos=False, **FEW)
+    assert point.is_proxy
+    assert point.to_dict()["context_similarity"] == point.comparison["proxy_context_similarity"].to_dict()
+    (exact,) = compare_models(folder, sentences(), bos=False, proxy=False, **FEW)
+    assert not exact.is_proxy
+
+
+def test_checkpoints_come_in_the_order_of_their_steps(tmp_path: Path) -> None:
+    for step, seed in ((100, 1), (20, 2), (3, 3)):
+        save(build("llama", seed), tmp_path / f"checkpoint-{step}")
+    curve = compare_models(tmp_path, sentences(), bos=False, contexts=30, **FEW)
+    assert curve.steps.tolist() == [3, 20, 100]
+    named = [tmp_path / f"checkpoint-{step}" for step in (100, 3, 20)]
+    again = compare_models(named, sentences(), bos=False, contexts=30, **FEW)
+    assert [point.loss_gap for point in again] == [point.loss_gap for point in curve]
+    assert len({point.loss_gap for point in curve}) == 3
+    assert [one["step"] for one in curve.to_dict()["checkpoints"]] == [3, 20, 100]
+    assert "checkpoint-20: loss gap" in curve.summary()
+    save_tokenizer(tmp_path / "checkpoint-20", words=29)
+    with pytest.raises(CheckpointError, match="one tokenizer"):
+        compare_models(tmp_path, sentences(), bos=False, contexts=30, **FEW)
+
+
+def test_texts_that_give_no_geometry_are_refused(folder: Path) -> None:
+    with pytest.raises(InputError, match=r"shorter|window|context"):
+        compare_models(folder, ["w3 w4"], context=4)
+    with pytest.raises(InputError, match="at least two words"):
+        compare_models(folder, ["w3 w3 w3 w3 w3"], **FEW)
+    with pytest.raises(CheckpointError, match="At least one model"):
+        compare_models([], sentences())
+    with pytest.raises(CheckpointError, match="longer than the 32 positions"):
+        compare_models(folder, [" ".join(["w3 w4"] * 60)], context=40)

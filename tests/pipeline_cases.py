@@ -1,0 +1,39 @@
+"""Small texts and quick reports that the tests of this room share."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tokengeom.corpus.stories import stories
+from tokengeom.report.make import Report, report
+
+QUICK: dict[str, Any] = {
+    "context": 2,
+    "top_contexts": 30,
+    "vocabulary": 20,
+    "steps": 60,
+    "dim": 8,
+    "draws": 20,
+    "transformer": False,
+}
+STAGES = ("choice", "statistics", "prediction", "run-ufm", "comparison-ufm", "page")
+
+
+def write_text(path: Path, number: int = 60, seed: int = 0) -> Path:
+    """A file of small stories."""
+    path.write_text("\n\n".join(islice(stories(seed), number)), encoding="utf-8")
+    return path
+
+
+def plain_page(patch: pytest.MonkeyPatch) -> None:
+    """Let the page be one line: what it looks like is the concern of other tests."""
+    patch.setattr("tokengeom.report.make._render", lambda contents, progress: f"<title>{contents.title}</title>")
+
+
+def quick(text: Path, out: Path, **options: Any) -> Report:
+    """A report of a second."""
+    return report(text, out, **{**QUICK, **options})

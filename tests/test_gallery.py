@@ -1,0 +1,47 @@
+"""Every example of the gallery runs, soon, and shows what it says."""
+
+from __future__ import annotations
+
+import ast
+import runpy
+import time
+from pathlib import Path
+
+import pytest
+
+GALLERY = Path(__file__).parents[1] / "docs" / "gallery"
+EXAMPLES = sorted(GALLERY.glob("*.py"))
+# A line that only the right result prints.
+SEEN = {
+    "concepts": "concept 4, importance",
+    "count_a_text": "after '. the': dog 60%, cat 40%",
+    "figures_saved": "heatmaps.png has",
+    "linear_model": "compatible: False; separable: False; margin 0",
+    "predict_with_proof": "predicted cosine between them: 1.000000",
+    "regularisation_path": "  100   ",
+    "save_and_verify": "no  every file is the one that was written",
+    "supports_and_groups": "after each may come only:",
+    "synthetic_language": "the predicted norm is the true one: True",
+    "train_and_compare": "finished: loss",
+}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_runs_and_shows_its_result(
+    example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    began = time.monotonic()
+    runpy.run_path(str(example), run_name="__main__")
+    assert time.monotonic() - began < 20
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    assert SEEN[example.stem] in shown.out
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_short_and_says_what_is_seen(example: Path) -> None:
+    text = example.read_text(encoding="utf-8")
+    assert ast.get_docstring(ast.parse(text))
+    assert len(text.splitlines()) <= 32
+    assert f"[{example.name}]({example.name})" in (GALLERY / "README.md").read_text(encoding="utf-8")
