@@ -155,9 +155,9 @@ def _best_explanations(found: Rivals) -> str:
     told = []
     for items in found.items:
         first, second = found.of(items)[:2]
-        verdict = "clearly" if second.behind.is_clear else "within the interval"
+        verdict = "clearly before" if second.behind.is_clear else "in a tie with"
         told.append(
-            f"its {items} are explained best by {first.rival} (SIM {first.similarity.value:.3f}), {verdict} before "
+            f"its {items} are explained best by {first.rival} (SIM {first.similarity.value:.3f}), {verdict} "
             f"{second.rival} ({second.similarity.value:.3f})"
         )
     return f"Of the explanations made from these counts, {' and '.join(told)}."
