@@ -177,7 +177,7 @@ def _ending(name: str, one: Stopped) -> str:
     )
 
 
-def _turn_table(found: EarlyStopping) -> dict[str, Sequence[Any]]:
+def _turn_table(found: EarlyStopping) -> Mapping[str, Sequence[Any]]:
     columns = (LOSS, KNOWN, NEW, "loss_gap", "margin", "context_similarity", "word_similarity", "collapse")
     table: dict[str, list[Any]] = {"model": [], "where": [], "step": []}
     for name, one in found.models.items():
@@ -206,11 +206,11 @@ def _figure(found: EarlyStopping) -> Figure:
         _marked(over_training("Words: SIM with L_mm", "SIM", runs, ["word_similarity"]), marks),
     ]
     caption = (
-        "Training on one part of the documents, judged on the others: held-out loss, and its two parts (known: pairs of "
-        "context and token that training saw, whose limit is the loss of the training frequencies; new: pairs that it "
-        "never saw, whose loss grows with the margin); loss above the entropy of the training text; smallest in-support minus "
-        "largest off-support logit; structural similarity of cosines with those of L_mm. Vertical lines: where the "
-        "held-out loss is lowest."
+        "Training on one part of the documents, judged on the others: held-out loss, and its two parts (known: pairs "
+        "of context and token that training saw, whose limit is the loss of the training frequencies; new: pairs that "
+        "it never saw, whose loss grows with the margin); loss above the entropy of the training text; smallest "
+        "in-support minus largest off-support logit; structural similarity of cosines with those of L_mm. Vertical "
+        "lines: where the held-out loss is lowest."
     )
     return Figure("early-stopping", "Held-out loss and geometry over training", caption, panels)
 

@@ -63,11 +63,8 @@ class HeldOut:
         """Mean loss in nats under logits L (V x m): of all windows, of the known pairs, and of the new ones if any."""
         each = log_sum_exp(L)[self.column] - L[self.token, self.column]
         parts = {"loss": np.ones_like(self.new), "known": ~self.new, "new": self.new}
-        return {
-            name: float(np.average(each[part], weights=self.windows[part]))
-            for name, part in parts.items()
-            if part.any()
-        }
+        some = {name: part for name, part in parts.items() if part.any()}
+        return {name: float(np.average(each[part], weights=self.windows[part])) for name, part in some.items()}
 
     def known_limit(self, stats: NextTokenStatistics) -> float:
         """Loss of the known pairs under the training frequencies, where ``CE -> H`` leads; 0 where there are none."""
@@ -95,7 +92,7 @@ def split_text(recipe: Recipe, progress: AbstractProgress) -> tuple[NextTokenSta
             "several documents, or another separator between them, and a share near 0.5."
         )
     order = np.random.default_rng(recipe["seed"]).permutation(number)
-    # One tokenizer for both sides, so that ids mean the same; a word that only one side has gets no window on the other.
+    # One tokenizer for both sides, so that ids mean the same; words of the other side alone have no window on this.
     tokenizer = WordTokenizer()
     tokenizer.encode(documents)
     words = tokenizer.freeze()

@@ -196,8 +196,8 @@ def training_curves(found: Mapping[str, Trained], what: str) -> Figure:
     ]
     caption = (
         f"{what} SIM is the structural similarity of two cosine matrices, 1 where they agree; chance is what one "
-        "permutation in twenty reaches, drawn for the run where it is highest. Collapse is the spread of the directions "
-        "of contexts that share a support, against the spread over all; 0 is full collapse."
+        "permutation in twenty reaches, drawn for the run where it is highest. Collapse is the spread of the "
+        "directions of contexts that share a support, against the spread over all; 0 is full collapse."
     )
     return Figure("training", "Training, against the prediction", caption, panels)
 

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tokengeom.errors import InputError
 from tokengeom.figures.base import Curve, Figure, LinePanel, Scale
 from tokengeom.numerics import Float
 from tokengeom.progress import AbstractProgress
@@ -72,11 +73,6 @@ class Sizes:
         return dict(sorted(found.items()))
 
     @property
-    def smallest(self) -> Sized:
-        """The network of fewest parameters."""
-        return min(self.networks, key=lambda one: one.parameters)
-
-    @property
     def largest(self) -> Sized:
         """The network of most parameters."""
         return max(self.networks, key=lambda one: one.parameters)
@@ -109,6 +105,8 @@ class Overparameterisation(AbstractStudy):
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Count and predict once, train a network of each kind, depth and width."""
         require_device(recipe)
+        if len(set(recipe["dims"])) < 2:
+            raise InputError(f"Sizes are compared along d: give at least two; got dims={recipe['dims']}.")
         stats = count_stories(recipe, progress)
         prediction = predict_features(stats)
         networks = [
@@ -157,7 +155,11 @@ def _checks(found: Sizes) -> list[Check]:
     ]
     for family, networks in found.families.items():
         fall = networks[0].loss_gap / networks[-1].loss_gap
-        checks.append(Check(f"{family}: CE - H of the smallest over that of the largest", fall, low=2.0))
+        above = networks[-1].above_chance("context_similarity")
+        checks += [
+            Check(f"{family}: CE - H of the smallest over that of the largest", fall, low=2.0),
+            Check(f"{family}: SIM of contexts above chance in the largest", above, low=0.0),
+        ]
     return checks
 
 
@@ -166,37 +168,39 @@ def _sentence(found: Sizes) -> str:
     ways = "; ".join(_way(found, family) for family in found.families)
     return (
         f"{_verdict(found)} On {stats.m} contexts and {stats.V} words of the built-in stories ({stats.n:,} windows, "
-        f"{stats.table.nnz} pairs), after {found.largest.trained.run.steps:,} steps: {ways}. SIM of contexts with L_mm "
-        f"goes from {_similarity(found.smallest)} in the smallest network to {_similarity(found.largest)} in the "
-        "largest."
+        f"{stats.table.nnz} pairs), after {found.largest.trained.run.steps:,} steps, from the smallest d to the "
+        f"largest: {ways}."
     )
 
 
 def _verdict(found: Sizes) -> str:
     near = [one for one in found.networks if one.loss_gap <= NEAR]
     order = f"rank correlation of size and CE - H: {found.order:.2f}"
+    nearer = f"A larger network comes {'nearer' if found.order < 0 else 'no nearer'} to the entropy ({order})"
     if not near:
-        return f"No network came within {NEAR:g} nats of the entropy in these steps ({order})."
+        return f"{nearer}; none came within {NEAR:g} nats of it."
     first = min(near, key=lambda one: one.parameters)
+    alike = sorted(near, key=lambda one: one.trained.comparison.context_similarity.value)
     return (
-        f"A larger network comes nearer ({order}); the smallest within {NEAR:g} nats of the entropy has "
-        f"{found.per_context(first):,.0f} parameters a context ({first.family}, d={first.dim})."
-        if found.order < 0
-        else f"A larger network comes no nearer ({order})."
+        f"{nearer}; the smallest within {NEAR:g} nats of it has {found.per_context(first):,.0f} parameters a context "
+        f"({first.family}, d={first.dim}). Among those within {NEAR:g} nats, SIM of contexts with L_mm is "
+        f"{_similarity(alike[0])} ({alike[0].family}, d={alike[0].dim}) to {_similarity(alike[-1])} "
+        f"({alike[-1].family}, d={alike[-1].dim}): so low a loss alone does not say how near the geometry is."
     )
 
 
 def _way(found: Sizes, family: str) -> str:
     first, last = found.families[family][0], found.families[family][-1]
     return (
-        f"{family}: CE - H = {first.loss_gap:.1e} with {found.per_context(first):,.0f} parameters a context (d="
-        f"{first.dim}) and {last.loss_gap:.1e} with {found.per_context(last):,.0f} (d={last.dim})"
+        f"{family}, {found.per_context(first):,.0f} to {found.per_context(last):,.0f} parameters a context (d="
+        f"{first.dim} to {last.dim}): CE - H = {first.loss_gap:.1e} to {last.loss_gap:.1e}, SIM of contexts with L_mm "
+        f"{_similarity(first)} to {_similarity(last)}"
     )
 
 
 def _similarity(one: Sized) -> str:
     number = one.trained.comparison.context_similarity
-    return f"{number.value:.3f} (chance {number.null:.2f})"
+    return f"{number.value:.2f} (chance {number.null:.2f})"
 
 
 def _table(found: Sizes) -> dict[str, Sequence[Any]]:

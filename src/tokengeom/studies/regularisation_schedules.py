@@ -1,6 +1,6 @@
 """Whether the low-rank direction L_mm emerges in the logits as regularisation falls, in free embeddings and a network.
 
-``L_lambda = argmin CE(L) + lambda ||L||_*``,   ``L_lambda ~ L_in + R(lambda) L_mm``,  R -> inf as lambda -> 0 [zhao2024]
+``L_lambda = argmin CE(L) + lambda ||L||_*``,  ``L_lambda ~ L_in + R(lambda) L_mm``,  R -> inf as lambda -> 0 [zhao2024]
 
 The strength is large throughout, small throughout, or falls from one to the other, in plateaus or as half a cosine.
 Free embeddings (UFM) are trained with Adam, where weight decay lambda is the ridge itself, so that the end of each

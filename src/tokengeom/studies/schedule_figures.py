@@ -31,10 +31,10 @@ def over_schedules(models: Mapping[str, tuple[Strengths, Mapping[str, Run]]], ra
             curves = [Curve(name, *_after_start(run, column)) for name, run in runs.items()]
             panels.append(LinePanel(f"{model}: {title}", "step", label, curves, "linear", scale, levels))
     caption = (
-        "Free embeddings (UFM, left) and a transformer (right) whose weight decay is large, small, or falls from one to "
-        "the other. From above: the decay (the ridge of the loss for the UFM, decoupled for the transformer); the loss "
-        "above its floor; cosine of the centred logits with the predicted direction L_mm; structural similarity of the "
-        "cosines between contexts with those of L_mm; singular values of the logits above 1% of the largest. "
+        "Free embeddings (UFM, left) and a transformer (right) whose weight decay is large, small, or falls from one "
+        "to the other. From above: the decay (the ridge of the loss for the UFM, decoupled for the transformer); the "
+        "loss above its floor; cosine of the centred logits with the predicted direction L_mm; structural similarity "
+        "of the cosines between contexts with those of L_mm; singular values of the logits above 1% of the largest. "
         "The first 2% of the steps are left out."
     )
     return Figure("schedules", "Regularisation that falls", caption, panels, columns=len(models))
