@@ -20,7 +20,7 @@ QUICK: dict[str, Any] = {
     "draws": 20,
     "transformer": False,
 }
-STAGES = ("choice", "statistics", "prediction", "run-ufm", "comparison-ufm", "page")
+STAGES = ("choice", "statistics", "prediction", "run-ufm", "comparison-ufm", "rivals-ufm", "page")
 
 
 def write_text(path: Path, number: int = 60, seed: int = 0) -> Path:

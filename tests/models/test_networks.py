@@ -37,6 +37,11 @@ def hidden(model: Network, ids: list[int]) -> torch.Tensor:
         return model.decoder.body.eval()(torch.tensor([ids]))[0]
 
 
+def normed(x: np.ndarray, norm: torch.nn.RMSNorm) -> np.ndarray:
+    """Divide by the root of the mean square, times the gain."""
+    return x / np.sqrt(np.mean(x**2) + 1e-6) * norm.weight.detach().numpy()
+
+
 def test_five_architectures_are_found() -> None:
     assert NAMES == ["lstm", "mamba", "mlp", "transformer", "xlstm"]
 
@@ -149,7 +154,7 @@ def test_the_lstm_is_the_recursion_of_its_definition() -> None:
             h = np.tanh(c) / (1 + np.exp(-o))
             states.append(h)
         x = np.stack(states)
-    np.testing.assert_allclose(model.readout().H[:, 7], body.out.weight.detach().numpy() @ x[-1], atol=1e-6)
+    np.testing.assert_allclose(model.readout().H[:, 7], normed(x[-1], body.norm), atol=1e-5)
 
 
 def test_the_mlp_is_the_composition_of_its_layers() -> None:
@@ -162,9 +167,11 @@ def test_the_mlp_is_the_composition_of_its_layers() -> None:
         if isinstance(layer, torch.nn.Linear):
             bias = 0 if layer.bias is None else layer.bias.detach().numpy()
             x = layer.weight.detach().numpy() @ x + bias
+        elif isinstance(layer, torch.nn.RMSNorm):
+            x = normed(x, layer)
         else:
             x = x * 0.5 * (1 + erf(x / np.sqrt(2)))
-    np.testing.assert_allclose(model.readout().H[:, 7], x, atol=1e-6)
+    np.testing.assert_allclose(model.readout().H[:, 7], x, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", NAMES)

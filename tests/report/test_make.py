@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +33,18 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_text(tmp_path_factory.mktemp("text") / "stories.txt")
 
 
+@pytest.fixture(scope="module")
+def finished(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Report:
+    with pytest.MonkeyPatch.context() as patch:
+        plain_page(patch)
+        return quick(text, tmp_path_factory.mktemp("finished") / "page.html")
+
+
 @pytest.fixture
-def first(text: Path, tmp_path: Path) -> Report:
-    return quick(text, tmp_path / "page.html")
+def first(finished: Report, tmp_path: Path) -> Report:
+    """A finished report at a place of its own."""
+    shutil.copytree(finished.page.parent, tmp_path, dirs_exist_ok=True)
+    return replace(finished, page=tmp_path / "page.html", results=tmp_path / "page-results")
 
 
 def test_everything_is_made_once_and_then_found(text: Path, first: Report) -> None:
@@ -54,8 +65,8 @@ def test_everything_is_made_once_and_then_found(text: Path, first: Report) -> No
 @pytest.mark.parametrize(
     ("change", "made"),
     [
-        ({"seed": 1}, ("run-ufm", "comparison-ufm", "page")),
-        ({"draws": 25}, ("comparison-ufm", "page")),
+        ({"seed": 1}, ("run-ufm", "comparison-ufm", "rivals-ufm", "page")),
+        ({"draws": 25}, ("comparison-ufm", "rivals-ufm", "page")),
         ({"vocabulary": 15}, STAGES),
         # The same settings, now chosen by the user: only the reasons differ.
         ({"tokenizer": "word"}, ("choice", "page")),
@@ -173,7 +184,7 @@ def test_a_full_disk_ends_in_words_and_harms_nothing(
         with pytest.raises(ResourceError, match="No space left on device"):
             quick(text, first.page, seed=7)
     assert first.page.read_text() == "<title>stories.txt</title>"
-    assert quick(text, first.page, seed=7).made[-2:] == ("comparison-ufm", "page")
+    assert quick(text, first.page, seed=7).made[-3:] == ("comparison-ufm", "rivals-ufm", "page")
     assert tg.verify(first.results)
 
 
@@ -198,7 +209,8 @@ def test_a_page_that_cannot_be_written_leaves_the_old_one(
 
 def test_a_transformer_is_trained_and_compared_beside_the_features(text: Path, first: Report) -> None:
     both = quick(text, first.page, transformer=True, steps=12)
-    assert both.made == ("run-ufm", "run-transformer", "comparison-ufm", "comparison-transformer", "page")
+    judged = ("comparison-ufm", "rivals-ufm", "comparison-transformer", "rivals-transformer")
+    assert both.made == ("run-ufm", "run-transformer", *judged, "page")
     assert set(both.contents.comparisons) == {"unconstrained features", "transformer"}
     assert both.contents.missing == ()
     assert tg.verify(both.results)

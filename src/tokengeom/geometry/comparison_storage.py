@@ -19,7 +19,7 @@ _SETTINGS = ("kind", "resamples", "permutations", "seed")
 
 def save_comparison(comparison: Comparison, folder: str | Path) -> None:
     """Write a comparison; an older one of that name is replaced only once the new one is whole."""
-    agreements = {name: _with_null(number.to_dict()) for name, number in comparison.agreements.items()}
+    agreements = {name: with_null(number.to_dict()) for name, number in comparison.agreements.items()}
     settings = {name: getattr(comparison, name) for name in _SETTINGS}
     with written_beside(Path(folder), FORMAT) as work:
         content = {"agreements": agreements, "caveats": list(comparison.caveats), **settings}
@@ -33,16 +33,17 @@ def load_comparison(folder: str | Path) -> Comparison:
     read_manifest(folder, FORMAT, FORMAT_VERSION)
     try:
         content = json.loads((folder / NUMBERS).read_text(encoding="utf-8"))
-        agreements = {name: Agreement(**_with_nan(number)) for name, number in content["agreements"].items()}
+        agreements = {name: Agreement(**with_nan(number)) for name, number in content["agreements"].items()}
         return Comparison(agreements, caveats=tuple(content["caveats"]), **{name: content[name] for name in _SETTINGS})
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{folder} is incomplete or damaged: {error!r}. Compare again.") from error
 
 
-def _with_null(number: dict[str, Any]) -> dict[str, Any]:
+def with_null(number: dict[str, Any]) -> dict[str, Any]:
     """JSON knows no NaN: a number that is not defined is null there."""
     return {name: None if isinstance(x, float) and not math.isfinite(x) else x for name, x in number.items()}
 
 
-def _with_nan(number: dict[str, Any]) -> dict[str, Any]:
+def with_nan(number: dict[str, Any]) -> dict[str, Any]:
+    """What `with_null` was made from."""
     return {name: float("nan") if x is None else x for name, x in number.items()}

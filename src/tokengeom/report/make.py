@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tokengeom.training.run import Run
 
 PAGE_PACKAGES = {"jinja2": "jinja2", "plotly": "plotly"}
-READING_SECONDS, PREDICTING_SECONDS, COMPARING_SECONDS, PAGE_SECONDS = 12.0, 3.0, 4.0, 5.0
+READING_SECONDS, PREDICTING_SECONDS, COMPARING_SECONDS, PAGE_SECONDS = 12.0, 3.0, 8.0, 6.0
 """What the other stages are expected to take, for the estimate of the time left."""
 
 
@@ -76,6 +76,7 @@ class Report:
             **{name: value for name, value in self.contents.prediction.to_dict().items() if name != "warnings"},
             "loss_gap": {name: run.loss_gap for name, run in self.contents.runs.items()},
             **({name: first[name].to_dict() for name in similar} if first is not None else {}),
+            "rivals": {name: table.to_dict()["best"] for name, table in self.contents.rivals.items()},
             "comparisons": {name: comparison.to_dict() for name, comparison in found.items()},
             "missing": list(self.contents.missing),
         }
@@ -161,10 +162,11 @@ class _Work:
             prediction = self.stages.prediction(stats)
         runs = {model: self._trained(model, stats, prediction) for model in self.models}
         missing += [f"The {NAMES[m]} could not be compared: it {r.status}." for m, r in runs.items() if _diverged(r)]
-        comparisons = {}
+        comparisons, rivals = {}, {}
         for model in (model for model, run in runs.items() if not _diverged(run)):
             with self.whole.part(COMPARING_SECONDS, f"comparing the {NAMES[model]}"):
                 comparisons[NAMES[model]] = self.stages.comparison(model, prediction, runs[model])
+                rivals[NAMES[model]] = self.stages.rivals(model, stats, prediction, runs[model])
         return Contents(
             title=title,
             stats=stats,
@@ -173,6 +175,7 @@ class _Work:
             concepts=Concepts.of(prediction.L_mm),
             runs={NAMES[model]: run for model, run in runs.items()},
             comparisons=comparisons,
+            rivals=rivals,
             missing=tuple(missing),
             provenance=self._provenance(text),
         )

@@ -18,10 +18,10 @@ _PARTS, _FACTOR = 6, 0.4
 _PAPER = {"dim": 128, "steps": 30_000, "learning_rate": 1e-4, "weight_decay": 1e-6}
 _PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "small": {
-        UFM: {"dim": 128, "steps": 10_000, "learning_rate": 3e-3, "weight_decay": 1e-6, "precision": "float32"},
+        UFM: {"dim": 128, "steps": 8_000, "learning_rate": 3e-3, "weight_decay": 1e-6, "precision": "float32"},
         TRANSFORMER: {
             "dim": 64,
-            "steps": 1_500,
+            "steps": 1_200,
             "learning_rate": 3e-3,
             "weight_decay": 1e-6,
             "layers": 2,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,11 +14,13 @@ from tokengeom.geometry.compare import compare
 from tokengeom.geometry.comparison import Comparison
 from tokengeom.geometry.comparison_storage import load_comparison, save_comparison
 from tokengeom.geometry.probes import feature_probes
+from tokengeom.geometry.rival_storage import load_rivals, save_rivals
+from tokengeom.geometry.rivals import Rivals, rivals
 from tokengeom.progress import AbstractProgress
 from tokengeom.report.cache import Kept, Results
 from tokengeom.report.choice import Wishes, choose
 from tokengeom.report.contents import Choice
-from tokengeom.report.recipe import NAMES, TRANSFORMER, Recipe, rate_schedule
+from tokengeom.report.recipe import NAMES, Recipe, rate_schedule
 from tokengeom.report.text import Text
 from tokengeom.statistics.count import count
 from tokengeom.statistics.next_token import NextTokenStatistics, standard_cuts
@@ -31,8 +32,6 @@ from tokengeom.training.train import train
 CHOICE, STATISTICS, PREDICTION = "choice", "statistics", "prediction"
 CHOICE_FORMAT, CHOICE_VERSION = "tokengeom-choice", 1
 SNAPSHOT_SECONDS = 10.0
-SMALL_DIM = 64
-"""Dimension up to which a network's step is too small for several threads."""
 
 
 @dataclass(frozen=True)
@@ -99,17 +98,16 @@ class Stages:
         inputs = {**self._after(STATISTICS, PREDICTION), "training": options}
 
         def make(folder: Path) -> Run:
-            with one_thread() if model == TRANSFORMER and options["dim"] <= SMALL_DIM else nullcontext():
-                run = train(
-                    stats,
-                    **options,
-                    rate_schedule=rate_schedule(options),
-                    probes=feature_probes(prediction),
-                    progress=self.progress,
-                    checkpoint=self.results.snapshots(name, inputs),
-                    checkpoint_seconds=SNAPSHOT_SECONDS,
-                    resume=True,
-                )
+            run = train(
+                stats,
+                **options,
+                rate_schedule=rate_schedule(options),
+                probes=feature_probes(prediction),
+                progress=self.progress,
+                checkpoint=self.results.snapshots(name, inputs),
+                checkpoint_seconds=SNAPSHOT_SECONDS,
+                resume=True,
+            )
             # Training answers Ctrl-C with what it has so far; a report that goes on from there would be half a report.
             if run.status == "interrupted":
                 raise KeyboardInterrupt
@@ -132,6 +130,19 @@ class Stages:
 
         return self._keep(f"comparison-{model}", inputs, make, load_comparison)
 
+    def rivals(self, model: str, stats: NextTokenStatistics, prediction: FeaturePrediction, run: Run) -> Rivals:
+        """Which of several explanations gives the model's geometry best."""
+        draws, seed = self.recipe.draws, self.recipe.seed
+        inputs = {**self._after(STATISTICS, PREDICTION, f"run-{model}"), "draws": draws, "seed": seed}
+
+        def make(folder: Path) -> Rivals:
+            with self.progress.stage(f"Rival explanations ({NAMES[model]})", None):
+                table = rivals(stats, run, prediction, resamples=draws, permutations=draws, seed=seed)
+                save_rivals(table, folder)
+            return table
+
+        return self._keep(f"rivals-{model}", inputs, make, load_rivals)
+
     def _keep(
         self, name: str, inputs: dict[str, Any], make: Callable[[Path], Kept], load: Callable[[Path], Kept]
     ) -> Kept:
@@ -142,22 +153,6 @@ class Stages:
     def _after(self, *names: str) -> dict[str, Any]:
         """Inputs that say which results a stage builds on."""
         return {"stages": {name: self.used[name] for name in names}}
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Let PyTorch work alone: measured on 2 busy cores, a step takes 26 ms with one thread and 1.2 s with two.
-
-    Compiled training of unconstrained features sets the threads of OpenMP, so that the environment's limit is lost.
-    """
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def why_no_transformer(recipe: Recipe) -> str | None:

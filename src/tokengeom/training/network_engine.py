@@ -17,7 +17,7 @@ from tokengeom.models.base import Readout
 from tokengeom.models.network import Network
 from tokengeom.models.networks.base import import_torch
 from tokengeom.numerics import Float
-from tokengeom.training.devices import checked_device
+from tokengeom.training.devices import checked_device, threads_for
 from tokengeom.training.engine import AbstractEngine, Arrays
 from tokengeom.training.objective import Int, SoftLabels
 from tokengeom.training.optimizers.base import AbstractOptimizer
@@ -63,6 +63,8 @@ class NetworkEngine(AbstractEngine):
             model.decoder.body.compile()
         self._place_parameters()
         self._place_labels(labels)
+        # Forward and twice as much backward: each parameter is multiplied three times a token.
+        self._work = 3.0 * self._theta.numel() * model.inputs.rows.size
         alone = self.processes.world == 1
         self._forward = model.decoder if alone else torch.nn.parallel.DistributedDataParallel(model.decoder)
         self._random = _RandomState(torch, self._device, seed + self.processes.rank)
@@ -75,7 +77,7 @@ class NetworkEngine(AbstractEngine):
         torch = self._torch
         rows = torch.as_tensor(table, dtype=self._dtype, device=self._device)
         drawn = None if windows is None else torch.as_tensor(self._own_part(windows[0]), device=self._device)
-        with self._random:
+        with self._random, threads_for(torch, self._work):
             if self._graph is not None:
                 self._graph.run(rows, drawn)
                 return
@@ -91,7 +93,8 @@ class NetworkEngine(AbstractEngine):
 
     def readout(self, replicate: int) -> Readout:
         """W and H, proven to give the network's own logits."""
-        return self._model.readout()
+        with threads_for(self._torch, self._work):
+            return self._model.readout()
 
     def state(self) -> Arrays:
         """Parameters, slots, and the generator that draws dropout."""

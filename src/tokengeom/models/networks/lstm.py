@@ -1,4 +1,4 @@
-"""LSTM: PyTorch's recurrent layers with a learned start, over an embedding of each token."""
+"""LSTM: PyTorch's recurrent layers over an embedding of each token, with the last norm that the other networks have."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from tokengeom.models.networks.base import AbstractArchitecture, NetworkShape, i
 class LSTM(AbstractArchitecture):
     """Stacked LSTM layers.
 
-    A state of an LSTM lies in (-1, 1), which would bound the logits through H; training is free to grow W instead.
-    A linear map after the last layer leaves H unbounded, as theory has it.
+    The last norm is not decoration. Without it states start so small that a step of Adam moves logits through the
+    body alone: W stays where it was drawn, the loss reaches its floor all the same, and the geometry does not (see
+    docs/experiments.md).
     """
 
     name: ClassVar[str] = "lstm"
     default_layers: ClassVar[int] = 2
 
     def body(self, shape: NetworkShape) -> Any:
-        """Embedding, layers, linear map."""
+        """Embedding, layers, norm with gain."""
         torch = import_torch()
 
         class Body(torch.nn.Module):  # type: ignore[name-defined, misc]
@@ -26,11 +27,11 @@ class LSTM(AbstractArchitecture):
                 super().__init__()
                 self.tokens = torch.nn.Embedding(shape.tokens, shape.dim)
                 self.layers = torch.nn.LSTM(shape.dim, shape.dim, shape.layers, batch_first=True)
-                self.out = torch.nn.Linear(shape.dim, shape.dim, bias=False)
+                self.norm = torch.nn.RMSNorm(shape.dim, eps=1e-6)
 
             def forward(self, tokens: Any) -> Any:
                 states, _ = self.layers(self.tokens(tokens))
-                return self.out(states)
+                return self.norm(states)
 
         return Body()
 

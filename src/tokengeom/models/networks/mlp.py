@@ -19,7 +19,7 @@ class MLP(AbstractArchitecture):
     default_layers: ClassVar[int] = 2
 
     def body(self, shape: NetworkShape) -> Any:
-        """Embedding, hidden layers with GELU, linear map to d."""
+        """Embedding, hidden layers with GELU, linear map to d, norm with gain (why: see the LSTM)."""
         torch = import_torch()
 
         class Body(torch.nn.Module):  # type: ignore[name-defined, misc]
@@ -30,7 +30,8 @@ class MLP(AbstractArchitecture):
                 parts: list[Any] = []
                 for before, after in pairwise(widths):
                     parts += [torch.nn.Linear(before, after), torch.nn.GELU()]
-                self.layers = torch.nn.Sequential(*parts, torch.nn.Linear(widths[-1], shape.dim, bias=False))
+                last = torch.nn.Linear(widths[-1], shape.dim, bias=False)
+                self.layers = torch.nn.Sequential(*parts, last, torch.nn.RMSNorm(shape.dim, eps=1e-6))
 
             def forward(self, tokens: Any) -> Any:
                 hidden = self.layers(self.tokens(tokens).flatten(1))
