@@ -3,8 +3,9 @@
 The published comparison is on simplified stories: contexts multiplied by synonyms, counts drawn at random [zhao2024].
 Here nothing is simplified: the commonest contexts of a text (``text``, a path) with all that follows them, as often as
 it does. In such a text many tokens followed a context only once or twice, so that the study is made a second time with
-the supports cut by a policy (``support``), and the first run is held against the cut supports too. Without a path the
-built-in stories are read; a grammar writes them, so that they show how the study works and nothing about natural text.
+the supports cut by a policy (``support``), and the first run is held against the cut supports too, and against other
+explanations of its geometry that use the same counts. Without a path the built-in stories are read; a grammar writes
+them, so that they show how the study works and nothing about natural text.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tokengeom.errors import InputError
 from tokengeom.figures.base import Figure
 from tokengeom.figures.feature_heatmaps import feature_heatmaps
 from tokengeom.geometry.compare import Comparison, compare
+from tokengeom.geometry.rivals import Rivals, rivals
 from tokengeom.progress import AbstractProgress
 from tokengeom.statistics.count import count
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -53,12 +55,13 @@ class Column:
 
 @dataclass(frozen=True, eq=False)
 class NaturalText:
-    """What was found: the raw supports, the cut ones, and the raw transformer held against the cut supports."""
+    """What was found: raw supports, cut ones, and the raw transformer against the cut ones and other explanations."""
 
     text: str
     policy: str
     columns: Mapping[str, Column]
     crossed: Comparison
+    explanations: Rivals
 
     @property
     def named(self) -> dict[str, Trained]:
@@ -81,8 +84,12 @@ class NaturalTextStudy(AbstractStudy):
         counted = _count(recipe, progress)
         columns = {p: _column(counted, p, recipe, progress) for p in (RAW, policy)}
         crossed = _crossed(columns[RAW], columns[policy], recipe)
-        found = NaturalText(recipe["text"], policy, columns, crossed)
-        tables: Tables = {"agreement": _agreements(found), "supports": _support_table(columns)}
+        found = NaturalText(recipe["text"], policy, columns, crossed, _explanations(columns[RAW], recipe))
+        tables: Tables = {
+            "agreement": _agreements(found),
+            "supports": _support_table(columns),
+            "explanations": _explanation_table(found.explanations),
+        }
         return Findings(_sentence(found), _checks(found), _figures(found), tables)
 
 
@@ -112,6 +119,12 @@ def _crossed(raw: Column, cut: Column, recipe: Recipe) -> Comparison:
     return compare(cut.prediction, (run.W, H), resamples=draws, permutations=draws, seed=recipe["seed"])
 
 
+def _explanations(raw: Column, recipe: Recipe) -> Rivals:
+    draws, run = recipe["draws"], raw.models[TRANSFORMER].run
+    options = {"resamples": draws, "permutations": draws, "seed": recipe["seed"]}
+    return rivals(raw.stats, run, raw.prediction, held_out=0.0, **options)
+
+
 def _places(raw: NextTokenStatistics, cut: NextTokenStatistics) -> NDArray[np.int64]:
     """Where the contexts of the cut statistics stand among the raw ones; a policy may leave a context nothing."""
     place = {tuple(row): j for j, row in enumerate(np.asarray(raw.contexts).tolist())}
@@ -133,8 +146,21 @@ def _sentence(found: NaturalText) -> str:
     return (
         f"On the {stats.m} commonest contexts and {stats.V} words of {_source(found.text)}: {ends}. The transformer "
         f"that saw every count has SIM {contexts.value:.3f} [{contexts.low:.3f}, {contexts.high:.3f}] for contexts and "
-        f"{words.value:.3f} [{words.low:.3f}, {words.high:.3f}] for words with the L_mm of {found.policy} supports."
+        f"{words.value:.3f} [{words.low:.3f}, {words.high:.3f}] for words with the L_mm of {found.policy} supports. "
+        f"{_best_explanations(found.explanations)}"
     )
+
+
+def _best_explanations(found: Rivals) -> str:
+    told = []
+    for items in found.items:
+        first, second = found.of(items)[:2]
+        verdict = "clearly before" if second.behind.is_clear else "in a tie with"
+        told.append(
+            f"its {items} are explained best by {first.rival} (SIM {first.similarity.value:.3f}), {verdict} "
+            f"{second.rival} ({second.similarity.value:.3f})"
+        )
+    return f"Of the explanations made from these counts, {' and '.join(told)}."
 
 
 def _source(text: str) -> str:
@@ -168,6 +194,14 @@ def _support_table(columns: Mapping[str, Column]) -> dict[str, Sequence[Any]]:
             "proxy_above_optimum": column.prediction.proxy_nuclear_norm / column.prediction.nuclear_norm - 1,
         }
         for policy, column in columns.items()
+    ]
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def _explanation_table(found: Rivals) -> dict[str, Sequence[Any]]:
+    rows = [
+        {"items": row.items, "explanation": row.rival, **row.similarity.to_dict(), "behind": row.behind.value}
+        for row in found.rows
     ]
     return {name: [row[name] for row in rows] for name in rows[0]}
 
