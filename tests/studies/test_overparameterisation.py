@@ -41,10 +41,11 @@ def small_statistics() -> NextTokenStatistics:
 
 
 @pytest.mark.parametrize(("dim", "layers"), [(4, 1), (6, 2)])
-def test_parameters_of_an_mlp_are_those_of_its_matrices(dim: int, layers: int) -> None:
+def test_parameters_of_an_mlp_are_those_of_its_matrices_and_its_norm(dim: int, layers: int) -> None:
     counted = count_parameters(small_statistics(), TrainingSettings(model="mlp", dim=dim, layers=layers))
     tokens, length, V, wide = 4, 3, 2, 4 * dim
-    body = (length * dim + 1) * wide + (layers - 1) * (wide + 1) * wide + wide * dim
+    body = (length * dim + 1) * wide + (layers - 1) * (wide + 1) * wide + wide * dim + dim
+    # The last d of the body are the gain of its norm.
     # Beside the four tokens stands the one that fills up short contexts.
     assert counted == (tokens + 1) * dim + body + V * dim
 

@@ -165,11 +165,12 @@ def _checks(found: Sizes) -> list[Check]:
 
 def _sentence(found: Sizes) -> str:
     stats = found.stats
+    chances = [one.trained.comparison.context_similarity.null for one in found.networks]
     ways = "; ".join(_way(found, family) for family in found.families)
     return (
         f"{_verdict(found)} On {stats.m} contexts and {stats.V} words of the built-in stories ({stats.n:,} windows, "
         f"{stats.table.nnz} pairs), after {found.largest.trained.run.steps:,} steps, from the smallest d to the "
-        f"largest: {ways}."
+        f"largest: {ways}. Chance reaches {min(chances):.2f} to {max(chances):.2f}."
     )
 
 
@@ -185,7 +186,7 @@ def _verdict(found: Sizes) -> str:
         f"{nearer}; the smallest within {NEAR:g} nats of it has {found.per_context(first):,.0f} parameters a context "
         f"({first.family}, d={first.dim}). Among those within {NEAR:g} nats, SIM of contexts with L_mm is "
         f"{_similarity(alike[0])} ({alike[0].family}, d={alike[0].dim}) to {_similarity(alike[-1])} "
-        f"({alike[-1].family}, d={alike[-1].dim}): so low a loss alone does not say how near the geometry is."
+        f"({alike[-1].family}, d={alike[-1].dim})."
     )
 
 
@@ -193,14 +194,13 @@ def _way(found: Sizes, family: str) -> str:
     first, last = found.families[family][0], found.families[family][-1]
     return (
         f"{family}, {found.per_context(first):,.0f} to {found.per_context(last):,.0f} parameters a context (d="
-        f"{first.dim} to {last.dim}): CE - H = {first.loss_gap:.1e} to {last.loss_gap:.1e}, SIM of contexts with L_mm "
+        f"{first.dim} to {last.dim}): CE - H = {first.loss_gap:.1e} to {last.loss_gap:.1e}, SIM of contexts "
         f"{_similarity(first)} to {_similarity(last)}"
     )
 
 
 def _similarity(one: Sized) -> str:
-    number = one.trained.comparison.context_similarity
-    return f"{number.value:.2f} (chance {number.null:.2f})"
+    return f"{one.trained.comparison.context_similarity.value:.2f}"
 
 
 def _table(found: Sizes) -> dict[str, Sequence[Any]]:
