@@ -45,8 +45,8 @@ BUILDERS = {
     "linear_plane", "linear_training", "path", "pattern_triple", "phase_diagram", "rivals", "small_d",
 }  # fmt: skip
 HELPERS = {
-    "base", "curves", "data", "feature_order", "interactive", "interactive_panels", "names", "ordering", "prepare",
-    "sizes", "static", "static_panels", "theme", "word_places",
+    "base", "boxes", "curves", "data", "feature_order", "interactive", "interactive_panels", "names", "ordering",
+    "prepare", "sizes", "static", "static_panels", "theme", "word_places",
 }  # fmt: skip
 
 
