@@ -157,6 +157,7 @@ def _free(
         weight_decay=ridge,
         decay_schedule=schedule,
         seed=recipe["seed"],
+        device=recipe["device"],
         records_per_decade=recipe["records_per_decade"],
         probes={**feature_probes(prediction), **_logit_probe(prediction)},
         progress=progress,
