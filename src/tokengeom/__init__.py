@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from tokengeom.corpus.locate import ReadingOptions
     from tokengeom.errors import TokengeomError
     from tokengeom.geometry.compare import compare
+    from tokengeom.geometry.compare_models import compare_models
+    from tokengeom.geometry.rivals import rivals
+    from tokengeom.models.checkpoint import load_checkpoint
+    from tokengeom.models.saved_arrays import load_arrays
     from tokengeom.report.make import report
     from tokengeom.report.verify import verify
     from tokengeom.statistics.count import count
@@ -29,9 +33,13 @@ _HOMES = {
     "Run": "tokengeom.training.run",
     "TokengeomError": "tokengeom.errors",
     "compare": "tokengeom.geometry.compare",
+    "compare_models": "tokengeom.geometry.compare_models",
     "count": "tokengeom.statistics.count",
+    "load_arrays": "tokengeom.models.saved_arrays",
+    "load_checkpoint": "tokengeom.models.checkpoint",
     "predict": "tokengeom.theory.predict",
     "report": "tokengeom.report.make",
+    "rivals": "tokengeom.geometry.rivals",
     "train": "tokengeom.training.train",
     "verify": "tokengeom.report.verify",
 }
@@ -43,9 +51,13 @@ __all__ = [
     "Run",
     "TokengeomError",
     "compare",
+    "compare_models",
     "count",
+    "load_arrays",
+    "load_checkpoint",
     "predict",
     "report",
+    "rivals",
     "train",
     "verify",
 ]

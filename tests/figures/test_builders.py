@@ -45,8 +45,8 @@ BUILDERS = {
     "linear_plane", "linear_training", "path", "pattern_triple", "phase_diagram", "rivals", "small_d",
 }  # fmt: skip
 HELPERS = {
-    "base", "curves", "data", "feature_order", "interactive", "interactive_panels", "names", "ordering", "prepare",
-    "sizes", "static", "static_panels", "theme", "word_places",
+    "base", "boxes", "curves", "data", "feature_order", "interactive", "interactive_panels", "names", "ordering",
+    "prepare", "sizes", "static", "static_panels", "theme", "word_places",
 }  # fmt: skip
 
 
@@ -310,3 +310,9 @@ def test_snapshots_are_taken_at_the_first_record_after_each_step(snapshots, run)
     assert list(snapshots.taken) == [0, 32, 200]
     np.testing.assert_array_equal(snapshots.taken[200][0], run.W)
     assert "snapshots" not in run.trajectory.names
+
+
+def test_a_figure_against_d_speaks_of_seeds_only_where_there_are_several() -> None:
+    d, once, thrice = np.array([1.0, 2.0]), np.ones(2), np.ones((2, 3))
+    assert "seeds" not in small_d(d, once, {"words": once}, once).caption
+    assert "Bands: range over seeds." in small_d(d, once, {"words": thrice}, once).caption

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tokengeom.figures.base import Points, ScatterPanel
-from tokengeom.figures.prepare import drawable, legible, names_fit, short
+from tokengeom.figures.prepare import drawable, drawn_breaks, legible, names_fit, short
 from tokengeom.figures.sizes import legend_grid, wrap
 from tokengeom.figures.word_places import place_words, scatter_limits, word_width
 
@@ -59,3 +59,14 @@ def test_a_word_makes_way_for_a_point() -> None:
     beside = Points("q", np.array([1.05]), np.array([-1.04]), [""])
     crowded = ScatterPanel("t", "x", "y", [*alone.points, beside], from_origin=True)
     assert [(word.right, word.up) for word in place_words(crowded, 5.0, 5.0)[0]] != [(1, -1)]
+
+
+def test_breaks_that_crowd_are_left_out() -> None:
+    # Ten lines, well apart; more lines than the axis has room for; and few lines, in clusters of neighbouring cells.
+    apart = list(range(10, 100, 10))
+    assert drawn_breaks(apart, 100, 3.0) == apart
+    assert drawn_breaks(list(range(1, 100)), 100, 3.0) == []
+    clusters = [c + i for c in (50, 150, 250) for i in range(6)]
+    assert drawn_breaks(clusters, 400, 3.0) == []
+    assert drawn_breaks([7], 400, 3.0) == [7]
+    assert drawn_breaks([], 400, 3.0) == []

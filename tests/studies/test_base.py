@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 
+import numpy as np
 import pytest
 
 from tokengeom.errors import InputError
@@ -30,6 +32,11 @@ def test_a_check_passes_exactly_inside_its_range(
     value: float, low: float | None, high: float | None, passed: bool
 ) -> None:
     assert Check("number", value, low, high).passed is passed
+
+
+def test_a_verdict_on_a_number_of_numpy_can_be_written_as_json() -> None:
+    check = Check("number", np.float64(1.0), low=0.0)
+    assert json.loads(json.dumps({**vars(check), "passed": check.passed}))["passed"] is True
 
 
 def test_findings_pass_only_if_every_check_does() -> None:

@@ -21,6 +21,7 @@ from typing import Annotated, Any, ParamSpec, TypeVar
 import typer
 
 from tokengeom.cli.failures import EXIT_INTERRUPTED, EXIT_NO, Debug, in_words
+from tokengeom.cli.option_groups import expanded, gathered
 from tokengeom.cli.output import kept_for_the_result
 from tokengeom.cli.settings_file import option_names, read_settings
 from tokengeom.folders import written_by
@@ -115,8 +116,9 @@ def _root(
 def guarded(command: Callable[Arguments, Result]) -> Callable[..., Result]:
     """Give a command what all share.
 
-    Options ``--settings`` and ``--debug``; errors in words; its settings in the manifest of all that it saves; nothing
-    but the result on the standard output with ``--json``; no warnings with ``--quiet``.
+    Groups of options spread out (see `option_groups`); ``--settings`` and ``--debug``; errors in words; its settings
+    in the manifest of all that it saves; nothing but the result on the standard output with ``--json``; no warnings
+    with ``--quiet``.
     """
 
     @functools.wraps(command)
@@ -127,10 +129,10 @@ def guarded(command: Callable[Arguments, Result]) -> Callable[..., Result]:
             if kwargs.get("quiet", False):
                 warnings.simplefilter("ignore")
             with alone:
-                return command(**kwargs)  # type: ignore[call-arg]
+                return command(**gathered(kwargs, groups))  # type: ignore[call-arg]
 
     own = inspect.signature(command, eval_str=True).parameters.values()
-    parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in (*own, *_SHARED)]
+    parameters, groups = expanded((*own, *_SHARED))
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     run.__doc__ = f"{inspect.cleandoc(command.__doc__ or '')}\n\n{EXIT_CODES}"

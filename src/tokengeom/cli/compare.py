@@ -2,21 +2,87 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tokengeom.cli.app import Json, Quiet, app, guarded
 from tokengeom.cli.output import give, progress_shown
-from tokengeom.corpus.locate import Format, ReadingOptions
-from tokengeom.corpus.opening import Errors
+from tokengeom.cli.reading import Reading
 from tokengeom.errors import InputError
 
 if TYPE_CHECKING:
     from tokengeom.geometry.checkpoint_comparison import CheckpointCurve
 
-MODEL, READING, DRAWS = "A trained model", "Reading the text", "Intervals and null"
+MODEL, DRAWS = "A trained model", "Intervals and null"
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """Options of a trained model and its text."""
+
+    model: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Folder of a Hugging Face causal language model, or of its checkpoint-* folders; may be repeated.",
+            rich_help_panel=MODEL,
+            show_default=False,
+        ),
+    ] = None
+    text: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Text to count with the model's own tokenizer: what `tokengeom count` takes; may be repeated.",
+            rich_help_panel=MODEL,
+            show_default=False,
+        ),
+    ] = None
+    context: Annotated[int, typer.Option("--context", "-c", help="Tokens in a context.", rich_help_panel=MODEL)] = 4
+    contexts: Annotated[int, typer.Option(help="Keep the most frequent contexts.", rich_help_panel=MODEL)] = 400
+    vocabulary: Annotated[
+        int | None,
+        typer.Option(help="Compare the commonest next tokens; by default all that occur.", rich_help_panel=MODEL),
+    ] = None
+    support: Annotated[str, typer.Option(help="Support policy: raw, count:TAU or top-p:P.", rich_help_panel=MODEL)] = (
+        "raw"
+    )
+    bos: Annotated[
+        bool | None,
+        typer.Option(
+            "--bos/--no-bos",
+            help="Whether the model reads its BOS token before each context; by default what gives the lower loss.",
+            rich_help_panel=MODEL,
+            show_default=False,
+        ),
+    ] = None
+    proxy: Annotated[
+        bool | None,
+        typer.Option(
+            "--proxy/--exact",
+            help="Hold the model against S~, or against L_mm; by default S~ only where L_mm takes minutes.",
+            rich_help_panel=MODEL,
+            show_default=False,
+        ),
+    ] = None
+    device: Annotated[str, typer.Option(help="Where the model runs: cpu or cuda.", rich_help_panel=MODEL)] = "cpu"
+    allow_pickle: Annotated[
+        bool,
+        typer.Option("--allow-pickle", help="Read pytorch_model.bin too; it can run code.", rich_help_panel=MODEL),
+    ] = False
+    figure: Annotated[
+        Path | None,
+        typer.Option(
+            help="Picture to write (.html, .png, .svg, .pdf): heat-maps of one model, a curve over several.",
+            rich_help_panel=MODEL,
+            show_default=False,
+        ),
+    ] = None
+
+    def asked(self) -> dict[str, Any]:
+        """As `compare_models` takes them, beside models and text."""
+        return {name: value for name, value in vars(self).items() if name not in ("model", "text", "figure")}
 
 
 @app.command("compare")
@@ -37,82 +103,9 @@ def compare_command(
             show_default=False,
         ),
     ] = None,
-    model: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="Folder of a Hugging Face causal language model, or of its checkpoint-* folders; may be repeated.",
-            rich_help_panel=MODEL,
-            show_default=False,
-        ),
-    ] = None,
-    text: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Text to count with the model's own tokenizer: what `tokengeom count` takes; may be repeated.",
-            rich_help_panel=MODEL,
-            show_default=False,
-        ),
-    ] = None,
-    context: Annotated[int, typer.Option("--context", "-c", help="Tokens in a context.", rich_help_panel=MODEL)] = 4,
-    contexts: Annotated[int, typer.Option(help="Keep the most frequent contexts.", rich_help_panel=MODEL)] = 400,
-    vocabulary: Annotated[
-        int | None,
-        typer.Option(help="Compare the commonest next tokens; by default all that occur.", rich_help_panel=MODEL),
-    ] = None,
-    support: Annotated[
-        str, typer.Option(help="Support policy: raw, count:TAU or top-p:P.", rich_help_panel=MODEL)
-    ] = "raw",
-    bos: Annotated[
-        bool | None,
-        typer.Option(
-            "--bos/--no-bos",
-            help="Whether the model reads its BOS token before each context; by default what gives the lower loss.",
-            rich_help_panel=MODEL,
-            show_default=False,
-        ),
-    ] = None,
-    proxy: Annotated[
-        bool | None,
-        typer.Option(
-            "--proxy/--exact",
-            help="Hold the model against S~, or against L_mm; by default S~ only where L_mm takes minutes.",
-            rich_help_panel=MODEL,
-            show_default=False,
-        ),
-    ] = None,
-    device: Annotated[str, typer.Option(help="Where the model runs: cpu or cuda.", rich_help_panel=MODEL)] = "cpu",
-    allow_pickle: Annotated[
-        bool,
-        typer.Option("--allow-pickle", help="Read pytorch_model.bin too; it can run code.", rich_help_panel=MODEL),
-    ] = False,
-    figure: Annotated[
-        Path | None,
-        typer.Option(
-            help="Picture to write (.html, .png, .svg, .pdf): heat-maps of one model, a curve over several.",
-            rich_help_panel=MODEL,
-            show_default=False,
-        ),
-    ] = None,
-    separator: Annotated[
-        str,
-        typer.Option(
-            help="Between documents of plain text: blank (lines), file, a marker; auto is <|endoftext|> or blank.",
-            rich_help_panel=READING,
-        ),
-    ] = "auto",
-    format_: Annotated[
-        Format, typer.Option("--format", help="auto goes by the suffix.", rich_help_panel=READING)
-    ] = "auto",
-    column: Annotated[
-        str, typer.Option(help="Column or key of the document in jsonl, parquet, dataset.", rich_help_panel=READING)
-    ] = "text",
-    errors: Annotated[Errors, typer.Option(help="What to do with invalid UTF-8.", rich_help_panel=READING)] = "strict",
-    dtype: Annotated[
-        str, typer.Option(help="Of a .bin file: uint16, uint32, int32 or int64.", rich_help_panel=READING)
-    ] = "uint16",
-    separator_id: Annotated[
-        int | None, typer.Option(help="Id that ends a document of a .bin file.", rich_help_panel=READING)
-    ] = None,
+    *,
+    trained: TrainedModel,
+    reading: Reading,
     resamples: Annotated[int, typer.Option(help="Bootstrap resamples of the contexts.", rich_help_panel=DRAWS)] = 200,
     permutations: Annotated[int, typer.Option(help="Permutations of the null.", rich_help_panel=DRAWS)] = 200,
     seed: Annotated[int, typer.Option(help="Of both.", rich_help_panel=DRAWS)] = 0,
@@ -128,40 +121,33 @@ def compare_command(
     * `tokengeom compare --model stories260K --text stories.txt --figure geometry.html`
     * `tokengeom compare --model checkpoint-1000 --model checkpoint-2000 --text stories.txt --figure training.png`
     """
-    draws = {"resamples": resamples, "permutations": permutations, "seed": seed}
-    if not model:
-        if text or figure is not None:
+    draws: dict[str, Any] = {"resamples": resamples, "permutations": permutations, "seed": seed}
+    if not trained.model:
+        if trained.text or trained.figure is not None:
             raise InputError("--text and --figure go with --model PATH: name the model's folder, or leave them out.")
         _compare_run(prediction, run, arrays, draws, as_json, quiet)
         return
     if prediction is not None or run is not None or arrays is not None:
         raise InputError("--model makes its own prediction from --text: leave out PREDICTION, RUN and --arrays.")
-    if not text:
+    if not trained.text:
         raise InputError("--model needs --text FILE: the contexts come from it, and the prediction too.")
-    _require_picture(figure)
+    _require_picture(trained.figure)
     from tokengeom.geometry.compare_models import compare_models
 
     with progress_shown(quiet) as progress:
         curve = compare_models(
-            model,
-            [name if "://" in name else Path(name) for name in text],
-            context=context,
-            contexts=contexts,
-            vocabulary=vocabulary,
-            support=support,
-            bos=bos,
-            proxy=proxy,
-            device=device,
-            allow_pickle=allow_pickle,
-            reading=ReadingOptions(format_, separator, column, errors, dtype, separator_id),
+            trained.model,
+            [name if "://" in name else Path(name) for name in trained.text],
+            reading=reading.options(),
             progress=progress,
+            **trained.asked(),
             **draws,
         )
-    drawn = {} if figure is None else {"figure": str(figure)}
+    drawn = {} if trained.figure is None else {"figure": str(trained.figure)}
     give({**curve.to_dict(), **drawn}, lambda c: c.print(curve.summary(), markup=False), as_json, quiet)
     # The numbers are out by now: a picture that cannot be drawn does not cost them.
-    if figure is not None:
-        _draw(curve, figure)
+    if trained.figure is not None:
+        _draw(curve, trained.figure)
 
 
 def _compare_run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,16 +12,58 @@ import typer
 from tokengeom.cli.app import Json, Quiet, app, guarded
 from tokengeom.cli.completion import starting_with
 from tokengeom.cli.output import give, progress_shown
+from tokengeom.cli.reading import PANEL as READING
+from tokengeom.cli.reading import Reading
 from tokengeom.cli.show_statistics import show_statistics
-from tokengeom.corpus.locate import Format, ReadingOptions
-from tokengeom.corpus.opening import Errors
-from tokengeom.statistics.cuts import Rest, Totals
+from tokengeom.statistics.cuts import AbstractCut, Rest, Totals
 from tokengeom.statistics.engine import EngineName
-from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.statistics.next_token import NextTokenStatistics, standard_cuts
 from tokengeom.statistics.pairs import CountedPairs
 from tokengeom.statistics.windows import WindowKind
 
-READING, CUTS, ENGINE, OUTPUT = "Reading", "Cuts, made in this order", "Engine", "Output"
+CUTS, ENGINE, OUTPUT = "Cuts, made in this order", "Engine", "Output"
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """Options of cuts."""
+
+    min_count: Annotated[int | None, typer.Option(help="Drop contexts that are rarer.", rich_help_panel=CUTS)] = None
+    top_contexts: Annotated[int | None, typer.Option(help="Keep the most frequent contexts.", rich_help_panel=CUTS)] = (
+        None
+    )
+    vocabulary: Annotated[int | None, typer.Option(help="Keep the commonest next tokens.", rich_help_panel=CUTS)] = None
+    rest: Annotated[
+        Rest, typer.Option(help="Other next tokens: drop them or merge them into one.", rich_help_panel=CUTS)
+    ] = "drop"
+    support: Annotated[str, typer.Option(help="Support policy: raw, count:TAU or top-p:P.", rich_help_panel=CUTS)] = (
+        "raw"
+    )
+
+    def cuts(self) -> list[AbstractCut]:
+        """As statistics take them."""
+        return standard_cuts(self.top_contexts, self.vocabulary, self.rest, self.min_count, self.support)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Options of the counting engine."""
+
+    engine: Annotated[EngineName, typer.Option(help="In this process, or on a cluster.", rich_help_panel=ENGINE)] = (
+        "duckdb"
+    )
+    memory: Annotated[
+        str, typer.Option(help="Memory limit of counting; beyond it, it spills.", rich_help_panel=ENGINE)
+    ] = "2GB"
+    threads: Annotated[
+        int | None, typer.Option(help="Threads of DuckDB; by default one a core.", rich_help_panel=ENGINE)
+    ] = None
+    master: Annotated[
+        str | None, typer.Option(help="Spark's master, such as local[4] or spark://host:7077.", rich_help_panel=ENGINE)
+    ] = None
+    temp: Annotated[
+        Path | None, typer.Option(help="Folder for spilling; the system's by default.", rich_help_panel=ENGINE)
+    ] = None
 
 
 @app.command("count")
@@ -49,60 +92,16 @@ def count_command(
         WindowKind, typer.Option(help="Contexts of exactly that length, or of every length up to it, pooled.")
     ] = "sliding",
     pad: Annotated[bool, typer.Option("--pad", help="Predict a document's first tokens too.")] = False,
-    separator: Annotated[
-        str,
-        typer.Option(
-            help="Between documents of plain text: blank (lines), file, a marker; auto is <|endoftext|> or blank.",
-            rich_help_panel=READING,
-        ),
-    ] = "auto",
-    format_: Annotated[
-        Format, typer.Option("--format", help="auto goes by the suffix.", rich_help_panel=READING)
-    ] = "auto",
-    column: Annotated[
-        str, typer.Option(help="Column or key of the document in jsonl, parquet, dataset.", rich_help_panel=READING)
-    ] = "text",
-    errors: Annotated[Errors, typer.Option(help="What to do with invalid UTF-8.", rich_help_panel=READING)] = "strict",
-    dtype: Annotated[
-        str, typer.Option(help="Of a .bin file: uint16, uint32, int32 or int64.", rich_help_panel=READING)
-    ] = "uint16",
-    separator_id: Annotated[
-        int | None, typer.Option(help="Id that ends a document of a .bin file.", rich_help_panel=READING)
-    ] = None,
+    *,
+    reading: Reading,
     keep_separator: Annotated[
         bool, typer.Option("--keep-separator", help="Count that id as a token.", rich_help_panel=READING)
     ] = False,
     vocabulary_size: Annotated[
         int | None, typer.Option(help="V of id input; larger ids are an error.", rich_help_panel=READING)
     ] = None,
-    min_count: Annotated[int | None, typer.Option(help="Drop contexts that are rarer.", rich_help_panel=CUTS)] = None,
-    top_contexts: Annotated[
-        int | None, typer.Option(help="Keep the most frequent contexts.", rich_help_panel=CUTS)
-    ] = None,
-    vocabulary: Annotated[
-        int | None, typer.Option(help="Keep the commonest next tokens.", rich_help_panel=CUTS)
-    ] = None,
-    rest: Annotated[
-        Rest, typer.Option(help="Other next tokens: drop them or merge them into one.", rich_help_panel=CUTS)
-    ] = "drop",
-    support: Annotated[
-        str, typer.Option(help="Support policy: raw, count:TAU or top-p:P.", rich_help_panel=CUTS)
-    ] = "raw",
-    engine: Annotated[
-        EngineName, typer.Option(help="In this process, or on a cluster.", rich_help_panel=ENGINE)
-    ] = "duckdb",
-    memory: Annotated[
-        str, typer.Option(help="Memory limit of counting; beyond it, it spills.", rich_help_panel=ENGINE)
-    ] = "2GB",
-    threads: Annotated[
-        int | None, typer.Option(help="Threads of DuckDB; by default one a core.", rich_help_panel=ENGINE)
-    ] = None,
-    master: Annotated[
-        str | None, typer.Option(help="Spark's master, such as local[4] or spark://host:7077.", rich_help_panel=ENGINE)
-    ] = None,
-    temp: Annotated[
-        Path | None, typer.Option(help="Folder for spilling; the system's by default.", rich_help_panel=ENGINE)
-    ] = None,
+    limits: Cuts,
+    machine: Engine,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder to save the statistics in.", rich_help_panel=OUTPUT)
     ] = None,
@@ -123,24 +122,19 @@ def count_command(
     * `tokengeom count ids.parquet --column tokens --engine spark --master spark://host:7077 --min-count 10`
     """
     from tokengeom.statistics.count import count, count_pairs
-    from tokengeom.statistics.next_token import standard_cuts
 
     began = time.monotonic()
     _check_targets(out, pairs)
-    cuts = standard_cuts(top_contexts, vocabulary, rest, min_count, support)
+    cuts = limits.cuts()
     named = [name if "://" in name else Path(name) for name in corpus] if corpus else None
     options: dict[str, Any] = {
         "context": context,
         "tokenizer": tokenizer,
         "windows": windows,
         "pad": pad,
-        "reading": ReadingOptions(format_, separator, column, errors, dtype, separator_id, keep_separator),
+        "reading": reading.options(keep_separator=keep_separator),
         "vocabulary_size": vocabulary_size,
-        "engine": engine,
-        "memory": memory,
-        "threads": threads,
-        "master": master,
-        "temp": temp,
+        **vars(machine),
     }
     if pairs is not None and out is None and not cuts:
         with progress_shown(quiet) as progress:

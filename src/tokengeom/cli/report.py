@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from tokengeom.cli.app import EXIT_INTERRUPTED, Json, Quiet, app, guarded
 from tokengeom.cli.output import give, progress_shown
-from tokengeom.corpus.locate import Format, ReadingOptions
-from tokengeom.corpus.opening import Errors
+from tokengeom.cli.reading import Reading
 from tokengeom.report.recipe import Preset
 
-CUTS, READING, TRAINING = "Cuts; what is left out is chosen", "Reading", "Training"
+CUTS, TRAINING = "Cuts; what is left out is chosen", "Training"
+
+
+@dataclass(frozen=True)
+class Training:
+    """Options of how models are trained."""
+
+    steps: Annotated[
+        int | None, typer.Option(help="Steps of every model; by default the preset's.", rich_help_panel=TRAINING)
+    ] = None
+    dim: Annotated[
+        int | None, typer.Option(help="Embedding dimension; by default the preset's.", rich_help_panel=TRAINING)
+    ] = None
+    seed: Annotated[int, typer.Option(help="Of every random choice.", rich_help_panel=TRAINING)] = 0
+    no_transformer: Annotated[
+        bool, typer.Option("--no-transformer", help="The unconstrained features alone.", rich_help_panel=TRAINING)
+    ] = False
+    device: Annotated[str, typer.Option(help="cpu or cuda.", rich_help_panel=TRAINING)] = "cpu"
+
+    def recipe(self) -> dict[str, Any]:
+        """As `report` takes them."""
+        own = {name: value for name, value in vars(self).items() if name != "no_transformer"}
+        return {**own, "transformer": not self.no_transformer}
 
 
 @app.command("report")
@@ -49,37 +71,9 @@ def report_command(
     vocabulary: Annotated[
         int | None, typer.Option(min=1, help="Keep the commonest next tokens.", rich_help_panel=CUTS)
     ] = None,
-    separator: Annotated[
-        str,
-        typer.Option(
-            help="Between documents of plain text: blank (lines), file, a marker; auto is <|endoftext|> or blank.",
-            rich_help_panel=READING,
-        ),
-    ] = "auto",
-    format_: Annotated[
-        Format, typer.Option("--format", help="auto goes by the suffix.", rich_help_panel=READING)
-    ] = "auto",
-    column: Annotated[
-        str, typer.Option(help="Column or key of the document in jsonl, parquet, dataset.", rich_help_panel=READING)
-    ] = "text",
-    errors: Annotated[Errors, typer.Option(help="What to do with invalid UTF-8.", rich_help_panel=READING)] = "strict",
-    dtype: Annotated[
-        str, typer.Option(help="Of a .bin file: uint16, uint32, int32 or int64.", rich_help_panel=READING)
-    ] = "uint16",
-    separator_id: Annotated[
-        int | None, typer.Option(help="Id that ends a document of a .bin file.", rich_help_panel=READING)
-    ] = None,
-    steps: Annotated[
-        int | None, typer.Option(help="Steps of every model; by default the preset's.", rich_help_panel=TRAINING)
-    ] = None,
-    dim: Annotated[
-        int | None, typer.Option(help="Embedding dimension; by default the preset's.", rich_help_panel=TRAINING)
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Of every random choice.", rich_help_panel=TRAINING)] = 0,
-    no_transformer: Annotated[
-        bool, typer.Option("--no-transformer", help="The unconstrained features alone.", rich_help_panel=TRAINING)
-    ] = False,
-    device: Annotated[str, typer.Option(help="cpu or cuda.", rich_help_panel=TRAINING)] = "cpu",
+    *,
+    reading: Reading,
+    training: Training,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -107,14 +101,10 @@ def report_command(
                 context=context,
                 top_contexts=top_contexts,
                 vocabulary=vocabulary,
-                reading=ReadingOptions(format_, separator, column, errors, dtype, separator_id),
+                reading=reading.options(),
                 progress=progress,
                 preset=preset,
-                steps=steps,
-                dim=dim,
-                seed=seed,
-                transformer=not no_transformer,
-                device=device,
+                **training.recipe(),
             )
     except KeyboardInterrupt:
         where = results_folder(out)

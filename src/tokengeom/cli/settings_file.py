@@ -74,7 +74,8 @@ def _load(path: Path) -> dict[str, Any]:
 
 def _checked(path: Path, table: str, content: dict[str, Any], command: Any) -> dict[str, Any]:
     names = option_names(command)
-    types_of = get_type_hints(inspect.unwrap(command.callback))
+    # The function that Typer sees, whose groups of options are spread out, and not the one behind it.
+    types_of = get_type_hints(inspect.unwrap(command.callback, stop=lambda wrapper: hasattr(wrapper, "__signature__")))
     values = {}
     for key, value in content.items():
         name = key.replace("_", "-")

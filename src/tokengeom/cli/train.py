@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -23,73 +24,104 @@ OptimizerName = Literal["gd", "ngd", "adam", "adamw", "signgd", "spectral"]
 MODEL, HOW, KEEP = "Model", "How it is trained", "What is kept"
 
 
-@app.command("train")
-@guarded
-def train_command(
-    statistics: Annotated[Path, typer.Argument(metavar="STATS", help="Folder that `tokengeom count --out` wrote.")],
+@dataclass(frozen=True)
+class WhatModel:
+    """Options of the model."""
+
     model: Annotated[
         ModelName,
         typer.Option(
             help="Decoder on given embeddings (linear), both factors (ufm), or a network.", rich_help_panel=MODEL
         ),
-    ] = "ufm",
+    ] = "ufm"
     dim: Annotated[
         int | None,
         typer.Option(help="Embedding dimension of the ufm or network; 128 for a network.", rich_help_panel=MODEL),
-    ] = None,
+    ] = None
     layers: Annotated[
         int | None, typer.Option(help="Of a network; by default the architecture's own.", rich_help_panel=MODEL)
-    ] = None,
-    heads: Annotated[int | None, typer.Option(help="Of a transformer or xlstm.", rich_help_panel=MODEL)] = None,
+    ] = None
+    heads: Annotated[int | None, typer.Option(help="Of a transformer or xlstm.", rich_help_panel=MODEL)] = None
     positions: Annotated[
         bool, typer.Option("--positions", help="Rotary positions in a transformer.", rich_help_panel=MODEL)
-    ] = False,
+    ] = False
     tied: Annotated[
         bool, typer.Option("--tied", help="W shares a network's input embeddings.", rich_help_panel=MODEL)
-    ] = False,
+    ] = False
     attention_dropout: Annotated[
         float, typer.Option(help="Share of a transformer's attention dropped.", rich_help_panel=MODEL)
-    ] = 0.0,
-    embeddings: Annotated[
-        Path | None, typer.Option(help="H, d x m, for the linear model.", rich_help_panel=MODEL)
-    ] = None,
+    ] = 0.0
+    embeddings: Annotated[Path | None, typer.Option(help="H, d x m, for the linear model.", rich_help_panel=MODEL)] = (
+        None
+    )
     learn_embeddings: Annotated[
         bool, typer.Option("--learn-embeddings", help="Train the linear model's H too.", rich_help_panel=MODEL)
-    ] = False,
-    init: Annotated[Literal["zero", "lecun"], typer.Option(help="Where W starts.", rich_help_panel=MODEL)] = "lecun",
+    ] = False
+    init: Annotated[Literal["zero", "lecun"], typer.Option(help="Where W starts.", rich_help_panel=MODEL)] = "lecun"
+
+    def options(self) -> dict[str, Any]:
+        """As `train` takes them."""
+        H = None if self.embeddings is None else load_embeddings(self.embeddings)
+        return {**vars(self), "embeddings": H}
+
+
+@dataclass(frozen=True)
+class HowTrained:
+    """Options of training."""
+
     optimizer: Annotated[
         OptimizerName | None,
         typer.Option(help="By default gd for the linear model, adamw for others.", rich_help_panel=HOW),
-    ] = None,
-    steps: Annotated[int, typer.Option(help="Number of steps.", rich_help_panel=HOW)] = 10_000,
+    ] = None
+    steps: Annotated[int, typer.Option(help="Number of steps.", rich_help_panel=HOW)] = 10_000
     learning_rate: Annotated[
         float | None, typer.Option(help="By default the optimizer's own.", rich_help_panel=HOW)
-    ] = None,
-    weight_decay: Annotated[float, typer.Option(help="Strength of weight decay.", rich_help_panel=HOW)] = 0.0,
+    ] = None
+    weight_decay: Annotated[float, typer.Option(help="Strength of weight decay.", rich_help_panel=HOW)] = 0.0
     rate_schedule: Annotated[
         str | None,
         typer.Option(help="constant, cosine, paper, or '{name=\"steps\", ...}'.", rich_help_panel=HOW),
-    ] = None,
-    decay_schedule: Annotated[
-        str, typer.Option(help="The same, for the weight decay.", rich_help_panel=HOW)
-    ] = "constant",
+    ] = None
+    decay_schedule: Annotated[str, typer.Option(help="The same, for the weight decay.", rich_help_panel=HOW)] = (
+        "constant"
+    )
     reduction: Annotated[
         Literal["mean", "sum"] | None,
         typer.Option(help="Mean or summed loss; sum for adamw, as in the papers.", rich_help_panel=HOW),
-    ] = None,
+    ] = None
     batch: Annotated[
         int | None, typer.Option(help="Sampled windows a step; else all contexts.", rich_help_panel=HOW)
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Of the start and the sampled windows.", rich_help_panel=HOW)] = 0,
+    ] = None
+    seed: Annotated[int, typer.Option(help="Of the start and the sampled windows.", rich_help_panel=HOW)] = 0
     precision: Annotated[
         Literal["float64", "float32", "bfloat16"] | None,
         typer.Option(help="Of the training; float32 for networks, else float64.", rich_help_panel=HOW),
-    ] = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda.", rich_help_panel=HOW)] = "cpu",
+    ] = None
+    device: Annotated[str, typer.Option(help="cpu or cuda.", rich_help_panel=HOW)] = "cpu"
     compiled: Annotated[
         bool,
         typer.Option("--compiled", help="Compile a network first; pays for long runs on a GPU.", rich_help_panel=HOW),
-    ] = False,
+    ] = False
+
+    def options(self, model: str) -> dict[str, Any]:
+        """As `train` takes them; the papers' way with adamw, which sums the loss."""
+        optimizer = self.optimizer or ("gd" if model == "linear" else "adamw")
+        return {
+            **vars(self),
+            "optimizer": optimizer,
+            "reduction": self.reduction or ("sum" if optimizer == "adamw" else "mean"),
+            "rate_schedule": None if self.rate_schedule is None else _schedule(self.rate_schedule),
+            "decay_schedule": _schedule(self.decay_schedule),
+        }
+
+
+@app.command("train")
+@guarded
+def train_command(
+    statistics: Annotated[Path, typer.Argument(metavar="STATS", help="Folder that `tokengeom count --out` wrote.")],
+    *,
+    what: WhatModel,
+    how: HowTrained,
     prediction: Annotated[
         Path | None,
         typer.Option(help="A saved prediction to measure against along the way.", rich_help_panel=KEEP),
@@ -116,32 +148,11 @@ def train_command(
     from tokengeom.training import train
 
     stats = NextTokenStatistics.load(statistics)
-    chosen = optimizer or ("gd" if model == "linear" else "adamw")
     with progress_shown(quiet) as progress:
         run = train(
             stats,
-            model,
-            embeddings=None if embeddings is None else load_embeddings(embeddings),
-            dim=dim,
-            layers=layers,
-            heads=heads,
-            positions=positions,
-            tied=tied,
-            attention_dropout=attention_dropout,
-            optimizer=chosen,
-            steps=steps,
-            learning_rate=learning_rate,
-            weight_decay=weight_decay,
-            rate_schedule=None if rate_schedule is None else _schedule(rate_schedule),
-            decay_schedule=_schedule(decay_schedule),
-            init=init,
-            seed=seed,
-            batch=batch,
-            reduction=reduction or ("sum" if chosen == "adamw" else "mean"),
-            precision=precision,
-            device=device,
-            compiled=compiled,
-            learn_embeddings=learn_embeddings,
+            **what.options(),
+            **how.options(what.model),
             probes=None if prediction is None else _probes(prediction),
             progress=progress,
             checkpoint=out,

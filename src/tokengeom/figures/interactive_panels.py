@@ -228,10 +228,10 @@ def _add_breaks(drawn: Any, panel: HeatmapPanel, size: PanelSize, where: dict[st
     rows, columns = panel.values.shape
     x: list[float | None] = []
     y: list[float | None] = []
-    for place in drawn_breaks(panel.x_breaks, size.width):
+    for place in drawn_breaks(panel.x_breaks, columns, size.width):
         x += [place - 0.5, place - 0.5, None]
         y += [-0.5, rows - 0.5, None]
-    for place in drawn_breaks(panel.y_breaks, size.height):
+    for place in drawn_breaks(panel.y_breaks, rows, size.height):
         x += [-0.5, columns - 0.5, None]
         y += [place - 0.5, place - 0.5, None]
     if x:

@@ -100,9 +100,15 @@ def names_fit(count: int, inches: float) -> bool:
     return 0 < count * NAME_HEIGHT <= inches * 1.001
 
 
-def drawn_breaks(breaks: Sequence[int], inches: float) -> list[int]:
-    """Group breaks, or none where their lines would stand so close that they hide the matrix."""
-    return list(breaks) if len(breaks) * LEAST_BREAK <= inches else []
+def drawn_breaks(breaks: Sequence[int], cells: int, inches: float) -> list[int]:
+    """Group breaks along so many cells, or none where their lines would stand so close that they hide the matrix.
+
+    Few lines can do that too, where they come in clusters, as around groups of two in a large matrix.
+    """
+    if len(breaks) * LEAST_BREAK > inches:
+        return []
+    gaps = np.diff(np.asarray(breaks)) * inches / max(cells, 1)
+    return [] if gaps.size and np.median(gaps) < LEAST_BREAK / 2 else list(breaks)
 
 
 def colour_places(items: Sequence[Curve | Points]) -> list[int]:

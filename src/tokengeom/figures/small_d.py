@@ -49,11 +49,13 @@ def small_d(
     known = (
         "" if rank is None else f" The prediction L^mm has rank {rank}: from there on nothing is expected to be lost."
     )
+    several = any(np.ndim(values) > 1 for values in (loss_gap, collapse, *similarity.values()))
+    bands = " Bands: range over seeds." if several else ""
     caption = (
         f"Models with embeddings of {d.min():g} to {d.max():g} dimensions, trained alike. Left: how far the loss stays "
         "above the entropy. Middle: structural similarity of their cosines with the predicted ones (1 where they agree"
         "). Right: spread of the directions of contexts that share a support, against the spread over all; 0 is "
-        f"full collapse.{known} Bands: range over seeds."
+        f"full collapse.{known}{bands}"
     )
     return Figure("small-d", "What is lost in few dimensions", caption, panels, columns=3)
 

@@ -134,11 +134,11 @@ def _draw_heatmap(canvas: Any, axes: Any, panel: HeatmapPanel, size: PanelSize) 
     image = axes.imshow(
         values, cmap=palette, vmin=colours.low, vmax=colours.high, aspect="auto", interpolation="nearest"
     )
-    for breaks, rule, inches in (
-        (panel.x_breaks, axes.axvline, size.width),
-        (panel.y_breaks, axes.axhline, size.height),
+    for breaks, cells, rule, inches in (
+        (panel.x_breaks, columns, axes.axvline, size.width),
+        (panel.y_breaks, rows, axes.axhline, size.height),
     ):
-        for place in drawn_breaks(breaks, inches):
+        for place in drawn_breaks(breaks, cells, inches):
             rule(place - 0.5, color=BREAK, linewidth=BREAK_WIDTH)
     _names(axes.xaxis, panel.x_names, columns, size.width, 90)
     _names(axes.yaxis, panel.y_names, rows, size.height, 0)

@@ -32,7 +32,7 @@ class Check:
         """Whether the number is where it must be; NaN never is."""
         above = self.low is None or self.value >= self.low
         below = self.high is None or self.value <= self.high
-        return above and below and self.value == self.value
+        return bool(above and below and self.value == self.value)
 
 
 @dataclass(frozen=True)

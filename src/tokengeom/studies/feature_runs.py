@@ -1,18 +1,22 @@
-"""What the studies of learned features share: random counts, the papers' way to train, curves over training."""
+"""What the studies of learned features share: stories, random counts, the papers' way to train, curves."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+from tokengeom.corpus.stories import stories
 from tokengeom.errors import InputError
 from tokengeom.figures.base import Curve, LinePanel, Scale
 from tokengeom.numerics import Float
 from tokengeom.problems.support_reduction import Bool
 from tokengeom.progress import AbstractProgress
+from tokengeom.statistics.count import count
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.studies.base import Recipe
 from tokengeom.training.probes import Probe
@@ -38,6 +42,24 @@ def with_random_repeats(rng: np.random.Generator, S: Any, most: int) -> NextToke
     repeats = rng.integers(1, most + 1, table.nnz)
     counts = sparse.csc_array((repeats, table.indices, table.indptr), shape=table.shape)
     return NextTokenStatistics.from_counts(counts)
+
+
+def repeated(stats: NextTokenStatistics, seed: int, most: int) -> NextTokenStatistics:
+    """The same contexts, words and supports, each pair seen 1 to ``most`` times: the papers' simplified stories."""
+    drawn = with_random_repeats(np.random.default_rng(seed), stats.S, most)
+    return replace(stats, table=drawn.table, effects=())
+
+
+def count_stories(recipe: Recipe, progress: AbstractProgress) -> NextTokenStatistics:
+    """Count the built-in stories and cut them; how many stories, contexts and words are the recipe's."""
+    counted = count_all_stories(recipe, progress)
+    return counted.limited(contexts=recipe["contexts"], vocabulary=recipe["vocabulary"])
+
+
+def count_all_stories(recipe: Recipe, progress: AbstractProgress) -> NextTokenStatistics:
+    """Count the built-in stories, uncut."""
+    texts = islice(stories(recipe["seed"]), recipe["stories"])
+    return count(texts, context=recipe["context"], progress=progress)
 
 
 def random_counts(seed: int, V: int, m: int, size: int, most: int) -> NextTokenStatistics:

@@ -10,12 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any, ClassVar
 
-import numpy as np
-
-from tokengeom.corpus.stories import stories
 from tokengeom.figures.base import Figure
 from tokengeom.figures.concepts import concepts
 from tokengeom.figures.evolution import Snapshots, evolution
@@ -26,11 +22,10 @@ from tokengeom.geometry.compare import Comparison, compare
 from tokengeom.geometry.probes import feature_probes
 from tokengeom.progress import AbstractProgress
 from tokengeom.solvers.blas_threads import blas_threads_for
-from tokengeom.statistics.count import count
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe
 from tokengeom.studies.concept_order import ConceptOrder, concept_order, strength_probe
-from tokengeom.studies.feature_runs import Tables, train_like_the_papers, with_random_repeats
+from tokengeom.studies.feature_runs import Tables, count_stories, repeated, train_like_the_papers
 from tokengeom.theory.closed_forms import proxy
 from tokengeom.theory.concepts import Concepts
 from tokengeom.theory.feature_prediction import FeaturePrediction, predict_features
@@ -63,7 +58,7 @@ class UfmSimplifiedStories(AbstractStudy):
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Count, predict once, train in both modes, compare."""
-        natural = _count(recipe, progress)
+        natural = count_stories(recipe, progress)
         # The products here are small: BLAS threads that wait for one another cost more than they bring.
         with blas_threads_for(natural.V, natural.m):
             modes = _modes(natural, recipe, progress)
@@ -75,17 +70,9 @@ class UfmSimplifiedStories(AbstractStudy):
 def _modes(natural: NextTokenStatistics, recipe: Recipe, progress: AbstractProgress) -> dict[str, Mode]:
     with progress.stage("Predicting", None):
         prediction = predict_features(natural)
-    rng = np.random.default_rng(recipe["seed"])
-    repeated = with_random_repeats(rng, natural.S, recipe["repeats"])
-    statistics = {NATURAL: natural, REPEATS: replace(natural, table=repeated.table, effects=())}
+    statistics = {NATURAL: natural, REPEATS: repeated(natural, recipe["seed"], recipe["repeats"])}
     found = Concepts.of(proxy(natural.S))
     return {name: _mode(stats, prediction, found, recipe, progress) for name, stats in statistics.items()}
-
-
-def _count(recipe: Recipe, progress: AbstractProgress) -> NextTokenStatistics:
-    texts = islice(stories(recipe["seed"]), recipe["stories"])
-    counted = count(texts, context=recipe["context"], progress=progress)
-    return counted.limited(contexts=recipe["contexts"], vocabulary=recipe["vocabulary"])
 
 
 def _mode(
