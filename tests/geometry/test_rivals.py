@@ -348,6 +348,21 @@ def test_intervals_of_held_out_contexts_come_from_three_different_contexts_or_mo
     assert found["R cka"] == pytest.approx(alone["R cka"])
 
 
+def test_a_turn_in_which_a_rival_tells_nothing_apart_counts_for_none() -> None:
+    """SIM with a matrix of equal cosines is 1 whatever the run does: a point for nothing."""
+    rng = np.random.default_rng(0)
+    run, other = rng.normal(size=(3, 4)), rng.normal(size=(3, 4))
+    flat = RivalNumbers("x", run, {"flat": np.ones((1, 4)), "other": other})
+    assert flat.values()["flat similarity"] == pytest.approx(1.0)
+    varied = RivalNumbers("x", run, {"flat": rng.normal(size=(3, 4)), "other": other})
+    both = FoldedNumbers("x", [np.arange(4), np.arange(4, 8)], [flat, varied])
+    assert both.values() == pytest.approx(varied.values())
+    orders = np.array([[1, 0, 3, 2, 4, 5, 6, 7]])
+    assert both.permuted(orders)["other similarity"] == pytest.approx(varied.values()["other similarity"])
+    none = FoldedNumbers("x", [np.arange(4)], [flat])
+    assert np.isnan(list(none.values().values())).all()
+
+
 def test_the_proxy_alone_leaves_the_prediction_out(stats: NextTokenStatistics, noise: Any) -> None:
     table = rivals(stats, noise, predict(stats, proxy=True, components=5), **FEW)  # type: ignore[call-overload]
     assert {row.rival for row in table.rows} == set(NAMES) - {"L_mm"}

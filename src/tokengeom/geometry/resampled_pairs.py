@@ -26,6 +26,8 @@ from tokengeom.geometry.similarity import NO_VARIATION, STABILISER
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from numpy.typing import NDArray
+
     from tokengeom.numerics import Float
     from tokengeom.problems.support_reduction import Int
 
@@ -53,6 +55,12 @@ class PairAgreement:
             }
             for name, (Y, B) in self.targets.items()
         }
+
+    def varied(self, draws: Float) -> NDArray[np.bool_]:
+        """In which resamples (b) the cosines of the run and of every target vary: else SIM is 1 whatever is found."""
+        own = own_surplus(draws)
+        found = [np.minimum(*_moments(self.cosines, Y, draws, own).variances) for Y, _ in self.targets.values()]
+        return np.asarray(np.min(found, axis=0) > NO_VARIATION)
 
     def permuted(self, orders: Int) -> dict[str, dict[str, Float]]:
         """Numbers of each target when the run's items change places; ``orders`` (b x n) are permutations."""

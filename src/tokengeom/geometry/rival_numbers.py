@@ -15,6 +15,8 @@ from tokengeom.geometry.resampled_pairs import PairAgreement
 from tokengeom.geometry.similarity import cosines, unit_columns
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from tokengeom.numerics import Float
     from tokengeom.problems.support_reduction import Int
 
@@ -57,6 +59,10 @@ class RivalNumbers(AbstractNumbers):
     def resampled(self, draws: Float) -> Mapping[str, Float]:
         """Each number in each resample."""
         return _named(self._pairs.resampled(draws))
+
+    def varied(self, draws: Float) -> NDArray[np.bool_]:
+        """In which resamples run and rivals all tell items apart, so that SIM measures something."""
+        return self._pairs.varied(draws)
 
     def permuted(self, orders: Int) -> Mapping[str, Float]:
         """Each number under each permutation."""
@@ -113,7 +119,7 @@ class FoldedNumbers(AbstractNumbers):
         # The order of a fold's items among themselves is again a uniform permutation.
         parts = [orders[:, self._places(columns)] for columns in self.columns]
         ranks = [np.argsort(np.argsort(part, axis=1), axis=1) for part in parts]
-        return self._mean([fold.permuted(rank) for fold, rank in zip(self.folds, ranks, strict=True)])
+        return self._mean([_permuted(fold, rank) for fold, rank in zip(self.folds, ranks, strict=True)])
 
     @property
     def _pairs(self) -> list[tuple[Int, RivalNumbers]]:
@@ -130,10 +136,19 @@ class FoldedNumbers(AbstractNumbers):
 
 
 def _resampled(fold: RivalNumbers, draws: Float) -> Mapping[str, Float]:
-    """Numbers of a fold, NaN in resamples that drew fewer than three different items of it."""
+    """Numbers of a fold, NaN in resamples by which it cannot be judged; then for all rivals, to judge them alike."""
     poor = np.count_nonzero(draws, axis=1) < FEWEST_ITEMS
-    found = fold.resampled(np.where(poor[:, None], 1.0, draws))
-    return {name: np.where(poor, np.nan, numbers) for name, numbers in found.items()}
+    draws = np.where(poor[:, None], 1.0, draws)
+    poor |= ~fold.varied(draws)
+    return {name: np.where(poor, np.nan, numbers) for name, numbers in fold.resampled(draws).items()}
+
+
+def _permuted(fold: RivalNumbers, orders: Int) -> Mapping[str, Float]:
+    """Numbers of a fold, NaN where it cannot be judged in any order."""
+    judged = bool(fold.varied(np.ones((1, fold.size)))[0])
+    return {
+        name: numbers if judged else np.full_like(numbers, np.nan) for name, numbers in fold.permuted(orders).items()
+    }
 
 
 def _weighted_mean(values: Float, weights: Float) -> Float:

@@ -142,6 +142,8 @@ def _verdict(rows: Sequence[RivalRow]) -> str:
     """Which explains best, by how much, and whether that is more than noise."""
     first, second = rows[0], _second(rows)
     items = f"{first.items[:1].upper()}{first.items[1:]}"
+    if np.isnan(first.similarity.value):
+        return f"{items}: they are too few or too alike for any explanation to be judged by them."
     if first.is_chance:
         return f"{items}: {_only_chance(rows)}"
     told = f"{items}: {first.rival} ({first.meaning}) explains them best, SIM {first.similarity}"

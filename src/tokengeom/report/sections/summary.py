@@ -82,7 +82,7 @@ def _verdict(level: Level, found: Mapping[str, Agreement]) -> str:
     by_chance = [items for items, one in found.items() if reached_by_chance(one)]
     if level in ("fits", "in part") and by_chance:
         judged = listed(items for items in found if items not in by_chance)
-        return f"{VERDICTS[level]} for {judged}; for {listed(by_chance)} chance comes as close, and nothing follows"
+        return f"{VERDICTS[level]} for {judged}; for {listed(by_chance)} chance comes as close: nothing follows there"
     return VERDICTS[level]
 
 
