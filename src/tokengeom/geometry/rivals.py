@@ -181,8 +181,8 @@ def _leaving_out(splits: Sequence[Split], judged: int, stats: NextTokenStatistic
         f"Held out: {judged} contexts in {len(splits)} turns (deals: {deals_for(stats)}), each with all that share its "
         "support. Words come from the other contexts, each rival places the held-out ones by its own rule, and numbers "
         "are means over turns; one in which a rival or the run gives all contexts one direction does not count. The "
-        "run was trained on all contexts. Pairs are those within a turn, so that these numbers and those of all contexts "
-        "are not to be held against each other. Intervals do not cover the luck of the deals."
+        "run was trained on all contexts. Pairs are those within a turn, so that these numbers and those of all "
+        "contexts are not to be held against each other. Intervals do not cover the luck of the deals."
     ]
     if judged < stats.m:
         found.append(

@@ -261,6 +261,6 @@ def _refuse_what_has_no_window(
     if totals.short_documents == totals.documents:
         raise CorpusError(
             f"No document is long enough: {totals.documents:,} documents with {totals.tokens:,} tokens in all, and a "
-            f"window needs {windows.shortest_document} in one. Take a shorter --context, pass --pad, or "
+            f"window needs {windows.shortest_document} in one. Take a shorter --context, count with --pad, or "
             "check the separator between documents."
         )
