@@ -363,6 +363,13 @@ def test_a_turn_in_which_a_rival_tells_nothing_apart_counts_for_none() -> None:
     assert np.isnan(list(none.values().values())).all()
 
 
+def test_one_context_is_too_few_for_a_verdict() -> None:
+    few = NextTokenStatistics.from_counts(np.array([[3], [1], [0]]))
+    rng = np.random.default_rng(0)
+    table = rivals(few, (rng.normal(size=(3, 2)), rng.normal(size=(2, 1))), **FEW)
+    assert table.summary().startswith("Contexts: they are too few or too alike")
+
+
 def test_the_proxy_alone_leaves_the_prediction_out(stats: NextTokenStatistics, noise: Any) -> None:
     table = rivals(stats, noise, predict(stats, proxy=True, components=5), **FEW)  # type: ignore[call-overload]
     assert {row.rival for row in table.rows} == set(NAMES) - {"L_mm"}

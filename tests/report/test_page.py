@@ -26,6 +26,7 @@ from tokengeom.report.glossary import BIBTEX
 from tokengeom.report.island import packed, picture
 from tokengeom.report.page import PARTS, render
 from tokengeom.report.sections.collapse import group_cosines
+from tokengeom.report.sections.concepts import equally_strong
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
 
@@ -232,3 +233,20 @@ def test_formulas_are_set_and_nothing_else_is_touched() -> None:
     assert words.fixed(-0.001, 2) == "0.00"
     assert words.percent(1e-5) == "less than 0.1%"
     assert words.percent(0.0) == "0%"
+
+
+def test_concepts_that_areequally_strong_are_not_told_apart() -> None:
+    told = equally_strong(np.array([5.0, 3.0, 1.0, 1.0, 1.0]), 4)
+    assert told.startswith("Concepts 3 and 4 are as strong as another one")
+    assert equally_strong(np.array([5.0, 3.0, 3.0 - 1e-9]), 2).startswith("Concept 2 is as strong")
+    assert equally_strong(np.array([5.0, 3.0, 1.0]), 3) == ""
+    assert equally_strong(np.array([5.0]), 1) == ""
+
+
+def test_a_page_on_any_tokens_does_not_call_them_words() -> None:
+    assert words.in_tokens("Words: SIM of word cosines; words, swords, word_similarity") == (
+        "Tokens: SIM of token cosines; tokens, swords, word_similarity"
+    )
+    agreement = rendered("stories").split('id="agreement"')[1].split('id="collapse"')[0]
+    assert "SIM of token cosines" in agreement
+    assert "SIM of word cosines" not in agreement

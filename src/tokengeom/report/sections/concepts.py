@@ -36,13 +36,13 @@ def section(reading: Reading) -> Section:
     view = {
         "concepts": [_concept(contents, k, energy) for k in range(count)],
         "total": len(found),
-        "equal": _equally_strong(found.singular_values, count),
+        "equal": equally_strong(found.singular_values, count),
         "curves": _curves(contents, count) if count else None,
     }
     return Section("concepts", "Concepts", view)
 
 
-def _equally_strong(strengths: Float, count: int) -> str:
+def equally_strong(strengths: Float, count: int) -> str:
     """A sentence on shown concepts as strong as another one; empty where there are none."""
     near = np.isclose(strengths[1:], strengths[:-1], rtol=EQUAL)
     tied = [k + 1 for k in range(count) if (k and near[k - 1]) or (k < near.size and near[k])]
