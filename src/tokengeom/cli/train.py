@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from rich.console import Console
 
-from tokengeom.cli.app import EXIT_INTERRUPTED, Json, Quiet, app, guarded
+from tokengeom.cli.app import EXIT_INTERRUPTED, EXIT_NO, Json, Quiet, app, guarded
 from tokengeom.cli.output import give, progress_shown
 from tokengeom.cli.predict import load_embeddings
 from tokengeom.errors import InputError
@@ -175,6 +175,8 @@ def train_command(
     give({**run.to_dict(), "final": final, "out": None if out is None else str(out)}, person, as_json, quiet)
     if run.status == "interrupted":
         raise typer.Exit(EXIT_INTERRUPTED)
+    if run.status.startswith("diverged"):
+        raise typer.Exit(EXIT_NO)
 
 
 def _schedule(text: str) -> str | dict[str, Any]:

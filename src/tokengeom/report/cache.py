@@ -8,8 +8,8 @@
     statistics/  prediction/  run-.../  comparison-.../      as their own commands save them
     unfinished/       snapshots of training that was stopped, by key
 
-A key is the SHA-256 of the stage's inputs: options, the package's version, and the keys of the stages before it. What
-was made from an older key is taken away when its stage is made anew, so that a folder never mixes two reports.
+A key is the SHA-256 of the stage's inputs: options, the package's version and code, and the keys of the stages before
+it. What was made from an older key is taken away when its stage is made anew, so that a folder never mixes two reports.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from tokengeom.corpus.locate import ReadingOptions
 from tokengeom.errors import missing_extra
-from tokengeom.folders import file_hash, manifest_head, replace_file
+from tokengeom.folders import manifest_head, replace_file
 from tokengeom.geometry.comparison import Comparison
 from tokengeom.progress import AbstractProgress, SilentProgress
 from tokengeom.report.cache import FORMAT_VERSION, Results, results_folder
 from tokengeom.report.choice import Wishes
+from tokengeom.report.code_hash import code_hash
 from tokengeom.report.contents import Choice, Contents
 from tokengeom.report.given import choice_of, contents_of, digest_of, given_statistics, title_of
 from tokengeom.report.overall import Overall, overall
@@ -136,7 +136,7 @@ def report(
         only_writer(results_folder(page)),
         overall(progress or SilentProgress(), "Report", _expected(asked, models)) as whole,
     ):
-        results = Results(results_folder(page), _version("tokengeom"))
+        results = Results(results_folder(page), f"{_version('tokengeom')} {code_hash()[:16]}")
         work = _Work(Stages(results, asked, whole), whole, models)
         contents = work.contents(text, given, wishes, [without] if without else [])
         work.page(page, contents)
@@ -204,7 +204,7 @@ class _Work:
 
     def page(self, target: Path, contents: Contents) -> None:
         """Write the page, unless it is there."""
-        said = {"title": contents.title, "missing": list(contents.missing), "written_by": _code_of_the_page()}
+        said = {"title": contents.title, "missing": list(contents.missing), "written_by": code_hash(showing=True)}
         inputs = {"stages": dict(self.stages.used), **said}
         with self.whole.part(PAGE_SECONDS, "writing the page"):
             self.stages.results.keep_page(target, inputs, lambda: _render(contents, self.whole))
@@ -228,12 +228,6 @@ def _render(contents: Contents, progress: AbstractProgress) -> str:
 
     with progress.stage("Writing the page", None):
         return str(render(contents))
-
-
-def _code_of_the_page() -> str:
-    """Hash of this room's code and templates: a page that was written by others is written again."""
-    files = sorted(path for path in Path(__file__).parent.rglob("*") if path.is_file() and path.suffix != ".pyc")
-    return hashlib.sha256("".join(map(file_hash, files)).encode()).hexdigest()
 
 
 def _diverged(run: Run) -> bool:
