@@ -26,7 +26,9 @@ from tokengeom.models.checkpoint_folder import (
     training_step,
 )
 from tokengeom.models.checkpoint_head import Head, as_float64, find_head, head_input, require_causal, run_model
-from tokengeom.models.checkpoint_weights import find_device, load_model, require_packages
+from tokengeom.models.checkpoint_weights import load_model, require_packages
+from tokengeom.models.devices import checked_device
+from tokengeom.models.networks.base import import_torch
 from tokengeom.numerics import Float
 from tokengeom.progress import AbstractProgress, SilentProgress
 from tokengeom.statistics.packing import ABSENT, START
@@ -162,7 +164,7 @@ def load_checkpoint(folder: str | Path, *, device: str = "cpu", allow_pickle: bo
     require_packages()
     require_causal_model(folder, content)
     weights = find_weights(folder, allow_pickle)
-    where = find_device(device)
+    where = checked_device(import_torch(), device)
     model = load_model(folder, weights == "safetensors").to(where).eval()
     text = model.config.get_text_config()
     text.use_cache = False

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tokengeom.errors import CheckpointError, ResourceError, missing_extra
+from tokengeom.errors import CheckpointError, missing_extra
 
 
 def require_packages() -> None:
@@ -17,20 +17,6 @@ def require_packages() -> None:
             __import__(package)
         except ModuleNotFoundError:
             missing_extra(package, "networks", "Loading a trained model")
-
-
-def find_device(name: str) -> Any:
-    """A device that can hold numbers."""
-    import torch
-
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-    # A device that is unknown, absent or full is told in many ways, of which RuntimeError and AssertionError are two.
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise ResourceError(f"The device '{name}' cannot be used: {reason}. Use --device cpu.") from error
-    return device
 
 
 def load_model(folder: Path, safetensors: bool) -> Any:

@@ -18,13 +18,13 @@ from tokengeom.geometry.compare import Comparison, compare
 from tokengeom.geometry.probes import feature_probes
 from tokengeom.geometry.similarity_numbers import SimilarityNumbers
 from tokengeom.geometry.targets import Factors
+from tokengeom.models.devices import checked_device
 from tokengeom.models.networks.base import import_torch
 from tokengeom.progress import AbstractProgress
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.studies.base import Check, Recipe
 from tokengeom.studies.feature_runs import over_training, papers_schedule, train_like_the_papers
 from tokengeom.theory.feature_prediction import FeaturePrediction
-from tokengeom.training.devices import checked_device
 from tokengeom.training.probes import Probe
 from tokengeom.training.run import Run
 from tokengeom.training.train import train

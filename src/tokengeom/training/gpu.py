@@ -16,8 +16,8 @@ import numpy as np
 
 from tokengeom.errors import ProblemError, missing_extra
 from tokengeom.models.base import AbstractFactoredModel, Readout
+from tokengeom.models.devices import checked_device
 from tokengeom.numerics import Float
-from tokengeom.training.devices import checked_device
 from tokengeom.training.engine import AbstractEngine, Arrays
 from tokengeom.training.objective import Int, SoftLabels
 from tokengeom.training.optimizers.base import AbstractOptimizer

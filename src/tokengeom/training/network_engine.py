@@ -14,10 +14,10 @@ import numpy as np
 
 from tokengeom.errors import ProblemError
 from tokengeom.models.base import Readout
+from tokengeom.models.devices import checked_device, threads_for
 from tokengeom.models.network import Network
 from tokengeom.models.networks.base import import_torch
 from tokengeom.numerics import Float
-from tokengeom.training.devices import checked_device, threads_for
 from tokengeom.training.engine import AbstractEngine, Arrays
 from tokengeom.training.objective import Int, SoftLabels
 from tokengeom.training.optimizers.base import AbstractOptimizer

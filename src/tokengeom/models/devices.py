@@ -25,6 +25,12 @@ def checked_device(torch: Any, device: str) -> Any:
             f"device {device!r} was asked for, but this machine has {torch.cuda.device_count()} CUDA device(s), "
             f"counted from cuda:0."
         )
+    try:
+        torch.empty(1, device=found)
+    # A kind of device that this build lacks is told in many ways, of which these are three.
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ResourceError(f"device {device!r} cannot be used: {reason}. Use device='cpu'.") from error
     return found
 
 
