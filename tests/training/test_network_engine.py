@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +102,33 @@ def test_a_resumed_run_is_the_uninterrupted_one(name: str, tmp_path: Path) -> No
     np.testing.assert_array_equal(resumed.H, whole.H)
     np.testing.assert_array_equal(resumed.trajectory["loss_gap"], whole.trajectory["loss_gap"])
     np.testing.assert_array_equal(Run.load(tmp_path / "run").W, whole.W)
+
+
+KILLED = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from network_cases import small_stories
+from tokengeom.training import train
+train(small_stories(), "lstm", dim=8, layers=1, batch=8, steps=10**9, rate_schedule="constant",
+      checkpoint=sys.argv[1], checkpoint_seconds=0.05)
+"""
+
+
+def test_a_killed_network_goes_on_from_its_last_snapshot_to_the_same_end(tmp_path: Path) -> None:
+    child = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path), str(Path(__file__).parents[1])])
+    limit = time.monotonic() + 120
+    while max((path.name for path in tmp_path.glob("step-*")), default="") < "step-000000000020":
+        assert child.poll() is None
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+    child.kill()
+    child.wait()
+    steps = Run.load(tmp_path).steps + 10
+    options: dict[str, Any] = {"dim": 8, "layers": 1, "batch": 8, "steps": steps, "rate_schedule": "constant"}
+    resumed = train(small_stories(), "lstm", checkpoint=tmp_path, resume=True, **options)
+    whole = train(small_stories(), "lstm", **options)
+    np.testing.assert_array_equal(resumed.W, whole.W)
+    np.testing.assert_array_equal(resumed.H, whole.H)
 
 
 def test_a_run_of_another_architecture_is_not_resumed(tmp_path: Path) -> None:

@@ -31,9 +31,9 @@ class NetworkEngine(AbstractEngine):
     """One network on one device.
 
     ``precision``
-        ``float32`` or ``float64``; ``bfloat16`` keeps weights, gradients of the logits and the optimizer in float32
-        and runs the body's products in bfloat16. It halves nothing that the measurements depend on, but gradients
-        carry about three digits: loss gaps below 1e-3 are then the precision's and not the model's.
+        ``float32`` or ``float64``; ``bfloat16`` keeps weights, logits, their gradient and the optimizer in float32 and
+        makes the body's products in bfloat16, so that gradients carry about three digits. W and H are
+        read off in an unmixed pass.
     """
 
     replicates = 1
