@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "studies": TEXT | PREDICTION | OBSERVATION | {"geometry", "figures", "report"},
     "cli": TEXT | PREDICTION | OBSERVATION | {"geometry", "figures", "report", "studies"},
 }
-HEAVY = {"torch", "accelerate", "matplotlib", "plotly", "transformers", "jinja2", "pyspark", "datasets", "pandas"}
+HEAVY = {"torch", "matplotlib", "plotly", "transformers", "jinja2", "pyspark", "datasets", "pandas"}
 FILES = sorted(SOURCE.rglob("*.py"))
 
 
