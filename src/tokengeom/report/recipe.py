@@ -18,10 +18,10 @@ _PARTS, _FACTOR = 6, 0.4
 _PAPER = {"dim": 128, "steps": 30_000, "learning_rate": 1e-4, "weight_decay": 1e-6}
 _PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     "small": {
-        UFM: {"dim": 128, "steps": 8_000, "learning_rate": 3e-3, "weight_decay": 1e-6, "precision": "float32"},
+        UFM: {"dim": 128, "steps": 20_000, "learning_rate": 3e-3, "weight_decay": 1e-6, "precision": "float32"},
         TRANSFORMER: {
-            "dim": 64,
-            "steps": 1_200,
+            "dim": 128,
+            "steps": 800,
             "learning_rate": 3e-3,
             "weight_decay": 1e-6,
             "layers": 2,
@@ -30,7 +30,7 @@ _PRESETS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "paper": {UFM: dict(_PAPER), TRANSFORMER: {**_PAPER, "layers": 4, "heads": 6}},
 }
-SECONDS_A_STEP = {UFM: 1e-3, TRANSFORMER: 3e-2}
+SECONDS_A_STEP = {UFM: 5e-4, TRANSFORMER: 7e-2}
 """What a step is expected to take on two cores, for the estimate of the time left."""
 
 
