@@ -43,7 +43,7 @@ def _reading(statistics: NextTokenStatistics) -> list[str]:
     short, documents = statistics.corpus.get("short_documents", 0), statistics.corpus.get("documents", 0)
     if short:
         sentences.append(
-            f"{short:,} of {documents:,} documents are shorter than a window and were not counted; pad or take a "
+            f"Shorter than a window, and so not counted: {short:,} of {documents:,} documents; pad or take a "
             "shorter context to count them."
         )
     separators = [one for one in statistics.corpus.get("separators", []) if one != "file"]
