@@ -35,7 +35,7 @@ def test_a_person_can_read_the_summary(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("the cat sat on the mat . the cat sat on the hat .\n\nshort\n\n")
     done = run("count", tmp_path / "a.txt", "--context", 2, env=os.environ | {"COLUMNS": "110"})
     assert done.returncode == 0, done.stderr
-    for words in ("windows n", "entropy floor H", "the cat", "Support sizes", "1 of 2 documents are shorter"):
+    for words in ("windows n", "entropy floor H", "the cat", "Support sizes", "1 of 2 documents; pad"):
         assert words in done.stdout
     assert "\x1b[" not in done.stdout, "colours only on a terminal"
 
