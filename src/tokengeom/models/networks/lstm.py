@@ -10,9 +10,8 @@ from tokengeom.models.networks.base import AbstractArchitecture, NetworkShape, i
 class LSTM(AbstractArchitecture):
     """Stacked LSTM layers.
 
-    The last norm is not decoration. Without it states start so small that a step of Adam moves logits through the
-    body alone: W stays where it was drawn, the loss reaches its floor all the same, and the geometry does not (see
-    docs/experiments.md).
+    The last norm is not decoration. Without it states start small and grow a hundredfold, the loss reaches its floor
+    all the same, and the geometry stays far from the predicted one (measured in docs/experiments.md).
     """
 
     name: ClassVar[str] = "lstm"
