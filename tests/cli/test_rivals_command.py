@@ -40,6 +40,8 @@ def test_what_cannot_be_used_is_told(work: Path) -> None:
     assert "at most 0.5" in wrong.stderr
     unknown = run("rivals", work / "stats", work / "run", "--held-out", 0, "--figure", work / "rivals.bmp")
     assert unknown.returncode == 2
-    assert "got 'rivals.bmp'" in unknown.stderr
-    assert "explains them best" in unknown.stdout, "the table is not lost with its picture"
-    assert "Held out" not in unknown.stdout
+    assert "--figure must end in" in unknown.stderr
+    assert unknown.stdout == "", "a picture that cannot be is refused before the work, not after"
+    plain = run("rivals", work / "stats", work / "run", "--held-out", 0, "--resamples", 10, "--permutations", 10)
+    assert "explains them best" in plain.stdout
+    assert "Held out" not in plain.stdout

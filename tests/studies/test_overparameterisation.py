@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from study_cases import failed, run_study
 from tokengeom.errors import InputError, ResourceError
 from tokengeom.figures.base import LinePanel
 from tokengeom.progress import SilentProgress
@@ -22,12 +23,7 @@ TINY: dict[str, Any] = {
 
 
 def run(**changes: Any) -> Findings:
-    study = find_study("overparameterisation")
-    return study.run(study.recipe("small", **{**TINY, **changes}), SilentProgress())
-
-
-def failed(findings: Findings) -> list[str]:
-    return [check.name for check in findings.checks if not check.passed]
+    return run_study("overparameterisation", **{**TINY, **changes})
 
 
 @pytest.fixture(scope="module")

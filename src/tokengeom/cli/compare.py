@@ -10,6 +10,7 @@ import typer
 
 from tokengeom.cli.app import Json, Quiet, app, guarded
 from tokengeom.cli.output import give, progress_shown
+from tokengeom.cli.picture import require_picture, save_picture
 from tokengeom.cli.reading import Reading
 from tokengeom.errors import InputError
 
@@ -131,7 +132,7 @@ def compare_command(
         raise InputError("--model makes its own prediction from --text: leave out PREDICTION, RUN and --arrays.")
     if not trained.text:
         raise InputError("--model needs --text FILE: the contexts come from it, and the prediction too.")
-    _require_picture(trained.figure)
+    require_picture(trained.figure)
     from tokengeom.geometry.compare_models import compare_models
 
     with progress_shown(quiet) as progress:
@@ -169,20 +170,10 @@ def _compare_run(
     give(comparison.to_dict(), lambda console: console.print(comparison.summary(), markup=False), as_json, quiet)
 
 
-def _require_picture(figure: Path | None) -> None:
-    """Before minutes of work, not after."""
-    if figure is not None and figure.suffix.lower() not in (".html", ".png", ".svg", ".pdf"):
-        raise InputError(f"--figure must end in .html, .png, .svg or .pdf; got {figure}.")
-    if figure is not None and not figure.parent.is_dir():
-        raise InputError(f"--figure goes into a folder that is there; {figure.parent} is not. Make it first.")
-
-
 def _draw(curve: CheckpointCurve, path: Path) -> None:
     """A curve over several checkpoints; heat-maps of a single one."""
     from tokengeom.figures.checkpoints import checkpoints
     from tokengeom.figures.feature_heatmaps import feature_heatmaps
-    from tokengeom.figures.interactive import save_interactive
-    from tokengeom.figures.static import save_static
     from tokengeom.theory.feature_prediction import FeaturePrediction
 
     if len(curve) > 1:
@@ -194,4 +185,4 @@ def _draw(curve: CheckpointCurve, path: Path) -> None:
     else:
         (point,) = curve
         figure = feature_heatmaps(curve.text.prediction, {point.model: (point.W, point.H)}, stats=curve.text.stats)
-    (save_interactive if path.suffix.lower() == ".html" else save_static)(figure, path)
+    save_picture(figure, path)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tokengeom.cli.app import Json, Quiet, app, guarded
 from tokengeom.cli.output import give, progress_shown
-
-if TYPE_CHECKING:
-    from tokengeom.geometry.rival_table import Rivals
+from tokengeom.cli.picture import require_picture, save_picture
 
 
 @app.command("rivals")
@@ -44,6 +42,7 @@ def rivals_command(
     from tokengeom.theory.predict import load_prediction
     from tokengeom.training import Run
 
+    require_picture(figure)
     with progress_shown(quiet) as progress, progress.stage("Holding rivals against the run", None):
         table = rivals(
             NextTokenStatistics.load(statistics),
@@ -57,13 +56,6 @@ def rivals_command(
         )
     give(table.to_dict(), lambda console: console.print(table.summary(), markup=False), as_json, quiet)
     if figure is not None:
-        _draw(table, figure)
+        from tokengeom.figures.rivals import rival_bars
 
-
-def _draw(table: Rivals, target: Path) -> None:
-    from tokengeom.figures.interactive import save_interactive
-    from tokengeom.figures.rivals import rival_bars
-    from tokengeom.figures.static import save_static
-
-    save = save_interactive if target.suffix.lower() in (".html", ".htm") else save_static
-    save(rival_bars(table), target)
+        save_picture(rival_bars(table), figure)

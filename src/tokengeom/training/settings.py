@@ -87,7 +87,7 @@ class TrainingSettings:
     device: str = field(default="cpu", metadata=_help("cpu or cuda"))
     compiled: bool = field(
         default=False,
-        metadata=_help("compile a network's body first (torch.compile): pays on a GPU beyond some 25,000 steps"),
+        metadata=_help("compile a network's body first (torch.compile): pays on a GPU beyond some 20,000 steps"),
     )
     learn_embeddings: bool = field(default=False, metadata=_help("train the linear model's embeddings too"))
     records_per_decade: int = field(default=10, metadata=_help("records for each factor of ten in steps"))
