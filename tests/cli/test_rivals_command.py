@@ -42,6 +42,6 @@ def test_what_cannot_be_used_is_told(work: Path) -> None:
     assert unknown.returncode == 2
     assert "--figure must end in" in unknown.stderr
     assert unknown.stdout == "", "a picture that cannot be is refused before the work, not after"
-    plain = run("rivals", work / "stats", work / "run", "--held-out", 0, "--resamples", 10, "--permutations", 10)
+    plain = run("rivals", work / "stats", work / "run", "--held-out", 0, "--resamples", 20, "--permutations", 20)
     assert "explains them best" in plain.stdout
     assert "Held out" not in plain.stdout
