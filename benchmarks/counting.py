@@ -39,7 +39,7 @@ def token_file(tokens: int) -> Path:
 
 def token_table(tokens: int) -> Path:
     """The same ids as our token table, made once."""
-    from tokengeom.corpus.token_file import TokenFile
+    from tokengeom.corpus.token_files import TokenFile
     from tokengeom.statistics.token_table import TokenTableWriter
 
     folder = data_folder() / f"zipf-{tokens}"
@@ -55,9 +55,8 @@ def ours_pairs(table: str) -> None:
     """Token table to counted pairs in Parquet."""
     from tokengeom import count
     from tokengeom.progress import SilentProgress
-    from tokengeom.statistics.engine import open_engine
-    from tokengeom.statistics.packing import ContextPacking
-    from tokengeom.statistics.windows import Windows, count_windows
+    from tokengeom.statistics.engines import open_engine
+    from tokengeom.statistics.windows import ContextPacking, Windows, count_windows
 
     with (
         tempfile.TemporaryDirectory(dir=data_folder()) as work,

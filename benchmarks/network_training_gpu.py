@@ -26,8 +26,8 @@ from tokengeom.models.network import Network
 from tokengeom.models.networks import architecture_named
 from tokengeom.training.network_engine import NetworkEngine
 from tokengeom.training.objective import SoftLabels
-from tokengeom.training.optimizers.adamw import AdamW
-from tokengeom.training.schedules import PAPER_STEPS
+from tokengeom.training.optimizers.adam import AdamW
+from tokengeom.training.optimizers.base import PAPER_STEPS
 
 V, M, D, LENGTH, SUPPORT, GROUPS = 104, 403, 128, 5, 5, 40
 RATE, DECAY = 1e-4, 1e-6

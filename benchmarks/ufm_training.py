@@ -23,11 +23,11 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
-from tokengeom.models.ufm import UFM
-from tokengeom.training.engine import AbstractEngine
+from tokengeom.models.factored import UFM
+from tokengeom.training.loop import AbstractEngine
 from tokengeom.training.objective import SoftLabels
-from tokengeom.training.optimizers.adamw import AdamW
-from tokengeom.training.schedules import PAPER_STEPS
+from tokengeom.training.optimizers.adam import AdamW
+from tokengeom.training.optimizers.base import PAPER_STEPS
 
 V, M, D, SUPPORT = 104, 400, 128, 5
 RATE, DECAY = 1e-4, 1e-6
@@ -113,7 +113,7 @@ def engines(labels: SoftLabels, options: argparse.Namespace) -> dict[str, tuple[
         from tokengeom.training.cpu import CpuEngine
 
         return {"compiled": (Ours(CpuEngine(start(0), labels, AdamW(), scale=scale, dtype=dtype)), 1)}
-    from tokengeom.training.gpu import TorchEngine
+    from tokengeom.training.torch_engine import TorchEngine
 
     make: Callable[[int], TorchEngine] = lambda count: TorchEngine(  # noqa: E731
         [start(seed) for seed in range(count)], labels, AdamW(), scale=scale, dtype=dtype, device=options.device

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.statistics.packing import ABSENT, START
+from tokengeom.statistics.windows import ABSENT, START
 
 Pairs = dict[tuple[tuple[int, ...], int], int]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from tokengeom.numerics import Float
-from tokengeom.problems.columns import Bool
+from tokengeom.numerics import Bool, Float
 from tokengeom.problems.linear_data import LinearData
 
 # Tolerances, each with its reason.

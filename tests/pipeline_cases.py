@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tokengeom.corpus.stories import stories
-from tokengeom.report.make import Report, report
+from tokengeom.page.make import Report, report
 
 QUICK: dict[str, Any] = {
     "context": 2,
@@ -31,7 +31,7 @@ def write_text(path: Path, number: int = 60, seed: int = 0) -> Path:
 
 def plain_page(patch: pytest.MonkeyPatch) -> None:
     """Let the page be one line: what it looks like is the concern of other tests."""
-    patch.setattr("tokengeom.report.make._render", lambda contents, progress: f"<title>{contents.title}</title>")
+    patch.setattr("tokengeom.page.make._render", lambda contents, progress: f"<title>{contents.title}</title>")
 
 
 def quick(text: Path, out: Path, **options: Any) -> Report:

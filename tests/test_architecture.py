@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "tokengeom"
-GROUND = {"errors", "folders", "html_table", "numerics", "progress"}
+GROUND = {"errors", "folders", "html_table", "memory", "numerics", "progress"}
 TEXT = GROUND | {"corpus", "statistics"}
 PREDICTION = {"problems", "solvers", "theory"}
 OBSERVATION = {"models", "training"}
@@ -16,6 +16,7 @@ MAY_IMPORT = {
     "errors": set(),
     "folders": {"errors"},
     "html_table": set(),
+    "memory": {"errors"},
     "numerics": set(),
     "progress": set(),
     "corpus": GROUND,
@@ -27,9 +28,9 @@ MAY_IMPORT = {
     "training": TEXT | {"models"},
     "geometry": TEXT | PREDICTION | OBSERVATION,
     "figures": TEXT | PREDICTION | OBSERVATION | {"geometry"},
-    "report": TEXT | PREDICTION | OBSERVATION | {"geometry", "figures"},
-    "studies": TEXT | PREDICTION | OBSERVATION | {"geometry", "figures", "report"},
-    "cli": TEXT | PREDICTION | OBSERVATION | {"geometry", "figures", "report", "studies"},
+    "page": TEXT | PREDICTION | OBSERVATION | {"geometry", "figures"},
+    "studies": TEXT | PREDICTION | OBSERVATION | {"geometry", "figures", "page"},
+    "cli": TEXT | PREDICTION | OBSERVATION | {"geometry", "figures", "page", "studies"},
 }
 HEAVY = {"torch", "matplotlib", "plotly", "transformers", "jinja2", "pyspark", "datasets", "pandas"}
 FILES = sorted(SOURCE.rglob("*.py"))

@@ -9,7 +9,7 @@ import pytest
 
 import tokengeom as tg
 from test_html_table import read
-from tokengeom.theory.sparse_proxy import predict_proxy
+from tokengeom.theory.proxy import predict_proxy
 
 EVIL = '<script>alert("x")</script>'
 

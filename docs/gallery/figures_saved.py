@@ -4,7 +4,7 @@ from pathlib import Path
 
 import tokengeom as tg
 from tokengeom.figures.data import save_data
-from tokengeom.figures.feature_heatmaps import feature_heatmaps
+from tokengeom.figures.heatmaps import feature_heatmaps
 from tokengeom.figures.interactive import save_interactive
 from tokengeom.figures.static import save_static
 

@@ -4,7 +4,7 @@ import numpy as np
 
 import tokengeom as tg
 from tokengeom.corpus.synthetic import random_soft_labels
-from tokengeom.theory.path import norm_path
+from tokengeom.theory.linear_path import norm_path
 
 truth = random_soft_labels(V=8, m=10, k=3, seed=1).truth
 stats = tg.NextTokenStatistics.from_probabilities(truth.P, truth.pi)

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from tokengeom.geometry.rivals import rivals
     from tokengeom.models.checkpoint import load_checkpoint
     from tokengeom.models.saved_arrays import load_arrays
-    from tokengeom.report.make import report
-    from tokengeom.report.verify import verify
+    from tokengeom.page.make import report
+    from tokengeom.page.verify import verify
     from tokengeom.statistics.count import count
     from tokengeom.statistics.next_token import NextTokenStatistics
     from tokengeom.statistics.pairs import CountedPairs
@@ -38,10 +38,10 @@ _HOMES = {
     "load_arrays": "tokengeom.models.saved_arrays",
     "load_checkpoint": "tokengeom.models.checkpoint",
     "predict": "tokengeom.theory.predict",
-    "report": "tokengeom.report.make",
+    "report": "tokengeom.page.make",
     "rivals": "tokengeom.geometry.rivals",
     "train": "tokengeom.training.train",
-    "verify": "tokengeom.report.verify",
+    "verify": "tokengeom.page.verify",
 }
 
 __all__ = [

@@ -17,7 +17,7 @@ import pytest
 from command_line import COMMAND, Done, assert_one_paragraph, say
 from tokengeom import NextTokenStatistics, predict
 from tokengeom.cli.app import run_command
-from tokengeom.theory.feature_prediction import FeaturePrediction
+from tokengeom.theory.features import FeaturePrediction
 
 
 @pytest.fixture

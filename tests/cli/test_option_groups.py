@@ -6,7 +6,7 @@ import inspect
 from dataclasses import dataclass
 from typing import Annotated
 
-from tokengeom.cli.option_groups import expanded, gathered
+from tokengeom.cli.options import expanded, gathered
 
 
 @dataclass(frozen=True)

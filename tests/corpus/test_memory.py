@@ -16,7 +16,7 @@ from tokengeom.corpus.locate import ReadingOptions, open_corpus
 from tokengeom.progress import SilentProgress
 from tokengeom.statistics.reading import _watched
 from tokengeom.statistics.token_table import TokenTableWriter
-from tokengeom.corpus.make_tokenizer import make_tokenizer
+from tokengeom.corpus.tokenizers import make_tokenizer
 from pathlib import Path
 sources = open_corpus(sys.argv[1], ReadingOptions(separator=sys.argv[3]))
 with TokenTableWriter(Path(sys.argv[2]), 4, 5) as writer:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokengeom.corpus import opening, plain_text
-from tokengeom.corpus.plain_text import PlainText
+from tokengeom.corpus import documents as opening
+from tokengeom.corpus import documents as plain_text
+from tokengeom.corpus.documents import PlainText
 from tokengeom.errors import CorpusError
 
 

@@ -132,7 +132,7 @@ def test_token_files(tmp_path: Path, dtype: str) -> None:
 
 
 def test_documents_across_chunks_of_a_token_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tokengeom.corpus import token_file
+    from tokengeom.corpus import token_files as token_file
 
     path = tmp_path / "a.bin"
     rng = np.random.default_rng(0)

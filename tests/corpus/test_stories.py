@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from tokengeom import NextTokenStatistics, count
-from tokengeom.corpus.stories import BuiltInStories, stories, write_stories
-from tokengeom.corpus.story_grammar import RULES
+from tokengeom.corpus.stories import RULES, BuiltInStories, stories, write_stories
 from tokengeom.errors import CorpusError
 
 

@@ -10,9 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokengeom.corpus.huggingface_tokenizer import train_bpe
-from tokengeom.corpus.make_tokenizer import load_tokenizer, make_tokenizer
-from tokengeom.corpus.simple_tokenizers import ByteTokenizer, CharacterTokenizer, WordTokenizer
-from tokengeom.corpus.tokenizer import AbstractTokenizer
+from tokengeom.corpus.tokenizers import (
+    AbstractTokenizer,
+    ByteTokenizer,
+    CharacterTokenizer,
+    WordTokenizer,
+    load_tokenizer,
+    make_tokenizer,
+)
 from tokengeom.errors import TokenizerError
 
 TEXTS = ["The cat — don't! — sat.", "Größe: 3,5 m (approx.)", "他们 said \U0001f600"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tokengeom.figures.evolution import Snapshots
+from tokengeom.figures.heatmaps import Snapshots
 from tokengeom.geometry.probes import feature_probes, linear_probes
 from tokengeom.problems.instances import overparameterised, plane
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.feature_prediction import FeaturePrediction, predict_features
+from tokengeom.theory.features import FeaturePrediction, predict_features
 from tokengeom.theory.linear import LinearPrediction, predict_linear
 from tokengeom.training.run import Run
 from tokengeom.training.train import train

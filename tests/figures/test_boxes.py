@@ -9,7 +9,7 @@ import pytest
 from figure_cases import awkward_figure
 
 from tokengeom.figures.base import Figure, HeatmapPanel
-from tokengeom.figures.boxes import to_boxes
+from tokengeom.figures.layout import to_boxes
 from tokengeom.figures.theme import COLOURS, DARK, DIVERGING
 
 

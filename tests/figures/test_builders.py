@@ -13,31 +13,31 @@ from drawn_text import assert_nothing_is_clipped, plotly_text, rendered, static_
 import tokengeom.figures
 from tokengeom.errors import InputError
 from tokengeom.figures.base import Figure, HeatmapPanel, LinePanel
-from tokengeom.figures.checkpoints import checkpoints
+from tokengeom.figures.comparisons import checkpoints, rival_bars
 from tokengeom.figures.concepts import LearnedConcepts, concepts
-from tokengeom.figures.evolution import evolution
-from tokengeom.figures.feature_heatmaps import feature_heatmaps
-from tokengeom.figures.feature_training import feature_training
+from tokengeom.figures.heatmaps import (
+    evolution,
+    feature_heatmaps,
+    labelled_contexts,
+    labelled_words,
+    linear_heatmaps,
+    pattern_triple,
+)
 from tokengeom.figures.interactive import to_plotly
-from tokengeom.figures.labelled import labelled_contexts, labelled_words
-from tokengeom.figures.linear_heatmaps import linear_heatmaps
 from tokengeom.figures.linear_plane import linear_plane
-from tokengeom.figures.linear_training import linear_training
 from tokengeom.figures.path import path
-from tokengeom.figures.pattern_triple import pattern_triple
-from tokengeom.figures.phase_diagram import PhaseGrid, phase_diagram
 from tokengeom.figures.prepare import legend_labels, legible
-from tokengeom.figures.rivals import rival_bars
-from tokengeom.figures.small_d import small_d
-from tokengeom.geometry.checkpoint_comparison import CheckpointComparison, CheckpointCurve
+from tokengeom.figures.sweeps import PhaseGrid, phase_diagram, small_d
+from tokengeom.figures.training_curves import feature_training, linear_training
 from tokengeom.geometry.checkpoint_text import CheckpointText
+from tokengeom.geometry.checkpoints import CheckpointComparison, CheckpointCurve
 from tokengeom.geometry.compare import compare
 from tokengeom.geometry.rivals import Rivals, rivals
 from tokengeom.numerics import Float
 from tokengeom.theory.closed_forms import proxy
 from tokengeom.theory.concepts import Concepts
+from tokengeom.theory.linear_path import norm_path
 from tokengeom.theory.logit_path import regularisation_path
-from tokengeom.theory.path import norm_path
 from tokengeom.training.objective import SoftLabels
 
 BUILDERS = {
@@ -225,7 +225,7 @@ def test_curves_are_the_runs_own_measurements(linear_case) -> None:  # type: ign
 
 
 def test_a_measurement_that_was_not_taken_leaves_its_panel_out(linear_case) -> None:  # type: ignore[no-untyped-def]
-    from tokengeom.training.trajectory import Trajectory
+    from tokengeom.training.run import Trajectory
 
     prediction, runs = linear_case
     bare = {

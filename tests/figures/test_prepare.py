@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from tokengeom.figures.base import Points, ScatterPanel
+from tokengeom.figures.label_places import place_words, scatter_limits, word_width
+from tokengeom.figures.layout import legend_grid, wrap
 from tokengeom.figures.prepare import drawable, drawn_breaks, legible, names_fit, short
-from tokengeom.figures.sizes import legend_grid, wrap
-from tokengeom.figures.word_places import place_words, scatter_limits, word_width
 
 
 def test_only_drawable_numbers_remain() -> None:

@@ -28,9 +28,9 @@ from tokengeom.geometry.similarity import (
 from tokengeom.geometry.targets import Factors
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.closed_forms import proxy
-from tokengeom.theory.feature_prediction import FeaturePrediction, predict_features
+from tokengeom.theory.features import FeaturePrediction, predict_features
 from tokengeom.theory.linear import LinearPrediction, predict_linear
-from tokengeom.theory.sparse_proxy import predict_proxy
+from tokengeom.theory.proxy import predict_proxy
 from tokengeom.training import train
 from training_problems import paper_setting, random_statistics
 

@@ -11,7 +11,7 @@ import pytest
 from tiny_models import BOS, build, save, save_tokenizer
 from tokengeom.errors import CheckpointError, InputError
 from tokengeom.geometry import checkpoint_text
-from tokengeom.geometry.checkpoint_comparison import CheckpointCurve
+from tokengeom.geometry.checkpoints import CheckpointCurve
 from tokengeom.geometry.compare import compare
 from tokengeom.geometry.compare_models import compare_models
 from tokengeom.models.checkpoint import load_checkpoint

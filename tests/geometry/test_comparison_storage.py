@@ -10,8 +10,7 @@ import pytest
 
 from tokengeom import NextTokenStatistics, compare, predict
 from tokengeom.errors import InputError
-from tokengeom.geometry.comparison import Comparison
-from tokengeom.geometry.comparison_storage import load_comparison, save_comparison
+from tokengeom.geometry.comparison import Comparison, load_comparison, save_comparison
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 
 from geometry_cases import grouped_counts
 from tokengeom.errors import ProblemError
-from tokengeom.geometry.held_out import folds, leave_out
+from tokengeom.geometry.rivals import folds, leave_out
 from tokengeom.statistics.next_token import NextTokenStatistics
 
 

@@ -10,11 +10,10 @@ from tokengeom.errors import ProblemError
 from tokengeom.geometry.probes import feature_probes, linear_probes
 from tokengeom.geometry.similarity import cosines, logit_distance, structural_similarity
 from tokengeom.models.base import Readout
-from tokengeom.problems.norms import NORMS
-from tokengeom.problems.ntp_svm import MarginProblem
+from tokengeom.problems.ntp_svm import NORMS, MarginProblem
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.closed_forms import project_on_F, proxy
-from tokengeom.theory.feature_prediction import FeaturePrediction, predict_features
+from tokengeom.theory.features import FeaturePrediction, predict_features
 from tokengeom.theory.linear import LinearPrediction, predict_linear
 from tokengeom.training import SoftLabels, State, train
 from training_problems import paper_setting, random_statistics
@@ -77,7 +76,7 @@ def test_the_projection_is_the_same_with_and_without_a_basis(
 ) -> None:
     here = state(np.random.default_rng(1).standard_normal(linear.W_mm.shape), linear.data.H)
     factored = linear_probes(linear)["finite_error"](here)
-    monkeypatch.setattr("tokengeom.geometry.finite.MOST_BASIS_ENTRIES", 0)
+    monkeypatch.setattr("tokengeom.geometry.logit_numbers.MOST_BASIS_ENTRIES", 0)
     assert linear_probes(linear)["finite_error"](here) == pytest.approx(factored, rel=1e-8)
 
 
@@ -153,7 +152,7 @@ def test_the_finite_distance_needs_no_dense_logits(
     rng = np.random.default_rng(3)
     here = state(rng.standard_normal((stats.V, 5)), rng.standard_normal((5, stats.m)))
     dense = feature_probes(p)["finite_distance"](here)
-    monkeypatch.setattr("tokengeom.geometry.finite.CHUNK", 10)
+    monkeypatch.setattr("tokengeom.geometry.logit_numbers.CHUNK", 10)
     assert feature_probes(p)["finite_distance"](here) == pytest.approx(dense, rel=1e-12)
 
 

@@ -11,10 +11,8 @@ from scipy import stats
 from tokengeom.errors import ProblemError
 from tokengeom.geometry.agreement import assess, bootstrap_draws, permutation_orders
 from tokengeom.geometry.collapse import subspace_collapse
-from tokengeom.geometry.finite import FiniteLogits
-from tokengeom.geometry.logit_numbers import CollapseNumbers, LogitNumbers
-from tokengeom.geometry.resampled_pairs import PairAgreement
-from tokengeom.geometry.resampled_ranks import RankAgreement
+from tokengeom.geometry.logit_numbers import CollapseNumbers, FiniteLogits, LogitNumbers
+from tokengeom.geometry.resampling import PairAgreement, RankAgreement
 from tokengeom.geometry.similarity import (
     cosines,
     linear_cka,

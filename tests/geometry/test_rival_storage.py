@@ -10,7 +10,7 @@ import pytest
 from geometry_cases import grouped_counts
 from tokengeom import NextTokenStatistics
 from tokengeom.errors import InputError
-from tokengeom.geometry.rival_storage import load_rivals, save_rivals
+from tokengeom.geometry.rival_table import load_rivals, save_rivals
 from tokengeom.geometry.rivals import rivals
 
 

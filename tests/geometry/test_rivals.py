@@ -19,9 +19,9 @@ from tokengeom.geometry.rival_rules import AbstractRival, ShiftedPMI, SimplexFra
 from tokengeom.geometry.rivals import Rivals, rivals
 from tokengeom.geometry.similarity import structural_similarity
 from tokengeom.numerics import Float
-from tokengeom.problems.nuclear_catalogue import all_subsets
+from tokengeom.problems.instances import all_subsets
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.feature_prediction import FeaturePrediction, predict_features
+from tokengeom.theory.features import FeaturePrediction, predict_features
 from tokengeom.theory.predict import predict
 
 V, M, D = 12, 24, 9

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tokengeom.errors import ProblemError
-from tokengeom.geometry.pair_sums import directional_similarity
 from tokengeom.geometry.similarity import (
     centred_words,
     cosine,
     cosines,
+    directional_similarity,
     linear_cka,
     logit_distance,
     pearson_off_diagonal,

@@ -13,7 +13,7 @@ from tokengeom.errors import CheckpointError, ProblemError
 from tokengeom.models.base import Readout
 from tokengeom.models.checkpoint import Checkpoint, load_checkpoint
 from tokengeom.numerics import Float
-from tokengeom.statistics.packing import ABSENT, START
+from tokengeom.statistics.windows import ABSENT, START
 
 CONTEXTS = np.array([[3, 4, 5, 6], [7, 8, 9, 3], [29, 2, 5, 11]], np.int32)
 

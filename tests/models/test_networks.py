@@ -10,8 +10,7 @@ import torch
 
 from network_cases import small_stories
 from tokengeom.errors import ProblemError
-from tokengeom.models.network import Network
-from tokengeom.models.network_inputs import NetworkInputs
+from tokengeom.models.network import Network, NetworkInputs
 from tokengeom.models.networks import architecture_named, discover
 from tokengeom.statistics.next_token import NextTokenStatistics
 

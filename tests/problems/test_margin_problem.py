@@ -7,17 +7,16 @@ import pytest
 from hypothesis import given, settings
 
 from linear_cases import linear_data
-from tokengeom.problems.columns import (
+from tokengeom.problems.instances import library, one_hot_orthonormal
+from tokengeom.problems.linear_data import LinearData
+from tokengeom.problems.ntp_svm import NORMS, MarginProblem, norm_named
+from tokengeom.problems.supports import (
     centre_on,
     cone_levels,
     margins,
     project_on_dual_cone,
     repair_multipliers,
 )
-from tokengeom.problems.instances import library, one_hot_orthonormal
-from tokengeom.problems.linear_data import LinearData
-from tokengeom.problems.norms import NORMS, norm_named
-from tokengeom.problems.ntp_svm import MarginProblem
 
 
 def test_the_known_solution_is_certified_and_a_shorter_one_is_not() -> None:

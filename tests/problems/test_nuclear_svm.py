@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokengeom.errors import ProblemError
-from tokengeom.problems.nuclear_catalogue import KnownInstance, catalogue, cyclic, one_hot
+from tokengeom.problems.instances import KnownInstance, catalogue, cyclic, one_hot
 from tokengeom.problems.nuclear_svm import NuclearSVM
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csc_array
 
 from tokengeom.errors import ProblemError, ResourceError
-from tokengeom.problems.support_reduction import reduce_support
+from tokengeom.problems.supports import reduce_support
 
 
 def pattern(V: int, m: int, seed: int) -> np.ndarray:

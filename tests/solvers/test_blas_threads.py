@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 from threadpoolctl import threadpool_info
 
-from tokengeom.solvers import blas_threads
-from tokengeom.solvers.blas_threads import blas_threads_for
+from tokengeom import numerics as blas_threads
+from tokengeom.numerics import blas_threads_for
 
 if TYPE_CHECKING:
     import pytest

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tokengeom.problems.arrays import Arrays
-from tokengeom.solvers.douglas_rachford import AndersonMemory, rebalanced
+from tokengeom.solvers.splitting import AndersonMemory, rebalanced
 
 
 def iterate(memory: AndersonMemory, A: np.ndarray, b: np.ndarray, steps: int) -> float:

@@ -11,10 +11,8 @@ from linear_cases import INTERIOR, linear_data, margin_constraints
 from tokengeom.errors import ProblemError, ResourceError
 from tokengeom.problems.instances import one_hot_orthonormal, overparameterised, plane
 from tokengeom.problems.linear_data import LinearData
-from tokengeom.problems.norms import FROBENIUS, NORMS, Norm
-from tokengeom.problems.ntp_svm import MarginProblem
-from tokengeom.solvers.margin import solve_margin
-from tokengeom.solvers.margin_program import solve_margin_program
+from tokengeom.problems.ntp_svm import FROBENIUS, NORMS, MarginProblem, Norm
+from tokengeom.solvers.margin import solve_margin, solve_margin_program
 from tokengeom.solvers.spectral_barrier import solve_spectral_margin
 
 OBJECTIVE = {

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokengeom.problems.arrays import Arrays
-from tokengeom.solvers.singular_value_threshold import singular_value_threshold
+from tokengeom.solvers.splitting import singular_value_threshold
 
 
 @settings(max_examples=30, deadline=None)

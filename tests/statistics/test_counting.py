@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from counting_oracle import as_pairs, dictionary_count
 from tokengeom import CountedPairs, NextTokenStatistics, count
-from tokengeom.corpus.source import TokenBatch
+from tokengeom.corpus.documents import TokenBatch
 from tokengeom.errors import StatisticsError
 from tokengeom.statistics import token_table
-from tokengeom.statistics.engine import open_engine
-from tokengeom.statistics.freeze import freeze
+from tokengeom.statistics.engines import open_engine
+from tokengeom.statistics.pairs import freeze
 
 DOCUMENTS = st.lists(st.lists(st.integers(0, 4), max_size=9), min_size=1, max_size=6)
 KINDS = list(itertools.product(["sliding", "prefixes"], [False, True]))
@@ -53,11 +53,10 @@ def test_long_documents_are_cut_into_rows_without_a_trace(
 @given(data=st.data())
 def test_a_document_in_pieces_is_one_document(kind: str, pad: bool, data: st.DataObject) -> None:
     """Batches may cut a document anywhere, even before it is as long as a context."""
-    from tokengeom.corpus.source import AbstractTokenSource
+    from tokengeom.corpus.documents import AbstractTokenSource
     from tokengeom.progress import SilentProgress
-    from tokengeom.statistics.packing import ContextPacking
     from tokengeom.statistics.reading import tokenize
-    from tokengeom.statistics.windows import Windows, count_windows
+    from tokengeom.statistics.windows import ContextPacking, Windows, count_windows
 
     document = data.draw(st.lists(st.integers(0, 2), min_size=4, max_size=30))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(document)), max_size=5)))
@@ -187,7 +186,7 @@ def test_pairs_that_were_counted_differently_are_not_merged(tmp_path: Path) -> N
 
 def test_wide_vocabularies_need_several_words_and_lose_nothing() -> None:
     """Ids near a million and contexts of 7: keys are one to one however many words they take."""
-    from tokengeom.statistics.packing import ContextPacking
+    from tokengeom.statistics.windows import ContextPacking
 
     rng = np.random.default_rng(6)
     V, context = 1_000_000, 7

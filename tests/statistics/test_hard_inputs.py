@@ -17,10 +17,10 @@ from scipy import sparse
 
 from counting_oracle import as_pairs, dictionary_count
 from tokengeom import NextTokenStatistics, count
-from tokengeom.corpus import plain_text
-from tokengeom.corpus.simple_tokenizers import WordTokenizer
+from tokengeom.corpus import documents as plain_text
+from tokengeom.corpus.tokenizers import WordTokenizer
 from tokengeom.errors import TokengeomError
-from tokengeom.statistics.diagnosis import warnings_about
+from tokengeom.statistics.supports import warnings_about
 
 
 def test_a_folder_with_another_programs_manifest_is_left_alone(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_documents_are_not_cut_for_a_tokenizer_that_minds(tmp_path: Path, monkey
     made.save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "a.txt").write_text("a b " * 500)
     monkeypatch.setattr(plain_text, "PIECE_CHARACTERS", 100)
-    monkeypatch.setattr("tokengeom.corpus.opening._CHUNK_BYTES", 150)
+    monkeypatch.setattr("tokengeom.corpus.documents._CHUNK_BYTES", 150)
     statistics = count(tmp_path / "a.txt", context=1, tokenizer=tmp_path / "tokenizer.json")
     assert as_pairs(statistics) == dictionary_count([[0, *[1, 2] * 500]], 1, "sliding", False)
 

@@ -9,7 +9,7 @@ from scipy.stats import entropy
 
 from tokengeom import NextTokenStatistics
 from tokengeom.errors import StatisticsError
-from tokengeom.statistics.diagnosis import warnings_about
+from tokengeom.statistics.supports import warnings_about
 
 
 def random_counts(seed: int, V: int = 7, m: int = 9) -> np.ndarray:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokengeom.errors import StatisticsError
-from tokengeom.statistics.packing import ABSENT, START, ContextPacking
+from tokengeom.statistics.windows import ABSENT, START, ContextPacking
 
 
 @given(st.integers(1, 2**31 - 2), st.integers(1, 12), st.data())

@@ -14,8 +14,8 @@ import pytest
 from counting_oracle import as_pairs, dictionary_count
 from tokengeom import CountedPairs, count
 from tokengeom.statistics.cuts import CommonestTokens, MinimumCount, MostFrequentContexts, SupportByMass
-from tokengeom.statistics.engine import AbstractEngine, open_engine
-from tokengeom.statistics.freeze import freeze
+from tokengeom.statistics.engines import AbstractEngine, open_engine
+from tokengeom.statistics.pairs import freeze
 
 pytestmark = [
     pytest.mark.skipif(

@@ -13,7 +13,7 @@ from tokengeom.errors import InputError
 from tokengeom.progress import SilentProgress
 from tokengeom.statistics.count import count
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.studies.held_out_windows import HeldOut, find_windows, split_text
+from tokengeom.studies.early_stopping import HeldOut, find_windows, split_text
 
 WORDS = ("a", "b", "c", "d")
 

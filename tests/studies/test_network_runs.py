@@ -28,10 +28,9 @@ from tokengeom.studies.network_runs import (
     trained_ufm,
     training_curves,
 )
-from tokengeom.theory.feature_prediction import FeaturePrediction, predict_features
-from tokengeom.training.run import Run
+from tokengeom.theory.features import FeaturePrediction, predict_features
+from tokengeom.training.run import Run, Trajectory
 from tokengeom.training.train import train
-from tokengeom.training.trajectory import Trajectory
 
 QUIET = SilentProgress()
 RECIPE: dict[str, Any] = {

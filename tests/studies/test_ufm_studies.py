@@ -13,11 +13,11 @@ from tokengeom.progress import SilentProgress
 from tokengeom.solvers.nuclear_admm import NuclearADMM
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.studies.base import Findings, find_study
-from tokengeom.studies.concept_order import concept_order, strength_probe
 from tokengeom.studies.feature_runs import papers_schedule, random_counts, random_supports, ranks_agree
 from tokengeom.studies.proxy_exactness import as_sets, judge, search
+from tokengeom.studies.ufm_simplified_stories import concept_order, strength_probe
 from tokengeom.theory.concepts import Concepts
-from tokengeom.training.schedules import PAPER_STEPS
+from tokengeom.training.optimizers.base import PAPER_STEPS
 from tokengeom.training.train import train
 
 TINY: dict[str, dict[str, Any]] = {

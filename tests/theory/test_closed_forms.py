@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokengeom.errors import ProblemError
-from tokengeom.problems.nuclear_catalogue import KnownInstance, catalogue
+from tokengeom.problems.instances import KnownInstance, catalogue
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.solvers.nuclear_admm import NuclearADMM
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -18,7 +18,7 @@ from tokengeom.theory.closed_forms import (
     proxy,
     proxy_exactness,
 )
-from tokengeom.theory.feature_prediction import predict_features
+from tokengeom.theory.features import predict_features
 
 
 def probabilities(V: int, m: int, seed: int) -> np.ndarray:

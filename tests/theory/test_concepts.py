@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokengeom.errors import ProblemError
-from tokengeom.problems.nuclear_catalogue import disjoint_blocks, nested
+from tokengeom.problems.instances import disjoint_blocks, nested
 from tokengeom.theory.concepts import Concepts, kmeans, learning_curve
 
 

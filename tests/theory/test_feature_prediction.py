@@ -8,9 +8,9 @@ from feature_cases import from_counts, random_counts
 from scipy.sparse import csc_array
 
 from tokengeom.errors import ProblemError, ResourceError
-from tokengeom.problems.nuclear_catalogue import all_subsets
+from tokengeom.problems.instances import all_subsets
 from tokengeom.theory.closed_forms import finite_part
-from tokengeom.theory.feature_prediction import cosines, predict_features
+from tokengeom.theory.features import cosines, predict_features
 
 COUNTS = random_counts(12, 30, 3, seed=0)
 

@@ -10,9 +10,15 @@ from safetensors.numpy import load_file, save_file
 
 from tokengeom.errors import InputError, ResourceError
 from tokengeom.folders import MANIFEST
-from tokengeom.theory import feature_storage
-from tokengeom.theory.feature_prediction import FeaturePrediction, predict_features
-from tokengeom.theory.feature_storage import ARRAYS, load_features, save_features, verify_features
+from tokengeom.theory import features as feature_storage
+from tokengeom.theory.features import (
+    ARRAYS,
+    FeaturePrediction,
+    load_features,
+    predict_features,
+    save_features,
+    verify_features,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path

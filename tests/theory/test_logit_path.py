@@ -5,7 +5,7 @@ import pytest
 from feature_cases import from_counts, random_counts
 
 from tokengeom.errors import ProblemError, ResourceError
-from tokengeom.theory.feature_prediction import predict_features
+from tokengeom.theory.features import predict_features
 from tokengeom.theory.logit_path import LogitPath, default_lambdas, regularisation_path
 
 STATS = from_counts(random_counts(30, 16, 3, seed=0))

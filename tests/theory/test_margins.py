@@ -8,7 +8,7 @@ import pytest
 from tokengeom import NextTokenStatistics
 from tokengeom.corpus.synthetic import random_soft_labels
 from tokengeom.errors import ProblemError
-from tokengeom.problems.norms import NORMS
+from tokengeom.problems.ntp_svm import NORMS
 from tokengeom.theory.linear import predict_linear
 from tokengeom.theory.margins import max_margin
 

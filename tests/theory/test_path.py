@@ -16,7 +16,7 @@ from tokengeom.numerics import Float, log_sum_exp
 from tokengeom.problems.instances import overparameterised, plane
 from tokengeom.problems.linear_data import LinearData
 from tokengeom.theory.linear import predict_linear
-from tokengeom.theory.path import norm_path, ridge_path
+from tokengeom.theory.linear_path import norm_path, ridge_path
 
 
 def cross_entropy(data: LinearData, W: Float) -> float:

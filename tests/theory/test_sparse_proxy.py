@@ -7,7 +7,7 @@ from scipy.sparse import csc_array, random_array, vstack
 
 from tokengeom.errors import ProblemError
 from tokengeom.theory.closed_forms import proxy
-from tokengeom.theory.sparse_proxy import predict_proxy
+from tokengeom.theory.proxy import predict_proxy
 
 
 def test_the_truncated_svd_is_that_of_the_dense_proxy() -> None:

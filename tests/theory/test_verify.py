@@ -13,8 +13,7 @@ from tokengeom import NextTokenStatistics
 from tokengeom.corpus.synthetic import random_soft_labels
 from tokengeom.errors import InputError
 from tokengeom.folders import file_hash
-from tokengeom.theory.linear import LinearPrediction
-from tokengeom.theory.linear_storage import ARRAYS
+from tokengeom.theory.linear import ARRAYS, LinearPrediction
 from tokengeom.theory.predict import load_prediction, predict
 from tokengeom.theory.verify import verify
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tokengeom.training import kernels
-from tokengeom.training.jit import Kernel, fuse, jit
+from tokengeom.training.kernels import Kernel, fuse, jit
 from tokengeom.training.optimizers import adam, gd
 
 

@@ -19,8 +19,8 @@ from tokengeom.models.networks import discover
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.predict import predict
 from tokengeom.training import Run, Steps, TrainingSettings, train
-from tokengeom.training.build import build_network
 from tokengeom.training.optimizers.spectral import Spectral
+from tokengeom.training.train import build_network
 
 NAMES = sorted(discover())
 TINY: dict[str, Any] = {"dim": 16, "layers": 1, "seed": 5}

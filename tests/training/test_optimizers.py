@@ -13,13 +13,12 @@ from tokengeom.errors import ProblemError
 from tokengeom.models import UFM, AbstractFactoredModel, Linear
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.training.cpu import CpuEngine
-from tokengeom.training.gpu import TorchEngine
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.optimizers import AbstractOptimizer, discover, optimizer_named
-from tokengeom.training.optimizers.adam import Adam
-from tokengeom.training.optimizers.adamw import AdamW
+from tokengeom.training.optimizers.adam import Adam, AdamW
 from tokengeom.training.optimizers.gd import GD
 from tokengeom.training.optimizers.spectral import Spectral
+from tokengeom.training.torch_engine import TorchEngine
 from training_problems import random_statistics
 
 STEPS = 25

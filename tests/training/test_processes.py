@@ -12,7 +12,7 @@ import pytest
 
 from network_cases import small_stories
 from tokengeom.training import Run, train
-from tokengeom.training.processes import Processes
+from tokengeom.training.network_engine import Processes
 
 LAUNCHER = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 

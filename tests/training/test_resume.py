@@ -14,7 +14,7 @@ import pytest
 
 from tokengeom.errors import InputError
 from tokengeom.training import Run, discover, train
-from tokengeom.training.store import Checkpoints
+from tokengeom.training.run import Checkpoints
 from training_problems import random_statistics
 
 STEPS = 60

@@ -8,9 +8,8 @@ import pytest
 from tokengeom.models import Linear
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.training.cpu import CpuEngine
-from tokengeom.training.objective import SoftLabels
+from tokengeom.training.objective import SoftLabels, WindowSampler
 from tokengeom.training.optimizers.gd import GD
-from tokengeom.training.sampling import WindowSampler
 from training_problems import random_statistics
 
 

@@ -8,7 +8,7 @@ import torch
 
 from tokengeom.errors import ProblemError
 from tokengeom.training import PAPER_STEPS, Constant, Cosine, Steps
-from tokengeom.training.schedules import schedule_named
+from tokengeom.training.optimizers.base import schedule_named
 
 
 def test_steps_equal_torchs_multistep_schedule() -> None:

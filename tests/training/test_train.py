@@ -16,8 +16,7 @@ from tokengeom.progress import AbstractProgress
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.training import Run, SoftLabels, State, TrainingSettings, record_steps, train, train_many
 from tokengeom.training.cpu import CpuEngine
-from tokengeom.training.optimizers.adam import Adam
-from tokengeom.training.optimizers.adamw import AdamW
+from tokengeom.training.optimizers.adam import Adam, AdamW
 from training_problems import paper_setting, random_statistics
 
 # CE - H and norm of W after 1e4 steps in the overparameterised linear setting: ranges over five instances.

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tokengeom.cli.app import Json, Quiet, app, guarded
-from tokengeom.cli.output import give, progress_shown
-from tokengeom.cli.picture import require_picture, save_picture
+from tokengeom.cli.output import give, progress_shown, require_picture, save_picture
 from tokengeom.cli.reading import Reading
 from tokengeom.errors import InputError
 
 if TYPE_CHECKING:
-    from tokengeom.geometry.checkpoint_comparison import CheckpointCurve
+    from tokengeom.geometry.checkpoints import CheckpointCurve
 
 MODEL, DRAWS = "A trained model", "Intervals and null"
 
@@ -172,9 +171,9 @@ def _compare_run(
 
 def _draw(curve: CheckpointCurve, path: Path) -> None:
     """A curve over several checkpoints; heat-maps of a single one."""
-    from tokengeom.figures.checkpoints import checkpoints
-    from tokengeom.figures.feature_heatmaps import feature_heatmaps
-    from tokengeom.theory.feature_prediction import FeaturePrediction
+    from tokengeom.figures.comparisons import checkpoints
+    from tokengeom.figures.heatmaps import feature_heatmaps
+    from tokengeom.theory.features import FeaturePrediction
 
     if len(curve) > 1:
         figure = checkpoints(curve)

@@ -10,13 +10,13 @@ from typing import Annotated, Any
 import typer
 
 from tokengeom.cli.app import Json, Quiet, app, guarded
-from tokengeom.cli.completion import starting_with
+from tokengeom.cli.options import starting_with
 from tokengeom.cli.output import give, progress_shown
 from tokengeom.cli.reading import PANEL as READING
 from tokengeom.cli.reading import Reading
 from tokengeom.cli.show_statistics import show_statistics
 from tokengeom.statistics.cuts import AbstractCut, Rest, Totals
-from tokengeom.statistics.engine import EngineName
+from tokengeom.statistics.engines import EngineName
 from tokengeom.statistics.next_token import NextTokenStatistics, standard_cuts
 from tokengeom.statistics.pairs import CountedPairs
 from tokengeom.statistics.windows import WindowKind
@@ -186,7 +186,7 @@ def _give_pairs(counted: CountedPairs, totals: Totals, pairs: Path, seconds: flo
 
 def _as_data(statistics: NextTokenStatistics, out: Path | None, seconds: float) -> dict[str, Any]:
     from tokengeom.statistics.cuts import describe_effects
-    from tokengeom.statistics.diagnosis import warnings_about
+    from tokengeom.statistics.supports import warnings_about
 
     return {
         "windows": statistics.n,

@@ -1,4 +1,7 @@
-"""How every command shows progress and gives its result: to a person, or to a machine."""
+"""How every command shows progress and gives its result: to a person, or to a machine.
+
+``--figure PATH``: asked for before minutes of work, written after them, as a picture or as a page.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,18 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
-from typing import Any, TextIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
 
+from tokengeom.errors import InputError
 from tokengeom.folders import current_command
 from tokengeom.progress import AbstractProgress, SilentProgress, TerminalProgress, speaks
+
+if TYPE_CHECKING:
+    from tokengeom.figures.base import Figure
+
 
 _RESULT_TO: ContextVar[TextIO | None] = ContextVar("result_to", default=None)
 
@@ -72,3 +81,23 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+PAGE = ".html"
+SUFFIXES = (PAGE, ".png", ".svg", ".pdf")
+
+
+def require_picture(path: Path | None) -> None:
+    """Refuse a place where no picture can be written."""
+    if path is not None and path.suffix.lower() not in SUFFIXES:
+        raise InputError(f"--figure must end in .html, .png, .svg or .pdf; got {path}.")
+    if path is not None and not path.parent.is_dir():
+        raise InputError(f"--figure goes into a folder that is there; {path.parent} is not. Make it first.")
+
+
+def save_picture(figure: Figure, path: Path) -> None:
+    """Write a page where the name says so, else a picture."""
+    from tokengeom.figures.interactive import save_interactive
+    from tokengeom.figures.static import save_static
+
+    (save_interactive if path.suffix.lower() == PAGE else save_static)(figure, path)

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from tokengeom.corpus.documents import Errors
 from tokengeom.corpus.locate import Format, ReadingOptions
-from tokengeom.corpus.opening import Errors
 
 PANEL = "Reading"
 

@@ -11,7 +11,7 @@ import typer
 from tokengeom.cli.app import EXIT_INTERRUPTED, Json, Quiet, app, guarded
 from tokengeom.cli.output import give, progress_shown
 from tokengeom.cli.reading import Reading
-from tokengeom.report.recipe import Preset
+from tokengeom.page.recipe import Preset
 
 CUTS, TRAINING = "Cuts; what is left out is chosen", "Training"
 
@@ -89,8 +89,8 @@ def report_command(
     * `tokengeom report stories.txt --context 4 --top-contexts 300 --no-transformer --out stories.html`
     * `tokengeom report stats --preset paper --device cuda`
     """
-    from tokengeom.report.cache import results_folder
-    from tokengeom.report.make import report
+    from tokengeom.page.cache import results_folder
+    from tokengeom.page.make import report
 
     try:
         with progress_shown(quiet) as progress:

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from tokengeom.cli.app import Json, Quiet, app, guarded
-from tokengeom.cli.output import give, progress_shown
-from tokengeom.cli.picture import require_picture, save_picture
+from tokengeom.cli.output import give, progress_shown, require_picture, save_picture
 
 
 @app.command("rivals")
@@ -56,6 +55,6 @@ def rivals_command(
         )
     give(table.to_dict(), lambda console: console.print(table.summary(), markup=False), as_json, quiet)
     if figure is not None:
-        from tokengeom.figures.rivals import rival_bars
+        from tokengeom.figures.comparisons import rival_bars
 
         save_picture(rival_bars(table), figure)

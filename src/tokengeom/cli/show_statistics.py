@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tokengeom.statistics.diagnosis import warnings_about
 from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.statistics.supports import warnings_about
 
 _CONTEXTS, _TOKENS, _BAR = 8, 6, 32
 _BINS = [(1, 1), (2, 2), (3, 3), (4, 4), (5, 6), (7, 9), (10, 14), (15, 24), (25, 49), (50, 99), (100, None)]

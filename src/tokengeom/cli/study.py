@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from tokengeom.cli.app import EXIT_NO, Json, Quiet, app, guarded
-from tokengeom.cli.completion import starting_with
+from tokengeom.cli.options import starting_with
 from tokengeom.cli.output import give, progress_shown
 
 
@@ -53,8 +53,7 @@ def study_command(
     * `tokengeom study ufm-synthetic --set steps=3000 --json`
     """
     from tokengeom.errors import InputError
-    from tokengeom.studies.base import all_studies, find_study
-    from tokengeom.studies.storage import save_findings
+    from tokengeom.studies.base import all_studies, find_study, save_findings
 
     if listed or name is None:
         questions = {study.name: study.question for study in all_studies().values()}

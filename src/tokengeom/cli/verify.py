@@ -26,7 +26,7 @@ def verify_command(
     * `tokengeom verify prediction`
     * `tokengeom verify report-results`
     """
-    from tokengeom.report.verify import verify
+    from tokengeom.page.verify import verify
 
     found = verify(folder)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import tokenizers
 
-from tokengeom.corpus.source import Ids
-from tokengeom.corpus.tokenizer import AbstractTokenizer, ids_array
+from tokengeom.corpus.documents import Ids
+from tokengeom.corpus.tokenizers import AbstractTokenizer, ids_array
 from tokengeom.errors import TokenizerError
 
 

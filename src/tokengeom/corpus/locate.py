@@ -9,14 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from tokengeom.corpus.huggingface import is_dataset, load_saved_dataset, open_dataset
-from tokengeom.corpus.iterables import open_iterable
-from tokengeom.corpus.json_lines import JsonLines
-from tokengeom.corpus.opening import COMPRESSED_SUFFIXES, STANDARD_INPUT, Errors, exists, plain_suffix
-from tokengeom.corpus.parquet import open_parquet
-from tokengeom.corpus.plain_text import AUTO, PlainText
-from tokengeom.corpus.source import AbstractTextSource, AbstractTokenSource
-from tokengeom.corpus.token_file import TokenFile
+from tokengeom.corpus.documents import (
+    AUTO,
+    COMPRESSED_SUFFIXES,
+    STANDARD_INPUT,
+    AbstractTextSource,
+    AbstractTokenSource,
+    Errors,
+    JsonLines,
+    PlainText,
+    exists,
+    plain_suffix,
+)
+from tokengeom.corpus.in_memory import is_dataset, load_saved_dataset, open_dataset, open_iterable
+from tokengeom.corpus.token_files import TokenFile, open_parquet
 from tokengeom.errors import CorpusError, InputError
 from tokengeom.folders import MANIFEST, read_kind
 

@@ -1,4 +1,10 @@
-"""The built-in corpus: small children's stories, written by a grammar, as many as are wanted.
+"""The words and sentences of the built-in stories, as data.
+
+A rule is a list of alternatives; an earlier alternative is taken more often (shares fall like 1/rank). ``{name}``
+stands for a rule, or for something that stays the same within one story: the hero, the friend, their pronouns, the
+thing that is looked for.
+
+The built-in corpus: small children's stories, written by a grammar, as many as are wanted.
 
 The grammar is made so that the commonest contexts of a few words may be followed by one word, by several, or by a
 dozen, with supports that overlap: what the theory of next-token prediction is about.
@@ -13,9 +19,129 @@ from itertools import accumulate
 from pathlib import Path
 from random import Random
 
-from tokengeom.corpus.source import AbstractTextSource, OnBytes, Piece
-from tokengeom.corpus.story_grammar import FRIENDS, HEROES, RULES, THINGS
+from tokengeom.corpus.documents import AbstractTextSource, OnBytes, Piece
 from tokengeom.errors import CorpusError
+
+HEROES = [
+    ("mia", "girl", "she", "her"),
+    ("ben", "boy", "he", "his"),
+    ("rosa", "girl", "she", "her"),
+    ("otto", "bear", "he", "his"),
+    ("pip", "mouse", "he", "his"),
+    ("nell", "fox", "she", "her"),
+    ("sam", "boy", "he", "his"),
+    ("dot", "rabbit", "she", "her"),
+]
+
+FRIENDS = ["the old owl", "the duck", "grandma", "the frog", "the baker", "the little bird", "the cat"]
+
+THINGS = ["ball", "kite", "hat", "boat", "cake", "drum", "key", "shell", "lamp", "book"]
+
+RULES: dict[str, list[str]] = {
+    "story": [
+        "{opening} {wish} {walk} {meeting} {trouble} {help} {ending}",
+        "{opening} {morning} {walk} {meeting} {talk} {ending}",
+        "{opening} {wish} {morning} {trouble} {talk} {help} {ending}",
+        "{opening} {morning} {walk} {trouble} {help} {walk} {ending}",
+    ],
+    "opening": [
+        "once upon a time there was a {size} {kind} named {hero} .",
+        "once upon a time there was a {kind} who lived {place} .",
+        "there was a {size} {kind} named {hero} who lived {place} .",
+        "a long time ago a {size} {kind} named {hero} lived {place} .",
+    ],
+    "wish": [
+        "{hero} had a {look} {thing} and {they} loved it very much .",
+        "{hero} wanted to find a {look} {thing} .",
+        "{hero} loved to {play} with {friend} {place} .",
+        "every day {they} liked to {play} {place} .",
+        "{they} wanted to {play} but {they} was {feeling} .",
+    ],
+    "morning": [
+        "one day {hero} went to {spot} with {friend} .",
+        "one day {they} saw a {look} {thing} {place} .",
+        "one day {hero} woke up and felt {feeling} .",
+        "in the morning {hero} went to {spot} to {play} .",
+        "in the morning the sun was {sky} and {hero} was {feeling} .",
+    ],
+    "walk": [
+        "{they} walked to {spot} and saw {friend} .",
+        "{they} walked and walked until {they} came to {spot} .",
+        "{hero} went to {spot} and looked for the {thing} .",
+        "{they} ran to {spot} and saw a {look} {thing} .",
+        "on the way {they} saw {friend} {place} .",
+    ],
+    "meeting": [
+        "{friend} was {feeling} and said hello to {hero} .",
+        "{friend} was sitting {place} with a {look} {thing} .",
+        "{friend} asked {hero} to {play} {place} .",
+        "{hero} said hello to {friend} and gave {them} {thing} a hug .",
+        "{hero} and {friend} wanted to {play} {place} .",
+    ],
+    "trouble": [
+        "but then the {thing} fell into {water} and {hero} was {bad} .",
+        "but the {thing} was gone and {hero} did not know what to {do} .",
+        "but then it began to {weather} and {they} was {bad} .",
+        "{hero} could not find the {thing} and {they} began to cry .",
+        "suddenly the {thing} broke and {friend} was {bad} .",
+    ],
+    "talk": [
+        '" can you help me find my {thing} ? " asked {hero} .',
+        '" do not be {bad} , " said {friend} . " we can {play} {place} . "',
+        '" what a {look} {thing} ! " said {friend} .',
+        '" i want to {play} with you , " said {hero} .',
+        '" let us go to {spot} , " said {friend} with a smile .',
+        '" thank you , " said {hero} . " you are my best friend . "',
+    ],
+    "help": [
+        "{friend} helped {hero} to find the {thing} {place} .",
+        "{friend} had an idea and they went to {spot} .",
+        "together they looked {place} and found the {thing} .",
+        "{friend} took the {thing} out of {water} and {hero} was {good} .",
+        "{hero} was not {bad} any more because {friend} was there .",
+    ],
+    "ending": [
+        "{hero} was very {good} and went home to {rest} .",
+        "they were all very {good} and {they} gave {friend} a hug .",
+        "from that day on {hero} and {friend} were best friends .",
+        "{hero} and {friend} went home and lived happily ever after .",
+        "from that day on {hero} was always {virtue} .",
+        "and {hero} learned that it is good to be {virtue} .",
+    ],
+    "size": ["little", "small", "tiny", "young", "brave", "kind"],
+    "look": ["red", "big", "shiny", "blue", "small", "pretty", "round", "old"],
+    "place": [
+        "in the forest",
+        "near the river",
+        "in the garden",
+        "under a big tree",
+        "on the hill",
+        "in a small house",
+        "by the sea",
+        "behind the {house}",
+    ],
+    "spot": [
+        "the park",
+        "the forest",
+        "the river",
+        "the big tree",
+        "the market",
+        "the top of the hill",
+        "the {house}",
+    ],
+    "house": ["house", "school", "barn", "mill"],
+    "water": ["the river", "the pond", "the mud", "a deep hole"],
+    "play": ["play", "sing", "dance", "run", "jump", "swim", "climb", "read"],
+    "do": ["do", "say", "think"],
+    "weather": ["rain", "snow", "get dark"],
+    "sky": ["shining", "warm", "bright"],
+    "feeling": ["happy", "sad", "tired", "hungry", "excited", "scared", "lonely", "curious"],
+    "good": ["happy", "proud", "glad", "excited", "tired"],
+    "bad": ["sad", "scared", "angry", "lonely", "afraid"],
+    "virtue": ["kind", "brave", "careful", "honest", "patient", "nice"],
+    "rest": ["sleep", "eat", "rest", "tell {friend} about the {thing}"],
+}
+
 
 DEFAULT_STORIES = 3000
 SEPARATOR = "\n\n"

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from tokengeom.corpus.source import Ids
+from tokengeom.corpus.documents import Ids
 from tokengeom.errors import CorpusError
 
 _BATCH = 1 << 16

@@ -9,9 +9,8 @@ import numpy as np
 
 from tokengeom.errors import InputError
 from tokengeom.figures.base import Curve, Figure, HeatmapPanel, LinePanel, Panel
-from tokengeom.figures.names import context_names, token_names
-from tokengeom.figures.ordering import Int
-from tokengeom.numerics import Float
+from tokengeom.figures.ordering import context_names, token_names
+from tokengeom.numerics import Float, Int
 from tokengeom.theory.concepts import Concepts
 
 

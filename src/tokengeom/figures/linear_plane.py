@@ -10,7 +10,7 @@ import numpy as np
 
 from tokengeom.errors import InputError
 from tokengeom.figures.base import Figure, Points, ScatterPanel
-from tokengeom.figures.names import context_names, token_names
+from tokengeom.figures.ordering import context_names, token_names
 from tokengeom.numerics import Float
 from tokengeom.theory.linear import LinearPrediction
 

@@ -1,4 +1,6 @@
-"""An order of contexts or tokens in which the structure of a matrix can be seen.
+"""Names of contexts and tokens, from statistics where there are any.
+
+An order of contexts or tokens in which the structure of a matrix can be seen.
 
 Support groups stay together; the groups stand in the order of the leaves of a hierarchical clustering of
 
@@ -7,6 +9,8 @@ Support groups stay together; the groups stand in the order of the leaves of a h
 where ``cos(g, h)`` is the mean predicted cosine between the members of groups g and h (in theory all are equal).
 Flipping the branches so that neighbours are as close as possible (optimal leaf ordering) costs the square of the
 number of groups and more, so it is done up to ``OPTIMAL`` groups.
+
+One order of contexts and tokens for every heat-map of learned features: that of the prediction.
 """
 
 from __future__ import annotations
@@ -16,12 +20,28 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tokengeom.errors import InputError
-from tokengeom.numerics import Float
+from tokengeom.figures.base import HeatmapPanel
+from tokengeom.numerics import Float, Int
+from tokengeom.theory.features import FeaturePrediction, cosines
 
-Int = NDArray[np.int64]
+
+def context_names(stats: Any, m: int) -> list[str]:
+    """What a person calls each context: its text, or its number where there is none."""
+    if stats is not None and hasattr(stats, "context_text"):
+        return [str(stats.context_text(j)) for j in range(m)]
+    given = getattr(stats, "context_names", None)
+    return [str(name) for name in given] if given is not None else [f"context {j}" for j in range(m)]
+
+
+def token_names(stats: Any, V: int) -> list[str]:
+    """What a person calls each token: its text, or its number where there is none."""
+    given = getattr(stats, "vocabulary", None)
+    given = getattr(stats, "token_names", None) if given is None else given
+    return [str(name) for name in given] if given is not None else [f"token {z}" for z in range(V)]
+
+
 OPTIMAL = 400
 
 
@@ -95,3 +115,69 @@ def _breaks(sizes: Int) -> tuple[int, ...]:
     ends = np.cumsum(sizes)[:-1]
     several = (sizes[:-1] > 1) | (sizes[1:] > 1)
     return tuple(int(end) for end in ends[several])
+
+
+MANY = 400
+"""Contexts or tokens beyond which a heat-map shows an even selection: more would be smaller than a pixel."""
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureOrder:
+    """Contexts and tokens in the order of the prediction, with their names in that order."""
+
+    contexts: Order
+    tokens: Order
+    context_names: Sequence[str]
+    token_names: Sequence[str]
+    m: int
+    V: int
+
+    def context_cosines(self, title: str, H: Float) -> HeatmapPanel:
+        """Cosines between contexts' embeddings (columns of H, d x m), chosen and ordered."""
+        values = cosines(H[:, self.contexts.indices])
+        names, breaks = self.context_names, self.contexts.breaks
+        return HeatmapPanel(title, values, "contexts", "contexts", names, names, breaks, breaks, -1.0, 1.0, "cosine")
+
+    def word_cosines(self, title: str, W: Float) -> HeatmapPanel:
+        """Cosines between words' embeddings (rows of W, V x d), chosen and ordered."""
+        values = cosines(W[self.tokens.indices].T)
+        names, breaks = self.token_names, self.tokens.breaks
+        return HeatmapPanel(title, values, "tokens", "tokens", names, names, breaks, breaks, -1.0, 1.0, "cosine")
+
+    def logits(
+        self, title: str, L: Float, low: float | None = None, high: float | None = None, label: str = ""
+    ) -> HeatmapPanel:
+        """A V x m matrix, chosen and ordered."""
+        values = np.asarray(L[np.ix_(self.tokens.indices, self.contexts.indices)], dtype=np.float64)
+        return HeatmapPanel(
+            title,
+            values,
+            "contexts",
+            "tokens",
+            self.context_names,
+            self.token_names,
+            self.contexts.breaks,
+            self.tokens.breaks,
+            low,
+            high,
+            label,
+        )
+
+    def sentence(self) -> str:
+        """How the heat-maps are ordered, for a caption."""
+        shown = self.contexts.indices.size, self.tokens.indices.size
+        chosen = "" if shown == (self.m, self.V) else f" Shown are {shown[0]} contexts and {shown[1]} tokens."
+        return (
+            f"{self.m} contexts, {self.V} tokens. Contexts with the same possible next tokens stand together, and so "
+            "do tokens with the same contexts (thin lines part these groups); groups with a high predicted cosine are "
+            f"neighbours. All panels share this order.{chosen}"
+        )
+
+
+def feature_order(prediction: FeaturePrediction, stats: Any = None, *, most: int | None = MANY) -> FeatureOrder:
+    """Order contexts and tokens by support group and predicted cosines; names come from the statistics."""
+    m, V = prediction.reduction.m, prediction.reduction.V
+    contexts = order_groups(prediction.context_groups, prediction.context_cosines).thinned(most)
+    tokens = order_groups(prediction.word_groups, prediction.word_cosines).thinned(most)
+    names = contexts.names(context_names(stats, m)), tokens.names(token_names(stats, V))
+    return FeatureOrder(contexts, tokens, *names, m, V)

@@ -12,8 +12,8 @@ import numpy as np
 from tokengeom.errors import InputError
 from tokengeom.figures.base import Curve, Figure, LinePanel, Scale
 from tokengeom.numerics import Float
+from tokengeom.theory.linear_path import RegularisationPath
 from tokengeom.theory.logit_path import LogitPath
-from tokengeom.theory.path import RegularisationPath
 
 
 @dataclass(frozen=True, eq=False)

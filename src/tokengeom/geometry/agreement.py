@@ -19,8 +19,7 @@ import numpy as np
 from tokengeom.errors import ProblemError
 
 if TYPE_CHECKING:
-    from tokengeom.numerics import Float
-    from tokengeom.problems.support_reduction import Int
+    from tokengeom.numerics import Float, Int
 
 Better = Literal["higher", "lower"]
 

@@ -18,17 +18,17 @@ from tokengeom.statistics.count import count
 from tokengeom.statistics.cuts import CommonestTokens, MostFrequentContexts, PairArrays, support_policy
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.predict import predict
-from tokengeom.theory.sparse_proxy import ProxyPrediction
+from tokengeom.theory.proxy import ProxyPrediction
 from tokengeom.training.objective import SoftLabels
 
 if TYPE_CHECKING:
     from tokengeom.corpus.locate import ReadingOptions
-    from tokengeom.corpus.tokenizer import AbstractTokenizer
+    from tokengeom.corpus.tokenizers import AbstractTokenizer
     from tokengeom.models.base import Readout
     from tokengeom.models.checkpoint_head import Head
     from tokengeom.progress import AbstractProgress
     from tokengeom.statistics.count import Corpus
-    from tokengeom.theory.feature_prediction import FeaturePrediction
+    from tokengeom.theory.features import FeaturePrediction
 
 EXACT_ENTRIES = 2_000_000
 """Largest V x m for which L_mm is solved unless told otherwise: 989 x 2000 took 100 s on one busy core."""

@@ -29,8 +29,7 @@ from tokengeom.errors import ProblemError
 from tokengeom.geometry.similarity import unit_columns
 
 if TYPE_CHECKING:
-    from tokengeom.numerics import Float
-    from tokengeom.problems.support_reduction import Int
+    from tokengeom.numerics import Float, Int
 
 
 def subspace_collapse(H: Float, labels: Int) -> float:

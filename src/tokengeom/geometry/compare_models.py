@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokengeom.errors import CheckpointError
-from tokengeom.geometry.checkpoint_comparison import CheckpointComparison, CheckpointCurve
 from tokengeom.geometry.checkpoint_text import CheckpointText, prepare_text
+from tokengeom.geometry.checkpoints import CheckpointComparison, CheckpointCurve
 from tokengeom.geometry.compare import compare
 from tokengeom.models.checkpoint import Checkpoint, load_checkpoint
 from tokengeom.models.checkpoint_folder import checkpoint_folders

@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokengeom.geometry.agreement import AbstractNumbers, Better
-from tokengeom.geometry.finite import FiniteDecoder
+from tokengeom.geometry.logit_numbers import FiniteDecoder
 from tokengeom.geometry.probes import margin
-from tokengeom.problems.norms import NORMS
+from tokengeom.problems.ntp_svm import NORMS
 
 if TYPE_CHECKING:
     from tokengeom.geometry.targets import Factors
-    from tokengeom.numerics import Float
-    from tokengeom.problems.support_reduction import Int
+    from tokengeom.numerics import Float, Int
     from tokengeom.theory.linear import LinearPrediction
 
 

@@ -15,20 +15,17 @@ import numpy as np
 
 from tokengeom.errors import ProblemError
 from tokengeom.geometry.collapse import subspace_collapse
-from tokengeom.geometry.finite import FiniteDecoder, FiniteLogits
-from tokengeom.geometry.pair_sums import directional_similarity
-from tokengeom.geometry.similarity import cosine
+from tokengeom.geometry.logit_numbers import FiniteDecoder, FiniteLogits
+from tokengeom.geometry.similarity import cosine, directional_similarity
 from tokengeom.geometry.targets import Factors, direction_factors, factored_logit_distance, proxy_factors
-from tokengeom.problems.columns import margins
-from tokengeom.problems.norms import NORMS, Norm
+from tokengeom.problems.ntp_svm import NORMS, Norm
+from tokengeom.problems.supports import margins
 
 if TYPE_CHECKING:
-    from tokengeom.numerics import Float
-    from tokengeom.problems.columns import Bool
-    from tokengeom.problems.support_reduction import Int
-    from tokengeom.theory.feature_prediction import FeaturePrediction
+    from tokengeom.numerics import Bool, Float, Int
+    from tokengeom.theory.features import FeaturePrediction
     from tokengeom.theory.linear import LinearPrediction
-    from tokengeom.training.probes import Probe, State
+    from tokengeom.training.loop import Probe, State
 
 Measure = Callable[[Factors], float]
 

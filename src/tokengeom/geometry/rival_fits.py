@@ -24,12 +24,11 @@ from tokengeom.geometry.similarity import centred_words
 from tokengeom.numerics import centre_columns
 from tokengeom.solvers.soft_margin import separating_vector
 from tokengeom.theory.closed_forms import RANK_TOLERANCE, SVD_SIDE
-from tokengeom.theory.sparse_proxy import leading_triplets
+from tokengeom.theory.proxy import leading_triplets
 
 if TYPE_CHECKING:
-    from tokengeom.numerics import Float
-    from tokengeom.problems.support_reduction import Int
-    from tokengeom.theory.feature_prediction import FeaturePrediction
+    from tokengeom.numerics import Float, Int
+    from tokengeom.theory.features import FeaturePrediction
 
 MOST_ENTRIES = 4_000_000
 """Entries V m up to which all singular vectors are found (a few seconds); beyond it the leading ones."""

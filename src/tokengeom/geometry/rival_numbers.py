@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokengeom.geometry.agreement import AbstractNumbers, Better
-from tokengeom.geometry.pair_sums import with_direction
-from tokengeom.geometry.resampled_pairs import PairAgreement
-from tokengeom.geometry.similarity import cosines, unit_columns
+from tokengeom.geometry.resampling import PairAgreement
+from tokengeom.geometry.similarity import cosines, unit_columns, with_direction
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tokengeom.numerics import Float
-    from tokengeom.problems.support_reduction import Int
+    from tokengeom.numerics import Float, Int
 
 KINDS = ("similarity", "cka")
 FEWEST_ITEMS = 3

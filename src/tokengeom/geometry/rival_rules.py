@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from tokengeom.errors import ProblemError
-from tokengeom.geometry.finite import FiniteLogits
+from tokengeom.geometry.logit_numbers import FiniteLogits
 from tokengeom.geometry.rival_fits import AbstractFit, FrameFit, LogitFit, MarginFit
-from tokengeom.theory.feature_prediction import FeaturePrediction, predict_features
+from tokengeom.theory.features import FeaturePrediction, predict_features
 
 if TYPE_CHECKING:
     from tokengeom.numerics import Float

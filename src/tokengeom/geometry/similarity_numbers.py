@@ -14,14 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokengeom.geometry.agreement import AbstractNumbers, Better
-from tokengeom.geometry.pair_sums import directional_similarity, with_direction
-from tokengeom.geometry.resampled_pairs import PairAgreement
-from tokengeom.geometry.resampled_ranks import RankAgreement
-from tokengeom.geometry.similarity import cosines, linear_cka, unit_columns
+from tokengeom.geometry.resampling import PairAgreement, RankAgreement
+from tokengeom.geometry.similarity import cosines, directional_similarity, linear_cka, unit_columns, with_direction
 
 if TYPE_CHECKING:
-    from tokengeom.numerics import Float
-    from tokengeom.problems.support_reduction import Int
+    from tokengeom.numerics import Float, Int
 
 PAIR_ITEMS = 1000
 """Items up to which all pairs are resampled; of more, this many are drawn at random (8 MB a matrix)."""

@@ -20,7 +20,7 @@ from tokengeom.theory.closed_forms import RANK_TOLERANCE
 
 if TYPE_CHECKING:
     from tokengeom.numerics import Float
-    from tokengeom.problems.support_reduction import SupportReduction
+    from tokengeom.problems.supports import SupportReduction
 
 
 @dataclass(frozen=True, eq=False)

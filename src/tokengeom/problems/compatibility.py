@@ -19,9 +19,9 @@ from functools import cached_property
 
 import numpy as np
 
-from tokengeom.numerics import Float
+from tokengeom.numerics import Bool, Float
 from tokengeom.problems.base import AbstractProblem, Certificate
-from tokengeom.problems.columns import Bool, centre_on
+from tokengeom.problems.supports import centre_on
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,7 +17,7 @@ from tokengeom.numerics import Float, x_log_x
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tokengeom.problems.columns import Bool
+    from tokengeom.numerics import Bool
 
 MANY = 6
 

@@ -33,7 +33,7 @@ import numpy as np
 from tokengeom.errors import ProblemError
 from tokengeom.problems.arrays import Array, Arrays
 from tokengeom.problems.base import AbstractProblem, Certificate
-from tokengeom.problems.support_reduction import SupportReduction, reduce_support
+from tokengeom.problems.supports import SupportReduction, reduce_support
 
 NEWTON_STEPS = 60
 """Far above the ~8 steps from a cold start and ~2 from a warm one; the iteration ends by itself."""

@@ -28,9 +28,9 @@ from typing import Any, final
 import numpy as np
 
 from tokengeom.errors import ProblemError
-from tokengeom.numerics import Float, excess_exponential, log_sum_exp
+from tokengeom.numerics import Bool, Float, excess_exponential, log_sum_exp
 from tokengeom.problems.base import AbstractProblem, Certificate
-from tokengeom.problems.support_reduction import Bool, as_support
+from tokengeom.problems.supports import as_support
 
 
 @final

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tokengeom.numerics import Bool
 from tokengeom.problems.base import Certificate, Solution
-from tokengeom.problems.columns import Bool, centre_on, project_on_dual_cone
+from tokengeom.problems.supports import centre_on, project_on_dual_cone
 
 if TYPE_CHECKING:
     from tokengeom.numerics import Float

@@ -27,8 +27,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from tokengeom.problems.base import Solution
 
 if TYPE_CHECKING:
-    from tokengeom.numerics import Float
-    from tokengeom.problems.columns import Bool
+    from tokengeom.numerics import Bool, Float
     from tokengeom.problems.ntp_svm import MarginProblem
 
 Index = NDArray[np.intp]

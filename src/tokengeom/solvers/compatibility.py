@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.optimize import linprog
 
+from tokengeom.numerics import Bool
 from tokengeom.problems.base import Solution
-from tokengeom.problems.columns import Bool, centre_on
+from tokengeom.problems.supports import centre_on
 from tokengeom.solvers.face_least_squares import fit_on_face
 from tokengeom.solvers.least_distance import equality_rows, spread
 from tokengeom.solvers.ntp_svm import orthonormal_factor

@@ -20,9 +20,10 @@ import numpy as np
 from scipy.optimize import linprog
 
 from tokengeom.errors import ResourceError
-from tokengeom.problems.columns import Bool, centre_on
+from tokengeom.numerics import Bool
 from tokengeom.problems.effective_support import EffectiveSupportProblem
 from tokengeom.problems.ntp_svm import MarginProblem
+from tokengeom.problems.supports import centre_on
 from tokengeom.solvers.face_least_squares import fit_on_face
 from tokengeom.solvers.least_distance import (
     MarginAnswer,

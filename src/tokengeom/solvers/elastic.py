@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokengeom.problems.columns import centre_on, cone_levels
+from tokengeom.problems.supports import centre_on, cone_levels
 from tokengeom.solvers.face_least_squares import fit_on_face
 
 if TYPE_CHECKING:

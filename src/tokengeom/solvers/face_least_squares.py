@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokengeom.problems.columns import Bool, centre_on
+from tokengeom.numerics import Bool
+from tokengeom.problems.supports import centre_on
 
 if TYPE_CHECKING:
     from tokengeom.numerics import Float

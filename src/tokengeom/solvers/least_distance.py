@@ -20,8 +20,7 @@ from scipy.optimize import nnls
 from tokengeom.problems.base import Solution
 
 if TYPE_CHECKING:
-    from tokengeom.numerics import Float
-    from tokengeom.problems.columns import Bool
+    from tokengeom.numerics import Bool, Float
     from tokengeom.problems.ntp_svm import MarginProblem
 
 # Margins below this share of the largest embedding cannot be told from zero in double precision.

@@ -22,16 +22,14 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
+from tokengeom.numerics import blas_threads_for
 from tokengeom.problems.arrays import Arrays
 from tokengeom.problems.base import Solution
-from tokengeom.solvers.blas_threads import blas_threads_for
-from tokengeom.solvers.douglas_rachford import MEMORY, RELAXATION, AndersonMemory, rebalanced
-from tokengeom.solvers.singular_value_threshold import singular_value_threshold
+from tokengeom.solvers.splitting import MEMORY, RELAXATION, AndersonMemory, rebalanced, singular_value_threshold
 
 if TYPE_CHECKING:
-    from tokengeom.numerics import Float
+    from tokengeom.numerics import Bool, Float
     from tokengeom.problems.regularised_logits import RegularisedLogits
-    from tokengeom.problems.support_reduction import Bool
 
 OUTER_STEPS = 100
 INNER_STEPS = 100

@@ -1,13 +1,126 @@
-"""Margin problem in any of the four norms: one door."""
+"""Margin problems in the max norm and the entrywise-sum norm, as linear programs for HiGHS.
+
+::
+
+    max g  s.t.  ||W|| <= 1,  in-support logits equal,  margin_jv(W) >= g   for every off-support pair
+
+whose optimum g is the largest margin, ``W / g`` the solution of the margin problem, and g = 0 says that
+nothing separates. The max norm is a box; the sum norm splits W in its positive and negative parts. The
+multipliers of the program are those of the margin problem.
+
+Margin problem in any of the four norms: one door.
+"""
 
 from __future__ import annotations
 
-from tokengeom.problems.norms import FROBENIUS
-from tokengeom.problems.ntp_svm import MarginProblem
-from tokengeom.solvers.least_distance import MarginAnswer
-from tokengeom.solvers.margin_program import solve_margin_program
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.optimize import linprog
+
+from tokengeom.errors import ProblemError, ResourceError
+from tokengeom.problems.base import Solution
+from tokengeom.problems.ntp_svm import FROBENIUS, MarginProblem
+from tokengeom.solvers.least_distance import MarginAnswer, spread
 from tokengeom.solvers.ntp_svm import solve_ntp_svm
 from tokengeom.solvers.spectral_barrier import solve_spectral_margin
+
+if TYPE_CHECKING:
+    from tokengeom.numerics import Bool, Float
+    from tokengeom.problems.ntp_svm import MarginProblem
+
+
+Index = NDArray[np.intp]
+
+# Per unit of norm and of the largest embedding: HiGHS answers to about 1e-9.
+SMALLEST_MARGIN = 1e-8
+
+
+def solve_margin_program(problem: MarginProblem) -> MarginAnswer:
+    """Solve for ``problem.norm`` max or sum; the certificate says how well."""
+    if problem.norm.name not in ("max", "sum"):
+        raise ProblemError(f"linear programs serve the norms max and sum; got norm={problem.norm.name!r}.")
+    began = time.perf_counter()
+    S, scale = problem.S, float(np.max(np.linalg.norm(problem.H, axis=0)))
+    H = problem.H / scale
+    E, G = (
+        _difference_rows(*_in_support_pairs(S), S.shape[0], H),
+        _difference_rows(*_margin_pairs(S), S.shape[0], H),
+    )
+    W, found = _program(E, G, problem.norm.name)
+    A = _multipliers(S, -found.ineqlin.marginals[: G.shape[0]], found.eqlin.marginals)
+    gain = float(-found.fun)
+    took = time.perf_counter() - began
+    if gain <= SMALLEST_MARGIN:
+        zero = np.zeros((S.shape[0], H.shape[0]))
+        status = "not separable: the largest margin is 0"
+        return MarginAnswer(False, Solution(zero, A, problem.refute(A), status, int(found.nit), took))
+    decoder = W.reshape(S.shape[0], -1) / (gain * scale)
+    certificate = problem.certify(decoder, A)
+    return MarginAnswer(True, Solution(decoder, A, certificate, "optimal", int(found.nit), took))
+
+
+def _in_support_pairs(S: Bool) -> tuple[Index, Index, Index]:
+    context, token = np.nonzero(S.T)
+    same = context[:-1] == context[1:]
+    return token[:-1][same], token[1:][same], context[:-1][same]
+
+
+def _margin_pairs(S: Bool) -> tuple[Index, Index, Index]:
+    context, token = np.nonzero(~S.T)
+    return np.argmax(S, axis=0)[context], token, context
+
+
+def _difference_rows(plus: Index, minus: Index, context: Index, V: int, H: Float) -> sparse.csr_array:
+    """Rows ``(e_plus - e_minus) h_context^T`` over ``vec(W)``, row by row of W."""
+    d, n = H.shape[0], len(plus)
+    columns = np.concatenate([plus[:, None] * d + np.arange(d), minus[:, None] * d + np.arange(d)], axis=1)
+    values = np.concatenate([H[:, context].T, -H[:, context].T], axis=1)
+    pointers = np.arange(n + 1) * (2 * d)
+    return sparse.csr_array((values.ravel(), columns.ravel(), pointers), shape=(n, V * d))
+
+
+def _program(E: sparse.csr_array, G: sparse.csr_array, norm: str) -> tuple[Float, Any]:
+    size = G.shape[1]
+    ones = sparse.csr_array(np.ones((G.shape[0], 1)))
+    nothing = sparse.csr_array((E.shape[0], 1))
+    parts = 1 if norm == "max" else 2
+    signs = [1.0, -1.0][:parts]
+    upper = sparse.hstack([-sign * G for sign in signs] + [ones], format="csr")
+    limit = np.zeros(G.shape[0])
+    bounds: Any = [(-1.0, 1.0)] * size + [(0.0, None)]
+    if norm == "sum":
+        total = sparse.csr_array(np.append(np.ones(2 * size), 0.0)[None, :])
+        upper, limit = sparse.vstack([upper, total], format="csr"), np.append(limit, 1.0)
+        bounds = [(0.0, None)] * (2 * size + 1)
+    equal = sparse.hstack([sign * E for sign in signs] + [nothing], format="csr")
+    cost = np.append(np.zeros(parts * size), -1.0)
+    options: Any = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+    found: Any = linprog(
+        cost,
+        upper,
+        limit,
+        equal if E.shape[0] else None,
+        np.zeros(E.shape[0]) if E.shape[0] else None,
+        bounds,
+        method="highs",
+        options=options,
+    )
+    if found.x is None:
+        raise ResourceError(f"the linear program of the margin must solve; HiGHS said: {found.message}")
+    x = np.asarray(found.x[:-1])
+    return (x if norm == "max" else x[:size] - x[size:]), found
+
+
+def _multipliers(S: Bool, pairs: Float, equalities: Float) -> Float:
+    context, token = np.nonzero(~S.T)
+    A = np.zeros(S.shape)
+    A[token, context] = -pairs
+    A[np.argmax(S, axis=0), np.arange(S.shape[1])] -= A.sum(axis=0)
+    return A + spread(S, equalities) if len(equalities) else A
 
 
 def solve_margin(problem: MarginProblem) -> MarginAnswer:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokengeom.errors import ResourceError
+from tokengeom.numerics import blas_threads_for
 from tokengeom.problems.base import Certificate, Solution
 from tokengeom.problems.ntp_svm import MarginProblem
 from tokengeom.solvers.accelerated_dual import solve_accelerated_dual
-from tokengeom.solvers.blas_threads import blas_threads_for
 from tokengeom.solvers.block_pivoting import solve_by_block_pivoting
 from tokengeom.solvers.elastic import refute_by_least_violation
 from tokengeom.solvers.least_distance import MarginAnswer, solve_least_distance

@@ -18,10 +18,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from tokengeom.errors import ProblemError
+from tokengeom.numerics import blas_threads_for
 from tokengeom.problems.base import Solution
-from tokengeom.solvers.blas_threads import blas_threads_for
-from tokengeom.solvers.douglas_rachford import MEMORY, RELAXATION, AndersonMemory, rebalanced
-from tokengeom.solvers.singular_value_threshold import singular_value_threshold
+from tokengeom.solvers.splitting import MEMORY, RELAXATION, AndersonMemory, rebalanced, singular_value_threshold
 
 if TYPE_CHECKING:
     from tokengeom.problems.arrays import Array

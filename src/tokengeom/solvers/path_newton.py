@@ -26,8 +26,8 @@ from tokengeom.numerics import Float, excess_exponential, log_sum_exp
 from tokengeom.solvers.least_distance import equality_rows
 
 if TYPE_CHECKING:
-    from tokengeom.problems.columns import Bool
-    from tokengeom.problems.reduced_loss import ReducedLoss
+    from tokengeom.numerics import Bool
+    from tokengeom.problems.effective_support import ReducedLoss
 
 MOST_UNKNOWNS = 3000
 MOST_ENTRIES = 60_000_000

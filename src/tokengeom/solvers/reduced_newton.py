@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokengeom.problems.base import Solution
-from tokengeom.problems.reduced_loss import ReducedLoss
+from tokengeom.problems.effective_support import ReducedLoss
 from tokengeom.solvers.compatibility import project_on_data_subspace
 from tokengeom.solvers.ntp_svm import orthonormal_factor
 

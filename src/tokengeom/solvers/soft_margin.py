@@ -22,8 +22,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 if TYPE_CHECKING:
-    from tokengeom.numerics import Float
-    from tokengeom.problems.columns import Bool
+    from tokengeom.numerics import Bool, Float
 
 PRICE = 1e4
 """C of points of unit size: hard margins to a few parts in ten thousand."""

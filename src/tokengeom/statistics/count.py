@@ -13,22 +13,20 @@ from typing import Any
 
 import numpy as np
 
+from tokengeom.corpus.documents import exists
 from tokengeom.corpus.locate import ReadingOptions, open_corpus
-from tokengeom.corpus.opening import exists
-from tokengeom.corpus.parquet import ParquetTokens
 from tokengeom.corpus.stories import BuiltInStories
-from tokengeom.corpus.tokenizer import AbstractTokenizer
+from tokengeom.corpus.token_files import ParquetTokens
+from tokengeom.corpus.tokenizers import AbstractTokenizer
 from tokengeom.errors import ResourceError, StatisticsError
 from tokengeom.folders import written_beside
 from tokengeom.progress import AbstractProgress, SilentProgress
 from tokengeom.statistics.cuts import AbstractCut, Totals
-from tokengeom.statistics.engine import AbstractEngine, open_engine
-from tokengeom.statistics.freeze import freeze
+from tokengeom.statistics.engines import AbstractEngine, open_engine
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.statistics.packing import ContextPacking
-from tokengeom.statistics.pairs import FORMAT, CountedPairs, is_saved_pairs
+from tokengeom.statistics.pairs import FORMAT, CountedPairs, freeze, is_saved_pairs
 from tokengeom.statistics.reading import TokenizedCorpus, token_shards, tokenize
-from tokengeom.statistics.windows import WindowKind, Windows, count_windows
+from tokengeom.statistics.windows import ContextPacking, WindowKind, Windows, count_windows
 
 Corpus = str | Path | Sequence[str | Path] | Iterable[Any]
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from tokengeom.corpus.tokenizer import AbstractTokenizer
+from tokengeom.corpus.tokenizers import AbstractTokenizer
 from tokengeom.errors import StatisticsError
 from tokengeom.numerics import x_log_x
 from tokengeom.statistics.cuts import (
@@ -26,9 +26,8 @@ from tokengeom.statistics.cuts import (
     Totals,
     support_policy,
 )
-from tokengeom.statistics.packing import ABSENT, START
 from tokengeom.statistics.supports import SupportGroups, group_supports
-from tokengeom.statistics.windows import Windows
+from tokengeom.statistics.windows import ABSENT, START, Windows
 
 OTHER = "<other>"
 START_TEXT = "<start>"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tokengeom.html_table import html_table
-from tokengeom.statistics.diagnosis import warnings_about
 from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.statistics.supports import warnings_about
 
 _CONTEXTS, _TOKENS = 3, 5
 

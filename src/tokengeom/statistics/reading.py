@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokengeom.corpus.make_tokenizer import is_kind, make_tokenizer, needs_texts
-from tokengeom.corpus.plain_text import PlainText
-from tokengeom.corpus.source import AbstractTextSource, AbstractTokenSource, Piece, TokenBatch
-from tokengeom.corpus.token_file import TokenFile
-from tokengeom.corpus.tokenizer import AbstractTokenizer
+from tokengeom.corpus.documents import AbstractTextSource, AbstractTokenSource, Piece, PlainText, TokenBatch
+from tokengeom.corpus.token_files import TokenFile
+from tokengeom.corpus.tokenizers import AbstractTokenizer, is_kind, make_tokenizer, needs_texts
 from tokengeom.errors import CorpusError, StatisticsError
 from tokengeom.progress import AbstractProgress
-from tokengeom.statistics.engine import AbstractEngine
+from tokengeom.statistics.engines import AbstractEngine
 from tokengeom.statistics.token_table import CorpusTotals, TokenTableWriter
 from tokengeom.statistics.windows import Windows
 

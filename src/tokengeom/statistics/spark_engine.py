@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokengeom.errors import ResourceError, missing_extra
 from tokengeom.progress import AbstractProgress
-from tokengeom.statistics.engine import AbstractEngine
+from tokengeom.statistics.engines import AbstractEngine
 
 if TYPE_CHECKING:
     import ibis

@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from scipy import sparse
 
-from tokengeom.corpus.make_tokenizer import load_tokenizer
+from tokengeom.corpus.tokenizers import load_tokenizer
 from tokengeom.errors import StatisticsError
 from tokengeom.folders import read_manifest, write_manifest, written_beside
 from tokengeom.statistics.cuts import describe_effects, read_effects

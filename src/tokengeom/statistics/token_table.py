@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengeom.corpus.source import Ids, TokenBatch
+from tokengeom.corpus.documents import Ids, TokenBatch
 from tokengeom.errors import ResourceError, StatisticsError
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from tokengeom.studies.network_runs import (
     trained_ufm,
     training_curves,
 )
-from tokengeom.theory.feature_prediction import FeaturePrediction, predict_features
+from tokengeom.theory.features import FeaturePrediction, predict_features
 from tokengeom.training.settings import NETWORKS
 
 UFM = "UFM"

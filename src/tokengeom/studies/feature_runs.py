@@ -13,15 +13,14 @@ from scipy import sparse
 from tokengeom.corpus.stories import stories
 from tokengeom.errors import InputError
 from tokengeom.figures.base import Curve, LinePanel, Scale
-from tokengeom.numerics import Float
-from tokengeom.problems.support_reduction import Bool
+from tokengeom.numerics import Bool, Float
 from tokengeom.progress import AbstractProgress
 from tokengeom.statistics.count import count
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.studies.base import Recipe
-from tokengeom.training.probes import Probe
+from tokengeom.training.loop import Probe
+from tokengeom.training.optimizers.base import Steps
 from tokengeom.training.run import Run
-from tokengeom.training.schedules import Steps
 from tokengeom.training.train import train
 
 Tables = Mapping[str, Mapping[str, Sequence[Any]]]

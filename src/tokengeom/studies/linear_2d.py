@@ -17,13 +17,12 @@ from scipy.optimize import brentq
 
 from tokengeom.errors import InputError
 from tokengeom.figures.base import Figure
-from tokengeom.figures.linear_heatmaps import linear_heatmaps
+from tokengeom.figures.heatmaps import linear_heatmaps
 from tokengeom.figures.linear_plane import linear_plane
 from tokengeom.geometry.probes import linear_probes
-from tokengeom.numerics import Float, x_log_x
+from tokengeom.numerics import Float, blas_threads_for, x_log_x
 from tokengeom.problems.instances import embeddings_at
 from tokengeom.progress import AbstractProgress
-from tokengeom.solvers.blas_threads import blas_threads_for
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe
 from tokengeom.studies.linear_draws import Draw, step_limit

@@ -19,9 +19,8 @@ import numpy as np
 
 from tokengeom.figures.base import Curve, Figure, LinePanel
 from tokengeom.geometry.probes import linear_probes
-from tokengeom.numerics import Float
+from tokengeom.numerics import Float, blas_threads_for
 from tokengeom.progress import AbstractProgress
-from tokengeom.solvers.blas_threads import blas_threads_for
 from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe
 from tokengeom.studies.linear_draws import Draw, draw_setting, step_limit
 from tokengeom.theory.linear import LinearPrediction, predict_linear

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokengeom.errors import InputError
-from tokengeom.numerics import Float
-from tokengeom.problems.columns import Bool
+from tokengeom.numerics import Bool, Float
 from tokengeom.statistics.next_token import NextTokenStatistics
 
 

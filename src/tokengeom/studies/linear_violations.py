@@ -24,12 +24,10 @@ import numpy as np
 
 from tokengeom.errors import InputError
 from tokengeom.figures.base import Figure, LinePanel, Panel
-from tokengeom.figures.linear_training import linear_training
+from tokengeom.figures.training_curves import linear_training
 from tokengeom.geometry.probes import linear_probes
-from tokengeom.numerics import Float
-from tokengeom.problems.columns import Bool
+from tokengeom.numerics import Bool, Float, blas_threads_for
 from tokengeom.progress import AbstractProgress
-from tokengeom.solvers.blas_threads import blas_threads_for
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe
 from tokengeom.studies.linear_draws import Draw, draw_counts, draw_supports, step_limit

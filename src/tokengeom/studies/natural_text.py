@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tokengeom.errors import InputError
 from tokengeom.figures.base import Figure
-from tokengeom.figures.feature_heatmaps import feature_heatmaps
+from tokengeom.figures.heatmaps import feature_heatmaps
 from tokengeom.geometry.compare import Comparison, compare
 from tokengeom.geometry.rivals import Rivals, rivals
 from tokengeom.progress import AbstractProgress
@@ -38,7 +38,7 @@ from tokengeom.studies.network_runs import (
     trained_ufm,
     training_curves,
 )
-from tokengeom.theory.feature_prediction import FeaturePrediction, predict_features
+from tokengeom.theory.features import FeaturePrediction, predict_features
 
 RAW = "raw"
 TRANSFORMER, UFM = "transformer", "UFM"

@@ -24,8 +24,8 @@ from tokengeom.progress import AbstractProgress
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.studies.base import Check, Recipe
 from tokengeom.studies.feature_runs import over_training, papers_schedule, train_like_the_papers
-from tokengeom.theory.feature_prediction import FeaturePrediction
-from tokengeom.training.probes import Probe
+from tokengeom.theory.features import FeaturePrediction
+from tokengeom.training.loop import Probe
 from tokengeom.training.run import Run
 from tokengeom.training.train import train
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from tokengeom.figures.base import Figure
-from tokengeom.figures.evolution import Snapshots, evolution
-from tokengeom.figures.feature_heatmaps import feature_heatmaps
-from tokengeom.figures.feature_training import feature_training
+from tokengeom.figures.heatmaps import Snapshots, evolution, feature_heatmaps
+from tokengeom.figures.training_curves import feature_training
 from tokengeom.geometry.agreement import Agreement
 from tokengeom.progress import AbstractProgress
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -31,7 +30,7 @@ from tokengeom.studies.network_runs import (
     trained_network,
     trained_ufm,
 )
-from tokengeom.theory.feature_prediction import FeaturePrediction, predict_features
+from tokengeom.theory.features import FeaturePrediction, predict_features
 
 NATURAL, REPEATS = "natural counts", "random repeats"
 TRANSFORMER, UFM = "transformer", "UFM"

@@ -22,9 +22,9 @@ from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe
 from tokengeom.studies.feature_runs import count_stories, ranks_agree
 from tokengeom.studies.network_runs import Trained, agreement_table, gain_checks, require_device, trained_network
-from tokengeom.theory.feature_prediction import FeaturePrediction, predict_features
-from tokengeom.training.build import build_network
+from tokengeom.theory.features import FeaturePrediction, predict_features
 from tokengeom.training.settings import TrainingSettings
+from tokengeom.training.train import build_network
 
 NEAR = 1e-2
 """``CE - H`` in nats below which a network is said to have come near the entropy."""

@@ -16,9 +16,9 @@ from typing import ClassVar
 import numpy as np
 
 from tokengeom.figures.base import Figure, HeatmapPanel, Panel
-from tokengeom.problems.nuclear_catalogue import catalogue
+from tokengeom.numerics import Bool
+from tokengeom.problems.instances import catalogue
 from tokengeom.problems.nuclear_svm import NuclearSVM
-from tokengeom.problems.support_reduction import Bool
 from tokengeom.progress import AbstractProgress
 from tokengeom.solvers.nuclear_admm import NuclearADMM
 from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe

@@ -25,12 +25,10 @@ from typing import ClassVar
 import numpy as np
 
 from tokengeom.figures.base import Curve, Figure, LinePanel
-from tokengeom.figures.phase_diagram import PhaseGrid, phase_diagram
-from tokengeom.numerics import Float
-from tokengeom.problems.columns import Bool
+from tokengeom.figures.sweeps import PhaseGrid, phase_diagram
+from tokengeom.numerics import Bool, Float, blas_threads_for
 from tokengeom.problems.ntp_svm import MarginProblem
 from tokengeom.progress import AbstractProgress, AbstractStage
-from tokengeom.solvers.blas_threads import blas_threads_for
 from tokengeom.solvers.ntp_svm import solve_ntp_svm
 from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe
 from tokengeom.studies.linear_draws import draw_supports

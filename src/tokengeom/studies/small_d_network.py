@@ -14,14 +14,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tokengeom.figures.base import Figure
-from tokengeom.figures.small_d import small_d
+from tokengeom.figures.sweeps import small_d
 from tokengeom.numerics import Float
 from tokengeom.progress import AbstractProgress
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe
 from tokengeom.studies.feature_runs import count_stories
 from tokengeom.studies.network_runs import Trained, agreement_table, require_device, trained_network, training_curves
-from tokengeom.theory.feature_prediction import FeaturePrediction, predict_features
+from tokengeom.theory.features import FeaturePrediction, predict_features
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ from tokengeom.progress import AbstractProgress
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe
 from tokengeom.studies.feature_runs import papers_schedule, random_supports, with_random_repeats
-from tokengeom.theory.feature_prediction import FeaturePrediction, predict_features
+from tokengeom.theory.features import FeaturePrediction, predict_features
 from tokengeom.theory.logit_path import PathPoint, regularisation_path
 from tokengeom.training.run import Run
 from tokengeom.training.train import train

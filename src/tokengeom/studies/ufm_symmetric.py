@@ -18,12 +18,12 @@ from tokengeom.figures.base import Figure, HeatmapPanel, Panel
 from tokengeom.geometry.collapse import NeuralCollapse, neural_collapse
 from tokengeom.geometry.similarity import cosines
 from tokengeom.numerics import Float
-from tokengeom.problems.nuclear_catalogue import KnownInstance, all_subsets, one_hot
+from tokengeom.problems.instances import KnownInstance, all_subsets, one_hot
 from tokengeom.progress import AbstractProgress
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe
 from tokengeom.studies.feature_runs import Tables
-from tokengeom.theory.feature_prediction import predict_features
+from tokengeom.theory.features import predict_features
 from tokengeom.training.run import Run
 from tokengeom.training.train import train
 

@@ -14,14 +14,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.figures.feature_heatmaps import feature_heatmaps
-from tokengeom.figures.feature_training import feature_training
-from tokengeom.figures.pattern_triple import pattern_triple
+from tokengeom.figures.heatmaps import feature_heatmaps, pattern_triple
+from tokengeom.figures.training_curves import feature_training
 from tokengeom.geometry.probes import feature_probes
 from tokengeom.progress import AbstractProgress
 from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe
 from tokengeom.studies.feature_runs import random_counts, train_like_the_papers
-from tokengeom.theory.feature_prediction import FeaturePrediction, predict_features
+from tokengeom.theory.features import FeaturePrediction, predict_features
 from tokengeom.training.run import Run
 
 LOSS_GAP = 2e-5

@@ -22,9 +22,9 @@ from tokengeom.progress import AbstractProgress
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe
 from tokengeom.studies.feature_runs import over_training, random_counts
-from tokengeom.theory.feature_prediction import FeaturePrediction, predict_features
+from tokengeom.theory.features import FeaturePrediction, predict_features
 from tokengeom.theory.logit_path import LogitPath, regularisation_path
-from tokengeom.training.probes import Probe, State
+from tokengeom.training.loop import Probe, State
 from tokengeom.training.run import Run
 from tokengeom.training.train import train
 

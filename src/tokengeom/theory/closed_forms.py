@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokengeom.errors import ProblemError
-from tokengeom.numerics import Float, centre_columns
-from tokengeom.problems.support_reduction import Bool, as_support
+from tokengeom.numerics import Bool, Float, centre_columns
+from tokengeom.problems.supports import as_support
 
 if TYPE_CHECKING:
     from tokengeom.problems.arrays import Array

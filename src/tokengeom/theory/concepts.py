@@ -24,8 +24,7 @@ from tokengeom.errors import ProblemError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tokengeom.numerics import Float
-    from tokengeom.problems.support_reduction import Int
+    from tokengeom.numerics import Float, Int
 
 TYPICAL = 0.1
 """Share of the largest entry below which a token or context is not typical of a concept; rounding is far below."""

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokengeom.errors import ProblemError
+from tokengeom.memory import require_memory
 from tokengeom.numerics import Float, centre_columns
-from tokengeom.problems.memory import require_memory
 from tokengeom.problems.regularised_logits import RegularisedLogits
 from tokengeom.solvers.logit_admm import LogitADMM, PathState
 from tokengeom.theory.closed_forms import finite_part, project_on_F

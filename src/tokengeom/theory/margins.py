@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokengeom.problems.norms import NORMS, norm_named
-from tokengeom.problems.ntp_svm import MarginProblem
+from tokengeom.problems.ntp_svm import NORMS, MarginProblem, norm_named
 from tokengeom.solvers.margin import solve_margin
 from tokengeom.theory.linear import linear_data
 

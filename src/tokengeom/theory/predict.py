@@ -8,10 +8,11 @@ from typing import Any, overload
 from tokengeom.folders import read_kind
 from tokengeom.numerics import Float
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory import feature_storage, linear_storage
-from tokengeom.theory.feature_prediction import FeaturePrediction, predict_features
+from tokengeom.theory import features as feature_storage
+from tokengeom.theory import linear as linear_storage
+from tokengeom.theory.features import FeaturePrediction, predict_features
 from tokengeom.theory.linear import LinearPrediction, predict_linear
-from tokengeom.theory.sparse_proxy import ProxyPrediction, predict_proxy
+from tokengeom.theory.proxy import ProxyPrediction, predict_proxy
 
 Prediction = FeaturePrediction | LinearPrediction | ProxyPrediction
 

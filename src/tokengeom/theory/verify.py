@@ -6,7 +6,8 @@ from pathlib import Path
 
 from tokengeom.folders import read_kind
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory import feature_storage, linear_storage
+from tokengeom.theory import features as feature_storage
+from tokengeom.theory import linear as linear_storage
 from tokengeom.theory.verification import Verification, close, files_unchanged
 
 

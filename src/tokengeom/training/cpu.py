@@ -11,12 +11,11 @@ import scipy.linalg.cython_blas  # noqa: F401  the BLAS that compiled code calls
 from threadpoolctl import ThreadpoolController
 
 from tokengeom.models.base import AbstractFactoredModel, Readout
-from tokengeom.numerics import Float
+from tokengeom.numerics import Arrays, Float, Int
 from tokengeom.training import kernels
-from tokengeom.training.engine import AbstractEngine, Arrays
-from tokengeom.training.jit import Kernel, fuse
-from tokengeom.training.kernels import Factors, Labels, Plan, Work
-from tokengeom.training.objective import Int, SoftLabels
+from tokengeom.training.kernels import Factors, Kernel, Labels, Plan, Work, fuse
+from tokengeom.training.loop import AbstractEngine
+from tokengeom.training.objective import SoftLabels
 from tokengeom.training.optimizers.base import AbstractOptimizer
 
 # Arithmetic that is worth a core's while: below it, handing out blocks costs more than it saves.

@@ -1,4 +1,11 @@
-"""The one training loop, for every model, optimizer and engine.
+"""What the loop asks of an engine: make steps, show W and H, hand over its whole state and take it back.
+
+What is measured at a record: the built-in numbers, and whatever the caller hands in.
+
+Training knows no theory. A probe is a function of the :class:`State`; those that compare with a prediction are
+built where both sides meet, and handed to the loop.
+
+The one training loop, for every model, optimizer and engine.
 
 It decides when to stop, measure, save and report; an engine makes the steps in between, many at a time.
 """
@@ -9,23 +16,113 @@ import os
 import signal
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from tokengeom.models.base import Readout
+from tokengeom.numerics import Arrays, Float, Int
 from tokengeom.progress import AbstractProgress, AbstractStage, SilentProgress, speaks
-from tokengeom.training.engine import AbstractEngine
-from tokengeom.training.objective import SoftLabels
-from tokengeom.training.optimizers.base import AbstractOptimizer
-from tokengeom.training.probes import Probe, State, measure
-from tokengeom.training.run import Run, snapshot
-from tokengeom.training.sampling import WindowSampler
-from tokengeom.training.schedules import AbstractSchedule
-from tokengeom.training.store import Checkpoints, Stored
-from tokengeom.training.trajectory import Trajectory, record_steps
+from tokengeom.training.objective import SoftLabels, WindowSampler
+from tokengeom.training.optimizers.base import AbstractOptimizer, AbstractSchedule
+from tokengeom.training.run import Checkpoints, Run, Stored, Trajectory, record_steps, snapshot
+
+
+class AbstractEngine(ABC):
+    """Runs one or several replicates (seeds, dimensions) of a model side by side.
+
+    An engine knows nothing of records, checkpoints or time. Steps may be asked for in any portions: the result is
+    the same to the last bit on a CPU.
+    """
+
+    replicates: int
+
+    @abstractmethod
+    def advance(self, table: Float, windows: list[Int] | None) -> None:
+        """Make one step for each row of the optimizer's coefficients; ``windows[r]`` is steps x batch."""
+
+    @abstractmethod
+    def readout(self, replicate: int) -> Readout:
+        """W and H of one replicate, in double precision, as copies."""
+
+    @abstractmethod
+    def state(self) -> Arrays:
+        """Everything that the next step depends on."""
+
+    @abstractmethod
+    def load(self, state: Arrays) -> None:
+        """Take back what :meth:`state` handed over."""
+
+
+@dataclass(frozen=True)
+class State:
+    """A run at one step, in double precision whatever it was trained in.
+
+    where
+        W   V x d
+        H   d x m
+        L   logits ``W H (+ bias)``, V x m
+    """
+
+    step: int
+    readout: Readout
+    labels: SoftLabels
+
+    @property
+    def W(self) -> Float:
+        """Decoder."""
+        return self.readout.W
+
+    @property
+    def H(self) -> Float:
+        """Context embeddings."""
+        return self.readout.H
+
+    @cached_property
+    def L(self) -> Float:
+        """Logits."""
+        return self.readout.logits
+
+
+Probe = Callable[[State], float | Mapping[str, float]]
+
+
+def built_in(state: State) -> dict[str, float]:
+    """Measure what needs no prediction.
+
+    ``loss_gap``
+        ``CE - H`` in nats, > 0; 0 is the entropy floor, approached and never reached.
+    ``norm_W``, ``norm_H``, ``norm_logits``
+        Frobenius norms; they grow without bound as the loss approaches its floor.
+    ``margin``
+        Smallest in-support minus largest off-support logit, over all contexts; positive once every context's
+        support stands above the rest, ``inf`` when every support is full.
+    """
+    return {
+        "loss_gap": state.labels.loss_gap(state.L),
+        "norm_W": float(np.linalg.norm(state.W)),
+        "norm_H": float(np.linalg.norm(state.H)),
+        "norm_logits": float(np.linalg.norm(state.L)),
+        "margin": float(np.min(state.labels.margins(state.L))),
+    }
+
+
+def measure(state: State, probes: Mapping[str, Probe] | None) -> dict[str, float]:
+    """Apply the built-in measurements, then the given probes; a mapping is flattened as ``name.key``."""
+    row: dict[str, float] = built_in(state)
+    for name, probe in (probes or {}).items():
+        value = probe(state)
+        if isinstance(value, Mapping):
+            row.update({f"{name}.{key}": float(item) for key, item in value.items()})
+        else:
+            row[name] = float(value)
+    return row
+
 
 # Seconds that an engine may run before the loop looks at Ctrl-C and the clock again.
 _PORTION_SECONDS = 0.2

@@ -1,4 +1,10 @@
-"""The torch engine of sequence networks: exact soft-label gradients, one flat buffer, a captured step on a GPU.
+"""Several processes that train one network together, as PyTorch's own launcher starts them.
+
+``torchrun --nproc-per-node 4 -m tokengeom train STATS --model transformer --device cuda`` starts four of them, one a
+GPU. Each takes a part of the contexts (or of a batch), PyTorch's DistributedDataParallel averages the gradients, and
+the first alone writes and speaks.
+
+The torch engine of sequence networks: exact soft-label gradients, one flat buffer, a captured step on a GPU.
 
 All parameters are views into one flat buffer, and their gradients into another, so that an elementwise rule is one pass
 over everything; a rule for matrices sees each parameter in its own shape (a vector as a matrix of one column). The
@@ -7,7 +13,9 @@ gradient of the loss by the logits is written out, ``(softmax(L) - P) diag(pi)``
 
 from __future__ import annotations
 
+import os
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,12 +25,38 @@ from tokengeom.models.base import Readout
 from tokengeom.models.devices import checked_device, threads_for
 from tokengeom.models.network import Network
 from tokengeom.models.networks.base import import_torch
-from tokengeom.numerics import Float
-from tokengeom.training.engine import AbstractEngine, Arrays
-from tokengeom.training.objective import Int, SoftLabels
+from tokengeom.numerics import Arrays, Float, Int
+from tokengeom.training.loop import AbstractEngine
+from tokengeom.training.objective import SoftLabels
 from tokengeom.training.optimizers.base import AbstractOptimizer
-from tokengeom.training.processes import join_processes
-from tokengeom.training.step_graph import StepGraph
+from tokengeom.training.torch_engine import StepGraph
+
+
+@dataclass(frozen=True)
+class Processes:
+    """One process among others: its number from 0, how many there are, and the device it works on."""
+
+    rank: int
+    world: int
+    device: str
+
+    def part(self, size: int) -> slice:
+        """Share of ``size`` things, in order, that falls to this process; shares differ by one at most."""
+        return slice(self.rank * size // self.world, (self.rank + 1) * size // self.world)
+
+
+def join_processes(torch: Any, device: str) -> Processes:
+    """Join the processes that the launcher named in the environment; alone where there is none."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world == 1:
+        return Processes(0, 1, device)
+    cuda = device.startswith("cuda")
+    if cuda:
+        device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+    if not torch.distributed.is_initialized():
+        torch.distributed.init_process_group("nccl" if cuda else "gloo")
+    return Processes(torch.distributed.get_rank(), world, device)
+
 
 _BUFFERS = ("theta", "first", "second")
 

@@ -12,12 +12,17 @@ where
 
 Both terms are positive sums in log space: a gap of 1e-30 is a number and not the rounding of 1.6 - 1.6.
 The loss on the n raw windows is the same number, since equal contexts share a column [thrampoulidis2024, sec. 2].
+
+Batches of raw windows, drawn from the corpus' own distribution.
+
+A window is a pair (context j, next token z) with probability ``pi_j p_{j,z}``. Its label is one-hot, so that the
+mean over many batches of the gradient is the gradient of the exact loss.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -25,9 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokengeom.errors import ProblemError, StatisticsError
-from tokengeom.numerics import Float, excess_exponential, log_sum_exp
-
-Int = NDArray[np.int64]
+from tokengeom.numerics import Float, Int, excess_exponential, log_sum_exp
 
 
 @dataclass(frozen=True)
@@ -166,3 +169,29 @@ class SoftLabels:
     def _check_logits(self, L: Float) -> None:
         if L.shape != (self.V, self.m):
             raise ProblemError(f"Logits must be V x m = {self.V} x {self.m}; got {L.shape}.")
+
+
+@dataclass
+class WindowSampler:
+    """Draws windows with an explicit generator whose state can be stored and put back."""
+
+    labels: SoftLabels
+    generator: np.random.Generator
+    _cumulative: Float = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        total = np.cumsum(self.labels.weight[self.labels.context] * self.labels.share)
+        self._cumulative = total / total[-1]
+
+    def draw(self, steps: int, batch: int) -> Int:
+        """Pair index of each window, steps x batch; two calls give the same windows as one call for both."""
+        uniform = self.generator.random((steps, batch))
+        return np.searchsorted(self._cumulative, uniform, side="right").astype(np.int64)
+
+    def state(self) -> dict[str, Any]:
+        """State of the generator, as JSON can hold it."""
+        return dict(self.generator.bit_generator.state)
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Put the generator back."""
+        self.generator.bit_generator.state = state

@@ -9,10 +9,10 @@ from typing import Any, Literal
 import numpy as np
 
 from tokengeom.errors import ProblemError
-from tokengeom.models.initialise import Init
+from tokengeom.models.factored import Init
 from tokengeom.training.loop import Pace
 from tokengeom.training.optimizers import AbstractOptimizer, optimizer_named
-from tokengeom.training.schedules import Constant, Given, schedule_named
+from tokengeom.training.optimizers.base import Constant, Given, schedule_named
 
 Reduction = Literal["mean", "sum"]
 FACTORED = ("linear", "ufm")

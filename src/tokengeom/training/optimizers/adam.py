@@ -1,10 +1,11 @@
 """Adam: ``u <- b1 u + (1-b1) g``, ``v <- b2 v + (1-b2) g^2``, ``x <- x - lr u^ / (sqrt(v^) + eps)``.
 
 where u^ = u / (1 - b1^t) and v^ = v / (1 - b2^t). Weight decay, if any, is the ridge's gradient, as in the
-original; :mod:`tokengeom.training.optimizers.adamw` has it decoupled.
+original; :mod:`tokengeom.training.optimizers.adam` has it decoupled.
+
+AdamW: Adam's rule beside the shrinkage ``x <- (1 - lr weight_decay) x`` (decoupled weight decay).
 """
 
-# mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -13,8 +14,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tokengeom.numerics import Float
-from tokengeom.training.jit import jit
-from tokengeom.training.optimizers.base import AbstractOptimizer, check_fraction, check_positive
+from tokengeom.training.kernels import jit
+from tokengeom.training.optimizers.base import (
+    PAPER_STEPS,
+    AbstractOptimizer,
+    AbstractSchedule,
+    check_fraction,
+    check_positive,
+)
+
+# mypy: disable-error-code="no-untyped-def"
 
 
 @dataclass(frozen=True)
@@ -79,3 +88,16 @@ def update(x, g, first, second, c, norm):
         uf[i] = u
         vf[i] = v
         xf[i] = xf[i] - shrink * xf[i] - rate * u / (np.sqrt(v) * root + eps)
+
+
+@dataclass(frozen=True)
+class AdamW(AbstractAdam):
+    """Adam with decoupled weight decay and, unless another is given, the papers' schedule."""
+
+    name: ClassVar[str] = "adamw"
+    decoupled: ClassVar[bool] = True
+    default_rate: ClassVar[float] = 1e-4
+
+    def default_schedule(self) -> AbstractSchedule:
+        """Learning rate times 0.4 at steps 5k, 10k, 15k, 20k and 25k."""
+        return PAPER_STEPS

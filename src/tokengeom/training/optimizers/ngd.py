@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tokengeom.numerics import Float
-from tokengeom.training.jit import jit
+from tokengeom.training.kernels import jit
 from tokengeom.training.optimizers.base import AbstractOptimizer
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from tokengeom.errors import ProblemError
 from tokengeom.numerics import Float
-from tokengeom.training.jit import jit
+from tokengeom.training.kernels import jit
 from tokengeom.training.optimizers.base import AbstractOptimizer, check_fraction
 
 # The quintic of Muon's reference implementation: steep at 0, and everything ends between about 0.7 and 1.2.

@@ -1,0 +1,102 @@
+"""The corpus in numbers: sizes, support sizes, cuts and why, the most frequent contexts."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+
+from tokengeom.figures.base import Curve, Figure, LinePanel
+from tokengeom.page.contents import Contents
+from tokengeom.page.sections.base import Picture, Reading, Section, picture
+from tokengeom.page.words import count, percent
+from tokengeom.statistics.supports import warnings_about
+
+CONTEXTS = 12
+NEXT = 6
+"""Most frequent contexts, and next tokens of each, in the table."""
+
+
+def section(reading: Reading) -> Section:
+    """Make the section."""
+    contents = reading.contents
+    stats = contents.stats
+    view = {
+        "rows": _rows(contents),
+        "sources": [_source(str(source)) for source in stats.corpus.get("sources", [])],
+        "effects": [_effect(effect) for effect in stats.effects],
+        "choice": contents.choice,
+        "warnings": warnings_about(stats),
+        "sizes": _sizes(contents),
+        "contexts": [_context(contents, int(j)) for j in stats.most_frequent(CONTEXTS)],
+        "m": stats.m,
+        "share": "of the windows" if stats.has_counts else "weight",
+    }
+    return Section("corpus", "The corpus in numbers", view)
+
+
+def _source(source: str) -> str:
+    """A source by its own name: where it lies on a machine is nobody's business but its owner's."""
+    return PurePath(source).name if PurePath(source).is_absolute() else source
+
+
+def _rows(contents: Contents) -> list[tuple[str, str, str, str]]:
+    """Symbol, value, name, and what it means."""
+    stats, groups = contents.stats, contents.stats.groups
+    shared = int(groups.multiplicity[groups.multiplicity > 1].sum())
+    rows = [("n", f"{stats.n:,}", "windows", "pairs of a context and the token after it")] if stats.has_counts else []
+    rows += [
+        ("m", f"{stats.m:,}", "distinct contexts", "what a model must tell apart"),
+        ("V", f"{stats.V:,}", "next tokens", "what may come next, over all contexts"),
+        ("H", f"{stats.entropy:.4f}", "entropy floor, nats", "the loss that no model can go below here"),
+        ("g", f"{groups.count:,}", "support groups", "sets of contexts that the same tokens may follow"),
+        ("", f"{shared:,}", "contexts that share their support", f"{percent(shared / stats.m)} of all contexts"),
+        ("", percent(stats.one_hot_share), "contexts with one next token", "their label is one-hot"),
+        ("", _range(stats.support_sizes), "tokens in a support", "smallest, median and largest"),
+    ]
+    return rows
+
+
+def _range(sizes: Any) -> str:
+    return f"{int(sizes.min()):,} · {float(np.median(sizes)):g} · {int(sizes.max()):,}"
+
+
+def _effect(effect: Any) -> dict[str, Any]:
+    before, after = effect.before, effect.after
+    return {
+        "cut": effect.cut,
+        "kept": percent(after.n / before.n),
+        "contexts": f"{before.m:,} → {after.m:,}",
+        "tokens": f"{before.V:,} → {after.V:,}",
+        "entropy": f"{before.entropy:.3f} → {after.entropy:.3f}",
+    }
+
+
+def _sizes(contents: Contents) -> Picture:
+    stats = contents.stats
+    sizes, contexts = np.unique(stats.support_sizes, return_counts=True)
+    windows = np.array([float(stats.pi[stats.support_sizes == size].sum()) for size in sizes])
+    x = sizes.astype(np.float64)
+    curves = [
+        Curve("share of the contexts", x, contexts / stats.m),
+        Curve("share of the windows" if stats.has_counts else "share by weight", x, windows),
+    ]
+    panel = LinePanel("How many tokens may follow a context", "tokens in the support", "share", curves)
+    caption = (
+        f"Support sizes of {count(stats.m, 'context')}. The smaller the supports against the vocabulary, the more "
+        "geometry they determine; supports of one token alone are ordinary classification."
+    )
+    return picture(Figure("support-sizes", "Support sizes", caption, [panel], columns=1), bars=True)
+
+
+def _context(contents: Contents, j: int) -> dict[str, Any]:
+    stats = contents.stats
+    size = int(stats.support_sizes[j])
+    return {
+        "text": stats.context_text(j),
+        "share": percent(float(stats.pi[j])),
+        "size": size,
+        "next": [(token, percent(p), p) for token, p in stats.next_tokens(j, NEXT)],
+        "more": max(0, size - NEXT),
+    }

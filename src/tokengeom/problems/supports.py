@@ -1,0 +1,242 @@
+"""Column-wise maps on V x m matrices that know the supports: centring, and projections on the margin cone.
+
+The cone of logits that lie on the boundary of separability is, column by column,
+``C = {L : L_zj = a_j for z in S_j, L_vj <= a_j for v not in S_j}``, and its dual cone is
+``C* = {A : 1^T A = 0, A <= 0 off support}``, where the multipliers of every margin problem live.
+
+Exact reduction of a support pattern: equal columns (support groups) and equal rows (tokens) are merged.
+
+``L_red -> L = E_r L_red E_c^T``, ``||L||_* = ||diag(sqrt a) L_red diag(sqrt n)||_*``
+
+where
+
+``S``      support pattern, V x m boolean; ``S_red`` the pattern with every row and column once, V' x g
+``a``      how many tokens share each row, V'
+``n``      how many contexts share each column, g
+``E_r``    V x V' and ``E_c`` m x g: the 0/1 matrices that repeat rows and columns
+
+Averaging an optimal L over a permutation of equal rows or columns keeps it feasible and cannot raise a convex
+norm, so some optimum is constant on the groups and the reduced problem has the same value
+[zhao2024]. Contexts whose support is the whole vocabulary carry no margin
+constraint; their column is 0 and they are left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokengeom.errors import ProblemError
+from tokengeom.memory import require_memory
+from tokengeom.numerics import Bool, Int
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tokengeom.numerics import Float
+
+
+def centre_on(T: Bool, X: Float) -> Float:
+    """Subtract from each column its mean over ``T_j`` and put zero elsewhere: an orthogonal projection."""
+    inside = np.where(T, X, 0.0)
+    mean = inside.sum(axis=0) / np.maximum(T.sum(axis=0), 1)
+    return np.where(T, inside - mean, 0.0)
+
+
+def cone_levels(X: Float, S: Bool, start: Float | None = None) -> tuple[Float, Bool]:
+    """Levels ``a`` and active sets ``T`` of the projection of X on C: ``a_j`` is the mean of X over ``T_j``.
+
+    ``a_j`` solves ``|S_j| (a - mean_in x) = sum_off (x_v - a)_+``, whose left minus right side is concave and
+    increasing, so that Newton's method (the mean over the active set) climbs to the root after its first
+    step, from any ``start``; it ends when the active set repeats.
+    """
+    a = np.sum(X, axis=0, where=S) / S.sum(axis=0) if start is None else start
+    T = S | (a < X)
+    for _ in range(X.shape[0] + 1):
+        a = np.einsum("vj,vj->j", X, T.astype(np.float64)) / T.sum(axis=0)
+        grown = S | (a < X)
+        if np.array_equal(grown, T):
+            break
+        T = grown
+    return a, T
+
+
+def project_on_dual_cone(X: Float, S: Bool, start: Float | None = None) -> tuple[Float, Float]:
+    """Nearest multipliers and their levels: the projection of X on C*, as ``X + P_C(-X)`` [Moreau]."""
+    a, T = cone_levels(-X, S, start)
+    return np.where(T, X + a, 0.0), a
+
+
+def repair_multipliers(A: Float, S: Bool) -> Float:
+    """Clip off-support entries at zero and restore the column sums on support: a member of C* near A."""
+    clipped = np.where(S, A, np.minimum(A, 0.0))
+    return np.where(S, clipped - clipped.sum(axis=0) / S.sum(axis=0), clipped)
+
+
+def margins(L: Float, S: Bool) -> Float:
+    """In-support mean minus each off-support logit; ``+inf`` on support. V x m."""
+    level = np.where(S, L, 0.0).sum(axis=0) / S.sum(axis=0)
+    return np.where(S, np.inf, level - L)
+
+
+def in_support_spread(L: Float, S: Bool) -> float:
+    """Largest distance of an in-support logit from its column's in-support mean; 0 when all are equal."""
+    return float(np.max(np.abs(centre_on(S, L)), initial=0.0))
+
+
+@dataclass(frozen=True)
+class SupportReduction:
+    """A support pattern with its repeated rows and columns merged.
+
+    ``row_of``
+        For each of the V tokens its row in ``S_red``.
+    ``column_of``
+        For each of the m contexts its column in ``S_red``; -1 where the support is the whole vocabulary.
+    """
+
+    S_red: Bool
+    row_of: Int
+    column_of: Int
+
+    @property
+    def a(self) -> Float:
+        """Tokens per merged row."""
+        return np.bincount(self.row_of, minlength=self.S_red.shape[0]).astype(np.float64)
+
+    @property
+    def n(self) -> Float:
+        """Contexts per merged column."""
+        kept = self.column_of[self.column_of >= 0]
+        return np.bincount(kept, minlength=self.S_red.shape[1]).astype(np.float64)
+
+    @property
+    def V(self) -> int:
+        """Number of tokens before merging."""
+        return int(self.row_of.size)
+
+    @property
+    def m(self) -> int:
+        """Number of contexts before merging."""
+        return int(self.column_of.size)
+
+    def expand(self, L_red: Float) -> Float:
+        """Logits of the reduced problem as logits on all V x m; columns of full support become 0."""
+        padded = np.concatenate([L_red, np.zeros((L_red.shape[0], 1))], axis=1)
+        return np.asarray(padded[self.row_of][:, self.column_of])
+
+    def expand_dual(self, G_red: Float) -> Float:
+        """Bring a dual of the scaled reduced problem to all V x m, with the same spectral norm."""
+        return self.expand(G_red / np.sqrt(self.a)[:, None] / np.sqrt(self.n))
+
+    def reduce(self, L: Float) -> Float:
+        """Average logits (V x m) over equal rows and columns: feasible stays feasible, no norm grows."""
+        rows = np.zeros((self.S_red.shape[0], self.m))
+        np.add.at(rows, self.row_of, L)
+        rows /= self.a[:, None]
+        kept = self.column_of >= 0
+        out = np.zeros((self.S_red.shape[1], self.S_red.shape[0]))
+        np.add.at(out, self.column_of[kept], rows.T[kept])
+        return np.asarray((out / self.n[:, None]).T)
+
+
+def as_support(S: Any) -> Bool:
+    """Check a support pattern: V x m (dense or scipy sparse), at least one token in every context."""
+    dense = np.asarray(S.toarray() if hasattr(S, "toarray") else S)
+    _require_matrix(dense.shape)
+    if dense.dtype.kind == "f" and not np.isfinite(dense).all():
+        _refuse_not_finite()
+    pattern: Bool = np.asarray(dense != 0)
+    _require_no_empty(np.asarray(pattern.any(axis=0)))
+    return pattern
+
+
+def reduce_support(S: Any, *, merge: bool = True, memory_limit: int | None = None) -> SupportReduction:
+    """Merge equal columns and equal rows of a pattern; ``merge=False`` only drops columns of full support.
+
+    A scipy sparse pattern is grouped as it is; only its distinct columns (V x g) are made dense, and refused
+    where they would not fit in ``memory_limit`` bytes (by default what is free).
+    """
+    if not hasattr(S, "tocsc"):
+        pattern = as_support(S)
+        first, group = _first_of_equal(np.packbits(pattern, axis=0).T) if merge else (np.arange(pattern.shape[1]), None)
+        distinct = pattern if first.size == pattern.shape[1] else pattern[:, first]
+    else:
+        first, group, distinct = _distinct_sparse_columns(S.tocsc(), merge, memory_limit)
+    column_of = np.arange(first.size) if group is None else group
+    kept = ~distinct.all(axis=0)
+    renumber = np.where(kept, np.cumsum(kept) - 1, -1)
+    # A copy of a large pattern takes seconds, so none is made where nothing is dropped.
+    reduced, column_of = distinct if kept.all() else distinct[:, kept], renumber[column_of]
+    if not merge or not kept.any():
+        return SupportReduction(reduced, np.arange(reduced.shape[0], dtype=np.int64), column_of)
+    rows, row_of = _first_of_equal(np.packbits(reduced, axis=1))
+    merged = reduced if rows.size == reduced.shape[0] else reduced[rows]
+    return SupportReduction(np.ascontiguousarray(merged), row_of, column_of)
+
+
+def _distinct_sparse_columns(S: Any, merge: bool, limit: int | None) -> tuple[Int, Int | None, Bool]:
+    """First of each set of equal columns, each column's set, and the distinct columns as a dense pattern."""
+    V, m = S.shape
+    _require_matrix(S.shape)
+    if S.data.dtype.kind == "f" and not np.isfinite(S.data).all():
+        _refuse_not_finite()
+    S = S.copy()
+    S.eliminate_zeros()
+    S.sort_indices()
+    _require_no_empty(np.asarray(np.diff(S.indptr) > 0))
+    if merge:
+        columns = np.split(S.indices, S.indptr[1:-1])
+        first, group = _first_of_keys(column.tobytes() for column in columns)
+    else:
+        first, group = np.arange(m), np.arange(m)
+    require_memory(
+        V * len(first),
+        f"The pattern of distinct supports ({V} x {len(first)})",
+        "Use predict_proxy(stats), which never makes a dense matrix.",
+        limit,
+    )
+    return first, group, np.asarray(S[:, first].toarray() != 0)
+
+
+def _first_of_equal(packed: NDArray[np.uint8]) -> tuple[Int, Int]:
+    """Index of the first of each set of equal rows, in order of appearance, and each row's set."""
+    return _first_of_keys(row.tobytes() for row in np.ascontiguousarray(packed))
+
+
+def _first_of_keys(keys: Iterable[bytes]) -> tuple[Int, Int]:
+    sets: dict[bytes, int] = {}
+    first: list[int] = []
+    group: list[int] = []
+    for j, key in enumerate(keys):
+        group.append(sets.setdefault(key, len(first)))
+        if group[-1] == len(first):
+            first.append(j)
+    return np.array(first, dtype=np.int64), np.array(group, dtype=np.int64)
+
+
+def _require_matrix(shape: tuple[int, ...]) -> None:
+    if len(shape) != 2 or 0 in shape:
+        raise ProblemError(
+            f"A support pattern must be a V x m matrix with V, m >= 1; got S of shape {shape}. "
+            "Likely statistics without windows. Count a longer text or a shorter context."
+        )
+
+
+def _require_no_empty(has_token: Bool) -> None:
+    empty = np.flatnonzero(~has_token)
+    if empty.size:
+        raise ProblemError(
+            f"Every context must have at least one next token; {empty.size} of {has_token.size} columns of "
+            f"S are empty, the first is column {empty[0]}. Likely a support policy whose threshold removed "
+            "all of them. Lower the threshold or drop these contexts."
+        )
+
+
+def _refuse_not_finite() -> NoReturn:
+    raise ProblemError(
+        "A support pattern must be 0 or 1 everywhere; S holds NaN or infinity. "
+        "Likely a division by an empty row of counts. Pass the pattern of the counts themselves."
+    )

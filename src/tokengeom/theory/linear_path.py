@@ -1,0 +1,211 @@
+"""Regularisation paths: the limit of training seen directly, without training.
+
+::
+
+    norm path    W_B  = argmin CE(W)  s.t.  ||W||_F <= B
+    ridge path   W_mu = argmin CE(W) + (mu / 2) ||W||_F^2
+
+As ``B -> inf`` or ``mu -> 0`` both have ``P_F(W) -> W*`` and ``W / ||W|| -> W^mm / ||W^mm||``
+[thrampoulidis2024, Thm 3]. They are one curve: ``W_B = W_mu`` at the strength mu where the norm is B. Each
+point starts at the tangent of the last (``solvers.path_newton``), and ``CE - loss_floor`` is known by its
+logarithm, because it falls like ``exp(-B * margin)``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokengeom.errors import ProblemError, ResourceError
+from tokengeom.numerics import blas_threads_for
+from tokengeom.problems.effective_support import ReducedLoss
+from tokengeom.solvers.ntp_svm import orthonormal_factor
+from tokengeom.solvers.path_newton import PathNewton, PathState, path_newton
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tokengeom.numerics import Float
+    from tokengeom.theory.linear import LinearPrediction
+
+
+@dataclass(frozen=True, eq=False)
+class PathPoint:
+    """One point of a path, measured against the predicted limit.
+
+    ``norm``, ``log_strength``
+        ``||W||_F`` and ``log mu``.
+    ``log_loss_gap``, ``loss_gap``
+        ``CE - loss_floor``, by logarithm, and as a number (0 only below 1e-308).
+    ``cosine``, ``cosine_direction``
+        ``cos(W, W^mm)`` and ``cos(W - W*, W^mm)``; both tend to 1. NaN when nothing diverges.
+    ``finite_error``
+        ``||P_F(W) - W*|| / ||W*||``, or the numerator when ``W* = 0``; tends to 0.
+    """
+
+    W: Float
+    norm: float
+    log_strength: float
+    log_loss_gap: float
+    cosine: float
+    cosine_direction: float
+    finite_error: float
+
+    @property
+    def loss_gap(self) -> float:
+        """``CE - loss_floor`` as a number."""
+        return float(np.exp(self.log_loss_gap))
+
+
+@dataclass(frozen=True, eq=False)
+class RegularisationPath:
+    """Points in the order asked for."""
+
+    points: tuple[PathPoint, ...]
+
+    def column(self, name: str) -> Float:
+        """One measurement over all points, e.g. ``column("cosine_direction")``."""
+        return np.array([getattr(point, name) for point in self.points], dtype=np.float64)
+
+
+def norm_path(prediction: LinearPrediction, norms: Sequence[float] | Float) -> RegularisationPath:
+    """``min CE s.t. ||W||_F <= B`` for each B in ``norms``; W* itself where the constraint is idle."""
+    targets = np.asarray(norms, dtype=np.float64)
+    _check_positive(targets, "norms")
+    curve = _Curve(prediction)
+    points: dict[float, PathPoint] = {}
+    with blas_threads_for(*prediction.W_mm.shape):
+        for B in np.unique(targets):
+            points[float(B)] = curve.at_norm(float(B))
+    return RegularisationPath(tuple(points[float(B)] for B in targets))
+
+
+def ridge_path(prediction: LinearPrediction, log_strengths: Sequence[float] | Float) -> RegularisationPath:
+    """``min CE + (mu/2) ||W||_F^2`` for each ``log mu``; logarithms, because mu may be 1e-1000."""
+    targets = np.asarray(log_strengths, dtype=np.float64)
+    if targets.ndim != 1 or not np.all(np.isfinite(targets)):
+        raise ProblemError(f"log_strengths must be a list of finite numbers; got {log_strengths!r}.")
+    curve = _Curve(prediction)
+    points: dict[float, PathPoint] = {}
+    with blas_threads_for(*prediction.W_mm.shape):
+        for tau in np.unique(targets)[::-1]:
+            points[float(tau)] = curve.at_strength(float(tau))
+    return RegularisationPath(tuple(points[float(tau)] for tau in targets))
+
+
+def _check_positive(values: Float, name: str) -> None:
+    if values.ndim != 1 or not np.all(np.isfinite(values)) or np.any(values <= 0):
+        raise ProblemError(f"{name} must be a list of finite positive numbers; got {values.tolist()!r}.")
+
+
+class _Curve:
+    """Walks the curve from strong to weak regularisation, each point from the tangent of the last."""
+
+    def __init__(self, prediction: LinearPrediction) -> None:
+        self.prediction = prediction
+        data = prediction.data
+        R, self.U = orthonormal_factor(data.H)
+        problem = ReducedLoss(prediction.effective_support, data.P, data.pi, R)
+        exact = data.P if prediction.reaches_entropy else None
+        self.newton: PathNewton = path_newton(problem, prediction.W_star @ self.U, exact)
+        self.idle = float(np.linalg.norm(prediction.W_star)) if not prediction.W_mm.any() else np.inf
+        self.state: PathState | None = None
+        self.last: tuple[PathState, tuple[Float, Float]] | None = None
+
+    def at_strength(self, tau: float) -> PathPoint:
+        """Find the point at ``log mu = tau``."""
+        start = self._first(tau)
+        self.state = self._walk(start, tau)
+        return self._measure(self.state)
+
+    def at_norm(self, B: float) -> PathPoint:
+        """Find the point of norm B, or W* when the constraint is idle."""
+        if self.idle * (1.0 - 1e-12) <= B:
+            return self._finite_limit()
+        state = self.state
+        if state is None:
+            # W is about -grad CE(0) / mu for strong regularisation; begin where its norm is below B.
+            tau = 0.0
+            state = self._walk(self._first(tau), tau)
+            while self.newton.norm(state) > B:
+                tau += 1.0
+                state = self._walk(self._first(tau), tau)
+        for _ in range(500):
+            ratio = np.log(B / self.newton.norm(state))
+            if abs(ratio) <= 1e-10:
+                self.state = state
+                return self._measure(state)
+            state = self._walk(state, state.tau + self._stride(state, float(ratio)))
+        raise ResourceError(f"no strength was found whose solution has norm {B}; reached {self.newton.norm(state)}.")
+
+    def _stride(self, state: PathState, ratio: float) -> float:
+        dx, dy = self._tangent(state)
+        mu = state.mu
+        along = float((self.newton.w + mu * state.x) @ (mu * (dx + state.x))) + float(state.y @ dy)
+        slope = along / self.newton.norm(state) ** 2
+        # For large norms log||W|| is concave in tau with slope about 1/tau: bound the stride, not the target.
+        reach = max(1.0, 0.5 * abs(state.tau))
+        return float(np.clip(ratio / slope if slope < 0 else -reach, -reach, reach))
+
+    def _tangent(self, state: PathState) -> tuple[Float, Float]:
+        """Tangent of a state; stride and walk ask for the same one in turn."""
+        if self.last is None or self.last[0] is not state:
+            self.last = state, self.newton.tangent(state)
+        return self.last[1]
+
+    def _first(self, tau: float) -> PathState:
+        if self.state is not None:
+            return self.state
+        begin = max(tau, 0.0)
+        state, done = self.newton.solve(self.newton.at_zero(begin))
+        if not done:
+            raise ResourceError(
+                f"Newton's method did not converge at log strength {begin}; scale the embeddings to size 1."
+            )
+        return state
+
+    def _walk(self, state: PathState, tau: float) -> PathState:
+        stride = tau - state.tau
+        for _ in range(10_000):
+            left = tau - state.tau
+            if left == 0.0:
+                return state
+            move = left if abs(left) <= abs(stride) else float(np.copysign(stride, left))
+            reach = max(1.0, 0.5 * abs(state.tau))
+            move = float(np.clip(move, -reach, reach))
+            dx, dy = self._tangent(state)
+            begin = PathState(tau if move == left else state.tau + move, state.x + move * dx, state.y + move * dy)
+            found, done = self.newton.solve(begin)
+            if done:
+                state, stride = found, 2.0 * move
+            else:
+                stride = 0.25 * move
+        raise ResourceError(f"the path did not reach log strength {tau}; it stopped at {state.tau}.")
+
+    def _measure(self, state: PathState) -> PathPoint:
+        X, Y = self.newton.deviation(state)
+        W_star, W_mm = self.prediction.W_star @ self.U, self.prediction.W_mm @ self.U
+        W = W_star + X + Y
+        scale = float(np.linalg.norm(W_star))
+        # Norm before strength: the square of 1e-200 is no number.
+        error = state.mu * float(np.linalg.norm(state.x)) / (scale if scale > 0 else 1.0)
+        return PathPoint(
+            W @ self.U.T,
+            self.newton.norm(state),
+            state.tau,
+            self.newton.log_excess(state),
+            _cosine(W, W_mm),
+            _cosine(X + Y, W_mm),
+            error,
+        )
+
+    def _finite_limit(self) -> PathPoint:
+        W = self.prediction.W_star
+        return PathPoint(W, float(np.linalg.norm(W)), -np.inf, -np.inf, np.nan, np.nan, 0.0)
+
+
+def _cosine(X: Float, Y: Float) -> float:
+    size = float(np.linalg.norm(X)) * float(np.linalg.norm(Y))
+    return float(np.vdot(X, Y)) / size if size > 0 else float("nan")

@@ -1,0 +1,128 @@
+"""Signs of misfit: each is found where it was put, and only there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from report_cases import RUN, diverged_contents, one_group_contents, one_hot_contents, story_contents
+
+from tokengeom import compare
+from tokengeom.page.contents import Contents
+from tokengeom.page.diagnosis import diagnose, still_falling
+from tokengeom.page.sections import summary
+from tokengeom.page.sections.base import Reading
+from tokengeom.page.signatures import frequency_error
+from tokengeom.theory.closed_forms import finite_part
+from tokengeom.training.run import Trajectory
+
+
+def limit(scale: float = 40.0) -> tuple[Contents, Any, Any]:
+    """Contents whose run is the predicted limit itself: ``L = L_in + scale L_mm``, balanced."""
+    contents = story_contents()
+    prediction: Any = contents.prediction
+    L = finite_part(contents.stats.P) + scale * prediction.L_mm
+    U, s, Vt = np.linalg.svd(L, full_matrices=False)
+    return contents, U * np.sqrt(s), np.sqrt(s)[:, None] * Vt
+
+
+def with_run(contents: Contents, W: Any, H: Any, loss_gap: float = 1e-9) -> Contents:
+    run = replace(contents.runs[RUN], W=W, H=H, loss_gap=loss_gap)
+    comparison = compare(contents.prediction, run, resamples=0, permutations=40)
+    return replace(contents, runs={RUN: run}, comparisons={RUN: comparison})
+
+
+def levels(contents: Contents) -> dict[str, str]:
+    found = diagnose(contents)
+    return {sign: found.level(RUN, sign) for sign in ("loss", "alignment", "collapse", "frequencies")}
+
+
+def test_the_limit_itself_fits_in_every_way() -> None:
+    contents = with_run(*limit())
+    assert set(levels(contents).values()) == {"fits"}
+    assert diagnose(contents).misfits == ()
+
+
+def test_a_loss_above_the_floor_is_found_and_nothing_else() -> None:
+    found = levels(with_run(*limit(), loss_gap=2.0))
+    assert found == {"loss": "does not fit", "alignment": "fits", "collapse": "fits", "frequencies": "fits"}
+
+
+def test_shuffled_contexts_lose_alignment_and_collapse() -> None:
+    contents, W, H = limit()
+    found = levels(with_run(contents, W, H[:, np.random.default_rng(0).permutation(H.shape[1])]))
+    assert found["alignment"] == found["collapse"] == "does not fit"
+
+
+def test_wrong_frequencies_are_found_with_their_size() -> None:
+    contents = story_contents()
+    prediction: Any = contents.prediction
+    U, s, Vt = np.linalg.svd(40.0 * prediction.L_mm, full_matrices=False)
+    wrong = with_run(contents, U * np.sqrt(s), np.sqrt(s)[:, None] * Vt)
+    assert levels(wrong)["frequencies"] == "does not fit"
+    P = contents.stats.P.toarray()
+    several = (P > 0).sum(axis=0) > 1
+    centred = [np.log(p[p > 0]) - np.log(p[p > 0]).mean() for p in P.T[several]]
+    expected = np.sqrt(np.mean(np.concatenate(centred) ** 2))
+    assert frequency_error(wrong, RUN) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_misfit_names_a_dimension_that_is_too_small() -> None:
+    contents, W, H = limit()
+    found = diagnose(with_run(contents, W[:, :3], H[:3]))
+    (one,) = [finding for finding in found.findings if finding.sign.name == "alignment"]
+    assert "3 dimensions" in one.causes[0]
+    assert f"at least {contents.prediction.rank} dimensions" in one.remedies[0]  # type: ignore[union-attr]
+
+
+def test_agreement_that_shuffling_cannot_change_is_not_judged() -> None:
+    assert diagnose(one_group_contents()).level(RUN) == "not judged"
+    assert diagnose(one_hot_contents()).level(RUN, "frequencies") == "not judged"
+
+
+def test_what_chance_reaches_for_tokens_takes_nothing_from_contexts() -> None:
+    contents = with_run(*limit())
+    comparison = contents.comparisons[RUN]
+    tied = replace(comparison["word_similarity"], value=0.9, null=0.95)
+    found = {**comparison.agreements, "word_similarity": tied}
+    contents = replace(contents, comparisons={RUN: replace(comparison, agreements=found)})
+    diagnosis = diagnose(contents)
+    assert diagnosis.level(RUN) == "fits"
+    (sign,) = [one.sign for one in diagnosis.findings if one.sign.name == "alignment"]
+    assert "For tokens that is no more than chance reaches" in sign.measured
+    assert "For contexts" not in sign.measured
+    (answer,) = summary.section(Reading(contents)).view["answers"]
+    assert "agrees with the prediction for contexts; for tokens chance comes as close" in answer["verdict"]
+
+
+def test_a_wide_free_model_is_not_called_too_small() -> None:
+    contents, W, H = limit()
+    shuffled = H[:, np.random.default_rng(0).permutation(H.shape[1])]
+    told = diagnose(with_run(contents, W, shuffled, loss_gap=2.0)).misfits
+    said = " ".join(sentence for one in told for sentence in (*one.causes, *one.remedies))
+    assert {"loss", "collapse"} <= {one.sign.name for one in told}
+    assert not any(word in said for word in ("too few parameters", "dimension may be too small", "deeper"))
+    narrow = diagnose(with_run(contents, W[:, :3], shuffled[:3], loss_gap=2.0)).misfits
+    assert any("dimension may be too small" in cause for one in narrow for cause in one.causes)
+
+
+def test_agreement_far_from_the_floor_is_said_to_be_so() -> None:
+    for gap, far in ((1e-9, False), (2.0, True)):
+        contents = with_run(*limit(), loss_gap=gap)
+        (answer,) = summary.section(Reading(contents)).view["answers"]
+        assert ("still far above the floor" in answer["told"]) == far
+
+
+def test_a_diverged_run_is_a_misfit_with_one_remedy() -> None:
+    found = [one for one in diagnose(diverged_contents()).misfits if one.sign.run == "transformer"]
+    assert [one.sign.level for one in found] == ["does not fit"]
+    assert "learning rate" in found[0].remedies[0]
+
+
+@pytest.mark.parametrize(("gaps", "falling"), [([1.0, 0.5, 0.4, 0.2], True), ([1.0, 0.2, 0.2, 0.195], False)])
+def test_a_loss_that_still_falls_is_told_from_one_that_settled(gaps: list[float], falling: bool) -> None:
+    run = story_contents().runs[RUN]
+    way = Trajectory({"step": [0, 10, 50, 100], "seconds": [0, 1, 2, 3], "loss_gap": gaps})
+    assert still_falling(replace(run, trajectory=way)) is falling
