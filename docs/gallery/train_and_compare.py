@@ -17,6 +17,6 @@ run = tg.train(
 print(f"{run.status}: loss {run.loss:.4f} nats, {run.loss_gap:.2e} above the floor {run.entropy:.4f}")
 
 comparison = tg.compare(prediction, run, resamples=50, permutations=50)
-for name in ("context_similarity", "word_similarity"):
+for name in ("context_similarity", "token_similarity"):
     found = comparison[name]
     print(f"{name}: {found.value:.3f}, 95% interval {found.low:.3f} to {found.high:.3f}, chance {found.null:.3f}")

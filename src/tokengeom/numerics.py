@@ -36,6 +36,18 @@ def centre_columns(x: Float) -> Float:
     return np.asarray(x - x.mean(axis=0, keepdims=True))
 
 
+def unit_columns(columns: Float) -> Float:
+    """Columns divided by their norms: directions; a column of 0 has none and stays 0."""
+    norms = np.linalg.norm(columns, axis=0)
+    return np.asarray(columns / np.where(norms > 0, norms, 1.0))
+
+
+def cosines(columns: Float) -> Float:
+    """Cosines between the columns of a matrix; 0 where a column is 0."""
+    directions = unit_columns(columns)
+    return np.asarray(np.clip(directions.T @ directions, -1.0, 1.0))
+
+
 def x_log_x(x: Float) -> Float:
     """``x log x`` with the limit 0 at 0."""
     return np.asarray(x * np.log(np.where(x > 0, x, 1.0)))

@@ -44,7 +44,7 @@ def test_checkpoints_are_compared_and_drawn(work: Path, tmp_path: Path) -> None:
     assert done.exit_code == 0, done.stderr
     data = json.loads(done.stdout)
     assert [one["step"] for one in data["checkpoints"]] == [5, 10]
-    for name in ("context_similarity", "word_similarity"):
+    for name in ("context_similarity", "token_similarity"):
         assert {"value", "low", "high", "null"} <= set(data[name])
     assert data["windows"] == 20 * 14, "no window crosses from one document into the next"
     assert data["loss_gap"] > 0

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tokengeom.errors import InputError
 from tokengeom.figures.ordering import Order, order_by_cosines, order_groups
-from tokengeom.theory.features import cosines
+from tokengeom.numerics import cosines
 
 
 @settings(max_examples=25, deadline=None)

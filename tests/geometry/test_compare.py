@@ -13,19 +13,19 @@ import pytest
 
 from geometry_cases import grouped_counts
 from tokengeom.errors import MissingExtraError, ProblemError
+from tokengeom.factors import Factors
 from tokengeom.geometry.agreement import permutation_orders
 from tokengeom.geometry.compare import Comparison, compare
 from tokengeom.geometry.comparison import MEANINGS
 from tokengeom.geometry.linear_numbers import DecoderNumbers, MarginNumbers
 from tokengeom.geometry.similarity import (
     cosine,
-    cosines,
     linear_cka,
     logit_distance,
     pearson_off_diagonal,
     spearman_off_diagonal,
 )
-from tokengeom.geometry.targets import Factors
+from tokengeom.numerics import cosines
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.closed_forms import proxy
 from tokengeom.theory.features import FeaturePrediction, predict_features
@@ -76,7 +76,7 @@ def test_the_prediction_itself_turned_scaled_and_shifted_gets_full_marks(feature
 
 def test_noise_scores_what_chance_scores(features: FeaturePrediction) -> None:
     found = compare(features, noise(features), resamples=100, permutations=100)
-    for name in ("context_similarity", "word_similarity", "context_cka", "context_pearson", "context_spearman"):
+    for name in ("context_similarity", "token_similarity", "context_cka", "context_pearson", "context_spearman"):
         number = found[name]
         assert number.low < number.null_mean < number.high
         assert number.low < number.value < number.high
@@ -86,14 +86,14 @@ def test_noise_scores_what_chance_scores(features: FeaturePrediction) -> None:
 def test_values_are_those_of_the_plain_functions(features: FeaturePrediction) -> None:
     W, H = noise(features, d=6)
     found = compare(features, (W, H), resamples=0, permutations=0)
-    words = (W - W.mean(axis=0)).T
+    tokens = (W - W.mean(axis=0)).T
     C, D = cosines(H), np.round(features.context_cosines, 9)
     expected = {
         "context_cka": linear_cka(H, features.H),
-        "word_cka": linear_cka(words, features.W.T),
+        "token_cka": linear_cka(tokens, features.W.T),
         "context_pearson": pearson_off_diagonal(C, D),
         "context_spearman": spearman_off_diagonal(C, D),
-        "word_pearson": pearson_off_diagonal(cosines(words), features.word_cosines),
+        "token_pearson": pearson_off_diagonal(cosines(tokens), features.token_cosines),
     }
     assert {name: found[name].value for name in expected} == pytest.approx(expected, abs=1e-7)
     assert np.isnan([found.context_similarity.low, found.context_similarity.null]).all()
@@ -111,7 +111,7 @@ def test_the_proxy_is_that_of_the_whole_pattern() -> None:
     U, s, Vt = np.linalg.svd(M, full_matrices=False)
     assert found["proxy_logit_distance"].value == pytest.approx(logit_distance(W @ H, M), rel=1e-9)
     assert found["proxy_context_cka"].value == pytest.approx(linear_cka(H, np.sqrt(s)[:, None] * Vt), rel=1e-9)
-    assert found["proxy_word_cka"].value == pytest.approx(
+    assert found["proxy_token_cka"].value == pytest.approx(
         linear_cka((W - W.mean(axis=0)).T, (U * np.sqrt(s)).T), rel=1e-9
     )
 
@@ -151,7 +151,7 @@ def test_a_trained_model_agrees_more_than_chance_also_below_the_vocabulary(featu
     found = compare(features, run, **FEW)
     assert found.context_similarity.value > 0.8
     assert found.context_similarity.beats_chance
-    assert found.word_similarity.beats_chance
+    assert found.token_similarity.beats_chance
     assert found["collapse"].beats_chance
     assert "nats above its floor" in found.summary()
     small = compare(features, train(stats, "ufm", dim=2, optimizer="adam", steps=200, learning_rate=0.01), **FEW)
@@ -214,7 +214,7 @@ def test_permuted_decoders_are_the_moved_ones(linear: LinearPrediction) -> None:
     found = DecoderNumbers(run, linear).permuted(orders) | MarginNumbers(run, linear).permuted(orders)
     for k, order in enumerate(orders):
         moved = values(compare(linear, (run.W[order], run.H), resamples=0, permutations=0))
-        # W_star is taken off before words change places: what is moved is the part that diverges.
+        # W_star is taken off before tokens change places: what is moved is the part that diverges.
         D = (run.W - linear.W_star)[order]
         moved["cosine_without_finite"] = cosine(D, linear.W_mm)
         assert {name: found[name][k] for name in moved} == pytest.approx(moved, rel=1e-9)
@@ -263,7 +263,7 @@ def test_tables_and_json(features: FeaturePrediction, monkeypatch: pytest.Monkey
     assert {"value", "low", "high", "null"} <= set(data["context_similarity"])
     frame = found.to_frame()
     assert list(frame.index) == list(found)
-    assert frame.loc["word_similarity", "value"] == found.word_similarity.value
+    assert frame.loc["token_similarity", "value"] == found.token_similarity.value
     real = builtins.__import__
 
     def without_pandas(name: str, *args: Any, **kwargs: Any) -> Any:

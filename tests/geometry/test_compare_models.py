@@ -1,4 +1,4 @@
-"""A trained model against a text: the loss is the text's, the rows are the words', the numbers are compare's."""
+"""A trained model against a text: the loss is the text's, the rows are the tokens', the numbers are compare's."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ FEW: dict[str, Any] = {"resamples": 20, "permutations": 20, "context": L}
 
 
 def sentences(seed: int = 0) -> list[str]:
-    """Documents over 12 words in which each word has few followers."""
+    """Documents over 12 tokens in which each token has few followers."""
     rng = np.random.default_rng(seed)
     followers = {z: rng.choice(np.arange(3, 15), size=3, replace=False) for z in range(3, 15)}
     documents = []
     for _ in range(40):
-        words = [int(rng.integers(3, 15))]
-        while len(words) < 12:
-            words.append(int(rng.choice(followers[words[-1]])))
-        documents.append(" ".join(f"w{z}" for z in words))
+        tokens = [int(rng.integers(3, 15))]
+        while len(tokens) < 12:
+            tokens.append(int(rng.choice(followers[tokens[-1]])))
+        documents.append(" ".join(f"w{z}" for z in tokens))
     return documents
 
 
@@ -49,7 +49,7 @@ def raw_loss(model: Any, before: tuple[int, ...] = ()) -> float:
 
     rows, targets = [], []
     for document in sentences():
-        ids = [int(word[1:]) for word in document.split()]
+        ids = [int(token[1:]) for token in document.split()]
         rows += [[*before, *ids[at - L : at]] for at in range(L, len(ids))]
         targets += ids[L:]
     with torch.no_grad():
@@ -74,13 +74,13 @@ def test_blocks_of_contexts_add_up(folder: Path, found: CheckpointCurve, monkeyp
 
 
 @pytest.mark.parametrize("vocabulary", [None, 3])
-def test_rows_and_columns_are_those_of_the_words_and_contexts(folder: Path, vocabulary: int | None) -> None:
+def test_rows_and_columns_are_those_of_the_tokens_and_contexts(folder: Path, vocabulary: int | None) -> None:
     curve = compare_models(folder, sentences(), bos=False, contexts=1000, vocabulary=vocabulary, **FEW)
     (point,) = curve
     checkpoint, stats = load_checkpoint(folder), curve.text.stats
     ids = [checkpoint.tokenizer.id_of(name) for name in stats.vocabulary]
     np.testing.assert_array_equal(point.W, checkpoint.head.W[ids])
-    contexts = [[int(word[1:]) for word in stats.context_text(j).split()] for j in range(point.m)]
+    contexts = [[int(token[1:]) for token in stats.context_text(j).split()] for j in range(point.m)]
     np.testing.assert_allclose(point.H, checkpoint.readout(np.array(contexts)).H, atol=1e-6)
 
 
@@ -89,17 +89,17 @@ def test_numbers_are_those_of_compare(found: CheckpointCurve) -> None:
     wanted = compare(found.text.prediction, (point.W, point.H), resamples=20, permutations=20)
     assert point.comparison.agreements == wanted.agreements
     data = point.to_dict()
-    assert {"context_similarity", "word_similarity", "loss_gap", "entropy", "convention", "bos"} <= set(data)
+    assert {"context_similarity", "token_similarity", "loss_gap", "entropy", "convention", "bos"} <= set(data)
     assert {"value", "low", "high", "null"} <= set(data["context_similarity"])
     assert f"{point.loss_gap:.4f} above the text's entropy floor {point.entropy:.4f}" in point.summary()
     assert any("nats above its floor" in caveat for caveat in point.comparison.caveats)
 
 
-def test_fewer_words_change_the_geometry_and_not_the_loss(folder: Path, found: CheckpointCurve) -> None:
+def test_fewer_tokens_change_the_geometry_and_not_the_loss(folder: Path, found: CheckpointCurve) -> None:
     (point,) = compare_models(folder, sentences(), bos=False, contexts=1000, vocabulary=3, **FEW)
     (whole,) = found
     assert (point.V, whole.V) == (3, 12)
-    assert point.m < whole.m, "contexts that no kept word follows are left out"
+    assert point.m < whole.m, "contexts that no kept token follows are left out"
     assert (point.loss_gap, point.entropy) == (whole.loss_gap, whole.entropy)
 
 
@@ -140,7 +140,7 @@ def test_checkpoints_come_in_the_order_of_their_steps(tmp_path: Path) -> None:
     assert len({point.loss_gap for point in curve}) == 3
     assert [one["step"] for one in curve.to_dict()["checkpoints"]] == [3, 20, 100]
     assert "checkpoint-20: loss gap" in curve.summary()
-    save_tokenizer(tmp_path / "checkpoint-20", words=29)
+    save_tokenizer(tmp_path / "checkpoint-20", tokens=29)
     with pytest.raises(CheckpointError, match="one tokenizer"):
         compare_models(tmp_path, sentences(), bos=False, contexts=30, **FEW)
 
@@ -148,7 +148,7 @@ def test_checkpoints_come_in_the_order_of_their_steps(tmp_path: Path) -> None:
 def test_texts_that_give_no_geometry_are_refused(folder: Path) -> None:
     with pytest.raises(InputError, match=r"shorter|window|context"):
         compare_models(folder, ["w3 w4"], context=4)
-    with pytest.raises(InputError, match="at least two words"):
+    with pytest.raises(InputError, match="at least two tokens"):
         compare_models(folder, ["w3 w3 w3 w3 w3"], **FEW)
     with pytest.raises(CheckpointError, match="At least one model"):
         compare_models([], sentences())

@@ -1,4 +1,4 @@
-"""Contexts left out: no support on both sides, every context once, nothing of them in the words."""
+"""Contexts left out: no support on both sides, every context once, nothing of them in the tokens."""
 
 from __future__ import annotations
 

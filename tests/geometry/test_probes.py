@@ -7,9 +7,10 @@ import pytest
 
 from geometry_cases import grouped_counts
 from tokengeom.errors import ProblemError
+from tokengeom.factors import Factors
 from tokengeom.geometry.probes import feature_probes, linear_probes
-from tokengeom.geometry.similarity import cosines, logit_distance, structural_similarity
-from tokengeom.models.base import Readout
+from tokengeom.geometry.similarity import logit_distance, structural_similarity
+from tokengeom.numerics import cosines
 from tokengeom.problems.ntp_svm import NORMS, MarginProblem
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.closed_forms import project_on_F, proxy
@@ -23,16 +24,16 @@ FEATURES = [
     "finite_distance",
     "logit_distance",
     "context_similarity",
-    "word_similarity",
+    "token_similarity",
     "proxy_context_similarity",
-    "proxy_word_similarity",
+    "proxy_token_similarity",
     "collapse",
 ]
 
 
 def state(W: np.ndarray, H: np.ndarray, bias: np.ndarray | None = None) -> State:
     labels = SoftLabels.from_dense(np.full((W.shape[0], H.shape[1]), 1.0 / W.shape[0]))
-    return State(0, Readout(W, H, bias), labels)
+    return State(0, Factors(W, H, bias), labels)
 
 
 def measured(prediction: LinearPrediction | FeaturePrediction, here: State) -> dict[str, float]:
@@ -115,7 +116,7 @@ def test_the_predicted_geometry_itself_scores_full_marks(
     here = measured(p, state(p.W, p.H))
     assert list(here) == FEATURES
     assert here["context_similarity"] == pytest.approx(1.0, abs=1e-9)
-    assert here["word_similarity"] == pytest.approx(1.0, abs=1e-9)
+    assert here["token_similarity"] == pytest.approx(1.0, abs=1e-9)
     assert here["logit_distance"] < 1e-5
     assert here["collapse"] < 1e-20
     assert here["finite_distance"] == pytest.approx(np.linalg.norm(p.L_in), rel=1e-6)
@@ -130,17 +131,17 @@ def test_feature_probes_are_the_numbers_on_dense_matrices(
     L = W @ H + bias[:, None]
     here = measured(p, state(W, H, bias))
     S = stats.S.toarray()
-    words = (W - W.mean(axis=0)).T
+    tokens = (W - W.mean(axis=0)).T
     U, s, Vt = np.linalg.svd(proxy(S), full_matrices=False)
     r = int((s > 1e-9).sum())
-    proxy_words, proxy_contexts = (U[:, :r] * np.sqrt(s[:r])).T, np.sqrt(s[:r])[:, None] * Vt[:r]
+    proxy_tokens, proxy_contexts = (U[:, :r] * np.sqrt(s[:r])).T, np.sqrt(s[:r])[:, None] * Vt[:r]
     expected = {
         "finite_distance": np.linalg.norm(project_on_F(L, S) - p.L_in),
         "logit_distance": logit_distance(L, p.L_mm),
         "context_similarity": structural_similarity(cosines(H), p.context_cosines),
-        "word_similarity": structural_similarity(cosines(words), p.word_cosines),
+        "token_similarity": structural_similarity(cosines(tokens), p.token_cosines),
         "proxy_context_similarity": structural_similarity(cosines(H), cosines(proxy_contexts)),
-        "proxy_word_similarity": structural_similarity(cosines(words), cosines(proxy_words)),
+        "proxy_token_similarity": structural_similarity(cosines(tokens), cosines(proxy_tokens)),
     }
     assert {name: here[name] for name in expected} == pytest.approx(expected, rel=1e-5)
 

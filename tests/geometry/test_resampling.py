@@ -9,19 +9,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tokengeom.errors import ProblemError
+from tokengeom.factors import Factors
 from tokengeom.geometry.agreement import assess, bootstrap_draws, permutation_orders
 from tokengeom.geometry.collapse import subspace_collapse
 from tokengeom.geometry.logit_numbers import CollapseNumbers, FiniteLogits, LogitNumbers
 from tokengeom.geometry.resampling import PairAgreement, RankAgreement
-from tokengeom.geometry.similarity import (
-    cosines,
-    linear_cka,
-    logit_distance,
-    pearson_off_diagonal,
-    structural_similarity,
-)
+from tokengeom.geometry.similarity import linear_cka, logit_distance, pearson_off_diagonal, structural_similarity
 from tokengeom.geometry.similarity_numbers import SimilarityNumbers
-from tokengeom.geometry.targets import Factors
+from tokengeom.numerics import cosines
 from tokengeom.theory.closed_forms import finite_part, project_on_F
 
 SEEDS = st.integers(0, 2**32 - 1)

@@ -65,7 +65,7 @@ def values(table: Rivals) -> dict[tuple[str, str, str], float]:
 
 
 def dense_grams(counts: np.ndarray, prediction: FeaturePrediction) -> dict[str, tuple[Float, Float]]:
-    """Word and context Grams of every rival, from formulas on dense matrices and a matrix square root."""
+    """Token and context Grams of every rival, from formulas on dense matrices and a matrix square root."""
     P = counts / counts.sum(axis=0)
     S = P > 0
     C = np.eye(V) - 1.0 / V
@@ -108,10 +108,10 @@ def test_numbers_are_those_of_dense_grams(
     stats: NextTokenStatistics, counts: np.ndarray, prediction: FeaturePrediction, noise: Any, name: str
 ) -> None:
     W, H = noise
-    words, contexts = dense_grams(counts, prediction)[name]
+    tokens, contexts = dense_grams(counts, prediction)[name]
     table = rivals(stats, noise, prediction, **FEW)
     centred = W - W.mean(axis=0)
-    for items, theirs, mine in (("words", words, centred @ centred.T), ("contexts", contexts, H.T @ H)):
+    for items, theirs, mine in (("tokens", tokens, centred @ centred.T), ("contexts", contexts, H.T @ H)):
         expected = structural_similarity(gram_cosines(mine), gram_cosines(theirs))
         assert value(table, items, name) == pytest.approx(expected, abs=1e-6)
         assert value(table, items, name, "cka") == pytest.approx(gram_cka(mine, theirs), abs=1e-6)
@@ -133,12 +133,12 @@ def test_a_larger_shift_leaves_fewer_pairs(stats: NextTokenStatistics) -> None:
 def test_the_frame_is_equiangular_and_holds_contexts_at_their_commonest_token() -> None:
     stats = NextTokenStatistics.from_counts(np.array([[5, 0, 2], [1, 4, 2], [0, 0, 1], [0, 1, 0]]))
     fit = SimplexFrame().fit(stats)
-    words, contexts = fit.words(np.arange(4)), fit.contexts(np.arange(3))
-    off = full_cosines(words)[~np.eye(4, dtype=bool)]
+    tokens, contexts = fit.tokens(np.arange(4)), fit.contexts(np.arange(3))
+    off = full_cosines(tokens)[~np.eye(4, dtype=bool)]
     np.testing.assert_allclose(off, -1.0 / 3.0)
-    np.testing.assert_allclose(contexts[:, 0], words[:, 0])
-    np.testing.assert_allclose(contexts[:, 1], words[:, 1])
-    np.testing.assert_allclose(contexts[:, 2], (words[:, 0] + words[:, 1]) / 2)
+    np.testing.assert_allclose(contexts[:, 0], tokens[:, 0])
+    np.testing.assert_allclose(contexts[:, 1], tokens[:, 1])
+    np.testing.assert_allclose(contexts[:, 2], (tokens[:, 0] + tokens[:, 1]) / 2)
 
 
 def test_rivals_tie_where_every_support_occurs_once_and_is_uniform() -> None:
@@ -147,10 +147,10 @@ def test_rivals_tie_where_every_support_occurs_once_and_is_uniform() -> None:
     U, s, Vt = np.linalg.svd(known.L_mm)
     run = U[:, :5] * np.sqrt(s[:5]), np.sqrt(s[:5])[:, None] * Vt[:5]
     table = rivals(stats, run, held_out=0)
-    for items in ("contexts", "words"):
+    for items in ("contexts", "tokens"):
         for row in table.of(items):
             if row.rival == "L_in":  # uniform probabilities: it says nothing
-                assert row.without_direction == {"contexts": 15, "words": 6}[items]
+                assert row.without_direction == {"contexts": 15, "tokens": 6}[items]
             else:
                 assert row.similarity.value == pytest.approx(1.0, abs=1e-5)
                 assert not row.behind.is_clear
@@ -163,9 +163,9 @@ def test_the_explanation_that_made_the_run_is_found(
 ) -> None:
     (rival,) = [one for one in all_rivals(1.0, prediction) if one.name == name]
     fit = rival.fit(stats)
-    W, H = fit.words(np.arange(V)).T, fit.contexts(np.arange(M))
+    W, H = fit.tokens(np.arange(V)).T, fit.contexts(np.arange(M))
     table = rivals(stats, (W, H), prediction, held_out=0, permutations=0)
-    for items in ("contexts", "words"):
+    for items in ("contexts", "tokens"):
         best, second = table.of(items)[:2]
         assert best.rival == name
         assert best.similarity.value == pytest.approx(1.0, abs=1e-9)
@@ -183,9 +183,9 @@ def test_the_place_of_a_known_context_is_its_own(stats: NextTokenStatistics, riv
 
 
 @pytest.mark.parametrize("rival", all_rivals()[:-1], ids=lambda rival: rival.name)
-def test_words_and_contexts_multiply_to_the_logits(stats: NextTokenStatistics, rival: AbstractRival) -> None:
+def test_tokens_and_contexts_multiply_to_the_logits(stats: NextTokenStatistics, rival: AbstractRival) -> None:
     fit = rival.fit(stats)
-    L = fit.words(np.arange(V)).T @ fit.contexts(np.arange(M))
+    L = fit.tokens(np.arange(V)).T @ fit.contexts(np.arange(M))
     assert np.abs(L.sum(axis=0)).max() < 1e-12, "logits must be centred"
     if rival.name == "P":
         np.testing.assert_allclose(L, stats.P.toarray() - 1.0 / V, atol=1e-12)
@@ -302,9 +302,10 @@ def test_large_statistics_keep_the_leading_vectors(
     assert "Of PMI, L_in, P, S~ only the leading" in table.summary()
     monkeypatch.setattr(module, "MOST_ITEMS", 10)
     few = rivals(stats, noise, **FEW)
-    assert {f"Of {M} contexts, 10 drawn at random are judged.", f"Of {V} words, 10 drawn at random are judged."} <= set(
-        few.caveats
-    )
+    assert {
+        f"Of {M} contexts, 10 drawn at random are judged.",
+        f"Of {V} tokens, 10 drawn at random are judged.",
+    } <= set(few.caveats)
 
 
 def test_the_table_is_plain_data_a_frame_and_a_sentence(stats: NextTokenStatistics, prediction: Any) -> None:
@@ -314,7 +315,7 @@ def test_the_table_is_plain_data_a_frame_and_a_sentence(stats: NextTokenStatisti
     assert len(plain["rows"]) == 18
     assert set(plain["rows"][0]["similarity"]) >= {"value", "low", "high", "null"}
     frame = table.to_frame()
-    assert frame.loc[("words", "L_mm"), "similarity"] == pytest.approx(1.0)
+    assert frame.loc[("tokens", "L_mm"), "similarity"] == pytest.approx(1.0)
     lines = table.summary().splitlines()
     assert lines[0].startswith("Contexts: L_mm (prediction: maximum-margin direction of the logits) explains them best")
     assert "which resampling does not undo" in lines[0]
@@ -322,15 +323,15 @@ def test_the_table_is_plain_data_a_frame_and_a_sentence(stats: NextTokenStatisti
     assert any(line.startswith(f"Held out: {M} contexts in 16 turns (deals: 4)") for line in lines)
 
 
-def test_equal_angles_between_all_words_explain_nothing(stats: NextTokenStatistics, prediction: Any) -> None:
-    """A simplex frame says the same of every pair of words: each shuffling has its number, however large it is."""
+def test_equal_angles_between_all_tokens_explain_nothing(stats: NextTokenStatistics, prediction: Any) -> None:
+    """A simplex frame says the same of every pair of tokens: each shuffling has its number, however large it is."""
     frame = np.eye(V) - 1.0 / V
     H = np.random.default_rng(0).normal(size=(V, M))
     table = rivals(stats, (frame, H), prediction, held_out=0.0, resamples=20, permutations=40)
-    first = table.best["words"]
+    first = table.best["tokens"]
     assert (first.rival, first.is_chance) == ("ETF", True)
-    assert table.to_dict()["beats_chance"]["words"] is False
-    (line,) = [line for line in table.summary().splitlines() if line.startswith("Words: ")]
+    assert table.to_dict()["beats_chance"]["tokens"] is False
+    (line,) = [line for line in table.summary().splitlines() if line.startswith("Tokens: ")]
     assert "chance reaches as much, so that it explains nothing" in line
     assert "explains them best" not in line
 
@@ -379,7 +380,7 @@ def test_the_proxy_alone_leaves_the_prediction_out(stats: NextTokenStatistics, n
 def test_one_support_leaves_nothing_to_hold_out() -> None:
     stats = NextTokenStatistics.from_counts(np.array([[1, 2, 3], [3, 1, 1], [0, 0, 0]]))
     table = rivals(stats, (np.eye(3), np.eye(3)), resamples=0, permutations=0)
-    assert table.items == ("contexts", "words")
+    assert table.items == ("contexts", "tokens")
     assert "No contexts were held out" in table.summary()
 
 

@@ -10,17 +10,16 @@ from scipy import stats
 
 from tokengeom.errors import ProblemError
 from tokengeom.geometry.similarity import (
-    centred_words,
+    centred_tokens,
     cosine,
-    cosines,
     directional_similarity,
     linear_cka,
     logit_distance,
     pearson_off_diagonal,
     spearman_off_diagonal,
     structural_similarity,
-    unit_columns,
 )
+from tokengeom.numerics import cosines, unit_columns
 
 ROUNDING = 1e-10  # sums of a few thousand products of size 1
 SEEDS = st.integers(0, 2**32 - 1)
@@ -93,10 +92,10 @@ def test_no_number_moves_under_rotation_scale_permutation_or_softmax_shift(seed:
 
     def numbers(W: np.ndarray, H: np.ndarray, Y: np.ndarray, T: np.ndarray) -> list[float]:
         C, D = cosines(H), cosines(Y)
-        words = centred_words(W)
+        tokens = centred_tokens(W)
         on_contexts = [f(C, D) for f in (structural_similarity, pearson_off_diagonal, spearman_off_diagonal)]
-        on_words = [structural_similarity(cosines(words), cosines(Z)), linear_cka(words, Z)]
-        return [*on_contexts, linear_cka(H, Y), *on_words, logit_distance(W @ H, T)]
+        on_tokens = [structural_similarity(cosines(tokens), cosines(Z)), linear_cka(tokens, Z)]
+        return [*on_contexts, linear_cka(H, Y), *on_tokens, logit_distance(W @ H, T)]
 
     expected = pytest.approx(numbers(W, H, Y, T), abs=1e-9)
     assert numbers(W @ R, R.T @ H, Y, T) == expected

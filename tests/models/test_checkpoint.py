@@ -10,7 +10,7 @@ import pytest
 
 from tiny_models import BOS, FAMILIES, ROWS, build, save
 from tokengeom.errors import CheckpointError, ProblemError
-from tokengeom.models.base import Readout
+from tokengeom.factors import Factors
 from tokengeom.models.checkpoint import Checkpoint, load_checkpoint
 from tokengeom.numerics import Float
 from tokengeom.statistics.windows import ABSENT, START
@@ -82,7 +82,7 @@ def test_the_cap_is_needed_to_reproduce_gemmas_logits(saved: dict[str, tuple[Any
     readout = checkpoint.readout(CONTEXTS)
     logits = np.stack([by_hand(model, context)[1] for context in CONTEXTS.tolist()], axis=1)
     with pytest.raises(ProblemError, match="largest difference"):
-        readout.check(logits)
+        readout.require_logits(logits)
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "mamba"])
@@ -117,7 +117,7 @@ def test_a_head_that_does_not_give_the_logits_is_refused(saved: dict[str, tuple[
         checkpoint.head.prove(1.01 * readout.H, readout.logits)
     with pytest.raises(CheckpointError, match="finite"):
         checkpoint.head.prove(readout.H * np.nan, readout.logits)
-    Readout(readout.W, readout.H, readout.bias).check(readout.logits)
+    Factors(readout.W, readout.H, readout.bias).check(readout.logits)
 
 
 def test_contexts_that_the_model_cannot_read_are_refused(saved: dict[str, tuple[Any, Checkpoint]]) -> None:

@@ -144,7 +144,7 @@ class _Trap:
 
 
 def test_a_tokenizer_must_be_there_and_fit(folder: Path) -> None:
-    save_tokenizer(folder, words=41)
+    save_tokenizer(folder, tokens=41)
     with pytest.raises(TokenizerError, match="ids up to 40 and the model only 40 rows"):
         load_checkpoint(folder)
     (folder / "tokenizer.json").unlink()

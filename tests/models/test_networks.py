@@ -126,7 +126,7 @@ def test_the_reference_language_model_with_the_same_weights_gives_the_same_logit
 
     model = network(name, **({"positions": True} if name == "transformer" else {}))
     config = model.decoder.body.inner.config
-    config.tie_word_embeddings = False
+    config.tie_token_embeddings = False
     reference = getattr(transformers, f"{kind}ForCausalLM")(config).eval()
     reference.base_model.load_state_dict(model.decoder.body.inner.state_dict())
     V = small_stories().V
@@ -178,11 +178,11 @@ def test_a_tied_head_is_the_input_embedding_of_the_next_tokens(name: str) -> Non
     stats = small_stories()
     model = network(name, tied=True)
     table = architecture_named(name).embedding(model.decoder.body).weight.detach().numpy()
-    words = [stats.tokenizer.token(int(i)) for i in stats.contexts[5]]
+    tokens = [stats.tokenizer.token(int(i)) for i in stats.contexts[5]]
     numbers = model.decoder.rows[5].tolist()
-    for word, number in zip(words, numbers, strict=True):
-        if word in stats.vocabulary:
-            assert stats.vocabulary.index(word) == number
+    for token, number in zip(tokens, numbers, strict=True):
+        if token in stats.vocabulary:
+            assert stats.vocabulary.index(token) == number
     np.testing.assert_array_equal(model.readout().W, table[: stats.V].astype(float))
 
 

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from tokengeom.errors import ProblemError
-from tokengeom.models import UFM, Linear, Readout
+from tokengeom.models import UFM, Factors, Linear
 
 
 def test_readout_reproduces_logits_with_and_without_bias() -> None:
     rng = np.random.default_rng(0)
     W, H, bias = rng.standard_normal((4, 3)), rng.standard_normal((3, 5)), rng.standard_normal(4)
-    Readout(W, H, bias).check(W @ H + bias[:, None])
+    Factors(W, H, bias).check(W @ H + bias[:, None])
     with pytest.raises(ProblemError, match="largest difference"):
-        Readout(W, H).check(W @ H + bias[:, None])
+        Factors(W, H).check(W @ H + bias[:, None])
 
 
 def test_lecun_entries_have_variance_one_over_d() -> None:

@@ -70,9 +70,9 @@ def from_pattern(pattern: Any, **names: Any) -> NextTokenStatistics:
 def hostile_contents() -> Contents:
     """Tokens, contexts, a title and names of runs that look like markup, templates and formulas."""
     pattern = [[1, 1, 0, 0], [0, 0, 1, 1], [1, 1, 0, 1]]
-    words = [ATTACK, TEMPLATE, "</script><img src=x onerror=alert(2)>"]
+    tokens = [ATTACK, TEMPLATE, "</script><img src=x onerror=alert(2)>"]
     contexts = [f"{ATTACK} a", f"{TEMPLATE} b", "\u202e&amp; L_mm", ""]
-    made = contents_of(from_pattern(pattern, contexts=contexts, vocabulary=words), title=f"{ATTACK} & {TEMPLATE}")
+    made = contents_of(from_pattern(pattern, contexts=contexts, vocabulary=tokens), title=f"{ATTACK} & {TEMPLATE}")
     bad = f"run {ATTACK}"
     return replace(
         made,
@@ -121,7 +121,7 @@ def diverged_contents() -> Contents:
 
 
 def untrained_contents() -> Contents:
-    """A prediction and nothing else; probabilities in the place of counts, and contexts without words."""
+    """A prediction and nothing else; probabilities in the place of counts, and contexts without tokens."""
     rng = np.random.default_rng(3)
     P = rng.random((5, 6)) * (rng.random((5, 6)) < 0.5)
     P[0] += 0.1
@@ -133,7 +133,7 @@ def unmeasured_contents() -> Contents:
     """A comparison in which nothing is defined."""
     made = story_contents()
     nothing = Agreement(*[float("nan")] * 5, better="higher", items="contexts")
-    names = ("context_similarity", "word_similarity", "collapse")
+    names = ("context_similarity", "token_similarity", "collapse")
     return replace(made, comparisons={RUN: Comparison(dict.fromkeys(names, nothing), "features", (), 0, 0, 0)})
 
 

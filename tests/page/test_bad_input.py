@@ -48,22 +48,22 @@ def test_the_command_says_where_the_page_is_and_gives_the_promised_numbers(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "tokens"),
     [
         (b"", "The corpus is empty"),
         (b" \n\n \n", "The corpus is empty"),
         (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "not text"),
-        (b"fine words and then \xff\xfe broken ones", "not valid UTF-8"),
-        (b"word " * 500, "at least 2 tokens"),
+        (b"fine tokens and then \xff\xfe broken ones", "not valid UTF-8"),
+        (b"token " * 500, "at least 2 tokens"),
         (b"ab", "at least 2 tokens"),
     ],
-    ids=["empty", "blank", "binary", "not UTF-8", "one word", "one window"],
+    ids=["empty", "blank", "binary", "not UTF-8", "one token", "one window"],
 )
-def test_a_text_that_cannot_be_used_is_refused_in_words(tmp_path: Path, content: bytes, words: str) -> None:
+def test_a_text_that_cannot_be_used_is_refused_in_words(tmp_path: Path, content: bytes, tokens: str) -> None:
     (tmp_path / "bad.txt").write_bytes(content)
     done = run("report", tmp_path / "bad.txt", "--out", tmp_path / "page.html", "--no-transformer")
     assert done.exit_code == 2
-    assert words in " ".join(done.stderr.split())
+    assert tokens in " ".join(done.stderr.split())
     assert not (tmp_path / "page.html").exists()
 
 
@@ -84,7 +84,7 @@ def test_a_bad_text_leaves_an_earlier_report_as_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "tokens"),
     [
         (["--vocabulary", "1"], "a larger --vocabulary"),
         (["--steps", "2"], "steps must be 6 or more"),
@@ -93,12 +93,12 @@ def test_a_bad_text_leaves_an_earlier_report_as_it_was(tmp_path: Path) -> None:
         (["--separator-id", "-1", "--format", "bin", "--dtype", "uint99"], "uint99"),
     ],
 )
-def test_options_that_leave_nothing_are_refused_in_words(tmp_path: Path, options: list[str], words: str) -> None:
+def test_options_that_leave_nothing_are_refused_in_words(tmp_path: Path, options: list[str], tokens: str) -> None:
     text = tmp_path / "stories.txt"
     text.write_text("the cat saw a dog\n\nthe dog saw the cat")
     done = run("report", text, "--out", tmp_path / "page.html", "--no-transformer", *options)
     assert done.exit_code == 2
-    assert words in " ".join(done.stderr.split())
+    assert tokens in " ".join(done.stderr.split())
 
 
 def test_ctrl_c_says_that_the_same_command_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +112,7 @@ def test_ctrl_c_says_that_the_same_command_goes_on(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("gap", ["", " "], ids=["no gap", "words"])
+@pytest.mark.parametrize("gap", ["", " "], ids=["no gap", "tokens"])
 def test_a_line_of_100_megabytes_is_read_within_minutes_and_memory(tmp_path: Path, gap: str) -> None:
     line = "".join(f"w{i % 97}{gap}" for i in range(50_000))
     with (tmp_path / "line.txt").open("w") as file:

@@ -148,7 +148,7 @@ def test_pointing_at_a_group_shows_its_contexts_and_tokens(stories: Opened) -> N
     assert "→" in read_label(stories, plot)
 
 
-def test_words_of_a_text_never_become_markup(hostile: Opened) -> None:
+def test_tokens_of_a_text_never_become_markup(hostile: Opened) -> None:
     assert hostile.complaints == []
     assert ATTACK in hostile.page.locator("h1").text_content()
     assert ATTACK in hostile.page.locator("#corpus").text_content()

@@ -85,8 +85,8 @@ def test_agreement_that_shuffling_cannot_change_is_not_judged() -> None:
 def test_what_chance_reaches_for_tokens_takes_nothing_from_contexts() -> None:
     contents = with_run(*limit())
     comparison = contents.comparisons[RUN]
-    tied = replace(comparison["word_similarity"], value=0.9, null=0.95)
-    found = {**comparison.agreements, "word_similarity": tied}
+    tied = replace(comparison["token_similarity"], value=0.9, null=0.95)
+    found = {**comparison.agreements, "token_similarity": tied}
     contents = replace(contents, comparisons={RUN: replace(comparison, agreements=found)})
     diagnosis = diagnose(contents)
     assert diagnosis.level(RUN) == "fits"
@@ -103,7 +103,7 @@ def test_a_wide_free_model_is_not_called_too_small() -> None:
     told = diagnose(with_run(contents, W, shuffled, loss_gap=2.0)).misfits
     said = " ".join(sentence for one in told for sentence in (*one.causes, *one.remedies))
     assert {"loss", "collapse"} <= {one.sign.name for one in told}
-    assert not any(word in said for word in ("too few parameters", "dimension may be too small", "deeper"))
+    assert not any(token in said for token in ("too few parameters", "dimension may be too small", "deeper"))
     narrow = diagnose(with_run(contents, W[:, :3], shuffled[:3], loss_gap=2.0)).misfits
     assert any("dimension may be too small" in cause for one in narrow for cause in one.causes)
 

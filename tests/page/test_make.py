@@ -92,7 +92,7 @@ def test_the_numbers_are_those_of_the_verbs(first: Report, text: Path) -> None:
     run = first.contents.runs["unconstrained features"]
     direct = tg.compare(tg.predict(stats), run, resamples=20, permutations=20)
     assert found["context_similarity"]["value"] == pytest.approx(direct.context_similarity.value, abs=1e-4)
-    assert {"low", "high", "null"} <= set(found["word_similarity"])
+    assert {"low", "high", "null"} <= set(found["token_similarity"])
     assert {"versions", "machine", "seeds", "settings", "hashes", "seconds"} <= set(first.contents.provenance)
 
 

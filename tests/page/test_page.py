@@ -1,4 +1,4 @@
-"""The page as text: its parts, what it says of awkward texts, and that words of a text never become markup."""
+"""The page as text: its parts, what it says of awkward texts, and that tokens of a text never become markup."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from report_cases import ATTACK, CASES, RUN, TEMPLATE, rendered, story_contents
 from tokengeom.errors import MissingExtraError
 from tokengeom.figures.base import Figure, HeatmapPanel
 from tokengeom.geometry.agreement import Agreement
-from tokengeom.page import words
+from tokengeom.page import formatting
 from tokengeom.page.glossary import BIBTEX
 from tokengeom.page.render import PARTS, render
 from tokengeom.page.sections.base import packed, picture
@@ -96,7 +96,7 @@ def test_a_page_names_nothing_outside_itself(case: str) -> None:
         assert not [name for name in about if name.startswith("on")]
 
 
-def test_words_that_look_like_markup_stay_words() -> None:
+def test_tokens_that_look_like_markup_stay_tokens() -> None:
     read = page("hostile")
     assert len([1 for about, _ in read.scripts if about.get("type") is None]) == 2
     assert not [tag for tag, about in read.tags if tag == "img" or "onerror" in about]
@@ -222,17 +222,17 @@ def test_without_the_template_engine_the_error_says_what_to_install(monkeypatch:
     ],
 )  # fmt: skip
 def test_numbers_are_written_as_a_person_reads_them(value: Any, written: str) -> None:
-    assert words.number(value) == written
+    assert formatting.number(value) == written
 
 
 def test_formulas_are_set_and_nothing_else_is_touched() -> None:
-    assert words.maths("||L_mm||_* is 1.5e-07 & <b>") == (
+    assert formatting.maths("||L_mm||_* is 1.5e-07 & <b>") == (
         "\u2016L<sup>mm</sup>\u2016<sub>*</sub> is 1.5 \u00d7 10<sup>\u22127</sup> &amp; &lt;b&gt;"
     )
-    assert words.maths("HL_mmx S~") == "HL_mmx S\u0303"
-    assert words.fixed(-0.001, 2) == "0.00"
-    assert words.percent(1e-5) == "less than 0.1%"
-    assert words.percent(0.0) == "0%"
+    assert formatting.maths("HL_mmx S~") == "HL_mmx S\u0303"
+    assert formatting.fixed(-0.001, 2) == "0.00"
+    assert formatting.percent(1e-5) == "less than 0.1%"
+    assert formatting.percent(0.0) == "0%"
 
 
 def test_concepts_that_areequally_strong_are_not_told_apart() -> None:
@@ -243,10 +243,10 @@ def test_concepts_that_areequally_strong_are_not_told_apart() -> None:
     assert equally_strong(np.array([5.0]), 1) == ""
 
 
-def test_a_page_on_any_tokens_does_not_call_them_words() -> None:
-    assert words.in_tokens("Words: SIM of word cosines; words, swords, word_similarity") == (
-        "Tokens: SIM of token cosines; tokens, swords, word_similarity"
+def test_a_page_on_any_tokens_does_not_call_them_tokens() -> None:
+    assert formatting.in_tokens("Tokens: SIM of token cosines; tokens, swords, token_similarity") == (
+        "Tokens: SIM of token cosines; tokens, swords, token_similarity"
     )
     agreement = rendered("stories").split('id="agreement"')[1].split('id="collapse"')[0]
     assert "SIM of token cosines" in agreement
-    assert "SIM of word cosines" not in agreement
+    assert "SIM of token cosines" not in agreement

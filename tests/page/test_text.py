@@ -33,11 +33,11 @@ def test_strings_are_documents_unless_they_name_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "words"),
+    ("source", "tokens"),
     [("-", "Save it in a file"), ("hdfs://far/away", "Count it"), ([], "got neither"), ([1, 2], "got neither")],
 )
-def test_what_cannot_be_read_several_times_is_refused(source: object, words: str) -> None:
-    with pytest.raises(CorpusError, match=words):
+def test_what_cannot_be_read_several_times_is_refused(source: object, tokens: str) -> None:
+    with pytest.raises(CorpusError, match=tokens):
         find_text(source, READING)  # type: ignore[arg-type]
 
 

@@ -19,13 +19,13 @@ from tokengeom.page.choice import choose_tokenizer
         ("ACGTACGTTTGACAACGT" * 20, "character", "white space"),
     ],
 )
-def test_words_where_spaces_part_them_and_characters_where_none_do(text: str, kind: str, script: str) -> None:
+def test_tokens_where_spaces_part_them_and_characters_where_none_do(text: str, kind: str, script: str) -> None:
     found, sentence = choose_tokenizer([text, text])
     assert found == kind
     assert script in sentence
 
 
-def test_a_few_foreign_words_do_not_change_the_tokens() -> None:
+def test_a_few_foreign_tokens_do_not_change_the_tokens() -> None:
     assert choose_tokenizer(["The sign said 你好 and the little girl read it aloud to her mother."])[0] == "word"
 
 

@@ -38,8 +38,8 @@ def test_a_whole_report_passes_wherever_it_lies(copy: Path) -> None:
     found = verify(copy / "page-results")
     assert found.ok, found.failed
     said = " ".join(found.checked)
-    for words in ("the logits are feasible", "its loss comes out again", "its numbers come out again", "page: it is"):
-        assert words in said
+    for tokens in ("the logits are feasible", "its loss comes out again", "its numbers come out again", "page: it is"):
+        assert tokens in said
 
 
 def test_one_changed_byte_in_any_file_is_found(copy: Path) -> None:

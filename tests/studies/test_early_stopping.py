@@ -69,7 +69,7 @@ def test_a_text_whose_sides_hold_the_same_has_no_new_pairs(tmp_path: Path) -> No
 def test_a_text_in_which_everything_follows_everything_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "soup.txt"
     path.write_text("\n\n".join(["a b a a b b a b b a a b"] * 4))
-    with pytest.raises(InputError, match="all 2 words follow each of the 2 contexts"):
+    with pytest.raises(InputError, match="all 2 tokens follow each of the 2 contexts"):
         run(text=str(path), context=1)
 
 

@@ -18,9 +18,9 @@ from tokengeom.studies.early_stopping import HeldOut, find_windows, split_text
 WORDS = ("a", "b", "c", "d")
 
 
-def statistics(counts: list[list[int]], contexts: list[list[int]], words: tuple[str, ...]) -> NextTokenStatistics:
+def statistics(counts: list[list[int]], contexts: list[list[int]], tokens: tuple[str, ...]) -> NextTokenStatistics:
     ids = np.array(contexts, np.int32)
-    return NextTokenStatistics.from_counts(np.array(counts), contexts=ids, vocabulary=words)
+    return NextTokenStatistics.from_counts(np.array(counts), contexts=ids, vocabulary=tokens)
 
 
 @pytest.fixture
@@ -30,12 +30,12 @@ def training() -> NextTokenStatistics:
 
 @pytest.fixture
 def held_out(training: NextTokenStatistics) -> HeldOut:
-    # The second context and the word "x" are unknown to training; words stand in another order.
+    # The second context and the token "x" are unknown to training; tokens stand in another order.
     rest = statistics([[2, 1, 0], [0, 5, 7], [6, 1, 1], [0, 2, 0]], [[3, 4], [9, 9], [1, 2]], ("x", "b", "a", "c"))
     return find_windows(training, rest)
 
 
-def test_pairs_are_found_by_context_and_by_word(held_out: HeldOut) -> None:
+def test_pairs_are_found_by_context_and_by_token(held_out: HeldOut) -> None:
     found = set(zip(held_out.column.tolist(), held_out.token.tolist(), held_out.windows.tolist(), strict=True))
     assert found == {(1, 0, 6), (0, 1, 7), (0, 0, 1)}
     assert (held_out.n, held_out.all_windows) == (14, 25)
@@ -98,11 +98,11 @@ def test_both_sides_together_are_the_whole_text(tmp_path: Path) -> None:
     path = tmp_path / "text.txt"
     path.write_text("\n\n".join(documents))
     stats, held_out = split_text(recipe(text=str(path), held_out=0.3), SilentProgress())
-    # 38 windows a document, none across two; three words make nine contexts, which both sides have.
+    # 38 windows a document, none across two; three tokens make nine contexts, which both sides have.
     assert (stats.n, held_out.all_windows, held_out.n) == (7 * 38, 3 * 38, 3 * 38)
     whole = count(documents, context=2)
     assert stats.n + held_out.n == whole.n
-    # Sums over words, which no order of ids can change.
+    # Sums over tokens, which no order of ids can change.
     both = stats.counts.toarray()
     np.add.at(both, (held_out.token, held_out.column), held_out.windows)
     totals = dict(zip(stats.vocabulary, both.sum(axis=1).tolist(), strict=True))

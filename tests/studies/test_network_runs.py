@@ -10,7 +10,8 @@ from scipy.stats import ortho_group
 
 from tokengeom.errors import ResourceError
 from tokengeom.geometry.compare import compare
-from tokengeom.geometry.similarity import centred_words, cosines, structural_similarity
+from tokengeom.geometry.similarity import centred_tokens, structural_similarity
+from tokengeom.numerics import cosines
 from tokengeom.progress import SilentProgress
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.studies.feature_runs import count_stories, papers_schedule, repeated
@@ -102,7 +103,7 @@ def test_the_number_before_training_is_that_of_a_network_without_steps(
 ) -> None:
     untrained = train(stats, "transformer", dim=32, layers=1, heads=2, steps=0, seed=3)
     expected = compare(prediction, untrained, resamples=0, permutations=0)
-    for number in ("context_similarity", "word_similarity"):
+    for number in ("context_similarity", "token_similarity"):
         assert transformer.before(number) == pytest.approx(expected[number].value, abs=1e-9)
         end = transformer.comparison[number].value
         assert transformer.gain(number) == pytest.approx(end - expected[number].value, abs=1e-9)
@@ -112,9 +113,9 @@ def test_two_runs_agree_as_brute_force_says(transformer: Trained, free: Trained)
     found = runs_agree(transformer.run, free.run, RECIPE)
     a, b = transformer.run, free.run
     contexts = structural_similarity(cosines(a.H), cosines(b.H))
-    words = structural_similarity(cosines(centred_words(a.W)), cosines(centred_words(b.W)))
+    tokens = structural_similarity(cosines(centred_tokens(a.W)), cosines(centred_tokens(b.W)))
     assert found["context_similarity"].value == pytest.approx(contexts, abs=1e-9)
-    assert found["word_similarity"].value == pytest.approx(words, abs=1e-9)
+    assert found["token_similarity"].value == pytest.approx(tokens, abs=1e-9)
     swapped = runs_agree(free.run, transformer.run, RECIPE)
     assert swapped["context_similarity"].value == pytest.approx(contexts, abs=1e-9)
 
@@ -124,7 +125,7 @@ def test_a_rotated_run_agrees_fully_with_itself(free: Trained) -> None:
     turned = _run(free.run.W @ R, R.T @ free.run.H, free.run.trajectory)
     found = runs_agree(free.run, turned, RECIPE)
     assert found["context_similarity"].value == pytest.approx(1.0, abs=1e-9)
-    assert found["word_similarity"].value == pytest.approx(1.0, abs=1e-9)
+    assert found["token_similarity"].value == pytest.approx(1.0, abs=1e-9)
     assert found["context_similarity"].null < 0.9
 
 
@@ -139,15 +140,15 @@ def failed(found: Trained, **limits: float) -> set[str]:
 def test_a_trained_network_passes_and_an_untrained_one_does_not(
     stats: NextTokenStatistics, prediction: FeaturePrediction, transformer: Trained
 ) -> None:
-    assert failed(transformer, contexts=0.5, words=0.5, loss_gap=0.2) == set()
+    assert failed(transformer, contexts=0.5, tokens=0.5, loss_gap=0.2) == set()
     untrained = trained_network(stats, prediction, RECIPE, progress=QUIET, steps=0)
-    missed = failed(untrained, contexts=0.5, words=0.5, loss_gap=0.2)
-    assert {"run: CE - H", "run: SIM of contexts gained in training", "run: SIM of words gained in training"} <= missed
+    missed = failed(untrained, contexts=0.5, tokens=0.5, loss_gap=0.2)
+    assert {"run: CE - H", "run: SIM of contexts gained in training", "run: SIM of tokens gained in training"} <= missed
 
 
-def test_the_words_of_an_ending_hold_its_numbers(transformer: Trained) -> None:
+def test_the_tokens_of_an_ending_hold_its_numbers(transformer: Trained) -> None:
     text = ending("transformer", transformer)
-    for number in ("context_similarity", "word_similarity"):
+    for number in ("context_similarity", "token_similarity"):
         assert f"{transformer.comparison[number].value:.3f}" in text
         assert f"{transformer.before(number):.2f}" in text
 
@@ -190,7 +191,7 @@ def test_a_device_that_is_not_there_is_refused() -> None:
         require_device({"device": "cuda:99"})
 
 
-def test_random_repeats_keep_contexts_words_and_supports(stats: NextTokenStatistics) -> None:
+def test_random_repeats_keep_contexts_tokens_and_supports(stats: NextTokenStatistics) -> None:
     drawn = repeated(stats, seed=1, most=4)
     assert (drawn.S != stats.S).nnz == 0
     assert set(np.unique(drawn.counts.data)) == {1, 2, 3, 4}

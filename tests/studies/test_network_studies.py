@@ -112,7 +112,7 @@ def test_built_in_stories_are_not_called_natural(found: dict[str, Findings]) -> 
 
 
 def random_text(path: Path, followers: int) -> Path:
-    """40 documents of 60 words out of 12, each followed by so many others, between markers."""
+    """40 documents of 60 tokens out of 12, each followed by so many others, between markers."""
     rng = np.random.default_rng(0)
     documents = []
     for _ in range(40):
@@ -130,7 +130,7 @@ def test_a_text_of_the_users_is_read_and_named(tmp_path: Path) -> None:
     assert "grammar" not in findings.sentence
     assert str(tmp_path) not in findings.sentence
     windows = findings.tables["supports"]["windows"]
-    # 40 documents of 60 words have 59 windows each, none across two documents.
+    # 40 documents of 60 tokens have 59 windows each, none across two documents.
     assert windows[0] == 40 * 59
     assert windows[1] < windows[0]
     assert findings.tables["supports"]["supports"][0] == 12
@@ -138,7 +138,7 @@ def test_a_text_of_the_users_is_read_and_named(tmp_path: Path) -> None:
 
 def test_a_text_in_which_everything_follows_everything_is_refused(tmp_path: Path) -> None:
     path = random_text(tmp_path / "soup.txt", followers=12)
-    with pytest.raises(InputError, match=r"all 12 words follow each of the 12 contexts .*longer context"):
+    with pytest.raises(InputError, match=r"all 12 tokens follow each of the 12 contexts .*longer context"):
         run("natural-text", text=str(path), separator="@@", context=1)
 
 

@@ -85,7 +85,7 @@ def test_a_seed_fixes_the_findings(name: str) -> None:
     [
         ("ufm-synthetic", {"steps": 600}, "median CE - H"),
         ("ufm-symmetric", {"steps": 30}, "NC1"),
-        ("ufm-symmetric", {"steps": 30}, "words: distance to an equiangular frame"),
+        ("ufm-symmetric", {"steps": 30}, "tokens: distance to an equiangular frame"),
         ("ufm-small-d", {"dims": [6, 12, 32]}, "CE - H without ridge at the smallest d"),
         ("ufm-small-d", {"steps": 60}, "largest excess at d >= rank L_lambda"),
         ("path-vs-gd", {"steps": 30}, "descent: last cos(L, L_mm)"),

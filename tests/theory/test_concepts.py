@@ -33,7 +33,7 @@ def test_typical_tokens_are_the_largest_entries_of_each_side() -> None:
     concept = Concepts.from_svd(U, np.array([2.0]), np.array([[0.5, -1.0, 0.2]])).concept(0, typical=2)
     assert [side.tolist() for side in concept.tokens] == [[0, 2], [1]]
     assert [side.tolist() for side in concept.contexts] == [[0, 2], [1]]
-    assert concept.words(["a", "b", "c", "d"]) == (["a", "c"], ["b"])
+    assert concept.token_texts(["a", "b", "c", "d"]) == (["a", "c"], ["b"])
     assert concept.importance == 2.0
 
 

@@ -8,9 +8,10 @@ from feature_cases import from_counts, random_counts
 from scipy.sparse import csc_array
 
 from tokengeom.errors import ProblemError, ResourceError
+from tokengeom.numerics import cosines
 from tokengeom.problems.instances import all_subsets
 from tokengeom.theory.closed_forms import finite_part
-from tokengeom.theory.features import cosines, predict_features
+from tokengeom.theory.features import predict_features
 
 COUNTS = random_counts(12, 30, 3, seed=0)
 
@@ -34,9 +35,9 @@ def test_the_promised_names_hold_what_they_promise() -> None:
 
 def test_grams_are_the_square_roots_of_logit_products() -> None:
     f = predict_features(from_counts(COUNTS), tolerance=1e-9)
-    assert np.allclose(f.word_gram @ f.word_gram, f.L_mm @ f.L_mm.T, atol=1e-5)
+    assert np.allclose(f.token_gram @ f.token_gram, f.L_mm @ f.L_mm.T, atol=1e-5)
     assert np.allclose(f.context_gram @ f.context_gram, f.L_mm.T @ f.L_mm, atol=1e-5)
-    assert np.allclose(np.diag(f.word_cosines), 1.0)
+    assert np.allclose(np.diag(f.token_cosines), 1.0)
 
 
 def test_the_direction_does_not_change_with_probabilities_inside_the_supports() -> None:
@@ -56,7 +57,7 @@ def test_contexts_with_one_support_collapse_to_one_direction() -> None:
 
 def test_all_k_subsets_give_an_equiangular_tight_frame() -> None:
     f = predict_features(from_counts(all_subsets(6, 2).S.astype(int)))
-    off = f.word_cosines[~np.eye(6, dtype=bool)]
+    off = f.token_cosines[~np.eye(6, dtype=bool)]
     assert np.allclose(off, -1.0 / 5.0, atol=1e-9)
     assert f.rank == 5
     assert f.proxy_is_exact

@@ -162,7 +162,7 @@ def test_long_gradient_descent_goes_where_predicted(kind: tuple[bool, bool, bool
         assert gap < 0.3 * (cross_entropy(data, gradient_descent(data, 6_000)) - prediction.loss_floor)
 
 
-def test_incompatible_contexts_are_named_by_their_words() -> None:
+def test_incompatible_contexts_are_named_by_their_tokens() -> None:
     S = np.array([[True, True], [True, True], [False, False]])
     P = np.array([[0.5, 0.25], [0.5, 0.75], [0.0, 0.0]])
     data = LinearData(S, P, np.full(2, 0.5), np.array([[1.0, 2.0]]))

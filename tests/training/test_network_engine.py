@@ -86,7 +86,7 @@ def test_training_brings_agreement_with_the_prediction_that_the_start_lacks(name
     start = compare(prediction, train(stats, name, steps=0, **options), resamples=0, permutations=100)
     end = compare(prediction, train(stats, name, steps=150, **options), resamples=0, permutations=100)
     assert end.context_similarity.value > max(start.context_similarity.value + 0.1, end.context_similarity.null)
-    assert end.word_similarity.value > start.word_similarity.value
+    assert end.token_similarity.value > start.token_similarity.value
     assert end["collapse"].value < start["collapse"].value
 
 

@@ -79,9 +79,9 @@ def checkpoints(curve: CheckpointCurve) -> Figure:
     ]
     caption = (
         f"{len(curve)} checkpoints of one model on the {last.m:,} most frequent contexts of {last.context} tokens and "
-        f"{last.V:,} words of a text. Left: how far the model's loss on these contexts stays above the text's entropy, "
+        f"{last.V:,} tokens of a text. Left: how far the model's loss on these contexts stays above the text's entropy, "
         f"{last.entropy:.3f} nats. Right: structural similarity of the cosines between its contexts, and between its "
-        f"words, with those of the {target} (1 where they agree). Bands: 95% of resamples; dotted: what one "
+        f"tokens, with those of the {target} (1 where they agree). Bands: 95% of resamples; dotted: what one "
         "permutation in twenty reaches by chance."
     )
     return Figure("checkpoints", "Geometry over training", caption, panels, columns=2)

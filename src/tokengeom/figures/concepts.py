@@ -40,15 +40,15 @@ def concepts(
     titles = [f"concept {i + 1}" for i in range(k)]
     tokens = _most_typical(found.U[:, :k], typical)
     contexts = _most_typical(found.Vt[:k].T, typical)
-    words = token_names(stats, found.U.shape[0])
+    names = token_names(stats, found.U.shape[0])
     texts = context_names(stats, found.Vt.shape[1])
     panels: list[Panel] = [
-        _heat("Typical tokens", found.U[tokens, :k], titles, [words[int(z)] for z in tokens], "tokens"),
+        _heat("Typical tokens", found.U[tokens, :k], titles, [names[int(z)] for z in tokens], "tokens"),
         _heat("Typical contexts", found.Vt[:k].T[contexts], titles, [texts[int(j)] for j in contexts], "contexts"),
         _importance(found),
         _learning(found, k, learned),
     ]
-    sides = "; ".join(_sides(found, i, words) for i in range(k))
+    sides = "; ".join(_sides(found, i, names) for i in range(k))
     measured = "" if learned is None else " Below right: measured strength over training."
     caption = (
         "Concepts are the singular vectors of the support geometry: each is a contrast between two sides (red and "
@@ -95,6 +95,6 @@ def _learning(found: Concepts, k: int, learned: LearnedConcepts | None) -> LineP
     return LinePanel("Order of learning, predicted", "time of the surrogate", "share learned", curves)
 
 
-def _sides(found: Concepts, i: int, words: list[str]) -> str:
-    positive, negative = found.concept(i, typical=3).words(words)
+def _sides(found: Concepts, i: int, names: list[str]) -> str:
+    positive, negative = found.concept(i, typical=3).token_texts(names)
     return f"{i + 1}: {', '.join(positive)} | {', '.join(negative)}"

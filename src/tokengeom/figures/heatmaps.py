@@ -4,7 +4,7 @@ Heat-maps of the linear model: P | W^mm | W*, tokens in one order.
 
 From sparsity to geometry: S | S~ | L^mm in one order.
 
-Heat-maps small enough to read every name: contexts by support group, and words.
+Heat-maps small enough to read every name: contexts by support group, and tokens.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tokengeom.figures.ordering import (
     order_groups,
     token_names,
 )
-from tokengeom.numerics import Float, Int, centre_columns
+from tokengeom.numerics import Float, Int, centre_columns, cosines
 from tokengeom.theory.closed_forms import proxy
-from tokengeom.theory.features import FeaturePrediction, cosines
+from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.linear import LinearPrediction
 from tokengeom.training.loop import State
 from tokengeom.training.run import Run
@@ -51,7 +51,7 @@ def feature_heatmaps(
     reach = max(float(np.abs(L).max(initial=0.0)) for L in logits.values()) or 1.0
     panels = [
         *(order.context_cosines(f"cos(H, H): {name}", H) for name, (_, H) in sources.items()),
-        *(order.word_cosines(f"cos(W, W): {name}", W) for name, (W, _) in sources.items()),
+        *(order.token_cosines(f"cos(W, W): {name}", W) for name, (W, _) in sources.items()),
         *(order.logits(f"logits: {name}", L, -reach, reach, "scaled logit") for name, L in logits.items()),
     ]
     caption = (
@@ -169,7 +169,7 @@ def labelled_contexts(
     groups: int = 8,
     each: int = 6,
 ) -> Figure:
-    """Cosines between contexts of the largest support groups, a few of each, with their words on the axes."""
+    """Cosines between contexts of the largest support groups, a few of each, with their tokens on the axes."""
     chosen = _of_largest(prediction.context_groups, groups, each)
     H = None if run is None else _labelled_factors(run)[1][:, chosen]
     order = order_groups(prediction.context_groups[chosen], cosines(prediction.H[:, chosen]))
@@ -179,28 +179,28 @@ def labelled_contexts(
     caption = (
         f"Cosines between {chosen.size} contexts of {supports} support groups (the largest groups of the text, at most "
         f"{each} contexts of each): {_source(run)}. Contexts with the same possible next tokens stand between thin "
-        "lines; theory says that they collapse to one direction (cosine 1, dark red), however different their words "
+        "lines; theory says that they collapse to one direction (cosine 1, dark red), however different their tokens "
         "and probabilities are. Contexts without a common next token tend to point apart (blue)."
     )
     return Figure("labelled-contexts", "Contexts that may go on alike point alike", caption, panels, columns=2)
 
 
-def labelled_words(
+def labelled_tokens(
     prediction: FeaturePrediction, stats: Any, *, run: Run | Factors | None = None, most: int = 50
 ) -> Figure:
-    """Cosines between the words that may follow most contexts, with the words on the axes."""
+    """Cosines between the tokens that may follow most contexts, with the tokens on the axes."""
     degree = np.diff(prediction.P.tocsr().indptr)
     chosen = np.sort(np.argsort(-degree, kind="stable")[:most])
     W = None if run is None else _labelled_factors(run)[0][chosen]
-    order = order_groups(prediction.word_groups[chosen], cosines(prediction.W[chosen].T))
+    order = order_groups(prediction.token_groups[chosen], cosines(prediction.W[chosen].T))
     names = [token_names(stats, prediction.reduction.V)[int(z)] for z in chosen]
-    panels = _panels("words", cosines(prediction.W[chosen].T), None if W is None else cosines(W.T), order, names)
+    panels = _panels("tokens", cosines(prediction.W[chosen].T), None if W is None else cosines(W.T), order, names)
     caption = (
-        f"Cosines between the {chosen.size} words that may follow the most contexts: {_source(run)}. Words that follow "
-        "the same contexts stand between thin lines and share one direction (cosine 1, dark red); words that compete "
+        f"Cosines between the {chosen.size} tokens that may follow the most contexts: {_source(run)}. Tokens that follow "
+        "the same contexts stand between thin lines and share one direction (cosine 1, dark red); tokens that compete "
         "for few common contexts tend to point apart (blue). Neighbours have a high predicted cosine."
     )
-    return Figure("labelled-words", "Words that may follow alike point alike", caption, panels, columns=2)
+    return Figure("labelled-tokens", "Tokens that may follow alike point alike", caption, panels, columns=2)
 
 
 def _panels(kind: str, predicted: Float, found: Float | None, order: Order, names: list[str]) -> list[HeatmapPanel]:
@@ -293,7 +293,7 @@ def evolution(
     reach = max(float(np.abs(L).max(initial=0.0)) for L in logits.values()) or 1.0
     panels = [
         *(order.context_cosines(f"cos(H, H), {name}", H) for name, (_, H) in sources.items()),
-        *(order.word_cosines(f"cos(W, W), {name}", W) for name, (W, _) in sources.items()),
+        *(order.token_cosines(f"cos(W, W), {name}", W) for name, (W, _) in sources.items()),
         *(order.logits(f"logits, {name}", L, -reach, reach, "scaled logit") for name, L in logits.items()),
     ]
     caption = (

@@ -23,8 +23,8 @@ import numpy as np
 
 from tokengeom.errors import InputError
 from tokengeom.figures.base import HeatmapPanel
-from tokengeom.numerics import Float, Int
-from tokengeom.theory.features import FeaturePrediction, cosines
+from tokengeom.numerics import Float, Int, cosines
+from tokengeom.theory.features import FeaturePrediction
 
 
 def context_names(stats: Any, m: int) -> list[str]:
@@ -138,7 +138,7 @@ class FeatureOrder:
         names, breaks = self.context_names, self.contexts.breaks
         return HeatmapPanel(title, values, "contexts", "contexts", names, names, breaks, breaks, -1.0, 1.0, "cosine")
 
-    def word_cosines(self, title: str, W: Float) -> HeatmapPanel:
+    def token_cosines(self, title: str, W: Float) -> HeatmapPanel:
         """Cosines between words' embeddings (rows of W, V x d), chosen and ordered."""
         values = cosines(W[self.tokens.indices].T)
         names, breaks = self.token_names, self.tokens.breaks
@@ -178,6 +178,6 @@ def feature_order(prediction: FeaturePrediction, stats: Any = None, *, most: int
     """Order contexts and tokens by support group and predicted cosines; names come from the statistics."""
     m, V = prediction.reduction.m, prediction.reduction.V
     contexts = order_groups(prediction.context_groups, prediction.context_cosines).thinned(most)
-    tokens = order_groups(prediction.word_groups, prediction.word_cosines).thinned(most)
+    tokens = order_groups(prediction.token_groups, prediction.token_cosines).thinned(most)
     names = contexts.names(context_names(stats, m)), tokens.names(token_names(stats, V))
     return FeatureOrder(contexts, tokens, *names, m, V)

@@ -87,7 +87,7 @@ def small_d(
 
     ``dims``                  dimensions, k
     ``loss_gap``, ``collapse``  k, or k x seeds (mean and range are drawn)
-    ``similarity``            name -> the same, such as "contexts" and "words"
+    ``similarity``            name -> the same, such as "contexts" and "tokens"
     ``rank``, ``V``           marked where given: the rank of L^mm, and the vocabulary
     """
     d = np.asarray(dims, dtype=np.float64)

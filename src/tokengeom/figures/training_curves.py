@@ -63,7 +63,7 @@ def feature_training(runs: Mapping[str, Run]) -> Figure:
     """Draw runs (name -> Run) with learned features."""
     require_runs(runs)
     norms = [
-        *run_curves(runs, "norm_W", "{run}: words ||W||"),
+        *run_curves(runs, "norm_W", "{run}: tokens ||W||"),
         *run_curves(runs, "norm_H", "{run}: contexts ||H||", dotted=True),
         *run_curves(runs, "norm_logits", "{run}: logits ||L||", dashed=True),
     ]
@@ -73,11 +73,11 @@ def feature_training(runs: Mapping[str, Run]) -> Figure:
         _panel("Finite part: distance on F", "||P_F(L) - L^in||", run_curves(runs, "finite_distance"), "log"),
         _panel("Direction: distance of normalised logits", "distance", run_curves(runs, "logit_distance")),
         _similarity("Contexts: SIM of cos(H, H)", runs, "context_similarity"),
-        _similarity("Words: SIM of cos(W, W)", runs, "word_similarity"),
+        _similarity("Tokens: SIM of cos(W, W)", runs, "token_similarity"),
         _panel("Collapse: spread in support groups", "within / between", run_curves(runs, "collapse"), "log"),
     ]
     kept = [panel for panel in panels if panel.curves]
-    return Figure("feature-training", "Training words and contexts, against the prediction", _caption(runs), kept,
+    return Figure("feature-training", "Training tokens and contexts, against the prediction", _caption(runs), kept,
                   columns=3)  # fmt: skip
 
 
@@ -99,13 +99,13 @@ def _caption(runs: Mapping[str, Run]) -> str:
         f"{name}: {run.steps:,} steps, CE - H = {run.loss_gap:.2g} nats"
         + "".join(
             f", similarity of {kind} {last_value(run, column):.3f}"
-            for kind, column in (("contexts", "context_similarity"), ("words", "word_similarity"))
+            for kind, column in (("contexts", "context_similarity"), ("tokens", "token_similarity"))
             if column in run.trajectory.names
         )
         for name, run in runs.items()
     )
     return (
-        f"Words W and contexts H trained together; the entropy is H = {entropy:.4f} nats. Theory says, for vanishing "
+        f"Tokens W and contexts H trained together; the entropy is H = {entropy:.4f} nats. Theory says, for vanishing "
         "weight decay: the loss falls to the entropy and the norms grow without bound; inside the supports the logits "
         "converge to L^in (distance to 0); elsewhere they grow along L^mm, so that the cosines between contexts and "
         "between words become those of L^mm. SIM is the structural similarity of two cosine matrices, 1 where they "

@@ -1,7 +1,7 @@
 """One agreement number with its interval and its null, and how both come from many draws.
 
 ``low, high``   2.5% and 97.5% quantiles of the number over bootstrap resamples of the items that it averages over:
-                contexts for context and logit numbers, words for word numbers (W does not change when contexts are
+                contexts for context and logit numbers, tokens for token numbers (W does not change when contexts are
                 drawn again, so that an interval over contexts would be a point)
 ``null``        what chance reaches in one of twenty cases: the 95% quantile (5% where lower is better) over
                 permutations of the run's items against the prediction's
@@ -33,7 +33,7 @@ class Agreement:
     ``better``
         Whether higher or lower numbers mean agreement.
     ``items``
-        What was resampled and permuted: contexts or words.
+        What was resampled and permuted: contexts or tokens.
 
     A number that is not defined, and an interval or null that was not asked for or has no meaning, is NaN.
     """
@@ -70,7 +70,7 @@ class AbstractNumbers(ABC):
     """Numbers that share their items and most of their arithmetic.
 
     ``items``
-        What they average over: "contexts" or "words".
+        What they average over: "contexts" or "tokens".
     """
 
     items: str

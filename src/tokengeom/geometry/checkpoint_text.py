@@ -1,4 +1,4 @@
-"""A text as a trained model's tokenizer sees it: statistics, which row of W each word is, and the prediction.
+"""A text as a trained model's tokenizer sees it: statistics, which row of W each token is, and the prediction.
 
 The loss is that of the model as it is, over all its rows and all the text's next tokens. The geometry is compared on
 the next tokens that the text has (or the commonest of them): W's other rows have nothing to be compared with.
@@ -24,7 +24,7 @@ from tokengeom.training.objective import SoftLabels
 if TYPE_CHECKING:
     from tokengeom.corpus.locate import ReadingOptions
     from tokengeom.corpus.tokenizers import AbstractTokenizer
-    from tokengeom.models.base import Readout
+    from tokengeom.factors import Factors
     from tokengeom.models.checkpoint_head import Head
     from tokengeom.progress import AbstractProgress
     from tokengeom.statistics.count import Corpus
@@ -42,8 +42,8 @@ class CheckpointText:
     """What a model is held against.
 
     ``counted``     statistics of the chosen contexts with every token of the tokenizer: row z is token z
-    ``stats``       the same with the compared words only
-    ``tokens``      id of each of these words, V
+    ``stats``       the same with the compared tokens only
+    ``tokens``      id of each of these tokens, V
     ``prediction``  of ``stats``: L_mm with its proof, or the proxy
     """
 
@@ -61,7 +61,7 @@ class CheckpointText:
 
     @property
     def places(self) -> NDArray[np.int64]:
-        """Where the compared contexts are among the counted ones: a cut of the words can empty a context."""
+        """Where the compared contexts are among the counted ones: a cut of the tokens can empty a context."""
         place = {tuple(row): j for j, row in enumerate(self.contexts.tolist())}
         return np.array([place[tuple(row)] for row in np.asarray(self.stats.contexts).tolist()], np.int64)
 
@@ -70,7 +70,7 @@ class CheckpointText:
         """Whether the proxy stands for L_mm."""
         return isinstance(self.prediction, ProxyPrediction)
 
-    def loss_gap(self, readout: Readout, head: Head) -> float:
+    def loss_gap(self, readout: Factors, head: Head) -> float:
         """``CE - H`` in nats over all rows of the model and all next tokens; ``readout`` is on ``contexts``."""
         P, pi, rows = self.counted.P, self.counted.pi, head.rows
         most = max(1, _BLOCK_ENTRIES // rows)
@@ -119,7 +119,7 @@ def prepare_text(
     stats = counted.cut(cut, *([] if policy is None else [policy]))
     if stats.V < 2:
         raise StatisticsError(
-            f"A geometry needs at least two words; {stats.V} token follows the {stats.m} chosen contexts. Use a longer "
+            f"A geometry needs at least two tokens; {stats.V} token follows the {stats.m} chosen contexts. Use a longer "
             "text, more contexts or shorter ones."
         )
     with shown.stage("Predicting", None):
@@ -127,7 +127,7 @@ def prepare_text(
 
 
 def _tokens_kept(counted: NextTokenStatistics, cut: CommonestTokens) -> NDArray[np.int64]:
-    """Ids of the words that the cut keeps, in the order of its rows."""
+    """Ids of the tokens that the cut keeps, in the order of its rows."""
     context = np.repeat(np.arange(counted.m), counted.support_sizes)
     token = counted.counts.indices.astype(np.int64)
     return cut.in_memory(PairArrays(context, token, counted.counts.data, np.arange(counted.V))).rows

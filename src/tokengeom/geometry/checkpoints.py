@@ -25,7 +25,7 @@ class CheckpointComparison:
     ``convention``
         What W and H are for this model.
     ``W``, ``H``, ``bias``
-        Rows of the compared words (V x d), states of the compared contexts (d x m), bias of these words or None.
+        Rows of the compared tokens (V x d), states of the compared contexts (d x m), bias of these tokens or None.
     ``loss_gap``, ``entropy``
         ``CE - H`` of the model on these contexts, softmax over all its rows, and the text's floor H; nats.
     ``bos``
@@ -57,7 +57,7 @@ class CheckpointComparison:
 
     @property
     def V(self) -> int:
-        """Number of compared words."""
+        """Number of compared tokens."""
         return int(self.W.shape[0])
 
     @property
@@ -84,7 +84,7 @@ class CheckpointComparison:
             "vocabulary": self.V,
             "dimension": self.d,
         }
-        similar = {name: self.agreement(name).to_dict() for name in ("context_similarity", "word_similarity")}
+        similar = {name: self.agreement(name).to_dict() for name in ("context_similarity", "token_similarity")}
         return self.comparison.to_dict() | similar | {name: getattr(self, name) for name in names} | sizes
 
     def summary(self) -> str:
@@ -93,7 +93,7 @@ class CheckpointComparison:
         return "\n".join(
             [
                 f"{self.model}{saved}: {self.m:,} contexts of {self.context} tokens ({self.windows:,} windows), "
-                f"{self.V:,} words, d={self.d}.",
+                f"{self.V:,} tokens, d={self.d}.",
                 self.convention,
                 self._reading(),
                 f"On these contexts its loss is {self.entropy + self.loss_gap:.4f} nats: {self.loss_gap:.4f} above the "
@@ -147,7 +147,7 @@ class CheckpointCurve:
             return self.points[0].summary()
         lines = [
             f"{point.model}: loss gap {point.loss_gap:.4f}, contexts SIM {point.agreement('context_similarity')}, "
-            f"words SIM {point.agreement('word_similarity')}"
+            f"tokens SIM {point.agreement('token_similarity')}"
             for point in self.points
         ]
         return "\n".join([*lines, "", "The last one:", self.points[-1].summary()])

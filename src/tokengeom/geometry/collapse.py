@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokengeom.errors import ProblemError
-from tokengeom.geometry.similarity import unit_columns
+from tokengeom.numerics import unit_columns
 
 if TYPE_CHECKING:
     from tokengeom.numerics import Float, Int

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokengeom.errors import ProblemError
+from tokengeom.factors import Factors
 from tokengeom.geometry.agreement import AbstractNumbers, Agreement, assess, check_draws
 from tokengeom.geometry.comparison import MEANINGS, Comparison
 from tokengeom.geometry.linear_numbers import DecoderNumbers, MarginNumbers
 from tokengeom.geometry.logit_numbers import CollapseNumbers, FiniteLogits, LogitNumbers
-from tokengeom.geometry.observed import observe, require_decoder, require_sizes
 from tokengeom.geometry.similarity_numbers import RANK_ITEMS, SimilarityNumbers
-from tokengeom.geometry.targets import Factors, direction_factors, proxy_factors
+from tokengeom.geometry.targets import direction_factors, proxy_factors
 from tokengeom.numerics import blas_threads_for
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.linear import LinearPrediction
@@ -28,8 +28,8 @@ from tokengeom.theory.proxy import ProxyPrediction
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tokengeom.factors import Factors
     from tokengeom.geometry.similarity_numbers import SimilarityNumbers
-    from tokengeom.geometry.targets import Factors
     from tokengeom.theory.features import FeaturePrediction
     from tokengeom.theory.linear import LinearPrediction
     from tokengeom.theory.proxy import ProxyPrediction
@@ -162,7 +162,7 @@ def compare(
         Draws behind the intervals and the null; 0 leaves them out (NaN).
     """
     check_draws(resamples, permutations)
-    factors = observe(run)
+    factors = Factors.of(run)
     kind, families, caveats = _prepare(prediction, factors, run)
     found: dict[str, Agreement] = {}
     with blas_threads_for(factors.W.shape[0], factors.H.shape[1]):
@@ -174,16 +174,16 @@ def compare(
 def _prepare(prediction: Any, factors: Factors, run: Any) -> tuple[str, list[AbstractNumbers], list[str]]:
     """Kind of the comparison, its numbers and its caveats, once the shapes are known to fit."""
     if isinstance(prediction, LinearPrediction):
-        require_sizes(factors, prediction.data.V, prediction.data.m)
-        require_decoder(factors, prediction.W_mm.shape)
+        factors.require_sizes(prediction.data.V, prediction.data.m)
+        factors.require_decoder(prediction.W_mm.shape)
         families: list[AbstractNumbers] = [DecoderNumbers(factors, prediction), MarginNumbers(factors, prediction)]
         return "linear", families, linear_caveats(prediction, factors, run)
     if isinstance(prediction, FeaturePrediction):
-        require_sizes(factors, prediction.reduction.V, prediction.reduction.m)
+        factors.require_sizes(prediction.reduction.V, prediction.reduction.m)
         families = feature_families(prediction, factors)
         return "features", families, feature_caveats(prediction, factors, run) + _sampling(families)
     if isinstance(prediction, ProxyPrediction):
-        require_sizes(factors, prediction.U.shape[0], prediction.Vt.shape[1])
+        factors.require_sizes(prediction.U.shape[0], prediction.Vt.shape[1])
         families = _families(factors, {"proxy_": direction_factors(prediction)}, None)
         return "features", families, proxy_caveats(prediction, run) + _sampling(families)
     raise ProblemError(
@@ -202,7 +202,7 @@ def feature_families(prediction: FeaturePrediction, run: Factors) -> list[Abstra
 def _families(run: Factors, targets: dict[str, Factors], finite: FiniteLogits | None) -> list[AbstractNumbers]:
     return [
         SimilarityNumbers("contexts", run.H, {prefix: target.H for prefix, target in targets.items()}),
-        SimilarityNumbers("words", run.words, {prefix: target.words for prefix, target in targets.items()}),
+        SimilarityNumbers("tokens", run.tokens, {prefix: target.tokens for prefix, target in targets.items()}),
         LogitNumbers(run, targets, finite),
     ]
 

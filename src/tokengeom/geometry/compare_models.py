@@ -125,6 +125,6 @@ def _require_one_tokenizer(checkpoint: Checkpoint, last: Checkpoint) -> None:
     if checkpoint.tokenizer.to_json() != last.tokenizer.to_json():
         raise CheckpointError(
             f"Checkpoints of one model must have one tokenizer; that of {checkpoint.folder} differs from that of "
-            f"{last.folder}. Compare models with other tokenizers one by one: their words and contexts are not the "
+            f"{last.folder}. Compare models with other tokenizers one by one: their tokens and contexts are not the "
             "same."
         )

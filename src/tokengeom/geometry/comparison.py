@@ -19,13 +19,13 @@ from tokengeom.html_table import html_table
 
 MEANINGS = {
     "context_similarity": "SIM of context cosines with L_mm's, 1 is best",
-    "word_similarity": "SIM of word cosines with L_mm's, 1 is best",
+    "token_similarity": "SIM of token cosines with L_mm's, 1 is best",
     "context_cka": "linear CKA of contexts (norms count), 1 is best",
-    "word_cka": "linear CKA of words (norms count), 1 is best",
+    "token_cka": "linear CKA of tokens (norms count), 1 is best",
     "context_pearson": "correlation of off-diagonal context cosines, 1 is best",
-    "word_pearson": "correlation of off-diagonal word cosines, 1 is best",
+    "token_pearson": "correlation of off-diagonal token cosines, 1 is best",
     "context_spearman": "rank correlation of off-diagonal context cosines, 1 is best",
-    "word_spearman": "rank correlation of off-diagonal word cosines, 1 is best",
+    "token_spearman": "rank correlation of off-diagonal token cosines, 1 is best",
     "logit_distance": "distance of centred normalised logits, 0 is best, sqrt(2) is unrelated",
     "finite_distance": "||P_F(L) - L_in||, 0 is best",
     "collapse": "scatter of context directions within support groups over between, 0 is best",
@@ -47,7 +47,7 @@ class Comparison:
     ``agreements``
         Name -> number with interval and null; ``comparison["context_cka"]`` is one of them.
     ``kind``
-        "features" (words and contexts learned) or "linear" (embeddings fixed).
+        "features" (tokens and contexts learned) or "linear" (embeddings fixed).
     ``caveats``
         Plain sentences: what is not pinned down, what was left out, what the numbers must not be taken for.
     ``resamples``, ``permutations``, ``seed``
@@ -70,9 +70,9 @@ class Comparison:
         return self["context_similarity"]
 
     @property
-    def word_similarity(self) -> Agreement:
-        """SIM of the words' cosines with those of L_mm."""
-        return self["word_similarity"]
+    def token_similarity(self) -> Agreement:
+        """SIM of the tokens' cosines with those of L_mm."""
+        return self["token_similarity"]
 
     def __getitem__(self, name: str) -> Agreement:
         if name not in self.agreements:
@@ -126,7 +126,7 @@ class Comparison:
         if self.kind == "linear":
             return [f"Once W_star is taken off, the decoder's cosine with W_mm is {self['cosine_without_finite']}."]
         prefix = "" if "context_similarity" in self.agreements else "proxy_"
-        chosen = {"contexts": f"{prefix}context_similarity", "words": f"{prefix}word_similarity"}
+        chosen = {"contexts": f"{prefix}context_similarity", "tokens": f"{prefix}token_similarity"}
         return [_sentence(items, self[name], "proxy" if prefix else "prediction") for items, name in chosen.items()]
 
 

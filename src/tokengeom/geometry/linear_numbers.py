@@ -4,7 +4,7 @@
 ``finite_error``                        ``||P_F(W) - W*|| / ||W*||``; 0 is best, absolute when ``W* = 0``
 ``margin_{norm}``                       smallest margin per unit of a norm; larger is better
 
-The first three are sums over words, so that words (rows of W) are resampled and permuted. A margin is a minimum: a
+The first three are sums over tokens, so that tokens (rows of W) are resampled and permuted. A margin is a minimum: a
 bootstrap of a minimum means nothing, and it gets a null but no interval.
 """
 
@@ -23,18 +23,18 @@ from tokengeom.geometry.probes import margin
 from tokengeom.problems.ntp_svm import NORMS
 
 if TYPE_CHECKING:
-    from tokengeom.geometry.targets import Factors
+    from tokengeom.factors import Factors
     from tokengeom.numerics import Float, Int
     from tokengeom.theory.linear import LinearPrediction
 
 
 @dataclass(frozen=True, eq=False)
 class DecoderNumbers(AbstractNumbers):
-    """Cosines and error on F, over the V words."""
+    """Cosines and error on F, over the V tokens."""
 
     run: Factors
     prediction: LinearPrediction
-    items: str = "words"
+    items: str = "tokens"
 
     @cached_property
     def _finite(self) -> FiniteDecoder:
@@ -42,7 +42,7 @@ class DecoderNumbers(AbstractNumbers):
 
     @property
     def size(self) -> int:
-        """Words to draw from."""
+        """Tokens to draw from."""
         return int(self.run.W.shape[0])
 
     @property
@@ -51,7 +51,7 @@ class DecoderNumbers(AbstractNumbers):
         return {"cosine": "higher", "cosine_without_finite": "higher", "finite_error": "lower"}
 
     def resampled(self, draws: Float) -> dict[str, Float]:
-        """Each number in each resample of words."""
+        """Each number in each resample of tokens."""
         W, W_mm, W_star = self.run.W, self.prediction.W_mm, self.prediction.W_star
         error = draws @ np.sum((self._finite.project(W) - W_star) ** 2, axis=1)
         size = draws @ np.sum(W_star**2, axis=1)
@@ -62,7 +62,7 @@ class DecoderNumbers(AbstractNumbers):
         }
 
     def permuted(self, orders: Int) -> dict[str, Float]:
-        """Each number when the run's words change places; the error on F only where a projection is a product."""
+        """Each number when the run's tokens change places; the error on F only where a projection is a product."""
         W, W_mm, W_star = self.run.W, self.prediction.W_mm, self.prediction.W_star
         found = {
             "cosine": _moved_cosine(W, W_mm, orders),
@@ -79,11 +79,11 @@ class MarginNumbers(AbstractNumbers):
 
     run: Factors
     prediction: LinearPrediction
-    items: str = "words"
+    items: str = "tokens"
 
     @property
     def size(self) -> int:
-        """Words to permute."""
+        """Tokens to permute."""
         return int(self.run.W.shape[0])
 
     @property
@@ -101,7 +101,7 @@ class MarginNumbers(AbstractNumbers):
         return {}
 
     def permuted(self, orders: Int) -> dict[str, Float]:
-        """Margins when words change places; no norm of W changes with them."""
+        """Margins when tokens change places; no norm of W changes with them."""
         L, S = self.run.W @ self.run.H, self.prediction.effective_support
         smallest = np.array([margin(L[order], S, 1.0) for order in orders])
         sizes = {name: norm.value(self.run.W) for name, norm in NORMS.items()}

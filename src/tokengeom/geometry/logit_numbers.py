@@ -30,7 +30,7 @@ from tokengeom.solvers.ntp_svm import orthonormal_factor
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tokengeom.geometry.targets import Factors
+    from tokengeom.factors import Factors
     from tokengeom.numerics import Float, Int
     from tokengeom.theory.linear import LinearPrediction
 

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokengeom.errors import ProblemError
+from tokengeom.factors import Factors, factored_logit_distance
 from tokengeom.geometry.collapse import subspace_collapse
 from tokengeom.geometry.logit_numbers import FiniteDecoder, FiniteLogits
 from tokengeom.geometry.similarity import cosine, directional_similarity
-from tokengeom.geometry.targets import Factors, direction_factors, factored_logit_distance, proxy_factors
+from tokengeom.geometry.targets import direction_factors, proxy_factors
 from tokengeom.problems.ntp_svm import NORMS, Norm
 from tokengeom.problems.supports import margins
 
@@ -62,13 +63,13 @@ def linear_measures(prediction: LinearPrediction) -> dict[str, Measure]:
 
 
 def feature_probes(prediction: FeaturePrediction) -> dict[str, Probe]:
-    """Progress of learned words W (V x d) and contexts H (d x m) towards the predicted geometry.
+    """Progress of learned tokens W (V x d) and contexts H (d x m) towards the predicted geometry.
 
     ``finite_distance``
         ``||P_F(L) - L_in||_F`` >= 0, falling to 0.
     ``logit_distance``
         Distance of the centred, normalised logits from L_mm's, in [0, 2], falling to 0 (slowly, like 1/R).
-    ``context_similarity``, ``word_similarity``
+    ``context_similarity``, ``token_similarity``
         SIM of the run's cosine matrix with L_mm's, in (-1, 1], rising to 1; ``proxy_...`` with the proxy's.
     ``collapse``
         ``subspace_collapse`` of the contexts by support group, >= 0, falling to 0.
@@ -85,9 +86,9 @@ def feature_measures(prediction: FeaturePrediction) -> dict[str, Measure]:
         "finite_distance": finite.distance,
         "logit_distance": partial(factored_logit_distance, direction),
         "context_similarity": partial(_context_similarity, direction),
-        "word_similarity": partial(_word_similarity, direction),
+        "token_similarity": partial(_token_similarity, direction),
         "proxy_context_similarity": partial(_context_similarity, proxy),
-        "proxy_word_similarity": partial(_word_similarity, proxy),
+        "proxy_token_similarity": partial(_token_similarity, proxy),
         "collapse": partial(_collapse, groups),
     }
 
@@ -127,8 +128,8 @@ def _context_similarity(target: Factors, state: Factors) -> float:
     return directional_similarity(target.context_directions, state.context_directions)
 
 
-def _word_similarity(target: Factors, state: Factors) -> float:
-    return directional_similarity(target.word_directions, state.word_directions)
+def _token_similarity(target: Factors, state: Factors) -> float:
+    return directional_similarity(target.token_directions, state.token_directions)
 
 
 def _collapse(groups: Int, state: Factors) -> float:

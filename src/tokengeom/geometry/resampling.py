@@ -1,6 +1,6 @@
 """Agreement of two matrices of pairwise products, with its bootstrap and its permutation null, many draws at once.
 
-Over pairs (i, j) of n items (contexts or words) with products ``x_ij`` of a run and ``y_ij`` of a target:
+Over pairs (i, j) of n items (contexts or tokens) with products ``x_ij`` of a run and ``y_ij`` of a target:
 
 ``similarity``   SIM of the cosines, diagonal counted
 ``pearson``      Pearson correlation of the off-diagonal cosines

@@ -1,13 +1,13 @@
-"""What a rival explanation gives once it is fitted: its words, its contexts, and places for contexts that are new.
+"""What a rival explanation gives once it is fitted: its tokens, its contexts, and places for contexts that are new.
 
-Words and contexts are given for chosen items only, as columns, so that no matrix is larger than factors times items.
-A new context comes with its own next-token probabilities, and its place follows from the words that are there:
+Tokens and contexts are given for chosen items only, as columns, so that no matrix is larger than factors times items.
+A new context comes with its own next-token probabilities, and its place follows from the tokens that are there:
 
 logits M    the smallest h with ``W h`` nearest to its column of M: ``h = Sigma^{-1/2} U^T M_j``
 L_mm        the smallest h that separates its support: ``W h`` equal on support and at least 1 lower elsewhere
 frame       the vertex of its commonest next token
 
-On the contexts that the words were made from, each of these gives back the contexts' own places: given W, the factors H
+On the contexts that the tokens were made from, each of these gives back the contexts' own places: given W, the factors H
 of smallest norm are found column by column.
 """
 
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokengeom.geometry.similarity import centred_words
+from tokengeom.geometry.similarity import centred_tokens
 from tokengeom.numerics import centre_columns
 from tokengeom.solvers.soft_margin import separating_vector
 from tokengeom.theory.closed_forms import RANK_TOLERANCE, SVD_SIDE
@@ -44,8 +44,8 @@ class AbstractFit(ABC):
     """A rival fitted to statistics of m contexts and V tokens."""
 
     @abstractmethod
-    def words(self, tokens: Int) -> Float:
-        """Words of these tokens as columns, the mean over the whole vocabulary removed."""
+    def tokens(self, tokens: Int) -> Float:
+        """Tokens of these tokens as columns, the mean over the whole vocabulary removed."""
 
     @abstractmethod
     def contexts(self, columns: Int) -> Float:
@@ -82,7 +82,7 @@ class LogitFit(AbstractFit):
         r = int((s > RANK_TOLERANCE * s[0]).sum())
         return LogitFit(P, rule, U[:, :r], s[:r], U.shape[1] < side)
 
-    def words(self, tokens: Int) -> Float:
+    def tokens(self, tokens: Int) -> Float:
         """``U Sigma^{1/2}``, whose columns sum to 0 as those of M do."""
         return np.asarray((self.U[tokens] * np.sqrt(self.s)).T)
 
@@ -91,7 +91,7 @@ class LogitFit(AbstractFit):
         return self.place(self.P[:, columns])
 
     def place(self, P: Any) -> Float:
-        """Least squares on the words."""
+        """Least squares on the tokens."""
         # The columns of U sum to 0, so that M need not be centred first.
         M = _with_values(P, self.rule(P))
         inside = (M.T @ self.U).T
@@ -103,13 +103,13 @@ class LogitFit(AbstractFit):
 
 @dataclass(frozen=True, eq=False)
 class MarginFit(AbstractFit):
-    """Words and contexts of L_mm."""
+    """Tokens and contexts of L_mm."""
 
     prediction: FeaturePrediction
 
-    def words(self, tokens: Int) -> Float:
+    def tokens(self, tokens: Int) -> Float:
         """Rows of the predicted W."""
-        return centred_words(self.prediction.W)[:, tokens]
+        return centred_tokens(self.prediction.W)[:, tokens]
 
     def contexts(self, columns: Int) -> Float:
         """Columns of the predicted H."""
@@ -131,7 +131,7 @@ class FrameFit(AbstractFit):
 
     P: Any
 
-    def words(self, tokens: Int) -> Float:
+    def tokens(self, tokens: Int) -> Float:
         """Vertices ``e_z - 1/V``."""
         V = self.P.shape[0]
         vertices = np.full((V, tokens.size), -1.0 / V)

@@ -11,7 +11,8 @@ import numpy as np
 
 from tokengeom.geometry.agreement import AbstractNumbers, Better
 from tokengeom.geometry.resampling import PairAgreement
-from tokengeom.geometry.similarity import cosines, unit_columns, with_direction
+from tokengeom.geometry.similarity import with_direction
+from tokengeom.numerics import cosines, unit_columns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,7 +29,7 @@ class RivalNumbers(AbstractNumbers):
     """Numbers ``{rival} similarity`` (SIM of cosines) and ``{rival} cka`` (of Grams), such as ``L_mm similarity``.
 
     where
-        items     what is drawn: "contexts", "words" or "held-out contexts"
+        items     what is drawn: "contexts", "tokens" or "held-out contexts"
         run       d x n, the run's items as columns
         targets   rival -> r x n, the same items as it gives them
 
@@ -81,7 +82,7 @@ class FoldedNumbers(AbstractNumbers):
         columns   items of each fold, as places in the run
         folds     their numbers
 
-    Pairs are formed within a fold only, since places in different folds come from different words. An item that is
+    Pairs are formed within a fold only, since places in different folds come from different tokens. An item that is
     drawn twice is drawn twice in all of its folds.
     """
 

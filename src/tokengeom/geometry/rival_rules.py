@@ -1,12 +1,12 @@
-"""Six rival explanations of a model's geometry, each a rule from next-token statistics to words and contexts.
+"""Six rival explanations of a model's geometry, each a rule from next-token statistics to tokens and contexts.
 
 Four are logits M (V x m), centred in each column since softmax cannot see its mean, and give
 
-``M = U Sigma V^T``,  words ``U Sigma^{1/2}``,  contexts ``Sigma^{1/2} V^T``,
+``M = U Sigma V^T``,  tokens ``U Sigma^{1/2}``,  contexts ``Sigma^{1/2} V^T``,
 
 so that the Grams are ``(M M^T)^{1/2}`` and ``(M^T M)^{1/2}``, as for L_mm: centred probabilities, L_in, shifted PMI
 and the proxy. The fifth is L_mm itself, the sixth a simplex frame, whose words and contexts are written down at once.
-Every rule says where a context goes that was not there when the words were made (``place``).
+Every rule says where a context goes that was not there when the tokens were made (``place``).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class AbstractRival(ABC):
 
     @abstractmethod
     def fit(self, stats: NextTokenStatistics) -> AbstractFit:
-        """Words and contexts that the rule gives to these statistics."""
+        """Tokens and contexts that the rule gives to these statistics."""
 
 
 class AbstractLogitRival(AbstractRival):
@@ -123,7 +123,7 @@ class MaximumMargin(AbstractRival):
 
 
 class SimplexFrame(AbstractRival):
-    """Neural collapse: words ``I - 11^T/V``, equiangular; a context lies on the vertex of its token [papyan2020].
+    """Neural collapse: tokens ``I - 11^T/V``, equiangular; a context lies on the vertex of its token [papyan2020].
 
     Neural collapse is stated for one-hot labels. With soft labels a context is put on the vertex of its commonest next
     token, or on the mean of the vertices where several are equally common: the one-hot label that fits it best.

@@ -51,7 +51,7 @@ class RivalRow:
     ``rival``, ``meaning``
         Its short name and what it is.
     ``items``
-        "contexts", "words" or "held-out contexts".
+        "contexts", "tokens" or "held-out contexts".
     ``similarity``, ``cka``
         SIM of cosines and CKA of Grams with the run's; both 1 at best, with interval and null.
     ``behind``

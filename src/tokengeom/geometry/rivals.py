@@ -1,13 +1,13 @@
 """Contexts left out: explanations are made from the others, and judged on these; every context has its turn.
 
-Whole support groups are left out, so that no context which is judged shares its support with one that the words were
-made from. A token that follows none of the kept contexts has no word; what is left out is read on the other tokens.
+Whole support groups are left out, so that no context which is judged shares its support with one that the tokens were
+made from. A token that follows none of the kept contexts has no token; what is left out is read on the other tokens.
 
-The verb `rivals`: which of six explanations gives the geometry of a run best, on the same contexts and words.
+The verb `rivals`: which of six explanations gives the geometry of a run best, on the same contexts and tokens.
 
-Each rival makes words and contexts from the statistics alone (``rival_rules``). Their cosines and Grams are held
+Each rival makes tokens and contexts from the statistics alone (``rival_rules``). Their cosines and Grams are held
 against the run's: SIM and CKA, with intervals, a permutation null, and the paired difference to the best. Held-out
-contexts are left out when the words are made (``held_out``), and placed by each rival's own rule (``rival_fits``). They
+contexts are left out when the tokens are made (``held_out``), and placed by each rival's own rule (``rival_fits``). They
 are held out from the explanations alone: the run itself was trained on them.
 """
 
@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokengeom.errors import ProblemError
+from tokengeom.factors import Factors
 from tokengeom.geometry.agreement import Drawn, check_draws, draw
 from tokengeom.geometry.compare import run_state
-from tokengeom.geometry.observed import observe, require_sizes
 from tokengeom.geometry.rival_numbers import FoldedNumbers, RivalNumbers
 from tokengeom.geometry.rival_rules import AbstractRival, MaximumMargin, all_rivals
 from tokengeom.geometry.rival_table import Lead, RivalRow, Rivals
@@ -33,8 +33,8 @@ from tokengeom.theory.proxy import ProxyPrediction
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tokengeom.factors import Factors
     from tokengeom.geometry.rival_fits import AbstractFit
-    from tokengeom.geometry.targets import Factors
     from tokengeom.numerics import Int
     from tokengeom.statistics.next_token import NextTokenStatistics
 
@@ -152,13 +152,13 @@ def rivals(
         Draws behind the intervals and the null; 0 leaves them out (NaN).
     """
     check_draws(resamples, permutations)
-    factors = observe(run)
-    require_sizes(factors, stats.V, stats.m)
+    factors = Factors.of(run)
+    factors.require_sizes(stats.V, stats.m)
     members = _members(stats, prediction, k)
     draws = {"resamples": resamples, "permutations": permutations, "seed": seed}
     with blas_threads_for(stats.V, stats.m):
         fits = {rival.name: rival.fit(stats) for rival in members}
-        families: list[_Numbers] = [_contexts(factors, fits, seed), _words(factors, fits, seed)]
+        families: list[_Numbers] = [_contexts(factors, fits, seed), _tokens(factors, fits, seed)]
         splits = folds(stats, held_out, seed, deals_for(stats)) if held_out else []
         if splits:
             families.append(_held_out(factors, members, splits, seed))
@@ -174,7 +174,7 @@ def rivals(
 def _members(stats: NextTokenStatistics, prediction: Any, k: float) -> tuple[AbstractRival, ...]:
     if prediction is not None and not isinstance(prediction, FeaturePrediction | ProxyPrediction):
         raise ProblemError(
-            "Rivals explain learned words and contexts, and need a prediction of those, or none; got "
+            "Rivals explain learned tokens and contexts, and need a prediction of those, or none; got "
             f"{type(prediction).__name__}. Call predict(stats) without embeddings."
         )
     if isinstance(prediction, ProxyPrediction):
@@ -199,9 +199,9 @@ def _contexts(run: Factors, fits: Mapping[str, AbstractFit], seed: int) -> Rival
     return RivalNumbers("contexts", run.H[:, chosen], {name: fit.contexts(chosen) for name, fit in fits.items()})
 
 
-def _words(run: Factors, fits: Mapping[str, AbstractFit], seed: int) -> RivalNumbers:
+def _tokens(run: Factors, fits: Mapping[str, AbstractFit], seed: int) -> RivalNumbers:
     chosen = _chosen(run.W.shape[0], seed)
-    return RivalNumbers("words", run.words[:, chosen], {name: fit.words(chosen) for name, fit in fits.items()})
+    return RivalNumbers("tokens", run.tokens[:, chosen], {name: fit.tokens(chosen) for name, fit in fits.items()})
 
 
 def _held_out(run: Factors, members: Sequence[AbstractRival], splits: Sequence[Split], seed: int) -> FoldedNumbers:
@@ -246,7 +246,7 @@ def _rows(drawn: Drawn, members: Sequence[AbstractRival]) -> list[RivalRow]:
 
 def _sampling(run: Factors, fits: Mapping[str, AbstractFit]) -> list[str]:
     found = []
-    for items, count in (("contexts", run.H.shape[1]), ("words", run.W.shape[0])):
+    for items, count in (("contexts", run.H.shape[1]), ("tokens", run.W.shape[0])):
         if count > MOST_ITEMS:
             found.append(f"Of {count} {items}, {MOST_ITEMS} drawn at random are judged.")
     cut = [name for name, fit in fits.items() if fit.is_truncated]
@@ -260,7 +260,7 @@ def _leaving_out(splits: Sequence[Split], judged: int, stats: NextTokenStatistic
         return ["No contexts were held out: there are too few supports to leave some out and judge by the others."]
     found = [
         f"Held out: {judged} contexts in {len(splits)} turns (deals: {deals_for(stats)}), each with all that share its "
-        "support. Words come from the other contexts, each rival places the held-out ones by its own rule, and numbers "
+        "support. Tokens come from the other contexts, each rival places the held-out ones by its own rule, and numbers "
         "are means over turns; one in which a rival or the run gives all contexts one direction does not count. The "
         "run was trained on all contexts. Pairs are those within a turn, so that these numbers and those of all "
         "contexts are not to be held against each other. Intervals do not cover the luck of the deals."

@@ -13,8 +13,8 @@ number                      range     better            blind to
 
 A number that the data do not define (nothing varies, a matrix is 0, an entry is not finite) is NaN, never a guess.
 W and H are known up to ``W R, R^T H`` with R orthogonal, so that Grams and cosines are compared, not W and H. Logits
-are known up to a constant a column, that is W up to ``W + 1 a^T``: word vectors are centred over tokens first
-(``centred_words``).
+are known up to a constant a column, that is W up to ``W + 1 a^T``: token vectors are centred over tokens first
+(``centred_tokens``).
 
 SIM of two cosine matrices in closed form, without an m x m matrix: cheap enough for every record of a run.
 
@@ -22,7 +22,7 @@ With ``x_ij = X_i . X_j`` and ``y_ij = Y_i . Y_j``, all that SIM needs are sums 
 
 ``sum_ij x_ij y_ij = ||X Y^T||_F^2``,   ``sum_ij x_ij = ||X 1||^2``
 
-where ``X`` (p x m) and ``Y`` (q x m) hold the items (contexts or words) of two geometries as columns, so that it costs
+where ``X`` (p x m) and ``Y`` (q x m) hold the items (contexts or tokens) of two geometries as columns, so that it costs
 ``m p q`` products and ``p q`` numbers of memory instead of ``m^2 (p + q)`` and ``m^2``.
 """
 
@@ -34,7 +34,6 @@ import numpy as np
 
 from tokengeom.errors import ProblemError
 from tokengeom.numerics import centre_columns
-from tokengeom.theory.features import cosines
 
 if TYPE_CHECKING:
     from tokengeom.numerics import Bool, Float
@@ -42,15 +41,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "STABILISER",
-    "centred_words",
+    "centred_tokens",
     "cosine",
-    "cosines",
     "linear_cka",
     "logit_distance",
     "pearson_off_diagonal",
     "spearman_off_diagonal",
     "structural_similarity",
-    "unit_columns",
 ]
 
 STABILISER = 1e-5
@@ -136,14 +133,8 @@ def cosine(X: Float, Y: Float) -> float:
     return float(np.clip(np.vdot(X, Y) / size, -1.0, 1.0)) if size > 0 else float("nan")
 
 
-def unit_columns(columns: Float) -> Float:
-    """Columns divided by their norms: directions; a column of 0 stays 0, as it has none."""
-    norms = np.linalg.norm(columns, axis=0)
-    return np.asarray(columns / np.where(norms > 0, norms, 1.0))
-
-
-def centred_words(W: Float) -> Float:
-    """``W^T`` (d x V) with the mean word removed: the part of W that softmax can see, one column a word."""
+def centred_tokens(W: Float) -> Float:
+    """``W^T`` (d x V) with the mean token removed: the part of W that softmax can see, one column a token."""
     return centre_columns(W).T
 
 

@@ -1,7 +1,7 @@
-"""Agreement of a run's contexts, or words, with those of L_mm and of the proxy: SIM, Pearson, Spearman and CKA.
+"""Agreement of a run's contexts, or tokens, with those of L_mm and of the proxy: SIM, Pearson, Spearman and CKA.
 
 Every number depends on the items only through cosines or Grams, so that the rotation that W and H are free up to moves
-none of them; words come with their mean removed, so that neither does a softmax shift.
+none of them; tokens come with their mean removed, so that neither does a softmax shift.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import numpy as np
 
 from tokengeom.geometry.agreement import AbstractNumbers, Better
 from tokengeom.geometry.resampling import PairAgreement, RankAgreement
-from tokengeom.geometry.similarity import cosines, directional_similarity, linear_cka, unit_columns, with_direction
+from tokengeom.geometry.similarity import directional_similarity, linear_cka, with_direction
+from tokengeom.numerics import cosines, unit_columns
 
 if TYPE_CHECKING:
     from tokengeom.numerics import Float, Int
@@ -29,10 +30,10 @@ KINDS = ("similarity", "cka", "pearson", "spearman")
 
 @dataclass(frozen=True, eq=False)
 class SimilarityNumbers(AbstractNumbers):
-    """Numbers ``{prefix}{item}_{kind}``, such as ``context_similarity`` and ``proxy_word_pearson``.
+    """Numbers ``{prefix}{item}_{kind}``, such as ``context_similarity`` and ``proxy_token_pearson``.
 
     where
-        items     "contexts" or "words"
+        items     "contexts" or "tokens"
         run       d x n, the run's items as columns
         targets   prefix -> r x n, the items as predicted; those without a direction in some target are left out
     """

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from tokengeom.corpus.huggingface_tokenizer import HuggingFaceTokenizer, load_huggingface
 from tokengeom.errors import CheckpointError, TokenizerError, missing_extra
-from tokengeom.models.base import Readout
+from tokengeom.factors import Factors
 from tokengeom.models.checkpoint_folder import (
     find_weights,
     read_json,
@@ -194,7 +194,7 @@ class Checkpoint:
         *,
         bos: bool = False,
         progress: AbstractProgress | None = None,
-    ) -> Readout:
+    ) -> Factors:
         """W (V x d), H (d x m) and bias on contexts, proven to give the model's own logits (before a soft cap).
 
         Contexts of one length are read together, so that nothing is padded and no mask can be wrong.
@@ -205,7 +205,7 @@ class Checkpoint:
             for batch in _batches(found, self.head.rows):
                 H[:, batch] = self._read([found[j] for j in batch])
                 stage.advance(len(batch))
-        return Readout(self.head.W, H, self.head.bias)
+        return Factors(self.head.W, H, self.head.bias)
 
     def _read(self, batch: list[tuple[int, ...]]) -> Float:
         """H of contexts of one length, d x batch, once it is proven to give the logits."""

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from tokengeom.errors import CheckpointError, ResourceError
-from tokengeom.models.base import Readout, require_equal_logits
+from tokengeom.factors import Factors, require_equal_logits
 from tokengeom.numerics import Float
 
 _LARGEST = 40.0
@@ -68,7 +68,7 @@ class Head:
                 "The model must give finite numbers; some of its hidden states or logits are not. Likely broken "
                 "weights, or weights that overflow: load the model elsewhere and look at its logits."
             )
-        require_equal_logits(self.capped(Readout(self.W, H, self.bias).logits), logits)
+        require_equal_logits(self.capped(Factors(self.W, H, self.bias).logits), logits)
 
 
 def find_head(model: Any, caps: list[float]) -> Head:

@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokengeom.errors import ProblemError
-from tokengeom.models.base import AbstractModel, Readout
+from tokengeom.factors import Factors
+from tokengeom.models.base import AbstractModel
 from tokengeom.models.networks.base import AbstractArchitecture, NetworkShape, import_torch
 from tokengeom.statistics.windows import ABSENT, START
 
@@ -106,22 +107,22 @@ def _shared_rows(numbers: Ids, filling: int) -> tuple[Ids, Ids]:
 
 def _next_token_ids(stats: Any) -> Ids:
     """Id in the contexts of each next token, by which a tied head shares the input's rows."""
-    words: Sequence[str] = stats.vocabulary
+    tokens: Sequence[str] = stats.vocabulary
     tokenizer = getattr(stats, "tokenizer", None)
     if tokenizer is None:
-        if int(stats.contexts.max(initial=START)) >= len(words):
+        if int(stats.contexts.max(initial=START)) >= len(tokens):
             raise ProblemError(
                 f"A tied head needs each next token's id in the contexts; these statistics have no tokenizer, and "
-                f"context ids reach {int(stats.contexts.max())} with V={len(words)}. Use tied=False."
+                f"context ids reach {int(stats.contexts.max())} with V={len(tokens)}. Use tied=False."
             )
-        return np.arange(len(words), dtype=np.int64)
+        return np.arange(len(tokens), dtype=np.int64)
     known = tokenizer.vocabulary()
-    place = {word: number for number, word in enumerate(known)}
-    missing = [word for word in words if word not in place]
+    place = {token: number for number, token in enumerate(known)}
+    missing = [token for token in tokens if token not in place]
     if missing or len(place) < len(known):
         reason = f"{missing[0]!r} is not a token" if missing else "two tokens have the same text"
         raise ProblemError(f"A tied head needs each next token's id in the contexts, but {reason}. Use tied=False.")
-    return np.array([place[word] for word in words], np.int64)
+    return np.array([place[token] for token in tokens], np.int64)
 
 
 # Tokens that go through a body at once: bounds the memory of activations, and is far above what fills a machine.
@@ -188,7 +189,7 @@ class Network(AbstractModel):
         for begin in range(within.start, within.stop, size):
             yield slice(begin, min(begin + size, within.stop))
 
-    def readout(self) -> Readout:
+    def readout(self) -> Factors:
         """W and H in double precision, held against the logits that the network itself gives."""
         torch = import_torch()
         training = self.decoder.training
@@ -199,10 +200,10 @@ class Network(AbstractModel):
             K = torch.cat(parts).double().cpu().numpy()
             W = self.decoder.W.detach().double().cpu().numpy()
         self.decoder.train(training)
-        found = Readout(np.ascontiguousarray(W), np.ascontiguousarray(K.T))
+        found = Factors(np.ascontiguousarray(W), np.ascontiguousarray(K.T))
         # Training may have left the finite numbers, which the loop reports in its own words.
         if np.all(np.isfinite(logits)):
-            found.check(logits.T)
+            found.require_logits(logits.T)
         return found
 
 

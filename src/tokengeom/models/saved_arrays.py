@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from tokengeom.errors import CheckpointError
-from tokengeom.models.base import Readout
+from tokengeom.factors import Factors
 
 _NAMES = ("W", "H", "bias")
 
 
-def load_arrays(path: str | Path) -> Readout:
+def load_arrays(path: str | Path) -> Factors:
     """Read W (V x d), H (d x m) and, where there is one, bias (V).
 
     ``path`` is a ``.safetensors`` file with tensors of these names, a folder with ``W.npy`` and ``H.npy`` (and
@@ -39,7 +39,7 @@ def load_arrays(path: str | Path) -> Readout:
     return _checked(path, **{name: found.get(name) for name in _NAMES})
 
 
-def _checked(path: Path, W: Any, H: Any, bias: Any) -> Readout:
+def _checked(path: Path, W: Any, H: Any, bias: Any) -> Factors:
     for name, array, dimensions in (("W", W, 2), ("H", H, 2), ("bias", bias, 1)):
         if array is not None and (array.dtype.kind not in "fiu" or array.ndim != dimensions):
             raise CheckpointError(
@@ -52,7 +52,7 @@ def _checked(path: Path, W: Any, H: Any, bias: Any) -> Readout:
             f"W (V x d), H (d x m) and bias (V) in {path} must fit together; got W {W.shape}, H {H.shape}"
             f"{'' if bias is None else f', bias {bias.shape}'}.{hint}"
         )
-    return Readout(W.astype(np.float64), H.astype(np.float64), None if bias is None else bias.astype(np.float64))
+    return Factors(W.astype(np.float64), H.astype(np.float64), None if bias is None else bias.astype(np.float64))
 
 
 def _tensors(path: Path) -> dict[str, Any]:

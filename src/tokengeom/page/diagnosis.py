@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tokengeom.page.contents import Contents
+from tokengeom.page.formatting import count
 from tokengeom.page.geometry_figures import is_finite
 from tokengeom.page.signatures import ORDER, Level, Sign, signs
-from tokengeom.page.words import count
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.training.run import Run
 

@@ -10,11 +10,11 @@ import numpy as np
 from tokengeom.figures.base import Figure, HeatmapPanel
 from tokengeom.figures.heatmaps import scaled_logits
 from tokengeom.figures.ordering import FeatureOrder, Order, order_groups
-from tokengeom.geometry.similarity import centred_words
+from tokengeom.geometry.similarity import centred_tokens
 from tokengeom.geometry.targets import proxy_factors
-from tokengeom.numerics import Float, Int
+from tokengeom.numerics import Float, Int, cosines
 from tokengeom.page.contents import Contents
-from tokengeom.theory.features import FeaturePrediction, cosines
+from tokengeom.theory.features import FeaturePrediction
 from tokengeom.training.run import Run
 
 MOST = 400
@@ -35,7 +35,7 @@ def shown_order(contents: Contents) -> FeatureOrder:
     share = np.asarray(stats.P @ stats.pi).ravel()
     tokens = np.sort(np.argsort(-share, kind="stable")[:MOST])
     rows = (
-        prediction.word_groups[tokens]
+        prediction.token_groups[tokens]
         if isinstance(prediction, FeaturePrediction)
         else np.arange(tokens.size, dtype=np.int64)
     )
@@ -106,7 +106,7 @@ def geometry_figures(contents: Contents, order: FeatureOrder) -> list[Figure]:
             "token-cosines",
             "Cosines between tokens",
             "The same between the embeddings of next tokens, their mean removed, which softmax cannot see.",
-            [order.word_cosines(name, centred_words(W).T) for name, (W, _) in sources.items()],
+            [order.token_cosines(name, centred_tokens(W).T) for name, (W, _) in sources.items()],
         ),
         draw(
             "logits",
@@ -118,7 +118,7 @@ def geometry_figures(contents: Contents, order: FeatureOrder) -> list[Figure]:
 
 
 def geometry_sources(contents: Contents) -> dict[str, Factors]:
-    """Every finite run, then the prediction and the proxy, as words and contexts."""
+    """Every finite run, then the prediction and the proxy, as tokens and contexts."""
     found: dict[str, Factors] = {name: (run.W, run.H) for name, run in _finite(contents.runs).items()}
     prediction = contents.prediction
     if isinstance(prediction, FeaturePrediction):

@@ -67,7 +67,7 @@ class Report:
         """Paths, seconds, and the numbers of statistics, prediction, runs and comparisons as plain data."""
         stats, found = self.contents.stats, self.contents.comparisons
         first = next(iter(found.values()), None)
-        similar = ("context_similarity", "word_similarity")
+        similar = ("context_similarity", "token_similarity")
         return {
             "page": str(self.page),
             "results": None if self.results is None else str(self.results),
@@ -93,8 +93,8 @@ class Report:
         size = self.page.stat().st_size / 1e6
         lines = [*self.contents.choice.reasons, *self.contents.missing]
         for name, comparison in self.contents.comparisons.items():
-            contexts, words = comparison.context_similarity, comparison.word_similarity
-            lines.append(f"{name}: similarity with the prediction {contexts} for contexts, {words} for tokens.")
+            contexts, tokens = comparison.context_similarity, comparison.token_similarity
+            lines.append(f"{name}: similarity with the prediction {contexts} for contexts, {tokens} for tokens.")
         behind = f"; the results behind it are in {self.results}" if self.results else ""
         lines.append(f"The page is {self.page} ({size:.1f} MB){behind}.")
         return "\n".join(lines)

@@ -13,7 +13,7 @@ from typing import Any
 
 from tokengeom.errors import missing_extra
 from tokengeom.figures.theme import DARK
-from tokengeom.page import words
+from tokengeom.page import formatting
 from tokengeom.page.contents import Contents
 from tokengeom.page.sections import (
     agreement,
@@ -72,15 +72,15 @@ def _environment() -> Any:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "number": words.shown,
-        "maths": words.maths,
-        "percent": words.percent,
-        "fixed": words.fixed,
-        "name": words.name,
-        "whole": words.whole_name,
+        "number": formatting.shown,
+        "maths": formatting.maths,
+        "percent": formatting.percent,
+        "fixed": formatting.fixed,
+        "name": formatting.name,
+        "whole": formatting.whole_name,
         "packed": packed,
     }
-    environment.globals["count"] = words.count
+    environment.globals["count"] = formatting.count
     return environment
 
 

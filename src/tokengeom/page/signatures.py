@@ -12,12 +12,12 @@ from typing import Literal
 
 import numpy as np
 
+from tokengeom.factors import Factors
 from tokengeom.geometry.agreement import Agreement
 from tokengeom.geometry.logit_numbers import FiniteLogits
-from tokengeom.geometry.observed import observe
 from tokengeom.page.contents import Contents
+from tokengeom.page.formatting import fixed, listed, number, percent
 from tokengeom.page.geometry_figures import is_finite
-from tokengeom.page.words import fixed, listed, number, percent
 
 Level = Literal["fits", "in part", "does not fit", "not judged"]
 
@@ -91,7 +91,7 @@ def similarities(contents: Contents, name: str) -> dict[str, Agreement]:
     if comparison is None:
         return {}
     prefix = "" if "context_similarity" in comparison.agreements else "proxy_"
-    found = {"contexts": f"{prefix}context_similarity", "tokens": f"{prefix}word_similarity"}
+    found = {"contexts": f"{prefix}context_similarity", "tokens": f"{prefix}token_similarity"}
     return {
         items: comparison[key]
         for items, key in found.items()
@@ -165,7 +165,7 @@ def frequency_error(contents: Contents, name: str) -> float:
     if not several.any():
         return float("nan")
     finite = FiniteLogits.of(contents.stats.P)
-    errors = finite.squared_errors(observe(contents.runs[name]))
+    errors = finite.squared_errors(Factors.of(contents.runs[name]))
     return float(np.sqrt(errors[several].sum() / contents.stats.support_sizes[several].sum()))
 
 

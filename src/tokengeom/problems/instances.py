@@ -136,7 +136,7 @@ class KnownInstance:
 
 
 def all_subsets(V: int, k: int) -> KnownInstance:
-    """Every support of size k once; words form an equiangular tight frame."""
+    """Every support of size k once; tokens form an equiangular tight frame."""
     _require(V >= 2 and 1 <= k < V, "1 <= k < V", V=V, k=k)
     S = np.zeros((V, comb(V, k)), dtype=np.bool_)
     for j, support in enumerate(combinations(range(V), k)):

@@ -126,8 +126,8 @@ class LogitADMM:
             run.step()
         proof = problem.certify(run.best_L, run.best_change)
         converged = proof.relative_gap <= self.tolerance
-        words = "duality gap within" if converged else f"stopped after {run.iterations} iterations, gap above"
-        status = f"{words} {self.tolerance:.0e}" + ("" if converged else "; raise max_iterations")
+        tokens = "duality gap within" if converged else f"stopped after {run.iterations} iterations, gap above"
+        status = f"{tokens} {self.tolerance:.0e}" + ("" if converged else "; raise max_iterations")
         seconds = time.perf_counter() - began
         solution = Solution(run.best_L, run.best_change, proof, status, run.iterations, seconds, converged)
         return solution, PathState(run.Z, problem.pi * run.change / problem.lam, run.rho)

@@ -39,7 +39,7 @@ from tokengeom.training.settings import NETWORKS
 UFM = "UFM"
 NEAR = 0.7
 """SIM of contexts from which on a model is said to have come near L_mm."""
-ITEMS = {"contexts": "context_similarity", "words": "word_similarity"}
+ITEMS = {"contexts": "context_similarity", "tokens": "token_similarity"}
 Pairs = Mapping[tuple[str, str], Mapping[str, Agreement]]
 
 
@@ -102,16 +102,16 @@ def _checks(found: Architectures) -> list[Check]:
 
 def _sentence(found: Architectures) -> str:
     ends = "; ".join(
-        f"{name} {_rise(one, 'context_similarity')} and {_rise(one, 'word_similarity')} "
+        f"{name} {_rise(one, 'context_similarity')} and {_rise(one, 'token_similarity')} "
         f"(CE - H = {one.run.loss_gap:.0e})"
         for name, one in found.models.items()
     )
     chance = {n: max(one.comparison[n].null for one in found.models.values()) for n in ITEMS.values()}
     alike = " and ".join(_range_of_pairs(found.pairs, items) for items in ITEMS)
     return (
-        f"{_verdict(found.models)} SIM with L_mm of contexts and of words, before and after training on "
-        f"{found.stats.m} contexts and {found.stats.V} words of the built-in stories: {ends}; chance reaches "
-        f"{chance['context_similarity']:.2f} and {chance['word_similarity']:.2f}. With one another, the models "
+        f"{_verdict(found.models)} SIM with L_mm of contexts and of tokens, before and after training on "
+        f"{found.stats.m} contexts and {found.stats.V} tokens of the built-in stories: {ends}; chance reaches "
+        f"{chance['context_similarity']:.2f} and {chance['token_similarity']:.2f}. With one another, the models "
         f"agree by SIM {alike}."
     )
 

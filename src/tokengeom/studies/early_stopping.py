@@ -103,12 +103,12 @@ def split_text(recipe: Recipe, progress: AbstractProgress) -> tuple[NextTokenSta
             "several documents, or another separator between them, and a share near 0.5."
         )
     order = np.random.default_rng(recipe["seed"]).permutation(number)
-    # One tokenizer for both sides, so that ids mean the same; words of the other side alone have no window on this.
+    # One tokenizer for both sides, so that ids mean the same; tokens of the other side alone have no window on this.
     tokenizer = WordTokenizer()
     tokenizer.encode(documents)
-    words = tokenizer.freeze()
+    tokens = tokenizer.freeze()
     rest, kept = (
-        count([documents[i] for i in sorted(part)], context=recipe["context"], tokenizer=words, progress=progress)
+        count([documents[i] for i in sorted(part)], context=recipe["context"], tokenizer=tokens, progress=progress)
         for part in (order[:held], order[held:])
     )
     stats = kept.limited(contexts=recipe["contexts"], vocabulary=recipe["vocabulary"])
@@ -119,14 +119,14 @@ def find_windows(stats: NextTokenStatistics, rest: NextTokenStatistics) -> HeldO
     """Find the pairs of held-out statistics among the contexts and tokens of the training statistics."""
     place = {tuple(row): j for j, row in enumerate(np.asarray(stats.contexts).tolist())}
     columns = np.array([place.get(tuple(row), -1) for row in np.asarray(rest.contexts).tolist()], np.int64)
-    row_of = {word: z for z, word in enumerate(stats.vocabulary)}
-    rows = np.array([row_of.get(word, -1) for word in rest.vocabulary], np.int64)
+    row_of = {token: z for z, token in enumerate(stats.vocabulary)}
+    rows = np.array([row_of.get(token, -1) for token in rest.vocabulary], np.int64)
     column = np.repeat(columns, rest.support_sizes)
     token = rows[rest.counts.indices]
     judged = (column >= 0) & (token >= 0)
     if not judged.any():
         raise InputError(
-            f"No held-out window has one of the {stats.m} contexts and {stats.V} words of training. The text is too "
+            f"No held-out window has one of the {stats.m} contexts and {stats.V} tokens of training. The text is too "
             "short, or its contexts too long: give more text, or a smaller context."
         )
     column, token = column[judged], token[judged]
@@ -221,7 +221,7 @@ class EarlyStoppingStudy(AbstractStudy):
         prediction = predict_features(stats)
         if prediction.rank == 0:
             raise InputError(
-                f"A geometry is predicted only where some token never follows a context; here all {stats.V} words "
+                f"A geometry is predicted only where some token never follows a context; here all {stats.V} tokens "
                 f"follow each of the {stats.m} contexts. Take a longer context or a larger vocabulary."
             )
         models = {
@@ -272,7 +272,7 @@ def _sentence(found: EarlyStopping) -> str:
     ends = " ".join(_ending(name, one) for name, one in found.models.items())
     return (
         f"{_verdict(found.models)} Of {held.all_windows:,} held-out windows of {_source(found.text)}, {held.n:,} have "
-        f"one of the {stats.m} contexts and {stats.V} words of training, and {held.n_new:,} of these "
+        f"one of the {stats.m} contexts and {stats.V} tokens of training, and {held.n_new:,} of these "
         f"({held.n_new / held.n:.1%}) follow in a way that training never saw: their loss has no bound. {ends}"
     )
 
@@ -300,14 +300,14 @@ def _ending(name: str, one: Stopped) -> str:
     new = f" (new pairs: {both(NEW, '.2f')})" if NEW in one.trained.run.trajectory.names else ""
     return (
         f"The {name}'s held-out loss is lowest at step {one.best_step:,} of {one.trained.run.steps:,}: "
-        f"{both(LOSS, '.3f')}, in nats{new}; SIM with L_mm of contexts {both('context_similarity', '.3f')}; of words "
-        f"{both('word_similarity', '.3f')}; smallest margin {both('margin', '.1f')}; CE - H "
+        f"{both(LOSS, '.3f')}, in nats{new}; SIM with L_mm of contexts {both('context_similarity', '.3f')}; of tokens "
+        f"{both('token_similarity', '.3f')}; smallest margin {both('margin', '.1f')}; CE - H "
         f"{both('loss_gap', '.1e')}."
     )
 
 
 def _turn_table(found: EarlyStopping) -> Mapping[str, Sequence[Any]]:
-    columns = (LOSS, KNOWN, NEW, "loss_gap", "margin", "context_similarity", "word_similarity", "collapse")
+    columns = (LOSS, KNOWN, NEW, "loss_gap", "margin", "context_similarity", "token_similarity", "collapse")
     table: dict[str, list[Any]] = {"model": [], "where": [], "step": []}
     for name, one in found.models.items():
         for where, step in (("lowest held-out loss", one.best_step), ("end", one.trained.run.steps)):
@@ -332,7 +332,7 @@ def _figure(found: EarlyStopping) -> Figure:
         _marked(over_training("Loss on the training text", "CE - H, nats", runs, ["loss_gap"], y_scale="log"), marks),
         _marked(over_training("Smallest margin", "logits", runs, ["margin"]), marks),
         _marked(over_training("Contexts: SIM with L_mm", "SIM", runs, ["context_similarity"]), marks),
-        _marked(over_training("Words: SIM with L_mm", "SIM", runs, ["word_similarity"]), marks),
+        _marked(over_training("Tokens: SIM with L_mm", "SIM", runs, ["token_similarity"]), marks),
     ]
     caption = (
         "Training on one part of the documents, judged on the others: held-out loss, and its two parts (known: pairs "

@@ -44,13 +44,13 @@ def with_random_repeats(rng: np.random.Generator, S: Any, most: int) -> NextToke
 
 
 def repeated(stats: NextTokenStatistics, seed: int, most: int) -> NextTokenStatistics:
-    """The same contexts, words and supports, each pair seen 1 to ``most`` times: the papers' simplified stories."""
+    """The same contexts, tokens and supports, each pair seen 1 to ``most`` times: the papers' simplified stories."""
     drawn = with_random_repeats(np.random.default_rng(seed), stats.S, most)
     return replace(stats, table=drawn.table, effects=())
 
 
 def count_stories(recipe: Recipe, progress: AbstractProgress) -> NextTokenStatistics:
-    """Count the built-in stories and cut them; how many stories, contexts and words are the recipe's."""
+    """Count the built-in stories and cut them; how many stories, contexts and tokens are the recipe's."""
     counted = count_all_stories(recipe, progress)
     return counted.limited(contexts=recipe["contexts"], vocabulary=recipe["vocabulary"])
 

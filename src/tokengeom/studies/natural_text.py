@@ -105,7 +105,7 @@ def _column(counted: NextTokenStatistics, policy: str, recipe: Recipe, progress:
         prediction = predict_features(stats)
     if prediction.rank == 0:
         raise InputError(
-            f"A geometry is predicted only where some token never follows a context; in this text all {stats.V} words "
+            f"A geometry is predicted only where some token never follows a context; in this text all {stats.V} tokens "
             f"follow each of the {stats.m} contexts (supports: {policy}). Take a longer context or a larger vocabulary."
         )
     network = trained_network(stats, prediction, recipe, progress=progress)
@@ -142,11 +142,11 @@ def _checks(found: NaturalText) -> list[Check]:
 def _sentence(found: NaturalText) -> str:
     stats = found.columns[RAW].stats
     ends = "; ".join(ending(name, one) for name, one in found.named.items())
-    contexts, words = found.crossed.context_similarity, found.crossed.word_similarity
+    contexts, tokens = found.crossed.context_similarity, found.crossed.token_similarity
     return (
-        f"On the {stats.m} commonest contexts and {stats.V} words of {_source(found.text)}: {ends}. The transformer "
+        f"On the {stats.m} commonest contexts and {stats.V} tokens of {_source(found.text)}: {ends}. The transformer "
         f"that saw every count has SIM {contexts.value:.3f} [{contexts.low:.3f}, {contexts.high:.3f}] for contexts and "
-        f"{words.value:.3f} [{words.low:.3f}, {words.high:.3f}] for words with the L_mm of {found.policy} supports. "
+        f"{tokens.value:.3f} [{tokens.low:.3f}, {tokens.high:.3f}] for tokens with the L_mm of {found.policy} supports. "
         f"{_best_explanations(found.explanations)}"
     )
 
@@ -185,7 +185,7 @@ def _support_table(columns: Mapping[str, Column]) -> dict[str, Sequence[Any]]:
             "support": policy,
             "windows": column.stats.n,
             "contexts": column.stats.m,
-            "words": column.stats.V,
+            "tokens": column.stats.V,
             "entropy": column.stats.entropy,
             "supports": int(column.stats.groups.multiplicity.size),
             "median_support": float(np.median(column.stats.support_sizes)),

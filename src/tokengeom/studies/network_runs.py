@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
+from tokengeom.factors import Factors
 from tokengeom.figures.base import Figure, LinePanel
 from tokengeom.geometry.agreement import Agreement, assess
 from tokengeom.geometry.compare import Comparison, compare
 from tokengeom.geometry.probes import feature_probes
 from tokengeom.geometry.similarity_numbers import SimilarityNumbers
-from tokengeom.geometry.targets import Factors
 from tokengeom.models.devices import checked_device
 from tokengeom.models.networks.base import import_torch
 from tokengeom.progress import AbstractProgress
@@ -108,11 +108,11 @@ def held_against(prediction: FeaturePrediction, run: Run, recipe: Recipe) -> Tra
 
 
 def runs_agree(one: Run, other: Run, recipe: Recipe) -> dict[str, Agreement]:
-    """Numbers that say how alike the contexts, and the words, of two runs are, with intervals and null."""
+    """Numbers that say how alike the contexts, and the tokens, of two runs are, with intervals and null."""
     draws = recipe["draws"]
     found: dict[str, Agreement] = {}
     mine, theirs = Factors(one.W, one.H), Factors(other.W, other.H)
-    for items, run, target in (("contexts", mine.H, theirs.H), ("words", mine.words, theirs.words)):
+    for items, run, target in (("contexts", mine.H, theirs.H), ("tokens", mine.tokens, theirs.tokens)):
         numbers = SimilarityNumbers(items, run, {"": target})
         found |= assess(numbers, resamples=draws, permutations=draws, seed=recipe["seed"])
     return found
@@ -130,24 +130,24 @@ def gain_checks(name: str, found: Trained, *, loss_gap: float) -> list[Check]:
     return checks
 
 
-def agreement_checks(name: str, found: Trained, *, contexts: float, words: float, loss_gap: float) -> list[Check]:
+def agreement_checks(name: str, found: Trained, *, contexts: float, tokens: float, loss_gap: float) -> list[Check]:
     """The same, and both similarities with L_mm are at least so large."""
     return [
         *gain_checks(name, found, loss_gap=loss_gap),
         Check(f"{name}: SIM of contexts", found.comparison.context_similarity.value, low=contexts),
-        Check(f"{name}: SIM of words", found.comparison.word_similarity.value, low=words),
+        Check(f"{name}: SIM of tokens", found.comparison.token_similarity.value, low=tokens),
     ]
 
 
 def ending(name: str, found: Trained) -> str:
-    """How a run ended, in words: loss, agreement of contexts and words with what it was before, collapse."""
-    contexts, words = found.comparison.context_similarity, found.comparison.word_similarity
+    """How a run ended, in words: loss, agreement of contexts and tokens with what it was before, collapse."""
+    contexts, tokens = found.comparison.context_similarity, found.comparison.token_similarity
     spread, first = found.comparison["collapse"].value, found.before("collapse")
     collapse = f", collapse {spread:.2g}, before {first:.2g}" if isfinite(spread) and isfinite(first) else ""
     return (
         f"{name} (CE - H = {found.run.loss_gap:.1e}): SIM with L_mm {_in_words(contexts)} for contexts, before "
-        f"training {found.before('context_similarity'):.2f}, {_in_words(words)} for words, before "
-        f"{found.before('word_similarity'):.2f}{collapse}"
+        f"training {found.before('context_similarity'):.2f}, {_in_words(tokens)} for tokens, before "
+        f"{found.before('token_similarity'):.2f}{collapse}"
     )
 
 
@@ -183,7 +183,7 @@ def against_published(run: Run) -> list[Check]:
 
 
 def training_curves(found: Mapping[str, Trained], what: str) -> Figure:
-    """Loss, similarity of contexts and of words with L_mm, and collapse over the steps of several runs.
+    """Loss, similarity of contexts and of tokens with L_mm, and collapse over the steps of several runs.
 
     ``what`` says in the caption what the runs are.
     """
@@ -191,7 +191,7 @@ def training_curves(found: Mapping[str, Trained], what: str) -> Figure:
     panels = [
         over_training("Loss above the entropy", "CE - H, nats", runs, ["loss_gap"], y_scale="log"),
         _similarity_panel("Contexts: SIM of cos(H, H) with L_mm", found, "context_similarity"),
-        _similarity_panel("Words: SIM of cos(W, W) with L_mm", found, "word_similarity"),
+        _similarity_panel("Tokens: SIM of cos(W, W) with L_mm", found, "token_similarity"),
         over_training("Collapse: spread in support groups", "within / between", runs, ["collapse"], y_scale="log"),
     ]
     caption = (

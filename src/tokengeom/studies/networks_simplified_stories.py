@@ -1,7 +1,7 @@
 """Whether a transformer, which must compute its contexts from tokens, ends where free embeddings do.
 
 The picture of [zhao2024]: a transformer, a model of unconstrained features, L_mm and the proxy side by side, on the
-commonest contexts and words of the built-in stories. Once with their natural counts, once with each pair seen a random
+commonest contexts and tokens of the built-in stories. Once with their natural counts, once with each pair seen a random
 1 to 4 times; the supports, and so L_mm, are the same.
 """
 
@@ -85,7 +85,7 @@ def _named(modes: Mapping[str, Mode]) -> dict[str, Trained]:
 def _checks(modes: Mapping[str, Mode], recipe: Recipe) -> list[Check]:
     checks = [Check("relative gap of L_mm", modes[NATURAL].prediction.certificate.relative_gap, high=1e-6)]
     for name, found in _named(modes).items():
-        checks += agreement_checks(name, found, contexts=0.7, words=0.6, loss_gap=ENTROPY_REACHED)
+        checks += agreement_checks(name, found, contexts=0.7, tokens=0.6, loss_gap=ENTROPY_REACHED)
         collapse = found.comparison["collapse"]
         checks.append(Check(f"{name}: collapse as a share of chance", collapse.value / collapse.null, high=0.2))
     for name, mode in modes.items():
@@ -100,12 +100,12 @@ def _sentence(modes: Mapping[str, Mode]) -> str:
     first = modes[NATURAL]
     ends = "; ".join(ending(name, found) for name, found in _named(modes).items())
     pairs = " and ".join(
-        f"{mode.together['context_similarity'].value:.3f} for contexts, {mode.together['word_similarity'].value:.3f} "
-        f"for words with {name}"
+        f"{mode.together['context_similarity'].value:.3f} for contexts, {mode.together['token_similarity'].value:.3f} "
+        f"for tokens with {name}"
         for name, mode in modes.items()
     )
     return (
-        f"On {first.stats.m} contexts and {first.stats.V} words of the built-in stories (rank L_mm "
+        f"On {first.stats.m} contexts and {first.stats.V} tokens of the built-in stories (rank L_mm "
         f"{first.prediction.rank}) {ends}. Transformer and UFM agree with each other by SIM {pairs}."
     )
 

@@ -168,7 +168,7 @@ def _sentence(found: Sizes) -> str:
     chances = [one.trained.comparison.context_similarity.null for one in found.networks]
     ways = "; ".join(_way(found, family) for family in found.families)
     return (
-        f"{_verdict(found)} On {stats.m} contexts and {stats.V} words of the built-in stories ({stats.n:,} windows, "
+        f"{_verdict(found)} On {stats.m} contexts and {stats.V} tokens of the built-in stories ({stats.n:,} windows, "
         f"{stats.table.nnz} pairs), after {found.largest.trained.run.steps:,} steps, from the smallest d to the "
         f"largest: {ways}. Chance reaches {min(chances):.2f} to {max(chances):.2f}."
     )
@@ -204,7 +204,7 @@ def _similarity(one: Sized) -> str:
 
 
 def _table(found: Sizes) -> dict[str, Sequence[Any]]:
-    numbers = ("context_similarity", "word_similarity", "context_pearson", "word_pearson")
+    numbers = ("context_similarity", "token_similarity", "context_pearson", "token_pearson")
     rows = [
         {
             "model": one.model,
@@ -234,7 +234,7 @@ def _figure(found: Sizes) -> Figure:
     panels = [
         panel("Loss above the entropy", "CE - H, nats", lambda one: one.loss_gap, "log"),
         panel("Contexts: SIM above chance", "SIM - chance", lambda one: one.above_chance("context_similarity")),
-        panel("Words: SIM above chance", "SIM - chance", lambda one: one.above_chance("word_similarity")),
+        panel("Tokens: SIM above chance", "SIM - chance", lambda one: one.above_chance("token_similarity")),
     ]
     caption = (
         f"Networks of growing width, trained alike on {found.stats.m} contexts, against their number of parameters for "

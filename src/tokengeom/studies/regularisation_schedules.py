@@ -318,7 +318,7 @@ def _verdict(found: Schedules) -> str:
 
 
 def _ends(found: Schedules) -> dict[str, Sequence[Any]]:
-    columns = ("loss_gap", "logits.cosine", "logits.nuclear", "logits.rank", "context_similarity", "word_similarity")
+    columns = ("loss_gap", "logits.cosine", "logits.nuclear", "logits.rank", "context_similarity", "token_similarity")
     named = _named(found)
     return {
         "run": list(named),

@@ -95,19 +95,19 @@ def _checks(found: Widths) -> list[Check]:
         Check("CE - H at the smallest d over that at the largest", rise, low=1),
         Check("SIM of contexts at the largest d, low end above chance", number.low - number.null, low=0.1),
         Check("correlation of context cosines lost at the smallest d", found.lost("context_pearson"), low=0.1),
-        Check("correlation of word cosines lost at the smallest d", found.lost("word_pearson"), low=0.05),
+        Check("correlation of token cosines lost at the smallest d", found.lost("token_pearson"), low=0.05),
     ]
 
 
 def _sentence(found: Widths) -> str:
     ends = "; ".join(
         f"d={d}: CE - H = {one.run.loss_gap:.1e}, SIM with L_mm {_beside_chance(one, 'context')} for contexts and "
-        f"{_beside_chance(one, 'word')} for words, correlation off the diagonal "
-        f"{one.comparison['context_pearson'].value:.2f} and {one.comparison['word_pearson'].value:.2f}"
+        f"{_beside_chance(one, 'word')} for tokens, correlation off the diagonal "
+        f"{one.comparison['context_pearson'].value:.2f} and {one.comparison['token_pearson'].value:.2f}"
         for d, one in found.models.items()
     )
     return (
-        f"On {found.stats.m} contexts and {found.stats.V} words of the built-in stories, where L_mm has rank "
+        f"On {found.stats.m} contexts and {found.stats.V} tokens of the built-in stories, where L_mm has rank "
         f"{found.prediction.rank}: {ends}. In a transformer d is the width of its layers too, so that what is lost at "
         "small d is not lost by the embeddings alone."
     )
@@ -119,7 +119,7 @@ def _beside_chance(one: Trained, items: str) -> str:
 
 
 def _table(found: Widths) -> dict[str, Sequence[Any]]:
-    names = ("context_similarity", "word_similarity", "context_pearson", "word_pearson", "collapse", "logit_distance")
+    names = ("context_similarity", "token_similarity", "context_pearson", "token_pearson", "collapse", "logit_distance")
     return {
         "d": found.dims,
         "loss_gap": found.loss_gaps.tolist(),
@@ -128,7 +128,7 @@ def _table(found: Widths) -> dict[str, Sequence[Any]]:
 
 
 def _figure(found: Widths) -> Figure:
-    numbers = {"contexts": "context_similarity", "words": "word_similarity"}
+    numbers = {"contexts": "context_similarity", "tokens": "token_similarity"}
     similar = {name: found.ends(number) for name, number in numbers.items()}
     similar |= {f"{name}, chance": found.chances(number) for name, number in numbers.items()}
     dims, rank, V = np.array(found.dims, np.float64), found.prediction.rank, found.stats.V

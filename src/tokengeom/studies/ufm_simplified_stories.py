@@ -5,9 +5,9 @@
 where ``S~ = sum_k sigma_k u_k v_k^T`` and L(t) are the logits at step t, V x m. The prediction [zhao2025] is for the
 square loss under gradient flow with all contexts alike; cross-entropy and unequal contexts are tried on it.
 
-Whether the geometry of words and contexts of a text is what its supports predict.
+Whether the geometry of tokens and contexts of a text is what its supports predict.
 
-The commonest contexts and words of the built-in stories, once with their natural counts and once with each pair seen a
+The commonest contexts and tokens of the built-in stories, once with their natural counts and once with each pair seen a
 random 1 to 4 times, as in the papers' simplified stories: the supports, and so L_mm, are the same. A model of
 unconstrained features is trained on both with AdamW and held against L_mm and the proxy, with bootstrap intervals and a
 permutation null; a second run of plain gradient descent says in which order concepts are learned.
@@ -110,7 +110,7 @@ class UfmSimplifiedStories(AbstractStudy):
     """Text with natural and with random counts."""
 
     name: ClassVar[str] = "ufm-simplified-stories"
-    question: ClassVar[str] = "Is the geometry that a text gives to words and contexts what its supports predict?"
+    question: ClassVar[str] = "Is the geometry that a text gives to tokens and contexts what its supports predict?"
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Count, predict once, train in both modes, compare."""
@@ -164,14 +164,14 @@ def _checks(modes: Mapping[str, Mode]) -> list[Check]:
     gap = next(iter(modes.values())).prediction.certificate.relative_gap
     checks = [Check("relative gap of L_mm", gap, high=1e-6)]
     for name, mode in modes.items():
-        contexts, words = mode.comparison.context_similarity, mode.comparison.word_similarity
+        contexts, tokens = mode.comparison.context_similarity, mode.comparison.token_similarity
         collapse = mode.comparison["collapse"]
         checks += [
             Check(f"{name}: CE - H", mode.run.loss_gap, high=1e-2),
             Check(f"{name}: SIM of contexts", contexts.value, low=0.8),
-            Check(f"{name}: SIM of words", words.value, low=0.8),
+            Check(f"{name}: SIM of tokens", tokens.value, low=0.8),
             Check(f"{name}: SIM of contexts, low end above chance", contexts.low - contexts.null, low=0.3),
-            Check(f"{name}: SIM of words, low end above chance", words.low - words.null, low=0.3),
+            Check(f"{name}: SIM of tokens, low end above chance", tokens.low - tokens.null, low=0.3),
             Check(f"{name}: collapse as a share of chance", collapse.value / collapse.null, high=0.2),
         ]
     order = modes[REPEATS].order.agreement
@@ -184,7 +184,7 @@ def _sentence(modes: Mapping[str, Mode]) -> str:
     ends = "; ".join(_ending(name, mode) for name, mode in modes.items())
     orders = " and ".join(f"{mode.order.agreement:.2f} ({name})" for name, mode in modes.items())
     return (
-        f"On {stats.m} contexts and {stats.V} words of the stories ({prediction.reduction.S_red.shape[1]} supports, "
+        f"On {stats.m} contexts and {stats.V} tokens of the stories ({prediction.reduction.S_red.shape[1]} supports, "
         f"rank L_mm {prediction.rank}, proxy {prediction.proxy_nuclear_norm / prediction.nuclear_norm - 1:.1%} above "
         f"the optimum): {ends}. Gradient descent learns concepts in the predicted order with rank correlation "
         f"{orders}; the prediction is for contexts that are met equally often."
@@ -193,12 +193,12 @@ def _sentence(modes: Mapping[str, Mode]) -> str:
 
 def _ending(name: str, mode: Mode) -> str:
     found = mode.comparison
-    contexts, words, collapse = found.context_similarity, found.word_similarity, found["collapse"]
+    contexts, tokens, collapse = found.context_similarity, found.token_similarity, found["collapse"]
     return (
         f"with {name} (CE - H = {mode.run.loss_gap:.1e}) SIM with L_mm is {contexts.value:.3f} [{contexts.low:.3f}, "
         f"{contexts.high:.3f}] for contexts (chance {contexts.null:.2f}, with the proxy "
-        f"{found['proxy_context_similarity'].value:.3f}) and {words.value:.3f} [{words.low:.3f}, {words.high:.3f}] for "
-        f"words (chance {words.null:.2f}, proxy {found['proxy_word_similarity'].value:.3f}), and contexts of one "
+        f"{found['proxy_context_similarity'].value:.3f}) and {tokens.value:.3f} [{tokens.low:.3f}, {tokens.high:.3f}] for "
+        f"tokens (chance {tokens.null:.2f}, proxy {found['proxy_token_similarity'].value:.3f}), and contexts of one "
         f"support spread {collapse.value:.2g} times the groups (chance {collapse.null:.2g})"
     )
 
@@ -215,7 +215,7 @@ def _agreements(modes: Mapping[str, Mode]) -> dict[str, list[Any]]:
 def _concept_table(modes: Mapping[str, Mode], stats: NextTokenStatistics) -> dict[str, Sequence[Any]]:
     order = modes[REPEATS].order
     leading = range(order.half_steps.size)
-    sides = [order.found.concept(k, typical=4).words(stats.vocabulary) for k in leading]
+    sides = [order.found.concept(k, typical=4).token_texts(stats.vocabulary) for k in leading]
     return {
         "concept": [k + 1 for k in leading],
         "singular_value": order.found.singular_values[: order.half_steps.size].tolist(),

@@ -175,7 +175,7 @@ def _dims(start: int | None, last: int) -> str:
 
 
 def _table(found: SmallD) -> dict[str, Sequence[float]]:
-    names = ("context_similarity", "word_similarity", "collapse", "finite_distance", "norm_logits")
+    names = ("context_similarity", "token_similarity", "collapse", "finite_distance", "norm_logits")
     return {
         "d": list(found.dims),
         "excess": found.excess.tolist(),
@@ -202,7 +202,7 @@ def _figure(found: SmallD) -> Figure:
         panel(
             "Similarity with L_mm, with ridge",
             "SIM",
-            {"contexts": found.last("context_similarity"), "words": found.last("word_similarity")},
+            {"contexts": found.last("context_similarity"), "tokens": found.last("token_similarity")},
             "linear",
         ),
         panel("Collapse by support group", "within / between", dict(zip(_LABELS, both["collapse"], strict=True))),

@@ -1,6 +1,6 @@
 """The one case with a closed form: every support of size k once.
 
-Then ``L_mm = S~``, its V - 1 nonzero singular values are all ``sqrt C(V-2, k-1)``, words form an equiangular tight
+Then ``L_mm = S~``, its V - 1 nonzero singular values are all ``sqrt C(V-2, k-1)``, tokens form an equiangular tight
 frame (cosines ``-1/(V-1)``), contexts have one norm, and ``h_j`` is parallel to ``sum_{z in S_j} w_z`` [zhao2024]. With
 ``k = 1`` this is neural collapse, NC1-NC4 [papyan2020]. Solver and training are both held against it; with equal
 probabilities the finite part is 0, so that the regularised minimiser has the same geometry at every strength.
@@ -16,8 +16,7 @@ import numpy as np
 
 from tokengeom.figures.base import Figure, HeatmapPanel, Panel
 from tokengeom.geometry.collapse import NeuralCollapse, neural_collapse
-from tokengeom.geometry.similarity import cosines
-from tokengeom.numerics import Float
+from tokengeom.numerics import Float, cosines
 from tokengeom.problems.instances import KnownInstance, all_subsets, one_hot
 from tokengeom.progress import AbstractProgress
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -35,7 +34,7 @@ class Symmetry:
     ``solver``, ``spectrum``
         Relative distance of the solved L_mm from S~, and of its singular values from those written down.
     ``frame``
-        Largest ``|cos(w_z, w_z') + 1/(V-1)|`` over trained words.
+        Largest ``|cos(w_z, w_z') + 1/(V-1)|`` over trained tokens.
     ``norms``
         Coefficient of variation of the trained contexts' norms.
     ``alignment``
@@ -43,7 +42,7 @@ class Symmetry:
     """
 
     instance: KnownInstance
-    word_cosines: Float
+    token_cosines: Float
     loss_gap: float
     solver: float
     spectrum: float
@@ -92,15 +91,15 @@ def _compare(instance: KnownInstance, stats: NextTokenStatistics, run: Run) -> S
     prediction = predict_features(stats)
     V, known = stats.V, instance.L_mm
     W = (run.W - run.W.mean(axis=0)).T
-    word_cosines = cosines(W)
-    off = word_cosines[~np.eye(V, dtype=bool)]
+    token_cosines = cosines(W)
+    off = token_cosines[~np.eye(V, dtype=bool)]
     sums, norms = W @ instance.S, np.linalg.norm(run.H, axis=0)
     aligned = (sums * run.H).sum(axis=0) / (np.linalg.norm(sums, axis=0) * norms)
     padded = np.zeros(V - 1)
     padded[: prediction.rank] = prediction.singular_values[: V - 1]
     return Symmetry(
         instance,
-        word_cosines,
+        token_cosines,
         run.loss_gap,
         solver=float(np.linalg.norm(prediction.L_mm - known) / np.linalg.norm(known)),
         spectrum=float(np.abs(padded / instance.singular_values - 1.0).max()),
@@ -114,9 +113,9 @@ def _checks(found: Sequence[Symmetry], collapse: NeuralCollapse) -> list[Check]:
     return [
         Check("distance of L_mm to S~", max(s.solver for s in found), high=1e-4),
         Check("distance of singular values to the closed form", max(s.spectrum for s in found), high=1e-4),
-        Check("words: distance to an equiangular frame", max(s.frame for s in found), high=1e-2),
+        Check("tokens: distance to an equiangular frame", max(s.frame for s in found), high=1e-2),
         Check("contexts: variation of norms", max(s.norms for s in found), high=1e-2),
-        Check("contexts: distance to the sum of their words", max(s.alignment for s in found), high=1e-3),
+        Check("contexts: distance to the sum of their tokens", max(s.alignment for s in found), high=1e-3),
         Check("NC1", collapse.NC1, high=1e-3),
         Check("NC2", collapse.NC2, high=1e-2),
         Check("NC3", collapse.NC3, high=1e-2),
@@ -128,8 +127,8 @@ def _sentence(found: Sequence[Symmetry], collapse: NeuralCollapse) -> str:
     worst = max(found, key=lambda s: s.frame)
     return (
         f"On {len(found)} symmetric instances the solved L_mm is S~ to {max(s.solver for s in found):.0e}; trained "
-        f"words are an equiangular frame to {worst.frame:.0e} in cosine (worst: {worst.instance.name}), contexts have "
-        f"one norm to {max(s.norms for s in found):.0e} and point along the sum of their words to "
+        f"tokens are an equiangular frame to {worst.frame:.0e} in cosine (worst: {worst.instance.name}), contexts have "
+        f"one norm to {max(s.norms for s in found):.0e} and point along the sum of their tokens to "
         f"{max(s.alignment for s in found):.0e}. With one-hot labels NC1 = {collapse.NC1:.0e}, NC2 = "
         f"{collapse.NC2:.0e}, NC3 = {collapse.NC3:.0e}, NC4 = {collapse.NC4:.0e}: neural collapse."
     )
@@ -145,9 +144,9 @@ def _table(found: Sequence[Symmetry]) -> dict[str, Sequence[float | str]]:
 
 def _figure(found: Sequence[Symmetry]) -> Figure:
     panels: list[Panel] = [
-        HeatmapPanel(f"Words, {s.instance.name}", s.word_cosines, "word", "word", low=-1.0, high=1.0,
+        HeatmapPanel(f"Tokens, {s.instance.name}", s.token_cosines, "word", "word", low=-1.0, high=1.0,
                      colour_label="cosine")
         for s in found
     ]  # fmt: skip
-    caption = "Cosines between trained words: 1 on the diagonal and -1/(V-1) everywhere else, an equiangular frame."
-    return Figure("ufm-symmetric-words", "Words under symmetric supports", caption, panels)
+    caption = "Cosines between trained tokens: 1 on the diagonal and -1/(V-1) everywhere else, an equiangular frame."
+    return Figure("ufm-symmetric-tokens", "Tokens under symmetric supports", caption, panels)

@@ -94,17 +94,17 @@ def _checks(draws: Sequence[Draw]) -> list[Check]:
 
 
 def _sentence(draws: Sequence[Draw]) -> str:
-    gaps, contexts, words = (_all(draws, n) for n in ("loss_gap", "context_similarity", "word_similarity"))
+    gaps, contexts, tokens = (_all(draws, n) for n in ("loss_gap", "context_similarity", "token_similarity"))
     return (
         f"After {draws[0].run.steps:,} steps CE - H is {np.median(gaps):.2e} nats in the median of {len(draws)} draws "
         f"({min(gaps):.2e} to {max(gaps):.2e}), and the similarity with L_mm is {np.median(contexts):.3f} "
-        f"({min(contexts):.3f} to {max(contexts):.3f}) for contexts and {np.median(words):.3f} ({min(words):.3f} to "
-        f"{max(words):.3f}) for words; {sum(d.meets_both for d in draws)} of {len(draws)} draws meet both published "
+        f"({min(contexts):.3f} to {max(contexts):.3f}) for contexts and {np.median(tokens):.3f} ({min(tokens):.3f} to "
+        f"{max(tokens):.3f}) for tokens; {sum(d.meets_both for d in draws)} of {len(draws)} draws meet both published "
         f"numbers, CE - H <= {LOSS_GAP:.0e} and SIM >= {CONTEXT_SIMILARITY}."
     )
 
 
 def _table(draws: Sequence[Draw]) -> dict[str, Sequence[float]]:
-    names = ("loss_gap", "norm_logits", "finite_distance", "logit_distance", "context_similarity", "word_similarity",
-             "proxy_context_similarity", "proxy_word_similarity")  # fmt: skip
+    names = ("loss_gap", "norm_logits", "finite_distance", "logit_distance", "context_similarity", "token_similarity",
+             "proxy_context_similarity", "proxy_token_similarity")  # fmt: skip
     return {"draw": list(range(len(draws))), **{name: _all(draws, name) for name in names}}

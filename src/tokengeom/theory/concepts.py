@@ -41,7 +41,7 @@ class Concept:
     tokens: tuple[Int, Int]
     contexts: tuple[Int, Int]
 
-    def words(self, vocabulary: Sequence[str]) -> tuple[list[str], list[str]]:
+    def token_texts(self, vocabulary: Sequence[str]) -> tuple[list[str], list[str]]:
         """Typical tokens as text, positive side and negative side."""
         positive, negative = ([vocabulary[int(z)] for z in side] for side in self.tokens)
         return positive, negative

@@ -1,4 +1,4 @@
-"""Learned features predicted from statistics alone: the geometry that training gives to words and contexts.
+"""Learned features predicted from statistics alone: the geometry that training gives to tokens and contexts.
 
 ``L ~ L_in + R L_mm``, ``R -> inf``;   ``W W^T ~ (L_mm L_mm^T)^{1/2}``,  ``H^T H ~ (L_mm^T L_mm)^{1/2}``
 
@@ -6,7 +6,7 @@ where
 
 ``L_in``   finite part, V x m: centred log-probabilities on support
 ``L_mm``   diverging direction, V x m: the answer of NTP-SVM*, with its certificate
-``W, H``   word and context embeddings ``U Sigma^{1/2}`` (V x r) and ``Sigma^{1/2} V^T`` (r x m) of
+``W, H``   token and context embeddings ``U Sigma^{1/2}`` (V x r) and ``Sigma^{1/2} V^T`` (r x m) of
            ``L_mm = U Sigma V^T``, free up to a rotation [zhao2024]
 
 A feature prediction on disk: arrays in safetensors, a JSON manifest, and a check that needs no solver.
@@ -28,7 +28,7 @@ from tokengeom.errors import ProblemError
 from tokengeom.folders import read_manifest, write_manifest, written_beside
 from tokengeom.html_table import html_table
 from tokengeom.memory import require_memory
-from tokengeom.numerics import Int
+from tokengeom.numerics import Int, cosines
 from tokengeom.problems.arrays import Arrays
 from tokengeom.problems.base import Certificate
 from tokengeom.problems.nuclear_svm import NuclearSVM
@@ -143,7 +143,7 @@ class FeaturePrediction:
 
     @cached_property
     def W(self) -> Float:
-        """Word embeddings, V x r."""
+        """Token embeddings, V x r."""
         U, s, _ = self._svd
         return np.asarray((U / np.sqrt(self.reduction.a)[:, None] * np.sqrt(s))[self.reduction.row_of])
 
@@ -168,7 +168,7 @@ class FeaturePrediction:
         return finite_part(self.P)
 
     @property
-    def word_gram(self) -> Float:
+    def token_gram(self) -> Float:
         """``W W^T = (L_mm L_mm^T)^{1/2}``, V x V."""
         return self.W @ self.W.T
 
@@ -179,8 +179,8 @@ class FeaturePrediction:
         return self.H.T @ self.H
 
     @property
-    def word_cosines(self) -> Float:
-        """Cosines between words, V x V; 0 where a word has no direction."""
+    def token_cosines(self) -> Float:
+        """Cosines between words, V x V; 0 where a token has no direction."""
         return cosines(self.W.T)
 
     @property
@@ -195,7 +195,7 @@ class FeaturePrediction:
         return self.reduction.column_of
 
     @property
-    def word_groups(self) -> Int:
+    def token_groups(self) -> Int:
         """Group of each token, V: tokens of one group occur in the same supports and share a row of L_mm."""
         return self.reduction.row_of
 
@@ -249,13 +249,6 @@ class FeaturePrediction:
             f"{name} ({red.V} x {red.m})",
             "Use W and H, or reduction and L_merged, which are small.",
         )
-
-
-def cosines(columns: Float) -> Float:
-    """Cosines between the columns of a matrix; 0 where a column is 0."""
-    norms = np.linalg.norm(columns, axis=0)
-    directions = columns / np.where(norms > 0, norms, 1.0)
-    return np.asarray(np.clip(directions.T @ directions, -1.0, 1.0))
 
 
 def predict_features(

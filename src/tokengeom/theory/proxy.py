@@ -46,7 +46,7 @@ class ProxyPrediction:
 
     @property
     def W(self) -> Float:
-        """Word embeddings ``U Sigma^{1/2}``, V x k."""
+        """Token embeddings ``U Sigma^{1/2}``, V x k."""
         return np.asarray(self.U * np.sqrt(self.singular_values))
 
     @property

@@ -71,12 +71,12 @@ def pinned_down(problem: NuclearSVM, solution: Solution[Any, Any]) -> PinnedDown
 class Spread:
     """Largest relative Frobenius distance between answers found from random starts.
 
-    ``logits``, ``word_gram``, ``context_gram``
+    ``logits``, ``token_gram``, ``context_gram``
         Each in [0, 2]; 0 means that all solves agree. ``gap`` is the largest proven gap among the solves.
     """
 
     logits: float
-    word_gram: float
+    token_gram: float
     context_gram: float
     solves: int
     gap: float
@@ -93,7 +93,7 @@ class Spread:
             return f"{self.solves} solves from random starts agree (relative distance {self.logits:.1e})."
         return (
             f"L_mm is not unique: {self.solves} solves, each proven optimal to {self.gap:.0e}, differ by "
-            f"{self.logits:.1e} in the logits, {self.word_gram:.1e} in the word Gram and "
+            f"{self.logits:.1e} in the logits, {self.token_gram:.1e} in the token Gram and "
             f"{self.context_gram:.1e} in the context Gram; compare within this spread only."
         )
 
@@ -112,9 +112,9 @@ def measure_spread(problem: NuclearSVM, solver: NuclearADMM, *, solves: int = 3,
         solution = solver(problem, start=start)
         found.append(problem.arrays.to_numpy(problem.scale(solution.x)))
         gaps.append(solution.certificate.relative_gap)
-    words = [half_gram(X) for X in found]
+    tokens = [half_gram(X) for X in found]
     contexts = [half_gram(X.T) for X in found]
-    return Spread(_largest(found), _largest(words), _largest(contexts), solves, max(gaps))
+    return Spread(_largest(found), _largest(tokens), _largest(contexts), solves, max(gaps))
 
 
 def half_gram(X: Float) -> Float:

@@ -10,10 +10,11 @@ import numpy as np
 import scipy.linalg.cython_blas  # noqa: F401  the BLAS that compiled code calls: loaded before its threads are limited
 from threadpoolctl import ThreadpoolController
 
-from tokengeom.models.base import AbstractFactoredModel, Readout
+from tokengeom.factors import Factors
+from tokengeom.models.base import AbstractFactoredModel
 from tokengeom.numerics import Arrays, Float, Int
 from tokengeom.training import kernels
-from tokengeom.training.kernels import Factors, Kernel, Labels, Plan, Work, fuse
+from tokengeom.training.kernels import Kernel, Labels, ParameterBuffers, Plan, Work, fuse
 from tokengeom.training.loop import AbstractEngine
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.optimizers.base import AbstractOptimizer
@@ -49,7 +50,7 @@ class CpuEngine(AbstractEngine):
         eager = train_K and optimizer.elementwise and batch is None
         self._plan = Plan(train_W, train_K, eager, optimizer.needs_norm)
         W, K = self._array(model.W), self._array(model.H.T)
-        self._factors = Factors(W, K, self._slots(W, train_W), self._slots(K, train_K))
+        self._factors = ParameterBuffers(W, K, self._slots(W, train_W), self._slots(K, train_K))
         self._rows = self._row_labels(scale)
         self._work = self._buffers(W, K)
         self._sampled = (self._zeros(batch or 0, K.shape[1]), self._zeros(batch or 0, K.shape[1]))
@@ -66,10 +67,10 @@ class CpuEngine(AbstractEngine):
             else:
                 kernel(*common, windows[0], self._labels.context, self._labels.token, *self._sampled)
 
-    def readout(self, replicate: int) -> Readout:
+    def readout(self, replicate: int) -> Factors:
         """W and H in double precision."""
         W, K = (np.array(x, np.float64, order="C") for x in self._factors[:2])
-        return Readout(W, np.ascontiguousarray(K.T))
+        return Factors(W, np.ascontiguousarray(K.T))
 
     def state(self) -> Arrays:
         """Both factors and their slots."""

@@ -181,7 +181,7 @@ def unmoved(x, g, first, second, c, norm):
     """Leave the parameter as it is: stands in where a rule is bound but never called."""
 
 
-class Factors(NamedTuple):
+class ParameterBuffers(NamedTuple):
     """Parameters of a factored model and their optimizer slots; those that are not used have no rows."""
 
     W: Any  # V x d

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.models.base import Readout
+from tokengeom.factors import Factors
 from tokengeom.numerics import Arrays, Float, Int
 from tokengeom.progress import AbstractProgress, AbstractStage, SilentProgress, speaks
 from tokengeom.training.objective import SoftLabels, WindowSampler
@@ -47,7 +47,7 @@ class AbstractEngine(ABC):
         """Make one step for each row of the optimizer's coefficients; ``windows[r]`` is steps x batch."""
 
     @abstractmethod
-    def readout(self, replicate: int) -> Readout:
+    def readout(self, replicate: int) -> Factors:
         """W and H of one replicate, in double precision, as copies."""
 
     @abstractmethod
@@ -70,7 +70,7 @@ class State:
     """
 
     step: int
-    readout: Readout
+    readout: Factors
     labels: SoftLabels
 
     @property

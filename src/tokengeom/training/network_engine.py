@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from tokengeom.errors import ProblemError
-from tokengeom.models.base import Readout
+from tokengeom.factors import Factors
 from tokengeom.models.devices import checked_device, threads_for
 from tokengeom.models.network import Network
 from tokengeom.models.networks.base import import_torch
@@ -125,7 +125,7 @@ class NetworkEngine(AbstractEngine):
             raise ProblemError(f"batch must be a multiple of the {world} processes; got {size}.")
         return windows[:, self.processes.part(size)]
 
-    def readout(self, replicate: int) -> Readout:
+    def readout(self, replicate: int) -> Factors:
         """W and H, proven to give the network's own logits."""
         with threads_for(self._torch, self._work):
             return self._model.readout()

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from tokengeom.errors import ProblemError, missing_extra
-from tokengeom.models.base import AbstractFactoredModel, Readout
+from tokengeom.factors import Factors
+from tokengeom.models.base import AbstractFactoredModel
 from tokengeom.models.devices import checked_device
 from tokengeom.numerics import Arrays, Float, Int
 from tokengeom.training.loop import AbstractEngine
@@ -120,12 +121,12 @@ class TorchEngine(AbstractEngine):
         for t in range(table.shape[0]):
             self._step(rows[t], None if drawn is None else drawn[t])
 
-    def readout(self, replicate: int) -> Readout:
+    def readout(self, replicate: int) -> Factors:
         """W and H of one replicate, without the padding."""
         d = self._dims[replicate]
         W = self._W[replicate, :, :d].cpu().double().numpy()
         K = self._K[replicate, :, :d].cpu().double().numpy()
-        return Readout(np.ascontiguousarray(W), np.ascontiguousarray(K.T))
+        return Factors(np.ascontiguousarray(W), np.ascontiguousarray(K.T))
 
     def state(self) -> Arrays:
         """All parameters and both slots, flat."""

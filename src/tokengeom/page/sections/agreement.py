@@ -7,10 +7,10 @@ from typing import Any
 
 from tokengeom.geometry.agreement import Agreement
 from tokengeom.geometry.comparison import Comparison, meaning
+from tokengeom.page.formatting import DASH, in_tokens, listed
 from tokengeom.page.geometry_figures import geometry_figures, geometry_sources, is_finite, order_sentence
 from tokengeom.page.sections.base import Reading, Section, picture
 from tokengeom.page.signatures import against_chance, reached_by_chance
-from tokengeom.page.words import DASH, in_tokens, listed
 
 VERDICTS = {
     "better": "better than chance",

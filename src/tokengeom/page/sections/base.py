@@ -25,8 +25,8 @@ from tokengeom.figures.layout import Box, to_boxes
 from tokengeom.figures.ordering import FeatureOrder
 from tokengeom.page.contents import Contents
 from tokengeom.page.diagnosis import Diagnosis, diagnose
+from tokengeom.page.formatting import set_symbols
 from tokengeom.page.geometry_figures import shown_order
-from tokengeom.page.words import set_symbols
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -61,16 +61,16 @@ class Picture:
     scale: Scale | None = None
 
 
-def picture(figure: Figure, *, caption: str | None = None, bars: bool = False, words: bool = True) -> Picture:
+def picture(figure: Figure, *, caption: str | None = None, bars: bool = False, tokens: bool = True) -> Picture:
     """Draw a figure's panels; the same figure gets the same names.
 
-    ``bars`` draws curves as bars, ``words=False`` leaves words beside points to those who point at them.
+    ``bars`` draws curves as bars, ``tokens=False`` leaves tokens beside points to those who point at them.
     """
     boxes = to_boxes(figure)
     for box in boxes:
         if bars:
             _as_bars(box.drawn)
-        if not words:
+        if not tokens:
             _without_words(box.drawn)
         _set_formulas(box.drawn)
     scale = _shared_scale(figure, boxes)
@@ -93,7 +93,7 @@ def _as_bars(drawn: dict[str, Any]) -> None:
 
 
 def _without_words(drawn: dict[str, Any]) -> None:
-    """No words beside the points, and no room kept for them."""
+    """No tokens beside the points, and no room kept for them."""
     drawn["layout"]["annotations"] = []
     for axis in ("xaxis", "yaxis"):
         drawn["layout"][axis].pop("range", None)

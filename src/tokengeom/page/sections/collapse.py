@@ -1,4 +1,4 @@
-"""Which contexts collapsed together: support groups with their words, and how alike their contexts really are."""
+"""Which contexts collapsed together: support groups with their tokens, and how alike their contexts really are."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import numpy as np
 
 from tokengeom.figures.base import Figure, Points, ScatterPanel
 from tokengeom.geometry.collapse import group_sums
-from tokengeom.geometry.similarity import unit_columns
-from tokengeom.numerics import Float
+from tokengeom.numerics import Float, unit_columns
 from tokengeom.page.contents import Contents
+from tokengeom.page.formatting import name as named
+from tokengeom.page.formatting import percent
 from tokengeom.page.geometry_figures import is_finite
 from tokengeom.page.sections.base import Picture, Reading, Section, picture
-from tokengeom.page.words import name as named
-from tokengeom.page.words import percent
 from tokengeom.training.run import Run
 
 GROUPS = 12
@@ -118,18 +117,18 @@ def _scatter(contents: Contents, measured: dict[str, GroupCosines], groups: Any)
     if not np.isfinite(next(iter(measured.values())).outside[groups]).all():
         return None
     shown = f" Shown are the {POINTS} largest." if groups.size == POINTS else ""
-    words = [_hover(contents, int(g)) for g in groups]
-    points = [Points(name, one.outside[groups], one.inside[groups], words) for name, one in measured.items()]
+    tokens = [_hover(contents, int(g)) for g in groups]
+    points = [Points(name, one.outside[groups], one.inside[groups], tokens) for name, one in measured.items()]
     panel = ScatterPanel(
         "Support groups of two contexts or more", "mean cosine with contexts of other groups",
         "mean cosine inside the group", points,
     )  # fmt: skip
     caption = (
         "Each point is a support group. Theory puts every one at the top: cosine 1 inside the group, whatever the "
-        "words of its contexts and however often each token follows. Point at one to read its contexts and next tokens."
+        "tokens of its contexts and however often each token follows. Point at one to read its contexts and next tokens."
         f"{shown}"
     )
-    return picture(Figure("collapse", "Inside groups and between them", caption, [panel], columns=1), words=False)
+    return picture(Figure("collapse", "Inside groups and between them", caption, [panel], columns=1), tokens=False)
 
 
 def _hover(contents: Contents, g: int) -> str:

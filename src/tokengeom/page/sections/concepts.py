@@ -11,8 +11,8 @@ from tokengeom.figures.base import LinePanel
 from tokengeom.figures.concepts import concepts as concepts_figure
 from tokengeom.numerics import Float
 from tokengeom.page.contents import Contents
+from tokengeom.page.formatting import listed
 from tokengeom.page.sections.base import Reading, Section, picture
-from tokengeom.page.words import listed
 
 COUNT = 8
 TOKENS = 7

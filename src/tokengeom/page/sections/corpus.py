@@ -9,8 +9,8 @@ import numpy as np
 
 from tokengeom.figures.base import Curve, Figure, LinePanel
 from tokengeom.page.contents import Contents
+from tokengeom.page.formatting import count, percent
 from tokengeom.page.sections.base import Picture, Reading, Section, picture
-from tokengeom.page.words import count, percent
 from tokengeom.statistics.supports import warnings_about
 
 CONTEXTS = 12

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tokengeom.page.formatting import DASH
 from tokengeom.page.sections.base import Reading, Section
-from tokengeom.page.words import DASH
 
 SIGNS = ("loss", "alignment", "collapse", "frequencies")
 MARKS = {"fits": "✓", "in part": "◐", "does not fit": "✗", "not judged": DASH}

@@ -9,9 +9,9 @@ import numpy as np
 
 from tokengeom.geometry.logit_numbers import FiniteLogits
 from tokengeom.page.contents import Contents
+from tokengeom.page.formatting import listed, number, percent
 from tokengeom.page.geometry_figures import supports_figure
 from tokengeom.page.sections.base import Reading, Section, picture
-from tokengeom.page.words import listed, number, percent
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.proxy import ProxyPrediction
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 from tokengeom.geometry.agreement import Agreement
 from tokengeom.page.contents import Contents
+from tokengeom.page.formatting import count, fixed, listed, number, percent
 from tokengeom.page.geometry_figures import is_finite
 from tokengeom.page.sections.base import Reading, Section
 from tokengeom.page.signatures import Level, reached_by_chance, similarities
-from tokengeom.page.words import count, fixed, listed, number, percent
 from tokengeom.theory.features import FeaturePrediction
 
 VERDICTS = {

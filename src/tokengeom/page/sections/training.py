@@ -9,8 +9,8 @@ import numpy as np
 
 from tokengeom.figures.base import Figure
 from tokengeom.figures.training_curves import feature_training
+from tokengeom.page.formatting import in_tokens
 from tokengeom.page.sections.base import Reading, Section, picture
-from tokengeom.page.words import in_tokens
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.training.run import Run
 

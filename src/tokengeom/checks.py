@@ -1,0 +1,51 @@
+"""Checks of what a user gives, written once: embeddings and the contexts that they belong to."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tokengeom.errors import ProblemError
+from tokengeom.numerics import Float
+
+
+def check_embeddings(given: object, m: int) -> Float:
+    """Embeddings as a d x m float64 array, or an error that names the shape, entry or column at fault."""
+    try:
+        H = np.asarray(given.toarray() if hasattr(given, "toarray") else given, dtype=np.float64)
+    except (TypeError, ValueError) as cause:
+        raise ProblemError(
+            f"embeddings must be a d x m array of numbers; got {type(given).__name__}: {cause}"
+        ) from cause
+    if H.ndim != 2 or H.shape[1] != m or H.shape[0] == 0:
+        hint = " They look transposed: pass H.T." if H.ndim == 2 and H.shape[0] == m else ""
+        raise ProblemError(
+            f"embeddings must have shape (d, m) with one column per context, here (d, {m}); got shape {H.shape}.{hint}"
+        )
+    bad = np.argwhere(~np.isfinite(H))
+    if bad.size:
+        i, j = bad[0]
+        raise ProblemError(
+            f"embeddings must be finite; got H[{i}, {j}]={H[i, j]} (context {j}; {len(bad)} such entries in all)."
+        )
+    zero = np.flatnonzero(~H.any(axis=0))
+    if zero.size:
+        raise ProblemError(
+            f"every context needs a nonzero embedding, because its logits would stay 0 whatever W is; column "
+            f"{zero[0]} of H is 0 ({zero.size} such columns in all). Drop the context or give it an embedding."
+        )
+    return H
+
+
+def check_duplicates(contexts: object, H: Float) -> None:
+    """Refuse two columns for the same context that have different embeddings."""
+    rows = np.asarray(contexts)
+    _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    representative = first[inverse.reshape(-1)]
+    clash = np.flatnonzero(np.any(H[:, representative] != H, axis=0))
+    if clash.size:
+        j, i = int(clash[0]), int(representative[clash[0]])
+        distance = float(np.linalg.norm(H[:, j] - H[:, i]))
+        raise ProblemError(
+            f"a context must have one embedding; contexts {i} and {j} are both {rows[j].tolist()} but their "
+            f"embeddings are {distance:.3g} apart. Merge the two contexts, or give them the same column of H."
+        )

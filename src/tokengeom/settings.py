@@ -1,0 +1,145 @@
+"""Settings as dataclasses: each default and each sentence of documentation is written once, in a field.
+
+A verb's settings are a frozen dataclass whose fields are made with `option`. From it come
+
+* the keywords of the verb in Python (`takes` shows them in its signature and documentation, `make` checks them),
+* the options of its command with their help (``tokengeom.cli.options``), and so the keys of a settings file,
+* what a manifest keeps.
+
+Members that are added as files (networks, optimizers, rivals, studies) are found by `member_names` and `member`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, Field
+from difflib import get_close_matches
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any, TypeVar
+
+from tokengeom.errors import InputError
+
+S = TypeVar("S")
+F = TypeVar("F", bound=Callable[..., object])
+M = TypeVar("M")
+
+Choices = Callable[[], Iterable[str]]
+
+
+def option(
+    default: Any,
+    help: str,  # noqa: A002 - the word that every command line uses
+    *,
+    panel: str = "",
+    name: str = "",
+    short: str = "",
+    choices: Choices | None = None,
+    parse: Callable[[str], Any] | None = None,
+    python_only: bool = False,
+) -> Any:
+    """A field of a settings dataclass.
+
+    Parameters
+    ----------
+    default
+        Its default, in Python and on the command line.
+    help
+        Its documentation: a sentence or two.
+    panel
+        Heading under which the command's help lists it.
+    name, short
+        Long name (without dashes) where it is not the field's own, and a one-letter name, on the command line.
+    choices
+        Names that it may take, looked up when they are needed; the command line lists and completes them.
+    parse
+        From the text of a command line to the value, for a value that is not a plain string, number or path.
+    python_only
+        Whether the command line leaves it out.
+    """
+    described = {"help": help, "panel": panel, "name": name, "short": short, "choices": choices, "parse": parse}
+    return dataclasses.field(default=default, metadata={**described, "python_only": python_only})
+
+
+def options_of(settings: type[Any]) -> dict[str, Field[Any]]:
+    """The fields of a settings dataclass by name."""
+    return {field.name: field for field in dataclasses.fields(settings)}
+
+
+def make(settings: type[S], given: Mapping[str, object], verb: str = "") -> S:
+    """Settings from keywords; an unknown one is refused with the name that was likely meant."""
+    known = options_of(settings)
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        named = verb or settings.__name__
+        raise InputError(f"{named} has no setting '{unknown[0]}'. {did_you_mean(unknown[0], known)}")
+    return settings(**given)
+
+
+def share(given: Mapping[str, object], *kinds: type[Any], verb: str = "") -> list[Any]:
+    """One instance per kind of settings, from keywords that belong to any of them."""
+    known = {name for kind in kinds for name in options_of(kind)}
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise InputError(f"{verb} has no setting '{unknown[0]}'. {did_you_mean(unknown[0], known)}")
+    return [kind(**{name: value for name, value in given.items() if name in options_of(kind)}) for kind in kinds]
+
+
+def takes(*kinds: type[Any]) -> Callable[[F], F]:
+    """Show the fields of settings in the signature and documentation of a verb that takes them as ``**settings``."""
+
+    def documented(verb: F) -> F:
+        own = inspect.signature(verb)
+        named = [one for one in own.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        fields = [field for kind in kinds for field in dataclasses.fields(kind)]
+        taken = {one.name for one in named}
+        shown = [
+            inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=default_of(f), annotation=f.type)
+            for f in fields
+            if f.name not in taken
+        ]
+        verb.__signature__ = own.replace(parameters=[*named, *shown])  # type: ignore[attr-defined]
+        listed = "\n".join(f"{f.name}\n    {f.metadata['help']}" for f in fields)
+        verb.__doc__ = f"{inspect.cleandoc(verb.__doc__ or '')}\n\nSettings\n--------\n{listed}\n"
+        return verb
+
+    return documented
+
+
+def default_of(field: Field[Any]) -> Any:
+    """A field's default value."""
+    return field.default_factory() if field.default_factory is not MISSING else field.default
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The nearest of the known names, or all of them."""
+    names = sorted(known)
+    near = get_close_matches(name, names, 1, cutoff=0.5)
+    return f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(names)}."
+
+
+def member_names(package: str) -> list[str]:
+    """Names of the members of a package, one file each; ``base`` is what they have in common."""
+    return sorted(found.name for found in iter_modules(import_module(package).__path__) if found.name != "base")
+
+
+def member(package: str, name: str, base: type[M], what: str) -> type[M]:
+    """The class of one member: the final subclass of ``base`` in the file of that name."""
+    names = member_names(package)
+    if name not in names:
+        raise InputError(f"{what} must be one of {', '.join(names)}; got {name!r}. {did_you_mean(str(name), names)}")
+    module = import_module(f"{package}.{name}")
+    found = [
+        one
+        for one in vars(module).values()
+        if inspect.isclass(one)
+        and issubclass(one, base)
+        and one.__module__ == module.__name__
+        and not inspect.isabstract(one)
+        and not one.__name__.startswith("Abstract")
+    ]
+    if len(found) != 1:
+        raise InputError(f"{module.__name__} must define one subclass of {base.__name__}; it defines {len(found)}.")
+    return found[0]
