@@ -61,7 +61,7 @@ benchmark: $(STAMP)  ## measured ratios against peers
 	$(BIN)/python -m benchmarks
 
 map: $(STAMP)  ## write docs/map.md
-	$(BIN)/python docs/house_map.py
+	$(BIN)/python docs/package_map.py
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,1 +1,1 @@
-"""Measured ratios against what a user would pick instead: both sides in one run, on the same data."""
+"""Times and memory compared with the tools a user would otherwise take: same data, same run, ratios printed."""

@@ -1,7 +1,7 @@
-"""Counting against Polars' streaming engine, Python's Counter and nltk.lm.
+"""Counting compared with Polars' streaming engine, Python's Counter and nltk.lm.
 
 The data are Zipf-distributed ids (exponent 1, GPT-2's vocabulary of 50,257) in documents of 450 tokens on average;
-contexts of 4. The memory limit of our side is 2 GB throughout; Polars has none.
+contexts have 4 tokens. tokengeom's memory limit is 2 GB in every comparison; Polars has none.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import compare, data_folder, finish, print_machine, row, side, stopwatch
+from benchmarks.harness import Measured, data_folder, finish, measure_processes, print_machine, row, side, stopwatch
 
 V, CONTEXT, MEMORY, SEPARATOR = 50_257, 4, "2GB", 50_256
 TOKENS, SMALL = 50_000_000, 2_000_000
@@ -23,7 +24,7 @@ _CHUNK = 5_000_000
 
 
 def token_file(tokens: int) -> Path:
-    """A flat file of ids with a separator between documents, made once."""
+    """Flat file of ids with a separator between documents; made once and kept."""
     path = data_folder() / f"zipf-{tokens}.bin"
     if not path.exists():
         rng = np.random.default_rng(0)
@@ -38,14 +39,14 @@ def token_file(tokens: int) -> Path:
 
 
 def token_table(tokens: int) -> Path:
-    """The same ids as our token table, made once."""
+    """The same ids as a token table; made once and kept."""
     from tokengeom.corpus.token_files import TokenFile
     from tokengeom.statistics.token_table import TokenTableWriter
 
     folder = data_folder() / f"zipf-{tokens}"
     if not folder.exists():
         folder.mkdir()
-        with TokenTableWriter(folder, CONTEXT, CONTEXT + 1, V) as writer:
+        with TokenTableWriter(folder, CONTEXT, V) as writer:
             for batch in TokenFile(token_file(tokens), "uint16", SEPARATOR).batches():
                 writer.add(batch, "")
     return folder
@@ -55,15 +56,15 @@ def ours_pairs(table: str) -> None:
     """Token table to counted pairs in Parquet."""
     from tokengeom import count
     from tokengeom.progress import SilentProgress
-    from tokengeom.statistics.engines import open_engine
+    from tokengeom.statistics.engines import EngineSettings, open_engine
     from tokengeom.statistics.windows import ContextPacking, Windows, count_windows
 
     with (
         tempfile.TemporaryDirectory(dir=data_folder()) as work,
-        open_engine("duckdb", spill=Path(work), memory=MEMORY) as engine,
+        open_engine(Path(work), EngineSettings(memory=MEMORY)) as engine,
     ):
         pairs = Path(work) / "pairs"
-        # Libraries are loaded before the clock starts, on every side.
+        # On every side, libraries are loaded before the clock starts.
         count([range(2 * CONTEXT)], context=CONTEXT)
         with stopwatch() as seconds:
             plan = count_windows(engine.read([table]), Windows(CONTEXT), ContextPacking(V, CONTEXT))
@@ -73,7 +74,7 @@ def ours_pairs(table: str) -> None:
 
 
 def polars_pairs(table: str) -> None:
-    """The same job in Polars' streaming engine: windows by slices of lists, keys packed in the same way."""
+    """The same in Polars' streaming engine: windows as slices of lists, contexts packed into the same keys."""
     import polars as pl
 
     with tempfile.TemporaryDirectory(dir=data_folder()) as work:
@@ -126,7 +127,7 @@ def _small_documents() -> list[list[int]]:
 
 
 def counter_small() -> None:
-    """Python's Counter over zipped shifts of each document, its fastest idiom."""
+    """Python's Counter over zipped shifts of each document, the fastest way to count windows with it."""
     documents = _small_documents()
     with stopwatch() as seconds:
         counter: Counter[tuple[int, ...]] = Counter()
@@ -137,7 +138,7 @@ def counter_small() -> None:
 
 
 def counters_small() -> None:
-    """A Counter for each context: the same result as statistics have, still unsorted."""
+    """One Counter per context: the content of statistics, still unsorted."""
     documents = _small_documents()
     with stopwatch() as seconds:
         contexts: dict[tuple[int, ...], Counter[int]] = {}
@@ -150,7 +151,7 @@ def counters_small() -> None:
 
 
 def nltk_small() -> None:
-    """nltk.lm's counter on the same windows."""
+    """nltk.lm's NgramCounter on the same windows."""
     from nltk.lm.counter import NgramCounter
     from nltk.util import ngrams
 
@@ -174,34 +175,44 @@ def ours_small() -> None:
     finish(took, [statistics.m, statistics.n])
 
 
+def _side(*arguments: object) -> Callable[[], Measured]:
+    return side("benchmarks.counting", *arguments)
+
+
+def _rate(tokens: int, measured: Measured) -> str:
+    return f"{tokens / measured.seconds / 1e6:.2f} million tokens per second"
+
+
 def main() -> None:
-    """Print every ratio that the README's table has."""
+    """Print every ratio of the README's table."""
     print_machine("tokengeom", "duckdb", "ibis-framework", "polars", "nltk", "numpy")
-    me = "benchmarks.counting"
     table = token_table(TOKENS)
     print(f"{TOKENS:,} Zipf tokens, V={V:,}, contexts of {CONTEXT}, token table to counted pairs in Parquet; 5 repeats")
-    found = compare({"ours": side(me, "ours_pairs", table), "polars": side(me, "polars_pairs", table)}, 5)
+    found = measure_processes({"ours": _side("ours_pairs", table), "polars": _side("polars_pairs", table)}, 5)
     ours, polars = found["ours"], found["polars"]
     assert ours.answer == polars.answer, "both sides must count the same pairs"
-    row(f"tokengeom, {MEMORY} limit", ours, ours, f"{TOKENS / ours.seconds / 1e6:.2f} million tokens a second")
-    row("polars streaming, no limit", polars, ours, f"{TOKENS / polars.seconds / 1e6:.2f} million tokens a second")
+    row(f"tokengeom, {MEMORY} limit", ours, ours, _rate(TOKENS, ours))
+    row("polars streaming, no limit", polars, ours, _rate(TOKENS, polars))
 
     print(f"{TOKENS:,} tokens, token file to saved statistics; 3 repeats")
-    saved = compare({"ours": side(me, "ours_saved", token_file(TOKENS))}, 3)["ours"]
+    saved = measure_processes({"ours": _side("ours_saved", token_file(TOKENS))}, 3)["ours"]
     row(
-        f"tokengeom, {MEMORY} engine limit", saved, saved, f"{TOKENS / saved.seconds / 1e6:.2f} million tokens a second"
+        f"tokengeom, {MEMORY} engine limit",
+        saved,
+        saved,
+        _rate(TOKENS, saved),
     )
 
-    print(f"{SMALL:,} tokens; 5 repeats; times as multiples of ours")
+    print(f"{SMALL:,} tokens; 5 repeats; ratios of times to those of tokengeom")
     small = token_table(SMALL)
     sides = {
-        "pairs": side(me, "ours_pairs", small),
-        "counter": side(me, "counter_small"),
-        "statistics": side(me, "ours_small"),
-        "counters": side(me, "counters_small"),
-        "nltk": side(me, "nltk_small"),
+        "pairs": _side("ours_pairs", small),
+        "counter": _side("counter_small"),
+        "statistics": _side("ours_small"),
+        "counters": _side("counters_small"),
+        "nltk": _side("nltk_small"),
     }
-    found = compare(sides, 5)
+    found = measure_processes(sides, 5)
     assert found["pairs"].answer[:2] == found["counter"].answer
     assert found["statistics"].answer == found["counters"].answer == found["nltk"].answer
     row("tokengeom, ids to counted pairs", found["pairs"], found["pairs"])
@@ -210,20 +221,18 @@ def main() -> None:
     row("dictionary of Counters", found["counters"], found["statistics"])
     row("nltk.lm NgramCounter", found["nltk"], found["statistics"])
 
-    print(f"scaling: token table to counted pairs, {MEMORY} limit at every size")
+    print(f"Scaling: token table to counted pairs, {MEMORY} limit at every size")
     before = None
     for tokens in SCALES:
         free = shutil.disk_usage(data_folder()).free
         if free < 80 * tokens:
-            print(f"  {tokens:,} tokens: left out, only {free / 1e9:.0f} GB of disk are free")
+            print(f"  {tokens:,} tokens: skipped, only {free / 1e9:.0f} GB of disk space are free")
             continue
-        measured = compare({"ours": side(me, "ours_pairs", token_table(tokens))}, 1 if tokens > 10**8 else 3)["ours"]
-        grown = "" if before is None else f"{measured.seconds / before:.1f} times the size before"
-        rate = f"{tokens / measured.seconds / 1e6:.2f} million tokens a second"
-        print(
-            f"  {tokens:>11,} tokens {measured.seconds:9.2f} s  {measured.peak_gigabytes:5.2f} GB  {rate}  {grown}",
-            flush=True,
-        )
+        repeats = 1 if tokens > 10**8 else 3
+        measured = measure_processes({"ours": _side("ours_pairs", token_table(tokens))}, repeats)["ours"]
+        grown = "" if before is None else f"{measured.seconds / before:.1f} times the time of the size before"
+        numbers = f"{measured.seconds:9.2f} s  {measured.peak_gigabytes:5.2f} GB  {_rate(tokens, measured)}"
+        print(f"  {tokens:>11,} tokens {numbers}  {grown}", flush=True)
         before = measured.seconds
 
 

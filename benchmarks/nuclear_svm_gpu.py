@@ -1,28 +1,26 @@
-"""NTP-SVM* at sizes for a GPU: proven gap against seconds. Needs torch and numpy, nothing else.
+"""NTP-SVM* at sizes for a GPU: proven gap by seconds. Needs only torch and numpy.
 
-python benchmarks/nuclear_svm_gpu.py                          # both sizes of the target, on cuda
-python benchmarks/nuclear_svm_gpu.py --size 1024 4096 1e-4 --device cpu
+python -m benchmarks.nuclear_svm_gpu                                      # both target sizes, on cuda
+python -m benchmarks.nuclear_svm_gpu --size 1024 4096 1e-4 --device cpu
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
-
+from benchmarks.harness import print_machine
+from tokengeom.numerics import Bool
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.solvers.nuclear_admm import NuclearADMM
 
 TARGETS = [("4096", "16384", "1e-4"), ("10000", "50000", "1e-3")]
 
 
-def zipf_supports(V: int, m: int, largest: int, seed: int) -> np.ndarray:
-    """``m`` distinct supports of 1 to ``largest`` tokens, token z drawn with weight 1/z, V x m boolean."""
+def zipf_supports(V: int, m: int, largest: int, seed: int) -> Bool:
+    """V x m matrix of distinct supports of 1 to ``largest`` tokens, token z drawn with weight 1/z."""
     rng = np.random.default_rng(seed)
     cumulative = np.cumsum(1.0 / np.arange(1, V + 1))
     seen: set[bytes] = set()
@@ -38,12 +36,12 @@ def zipf_supports(V: int, m: int, largest: int, seed: int) -> np.ndarray:
 
 
 def warm_up(device: str) -> None:
-    """Solve one small instance, so that the libraries are loaded before a clock starts."""
+    """Solve one small instance, to load the libraries before time is measured."""
     NuclearADMM(tolerance=1e-4)(NuclearSVM.from_support(zipf_supports(64, 128, 8, 0), device=device))
 
 
 def measure(V: int, m: int, tolerance: float, args: argparse.Namespace) -> None:
-    """Solve one instance and print a line a check."""
+    """Solve one instance and print one line per check of the gap."""
     S = zipf_supports(V, m, args.largest, args.seed)
     began = time.perf_counter()
     problem = NuclearSVM.from_support(S, device=args.device)
@@ -56,35 +54,34 @@ def measure(V: int, m: int, tolerance: float, args: argparse.Namespace) -> None:
         print(f"  iteration {iteration:4d}  {seconds:8.2f} s  proven gap {gap:.3e}", flush=True)
 
     solution = solver(problem, observer=show)
-    proof = solution.certificate
+    found = solution.certificate
     print(
-        f"V={V} m={m} device={args.device}: gap {proof.relative_gap:.3e} (asked {tolerance:.0e}) in "
-        f"{solution.seconds:.2f} s, {solution.iterations} iterations, value {proof.value:.6f}, bound "
-        f"{proof.bound:.6f}, primal residual {proof.primal_residual:.1e}, dual residual "
-        f"{proof.dual_residual:.1e}; with set-up {time.perf_counter() - began:.2f} s",
+        f"V={V} m={m} device={args.device}: gap {found.relative_gap:.3e} (tolerance {tolerance:.0e}) in "
+        f"{solution.seconds:.2f} s, {solution.iterations} iterations, value {found.value:.6f}, bound "
+        f"{found.bound:.6f}, primal residual {found.primal_residual:.1e}, dual residual "
+        f"{found.dual_residual:.1e}; with set-up {time.perf_counter() - began:.2f} s",
         flush=True,
     )
 
 
 def main() -> None:
-    """Run the sizes asked for."""
+    """Solve the given sizes."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", nargs=3, action="append", metavar=("V", "M", "GAP"))
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--largest", type=int, default=20, help="largest support")
-    parser.add_argument("--memory", type=int, default=5, help="Anderson memory; 0 is plain ADMM")
+    parser.add_argument("--largest", type=int, default=20, help="tokens of the largest support")
+    parser.add_argument("--memory", type=int, default=5, help="memory of Anderson acceleration; 0 is plain ADMM")
     parser.add_argument("--check-every", type=int, default=5)
     parser.add_argument("--time-limit", type=float, default=540.0)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     warm_up(args.device)
-    if args.device.startswith("cuda"):
-        import torch
-
-        print(torch.cuda.get_device_name(), "torch", torch.__version__, flush=True)
+    print_machine("numpy", "torch", device=args.device)
     for V, m, tolerance in args.size or TARGETS:
         measure(int(V), int(m), float(tolerance), args)
         if args.device.startswith("cuda"):
+            import torch
+
             print(f"  peak GPU memory {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB", flush=True)
             torch.cuda.reset_peak_memory_stats()
             torch.cuda.empty_cache()

@@ -1,57 +1,42 @@
-"""Unconstrained features with AdamW and the papers' schedule, against a plain PyTorch loop (V=104, m=400, d=128).
+"""Unconstrained features with AdamW and the papers' schedule, compared with a plain PyTorch loop (V=104, m=400, d=128).
 
-Both sides minimise the same loss on the same data in the same precision from the same start, in turns, and must end at
-the same loss. On the CPU ours is the compiled engine; on a GPU it is the torch engine, captured as a CUDA graph, with
-one replicate and with a batch of them (time for each replicate).
+Both sides minimise the same loss on the same data in the same precision from the same start, alternating, and print the
+loss gap that they end at. On the CPU, tokengeom's side is the compiled engine; on a GPU it is the torch engine with a
+CUDA graph, with one replicate and with a batch of them (time per replicate).
 
-Run: ``python benchmarks/ufm_training.py [--device cuda] [--precision float64] [--replicates 1 16] [--steps 30000]``.
-On a GPU it needs torch and numpy alone.
+    python -m benchmarks.ufm_training [--device cuda] [--precision float64] [--replicates 1 16] [--steps 30000]
+
+On a GPU it needs only torch and numpy.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import platform
-import sys
-import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
-
+from benchmarks.harness import grouped_labels, print_machine, seconds_per_step
 from tokengeom.models.factored import UFM
 from tokengeom.training.loop import AbstractEngine
 from tokengeom.training.objective import SoftLabels
-from tokengeom.training.optimizers.adam import AdamW
+from tokengeom.training.optimizers.adamw import AdamW
 from tokengeom.training.optimizers.base import PAPER_STEPS
 
-V, M, D, SUPPORT = 104, 400, 128, 5
+V, M, D = 104, 400, 128
 RATE, DECAY = 1e-4, 1e-6
 MILESTONES = list(PAPER_STEPS.milestones)
 
 
-def data(seed: int) -> SoftLabels:
-    """Forty random supports shared by ten contexts each, every pair seen one to four times: about 5,000 windows."""
-    rng = np.random.default_rng(seed)
-    counts = np.zeros((V, M), np.int64)
-    supports = [rng.choice(V, SUPPORT, replace=False) for _ in range(40)]
-    for j in range(M):
-        counts[supports[j % 40], j] = rng.integers(1, 5, SUPPORT)
-    n = int(counts.sum())
-    return SoftLabels.from_dense(counts / counts.sum(0), counts.sum(0) / n, windows=n)
-
-
 def start(seed: int) -> UFM:
-    """Model at its LeCun start."""
+    """The model with its initial values."""
     return UFM(V, M, D, generator=np.random.default_rng(seed))
 
 
 class Plain:
-    """The loop as one writes it in PyTorch: soft labels on distinct contexts, or hard labels on raw windows."""
+    """The usual loop in PyTorch: soft labels on distinct contexts, or hard labels on raw windows."""
 
     def __init__(self, labels: SoftLabels, options: argparse.Namespace, threads: int, *, raw: bool = False) -> None:
         model, device, self.threads = start(0), options.device, threads
@@ -75,7 +60,7 @@ class Plain:
         return torch.nn.functional.cross_entropy((self.W @ self.H).T, self.counts, reduction="sum")
 
     def run(self, steps: int) -> None:
-        """Make steps."""
+        """Make so many steps."""
         torch.set_num_threads(self.threads)
         for _ in range(steps):
             self.peer.zero_grad()
@@ -89,13 +74,13 @@ class Plain:
 
 
 class Ours:
-    """One of our engines, stepped by the same schedule."""
+    """An engine of tokengeom with the same schedule."""
 
     def __init__(self, engine: AbstractEngine) -> None:
         self.engine, self.done = engine, 0
 
     def run(self, steps: int) -> None:
-        """Make steps."""
+        """Make so many steps."""
         done = np.arange(self.done, self.done + steps, dtype=np.float64)
         rates = RATE * PAPER_STEPS.factors(done, 30_000)
         self.engine.advance(AdamW().coefficients(done + 1, rates, np.full(steps, DECAY)), None)
@@ -107,7 +92,7 @@ class Ours:
 
 
 def engines(labels: SoftLabels, options: argparse.Namespace) -> dict[str, tuple[Ours, int]]:
-    """Sides of ours that this device has, with their number of replicates."""
+    """Engines for the device, with their number of replicates."""
     scale, dtype = float(labels.windows), np.dtype(options.precision)
     if options.device == "cpu":
         from tokengeom.training.cpu import CpuEngine
@@ -121,45 +106,34 @@ def engines(labels: SoftLabels, options: argparse.Namespace) -> dict[str, tuple[
     return {f"graph x{count}": (Ours(make(count)), count) for count in options.replicates}
 
 
-def timed(run: Callable[[int], None], steps: int, device: str) -> float:
-    """Seconds a step, the device's queue emptied before and after."""
-    if device != "cpu":
-        torch.cuda.synchronize()
-    begin = time.perf_counter()
-    run(steps)
-    if device != "cpu":
-        torch.cuda.synchronize()
-    return (time.perf_counter() - begin) / steps
-
-
 def main() -> None:
-    """Time all sides in turns and print the ratios of the medians."""
+    """Time all sides alternately and print the ratios of the medians."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", default="float32", choices=["float32", "float64"])
     parser.add_argument("--replicates", type=int, nargs="+", default=[1, 16])
-    parser.add_argument("--steps", type=int, default=1500, help="steps of each side, in ten rounds")
+    parser.add_argument("--steps", type=int, default=1500, help="steps per side, in ten rounds")
     options = parser.parse_args()
-    labels, cores = data(0), os.cpu_count() or 1
+    labels, cores = grouped_labels(V, M), os.cpu_count() or 1
     counts = sorted({1, cores}) if options.device == "cpu" else [cores]
     plain = {f"plain, {count} thread(s)": (Plain(labels, options, count), 1) for count in counts}
-    raw = {f"plain on windows, {cores} thr.": (Plain(labels, options, cores, raw=True), 1)}
+    raw = {f"plain on windows, {cores} thread(s)": (Plain(labels, options, cores, raw=True), 1)}
     sides = {**plain, **raw, **engines(labels, options)}
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     each = max(options.steps // 10, 1)
     for _ in range(10):
         for name, (side, count) in sides.items():
-            seconds[name].append(timed(side.run, each, options.device) / count)
-    machine = torch.cuda.get_device_name() if options.device != "cpu" else platform.processor() or platform.machine()
-    sizes = f"V={V} m={M} d={D} n={labels.windows}"
-    print(f"{machine}, {os.cpu_count()} cores, torch {torch.__version__}, {options.precision}, {sizes}")
+            seconds[name].append(seconds_per_step(side.run, each, options.device) / count)
+    print_machine("numpy", "torch", device=options.device)
+    print(f"V={V} m={M} d={D} n={labels.windows}, {options.precision}, medians of 9 rounds of {each} steps")
     # The first round compiles, captures and warms up.
     base = min(float(np.median(seconds[name][1:])) for name in plain)
     for name, (side, count) in sides.items():
         median, gap = float(np.median(seconds[name][1:])), labels.loss_gap(side.logits())
         print(
-            f"{name:27s} {median * 1e6:8.1f} us a step and replicate ({count}), 30,000 steps {median * 3e4:6.1f} s, "
-            f"ratio to the faster plain loop {base / median:5.2f}, CE - H after {each * 10} steps {gap:.6f}"
+            f"  {name:30s} {median * 1e6:8.1f} us per step and replicate ({count}), 30,000 steps "
+            f"{median * 3e4:6.1f} s, ratio to the faster plain loop {base / median:5.2f}, "
+            f"CE - H after {each * 10} steps {gap:.6f}"
         )
 
 

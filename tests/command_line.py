@@ -11,12 +11,16 @@ import typer
 
 from tokengeom.cli import app as cli
 
-COMMAND = [sys.executable, "-c", "from tokengeom.cli import main; main()"]
+MAIN = "from tokengeom.cli import main; main()"
+COMMAND = [sys.executable, "-c", MAIN]
 
 
-def run(*arguments: object, stdin: str | None = None, **options: object) -> subprocess.CompletedProcess[str]:
-    command = [*COMMAND, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, input=stdin, **options)  # type: ignore[call-overload]
+def run(
+    *arguments: object, stdin: str | None = None, code: str = MAIN, **options: object
+) -> subprocess.CompletedProcess[str]:
+    """Run a command line in a process of its own, by default through the program's entry point."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, input=stdin, **options)  # type: ignore[call-overload, no-any-return]
 
 
 @dataclass(frozen=True)
@@ -36,13 +40,13 @@ def say(capsys: pytest.CaptureFixture[str], *arguments: object) -> Done:
 
 
 def all_commands() -> list[str]:
-    """Every command that a file of the room adds."""
+    """Every command that a module of the package adds."""
     cli.add_commands()
     return sorted(typer.main.get_command(cli.app).commands)  # type: ignore[attr-defined]
 
 
 def assert_one_paragraph(done: Done) -> None:
-    """Exit code 2, one line that begins with the word, nothing on the standard output."""
+    """Exit code 2, one line that begins with "Error", nothing on the standard output."""
     assert done.code == 2, done
     assert done.out == ""
     assert done.err.startswith("Error: ")

@@ -1,6 +1,8 @@
-"""Random linear-model data and the oracles that several rooms' tests share."""
+"""Random data of the linear model, tolerances, and the constraints of NTP-SVM for cvxpy."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -24,6 +26,7 @@ def linear_data(draw: st.DrawFn, most_tokens: int = 6, most_contexts: int = 7, m
 
 
 def random_data(rng: np.random.Generator, V: int, m: int, d: int) -> LinearData:
+    """Random supports of random sizes, probabilities, weights and Gaussian embeddings."""
     sizes = rng.integers(1, V + 1, size=m)
     S = np.zeros((V, m), dtype=bool)
     P = np.zeros((V, m))
@@ -35,8 +38,8 @@ def random_data(rng: np.random.Generator, V: int, m: int, d: int) -> LinearData:
     return LinearData(S, P / P.sum(axis=0), pi / pi.sum(), rng.standard_normal((d, m)))
 
 
-def margin_constraints(cp, W, S: Bool, H: Float):  # type: ignore[no-untyped-def]
-    """NTP-SVM's constraints written pair by pair, as the paper does."""
+def margin_constraints(W: Any, S: Bool, H: Float) -> list[Any]:
+    """The constraints of NTP-SVM on a cvxpy variable, written pair by pair as in the paper."""
     constraints = []
     for j in range(S.shape[1]):
         tokens, others = np.flatnonzero(S[:, j]), np.flatnonzero(~S[:, j])

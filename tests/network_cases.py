@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import islice
+from typing import Literal
 
 from tokengeom.corpus.stories import stories
 from tokengeom.statistics.count import count
@@ -11,7 +12,9 @@ from tokengeom.statistics.next_token import NextTokenStatistics
 
 
 @cache
-def small_stories(windows: str = "sliding", contexts: int = 40, vocabulary: int = 24) -> NextTokenStatistics:
-    """The commonest contexts of three words of a hundred stories."""
+def small_stories(
+    windows: Literal["sliding", "prefixes"] = "sliding", contexts: int = 40, vocabulary: int = 24
+) -> NextTokenStatistics:
+    """The most frequent contexts of three tokens in a hundred stories."""
     counted = count(list(islice(stories(0), 100)), context=3, windows=windows)
-    return counted.limited(contexts=contexts, vocabulary=vocabulary)
+    return counted.limited(top_contexts=contexts, vocabulary=vocabulary)

@@ -1,4 +1,4 @@
-"""Small texts and quick reports that the tests of this room share."""
+"""Small texts and quick reports that several tests share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tokengeom.corpus.stories import stories
-from tokengeom.page.make import Report, report
+from tokengeom.page.report import Report, report
 
 QUICK: dict[str, Any] = {
     "context": 2,
@@ -30,10 +30,16 @@ def write_text(path: Path, number: int = 60, seed: int = 0) -> Path:
 
 
 def plain_page(patch: pytest.MonkeyPatch) -> None:
-    """Let the page be one line: what it looks like is the concern of other tests."""
-    patch.setattr("tokengeom.page.make._render", lambda contents, progress: f"<title>{contents.title}</title>")
+    """Replace the page by one line: other tests check how it looks."""
+    patch.setattr("tokengeom.page.report._render", lambda contents, progress: f"<title>{contents.title}</title>")
 
 
-def quick(text: Path, out: Path, **options: Any) -> Report:
-    """A report of a second."""
-    return report(text, out, **{**QUICK, **options})
+def quick(text: Path, out: Path, **settings: Any) -> Report:
+    """A report that takes a second."""
+    return report(text, out, **{**QUICK, **settings})
+
+
+def results_of(made: Report) -> Path:
+    """The folder of a report's results."""
+    assert made.results is not None
+    return made.results

@@ -15,5 +15,11 @@ def run_study(name: str, **changes: Any) -> Findings:
 
 
 def failed(findings: Findings) -> list[str]:
-    """Names of the checks that do not hold."""
-    return [check.name for check in findings.checks if not check.passed]
+    """Names of the checks that failed."""
+    return [check.name for check in findings.numbers if not check.passed]
+
+
+def value(findings: Findings, name: str) -> float:
+    """The number behind one check."""
+    (found,) = [check.value for check in findings.numbers if check.name == name]
+    return found

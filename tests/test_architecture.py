@@ -1,4 +1,4 @@
-"""Imports point one way: from each room to the rooms on its left, and never between prediction and observation."""
+"""Imports follow the order of the packages, prediction and observation never meet, and tests mirror the source."""
 
 from __future__ import annotations
 
@@ -7,20 +7,26 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[1] / "src" / "tokengeom"
-GROUND = {"errors", "folders", "html_table", "memory", "numerics", "progress"}
-TEXT = GROUND | {"corpus", "statistics"}
+from command_line import all_commands
+
+TESTS = Path(__file__).parent
+SOURCE = TESTS.parent / "src" / "tokengeom"
+TOP = {"errors", "numerics", "memory", "checks", "factors", "folders", "progress", "results", "settings"}
+TEXT = TOP | {"corpus", "statistics"}
 PREDICTION = {"problems", "solvers", "theory"}
 OBSERVATION = {"models", "training"}
 MAY_IMPORT = {
     "errors": set(),
-    "folders": {"errors"},
-    "html_table": set(),
-    "memory": {"errors"},
     "numerics": set(),
     "progress": set(),
-    "corpus": GROUND,
-    "statistics": GROUND | {"corpus"},
+    "memory": {"errors"},
+    "checks": {"errors", "numerics"},
+    "factors": {"errors", "numerics"},
+    "folders": {"errors"},
+    "results": {"errors", "folders"},
+    "settings": {"errors"},
+    "corpus": TOP,
+    "statistics": TOP | {"corpus"},
     "problems": TEXT,
     "solvers": TEXT | {"problems"},
     "theory": TEXT | {"problems", "solvers"},
@@ -34,34 +40,63 @@ MAY_IMPORT = {
 }
 HEAVY = {"torch", "matplotlib", "plotly", "transformers", "jinja2", "pyspark", "datasets", "pandas"}
 FILES = sorted(SOURCE.rglob("*.py"))
+PACKAGES = sorted(path.name for path in SOURCE.iterdir() if (path / "__init__.py").is_file())
 
 
-def room_of(path: Path) -> str:
+def package_of(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
-def imported_rooms(tree: ast.AST) -> set[str]:
+def imported_packages(tree: ast.AST) -> set[str]:
     modules = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     modules += [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
     return {module.split(".")[1] for module in modules if module.startswith("tokengeom.")}
 
 
+def dotted(path: Path) -> str:
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(["tokengeom", *(part for part in parts if part != "__init__")])
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_a_room_imports_only_rooms_on_its_left(path: Path) -> None:
-    room = room_of(path)
-    if room in ("__init__", "__main__"):
+def test_a_package_imports_only_packages_on_its_left(path: Path) -> None:
+    package = package_of(path)
+    if package in ("__init__", "__main__"):
         return
-    foreign = imported_rooms(ast.parse(path.read_text())) - MAY_IMPORT[room] - {room}
-    assert not foreign, f"{room} must not import {foreign}"
+    foreign = imported_packages(ast.parse(path.read_text())) - MAY_IMPORT[package] - {package}
+    assert not foreign, f"{package} must not import {foreign}"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
-def test_heavy_packages_are_imported_where_they_are_used(path: Path) -> None:
+def test_heavy_dependencies_are_imported_where_they_are_used(path: Path) -> None:
     top = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)]
     names = {alias.name.split(".")[0] for node in top if isinstance(node, ast.Import) for alias in node.names}
     names |= {(node.module or "").split(".")[0] for node in top if isinstance(node, ast.ImportFrom)}
     assert not names & HEAVY
 
 
-def test_every_room_is_on_the_plan() -> None:
-    assert {room_of(path) for path in FILES} - {"__init__", "__main__"} <= set(MAY_IMPORT)
+def test_every_package_has_its_place_in_the_import_order() -> None:
+    assert {package_of(path) for path in FILES} - {"__init__", "__main__"} == set(MAY_IMPORT)
+
+
+def test_every_module_is_named_by_a_test() -> None:
+    """A module is named where a test imports it; a command also where the tests of all commands run it."""
+    sources = "\n".join(path.read_text() for path in TESTS.rglob("*.py"))
+
+    def is_named(path: Path) -> bool:
+        package, _, module = dotted(path).rpartition(".")
+        forms = [f"{dotted(path)} import", f"{dotted(path)}.", f'"{dotted(path)}"', f"from {package} import {module}"]
+        command = path.parent.name == "cli" and path.stem in all_commands()
+        return command or any(form in sources for form in forms)
+
+    modules = [path for path in FILES if path.name not in ("__init__.py", "__main__.py")]
+    assert [dotted(path) for path in modules if not is_named(path)] == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_test_files_are_named_after_modules(package: str) -> None:
+    modules = [path.stem for path in (SOURCE / package).rglob("*.py")]
+    modules += [path.name for path in (SOURCE / package).iterdir() if path.is_dir()]
+    for test in sorted((TESTS / package).glob("test_*.py")):
+        topic = test.stem.removeprefix("test_")
+        assert any(topic == module or topic.startswith(f"{module}_") for module in modules), test.name

@@ -1,4 +1,4 @@
-"""Saved folders: links stay links, savers at the same time each stay whole, what is not ours is left alone."""
+"""Saved folders: links are kept, simultaneous saves do not mix, and other files are never replaced."""
 
 from __future__ import annotations
 
@@ -9,19 +9,26 @@ from pathlib import Path
 import pytest
 
 from tokengeom.errors import InputError, ResourceError
-from tokengeom.folders import changed_files, check_target, current_command, write_manifest, written_beside, written_by
+from tokengeom.folders import (
+    atomic_folder,
+    changed_files,
+    check_target,
+    current_command,
+    recording_command,
+    write_manifest,
+)
 
-KIND = "tokengeom-trial"
+KIND = "tokengeom-test"
 
 
 def save(target: Path, text: str, kind: str = KIND) -> None:
-    with written_beside(target, kind) as work:
+    with atomic_folder(target, kind) as work:
         for name in ("a", "b"):
             (work / name).write_text(text)
         write_manifest(work, kind, 1, {"text": text})
 
 
-def test_a_link_stays_a_link_and_what_it_leads_to_is_replaced(tmp_path: Path) -> None:
+def test_a_link_is_kept_and_its_target_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     save(tmp_path / "disk/result", "old")
     (tmp_path / "link").symlink_to(tmp_path / "disk/result")
@@ -32,7 +39,7 @@ def test_a_link_stays_a_link_and_what_it_leads_to_is_replaced(tmp_path: Path) ->
     assert [path.name for path in (tmp_path / "disk").iterdir()] == ["result"]
 
 
-def test_a_link_to_nothing_yet_and_to_an_empty_folder_is_followed(tmp_path: Path) -> None:
+def test_a_link_to_a_missing_or_empty_folder_is_followed(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for name in ("absent", "empty"):
         (tmp_path / f"to-{name}").symlink_to(name)
@@ -41,7 +48,7 @@ def test_a_link_to_nothing_yet_and_to_an_empty_folder_is_followed(tmp_path: Path
         assert (tmp_path / f"to-{name}").is_symlink()
 
 
-def test_a_link_to_something_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_link_to_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
     (tmp_path / "own/letter.txt").write_text("dear")
     (tmp_path / "link").symlink_to("own")
@@ -56,9 +63,9 @@ def test_a_link_to_itself_is_refused(tmp_path: Path) -> None:
         save(tmp_path / "loop", "x")
 
 
-def test_savers_at_the_same_time_each_stay_whole(tmp_path: Path) -> None:
-    """Many threads, each with its own lock on the folder as processes have, meet at one name."""
-    target, failures, torn = tmp_path / "result", [], []
+def test_simultaneous_saves_do_not_mix(tmp_path: Path) -> None:
+    """Many threads, each with its own lock on the folder as processes have, save to one name."""
+    target, failures = tmp_path / "result", list[Exception]()
     start = threading.Barrier(6)
 
     def work(name: str) -> None:
@@ -76,25 +83,24 @@ def test_savers_at_the_same_time_each_stay_whole(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     texts = {(target / name).read_text() for name in ("a", "b")}
-    torn = changed_files(target)
-    assert (failures, torn, len(texts)) == ([], [], 1)
+    assert (failures, changed_files(target), len(texts)) == ([], [], 1)
     assert texts == {json.loads((target / "manifest.json").read_text())["text"]}
-    assert [path.name for path in tmp_path.iterdir()] == ["result"], "nothing is left beside"
+    assert [path.name for path in tmp_path.iterdir()] == ["result"], "no temporary folder remains"
 
 
-def test_one_kind_never_replaces_another_that_came_first(tmp_path: Path) -> None:
+def test_a_result_of_another_kind_that_was_saved_meanwhile_is_kept(tmp_path: Path) -> None:
     def slow() -> None:
-        with written_beside(tmp_path / "r", KIND) as work:
+        with atomic_folder(tmp_path / "r", KIND) as work:
             write_manifest(work, KIND, 1, {})
             save(tmp_path / "r", "quick", kind="tokengeom-other")
 
-    with pytest.raises(InputError, match="something else"):
+    with pytest.raises(InputError, match="something other"):
         slow()
     assert (tmp_path / "r/a").read_text() == "quick"
     assert [path.name for path in tmp_path.iterdir()] == ["r"]
 
 
-def test_a_name_that_cannot_be_taken_leaves_the_old_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_rename_keeps_the_old_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(tmp_path / "r", "old")
     real = Path.rename
 
@@ -109,8 +115,8 @@ def test_a_name_that_cannot_be_taken_leaves_the_old_result(tmp_path: Path, monke
     assert (tmp_path / "r/a").read_text() == "old"
 
 
-def test_the_command_at_work_is_in_manifests_and_then_forgotten(tmp_path: Path) -> None:
-    with written_by({"name": "count", "settings": {"context": 4}}):
+def test_the_running_command_is_in_manifests_and_then_forgotten(tmp_path: Path) -> None:
+    with recording_command({"name": "count", "settings": {"context": 4}}):
         save(tmp_path / "r", "x")
     assert json.loads((tmp_path / "r/manifest.json").read_text())["command"]["settings"] == {"context": 4}
     assert current_command() is None

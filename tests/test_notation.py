@@ -1,4 +1,4 @@
-"""The notation table tells the truth: each code name exists where the table says that it is defined."""
+"""docs/notation.md: each code name exists where the table says that it is defined."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROW = re.compile(r"^\| `?[^|]+`? \| [^|]+ \| `(?P<name>[^`]+)` \| [^|]+ \| `(?P<
 ROWS = [match for line in TABLE.read_text().splitlines() if (match := ROW.match(line))]
 
 
-def test_the_table_is_read() -> None:
+def test_every_row_of_the_table_is_read() -> None:
     lines = [line for line in TABLE.read_text().splitlines() if line.startswith("| ") and "---" not in line]
     assert len(ROWS) == len(lines) - TABLE.read_text().count("| symbol |") > 8
 
@@ -27,3 +27,15 @@ def test_a_symbol_is_defined_where_the_table_says(row: re.Match[str]) -> None:
         module, _, attribute = home.rpartition(".")
         owner = getattr(importlib.import_module(module), attribute)
     assert hasattr(owner, name) or name in getattr(owner, "__dataclass_fields__", {})
+
+
+def cited_keys() -> set[str]:
+    root = TABLE.parents[1]
+    files = [*(root / "src").rglob("*.py"), *(root / "docs").glob("*.md"), root / "README.md"]
+    return {key for file in files for key in re.findall(r"\[([a-z]+(?:19|20)\d\d)[\],]", file.read_text())}
+
+
+def test_every_citation_is_in_the_bibliography() -> None:
+    known = set(re.findall(r"^@\w+\{(\w+),", (TABLE.parent / "references.bib").read_text(), re.MULTILINE))
+    assert {"zhao2024", "cover1965"} <= cited_keys()
+    assert cited_keys() <= known

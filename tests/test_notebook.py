@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tokengeom as tg
-from test_html_table import read
+from html_reader import read
 from tokengeom.theory.proxy import predict_proxy
 
 EVIL = '<script>alert("x")</script>'
@@ -49,11 +49,11 @@ def test_a_result_is_whole_html_and_its_tokens_stay_text(results: dict[str, Any]
 def test_statistics_show_sizes_floor_and_contexts(results: dict[str, Any]) -> None:
     stats = results["statistics"]
     texts = read(stats._repr_html_()).texts
-    assert texts[texts.index("windows n") + 1] == str(stats.n)
-    assert texts[texts.index("entropy floor H") + 1] == f"{stats.entropy:.4f} nats"
+    assert texts[texts.index("windows") + 1] == str(stats.n)
+    assert texts[texts.index("entropy floor") + 1] == f"{stats.entropy:.4f} nats"
     assert any(EVIL in text for text in texts), "a harmful token is shown, as text"
     given = tg.NextTokenStatistics.from_probabilities([[0.5], [0.5]])
-    assert "windows n" not in read(given._repr_html_()).texts
+    assert "windows" not in read(given._repr_html_()).texts
 
 
 @pytest.mark.parametrize("kind", ["features", "linear"])
@@ -73,7 +73,7 @@ def test_a_linear_prediction_gives_its_reasons(results: dict[str, Any], kind: st
 
 
 def test_the_proxy_says_that_it_proves_nothing(results: dict[str, Any]) -> None:
-    assert "none: the proxy claims nothing of L_mm" in read(results["proxy"]._repr_html_()).texts
+    assert "none: the proxy proves nothing about L_mm" in read(results["proxy"]._repr_html_()).texts
 
 
 def test_a_run_shows_its_gap_and_status(results: dict[str, Any]) -> None:
@@ -82,7 +82,7 @@ def test_a_run_shows_its_gap_and_status(results: dict[str, Any]) -> None:
     assert "Status: finished." in texts
 
 
-def test_a_comparison_shows_every_number_with_interval_chance_and_caveats(results: dict[str, Any]) -> None:
+def test_a_comparison_shows_every_number_with_interval_chance_and_limitations(results: dict[str, Any]) -> None:
     comparison = results["comparison"]
     texts = read(comparison._repr_html_()).texts
     assert set(comparison) <= set(texts)
@@ -90,4 +90,4 @@ def test_a_comparison_shows_every_number_with_interval_chance_and_caveats(result
     number = comparison.context_similarity
     assert texts[place + 1] == f"{number.value:.4g}"
     assert texts[place + 2] == f"{number.low:.3g} to {number.high:.3g}"
-    assert set(comparison.caveats) <= set(texts)
+    assert set(comparison.limitations) <= set(texts)

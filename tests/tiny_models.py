@@ -1,4 +1,4 @@
-"""Tiny random causal language models, saved as anyone saves them."""
+"""Tiny random causal language models, saved with save_pretrained."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import tokenizers
 
-WORDS = 30
+TOKENS = 30
 ROWS = 40
-"""Rows of W: more than the tokenizer has words."""
+"""Rows of W: more than the tokenizer has tokens."""
 BOS = 1
 
 _SIZES = {
@@ -36,7 +36,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
 
 
 def build(family: str, seed: int = 0, **changes: Any) -> Any:
-    """A random model in which norm gains and biases are not 1 and 0, so that leaving one out is seen."""
+    """A random model in which norm gains and biases are not 1 and 0, so leaving one out changes the logits."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -44,7 +44,7 @@ def build(family: str, seed: int = 0, **changes: Any) -> Any:
     special = {"bos_token_id": BOS, "eos_token_id": 2, "pad_token_id": 0}
     config = AutoConfig.for_model(family.split()[0], **{"vocab_size": ROWS, **special, **asked, **changes})
     generator = torch.Generator().manual_seed(seed)
-    # The library draws from the global generator, which is put back as it was.
+    # The library draws from the global generator, which is restored.
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(config).eval()
@@ -53,17 +53,17 @@ def build(family: str, seed: int = 0, **changes: Any) -> Any:
     return model
 
 
-def save_tokenizer(folder: Path, words: int = WORDS) -> None:
-    """Words w0, w1, ... between spaces; w1 starts a text."""
-    vocabulary = {f"w{place}": place for place in range(words)}
+def save_tokenizer(folder: Path, tokens: int = TOKENS) -> None:
+    """Save a tokenizer with the tokens w0, w1, ... between spaces; w1 starts a text."""
+    vocabulary = {f"w{place}": place for place in range(tokens)}
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="w0"))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
 
 
-def save(model: Any, folder: Path, words: int = WORDS) -> Path:
-    """The folder of a model with its tokenizer."""
+def save(model: Any, folder: Path, tokens: int = TOKENS) -> Path:
+    """Save a model with its tokenizer, and return the folder."""
     model.save_pretrained(folder)
-    save_tokenizer(folder, words)
+    save_tokenizer(folder, tokens)
     return folder

@@ -1,9 +1,10 @@
-"""Small problems that every test of training shares."""
+"""Small problems for the tests of training."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from tokengeom.numerics import Float
 from tokengeom.statistics.next_token import NextTokenStatistics
 
 
@@ -16,7 +17,7 @@ def random_statistics(seed: int, V: int = 7, m: int = 9, k: int = 3) -> NextToke
     return NextTokenStatistics.from_probabilities(P, rng.dirichlet(np.full(m, 5.0)))
 
 
-def paper_setting(seed: int) -> tuple[NextTokenStatistics, np.ndarray]:
+def paper_setting(seed: int) -> tuple[NextTokenStatistics, Float]:
     """The overparameterised linear setting: m=50, d=60, V=10, supports of 6, Dirichlet(1), Gaussian embeddings."""
     rng = np.random.default_rng(seed)
     P = np.zeros((10, 50))

@@ -1,4 +1,4 @@
-"""Count a text: which words follow which pairs of words, and the loss that no model can go below."""
+"""Count a text: which tokens follow which pairs of tokens, and the lowest loss that any model can reach."""
 
 import tokengeom as tg
 

@@ -1,4 +1,4 @@
-"""The linear model with its conditions: in too few dimensions the data cannot be separated, and the answer says so."""
+"""The linear model: fixed embeddings with enough dimensions separate the data; with too few they cannot."""
 
 import numpy as np
 
@@ -14,4 +14,4 @@ for d in (15, 2):
     print(f"--- {d} dimensions for {stats.m} contexts")
     print(f"compatible: {bool(linear.compatible)}; separable: {bool(linear.separable)}; margin {linear.margin:.4g}")
     print(linear.separable.sentence)
-    print(f"the loss tends to {linear.loss_floor:.4f} nats; the entropy is {linear.entropy:.4f}")
+    print(f"predicted limit of the loss: {linear.loss_floor:.4f} nats; entropy: {linear.entropy:.4f} nats")

@@ -1,4 +1,4 @@
-"""A regularisation path: the larger the allowed norm, the closer the best decoder comes to the predicted direction."""
+"""A regularisation path: with a larger norm, the best decoder is closer to the predicted direction."""
 
 import numpy as np
 

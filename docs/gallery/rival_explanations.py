@@ -1,9 +1,9 @@
-"""Which explanation fits: neural collapse, pointwise mutual information, probabilities, supports, or the prediction."""
+"""Rival explanations: neural collapse, probabilities, mutual information, supports, the prediction; which fits best."""
 
 import tokengeom as tg
 
-stats = tg.count(context=3).limited(contexts=60, vocabulary=30)
-run = tg.train(stats, model="ufm", dim=40, optimizer="adamw", learning_rate=1e-2, steps=3000, rate_schedule="constant")
+stats = tg.count(context=3).limited(top_contexts=60, vocabulary=30)
+run = tg.train(stats, model="ufm", dim=40, learning_rate=1e-2, steps=3000)
 
 table = tg.rivals(stats, run, held_out=0, resamples=50, permutations=50)
 for row in sorted(table.of("contexts"), key=lambda row: -row.similarity.value):

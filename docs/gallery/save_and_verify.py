@@ -1,14 +1,14 @@
-"""Save and verify: a saved prediction is proven again without solving, and a changed file is found out."""
+"""Verify a saved result: its certificate is recomputed without solving again, and a changed file is detected."""
 
 from pathlib import Path
 
 import tokengeom as tg
 
-stats = tg.count(context=3).limited(contexts=40, vocabulary=25)
+stats = tg.count(context=3).limited(top_contexts=40, vocabulary=25)
 tg.predict(stats).save("prediction")
 
 for sentence in tg.verify("prediction").checked:
-    print("yes", sentence)
+    print("passed:", sentence)
 
 arrays = Path("prediction/features.safetensors")
 content = bytearray(arrays.read_bytes())
@@ -16,4 +16,8 @@ content[-1] ^= 1
 arrays.write_bytes(content)
 print("After one bit was changed:")
 for sentence in tg.verify("prediction").failed:
-    print("no ", sentence)
+    print("failed:", sentence)
+try:
+    tg.load("prediction")
+except tg.TokengeomError as error:
+    print(error)

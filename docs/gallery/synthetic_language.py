@@ -1,4 +1,4 @@
-"""A synthetic language that knows its truth: counted supports grow into the true ones, and so does the prediction."""
+"""A synthetic language with known probabilities: given more text, counted supports and prediction become exact."""
 
 import numpy as np
 
@@ -15,4 +15,4 @@ for length in (20, 200, 20_000):
     missing = language.truth.P.nnz - stats.S.nnz
     found = tg.predict(stats).nuclear_norm
     print(f"{length:6,} tokens: {missing:2} next tokens not seen yet, entropy {stats.entropy:.4f}, norm {found:.4f}")
-print("Once every token has been seen, the predicted norm is the true one:", bool(np.isclose(found, norm, rtol=1e-4)))
+print("With every next token seen, the predicted norm is the true one:", bool(np.isclose(found, norm, rtol=1e-4)))

@@ -1,74 +1,80 @@
-"""tokengeom: the geometry that next-token training gives to words and contexts, predicted and measured.
+"""tokengeom: the geometry that next-token training gives to tokens and contexts, predicted and measured.
 
-The names below are loaded when they are first used, so that ``import tokengeom`` costs next to nothing.
+The names below are imported when they are first used, so ``import tokengeom`` is fast.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tokengeom.corpus.locate import ReadingOptions
-    from tokengeom.errors import TokengeomError
-    from tokengeom.geometry.compare import compare
-    from tokengeom.geometry.compare_models import compare_models
-    from tokengeom.geometry.rivals import rivals
-    from tokengeom.models.checkpoint import load_checkpoint
-    from tokengeom.models.saved_arrays import load_arrays
-    from tokengeom.page.make import report
-    from tokengeom.page.verify import verify
-    from tokengeom.statistics.count import count
-    from tokengeom.statistics.next_token import NextTokenStatistics
-    from tokengeom.statistics.pairs import CountedPairs
-    from tokengeom.theory.predict import predict
-    from tokengeom.training.run import Run
-    from tokengeom.training.train import train
+    __version__: str
 
-_HOMES = {
-    "CountedPairs": "tokengeom.statistics.pairs",
-    "NextTokenStatistics": "tokengeom.statistics.next_token",
-    "ReadingOptions": "tokengeom.corpus.locate",
-    "Run": "tokengeom.training.run",
-    "TokengeomError": "tokengeom.errors",
-    "compare": "tokengeom.geometry.compare",
-    "compare_models": "tokengeom.geometry.compare_models",
-    "count": "tokengeom.statistics.count",
-    "load_arrays": "tokengeom.models.saved_arrays",
-    "load_checkpoint": "tokengeom.models.checkpoint",
-    "predict": "tokengeom.theory.predict",
-    "report": "tokengeom.page.make",
-    "rivals": "tokengeom.geometry.rivals",
-    "train": "tokengeom.training.train",
-    "verify": "tokengeom.page.verify",
+    from tokengeom.corpus.locate import ReadingSettings as ReadingSettings
+    from tokengeom.errors import TokengeomError as TokengeomError
+    from tokengeom.factors import Factors as Factors
+    from tokengeom.geometry.compare import compare as compare
+    from tokengeom.geometry.comparison import Comparison as Comparison
+    from tokengeom.geometry.rival_table import Rivals as Rivals
+    from tokengeom.geometry.rivals import rivals as rivals
+    from tokengeom.models.checkpoint import load_checkpoint as load_checkpoint
+    from tokengeom.models.saved_arrays import load_arrays as load_arrays
+    from tokengeom.page.compare_models import compare_models as compare_models
+    from tokengeom.page.report import Report as Report
+    from tokengeom.page.report import report as report
+    from tokengeom.results import load as load
+    from tokengeom.results import verify as verify
+    from tokengeom.statistics.count import count as count
+    from tokengeom.statistics.next_token import NextTokenStatistics as NextTokenStatistics
+    from tokengeom.statistics.pairs import CountedPairs as CountedPairs
+    from tokengeom.theory.features import FeaturePrediction as FeaturePrediction
+    from tokengeom.theory.linear import LinearPrediction as LinearPrediction
+    from tokengeom.theory.predict import predict as predict
+    from tokengeom.theory.proxy import ProxyPrediction as ProxyPrediction
+    from tokengeom.theory.proxy import predict_proxy as predict_proxy
+    from tokengeom.training.run import Run as Run
+    from tokengeom.training.settings import TrainingSettings as TrainingSettings
+    from tokengeom.training.train import train as train
+
+_MODULES = {
+    "Comparison": "geometry.comparison",
+    "CountedPairs": "statistics.pairs",
+    "Factors": "factors",
+    "FeaturePrediction": "theory.features",
+    "LinearPrediction": "theory.linear",
+    "NextTokenStatistics": "statistics.next_token",
+    "ProxyPrediction": "theory.proxy",
+    "ReadingSettings": "corpus.locate",
+    "Report": "page.report",
+    "Rivals": "geometry.rival_table",
+    "Run": "training.run",
+    "TokengeomError": "errors",
+    "TrainingSettings": "training.settings",
+    "compare": "geometry.compare",
+    "compare_models": "page.compare_models",
+    "count": "statistics.count",
+    "load": "results",
+    "load_arrays": "models.saved_arrays",
+    "load_checkpoint": "models.checkpoint",
+    "predict": "theory.predict",
+    "predict_proxy": "theory.proxy",
+    "report": "page.report",
+    "rivals": "geometry.rivals",
+    "train": "training.train",
+    "verify": "results",
 }
 
-__all__ = [
-    "CountedPairs",
-    "NextTokenStatistics",
-    "ReadingOptions",
-    "Run",
-    "TokengeomError",
-    "compare",
-    "compare_models",
-    "count",
-    "load_arrays",
-    "load_checkpoint",
-    "predict",
-    "report",
-    "rivals",
-    "train",
-    "verify",
-]
+__all__ = sorted(_MODULES)
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name == "__version__":
         return version("tokengeom")
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'tokengeom' has no attribute '{name}'")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(f"tokengeom.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

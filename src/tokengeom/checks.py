@@ -1,17 +1,28 @@
-"""Checks of what a user gives, written once: embeddings and the contexts that they belong to."""
+"""Checks of what a user gives: whole numbers, embeddings, and the contexts that they belong to."""
 
 from __future__ import annotations
 
+import operator
+
 import numpy as np
+from numpy.typing import ArrayLike
 
-from tokengeom.errors import ProblemError
-from tokengeom.numerics import Float
+from tokengeom.errors import InputError, ProblemError
+from tokengeom.numerics import Float, Matrix, dense
 
 
-def check_embeddings(given: object, m: int) -> Float:
+def whole_number(name: str, value: object) -> int:
+    """A whole number of any library as Python's, which never wraps around."""
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise InputError(f"{name} must be a whole number; got {value!r}.") from None
+
+
+def check_embeddings(given: Matrix, m: int) -> Float:
     """Embeddings as a d x m float64 array, or an error that names the shape, entry or column at fault."""
     try:
-        H = np.asarray(given.toarray() if hasattr(given, "toarray") else given, dtype=np.float64)
+        H = dense(given)
     except (TypeError, ValueError) as cause:
         raise ProblemError(
             f"embeddings must be a d x m array of numbers; got {type(given).__name__}: {cause}"
@@ -36,8 +47,8 @@ def check_embeddings(given: object, m: int) -> Float:
     return H
 
 
-def check_duplicates(contexts: object, H: Float) -> None:
-    """Refuse two columns for the same context that have different embeddings."""
+def check_duplicates(contexts: ArrayLike, H: Float) -> None:
+    """Refuse two columns of H for the same context that differ; ``contexts`` has one row per context."""
     rows = np.asarray(contexts)
     _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
     representative = first[inverse.reshape(-1)]

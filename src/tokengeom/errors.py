@@ -3,16 +3,16 @@
 ::
 
     TokengeomError
-    ├── InputError              what the user gave cannot be used (exit code 2)
-    │   ├── CorpusError         a file or stream that cannot be read as asked
-    │   ├── TokenizerError      a tokenizer that is missing, broken or does not fit
-    │   ├── StatisticsError     statistics that cannot be built, cut, merged or loaded
-    │   ├── ProblemError        embeddings, dimensions or settings that a problem cannot take
-    │   └── CheckpointError     a saved model whose W and H cannot be taken
-    ├── ResourceError           the machine gave out: memory, disk, a missing engine or device
+    ├── InputError              an input or setting cannot be used (exit code 2)
+    │   ├── CorpusError         a file or stream cannot be read as requested
+    │   ├── TokenizerError      a tokenizer is missing, broken or does not match the tokens
+    │   ├── StatisticsError     statistics cannot be built, cut, merged, saved or loaded
+    │   ├── ProblemError        embeddings, dimensions or settings do not fit the problem
+    │   └── CheckpointError     a saved model cannot be loaded, or its W and H cannot be read
+    ├── ResourceError           memory, disk space, an engine or a device is missing
     └── MissingExtraError       an optional dependency is not installed
 
-A message says what must hold, what was got, the likely cause, and what to do.
+A message states the requirement, the value found, the likely cause, and what to do.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ from typing import NoReturn
 
 
 class TokengeomError(Exception):
-    """Root of the tree: catch this to catch everything that tokengeom raises on purpose."""
+    """Base class of every exception that tokengeom raises on purpose."""
 
 
 class InputError(TokengeomError, ValueError):
-    """What the user gave cannot be used."""
+    """An input or setting cannot be used."""
 
 
 class CorpusError(InputError):
-    """A file or stream that cannot be read as asked."""
+    """A file or stream cannot be read as requested."""
 
 
 class TokenizerError(InputError):
-    """A tokenizer that is missing, broken, or does not fit the tokens."""
+    """A tokenizer is missing, broken, or does not match the tokens."""
 
 
 class StatisticsError(InputError):
-    """Statistics that cannot be built, cut, merged, saved or loaded."""
+    """Statistics cannot be built, cut, merged, saved or loaded."""
 
 
 class ProblemError(InputError):
-    """Embeddings, dimensions or settings that a problem cannot take."""
+    """Embeddings, dimensions or settings do not fit the problem."""
 
 
 class CheckpointError(InputError):
-    """A saved model that cannot be loaded, or whose W and H cannot be taken."""
+    """A saved model cannot be loaded, or its W and H cannot be read."""
 
 
 class ResourceError(TokengeomError, RuntimeError):
-    """The machine gave out: memory, disk, a missing engine or device."""
+    """Memory, disk space, an engine or a device is missing."""
 
 
 class MissingExtraError(TokengeomError, ImportError):
@@ -57,7 +57,7 @@ class MissingExtraError(TokengeomError, ImportError):
 
 
 def missing_extra(package: str, extra: str, purpose: str) -> NoReturn:
-    """Raise the one error for an optional dependency that is not there."""
+    """Raise the error for an optional dependency that is not installed, with the command that installs it."""
     raise MissingExtraError(
         f"{purpose} needs the package '{package}', which is not installed. "
         f"Install it with: pip install 'tokengeom[{extra}]'"

@@ -1,8 +1,8 @@
-"""`Factors`: a decoder W and context embeddings H, whoever they come from.
+"""`Factors`: a decoder W and context embeddings H, the one type for them wherever they come from.
 
-A prediction, a trained model, a checkpoint and a file of arrays all give the same thing: ``logits = W H (+ bias)``.
-W and H are known up to ``W R, R^T H`` with R orthogonal, so what is compared are cosines and Gram matrices. Softmax
-does not see a constant added to a column of logits, so token embeddings are compared with their mean removed.
+A prediction, a trained model, a checkpoint and a file of arrays all give ``logits = W H (+ bias)``. W and H are
+determined only up to ``W R, R^T H`` with R orthogonal, so cosines and Gram matrices are compared. A constant added to a
+column of logits does not change its softmax, so token embeddings are compared with their mean removed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tokengeom.numerics import Float, centre_columns, unit_columns
 
 @runtime_checkable
 class HasFactors(Protocol):
-    """Anything with a decoder W (V x d) and context embeddings H (d x m): a run, a prediction, a model's readout."""
+    """Anything with a decoder W (V x d) and context embeddings H (d x m): a run, a prediction, factors."""
 
     @property
     def W(self) -> Float:
@@ -30,14 +30,14 @@ class HasFactors(Protocol):
         """Context embeddings, one column per context, d x m."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Factors:
     """A decoder and context embeddings, with ``logits = W H (+ bias)``.
 
     where
         W      one row per token, V x d
         H      one column per context, d x m
-        bias   V, or None: part of the logits, not of the tokens' geometry
+        bias   V, or None: part of the logits, not of the geometry of the tokens
     """
 
     W: Float
@@ -67,9 +67,13 @@ class Factors:
             raise ProblemError(f"bias must have V={found.W.shape[0]} entries; got shape {found.bias.shape}.")
         return found
 
+    def __repr__(self) -> str:
+        (V, d), m = self.W.shape, self.H.shape[1]
+        return f"Factors(V={V:,}, d={d:,}, m={m:,}{'' if self.bias is None else ', bias'})"
+
     @property
     def logits(self) -> Float:
-        """``L = W H (+ bias)``, V x m; not finite where the factors are too large, for the caller to judge."""
+        """``L = W H (+ bias)``, V x m; infinite or NaN where the factors are too large, without a warning."""
         with np.errstate(over="ignore", invalid="ignore"):
             L = self.W @ self.H
         return L if self.bias is None else L + self.bias[:, None]
@@ -103,7 +107,7 @@ class Factors:
         require_equal_logits(self.logits, logits, tolerance)
 
     def require_sizes(self, V: int, m: int) -> None:
-        """Refuse factors of another vocabulary or of other contexts than the prediction's."""
+        """Refuse factors whose numbers of tokens and contexts are not those of the prediction."""
         if self.W.shape[0] != V:
             raise ProblemError(
                 f"Run and prediction must have the same vocabulary; the prediction has V={V} tokens and W of the run "
@@ -117,7 +121,7 @@ class Factors:
             )
 
     def require_decoder(self, shape: tuple[int, ...]) -> None:
-        """Refuse a decoder whose dimension is not that of the embeddings that the prediction was made for."""
+        """Refuse a decoder whose shape is not that of the prediction for fixed embeddings."""
         if self.W.shape != shape:
             raise ProblemError(
                 f"Run and prediction must have the same decoder shape V x d; the prediction's is {shape} and the "
@@ -126,7 +130,7 @@ class Factors:
 
 
 def require_equal_logits(found: Float, logits: Float, tolerance: float = 1e-4) -> None:
-    """Refuse logits made of W and H that are not the model's own."""
+    """Refuse logits computed from W and H that differ from the model's own."""
     error = float(np.max(np.abs(found - logits), initial=0.0))
     scale = max(1.0, float(np.max(np.abs(logits), initial=0.0)))
     if not error <= tolerance * scale:
@@ -137,22 +141,19 @@ def require_equal_logits(found: Float, logits: Float, tolerance: float = 1e-4) -
 
 
 def logit_inner(x: Factors, y: Factors) -> float:
-    """``<L_x, L_y>`` of centred logits, from the factors alone."""
+    """``<L_x, L_y>`` of centred logits, computed from the factors without forming the logits."""
     (A, B), (C, D) = x.centred_logits, y.centred_logits
     return float(np.sum((A.T @ C) * (B @ D.T)))
 
 
 def factored_logit_distance(x: Factors, y: Factors) -> float:
-    """Distance of centred normalised logits, ``sqrt(2 - 2 cos)``; NaN when one is 0."""
+    """Distance between centred normalised logits, ``sqrt(2 - 2 cos)``; NaN where one of them is 0."""
     size = np.sqrt(logit_inner(x, x) * logit_inner(y, y))
     return float(np.sqrt(max(2.0 - 2.0 * logit_inner(x, y) / size, 0.0))) if size > 0 else float("nan")
 
 
 def _finite_matrix(name: str, given: object) -> Float:
-    try:
-        matrix = _as_array(given)
-    except (TypeError, ValueError) as cause:
-        raise ProblemError(f"{name} must be a matrix of numbers; got {type(given).__name__}: {cause}") from cause
+    matrix = _as_array(name, given)
     if matrix.ndim != 2 or 0 in matrix.shape:
         raise ProblemError(f"{name} must be a matrix with rows and columns; got shape {matrix.shape}.")
     bad = np.argwhere(~np.isfinite(matrix))
@@ -168,14 +169,17 @@ def _finite_matrix(name: str, given: object) -> Float:
 def _finite_vector(name: str, given: object) -> Float | None:
     if given is None:
         return None
-    found = _as_array(given)
+    found = _as_array(name, given)
     if not np.isfinite(found).all():
         count = int((~np.isfinite(found)).sum())
         raise ProblemError(f"{name} must be finite; {count} of {found.size} entries are not.")
     return found
 
 
-def _as_array(given: object) -> Float:
-    """A NumPy array of an array or a PyTorch tensor on any device."""
+def _as_array(name: str, given: object) -> Float:
+    """A NumPy array from an array or a PyTorch tensor on any device."""
     plain = given.detach().cpu() if hasattr(given, "detach") else given
-    return np.asarray(plain, dtype=np.float64)
+    try:
+        return np.asarray(plain, dtype=np.float64)
+    except (TypeError, ValueError) as cause:
+        raise ProblemError(f"{name} must be an array of numbers; got {type(given).__name__}: {cause}") from cause

@@ -1,4 +1,4 @@
-"""Saved folders: a manifest that names format, version and files, and writing that never leaves half a result."""
+"""Saved folders: a manifest with kind, version and file hashes, and writing that never leaves half a result."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _COMMAND: ContextVar[dict[str, Any] | None] = ContextVar("command", default=None
 
 
 @contextmanager
-def written_by(command: dict[str, Any]) -> Iterator[None]:
-    """Put ``command`` (name, arguments, settings) into every manifest that is written meanwhile."""
+def recording_command(command: dict[str, Any]) -> Iterator[None]:
+    """Put ``command`` (name, arguments, settings) into every manifest that is written within the block."""
     token = _COMMAND.set(command)
     try:
         yield
@@ -35,19 +35,19 @@ def written_by(command: dict[str, Any]) -> Iterator[None]:
 
 
 def current_command() -> dict[str, Any] | None:
-    """The command that is at work; None where Python code is."""
+    """The command that is running; None outside the command line."""
     return _COMMAND.get()
 
 
 @contextmanager
-def written_beside(target: Path, kind: str) -> Iterator[Path]:
-    """A new folder beside ``target`` that takes its name only if everything went well.
+def atomic_folder(target: Path, kind: str) -> Iterator[Path]:
+    """A new folder that is renamed to ``target`` when the block ends without an error.
 
-    An older result of the same kind stays until the new one is whole; anything else under that name is left alone.
-    A link to a folder stays a link: what it leads to is replaced.
+    An older result of the same kind is replaced only then; anything else under that name is refused and kept.
+    A symbolic link stays a link, and the folder that it points to is replaced.
     """
     check_target(target, kind)
-    target = _led_to(target)
+    target = _link_target(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
@@ -55,48 +55,48 @@ def written_beside(target: Path, kind: str) -> Iterator[Path]:
         raise ResourceError(f"Cannot write to {target.parent}: {error.strerror}. Choose another folder.") from error
     try:
         yield work
-        _take_place(work, target, kind)
-    # The library of safetensors wraps a full disk in an error of its own.
+        _move_into_place(work, target, kind)
+    # On a full disk safetensors raises its own error instead of an OSError.
     except (OSError, SafetensorError) as error:
         raise ResourceError(
             f"{target} could not be written: {error}. Free some space or choose another folder; "
-            "what was saved before is intact."
+            "the result that was saved before is intact."
         ) from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
 def check_target(target: Path, kind: str) -> None:
-    """Refuse to replace anything but nothing, an empty folder, or an older result of the same kind and no more."""
+    """Refuse a target that exists, unless it is an empty folder or holds only an older result of the same kind."""
     try:
-        place = _led_to(target)
-        if place.exists():
-            with _alone_in(place.parent):
-                _refuse_foreign(place, kind)
+        folder = _link_target(target)
+        if folder.exists():
+            with _locked(folder.parent):
+                _refuse_other_content(folder, kind)
     except OSError as error:
-        raise ResourceError(f"Cannot look at {target}: {error.strerror}. Choose another folder.") from error
+        raise ResourceError(f"Cannot read {target}: {error.strerror}. Choose another folder.") from error
 
 
-def _refuse_foreign(target: Path, kind: str) -> None:
+def _refuse_other_content(target: Path, kind: str) -> None:
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return
     ours = target.is_dir() and (target / MANIFEST).is_file() and read_kind(target) == kind
-    foreign = new_files(target) if ours else _some_names(target)
-    if foreign:
+    other = new_files(target) if ours else _names_in(target)
+    if other:
         raise InputError(
-            f"{target} exists and holds something else than a result of the kind '{kind}' (such as {foreign[0]}); "
-            "it is left alone. Choose another folder."
+            f"{target} exists and contains something other than a result of the kind '{kind}' (such as {other[0]}); "
+            "it was not changed. Choose another folder."
         )
 
 
-def _take_place(work: Path, target: Path, kind: str) -> None:
-    """Take the name; of several that save to it at the same time, the last one keeps it, and each is whole."""
+def _move_into_place(work: Path, target: Path, kind: str) -> None:
+    """Rename the finished folder to its target; if several processes save to it at once, the last one wins."""
     old = work.with_name(work.name + ".old")
     umask = os.umask(0)
     os.umask(umask)
     work.chmod(0o777 & ~umask)
-    with _alone_in(target.parent):
-        _refuse_foreign(target, kind)
+    with _locked(target.parent):
+        _refuse_other_content(target, kind)
         if target.exists():
             target.rename(old)
         try:
@@ -109,8 +109,8 @@ def _take_place(work: Path, target: Path, kind: str) -> None:
 
 
 @contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Let one saver at a time look at names in a folder and change them, where the system knows such locks."""
+def _locked(folder: Path) -> Iterator[None]:
+    """Lock a folder while names in it are checked and changed, where the system has such locks."""
     try:
         import fcntl
     except ImportError:
@@ -118,7 +118,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        # Some network file systems have no locks; there a rename is still whole.
+        # Some network file systems have no locks; a rename is atomic there too.
         with suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
@@ -126,12 +126,12 @@ def _alone_in(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _led_to(target: Path) -> Path:
-    """Where a link leads, so that the link itself stays."""
+def _link_target(target: Path) -> Path:
+    """The path that a symbolic link points to; any other path itself."""
     return Path(os.path.realpath(target)) if target.is_symlink() else target
 
 
-def _some_names(target: Path) -> list[str]:
+def _names_in(target: Path) -> list[str]:
     names = sorted(path.name for path in target.iterdir()) if target.is_dir() else [target.name]
     return [name for name in names if name != MANIFEST] or names
 
@@ -146,7 +146,7 @@ def file_hash(path: Path) -> str:
 
 
 def write_manifest(folder: Path, kind: str, format_version: int, content: dict[str, Any]) -> None:
-    """Write the manifest last: it carries the hash of every file that is there."""
+    """Write the manifest of a folder; call it last, because the manifest has the hash of every file."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
     manifest = {
         **manifest_head(kind, format_version),
@@ -157,7 +157,7 @@ def write_manifest(folder: Path, kind: str, format_version: int, content: dict[s
 
 
 def manifest_head(kind: str, format_version: int) -> dict[str, Any]:
-    """What every manifest begins with: what this is, and who made it where."""
+    """Beginning of every manifest: kind and version of the folder, tokengeom's version, machine and command."""
     return {
         "format": kind,
         "format_version": format_version,
@@ -169,12 +169,12 @@ def manifest_head(kind: str, format_version: int) -> dict[str, Any]:
 
 def as_json(content: dict[str, Any]) -> bytes:
     """Plain data as the bytes of a JSON file."""
-    # File names need not be UTF-8; an escape is valid JSON.
+    # File names may not be valid UTF-8; they are written as escapes, which is valid JSON.
     return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
 
 
 def replace_file(target: Path, content: bytes) -> None:
-    """Write a single file beside its place and rename it: the old one or the new one is there, never half of one."""
+    """Write a file under a temporary name and rename it, so that it is always either the old or the new one."""
     work = target.with_name(f".{target.name}-{os.getpid()}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -182,22 +182,22 @@ def replace_file(target: Path, content: bytes) -> None:
         work.replace(target)
     except OSError as error:
         raise ResourceError(
-            f"{target} could not be written: {error}. Free some space or choose another place."
+            f"{target} could not be written: {error}. Free some space or choose another folder."
         ) from error
     finally:
         work.unlink(missing_ok=True)
 
 
 def changed_files(folder: Path) -> list[str]:
-    """Names of the files that are gone, changed or new since the manifest was written."""
+    """Names of files that are missing, changed or new since the manifest was written."""
     stored = _stored_files(folder)
-    gone = [name for name in stored if not (folder / name).is_file()]
-    changed = [name for name in stored if name not in gone and file_hash(folder / name) != stored[name]]
-    return sorted([*gone, *changed, *new_files(folder)])
+    missing = [name for name in stored if not (folder / name).is_file()]
+    changed = [name for name in stored if name not in missing and file_hash(folder / name) != stored[name]]
+    return sorted([*missing, *changed, *new_files(folder)])
 
 
 def new_files(folder: Path) -> list[str]:
-    """Names of the files that were added since the manifest was written."""
+    """Names of files that were added since the manifest was written."""
     present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     return sorted(present - {MANIFEST} - set(_stored_files(folder)))
 
@@ -208,22 +208,22 @@ def _stored_files(folder: Path) -> dict[str, str]:
 
 
 def read_kind(folder: Path) -> str:
-    """What a saved folder holds."""
+    """Kind of a saved folder, such as "tokengeom-run"."""
     return str(_read(folder).get("format"))
 
 
 def read_manifest(folder: Path, kind: str, newest: int) -> dict[str, Any]:
-    """Read a manifest and refuse what is not of this kind, or from a newer version."""
+    """The manifest of a folder of this kind and a version up to ``newest``; other folders are refused."""
     manifest = _read(folder)
     if manifest.get("format") != kind:
-        raise InputError(f"{folder} holds '{manifest.get('format')}', not '{kind}'. Was another folder meant?")
+        raise InputError(f"{folder} contains '{manifest.get('format')}', not '{kind}'. Choose another folder.")
     found = manifest.get("format_version")
     if not isinstance(found, int):
         raise InputError(f"{folder / MANIFEST} is damaged: its format_version must be a number; got {found!r}.")
     if found > newest:
         raise InputError(
-            f"{folder} is written in version {found} of '{kind}', by tokengeom "
-            f"{manifest.get('tokengeom')}; this one reads up to version {newest}. Update tokengeom to read it."
+            f"{folder} has version {found} of the format '{kind}', written by tokengeom {manifest.get('tokengeom')}; "
+            f"this tokengeom reads up to version {newest}. Update tokengeom to read it."
         )
     return manifest
 
@@ -233,11 +233,11 @@ def _read(folder: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise InputError(f"{folder} holds no saved result: there is no {MANIFEST} in it.") from None
+        raise InputError(f"{folder} contains no saved result: it has no {MANIFEST}.") from None
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {error}") from error
     if not isinstance(manifest, dict):
-        raise InputError(f"{path} cannot be read: it must hold an object, and holds a {type(manifest).__name__}.")
+        raise InputError(f"{path} cannot be read: it must contain an object and contains a {type(manifest).__name__}.")
     return manifest
 
 

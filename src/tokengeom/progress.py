@@ -1,7 +1,7 @@
-"""One way to show that long work goes on.
+"""Progress of long computations.
 
-The library never prints. Work that can take long accepts an `AbstractProgress` and opens a stage on it; what
-the stage looks like, or whether it is shown at all, is the caller's choice.
+The library never prints. A function that can take long accepts an `AbstractProgress` and opens a stage on it; the
+caller chooses how stages are shown, or that they are not.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 
 class AbstractStage(ABC):
-    """One stretch of work with a known or unknown length."""
+    """One part of a computation, of known or unknown length."""
 
     @abstractmethod
     def advance(self, amount: float, note: str = "") -> None:
-        """Move on by ``amount`` of the stage's total; ``note`` replaces the text behind the bar."""
+        """Advance by ``amount`` of the stage's total; a ``note`` replaces the text after the bar."""
 
 
 class AbstractProgress(ABC):
-    """Opens stages."""
+    """Shows the stages of a computation."""
 
     @abstractmethod
     def stage(self, title: str, total: float | None) -> AbstractContextManager[AbstractStage]:
-        """Open a stage; ``total`` is its length, or None when it cannot be known."""
+        """Open a stage; ``total`` is its length, or None where it is not known."""
 
 
 class _SilentStage(AbstractStage):
@@ -40,10 +40,10 @@ class _SilentStage(AbstractStage):
 
 
 class SilentProgress(AbstractProgress):
-    """Shows nothing: the default everywhere in the library."""
+    """Shows nothing; the default of every function in the library."""
 
     def stage(self, title: str, total: float | None) -> AbstractContextManager[AbstractStage]:
-        """Open a stage that nobody sees."""
+        """Open a stage that is not shown."""
         return nullcontext(_SilentStage())
 
 
@@ -70,7 +70,7 @@ class _TerminalStage(AbstractStage):
 
 
 class TerminalProgress(AbstractProgress):
-    """Bars with elapsed time and time left, on a console; use it as a context manager."""
+    """Progress bars with elapsed and remaining time on a console; a context manager."""
 
     def __init__(self, console: Console) -> None:
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -97,10 +97,10 @@ class TerminalProgress(AbstractProgress):
         self._bars.stop()
 
     def stage(self, title: str, total: float | None) -> AbstractContextManager[AbstractStage]:
-        """Open a bar under the earlier ones."""
+        """Add a bar below the earlier ones."""
         return _TerminalStage(self._bars, self._bars.add_task(title, total=total, note=""))
 
 
-def speaks() -> bool:
-    """Whether this process is the one that writes and speaks; others of a launcher keep silent."""
+def is_main_process() -> bool:
+    """Whether this process writes files and prints; of several that a launcher started, only the first does."""
     return int(os.environ.get("RANK", "0")) == 0

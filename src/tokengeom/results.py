@@ -10,23 +10,27 @@ read back (``_read``), what it holds as plain data (``to_dict``), in sentences (
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
+
+from safetensors import SafetensorError
 
 from tokengeom.errors import InputError, TokengeomError
 from tokengeom.folders import (
     MANIFEST,
+    atomic_folder,
     changed_files,
     check_target,
     read_kind,
     read_manifest,
     write_manifest,
-    written_beside,
 )
+
+T = TypeVar("T")
 
 KINDS = {
     "tokengeom-statistics": "tokengeom.statistics.next_token.NextTokenStatistics",
@@ -92,28 +96,19 @@ class AbstractResult(ABC):
         An older result of the same kind under that name is replaced. Anything else under it is refused.
         """
         target = Path(folder)
-        with written_beside(target, self.kind) as work:
+        with atomic_folder(target, self.kind) as work:
             write_manifest(work, self.kind, self.format_version, self._write(work))
         return target
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """Read a saved result of this kind, after comparing every file with its hash."""
-        path = Path(folder)
-        manifest = read_manifest(path, cls.kind, cls.format_version)
-        require_unchanged(path)
-        try:
-            return cls._read(path, manifest)
-        except TokengeomError:
-            raise
-        # Parts of a manifest that was edited together with its hashes, or written by other software.
-        except (OSError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            raise InputError(f"{path} is damaged: {error!r}. Make the result again.") from error
+        return read_saved(folder, cls.kind, cls.format_version, cls._read)
 
     @classmethod
     def verify(cls, folder: str | Path) -> Verification:
         """Check a saved result of this kind: files against their hashes, then everything that `checks` recomputes."""
-        path = Path(folder)
+        path = saved_folder(folder)
         unchanged = {"every file is the one that was written": not changed_files(path)}
         if not all(unchanged.values()):
             return Verification.of(unchanged)
@@ -137,7 +132,33 @@ def load(folder: str | Path) -> AbstractResult:
 
     Its class is the one that made it, so that ``tg.load("run")`` is a `Run`.
     """
-    return result_class(read_kind(Path(folder))).load(folder)
+    path = saved_folder(folder)
+    return result_class(read_kind(path)).load(path)
+
+
+def saved_folder(folder: str | Path) -> Path:
+    """The folder that holds the result: the given one, or the newest snapshot ``step-*`` of a run inside it."""
+    path = Path(folder)
+    if (path / MANIFEST).is_file():
+        return path
+    return max(path.glob(f"step-*/{MANIFEST}"), default=path / MANIFEST).parent
+
+
+def read_saved(folder: str | Path, kind: str, newest: int, read: Callable[[Path, dict[str, Any]], T]) -> T:
+    """What ``read(folder, manifest)`` makes of a saved folder, after every file was compared with its hash.
+
+    ``newest`` is the newest version of the format that can be read.
+    """
+    path = saved_folder(folder)
+    manifest = read_manifest(path, kind, newest)
+    require_unchanged(path)
+    try:
+        return read(path, manifest)
+    except TokengeomError:
+        raise
+    # Parts of a manifest that was edited together with its hashes, or written by other software.
+    except (OSError, KeyError, TypeError, ValueError, IndexError, AttributeError, SafetensorError) as error:
+        raise InputError(f"{path} is damaged: {error!r}. Make the result again.") from error
 
 
 def result_class(kind: str) -> type[AbstractResult]:
@@ -192,12 +213,12 @@ def verify(folder: str | Path) -> Verification:
 
     Every file is compared with its hash; then what the result proves is computed again from its arrays.
     """
-    path = Path(folder)
+    path = saved_folder(folder)
     if (path / MANIFEST).is_file():
         return result_class(read_kind(path)).verify(path)
     inside = sorted(found.parent for found in path.glob(f"*/{MANIFEST}")) if path.is_dir() else []
     if not inside:
-        raise InputError(f"{folder} holds no saved result: there is no {MANIFEST} in it, nor in a folder inside it.")
+        raise InputError(f"{folder} contains no saved result: neither it nor a folder inside it has a {MANIFEST}.")
     checks: dict[str, bool] = {}
     for one in inside:
         checks |= verify(one).under(one.name)

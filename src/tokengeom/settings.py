@@ -37,6 +37,7 @@ def option(
     name: str = "",
     short: str = "",
     choices: Choices | None = None,
+    suggestions: Choices | None = None,
     parse: Callable[[str], Any] | None = None,
     python_only: bool = False,
 ) -> Any:
@@ -52,15 +53,16 @@ def option(
         Heading under which the command's help lists it.
     name, short
         Long name (without dashes) where it is not the field's own, and a one-letter name, on the command line.
-    choices
-        Names that it may take, looked up when they are needed; the command line lists and completes them.
+    choices, suggestions
+        Names that it must be one of, or names among others, looked up when they are needed; the command line lists the
+        former in its help and completes both.
     parse
         From the text of a command line to the value, for a value that is not a plain string, number or path.
     python_only
         Whether the command line leaves it out.
     """
-    described = {"help": help, "panel": panel, "name": name, "short": short, "choices": choices, "parse": parse}
-    return dataclasses.field(default=default, metadata={**described, "python_only": python_only})
+    described = {"help": help, "panel": panel, "name": name, "short": short, "parse": parse, "python_only": python_only}
+    return dataclasses.field(default=default, metadata={**described, "choices": choices, "suggestions": suggestions})
 
 
 def options_of(settings: type[Any]) -> dict[str, Field[Any]]:
@@ -70,21 +72,19 @@ def options_of(settings: type[Any]) -> dict[str, Field[Any]]:
 
 def make(settings: type[S], given: Mapping[str, object], verb: str = "") -> S:
     """Settings from keywords; an unknown one is refused with the name that was likely meant."""
-    known = options_of(settings)
-    unknown = [name for name in given if name not in known]
-    if unknown:
-        named = verb or settings.__name__
-        raise InputError(f"{named} has no setting '{unknown[0]}'. {did_you_mean(unknown[0], known)}")
+    _refuse_unknown(given, options_of(settings), verb or settings.__name__)
     return settings(**given)
 
 
 def share(given: Mapping[str, object], *kinds: type[Any], verb: str = "") -> list[Any]:
     """One instance per kind of settings, from keywords that belong to any of them."""
-    known = {name for kind in kinds for name in options_of(kind)}
-    unknown = [name for name in given if name not in known]
-    if unknown:
-        raise InputError(f"{verb} has no setting '{unknown[0]}'. {did_you_mean(unknown[0], known)}")
+    _refuse_unknown(given, {name for kind in kinds for name in options_of(kind)}, verb)
     return [kind(**{name: value for name, value in given.items() if name in options_of(kind)}) for kind in kinds]
+
+
+def _refuse_unknown(given: Iterable[str], known: Iterable[str], verb: str) -> None:
+    for name in sorted(set(given) - set(known)):
+        raise InputError(f"{verb} has no setting '{name}'. {did_you_mean(name, known)}")
 
 
 def takes(*kinds: type[Any]) -> Callable[[F], F]:
@@ -121,8 +121,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def member_names(package: str) -> list[str]:
-    """Names of the members of a package, one file each; ``base`` is what they have in common."""
-    return sorted(found.name for found in iter_modules(import_module(package).__path__) if found.name != "base")
+    """Names of the members of a package, one file each.
+
+    ``base`` and packages inside hold what members have in common and are left out. No member is imported.
+    """
+    found = iter_modules(import_module(package).__path__)
+    return sorted(one.name for one in found if one.name != "base" and not one.ispkg)
 
 
 def member(package: str, name: str, base: type[M], what: str) -> type[M]:

@@ -1,4 +1,4 @@
-"""The built-in corpus is what the theory's experiments need."""
+"""The built-in stories: varied overlapping supports, seeds, and files of any length."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tokengeom.errors import CorpusError
 
 
 def test_the_commonest_contexts_have_varied_overlapping_supports(built_in: NextTokenStatistics) -> None:
-    cut = built_in.limited(contexts=400, vocabulary=104)
+    cut = built_in.limited(top_contexts=400, vocabulary=104)
     sizes = cut.support_sizes
     assert cut.V == 104
     assert cut.m > 350
@@ -27,17 +27,17 @@ def test_the_commonest_contexts_have_varied_overlapping_supports(built_in: NextT
     assert proper.mean() > 0.02
 
 
-def test_the_same_seed_tells_the_same_stories() -> None:
+def test_the_same_seed_gives_the_same_stories() -> None:
     assert list(islice(stories(3), 5)) == list(islice(stories(3), 5))
     assert list(islice(stories(3), 5)) != list(islice(stories(4), 5))
 
 
-def test_a_file_of_any_length(tmp_path: Path) -> None:
+def test_a_file_has_at_least_the_words_asked_for(tmp_path: Path) -> None:
     written = write_stories(tmp_path / "a.txt", words=5000, seed=1)
     assert 5000 <= written < 5300
     statistics = count(tmp_path / "a.txt")
     assert statistics.corpus["separators"] == ["blank"]
-    # A word of the file may carry punctuation, which the tokenizer makes a token of its own.
+    # Punctuation that is attached to a word is a token of its own.
     assert statistics.corpus["tokens"] > written
     with pytest.raises(CorpusError, match="at least one word"):
         write_stories(tmp_path / "a.txt", words=0)
@@ -50,6 +50,6 @@ def test_every_rule_is_used() -> None:
     assert "{" not in text
 
 
-def test_no_story_is_not_a_corpus() -> None:
+def test_a_corpus_without_stories_is_refused() -> None:
     with pytest.raises(CorpusError, match="at least one story"):
         BuiltInStories(0)

@@ -1,4 +1,8 @@
+"""Synthetic languages: counts converge to the true probabilities, and impossible languages are refused."""
+
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -31,7 +35,7 @@ def check_truth(language: WindowLanguage | MarkovLanguage) -> None:
 
 
 @pytest.mark.parametrize("name", LANGUAGES)
-def test_counts_tend_to_the_truth(name: str) -> None:
+def test_counts_converge_to_the_truth(name: str) -> None:
     language = LANGUAGES[name]
     check_truth(language)
     V, n = language.truth.P.shape[0], 40_000
@@ -39,6 +43,7 @@ def test_counts_tend_to_the_truth(name: str) -> None:
     statistics = count(language.documents(n, seed=7), context=length, vocabulary_size=V)
     assert statistics.n == n
     # Both list contexts in the order of ids, and with so many windows every context is seen.
+    assert statistics.contexts is not None
     assert np.array_equal(statistics.contexts, language.truth.contexts)
     assert statistics.S.multiply(1 - language.truth.S.toarray()).sum() == 0
     np.testing.assert_allclose(statistics.pi, language.truth.pi, atol=6 * np.sqrt(0.25 / n))
@@ -57,18 +62,19 @@ def test_all_subsets_are_all_and_different() -> None:
     assert {sum(support) for support in supports} == {3}
 
 
-def test_zipf_shares_fall_like_one_over_rank() -> None:
+def test_zipf_shares_are_proportional_to_one_over_rank() -> None:
     pi = LANGUAGES["zipf"].truth.pi
     np.testing.assert_allclose(pi * np.arange(1, pi.size + 1), pi[0])
 
 
-def test_a_markov_chain_keeps_its_conditionals_and_its_stationary_shares() -> None:
+def test_a_markov_chain_has_its_conditionals_and_stationary_shares() -> None:
     language = markov_chain(5, 2, 3, seed=0)
     check_truth(language)
     documents = list(language.documents(400, 100, seed=1))
     statistics = count(documents, context=2, vocabulary_size=5)
     truth = language.truth
     recurrent = truth.pi > 1e-9
+    assert statistics.contexts is not None
     assert np.array_equal(statistics.contexts, truth.contexts[recurrent])
     np.testing.assert_allclose(statistics.pi, truth.pi[recurrent], atol=0.01)
     np.testing.assert_allclose(statistics.P.toarray(), truth.P.toarray()[:, recurrent], atol=0.12)
@@ -99,6 +105,6 @@ def test_the_same_seed_gives_the_same_documents() -> None:
         lambda: list(markov_chain(3, 2, 2).documents(1, 1, 0)),
     ],
 )
-def test_impossible_languages_are_refused(make) -> None:
+def test_impossible_languages_are_refused(make: Callable[[], object]) -> None:
     with pytest.raises(CorpusError):
         make()

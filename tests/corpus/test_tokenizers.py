@@ -1,3 +1,5 @@
+"""Tokenizers: ids, hashes, saving and loading, and the rule of each kind."""
+
 from __future__ import annotations
 
 import json
@@ -5,15 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tokengeom import count
 from tokengeom.corpus.huggingface_tokenizer import train_bpe
 from tokengeom.corpus.tokenizers import (
     AbstractTokenizer,
     ByteTokenizer,
     CharacterTokenizer,
+    WhitespaceTokenizer,
     WordTokenizer,
     load_tokenizer,
     make_tokenizer,
@@ -24,7 +27,8 @@ TEXTS = ["The cat — don't! — sat.", "Größe: 3,5 m (approx.)", "他们 said
 
 
 def every_tokenizer() -> list[AbstractTokenizer]:
-    made = [WordTokenizer(), CharacterTokenizer(), ByteTokenizer(), train_bpe(iter(TEXTS), 300)]
+    made: list[AbstractTokenizer] = [WordTokenizer(), WhitespaceTokenizer(), CharacterTokenizer(), ByteTokenizer()]
+    made.append(train_bpe(iter(TEXTS), 300))
     for tokenizer in made:
         tokenizer.encode(TEXTS)
     return [tokenizer.freeze() for tokenizer in made]
@@ -32,7 +36,7 @@ def every_tokenizer() -> list[AbstractTokenizer]:
 
 @pytest.mark.parametrize("tokenizer", every_tokenizer(), ids=lambda t: t.kind)
 class TestEveryTokenizer:
-    """One trial for all."""
+    """What holds for every tokenizer."""
 
     def test_ids_are_below_the_size(self, tokenizer: AbstractTokenizer) -> None:
         for ids in tokenizer.encode(TEXTS):
@@ -47,12 +51,12 @@ class TestEveryTokenizer:
             assert [a.tolist() for a in again.encode(TEXTS)] == [b.tolist() for b in tokenizer.encode(TEXTS)]
             assert again.vocabulary() == tokenizer.vocabulary()
 
-    def test_encoding_together_is_encoding_apart(self, tokenizer: AbstractTokenizer) -> None:
+    def test_texts_are_encoded_independently(self, tokenizer: AbstractTokenizer) -> None:
         together = tokenizer.encode(TEXTS)
         assert all((tokenizer.encode([text])[0] == ids).all() for text, ids in zip(TEXTS, together, strict=True))
 
-    def test_a_gap_between_words_is_a_safe_place_to_cut(self, tokenizer: AbstractTokenizer) -> None:
-        """Long documents are cut before white space: both sides must give the ids of the whole."""
+    def test_text_may_be_split_before_white_space(self, tokenizer: AbstractTokenizer) -> None:
+        """Long documents are split before white space: the parts must give the ids of the whole."""
         for text in TEXTS:
             whole = tokenizer.encode([text])[0].tolist()
             for place in [i for i, c in enumerate(text) if c == " " and text[i - 1] != " "]:
@@ -68,9 +72,27 @@ def test_words_follow_the_stated_rule() -> None:
     assert tokenizer.decode(ids.tolist()[:3]) == "the cat’s hat"  # noqa: RUF001
 
 
+def test_white_space_alone_separates_tokens() -> None:
+    tokenizer = WhitespaceTokenizer()
+    (ids,) = tokenizer.encode(["The <unk> of\u00a0state @-@ owned\n firms , The end."])
+    tokens = [tokenizer.token(i) for i in ids]
+    assert tokens == ["The", "<unk>", "of", "state", "@-@", "owned", "firms", ",", "The", "end."]
+    assert ids.tolist()[0] == ids.tolist()[8]
+    assert tokenizer.decode(ids.tolist()[:2]) == "The <unk>"
+    words = WordTokenizer()
+    (apart,) = words.encode(["<unk> @-@"])
+    assert [words.token(i) for i in apart] == ["<", "unk", ">", "@", "-", "@"], "the word tokenizer splits them"
+
+
+def test_white_space_is_a_tokenizer_of_count(tmp_path: Path) -> None:
+    statistics = count(["the <unk> sat @-@ The <unk>"], context=1, tokenizer="whitespace")
+    assert statistics.vocabulary == ("the", "<unk>", "sat", "@-@", "The")
+    assert statistics.tokenizer_name == "whitespace"
+
+
 @settings(max_examples=50)
 @given(st.lists(st.text(max_size=20), max_size=5))
-def test_characters_and_bytes_come_back(texts: list[str]) -> None:
+def test_decoding_characters_and_bytes_gives_the_text(texts: list[str]) -> None:
     texts = [text.encode("utf-8", "ignore").decode() for text in texts]
     for tokenizer in (CharacterTokenizer(), ByteTokenizer()):
         for text, ids in zip(texts, tokenizer.encode(texts), strict=True):
@@ -80,8 +102,8 @@ def test_characters_and_bytes_come_back(texts: list[str]) -> None:
     assert characters.vocabulary() == list(dict.fromkeys("".join(texts)))
 
 
-@pytest.mark.parametrize("kind", [WordTokenizer, CharacterTokenizer])
-def test_a_closed_vocabulary_refuses_what_it_cannot_write(kind: type[AbstractTokenizer]) -> None:
+@pytest.mark.parametrize("kind", [WordTokenizer, WhitespaceTokenizer, CharacterTokenizer])
+def test_a_closed_vocabulary_refuses_unknown_tokens(kind: type[AbstractTokenizer]) -> None:
     tokenizer = kind()
     tokenizer.encode(["a b"])
     frozen = tokenizer.freeze()
@@ -89,35 +111,13 @@ def test_a_closed_vocabulary_refuses_what_it_cannot_write(kind: type[AbstractTok
         frozen.encode(["a c"])
 
 
-def test_bpe_comes_back_and_has_the_size_asked_for() -> None:
-    tokenizer = train_bpe(iter(TEXTS * 20), 280)
-    assert tokenizer.size == 280
-    assert [tokenizer.decode(ids.tolist()) for ids in tokenizer.encode(TEXTS)] == TEXTS
-    with pytest.raises(TokenizerError, match="256 or more; got 100"):
-        train_bpe(iter(TEXTS), 100)
-
-
-def test_gpt2s_old_layout_is_read(tmp_path: Path) -> None:
-    trained = tokenizers.ByteLevelBPETokenizer()
-    trained.train_from_iterator(TEXTS * 10, vocab_size=290, show_progress=False)
-    trained.save_model(str(tmp_path))
-    loaded = load_tokenizer(tmp_path)
-    assert [ids.tolist() for ids in loaded.encode(TEXTS)] == [trained.encode(text).ids for text in TEXTS]
-
-
-def test_special_tokens_and_padding_of_a_saved_tokenizer_are_not_added(tmp_path: Path) -> None:
-    made = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "b": 1, "[S]": 2}, unk_token="[S]"))
-    made.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    made.post_processor = tokenizers.processors.TemplateProcessing(single="[S] $A", special_tokens=[("[S]", 2)])
-    made.enable_padding(length=9)
-    made.enable_truncation(2)
-    made.save(str(tmp_path / "tokenizer.json"))
-    assert load_tokenizer(tmp_path).encode(["a b a", "b"])[0].tolist() == [0, 1, 0]
-
-
 @pytest.mark.parametrize(
     ("wanted", "message"),
-    [("nonsense", "neither a kind"), ("bpe:x", "whole number"), ("bpe", "trained on text")],
+    [
+        ("nonsense", r"neither a kind \(word, whitespace, character, byte, bpe, bpe:SIZE\)"),
+        ("bpe:x", "whole number"),
+        ("bpe", "trained on text"),
+    ],
 )
 def test_unknown_tokenizers(wanted: str, message: str) -> None:
     with pytest.raises(TokenizerError, match=message):

@@ -1,20 +1,48 @@
-"""Predictions and short runs that the figures are made from, each made once."""
+"""Predictions and short runs that figures are made from, and one figure or more of every builder; each made once."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from tokengeom.figures.heatmaps import Snapshots
+from tokengeom.figures.base import Figure
+from tokengeom.figures.comparisons import checkpoints, rival_bars
+from tokengeom.figures.concepts import LearnedConcepts, concepts
+from tokengeom.figures.heatmaps import (
+    Snapshots,
+    evolution,
+    feature_heatmaps,
+    labelled_contexts,
+    labelled_tokens,
+    linear_heatmaps,
+    pattern_triple,
+)
+from tokengeom.figures.linear_plane import linear_plane
+from tokengeom.figures.path import path
+from tokengeom.figures.sweeps import PhaseGrid, phase_diagram, small_d
+from tokengeom.figures.training_curves import feature_training, linear_training
+from tokengeom.geometry.checkpoints import CheckpointComparison, CheckpointCurve
+from tokengeom.geometry.compare import compare
 from tokengeom.geometry.probes import feature_probes, linear_probes
+from tokengeom.geometry.rivals import rivals
 from tokengeom.problems.instances import overparameterised, plane
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.features import FeaturePrediction, predict_features
-from tokengeom.theory.linear import LinearPrediction, predict_linear
+from tokengeom.theory.concepts import Concepts
+from tokengeom.theory.features import FeaturePrediction
+from tokengeom.theory.linear import LinearPrediction
+from tokengeom.theory.linear_path import norm_path
+from tokengeom.theory.logit_path import regularisation_path
+from tokengeom.theory.predict import predict
+from tokengeom.theory.proxy import proxy
+from tokengeom.training.loop import Probe
+from tokengeom.training.objective import SoftLabels
 from tokengeom.training.run import Run
 from tokengeom.training.train import train
 
 NAMES = ["ran", "<script>", "$ba_rk$", "slept", "smiled"]
+LinearCase = tuple[LinearPrediction, dict[str, Run]]
 
 
 @pytest.fixture(scope="session")
@@ -25,14 +53,14 @@ def in_the_plane() -> LinearPrediction:
     for j in range(3):
         P[data.S[:, j], j] = rng.dirichlet(np.full(3, 3.0))
     stats = NextTokenStatistics.from_probabilities(P, contexts=["the dog", "a cat", "my friend"], vocabulary=NAMES)
-    return predict_linear(stats, data.H)
+    return predict(stats, embeddings=data.H)
 
 
 @pytest.fixture(scope="session")
-def linear_case() -> tuple[LinearPrediction, dict[str, Run]]:
+def linear_case() -> LinearCase:
     data = overparameterised(0)
     stats = NextTokenStatistics.from_probabilities(data.P, data.pi)
-    prediction = predict_linear(stats, data.H)
+    prediction = predict(stats, embeddings=data.H)
     probes = linear_probes(prediction)
     runs = {
         name.upper(): train(
@@ -45,12 +73,12 @@ def linear_case() -> tuple[LinearPrediction, dict[str, Run]]:
 
 @pytest.fixture(scope="session")
 def stats(built_in: NextTokenStatistics) -> NextTokenStatistics:
-    return built_in.limited(contexts=60, vocabulary=40)
+    return built_in.limited(top_contexts=60, vocabulary=40)
 
 
 @pytest.fixture(scope="session")
 def prediction(stats: NextTokenStatistics) -> FeaturePrediction:
-    return predict_features(stats)
+    return predict(stats)
 
 
 @pytest.fixture(scope="session")
@@ -60,5 +88,76 @@ def snapshots() -> Snapshots:
 
 @pytest.fixture(scope="session")
 def run(stats: NextTokenStatistics, prediction: FeaturePrediction, snapshots: Snapshots) -> Run:
-    probes = {**feature_probes(prediction), "snapshots": snapshots}
+    probes: dict[str, Probe] = {**feature_probes(prediction), "snapshots": snapshots}
     return train(stats, "ufm", dim=40, optimizer="adamw", learning_rate=1e-2, steps=200, probes=probes)
+
+
+@pytest.fixture(scope="session")
+def over_training(
+    stats: NextTokenStatistics, prediction: FeaturePrediction, run: Run, snapshots: Snapshots
+) -> CheckpointCurve:
+    """The run's snapshots as if they were checkpoints of a model."""
+    labels = SoftLabels.from_statistics(stats)
+    points = [
+        CheckpointComparison(
+            model=f"checkpoint-{step}",
+            step=step,
+            convention="",
+            factors=factors,
+            loss_gap=labels.loss_gap(factors.logits),
+            entropy=stats.entropy,
+            bos=False,
+            other_gap=None,
+            windows=stats.n,
+            context=4,
+            is_proxy=False,
+            comparison=compare(prediction, factors, resamples=20, permutations=20),
+        )
+        for step, factors in snapshots.taken.items()
+    ]
+    return CheckpointCurve(tuple(points), prediction, stats)
+
+
+@pytest.fixture(scope="session")
+def figures(
+    in_the_plane: LinearPrediction,
+    linear_case: LinearCase,
+    stats: NextTokenStatistics,
+    prediction: FeaturePrediction,
+    run: Run,
+    snapshots: Snapshots,
+    over_training: CheckpointCurve,
+) -> dict[str, list[Figure]]:
+    """Figures by the name of their builder."""
+    linear, runs = linear_case
+    without_steps = tuple(replace(point, step=None) for point in over_training)
+    d = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
+    seeds = np.random.default_rng(0).uniform(0.5, 1.0, size=(5, 3))
+    grids = [
+        PhaseGrid(V, [0.25, 0.5, 1.0, 1.5], [1, 2, 4], np.linspace(0, 1, 12).reshape(3, 4), 20) for V in (5, 10, 20)
+    ]
+    found = Concepts.of(proxy(stats.S))
+    learned = LearnedConcepts(np.arange(5.0), np.random.default_rng(1).uniform(size=(6, 5)))
+    return {
+        "linear_plane": [linear_plane(in_the_plane)],
+        "linear_heatmaps": [linear_heatmaps(linear), linear_heatmaps(in_the_plane)],
+        "linear_training": [linear_training(runs, linear)],
+        "phase_diagram": [phase_diagram(grids, m=50)],
+        "feature_training": [feature_training({"UFM": run})],
+        "feature_heatmaps": [feature_heatmaps(prediction, {"UFM": run}, stats=stats), feature_heatmaps(prediction)],
+        "pattern_triple": [pattern_triple(prediction, stats=stats), pattern_triple(prediction, most=10)],
+        "evolution": [evolution(snapshots.taken, prediction, stats=stats)],
+        "labelled_contexts": [labelled_contexts(prediction, stats, run=run), labelled_contexts(prediction, stats)],
+        "labelled_tokens": [labelled_tokens(prediction, stats, run=run), labelled_tokens(prediction, stats)],
+        "path": [
+            path(norm_path(linear, np.logspace(0.5, 4, 8))),
+            path(regularisation_path(stats.P, stats.pi, prediction.L_mm, lambdas=np.logspace(-1, -4, 4))),
+        ],
+        "rival_bars": [
+            rival_bars(rivals(stats, run, prediction, held_out=0.5, resamples=20, permutations=20)),
+            rival_bars(rivals(stats, run, prediction, held_out=0, resamples=0, permutations=0)),
+        ],
+        "small_d": [small_d(d, seeds, {"contexts": seeds, "tokens": seeds[:, 0]}, seeds[:, 1], rank=4, V=16)],
+        "concepts": [concepts(found, stats), concepts(found, stats, learned=learned)],
+        "checkpoints": [checkpoints(over_training), checkpoints(replace(over_training, points=without_steps))],
+    }

@@ -1,15 +1,13 @@
-"""Boxes: each panel drawn alone, without a size, and with nothing lost."""
-
 from __future__ import annotations
 
 import json
 
 import numpy as np
 import pytest
-from figure_cases import awkward_figure
 
+from figure_cases import awkward_figure
 from tokengeom.figures.base import Figure, HeatmapPanel
-from tokengeom.figures.layout import to_boxes
+from tokengeom.figures.boxes import to_boxes
 from tokengeom.figures.theme import COLOURS, DARK, DIVERGING
 
 
@@ -29,7 +27,7 @@ def test_no_name_can_become_a_tag() -> None:
     assert "&lt;script&gt;alert(1)" in text
 
 
-def test_the_matrix_of_a_box_is_that_of_the_panel() -> None:
+def test_the_matrix_of_a_box_is_that_of_its_panel() -> None:
     panel = next(panel for panel in awkward_figure().panels if isinstance(panel, HeatmapPanel))
     (box,) = to_boxes(Figure("f", "t", "c", [panel]))
     expected = np.where(np.isfinite(panel.values), panel.values, np.nan)
@@ -45,7 +43,7 @@ def test_the_matrix_of_a_box_is_that_of_the_panel() -> None:
         (300, "x", False, False),
     ],
 )
-def test_names_stand_on_an_axis_only_where_a_narrow_box_has_room(
+def test_names_are_tick_labels_only_where_a_narrow_box_has_space(
     count: int, name: str, down: bool, across: bool
 ) -> None:
     panel = HeatmapPanel("t", np.zeros((count, count)), "x", "y", [name] * count, [name] * count)
@@ -69,6 +67,6 @@ def contrast(one: str, other: str) -> float:
 
 
 @pytest.mark.parametrize("colour", COLOURS)
-def test_curves_can_be_seen_on_a_dark_page(colour: str) -> None:
-    ground = DARK[DIVERGING[len(DIVERGING) // 2]]
-    assert contrast(DARK[colour], ground) >= 4.5
+def test_every_colour_has_contrast_on_a_dark_page(colour: str) -> None:
+    background = DARK[DIVERGING[len(DIVERGING) // 2]]
+    assert contrast(DARK[colour], background) >= 4.5

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
-from figure_cases import awkward_figure
 
+from figure_cases import awkward_figure
 from tokengeom.errors import InputError
 from tokengeom.figures.base import Figure, HeatmapPanel, LinePanel, ScatterPanel
 from tokengeom.figures.data import load_data, save_data
@@ -29,14 +30,14 @@ def assert_equal(one: object, other: object) -> None:
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv"])
-def test_a_figure_comes_back_as_it_was(tmp_path: Path, form: str) -> None:
+def test_a_saved_figure_loads_as_it_was(tmp_path: Path, form: Literal["parquet", "csv"]) -> None:
     figure = awkward_figure()
-    page, *tables = save_data(figure, tmp_path, form=form)  # type: ignore[arg-type]
+    page, *tables = save_data(figure, tmp_path, form=form)
     assert len(tables) == len(figure.panels)
     assert_equal(figure, load_data(page))
 
 
-def test_the_tables_are_readable_without_the_package(tmp_path: Path) -> None:
+def test_tables_can_be_read_without_the_package(tmp_path: Path) -> None:
     import pyarrow.parquet as parquet
 
     figure = awkward_figure()
@@ -47,17 +48,17 @@ def test_the_tables_are_readable_without_the_package(tmp_path: Path) -> None:
         table = parquet.read_table(tmp_path / entry["table"]).to_pydict()
         assert entry["title"] == panel.title
         if isinstance(panel, HeatmapPanel):
-            place = table["row"].index(1) + 2
-            assert table["value"][place] == panel.values[1, 2]
-            assert table["column_name"][place] == panel.x_names[2]
+            cell = table["row"].index(1) + 2
+            assert table["value"][cell] == panel.values[1, 2]
+            assert table["column_name"][cell] == panel.x_names[2]
         elif isinstance(panel, LinePanel):
             assert set(table["curve"]) == {curve.label for curve in panel.curves}
         else:
             assert isinstance(panel, ScatterPanel)
-            assert table["word"][0] == panel.points[0].words[0]
+            assert table["name"][0] == panel.points[0].names[0]
 
 
-def test_many_figures_share_a_folder(tmp_path: Path) -> None:
+def test_figures_can_share_a_folder(tmp_path: Path) -> None:
     one, other = awkward_figure(), Figure("other", "t", "c", [])
     save_data(one, tmp_path)
     save_data(other, tmp_path)

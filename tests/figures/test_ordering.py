@@ -12,7 +12,7 @@ from tokengeom.numerics import cosines
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(1, 25), st.integers(1, 8), st.integers(0, 2**32 - 1))
-def test_an_order_keeps_everyone_and_keeps_groups_together(n: int, groups: int, seed: int) -> None:
+def test_an_order_contains_every_item_and_keeps_groups_together(n: int, groups: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     labels = rng.integers(-1, groups, size=n)
     order = order_groups(labels, cosines(rng.standard_normal((3, n))))
@@ -22,13 +22,13 @@ def test_an_order_keeps_everyone_and_keeps_groups_together(n: int, groups: int, 
     assert changes.size == np.unique(labels).size - 1
     assert set(order.breaks) <= set(changes.tolist())
     for group in np.unique(labels):
-        place = np.flatnonzero(ordered == group)
-        if place.size > 1:
-            edges = {int(place[0]), int(place[-1]) + 1} - {0, n}
+        positions = np.flatnonzero(ordered == group)
+        if positions.size > 1:
+            edges = {int(positions[0]), int(positions[-1]) + 1} - {0, n}
             assert edges <= set(order.breaks)
 
 
-def test_shuffled_blocks_come_back_as_blocks() -> None:
+def test_shuffled_blocks_are_found_again() -> None:
     rng = np.random.default_rng(0)
     directions = np.repeat(np.linalg.qr(rng.standard_normal((6, 6)))[0], 5, axis=1) + 0.05 * rng.standard_normal(
         (6, 30)
@@ -48,7 +48,7 @@ def test_neighbouring_groups_are_close_in_angle() -> None:
     assert steps.max() == 1
 
 
-def test_cosines_that_are_no_numbers_do_not_matter() -> None:
+def test_cosines_that_are_nan_are_accepted() -> None:
     broken = np.full((4, 4), np.nan)
     assert sorted(order_groups([0, 1, 2, 1], broken).indices.tolist()) == [0, 1, 2, 3]
 

@@ -1,4 +1,4 @@
-"""Collapse scores: exact zeros on the simplex frame, known values on noise, and what each can and cannot see."""
+"""Collapse scores: exact zeros on the simplex frame, known values on noise, and what each depends on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tokengeom.geometry.collapse import neural_collapse, subspace_collapse
 
 
 def simplex(C: int, copies: int, d: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """W, H and labels of complete neural collapse in d dimensions, turned at random."""
+    """W, H and labels of complete neural collapse in d dimensions, rotated at random."""
     Q = np.linalg.qr(np.random.default_rng(seed).standard_normal((d, C)))[0]
     frame = Q @ (np.eye(C) - 1.0 / C)
     labels = np.repeat(np.arange(C), copies)
@@ -25,7 +25,7 @@ def test_a_simplex_frame_gives_zeros() -> None:
     assert subspace_collapse(H, labels) < 1e-28
 
 
-def test_collapse_sees_directions_and_not_norms() -> None:
+def test_collapse_depends_on_directions_and_not_on_norms() -> None:
     _, H, labels = simplex(4, 3, 6)
     scaled = H * np.random.default_rng(0).uniform(0.5, 2.0, H.shape[1])
     assert subspace_collapse(scaled, labels) < 1e-28
@@ -49,7 +49,7 @@ def test_collapse_is_nc1_for_one_hot_labels_on_the_frame() -> None:
     assert subspace_collapse(X, labels) == pytest.approx(one, rel=1e-6)
 
 
-def test_directions_without_structure_score_their_known_mean() -> None:
+def test_random_directions_have_the_known_mean_score() -> None:
     rng = np.random.default_rng(3)
     G, copies, d = 20, 10, 60
     labels = np.repeat(np.arange(G), copies)
@@ -58,7 +58,7 @@ def test_directions_without_structure_score_their_known_mean() -> None:
     assert subspace_collapse(rng.standard_normal((d, G * copies)), labels) > 5.0
 
 
-def test_collapse_sees_noise_outside_the_span_of_the_means_and_nc1_does_not() -> None:
+def test_collapse_measures_noise_outside_the_span_of_the_means_and_nc1_does_not() -> None:
     W, H, labels = simplex(4, 2, 5)
     free = np.linalg.svd(H)[0][:, -1]
     X = H + np.outer(free, np.tile([0.5, -0.5], 4))
@@ -66,7 +66,7 @@ def test_collapse_sees_noise_outside_the_span_of_the_means_and_nc1_does_not() ->
     assert subspace_collapse(X, labels) > 0.01
 
 
-def test_collapse_depends_on_the_partition_alone() -> None:
+def test_collapse_depends_only_on_the_partition() -> None:
     rng = np.random.default_rng(4)
     H, labels = rng.standard_normal((5, 12)), rng.integers(0, 4, 12)
     order = rng.permutation(12)
@@ -76,7 +76,7 @@ def test_collapse_depends_on_the_partition_alone() -> None:
     assert subspace_collapse(7.0 * R @ H, 10 * labels + 3) == expected
 
 
-def test_contexts_without_a_group_or_a_direction_do_not_count() -> None:
+def test_contexts_without_a_group_or_a_direction_are_left_out() -> None:
     rng = np.random.default_rng(5)
     H, labels = rng.standard_normal((5, 8)), np.array([0, 0, 1, 1, 2, 2, -1, 2])
     H[:, 7] = 0.0
@@ -86,7 +86,7 @@ def test_contexts_without_a_group_or_a_direction_do_not_count() -> None:
     assert np.isnan(subspace_collapse(H[:, :3], np.full(3, -1)))
 
 
-def test_each_sign_of_neural_collapse_is_moved_by_its_own_defect() -> None:
+def test_each_measure_of_neural_collapse_responds_to_its_own_defect() -> None:
     W, H, labels = simplex(4, 3, 6)
     norms = neural_collapse(W, H * (1.0 + labels), labels)
     assert norms.NC2_norms > 0.1
@@ -96,8 +96,8 @@ def test_each_sign_of_neural_collapse_is_moved_by_its_own_defect() -> None:
     assert np.isnan(neural_collapse(W, H[:, :3], np.zeros(3, int)).NC1)
 
 
-def test_labels_that_do_not_fit_are_named() -> None:
-    with pytest.raises(ProblemError, match=r"\(2, 3\) and \(2,\)"):
+def test_labels_of_the_wrong_shape_or_range_are_refused() -> None:
+    with pytest.raises(ProblemError, match=r"\(2, 3\) and labels of shape \(2,\)"):
         subspace_collapse(np.ones((2, 3)), np.zeros(2, int))
     with pytest.raises(ProblemError, match="V-1 = 3"):
         neural_collapse(np.ones((4, 2)), np.ones((2, 3)), np.array([0, 1, 4]))

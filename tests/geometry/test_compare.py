@@ -1,10 +1,12 @@
-"""The verb compare: full marks for the prediction itself, chance for noise, and no number for what is not defined."""
+"""The verb compare: 1 for the prediction itself, chance for noise, and NaN for what is not defined."""
 
 from __future__ import annotations
 
 import builtins
+import inspect
 import json
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,11 +14,11 @@ import numpy as np
 import pytest
 
 from geometry_cases import grouped_counts
-from tokengeom.errors import MissingExtraError, ProblemError
+from tokengeom.errors import InputError, MissingExtraError, ProblemError
 from tokengeom.factors import Factors
 from tokengeom.geometry.agreement import permutation_orders
-from tokengeom.geometry.compare import Comparison, compare
-from tokengeom.geometry.comparison import MEANINGS
+from tokengeom.geometry.compare import CompareSettings, compare
+from tokengeom.geometry.comparison import MEANINGS, Comparison
 from tokengeom.geometry.linear_numbers import DecoderNumbers, MarginNumbers
 from tokengeom.geometry.similarity import (
     cosine,
@@ -27,10 +29,10 @@ from tokengeom.geometry.similarity import (
 )
 from tokengeom.numerics import cosines
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.closed_forms import proxy
-from tokengeom.theory.features import FeaturePrediction, predict_features
+from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.linear import LinearPrediction, predict_linear
-from tokengeom.theory.proxy import predict_proxy
+from tokengeom.theory.predict import predict
+from tokengeom.theory.proxy import predict_proxy, proxy
 from tokengeom.training import train
 from training_problems import paper_setting, random_statistics
 
@@ -39,7 +41,7 @@ FEW = {"resamples": 40, "permutations": 40}
 
 @pytest.fixture(scope="module")
 def features() -> FeaturePrediction:
-    return predict_features(NextTokenStatistics.from_counts(grouped_counts(20, 12, 4, 3, seed=0)))
+    return predict(NextTokenStatistics.from_counts(grouped_counts(20, 12, 4, 3, seed=0)))
 
 
 @pytest.fixture(scope="module")
@@ -56,13 +58,13 @@ def values(comparison: Comparison) -> dict[str, float]:
     return {name: comparison[name].value for name in comparison}
 
 
-def test_the_prediction_itself_turned_scaled_and_shifted_gets_full_marks(features: FeaturePrediction) -> None:
+def test_the_prediction_itself_rotated_scaled_and_shifted_agrees_fully(features: FeaturePrediction) -> None:
     rng = np.random.default_rng(1)
-    turn = np.linalg.qr(rng.standard_normal((25, 25)))[0][: features.rank]
-    run = 3.0 * features.W @ turn + rng.standard_normal(25), 0.5 * turn.T @ features.H
+    R = np.linalg.qr(rng.standard_normal((25, 25)))[0][: features.rank]
+    run = 3.0 * features.W @ R + rng.standard_normal(25), 0.5 * R.T @ features.H
     found = compare(features, run, **FEW)
     for name in ("similarity", "cka", "pearson", "spearman"):
-        for items in ("context", "word"):
+        for items in ("context", "token"):
             number = found[f"{items}_{name}"]
             assert number.value == pytest.approx(1.0, abs=1e-6)
             assert number.low == pytest.approx(1.0, abs=1e-6)
@@ -100,11 +102,11 @@ def test_values_are_those_of_the_plain_functions(features: FeaturePrediction) ->
 
 
 def test_the_proxy_is_that_of_the_whole_pattern() -> None:
-    """Groups of unequal size, so that multiplicities left out of the merged pattern would show."""
+    """Groups of unequal size, where forgotten multiplicities of the merged pattern would change the numbers."""
     stats = NextTokenStatistics.from_counts(
         grouped_counts(12, 6, 4, 3, seed=4)[:, [0, 1, 2, 3, 4, 8, 9, 12, 16, 20, 21]]
     )
-    p = predict_features(stats, spread_solves=0)
+    p = predict(stats, spread_solves=0)
     W, H = noise(p, d=6)
     found = compare(p, (W, H), resamples=0, permutations=0)
     M = proxy(stats.S)
@@ -116,7 +118,7 @@ def test_the_proxy_is_that_of_the_whole_pattern() -> None:
     )
 
 
-def test_no_number_moves_under_rotation_shift_or_order_of_contexts(features: FeaturePrediction) -> None:
+def test_no_number_changes_under_rotation_or_softmax_shift(features: FeaturePrediction) -> None:
     rng = np.random.default_rng(2)
     W, H = noise(features, d=7)
     R = np.linalg.qr(rng.standard_normal((7, 7)))[0]
@@ -131,8 +133,7 @@ def test_relabelled_contexts_and_tokens_give_the_same_numbers() -> None:
     W, H = rng.standard_normal((12, 5)), rng.standard_normal((5, 16))
     z, j = rng.permutation(12), rng.permutation(16)
     first, second = (
-        predict_features(NextTokenStatistics.from_counts(c), tolerance=1e-9, spread_solves=0)
-        for c in (counts, counts[z][:, j])
+        predict(NextTokenStatistics.from_counts(c), tolerance=1e-9, spread_solves=0) for c in (counts, counts[z][:, j])
     )
     one = values(compare(first, (W, H), resamples=0, permutations=0))
     other = values(compare(second, (W[z], H[:, j]), resamples=0, permutations=0))
@@ -141,8 +142,9 @@ def test_relabelled_contexts_and_tokens_give_the_same_numbers() -> None:
 
 def test_the_same_seed_gives_the_same_comparison(features: FeaturePrediction) -> None:
     run = noise(features)
-    assert compare(features, run, **FEW) == compare(features, run, **FEW)
-    assert compare(features, run, **FEW) != compare(features, run, **FEW, seed=1)
+    first, second = compare(features, run, **FEW), compare(features, run, **FEW)
+    assert (first.agreements, first.to_dict()) == (second.agreements, second.to_dict())
+    assert compare(features, run, **FEW, seed=1).agreements != first.agreements
 
 
 def test_a_trained_model_agrees_more_than_chance_also_below_the_vocabulary(features: FeaturePrediction) -> None:
@@ -158,7 +160,7 @@ def test_a_trained_model_agrees_more_than_chance_also_below_the_vocabulary(featu
     assert f"d=2 < rank L_mm = {features.rank}" in small.summary()
 
 
-def test_a_bias_counts_in_the_logits_alone(features: FeaturePrediction) -> None:
+def test_a_bias_changes_only_the_numbers_about_logits(features: FeaturePrediction) -> None:
     W, H = noise(features)
     bias = np.random.default_rng(4).standard_normal(W.shape[0]) * 5
     plain = values(compare(features, SimpleNamespace(W=W, H=H), resamples=0, permutations=0))
@@ -170,7 +172,7 @@ def test_a_bias_counts_in_the_logits_alone(features: FeaturePrediction) -> None:
     }
 
 
-def test_the_linear_limit_is_recognised(linear: LinearPrediction) -> None:
+def test_the_limit_of_the_linear_model_agrees_fully(linear: LinearPrediction) -> None:
     found = compare(linear, (linear.W_star + 1e5 * linear.W_mm, linear.data.H), **FEW)
     assert list(found) == [name for name in MEANINGS if name in found.agreements]
     assert found["cosine"].value == pytest.approx(1.0, abs=1e-6)
@@ -194,10 +196,10 @@ def test_linear_values_are_those_of_the_definitions(linear: LinearPrediction) ->
     assert found["cosine_without_finite"].value == pytest.approx(cos, rel=1e-12)
     error = np.linalg.norm(linear.finite_part(W) - linear.W_star) / np.linalg.norm(linear.W_star)
     assert found["finite_error"].value == pytest.approx(error, rel=1e-9)
-    assert "embeddings are 1 (relative)" in found.summary()
+    assert "embeddings from those of the prediction is 1 (relative)" in found.summary()
 
 
-def test_the_loss_is_told_from_the_floor_that_it_can_reach() -> None:
+def test_the_loss_is_measured_from_the_floor_that_it_can_reach() -> None:
     stats = NextTokenStatistics.from_probabilities(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]))
     prediction = predict_linear(stats, np.ones((1, 2)))  # one embedding, two answers: CE - H tends to log 2
     run = SimpleNamespace(W=np.ones((3, 1)), H=np.ones((1, 2)), loss_gap=np.log(2.0) + 0.125, status="interrupted")
@@ -207,23 +209,23 @@ def test_the_loss_is_told_from_the_floor_that_it_can_reach() -> None:
     assert "not separable" in text
 
 
-def test_permuted_decoders_are_the_moved_ones(linear: LinearPrediction) -> None:
+def test_permuted_numbers_are_those_of_the_permuted_decoder(linear: LinearPrediction) -> None:
     rng = np.random.default_rng(7)
     run = Factors(rng.standard_normal(linear.W_mm.shape), linear.data.H)
     orders = permutation_orders(rng, 10, 3)
     found = DecoderNumbers(run, linear).permuted(orders) | MarginNumbers(run, linear).permuted(orders)
     for k, order in enumerate(orders):
-        moved = values(compare(linear, (run.W[order], run.H), resamples=0, permutations=0))
-        # W_star is taken off before tokens change places: what is moved is the part that diverges.
+        expected = values(compare(linear, (run.W[order], run.H), resamples=0, permutations=0))
+        # W_star is subtracted before tokens are permuted: what is permuted is the part that diverges.
         D = (run.W - linear.W_star)[order]
-        moved["cosine_without_finite"] = cosine(D, linear.W_mm)
-        assert {name: found[name][k] for name in moved} == pytest.approx(moved, rel=1e-9)
+        expected["cosine_without_finite"] = cosine(D, linear.W_mm)
+        assert {name: found[name][k] for name in expected} == pytest.approx(expected, rel=1e-9)
 
 
-def test_nothing_is_made_up_where_nothing_is_predicted() -> None:
+def test_numbers_are_nan_where_nothing_is_predicted() -> None:
     full = NextTokenStatistics.from_probabilities(np.array([[0.3, 0.6, 0.5], [0.7, 0.4, 0.5]]))
     H = np.random.default_rng(6).standard_normal((3, 3))
-    found = compare(predict_features(full), (np.eye(2, 3), H), **FEW)
+    found = compare(predict(full), (np.eye(2, 3), H), **FEW)
     assert np.isnan([found.context_similarity.value, found["logit_distance"].value, found["collapse"].value]).all()
     assert "no geometry" in found.summary()
     decoder = compare(predict_linear(full, H), (np.eye(2, 3), H), **FEW)
@@ -231,9 +233,9 @@ def test_nothing_is_made_up_where_nothing_is_predicted() -> None:
     assert "Nothing diverges" in decoder.summary()
 
 
-def test_contexts_of_full_support_are_left_out_and_said_to_be() -> None:
+def test_contexts_with_full_support_are_left_out_with_a_limitation() -> None:
     counts = np.concatenate([grouped_counts(8, 6, 2, 3, seed=2), np.ones((8, 1), int)], axis=1)
-    p = predict_features(NextTokenStatistics.from_counts(counts))
+    p = predict(NextTokenStatistics.from_counts(counts))
     W, H = noise(p)
     found = compare(p, (W, H), **FEW)
     assert found["context_pearson"].value == pytest.approx(
@@ -251,7 +253,7 @@ def test_the_proxy_alone_can_be_compared() -> None:
     assert "not the certified L_mm" in found.summary()
 
 
-def test_what_is_not_unique_is_said(features: FeaturePrediction) -> None:
+def test_limitations_name_uniqueness_and_shared_supports(features: FeaturePrediction) -> None:
     text = compare(features, noise(features), **FEW).summary()
     assert "pins down" in text
     assert "48 contexts share 12 supports" in text
@@ -286,7 +288,7 @@ def test_tables_and_json(features: FeaturePrediction, monkeypatch: pytest.Monkey
         ((np.ones((20, 4)), np.full((4, 48), np.inf)), r"H\[0, 0\]=inf"),
         ((np.ones(20), np.ones((4, 48))), r"W must be a matrix with rows and columns; got shape \(20,\)"),
         ((np.ones((20, 0)), np.ones((0, 48))), r"got shape \(20, 0\)"),
-        ("run", "got str"),
+        (7, "got int"),
         (SimpleNamespace(W=np.ones((20, 4)), H=np.ones((4, 48)), bias=np.ones(3)), "V=20 entries"),
     ],
 )
@@ -304,8 +306,46 @@ def test_other_bad_input_is_refused(features: FeaturePrediction, linear: LinearP
         compare(features, noise(features), permutations=-1)
 
 
+def test_saved_results_are_compared_by_their_paths(features: FeaturePrediction, tmp_path: Path) -> None:
+    stats = NextTokenStatistics.from_counts(grouped_counts(20, 12, 4, 3, seed=0))
+    run = train(stats, "ufm", dim=5, steps=20)
+    features.save(tmp_path / "prediction")
+    run.save(tmp_path / "run")
+    found = compare(tmp_path / "prediction", str(tmp_path / "run"), **FEW)
+    assert found.agreements == compare(features, run, **FEW).agreements
+    with pytest.raises(ProblemError, match=r"got Run in .*in this order"):
+        compare(tmp_path / "run", tmp_path / "prediction")
+    stats.save(tmp_path / "stats")
+    with pytest.raises(ProblemError, match="holds a NextTokenStatistics"):
+        compare(features, tmp_path / "stats")
+    with pytest.raises(InputError, match="nothing"):
+        compare(tmp_path / "nothing", run)
+
+
+def test_a_run_on_another_text_is_refused(features: FeaturePrediction) -> None:
+    other = NextTokenStatistics.from_counts(grouped_counts(20, 12, 4, 3, seed=9))
+    run = train(other, "ufm", dim=5, steps=5)
+    assert features.statistics_hash is not None
+    with pytest.raises(ProblemError, match=rf"{features.statistics_hash[:8]} for the prediction and {other.hash[:8]}"):
+        compare(features, run)
+    assert compare(features, (run.W, run.H), **FEW).context_similarity.has_null, "arrays can be compared regardless"
+
+
+def test_a_loss_gap_can_be_given_with_arrays(features: FeaturePrediction) -> None:
+    found = compare(features, noise(features), loss_gap=0.25, **FEW)
+    assert "The run's loss is 0.25 nats above its floor" in found.summary()
+
+
+def test_settings_are_checked_and_shown_in_the_signature(features: FeaturePrediction) -> None:
+    with pytest.raises(InputError, match="Did you mean 'resamples'"):
+        compare(features, noise(features), resample=40)
+    with pytest.raises(ProblemError, match="resamples=5"):
+        CompareSettings(resamples=5)
+    assert inspect.signature(compare).parameters["permutations"].default == CompareSettings().permutations == 200
+
+
 def test_four_hundred_contexts_take_seconds() -> None:
-    p = predict_features(NextTokenStatistics.from_counts(grouped_counts(104, 40, 10, 4, seed=3)), spread_solves=0)
+    p = predict(NextTokenStatistics.from_counts(grouped_counts(104, 40, 10, 4, seed=3)), spread_solves=0)
     began = time.perf_counter()
     compare(p, noise(p, d=128))
     assert time.perf_counter() - began < 30.0  # about 2 s on an idle core

@@ -1,4 +1,4 @@
-"""Probes at points whose distance from the limit is known, and along training."""
+"""Probes at points whose distance from the limit is known, and during training."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from tokengeom.geometry.similarity import logit_distance, structural_similarity
 from tokengeom.numerics import cosines
 from tokengeom.problems.ntp_svm import NORMS, MarginProblem
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.closed_forms import project_on_F, proxy
-from tokengeom.theory.features import FeaturePrediction, predict_features
+from tokengeom.theory.features import FeaturePrediction, project_on_F
 from tokengeom.theory.linear import LinearPrediction, predict_linear
+from tokengeom.theory.predict import predict
+from tokengeom.theory.proxy import proxy
 from tokengeom.training import SoftLabels, State, train
 from training_problems import paper_setting, random_statistics
 
@@ -37,8 +38,9 @@ def state(W: np.ndarray, H: np.ndarray, bias: np.ndarray | None = None) -> State
 
 
 def measured(prediction: LinearPrediction | FeaturePrediction, here: State) -> dict[str, float]:
-    make = linear_probes if isinstance(prediction, LinearPrediction) else feature_probes
-    return {name: probe(here) for name, probe in make(prediction).items()}
+    probes = linear_probes(prediction) if isinstance(prediction, LinearPrediction) else feature_probes(prediction)
+    found = {name: probe(here) for name, probe in probes.items()}
+    return {name: value for name, value in found.items() if isinstance(value, float)}
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +51,10 @@ def linear() -> LinearPrediction:
 @pytest.fixture(scope="module")
 def features() -> tuple[NextTokenStatistics, FeaturePrediction]:
     stats = NextTokenStatistics.from_counts(grouped_counts(12, 8, 3, 3, seed=0)[:, 4:-1])  # groups of unequal size
-    return stats, predict_features(stats, tolerance=1e-8)
+    return stats, predict(stats, tolerance=1e-8)
 
 
-def test_at_the_limit_the_linear_probes_are_at_theirs(linear: LinearPrediction) -> None:
+def test_linear_probes_reach_their_limits_in_the_limit(linear: LinearPrediction) -> None:
     here = measured(linear, state(linear.W_star + 1e6 * linear.W_mm, linear.data.H))
     assert list(here) == LINEAR
     assert here["cosine"] == pytest.approx(1.0, abs=1e-6)
@@ -61,7 +63,7 @@ def test_at_the_limit_the_linear_probes_are_at_theirs(linear: LinearPrediction) 
     assert here["margin_frobenius"] == pytest.approx(linear.margin, rel=1e-5)
 
 
-def test_linear_probes_agree_with_the_theory_anywhere(linear: LinearPrediction) -> None:
+def test_linear_probes_agree_with_the_theory_at_a_random_point(linear: LinearPrediction) -> None:
     rng = np.random.default_rng(0)
     W = rng.standard_normal(linear.W_mm.shape)
     here = measured(linear, state(W, linear.data.H))
@@ -77,7 +79,7 @@ def test_the_projection_is_the_same_with_and_without_a_basis(
 ) -> None:
     here = state(np.random.default_rng(1).standard_normal(linear.W_mm.shape), linear.data.H)
     factored = linear_probes(linear)["finite_error"](here)
-    monkeypatch.setattr("tokengeom.geometry.logit_numbers.MOST_BASIS_ENTRIES", 0)
+    monkeypatch.setattr("tokengeom.geometry.linear_numbers.MOST_BASIS_ENTRIES", 0)
     assert linear_probes(linear)["finite_error"](here) == pytest.approx(factored, rel=1e-8)
 
 
@@ -109,7 +111,7 @@ def test_one_hot_labels_have_no_finite_part() -> None:
     assert here["cosine"] == pytest.approx(2.0 / np.sqrt(6.0))  # I against the centred I
 
 
-def test_the_predicted_geometry_itself_scores_full_marks(
+def test_the_predicted_geometry_itself_agrees_fully(
     features: tuple[NextTokenStatistics, FeaturePrediction],
 ) -> None:
     _, p = features
@@ -122,7 +124,7 @@ def test_the_predicted_geometry_itself_scores_full_marks(
     assert here["finite_distance"] == pytest.approx(np.linalg.norm(p.L_in), rel=1e-6)
 
 
-def test_feature_probes_are_the_numbers_on_dense_matrices(
+def test_feature_probes_equal_the_numbers_on_dense_matrices(
     features: tuple[NextTokenStatistics, FeaturePrediction],
 ) -> None:
     stats, p = features
@@ -157,9 +159,9 @@ def test_the_finite_distance_needs_no_dense_logits(
     assert feature_probes(p)["finite_distance"](here) == pytest.approx(dense, rel=1e-12)
 
 
-def test_probes_follow_a_run_towards_the_limit() -> None:
+def test_probes_improve_during_training() -> None:
     stats = random_statistics(0)
-    p = predict_features(stats)
+    p = predict(stats)
     run = train(stats, "ufm", dim=8, optimizer="adam", steps=2000, learning_rate=0.01, probes=feature_probes(p))
     first, last = ({name: run.trajectory[name][k] for name in FEATURES} for k in (0, -1))
     assert last["context_similarity"] > max(0.8, first["context_similarity"])
@@ -167,9 +169,9 @@ def test_probes_follow_a_run_towards_the_limit() -> None:
     assert last["logit_distance"] < first["logit_distance"]
 
 
-def test_full_supports_leave_nothing_to_compare_with() -> None:
+def test_full_supports_have_no_geometry_to_compare_with() -> None:
     stats = NextTokenStatistics.from_probabilities(np.array([[0.3, 0.6], [0.7, 0.4]]))
-    here = measured(predict_features(stats), state(np.eye(2), np.eye(2)))
+    here = measured(predict(stats), state(np.eye(2), np.eye(2)))
     assert np.isnan([here[name] for name in FEATURES[1:]]).all()
     assert np.isfinite(here["finite_distance"])
 

@@ -1,4 +1,4 @@
-"""Batched resamples and permutations against writing the resample out, pair by pair."""
+"""Batched resamples and permutations, compared with resamples that are written out pair by pair."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tokengeom.geometry.resampling import PairAgreement, RankAgreement
 from tokengeom.geometry.similarity import linear_cka, logit_distance, pearson_off_diagonal, structural_similarity
 from tokengeom.geometry.similarity_numbers import SimilarityNumbers
 from tokengeom.numerics import cosines
-from tokengeom.theory.closed_forms import finite_part, project_on_F
+from tokengeom.theory.features import finite_part, project_on_F
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -34,12 +34,12 @@ def written_out(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def weighted_structural(x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> float:
     C = np.cov(x, y, aweights=weight, ddof=0)
-    return (C[0, 1] + 1e-5) / (np.sqrt(C[0, 0] * C[1, 1]) + 1e-5)
+    return float((C[0, 1] + 1e-5) / (np.sqrt(C[0, 0] * C[1, 1]) + 1e-5))
 
 
 @given(SEEDS, st.integers(4, 9))
 @settings(max_examples=25, deadline=None)
-def test_a_resample_is_the_written_out_one_without_pairs_of_copies(seed: int, n: int) -> None:
+def test_a_resample_equals_the_written_out_one_without_pairs_of_copies(seed: int, n: int) -> None:
     rng = np.random.default_rng(seed)
     H, T = rng.standard_normal((3, n)), rng.standard_normal((4, n))
     (w,) = bootstrap_draws(rng, n, 1)
@@ -73,7 +73,7 @@ def test_a_resampled_spearman_is_scipys_on_the_written_out_pairs(seed: int, n: i
         assert np.isnan(found)
 
 
-def test_a_permutation_is_the_number_of_the_moved_items() -> None:
+def test_a_permutation_gives_the_number_of_the_permuted_items() -> None:
     rng = np.random.default_rng(0)
     H, T = rng.standard_normal((3, 9)), rng.standard_normal((4, 9))
     orders = permutation_orders(rng, 9, 5)
@@ -88,7 +88,7 @@ def test_a_permutation_is_the_number_of_the_moved_items() -> None:
         assert ranks[k] == pytest.approx(stats.spearmanr(X[above], Y[above])[0], abs=1e-10)
 
 
-def test_permuted_logits_are_those_of_the_moved_contexts() -> None:
+def test_permuted_logits_are_those_of_the_permuted_contexts() -> None:
     rng = np.random.default_rng(7)
     P = rng.dirichlet(np.ones(3), size=8).T
     P = np.vstack([P, np.zeros((2, 8))])[rng.permuted(np.tile(np.arange(5), (8, 1)), axis=1).T, np.arange(8)]
@@ -113,7 +113,7 @@ def test_resampled_logits_are_those_of_the_drawn_contexts() -> None:
     assert found["logit_distance"][0] == pytest.approx(logit_distance(L, M), rel=1e-10)
 
 
-def test_chance_is_on_the_good_side_of_the_null() -> None:
+def test_the_null_is_better_than_the_mean_over_permutations() -> None:
     rng = np.random.default_rng(9)
     H, labels = rng.standard_normal((6, 40)), np.repeat(np.arange(10), 4)
     lower = assess(CollapseNumbers(H, labels), resamples=0, permutations=100, seed=0)["collapse"]
@@ -134,8 +134,8 @@ def test_drawing_every_item_once_is_the_number_itself() -> None:
     assert numbers.resampled(np.ones((1, 9)))["collapse"][0] == pytest.approx(subspace_collapse(H, labels), rel=1e-10)
 
 
-def test_copies_do_not_pass_for_agreement() -> None:
-    """Unrelated geometries: written naively, resamples would centre on a correlation of about 1/2 of the diagonal's."""
+def test_copies_do_not_count_as_agreement() -> None:
+    """With unrelated geometries, naive resamples would have a mean correlation well above that of the data."""
     rng = np.random.default_rng(2)
     H, T = rng.standard_normal((20, 60)), rng.standard_normal((20, 60))
     draws = bootstrap_draws(rng, 60, 400)
@@ -148,7 +148,7 @@ def test_copies_do_not_pass_for_agreement() -> None:
 
 
 @pytest.mark.parametrize("copies", [2, 10])  # of two contexts, both are drawn in four resamples of ten
-def test_copies_do_not_pass_for_collapse(copies: int) -> None:
+def test_copies_do_not_count_as_collapse(copies: int) -> None:
     rng = np.random.default_rng(3)
     H, labels = rng.standard_normal((30, 100)), np.repeat(np.arange(100 // copies), copies)
     numbers = CollapseNumbers(H, labels)
@@ -169,8 +169,8 @@ def test_intervals_narrow_like_one_over_the_root_of_the_items() -> None:
     assert widths[0] / widths[1] == pytest.approx(2.0, rel=0.35)
 
 
-def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
-    """The number of 4,000 items stands for the truth; 40 samples of 60 items each give an interval."""
+def test_the_interval_has_about_its_nominal_coverage() -> None:
+    """The number over 4,000 items is taken as the truth; 40 samples of 60 items each give an interval."""
     rng = np.random.default_rng(5)
     T = rng.standard_normal((4, 4000))
     H = T + 0.7 * rng.standard_normal((4, 4000))
@@ -184,7 +184,7 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     assert covered >= 34  # 38 expected; below 34 has a chance of 1% at 95%
 
 
-def test_large_sets_are_sampled_and_their_values_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_sets_are_sampled_but_their_values_use_all_items(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(6)
     T = rng.standard_normal((5, 90))
     H = T + rng.standard_normal((5, 90))
@@ -205,8 +205,8 @@ def test_too_few_draws_are_refused() -> None:
         assess(CollapseNumbers(np.eye(4), np.array([0, 0, 1, 1])), resamples=5, permutations=0, seed=0)
 
 
-def test_cka_of_a_resample_is_between_its_bounds_or_not_defined() -> None:
-    """One item alone, or items all alike, leave nothing but rounding behind when they are centred."""
+def test_cka_of_a_resample_is_within_its_bounds_or_nan() -> None:
+    """A single item, or items that are all alike, leave nothing but rounding when they are centred."""
     rng = np.random.default_rng(0)
     H, T = rng.standard_normal((3, 4)) + 50.0, rng.standard_normal((2, 4)) + 50.0
     draws = np.array([[4.0, 0, 0, 0], [0, 3, 0, 0], [0, 0, 7, 0], [2, 1, 1, 0], [1, 1, 1, 1]])

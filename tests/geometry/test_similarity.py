@@ -1,4 +1,4 @@
-"""Similarity numbers against scipy, closed forms and their invariances."""
+"""Similarity numbers compared with scipy and closed forms, and their invariances."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_cka_is_the_alignment_of_centred_grams() -> None:
 
 @given(SEEDS)
 @settings(max_examples=20, deadline=None)
-def test_no_number_moves_under_rotation_scale_permutation_or_softmax_shift(seed: int) -> None:
+def test_no_number_changes_under_rotation_scale_permutation_or_softmax_shift(seed: int) -> None:
     rng = np.random.default_rng(seed)
     d, V, m = 4, 6, 7
     W, H, T = rng.standard_normal((V, d)), rng.standard_normal((d, m)), rng.standard_normal((V, m))
@@ -105,7 +105,7 @@ def test_no_number_moves_under_rotation_scale_permutation_or_softmax_shift(seed:
     assert numbers(W, H, Y, T + rng.standard_normal(m)) == expected
 
 
-def test_logit_distance_has_its_closed_values() -> None:
+def test_logit_distance_of_equal_orthogonal_and_opposite_logits() -> None:
     L = np.array([[1.0, 0.0], [-1.0, 0.0]])
     M = np.array([[0.0, 1.0], [0.0, -1.0]])
     assert logit_distance(L, 7 * L + 3.0) == pytest.approx(0.0, abs=1e-15)
@@ -131,7 +131,7 @@ def test_what_is_not_defined_is_nan() -> None:
     assert cosine(np.ones(3), 2 * np.ones(3)) == pytest.approx(1.0)
 
 
-def test_shapes_that_do_not_fit_are_named() -> None:
+def test_shapes_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ProblemError, match=r"\(3, 3\) and \(4, 4\)"):
         structural_similarity(np.eye(3), np.eye(4))
     with pytest.raises(ProblemError, match=r"A \(2, 3\) and B \(2, 4\)"):

@@ -1,4 +1,4 @@
-"""W and H taken from a saved model give its logits, whatever its head is like."""
+"""W and H read from a saved model reproduce its logits, whatever its head is like."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 
 from tiny_models import BOS, FAMILIES, ROWS, build, save
 from tokengeom.errors import CheckpointError, ProblemError
-from tokengeom.factors import Factors
 from tokengeom.models.checkpoint import Checkpoint, load_checkpoint
 from tokengeom.numerics import Float
 from tokengeom.statistics.windows import ABSENT, START
@@ -27,7 +26,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, Chec
 
 
 def by_hand(model: Any, tokens: list[int]) -> tuple[Float, Float]:
-    """Last hidden state behind the final norm, and logits, of one text alone as the library itself hands them out."""
+    """Last hidden state after the final norm, and logits, of one text alone, as transformers returns them."""
     import torch
 
     with torch.no_grad():
@@ -58,7 +57,7 @@ def test_scale_is_folded_into_w(saved: dict[str, tuple[Any, Checkpoint]], family
     assert ("logit scale" in checkpoint.convention) == (factor != 1)
 
 
-def test_bias_cap_tie_and_padded_rows_are_found_and_said(saved: dict[str, tuple[Any, Checkpoint]]) -> None:
+def test_bias_cap_tying_and_padded_rows_are_found_and_described(saved: dict[str, tuple[Any, Checkpoint]]) -> None:
     heads = {family: checkpoint.head for family, (_, checkpoint) in saved.items()}
     assert {family for family, head in heads.items() if head.bias is not None} == {"phi"}
     assert {family: head.cap for family, head in heads.items() if head.cap is not None} == {"gemma2": 3.0, "xlstm": 2.0}
@@ -100,7 +99,7 @@ def test_shorter_contexts_are_read_as_if_alone(saved: dict[str, tuple[Any, Check
     assert [list(tokens) for tokens in checkpoint.sequences(contexts, bos=True)] == every
 
 
-def test_order_and_company_of_contexts_do_not_matter(saved: dict[str, tuple[Any, Checkpoint]]) -> None:
+def test_order_and_batching_of_contexts_do_not_matter(saved: dict[str, tuple[Any, Checkpoint]]) -> None:
     checkpoint = saved["llama"][1]
     contexts = np.random.default_rng(0).integers(0, 30, size=(300, 3))
     contexts[::3, 0] = ABSENT
@@ -110,19 +109,9 @@ def test_order_and_company_of_contexts_do_not_matter(saved: dict[str, tuple[Any,
     np.testing.assert_allclose(checkpoint.readout(contexts[17:18]).H, H[:, 17:18], atol=1e-5)
 
 
-def test_a_head_that_does_not_give_the_logits_is_refused(saved: dict[str, tuple[Any, Checkpoint]]) -> None:
-    checkpoint = saved["phi"][1]
-    readout = checkpoint.readout(CONTEXTS)
-    with pytest.raises(ProblemError, match="largest difference"):
-        checkpoint.head.prove(1.01 * readout.H, readout.logits)
-    with pytest.raises(CheckpointError, match="finite"):
-        checkpoint.head.prove(readout.H * np.nan, readout.logits)
-    Factors(readout.W, readout.H, readout.bias).check(readout.logits)
-
-
 def test_contexts_that_the_model_cannot_read_are_refused(saved: dict[str, tuple[Any, Checkpoint]]) -> None:
     checkpoint = saved["gpt2"][1]
-    with pytest.raises(CheckpointError, match="longer than the 32 positions"):
+    with pytest.raises(CheckpointError, match="longer than the 32 positions of"):
         checkpoint.readout(np.full((1, 33), 4))
     with pytest.raises(CheckpointError, match=r"33 tokens \(BOS included\)"):
         checkpoint.readout(np.full((1, 32), 4), bos=True)
@@ -141,7 +130,7 @@ def test_a_model_without_bos_is_read_without_it(tmp_path: Path) -> None:
     checkpoint = load_checkpoint(folder)
     assert checkpoint.bos is None
     checkpoint.readout(CONTEXTS)
-    with pytest.raises(CheckpointError, match="names no token that starts a text"):
+    with pytest.raises(CheckpointError, match="has no token that starts a text"):
         checkpoint.readout(np.array([[START, 3]]))
     (folder / "tokenizer_config.json").write_text('{"bos_token": {"content": "w7"}}')
     assert load_checkpoint(folder).bos == 7

@@ -1,32 +1,39 @@
-"""Every architecture: W h equals the logits, contexts do not disturb one another, and references agree."""
+"""Every architecture: W h equals the logits, contexts do not affect one another, and references agree."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 import torch
 
 from network_cases import small_stories
-from tokengeom.errors import ProblemError
+from tokengeom.errors import InputError, ProblemError
 from tokengeom.models.network import Network, NetworkInputs
-from tokengeom.models.networks import architecture_named, discover
+from tokengeom.models.networks.base import AbstractArchitecture, architecture_named
+from tokengeom.models.networks.lstm import LSTM
+from tokengeom.models.networks.mamba import Mamba
+from tokengeom.models.networks.mlp import MLP
+from tokengeom.models.networks.transformer import Transformer
+from tokengeom.models.networks.xlstm import XLSTM
+from tokengeom.numerics import Float
+from tokengeom.settings import member_names
 from tokengeom.statistics.next_token import NextTokenStatistics
 
 DIM = 16
-NAMES = sorted(discover())
-CAUSAL = [name for name, architecture in discover().items() if architecture.causal]
+NAMES = member_names("tokengeom.models.networks")
+CAUSAL = [name for name in NAMES if architecture_named(name).causal]
 
 
-def network(name: str, stats: Any = None, **options: Any) -> Network:
+def network(name: str, stats: NextTokenStatistics | None = None, **options: Any) -> Network:
     architecture = architecture_named(name)
-    if architecture.default_heads is not None:
+    if "heads" in architecture.defaults:
         options.setdefault("heads", 2)
     return Network(architecture, small_stories() if stats is None else stats, dim=DIM, layers=2, seed=3, **options)
 
 
-def logits_of(model: Network) -> np.ndarray:
+def logits_of(model: Network) -> Float:
     return np.asarray(model.readout().logits)
 
 
@@ -36,18 +43,30 @@ def hidden(model: Network, ids: list[int]) -> torch.Tensor:
         return model.decoder.body.eval()(torch.tensor([ids]))[0]
 
 
-def normed(x: np.ndarray, norm: torch.nn.RMSNorm) -> np.ndarray:
+def normed(x: Float, norm: torch.nn.RMSNorm) -> Float:
     """Divide by the root of the mean square, times the gain."""
-    return x / np.sqrt(np.mean(x**2) + 1e-6) * norm.weight.detach().numpy()
+    return np.asarray(x / np.sqrt(np.mean(x**2) + 1e-6) * norm.weight.detach().numpy())
 
 
-def test_five_architectures_are_found() -> None:
+def test_five_architectures_are_found_by_the_names_of_their_files() -> None:
     assert NAMES == ["lstm", "mamba", "mlp", "transformer", "xlstm"]
+    assert [type(architecture_named(name)) for name in NAMES] == [LSTM, Mamba, MLP, Transformer, XLSTM]
+    assert [architecture_named(name).name for name in NAMES] == NAMES
+    with pytest.raises(InputError, match=r"must be one of lstm, .*got 'gru'"):
+        architecture_named("gru")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_architecture_lists_the_settings_that_it_has(name: str) -> None:
+    architecture: AbstractArchitecture = architecture_named(name)
+    assert set(architecture.options) == {*architecture.defaults, "tied", "compiled"}
+    shape = Network(architecture, small_stories(), dim=DIM).shape
+    assert all(getattr(shape, option) == default for option, default in architecture.defaults.items())
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("tied", [False, True])
-def test_the_readout_is_the_decoders_own_forward(name: str, tied: bool) -> None:
+def test_the_readout_is_the_forward_pass_of_the_decoder(name: str, tied: bool) -> None:
     model = network(name, tied=tied)
     with torch.no_grad():
         own = model.decoder.eval()(slice(0, small_stories().m)).numpy().T
@@ -56,7 +75,7 @@ def test_the_readout_is_the_decoders_own_forward(name: str, tied: bool) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("windows", ["sliding", "prefixes"])
-def test_a_context_is_read_as_if_it_were_alone(name: str, windows: str) -> None:
+def test_a_context_is_read_as_if_it_were_alone(name: str, windows: Literal["sliding", "prefixes"]) -> None:
     model = network(name, small_stories(windows))
     H = model.readout().H
     with torch.no_grad():
@@ -65,11 +84,11 @@ def test_a_context_is_read_as_if_it_were_alone(name: str, windows: str) -> None:
 
 
 @pytest.mark.parametrize("name", CAUSAL)
-def test_filling_on_the_right_changes_nothing(name: str) -> None:
+def test_padding_on_the_right_changes_nothing(name: str) -> None:
     model = network(name, small_stories("prefixes"))
     whole = hidden(model, [1, 2, 3])
-    for filler in (0, model.shape.tokens - 1):
-        torch.testing.assert_close(hidden(model, [1, 2, filler])[:2], whole[:2])
+    for padding in (0, model.shape.tokens - 1):
+        torch.testing.assert_close(hidden(model, [1, 2, padding])[:2], whole[:2])
 
 
 def test_contexts_that_begin_others_share_their_row() -> None:
@@ -80,7 +99,7 @@ def test_contexts_that_begin_others_share_their_row() -> None:
     assert inputs.row[0] == inputs.row[1] == inputs.row[2]
     assert inputs.end.tolist() == [0, 1, 2, 1, 2]
     read = [inputs.rows[inputs.row[j], : inputs.end[j] + 1].tolist() for j in range(5)]
-    # Numbers are given in the order of ids: start -1, then 4, 7, 9; the filling comes last.
+    # Numbers are in the order of ids: start -1, then 4, 7, 9; the padding comes last.
     assert read == [[1], [1, 2], [1, 2, 3], [2, 2], [0, 0, 1]]
 
 
@@ -111,10 +130,10 @@ def _textbook_transformer(weights: dict[str, torch.Tensor], tokens: torch.Tensor
     return _norm(x, weights["norm.weight"])
 
 
-def test_without_positions_only_the_last_token_knows_its_place() -> None:
+def test_without_positions_the_order_of_earlier_tokens_does_not_matter() -> None:
     model, placed = network("transformer"), network("transformer", positions=True)
     a, b = [1, 2, 3], [2, 1, 3]
-    one_layer = Network(architecture_named("transformer"), small_stories(), dim=DIM, layers=1, heads=2)
+    one_layer = Network(Transformer(), small_stories(), dim=DIM, layers=1, heads=2)
     torch.testing.assert_close(hidden(one_layer, a)[-1], hidden(one_layer, b)[-1])
     assert not torch.allclose(hidden(placed, a)[-1], hidden(placed, b)[-1], atol=1e-4)
     assert not torch.allclose(hidden(model, a)[-1], hidden(placed, a)[-1], atol=1e-4)
@@ -124,16 +143,17 @@ def test_without_positions_only_the_last_token_knows_its_place() -> None:
 def test_the_reference_language_model_with_the_same_weights_gives_the_same_logits(name: str, kind: str) -> None:
     import transformers
 
-    model = network(name, **({"positions": True} if name == "transformer" else {}))
+    options: dict[str, Any] = {"positions": True} if name == "transformer" else {}
+    model = network(name, **options)
     config = model.decoder.body.inner.config
-    config.tie_token_embeddings = False
+    config.tie_word_embeddings = False
     reference = getattr(transformers, f"{kind}ForCausalLM")(config).eval()
     reference.base_model.load_state_dict(model.decoder.body.inner.state_dict())
     V = small_stories().V
     reference.lm_head.weight.data[:V] = model.decoder.W.data
     with torch.no_grad():
         logits = reference(input_ids=model.decoder.rows).logits[:, -1, :V]
-    if name == "xlstm":  # the published head caps softly
+    if name == "xlstm":  # the published head has a soft cap
         cap = config.output_logit_soft_cap
         logits = cap * torch.atanh(logits / cap)
     np.testing.assert_allclose(logits_of(model).T, logits.numpy(), atol=1e-4)
@@ -178,6 +198,8 @@ def test_a_tied_head_is_the_input_embedding_of_the_next_tokens(name: str) -> Non
     stats = small_stories()
     model = network(name, tied=True)
     table = architecture_named(name).embedding(model.decoder.body).weight.detach().numpy()
+    assert stats.tokenizer is not None
+    assert stats.contexts is not None
     tokens = [stats.tokenizer.token(int(i)) for i in stats.contexts[5]]
     numbers = model.decoder.rows[5].tolist()
     for token, number in zip(tokens, numbers, strict=True):
@@ -197,14 +219,14 @@ def test_the_seed_decides_the_weights(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "part"),
     [
-        ("lstm", {"positions": True}, "attention"),
-        ("mamba", {"heads": 2}, "heads must be left out"),
+        ("lstm", {"positions": True}, "positions is not a setting of model 'lstm', which has layers, tied"),
+        ("mamba", {"heads": 2}, "heads is not a setting of model 'mamba'"),
         ("transformer", {"heads": 99}, "between 1 and dim"),
         ("transformer", {"attention_dropout": 1.5}, "attention_dropout"),
         ("xlstm", {"heads": 3}, "multiple of twice its heads"),
     ],
 )
-def test_a_shape_that_cannot_be_is_refused(name: str, options: dict[str, Any], part: str) -> None:
+def test_a_shape_that_the_architecture_cannot_have_is_refused(name: str, options: dict[str, Any], part: str) -> None:
     with pytest.raises(ProblemError, match=part):
         network(name, **options)
 

@@ -1,8 +1,9 @@
-"""W and H of any framework come in as plain arrays."""
+"""W and H of a model of any framework are read from plain arrays."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,14 +35,16 @@ def test_float16_becomes_float64(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tensors", "reason"),
     [
-        ({"W": W}, "H is not there. It holds: W"),
-        ({"weights": W}, "W and H are not there"),
+        ({"W": W}, "H is missing. It has: W"),
+        ({"weights": W}, "W and H are missing"),
         ({"W": W, "H": H.T.copy()}, "H looks transposed"),
-        ({"W": W, "H": H, "bias": BIAS[:3]}, r"bias \(3,\)"),
-        ({"W": W, "H": H[0]}, "H in .* must be a matrix"),
+        ({"W": W, "H": H, "bias": BIAS[:3]}, r"bias must have V=5 entries; got shape \(3,\)"),
+        ({"W": W, "H": H[0]}, "H must be a matrix"),
+        ({"W": W * np.nan, "H": H}, "W must be finite"),
+        ({"W": W > 0, "H": H}, "must have real numbers; it has bool"),
     ],
 )
-def test_arrays_that_do_not_fit_are_refused(tmp_path: Path, tensors: dict[str, np.ndarray], reason: str) -> None:
+def test_arrays_that_do_not_fit_are_refused(tmp_path: Path, tensors: dict[str, Any], reason: str) -> None:
     save_file(tensors, tmp_path / "a.safetensors")
     with pytest.raises(CheckpointError, match=reason):
         load_arrays(tmp_path / "a.safetensors")
@@ -55,7 +58,7 @@ def test_pickles_and_broken_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.safetensors").write_bytes(b"nothing")
     with pytest.raises(CheckpointError, match="cannot be read as safetensors"):
         load_arrays(tmp_path / "a.safetensors")
-    with pytest.raises(CheckpointError, match="not there"):
+    with pytest.raises(CheckpointError, match="does not exist"):
         load_arrays(tmp_path / "absent.safetensors")
     with pytest.raises(CheckpointError, match="another kind of file"):
         load_arrays(tmp_path / "H.npy")

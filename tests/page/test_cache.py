@@ -1,59 +1,63 @@
-"""Results are found again by what went in, and never mixed."""
+"""Results are found again by their inputs and never mixed; a changed package makes them again."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from tokengeom.errors import InputError
-from tokengeom.folders import write_manifest, written_beside
-from tokengeom.page.cache import Results, results_folder
+from tokengeom.page import cache as module
+from tokengeom.page.cache import ResultsFolder, results_folder
+from tokengeom.page.choice import Choice
 
 
-def save(folder: Path, text: str) -> str:
-    with written_beside(folder, "test") as work:
-        (work / "text").write_text(text)
-        write_manifest(work, "test", 1, {})
-    return text
+def result(text: str) -> Choice:
+    return Choice({"text": text})
 
 
-def load(folder: Path) -> str:
-    return (folder / "text").read_text()
+def keep(results: ResultsFolder, name: str, inputs: Mapping[str, object], text: str = "x") -> str:
+    found = results.keep(name, inputs, lambda: result(text))
+    assert isinstance(found, Choice)
+    return str(found.settings["text"])
 
 
-def keep(results: Results, name: str, inputs: dict[str, object], text: str = "x") -> str:
-    return results.keep(name, inputs, lambda folder: save(folder, text), load)
+def test_the_same_inputs_find_the_result_and_others_make_it_again(tmp_path: Path) -> None:
+    assert keep(ResultsFolder(tmp_path / "r", "1"), "a", {"n": 1}, "first") == "first"
+    assert keep(ResultsFolder(tmp_path / "r", "1"), "a", {"n": 1}, "second") == "first"
+    assert keep(ResultsFolder(tmp_path / "r", "1"), "a", {"n": 2}, "third") == "third"
+    assert keep(ResultsFolder(tmp_path / "r", "2"), "a", {"n": 2}, "fourth") == "fourth"
 
 
-def test_the_same_inputs_find_the_result_and_others_make_it_anew(tmp_path: Path) -> None:
-    assert keep(Results(tmp_path / "r", "1"), "a", {"n": 1}, "first") == "first"
-    assert keep(Results(tmp_path / "r", "1"), "a", {"n": 1}, "second") == "first"
-    assert keep(Results(tmp_path / "r", "1"), "a", {"n": 2}, "third") == "third"
-    assert keep(Results(tmp_path / "r", "2"), "a", {"n": 2}, "fourth") == "fourth"
+def test_where_there_is_nothing_to_make_nothing_is_saved(tmp_path: Path) -> None:
+    results = ResultsFolder(tmp_path / "r", "1")
+    assert results.keep("a", {"n": 1}, lambda: None) is None
+    assert (results.stages, results.made) == ({}, [])
+    assert [path.name for path in (tmp_path / "r").iterdir()] == ["manifest.json"]
 
 
-@pytest.mark.parametrize("harm", ["change", "remove", "manifest", "folder"])
-def test_a_harmed_result_is_made_again(tmp_path: Path, harm: str) -> None:
-    keep(Results(tmp_path / "r", "1"), "a", {"n": 1}, "first")
+@pytest.mark.parametrize("damage", ["change", "remove", "manifest", "folder"])
+def test_a_damaged_result_is_made_again(tmp_path: Path, damage: str) -> None:
+    keep(ResultsFolder(tmp_path / "r", "1"), "a", {"n": 1}, "first")
     folder = tmp_path / "r/a"
-    match harm:
+    match damage:
         case "change":
-            (folder / "text").write_text("other")
+            (folder / "choice.json").write_text("other")
         case "remove":
-            (folder / "text").unlink()
+            (folder / "choice.json").unlink()
         case "manifest":
             (folder / "manifest.json").write_text((folder / "manifest.json").read_text() + " ")
         case "folder":
             folder.rename(tmp_path / "elsewhere")
-    results = Results(tmp_path / "r", "1")
+    results = ResultsFolder(tmp_path / "r", "1")
     assert keep(results, "a", {"n": 1}, "second") == "second"
     assert results.made == ["a"]
 
 
-def test_what_came_from_an_older_result_goes_with_it(tmp_path: Path) -> None:
-    results = Results(tmp_path / "r", "1")
+def test_what_was_made_from_an_older_result_is_removed_with_it(tmp_path: Path) -> None:
+    results = ResultsFolder(tmp_path / "r", "1")
     keep(results, "a", {"n": 1})
     keep(results, "b", {"stages": {"a": results.stages["a"]["key"]}})
     keep(results, "c", {"stages": {name: results.stages[name]["key"] for name in "ab"}})
@@ -63,55 +67,104 @@ def test_what_came_from_an_older_result_goes_with_it(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "r").iterdir()) == ["a", "d", "manifest.json"]
 
 
-def test_snapshots_belong_to_their_inputs(tmp_path: Path) -> None:
-    results = Results(tmp_path / "r", "1")
-    first = results.snapshots("run", {"n": 1})
+def test_snapshots_belong_to_their_key(tmp_path: Path) -> None:
+    results = ResultsFolder(tmp_path / "r", "1")
+    one, two = ({"n": n} for n in (1, 2))
+    first = results.snapshots("run", results.key("run", one))
     (first / "step-1").mkdir(parents=True)
-    assert results.snapshots("run", {"n": 1}) == first
+    assert results.snapshots("run", results.key("run", one)) == first
     assert first.exists()
-    second = results.snapshots("run", {"n": 2})
+    second = results.snapshots("run", results.key("run", two))
     assert second != first
     assert not first.exists()
-    second.mkdir()
-    results.forget_snapshots("run", {"n": 2})
+    second.mkdir(parents=True)
+    keep(results, "run", two)
     assert not (tmp_path / "r/unfinished").exists()
 
 
-def test_what_a_killed_process_left_behind_is_swept_up(tmp_path: Path) -> None:
-    keep(Results(tmp_path / "r", "1"), "a", {"n": 1})
+def test_snapshots_that_a_kill_left_behind_go_when_the_finished_stage_is_found(tmp_path: Path) -> None:
+    results = ResultsFolder(tmp_path / "r", "1")
+    keep(results, "run", {"n": 1})
+    results.snapshots("run", results.key("run", {"n": 1})).mkdir(parents=True)
+    keep(results, "run", {"n": 1})
+    assert not (tmp_path / "r/unfinished").exists()
+
+
+def test_what_a_killed_process_left_behind_is_removed(tmp_path: Path) -> None:
+    keep(ResultsFolder(tmp_path / "r", "1"), "a", {"n": 1})
     (tmp_path / "r/.a-k3x9").mkdir()
     (tmp_path / "r/.a-k3x9/text").write_text("half")
-    Results(tmp_path / "r", "1")
+    ResultsFolder(tmp_path / "r", "1")
     assert sorted(path.name for path in (tmp_path / "r").iterdir()) == ["a", "manifest.json"]
 
 
-def test_a_page_is_written_again_only_when_its_inputs_or_itself_changed(tmp_path: Path) -> None:
+def test_a_page_is_written_again_only_when_its_inputs_or_the_page_changed(tmp_path: Path) -> None:
     page = tmp_path / "p.html"
-    results = Results(results_folder(page), "1")
+    results = ResultsFolder(results_folder(page), "1")
     for inputs, expected in (({"n": 1}, 1), ({"n": 1}, 1), ({"n": 2}, 2)):
         results.keep_page(page, inputs, lambda: "page")
         assert results.made.count("page") == expected
-    page.write_text("scribbled over")
+    page.write_text("overwritten")
     results.keep_page(page, {"n": 2}, lambda: "page")
     assert page.read_text() == "page"
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["p.html"]
 
 
-def test_a_foreign_folder_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_not_changed(tmp_path: Path) -> None:
     (tmp_path / "r").mkdir()
     (tmp_path / "r/thesis.tex").write_text("precious")
-    with pytest.raises(InputError, match="left alone"):
-        Results(tmp_path / "r", "1")
+    with pytest.raises(InputError, match="was not changed"):
+        ResultsFolder(tmp_path / "r", "1")
     assert (tmp_path / "r/thesis.tex").read_text() == "precious"
 
 
-def test_results_from_a_newer_version_and_damaged_ones_are_refused_in_words(tmp_path: Path) -> None:
-    Results(tmp_path / "r", "1")
+def test_results_of_a_newer_version_and_damaged_ones_are_refused(tmp_path: Path) -> None:
+    ResultsFolder(tmp_path / "r", "1")
     manifest = tmp_path / "r/manifest.json"
     record = json.loads(manifest.read_text())
     manifest.write_text(json.dumps({**record, "format_version": 99, "tokengeom": "9.9"}))
     with pytest.raises(InputError, match=r"by tokengeom 9\.9.*Update tokengeom"):
-        Results(tmp_path / "r", "1")
+        ResultsFolder(tmp_path / "r", "1")
     manifest.write_text(json.dumps({**record, "stages": {"a": 1}}))
     with pytest.raises(InputError, match="damaged"):
-        Results(tmp_path / "r", "1")
+        ResultsFolder(tmp_path / "r", "1")
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    names = ("theory/predict.py", "figures/path.py", "page/choice.py", "page/figures.py", "page/templates/page.css")
+    for name in (*names, "theory/__pycache__/x.pyc"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    monkeypatch.setattr(module, "PACKAGE", tmp_path)
+    return tmp_path
+
+
+def hashes() -> tuple[str, str]:
+    module.code_hash.cache_clear()
+    found = module.code_hash(), module.code_hash(everything=True)
+    module.code_hash.cache_clear()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "stages", "page"),
+    [
+        ("theory/predict.py", True, True),
+        ("page/choice.py", True, True),
+        ("figures/path.py", False, True),
+        ("page/figures.py", False, True),
+        ("page/templates/page.css", False, True),
+        ("theory/__pycache__/x.pyc", False, False),
+    ],
+)
+def test_the_hash_follows_the_code_that_matters(package: Path, name: str, stages: bool, page: bool) -> None:
+    before = hashes()
+    (package / name).write_text("changed")
+    after = hashes()
+    assert (before[0] != after[0], before[1] != after[1]) == (stages, page)
+
+
+def test_the_code_that_is_outside_stages_exists() -> None:
+    for name in module.OUTSIDE_STAGES:
+        assert (module.PACKAGE / name).exists(), name

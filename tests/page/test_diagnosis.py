@@ -1,4 +1,4 @@
-"""Signs of misfit: each is found where it was put, and only there."""
+"""Checks of a run: each fails where its cause was introduced, and only there."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from report_cases import RUN, diverged_contents, one_group_contents, one_hot_contents, story_contents
 
+from page_cases import RUN, diverged_contents, one_group_contents, one_hot_contents, story_contents
 from tokengeom import compare
 from tokengeom.page.contents import Contents
-from tokengeom.page.diagnosis import diagnose, still_falling
-from tokengeom.page.sections import summary
-from tokengeom.page.sections.base import Reading
-from tokengeom.page.signatures import frequency_error
-from tokengeom.theory.closed_forms import finite_part
+from tokengeom.page.diagnosis import CHECKS, diagnose, frequency_error, still_falling
+from tokengeom.page.sections.base import Page
+from tokengeom.page.sections.summary import summary
+from tokengeom.theory.features import finite_part
 from tokengeom.training.run import Trajectory
 
 
@@ -36,16 +35,16 @@ def with_run(contents: Contents, W: Any, H: Any, loss_gap: float = 1e-9) -> Cont
 
 def levels(contents: Contents) -> dict[str, str]:
     found = diagnose(contents)
-    return {sign: found.level(RUN, sign) for sign in ("loss", "alignment", "collapse", "frequencies")}
+    return {check: found.level(RUN, check) for check in CHECKS}
 
 
-def test_the_limit_itself_fits_in_every_way() -> None:
+def test_the_predicted_limit_passes_every_check() -> None:
     contents = with_run(*limit())
     assert set(levels(contents).values()) == {"fits"}
     assert diagnose(contents).misfits == ()
 
 
-def test_a_loss_above_the_floor_is_found_and_nothing_else() -> None:
+def test_a_loss_above_the_floor_fails_one_check_only() -> None:
     found = levels(with_run(*limit(), loss_gap=2.0))
     assert found == {"loss": "does not fit", "alignment": "fits", "collapse": "fits", "frequencies": "fits"}
 
@@ -72,7 +71,7 @@ def test_wrong_frequencies_are_found_with_their_size() -> None:
 def test_a_misfit_names_a_dimension_that_is_too_small() -> None:
     contents, W, H = limit()
     found = diagnose(with_run(contents, W[:, :3], H[:3]))
-    (one,) = [finding for finding in found.findings if finding.sign.name == "alignment"]
+    (one,) = [finding for finding in found.findings if finding.check.name == "alignment"]
     assert "3 dimensions" in one.causes[0]
     assert f"at least {contents.prediction.rank} dimensions" in one.remedies[0]  # type: ignore[union-attr]
 
@@ -82,7 +81,7 @@ def test_agreement_that_shuffling_cannot_change_is_not_judged() -> None:
     assert diagnose(one_hot_contents()).level(RUN, "frequencies") == "not judged"
 
 
-def test_what_chance_reaches_for_tokens_takes_nothing_from_contexts() -> None:
+def test_chance_level_for_tokens_does_not_affect_contexts() -> None:
     contents = with_run(*limit())
     comparison = contents.comparisons[RUN]
     tied = replace(comparison["token_similarity"], value=0.9, null=0.95)
@@ -90,39 +89,39 @@ def test_what_chance_reaches_for_tokens_takes_nothing_from_contexts() -> None:
     contents = replace(contents, comparisons={RUN: replace(comparison, agreements=found)})
     diagnosis = diagnose(contents)
     assert diagnosis.level(RUN) == "fits"
-    (sign,) = [one.sign for one in diagnosis.findings if one.sign.name == "alignment"]
-    assert "For tokens that is no more than chance reaches" in sign.measured
-    assert "For contexts" not in sign.measured
-    (answer,) = summary.section(Reading(contents)).view["answers"]
-    assert "agrees with the prediction for contexts; for tokens chance comes as close" in answer["verdict"]
+    (check,) = [one.check for one in diagnosis.findings if one.check.name == "alignment"]
+    assert "For tokens, this is no better than chance" in check.sentence
+    assert "For contexts" not in check.sentence
+    (answer,) = summary(Page(contents)).view["answers"]
+    assert "agrees with the prediction for contexts; for tokens it is no closer than chance" in answer["verdict"]
 
 
-def test_a_wide_free_model_is_not_called_too_small() -> None:
+def test_a_wide_enough_model_is_not_called_too_small() -> None:
     contents, W, H = limit()
     shuffled = H[:, np.random.default_rng(0).permutation(H.shape[1])]
-    told = diagnose(with_run(contents, W, shuffled, loss_gap=2.0)).misfits
-    said = " ".join(sentence for one in told for sentence in (*one.causes, *one.remedies))
-    assert {"loss", "collapse"} <= {one.sign.name for one in told}
+    misfits = diagnose(with_run(contents, W, shuffled, loss_gap=2.0)).misfits
+    said = " ".join(sentence for one in misfits for sentence in (*one.causes, *one.remedies))
+    assert {"loss", "collapse"} <= {one.check.name for one in misfits}
     assert not any(token in said for token in ("too few parameters", "dimension may be too small", "deeper"))
     narrow = diagnose(with_run(contents, W[:, :3], shuffled[:3], loss_gap=2.0)).misfits
     assert any("dimension may be too small" in cause for one in narrow for cause in one.causes)
 
 
-def test_agreement_far_from_the_floor_is_said_to_be_so() -> None:
+def test_agreement_far_above_the_floor_is_qualified() -> None:
     for gap, far in ((1e-9, False), (2.0, True)):
         contents = with_run(*limit(), loss_gap=gap)
-        (answer,) = summary.section(Reading(contents)).view["answers"]
-        assert ("still far above the floor" in answer["told"]) == far
+        (answer,) = summary(Page(contents)).view["answers"]
+        assert ("still far above the entropy floor" in answer["numbers"]) == far
 
 
 def test_a_diverged_run_is_a_misfit_with_one_remedy() -> None:
-    found = [one for one in diagnose(diverged_contents()).misfits if one.sign.run == "transformer"]
-    assert [one.sign.level for one in found] == ["does not fit"]
+    found = [one for one in diagnose(diverged_contents()).misfits if one.check.run == "transformer"]
+    assert [one.check.level for one in found] == ["does not fit"]
     assert "learning rate" in found[0].remedies[0]
 
 
 @pytest.mark.parametrize(("gaps", "falling"), [([1.0, 0.5, 0.4, 0.2], True), ([1.0, 0.2, 0.2, 0.195], False)])
-def test_a_loss_that_still_falls_is_told_from_one_that_settled(gaps: list[float], falling: bool) -> None:
+def test_a_loss_that_still_falls_is_distinguished_from_one_that_settled(gaps: list[float], falling: bool) -> None:
     run = story_contents().runs[RUN]
-    way = Trajectory({"step": [0, 10, 50, 100], "seconds": [0, 1, 2, 3], "loss_gap": gaps})
-    assert still_falling(replace(run, trajectory=way)) is falling
+    trajectory = Trajectory({"step": [0, 10, 50, 100], "seconds": [0, 1, 2, 3], "loss_gap": gaps})
+    assert still_falling(replace(run, trajectory=trajectory)) is falling

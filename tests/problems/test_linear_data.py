@@ -1,25 +1,34 @@
-"""Bad input is refused with a message that names the thing and its value."""
+"""Data of the linear model: bad input is refused with a message that names the entry and its value."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 from tokengeom.errors import ProblemError
+from tokengeom.numerics import Float
+from tokengeom.problems.linear_data import LinearData
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.linear import predict_linear
 
 P = np.array([[0.5, 1.0, 0.0], [0.5, 0.0, 0.25], [0.0, 0.0, 0.75]])
 H = np.arange(1.0, 13.0).reshape(4, 3)
 
 
-def stats(P: np.ndarray = P, **extra: object) -> SimpleNamespace:
-    return SimpleNamespace(P=P, pi=None, **extra)
+@dataclass
+class Labels:
+    """Probabilities that no check has seen."""
+
+    P: Float
+    pi: Float | None = None
 
 
-def changed(row: int, column: int, value: float) -> np.ndarray:
+def data_of(probabilities: Float = P, embeddings: Float = H, pi: Float | None = None) -> LinearData:
+    return LinearData.of(Labels(probabilities, pi), embeddings)
+
+
+def changed(row: int, column: int, value: float) -> Float:
     bad = H.copy()
     bad[row, column] = value
     return bad
@@ -37,67 +46,78 @@ def changed(row: int, column: int, value: float) -> np.ndarray:
         (np.array([["a", "b", "c"]]), "array of numbers"),
     ],
 )
-def test_embeddings_that_cannot_be_used_are_named(embeddings: np.ndarray, message: str) -> None:
+def test_embeddings_that_cannot_be_used_are_named(embeddings: Float, message: str) -> None:
     with pytest.raises(ProblemError, match=message):
-        predict_linear(stats(), embeddings)
+        data_of(embeddings=embeddings)
 
 
 def test_transposed_embeddings_are_recognised() -> None:
     with pytest.raises(ProblemError, match=r"transposed: pass H\.T"):
-        predict_linear(stats(), np.ones((3, 4)))
+        data_of(embeddings=np.ones((3, 4)))
 
 
 def test_a_zero_embedding_is_named_by_its_column() -> None:
     bad = H.copy()
     bad[:, 1] = 0.0
-    with pytest.raises(ProblemError, match=r"column 1 of H has norm 0\.0"):
-        predict_linear(stats(), bad)
+    with pytest.raises(ProblemError, match="column 1 of H is 0"):
+        data_of(embeddings=bad)
 
 
-def test_a_context_with_no_next_token_is_named() -> None:
+def test_a_context_without_next_tokens_is_named() -> None:
     empty = P.copy()
     empty[:, 2] = 0.0
     with pytest.raises(ProblemError, match="context 2 has an empty support"):
-        predict_linear(stats(empty), H)
+        data_of(empty)
 
 
-def test_one_token_is_not_a_vocabulary() -> None:
+def test_a_vocabulary_of_one_token_is_refused() -> None:
     with pytest.raises(ProblemError, match="V=1"):
-        predict_linear(stats(np.ones((1, 3))), H)
+        data_of(np.ones((1, 3)))
 
 
-def test_no_context_is_refused() -> None:
+def test_data_without_contexts_are_refused() -> None:
     with pytest.raises(ProblemError, match="m=0"):
-        predict_linear(stats(np.zeros((3, 0))), np.zeros((4, 0)))
+        data_of(np.zeros((3, 0)), np.zeros((4, 0)))
+
+
+def test_probabilities_that_are_no_matrix_or_negative_are_refused() -> None:
+    with pytest.raises(ProblemError, match=r"shape \(3,\)"):
+        data_of(np.ones(3))
+    with pytest.raises(ProblemError, match=r"P\[1, 0\]=-0\.5"):
+        data_of(np.array([[1.5, 1.0, 1.0], [-0.5, 0.0, 0.0]]))
 
 
 def test_columns_that_do_not_sum_to_one_are_named() -> None:
     with pytest.raises(ProblemError, match="column 0 sums to"):
-        predict_linear(stats(P * [2.0, 1.0, 1.0]), H)
+        data_of(P * [2.0, 1.0, 1.0])
 
 
-def test_a_weight_that_is_not_positive_is_named() -> None:
+def test_weights_that_are_not_positive_or_too_few_are_named() -> None:
     with pytest.raises(ProblemError, match=r"pi\[1\]=0\.0"):
-        predict_linear(SimpleNamespace(P=P, pi=np.array([0.5, 0.0, 0.5])), H)
+        data_of(pi=np.array([0.5, 0.0, 0.5]))
+    with pytest.raises(ProblemError, match=r"shape \(3,\); got shape \(2,\)"):
+        data_of(pi=np.array([0.5, 0.5]))
 
 
 def test_one_context_with_two_embeddings_is_refused() -> None:
-    contexts = np.array([[4, 7], [1, 2], [4, 7]], dtype=np.int32)
+    stats = NextTokenStatistics.from_probabilities(P, contexts=np.array([[4, 7], [1, 2], [4, 7]], dtype=np.int32))
     with pytest.raises(ProblemError, match=r"contexts 0 and 2 are both \[4, 7\]"):
-        predict_linear(stats(contexts=contexts), H)
-
-
-def test_one_context_with_one_embedding_twice_is_fine() -> None:
-    contexts = np.array([[4, 7], [1, 2], [4, 7]], dtype=np.int32)
+        LinearData.of(stats, H)
     same = H.copy()
     same[:, 2] = same[:, 0]
-    assert predict_linear(stats(contexts=contexts), same).W_mm.shape == (3, 4)
+    assert LinearData.of(stats, same).m == 3
 
 
-def test_real_statistics_are_taken_and_their_names_are_used() -> None:
-    counts = np.array([[1, 3], [1, 1], [0, 0]])
-    statistics = NextTokenStatistics.from_counts(counts, contexts=["the", "a"], vocabulary=["cat", "dog", "end"])
-    prediction = predict_linear(statistics, np.array([[1.0, 2.0]]))
-    assert not prediction.compatible
-    assert "'the'" in prediction.compatible.sentence
-    assert prediction.entropy == pytest.approx(statistics.entropy, rel=1e-12)
+def test_names_come_from_the_statistics() -> None:
+    stats = NextTokenStatistics.from_counts(
+        np.array([[1, 3], [1, 1], [0, 0]]), contexts=["the", "a"], vocabulary=["cat", "dog", "end"]
+    )
+    data = LinearData.of(stats, np.array([[1.0, 2.0]]))
+    assert data.context_name(0) == "context 0 'the'"
+    assert data.list_pairs([(1, 2)]) == "token 2 'end' after context 1 'a'"
+    assert data.entropy == pytest.approx(stats.entropy, rel=1e-12)
+
+
+def test_a_long_list_of_names_is_cut() -> None:
+    assert data_of().list_contexts([0, 1]) == "context 0, context 1"
+    assert data_of().list_contexts([0] * 9).endswith("context 0 and 3 more")

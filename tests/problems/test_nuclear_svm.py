@@ -5,15 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from feature_cases import random_pattern
 from tokengeom.errors import ProblemError
 from tokengeom.problems.instances import KnownInstance, catalogue, cyclic, one_hot
 from tokengeom.problems.nuclear_svm import NuclearSVM
 
 
 def problem(V: int, m: int, seed: int) -> NuclearSVM:
-    rng = np.random.default_rng(seed)
-    S = rng.random((V, m)) < 0.35
-    S[rng.integers(V, size=m), np.arange(m)] = True
+    S = random_pattern(V, m, seed, density=0.35)
     S[:, S.all(axis=0)] = np.eye(V, 1, dtype=bool)
     return NuclearSVM.from_support(S)
 
@@ -60,7 +59,7 @@ def test_a_repaired_dual_satisfies_every_constraint_but_the_norm(V: int, m: int,
 
 
 @pytest.mark.parametrize("known", catalogue(), ids=lambda known: known.name)
-def test_known_instances_have_the_singular_values_that_are_written_down(known: KnownInstance) -> None:
+def test_known_instances_have_the_documented_singular_values(known: KnownInstance) -> None:
     s = np.linalg.svd(known.L_mm, compute_uv=False)
     s = s[s > 1e-9]
     assert np.allclose(np.sort(s), np.sort(known.singular_values), rtol=1e-10)

@@ -5,15 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from feature_cases import random_probabilities
 from tokengeom.errors import ProblemError
 from tokengeom.problems.regularised_logits import RegularisedLogits
 
 
 def problem(V: int, m: int, seed: int, lam: float) -> RegularisedLogits:
-    rng = np.random.default_rng(seed)
-    P = rng.random((V, m)) * (rng.random((V, m)) < 0.6)
-    P[rng.integers(V, size=m), np.arange(m)] += 0.1
-    return RegularisedLogits.from_probabilities(P / P.sum(axis=0), rng.dirichlet(np.full(m, 5.0)), lam)
+    pi = np.random.default_rng(seed).dirichlet(np.full(m, 5.0))
+    return RegularisedLogits.from_probabilities(random_probabilities(V, m, seed, density=0.6), pi, lam)
 
 
 @settings(max_examples=50, deadline=None)
@@ -39,7 +38,7 @@ def test_loss_gap_and_entropy_gain_equal_their_definitions(V: int, m: int, seed:
     assert p.entropy_gain(p.dual_change(L)) == pytest.approx(gain, rel=1e-9, abs=1e-12)
 
 
-def test_a_tiny_loss_gap_is_a_number_and_not_rounding() -> None:
+def test_a_tiny_loss_gap_keeps_its_digits() -> None:
     P = np.array([[0.5], [0.5], [0.0]])
     p = RegularisedLogits.from_probabilities(P, [1.0], 1.0)
     for R in (20.0, 40.0, 80.0):

@@ -1,4 +1,4 @@
-"""Effective supports: linear program, facial reduction and an independent HiGHS formulation agree."""
+"""Effective supports: the linear program, facial reduction and an independent formulation for HiGHS agree."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_wrong_claim_is_not_certified() -> None:
     assert problem.certify(found.direction.solution.x, None).dual_residual == np.inf
 
 
-def test_large_data_are_reduced_with_one_proof() -> None:
+def test_facial_reduction_of_large_data_has_one_proof() -> None:
     data = overparameterised(0, V=50, d=80, m=300, size=10, n=20_000)
     first = solve_ntp_svm(MarginProblem(data.S, data.H))
     found = find_effective_support(data.S, data.H, first)

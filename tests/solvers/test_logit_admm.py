@@ -1,19 +1,19 @@
 from __future__ import annotations
 
+import cvxpy as cp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from feature_cases import random_probabilities
 from tokengeom.problems.regularised_logits import RegularisedLogits
-from tokengeom.solvers.logit_admm import LogitADMM, LossProx
+from tokengeom.solvers.logit_admm import LogitADMM, RegularisedLoss, WarmStart
 
 
 def problem(V: int, m: int, seed: int, lam: float) -> RegularisedLogits:
-    rng = np.random.default_rng(seed)
-    P = rng.random((V, m)) * (rng.random((V, m)) < 0.5)
-    P[rng.integers(V, size=m), np.arange(m)] += 0.1
-    return RegularisedLogits.from_probabilities(P / P.sum(axis=0), rng.dirichlet(np.full(m, 5.0)), lam)
+    pi = np.random.default_rng(seed).dirichlet(np.full(m, 5.0))
+    return RegularisedLogits.from_probabilities(random_probabilities(V, m, seed), pi, lam)
 
 
 @settings(max_examples=60, deadline=None)
@@ -26,9 +26,10 @@ def test_the_proximal_map_satisfies_its_optimality_condition_down_to_1e_13(
 ) -> None:
     p = problem(V, m, seed, 10.0**power)
     x = np.random.default_rng(seed).standard_normal((V, m)) * size
-    prox = LossProx(p)
-    for _ in range(2):  # cold, then from its own roots
-        Z, change = prox(x, rho)
+    loss = RegularisedLoss(p)
+    for _ in range(2):  # from a cold start, then from its own roots
+        Z = loss.prox(x, rho)
+        change = loss.change
         assert np.abs(p.pi * change / p.lam + rho * (Z - x)).max() <= 1e-9 * max(1.0, size, rho * size)
         assert np.abs(change.sum(axis=0) * p.pi / p.lam).max() <= 1e-9 * max(1.0, rho * size)
     direct = p.dual_change(Z)
@@ -37,8 +38,6 @@ def test_the_proximal_map_satisfies_its_optimality_condition_down_to_1e_13(
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_point_of_the_path_is_that_of_cvxpy(seed: int) -> None:
-    import cvxpy as cp
-
     lam = 0.02
     p = problem(5, 4, seed, lam)
     solution, _ = LogitADMM(tolerance=1e-9)(p)
@@ -61,7 +60,7 @@ def test_the_certificate_rejects_perturbed_logits() -> None:
 def test_adding_a_constant_to_the_start_of_a_column_changes_no_answer() -> None:
     p = problem(6, 8, 3, 1e-2)
     solution, state = LogitADMM(tolerance=1e-8)(p)
-    again, _ = LogitADMM(tolerance=1e-8)(p, type(state)(state.Z + 3.0, state.Y, state.rho))
+    again, _ = LogitADMM(tolerance=1e-8)(p, WarmStart(state.Z + 3.0, state.Y, state.rho))
     assert again.certificate.value == pytest.approx(solution.certificate.value, rel=1e-7)
 
 

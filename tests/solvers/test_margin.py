@@ -1,4 +1,4 @@
-"""Margins in the other norms against cvxpy, and their certificates."""
+"""Margins in each norm against cvxpy, and their certificates."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ PROVEN = {"frobenius": 1e-8, "max": 1e-7, "sum": 1e-7, "spectral": 1e-5}
 def test_cvxpy_finds_the_same_margin(norm: Norm, data: LinearData) -> None:
     problem = MarginProblem(data.S, data.H, norm)
     answer = solve_margin(problem)
-    # Beyond this the peer itself is no longer an oracle.
+    # For larger answers cvxpy itself is not accurate enough.
     if not answer.separable or not problem.has_margins or np.linalg.norm(answer.solution.x) > 100:
         return
     W = cp.Variable((data.V, data.d))
-    peer = cp.Problem(cp.Minimize(OBJECTIVE[norm.name](W)), margin_constraints(cp, W, data.S, data.H))
+    peer = cp.Problem(cp.Minimize(OBJECTIVE[norm.name](W)), margin_constraints(W, data.S, data.H))
     peer.solve(solver=cp.CLARABEL)
     certificate = answer.solution.certificate
     assert certificate.holds(PROVEN[norm.name])
@@ -65,7 +65,7 @@ def test_separability_does_not_depend_on_the_norm(norm: Norm) -> None:
 
 
 @pytest.mark.parametrize("name", ["max", "sum"])
-def test_a_program_on_its_own_refutes_too(name: str) -> None:
+def test_a_linear_program_alone_refutes_separability(name: str) -> None:
     data = plane((0, 90, 180))
     assert not solve_margin_program(MarginProblem(data.S, data.H, NORMS[name])).separable
 
@@ -78,7 +78,7 @@ def test_each_norm_is_smallest_for_its_own_solution() -> None:
         assert all(norm.value(W) >= own * (1 - 1e-6) for W in found.values())
 
 
-def test_what_a_method_cannot_take_is_said() -> None:
+def test_problems_that_a_method_cannot_solve_are_refused() -> None:
     data = plane((90, 210, 330))
     with pytest.raises(ProblemError, match="norm='frobenius'"):
         solve_margin_program(MarginProblem(data.S, data.H, FROBENIUS))

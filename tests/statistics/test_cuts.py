@@ -1,4 +1,4 @@
-"""Cuts: the relational way and the way in memory agree, effects are recorded, and each rule is what it says."""
+"""Cuts in an engine and in memory agree, effects are recorded, and each rule keeps what it says."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from counting_oracle import cut_by_engine
 from tokengeom import NextTokenStatistics, count
-from tokengeom.errors import StatisticsError
+from tokengeom.errors import InputError, StatisticsError
 from tokengeom.statistics.cuts import (
     AbstractCut,
     CommonestTokens,
+    CutSettings,
     MinimumCount,
     MostFrequentContexts,
     SupportByCount,
     SupportByMass,
     support_policy,
 )
-from tokengeom.statistics.next_token import OTHER, standard_cuts
+from tokengeom.statistics.next_token import OTHER
 
 CUTS = st.one_of(
     st.builds(MostFrequentContexts, st.integers(1, 12)),
@@ -31,20 +33,20 @@ CUTS = st.one_of(
 
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 1000), cuts=st.lists(CUTS, min_size=1, max_size=3))
-def test_cutting_before_and_after_freezing_agree(seed: int, cuts: list[AbstractCut]) -> None:
+def test_cuts_in_an_engine_and_in_memory_agree(seed: int, cuts: list[AbstractCut]) -> None:
     documents = [np.random.default_rng(seed).integers(0, 6, 40)]
     whole = count(documents, context=1, vocabulary_size=6)
     try:
-        frozen = whole.cut(*cuts)
+        in_memory = whole.cut(*cuts)
     except StatisticsError as error:
         with pytest.raises(StatisticsError, match="leaves nothing"):
-            count(documents, context=1, vocabulary_size=6, cuts=cuts)
-        assert "leaves nothing" in str(error)  # noqa: PT017 - both ways must fail alike
+            cut_by_engine(documents, cuts, context=1, vocabulary_size=6)
+        assert "leaves nothing" in str(error)  # noqa: PT017 - both must fail in the same way
         return
-    relational = count(documents, context=1, vocabulary_size=6, cuts=cuts)
-    assert relational.equals(frozen)
+    relational = cut_by_engine(documents, cuts, context=1, vocabulary_size=6)
+    assert relational.equals(in_memory)
     assert len(relational.effects) == len(cuts)
-    for mine, theirs in zip(relational.effects, frozen.effects, strict=True):
+    for mine, theirs in zip(relational.effects, in_memory.effects, strict=True):
         assert mine.cut == theirs.cut
         for a, b in ((mine.before, theirs.before), (mine.after, theirs.after)):
             assert (a.n, a.m, a.V) == (b.n, b.m, b.V)
@@ -58,7 +60,7 @@ def small() -> NextTokenStatistics:
     )
 
 
-def test_the_most_frequent_contexts_stay_and_ties_go_to_the_first(small: NextTokenStatistics) -> None:
+def test_the_most_frequent_contexts_are_kept_and_ties_go_to_the_first(small: NextTokenStatistics) -> None:
     kept = small.cut(MostFrequentContexts(2))
     assert kept.context_counts.tolist() == [10, 5]
     assert kept.counts.toarray()[:, 1].tolist() == [0, 1, 0, 4]
@@ -74,12 +76,12 @@ def test_dropping_loses_windows_and_merging_loses_none(small: NextTokenStatistic
     assert merged.counts.toarray()[2].tolist() == [2, 4, 0, 1]
 
 
-def test_top_p_takes_the_fewest_commonest_tokens(small: NextTokenStatistics) -> None:
+def test_top_p_keeps_the_fewest_commonest_tokens(small: NextTokenStatistics) -> None:
     kept = small.limited(support="top-p:0.8")
     assert kept.counts.toarray().tolist() == [[5, 0, 1, 2], [3, 0, 0, 2], [0, 0, 0, 0], [0, 4, 0, 0]]
 
 
-def test_an_effect_tells_before_and_after(small: NextTokenStatistics) -> None:
+def test_an_effect_has_the_sizes_before_and_after(small: NextTokenStatistics) -> None:
     cut = small.limited(min_count=5, support="count:2")
     assert [effect.cut for effect in cut.effects] == [
         "contexts seen at least 5 times",
@@ -87,6 +89,7 @@ def test_an_effect_tells_before_and_after(small: NextTokenStatistics) -> None:
     ]
     assert cut.effects[0].before == small.totals
     assert cut.effects[1].after == cut.totals
+    assert cut.effects[0].sentence == ("Kept: contexts seen at least 5 times; 20 of 21 windows remain (95.2%).")
 
 
 def test_a_cut_that_leaves_nothing_says_so(small: NextTokenStatistics) -> None:
@@ -95,9 +98,11 @@ def test_a_cut_that_leaves_nothing_says_so(small: NextTokenStatistics) -> None:
 
 
 @pytest.mark.parametrize("policy", ["", "raw:1", "count", "count:x", "count:0", "top-p:0", "top-p:1.5", "best"])
-def test_a_policy_that_means_nothing_is_refused(policy: str) -> None:
+def test_an_unknown_policy_is_refused(policy: str) -> None:
     with pytest.raises(StatisticsError):
         support_policy(policy)
+    with pytest.raises(StatisticsError):
+        CutSettings(support=policy)
 
 
 @pytest.mark.parametrize("make", [MostFrequentContexts, MinimumCount, CommonestTokens, SupportByCount])
@@ -106,6 +111,29 @@ def test_a_cut_to_nothing_is_refused(make: type[AbstractCut]) -> None:
         make(0)  # type: ignore[call-arg]
 
 
-def test_standard_cuts_are_made_in_a_fixed_order() -> None:
-    kinds = [type(cut) for cut in standard_cuts(400, 104, "merge", 3, "count:2")]
-    assert kinds == [MinimumCount, MostFrequentContexts, CommonestTokens, SupportByCount]
+def test_settings_name_cuts_in_a_fixed_order() -> None:
+    settings = CutSettings(top_contexts=400, vocabulary=104, rest="merge", min_count=3, support="count:2")
+    assert [type(cut) for cut in settings.cuts()] == [
+        MinimumCount,
+        MostFrequentContexts,
+        CommonestTokens,
+        SupportByCount,
+    ]
+    assert CutSettings().cuts() == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"rest": "keep"}, "rest must be one of drop, merge; got 'keep'"),
+        ({"top_contexts": 2.5}, "contexts to keep must be a whole number"),
+        ({"min_count": 0}, "1 or more; got 0"),
+        ({"contexts": 5}, "no setting 'contexts'. Did you mean 'top_contexts'"),
+    ],
+)
+def test_wrong_settings_are_refused_before_anything_is_read(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        NextTokenStatistics.from_counts([[1]]).limited(**settings)
+    if "contexts" not in settings:
+        with pytest.raises(InputError, match=message):
+            count("a text that does not exist", **settings)  # type: ignore[arg-type]

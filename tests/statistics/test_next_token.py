@@ -1,4 +1,8 @@
+"""Statistics from counts or probabilities: entropy, supports, hash, text, and what is refused."""
+
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -7,9 +11,10 @@ from hypothesis import strategies as st
 from scipy import sparse
 from scipy.stats import entropy
 
-from tokengeom import NextTokenStatistics
+from tokengeom import NextTokenStatistics, count
 from tokengeom.errors import StatisticsError
-from tokengeom.statistics.supports import warnings_about
+from tokengeom.statistics.count import count_pairs
+from tokengeom.statistics.next_token import statistics_of
 
 
 def random_counts(seed: int, V: int = 7, m: int = 9) -> np.ndarray:
@@ -58,7 +63,8 @@ def test_probabilities_need_no_counts() -> None:
     assert statistics.P.toarray().tolist() == P.tolist()
     with pytest.raises(StatisticsError, match="no counts"):
         _ = statistics.n
-    assert "n=" not in repr(statistics)
+    assert "windows" not in repr(statistics)
+    assert statistics.to_dict()["windows"] is None
 
 
 def test_counts_and_their_probabilities_agree() -> None:
@@ -93,7 +99,7 @@ def test_explicit_zeros_and_duplicates_are_no_support() -> None:
 )
 def test_impossible_counts_are_refused(counts: object, message: str) -> None:
     with pytest.raises(StatisticsError, match=message):
-        NextTokenStatistics.from_counts(counts)  # type: ignore[arg-type]
+        NextTokenStatistics.from_counts(counts)
 
 
 @pytest.mark.parametrize(
@@ -112,10 +118,12 @@ def test_impossible_probabilities_are_refused(P: object, pi: object, message: st
 
 
 def test_names_must_fit() -> None:
-    with pytest.raises(StatisticsError, match="vocabulary must have 1 entries, one for each; got 2"):
+    with pytest.raises(StatisticsError, match="vocabulary must have 1 entries; got 2"):
         NextTokenStatistics.from_counts([[1]], vocabulary=["a", "b"])
     with pytest.raises(StatisticsError, match="context labels must have 1"):
         NextTokenStatistics.from_counts([[1]], contexts=["x", "y"])
+    with pytest.raises(StatisticsError, match=r"m x L array of token ids; got an array of shape \(2,\)"):
+        NextTokenStatistics.from_counts([[1, 1]], contexts=np.array([3, 4]))
 
 
 def test_contexts_have_text_on_demand(built_in: NextTokenStatistics) -> None:
@@ -128,11 +136,81 @@ def test_contexts_have_text_on_demand(built_in: NextTokenStatistics) -> None:
     assert NextTokenStatistics.from_counts([[1]], contexts=ids).context_text(0) == "<start> 3"
 
 
-def test_degenerate_supports_are_worth_a_warning(built_in: NextTokenStatistics) -> None:
-    assert "one token alone" in warnings_about(NextTokenStatistics.from_counts(np.eye(3, dtype=int)))[0]
-    assert "every token" in warnings_about(NextTokenStatistics.from_counts(np.ones((3, 3), int)))[0]
-    assert "single token" in warnings_about(NextTokenStatistics.from_counts([[1, 2]]))[0]
-    mostly = np.eye(20, dtype=int)
-    mostly[0, 1] = 1
-    assert "95%" in warnings_about(NextTokenStatistics.from_counts(mostly))[0]
-    assert warnings_about(built_in.limited(contexts=400, vocabulary=104)) == []
+def test_equal_statistics_have_equal_hashes_and_any_change_changes_the_hash() -> None:
+    counts = random_counts(3)
+    statistics = NextTokenStatistics.from_counts(counts)
+    assert NextTokenStatistics.from_counts(sparse.csr_array(counts.astype(np.int16))).hash == statistics.hash
+    wide = sparse.csc_array(counts)
+    wide.indices, wide.indptr = wide.indices.astype(np.int64), wide.indptr.astype(np.int64)
+    assert NextTokenStatistics(wide.astype(np.int64), None, statistics.vocabulary).hash == statistics.hash
+    m = counts.shape[1]
+    ids = np.arange(m, dtype=np.int32)[:, None]
+    other = counts.copy()
+    other[np.argmax(other[:, 0]), 0] += 1
+    changed = [
+        NextTokenStatistics.from_counts(other),
+        NextTokenStatistics.from_counts(counts[:, ::-1]),
+        NextTokenStatistics.from_counts(counts, contexts=ids),
+        NextTokenStatistics.from_counts(counts, contexts=ids.reshape(m, 1) + 1),
+        NextTokenStatistics.from_counts(counts, contexts=[str(j) for j in range(m)]),
+        NextTokenStatistics.from_counts(counts, vocabulary=[f"t{z}" for z in range(counts.shape[0])]),
+        NextTokenStatistics.from_probabilities(statistics.P, statistics.pi),
+        NextTokenStatistics.from_probabilities(statistics.P),
+    ]
+    hashes = {one.hash for one in (statistics, *changed)}
+    assert len(hashes) == len(changed) + 1
+    assert all(len(one) == 64 for one in hashes)
+
+
+def test_a_hash_does_not_depend_on_where_statistics_come_from(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a b a c a b")
+    assert count(tmp_path / "a.txt", context=1).hash == count(["a b a c a b"], context=1, threads=1).hash
+
+
+def test_the_summary_and_the_table_say_what_the_statistics_are(built_in: NextTokenStatistics) -> None:
+    cut = built_in.limited(top_contexts=400, vocabulary=104)
+    lines = cut.summary().splitlines()
+    assert lines[0] == f"{cut.n:,} windows with {cut.m} distinct contexts and 104 next tokens (tokenizer: word)."
+    assert f"{cut.entropy:.4f} nats" in lines[1]
+    assert lines[3].startswith("Kept: the 400 most frequent contexts;")
+    assert repr(cut) == (
+        f"NextTokenStatistics(windows={cut.n:,}, contexts={cut.m}, vocabulary=104, entropy floor={cut.entropy:.4f} "
+        f"nats, distinct supports={cut.groups.count})"
+    )
+    assert {"windows", "contexts", "vocabulary", "entropy_nats", "distinct_supports", "one_hot_share"} <= set(
+        cut.to_dict()
+    )
+    assert {"hash", "corpus", "cuts", "warnings"} <= set(cut.to_dict())
+    assert cut.checks() == {}, "there is nothing to compare with before statistics are saved"
+
+
+def test_statistics_name_their_tokenizer_or_say_that_they_have_token_ids() -> None:
+    assert count(["a b c"], context=1, tokenizer="character").tokenizer_name == "character"
+    ids = count([[0, 1, 2]], context=1)
+    assert (ids.tokenizer_name, ids.to_dict()["tokenizer"]) == ("token ids", None)
+    assert "tokenizer: token ids" in ids.summary()
+    assert NextTokenStatistics.from_counts([[1]]).tokenizer_name == "none"
+
+
+def test_a_verb_takes_statistics_or_the_path_of_saved_ones(tmp_path: Path) -> None:
+    statistics = NextTokenStatistics.from_counts([[1, 2]])
+    statistics.save(tmp_path / "s")
+    assert statistics_of(statistics, "predict") is statistics
+    assert statistics_of(tmp_path / "s", "predict").equals(statistics)
+    assert statistics_of(str(tmp_path / "s"), "predict").equals(statistics)
+
+
+def test_a_verb_refuses_anything_else_and_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "x.txt").write_text("a b")
+    count_pairs([[0, 1]], tmp_path / "pairs", context=1)
+    for given_, message in (
+        (tmp_path / "x.txt", r"x\.txt' is not a folder of them.* count it first: stats = tg\.count\('.*x\.txt'\)"),
+        (tmp_path / "missing", "does not exist"),
+        (tmp_path / "pairs", r"holds 'tokengeom-pairs'.* count it first"),
+        (np.ones((2, 2)), r"got an array.*from_counts\(counts\) or \.from_probabilities"),
+        (sparse.csc_array(np.ones((2, 2))), "got an array"),
+        (["a b"], r"got list.*tg\.count\(documents\)"),
+        (None, "got NoneType"),
+    ):
+        with pytest.raises(StatisticsError, match=f"^train needs next-token statistics.*{message}"):
+            statistics_of(given_, "train")

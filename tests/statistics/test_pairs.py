@@ -1,4 +1,4 @@
-"""Counted pairs: kept without gathering them, and refused in words when they are damaged."""
+"""Counted pairs are saved without being gathered, load and merge, and are refused when they are damaged."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from command_line import assert_one_paragraph, say
-from tokengeom import CountedPairs, count
-from tokengeom.errors import StatisticsError
+from tokengeom import CountedPairs, count, load, verify
+from tokengeom.errors import InputError, ResourceError, StatisticsError
+from tokengeom.folders import file_hash
 from tokengeom.statistics.count import count_pairs
+from tokengeom.statistics.cuts import CommonestTokens, MinimumCount
+from tokengeom.statistics.engines import open_engine
+from tokengeom.statistics.pairs import build_statistics
 
 TEXT = ["a b a b c a b d a c", "b a c a"]
 
@@ -32,52 +37,153 @@ def damaged(kept: Path, tmp_path: Path, **changes: Any) -> Path:
     return tmp_path / "p"
 
 
-def test_totals_are_those_of_the_frozen_statistics(tmp_path: Path) -> None:
-    pairs, totals = count_pairs(TEXT, tmp_path / "p", context=2)
-    frozen = count(TEXT, context=2)
-    assert (totals.n, totals.m, totals.V) == (frozen.n, frozen.m, frozen.V)
-    assert totals.entropy == pytest.approx(frozen.entropy)
-    assert pairs.corpus == frozen.corpus
-    assert count(tmp_path / "p").equals(frozen)
+def test_totals_are_those_of_the_statistics(tmp_path: Path) -> None:
+    pairs = count_pairs(TEXT, tmp_path / "p", context=2)
+    statistics = count(TEXT, context=2)
+    totals = pairs.totals
+    assert (totals.n, totals.m, totals.V) == (statistics.n, statistics.m, statistics.V)
+    assert totals.entropy == pytest.approx(statistics.entropy)
+    assert pairs.corpus == statistics.corpus
+    assert count(tmp_path / "p").equals(statistics)
 
 
-def test_pairs_alone_are_never_frozen(
+def test_saved_pairs_are_loaded_with_their_totals(kept: Path) -> None:
+    pairs = load(kept)
+    assert isinstance(pairs, CountedPairs)
+    assert pairs.totals == pairs.known_totals
+    statistics = count(TEXT, context=2)
+    assert pairs.to_dict()["windows"] == statistics.n
+    assert repr(pairs).startswith(f"CountedPairs(windows={statistics.n}, contexts={statistics.m}")
+    assert f"{statistics.n} windows, {statistics.m} distinct contexts" in pairs.summary()
+    assert "vocabulary" in pairs._repr_html_()
+    assert verify(kept).ok
+
+
+def test_pairs_saved_elsewhere_are_whole(kept: Path, tmp_path: Path) -> None:
+    other = count_pairs(TEXT, tmp_path / "other", context=2, threads=1)
+    shutil.copytree(kept, tmp_path / "first")
+    CountedPairs.load(tmp_path / "first").save(tmp_path / "copy")
+    shutil.rmtree(tmp_path / "first")
+    assert count(tmp_path / "copy").equals(count(TEXT, context=2))
+    assert count([tmp_path / "copy", tmp_path / "other"]).n == 2 * other.totals.n
+
+
+def test_pairs_of_several_folders_are_saved_into_one(kept: Path, tmp_path: Path) -> None:
+    pairs = CountedPairs.load(kept)
+    both = CountedPairs((*pairs.paths, *pairs.paths), pairs.windows, pairs.vocabulary, pairs.rows, pairs.tokenizer)
+    both.save(tmp_path / "both")
+    assert CountedPairs.load(tmp_path / "both").totals.n == 2 * pairs.totals.n
+    assert verify(tmp_path / "both").ok
+
+
+def test_what_is_known_of_the_corpus_is_merged(tmp_path: Path) -> None:
+    ids = [*range(30), 499] * 12
+    np.array(ids, "uint16").tofile(tmp_path / "a.bin")
+    (tmp_path / "b.bin").write_bytes((tmp_path / "a.bin").read_bytes())
+    for name in "ab":
+        count_pairs(tmp_path / f"{name}.bin", tmp_path / name, context=1, vocabulary_size=500)
+    merged = count([tmp_path / "a", tmp_path / "b"]).corpus
+    assert merged["sources"] == [str(tmp_path / "a.bin"), str(tmp_path / "b.bin")]
+    assert (merged["tokens"], merged["documents"], merged["likely_separators"]) == (2 * len(ids), 2, [499])
+
+
+def test_cut_pairs_are_saved_with_their_cuts_and_not_merged(kept: Path, tmp_path: Path) -> None:
+    with open_engine(tmp_path) as engine:
+        cut = CountedPairs.load(kept).cut([MinimumCount(2), CommonestTokens(2, "merge")], engine, tmp_path)
+        cut.save(tmp_path / "cut")
+        again = CountedPairs.load(tmp_path / "cut")
+        assert (again.totals, again.effects) == (cut.totals, cut.effects)
+        assert build_statistics(again, engine).equals(build_statistics(cut, engine))
+        with pytest.raises(StatisticsError, match="merge them first, then cut"):
+            again.merge(CountedPairs.load(kept), engine=engine, folder=tmp_path / "merged")
+    assert count(tmp_path / "cut").equals(count(TEXT, context=2).cut(MinimumCount(2), CommonestTokens(2, "merge")))
+    assert verify(tmp_path / "cut").ok
+
+
+@pytest.mark.parametrize(
+    ("changes", "failed"),
+    [
+        ({"windows": 3}, "the sizes are the ones claimed"),
+        ({"contexts": 3}, "the sizes are the ones claimed"),
+        ({"entropy_nats": 0.3}, "the entropy floor is the one claimed"),
+    ],
+)
+def test_verify_adds_up_the_pairs_again(kept: Path, tmp_path: Path, changes: dict[str, Any], failed: str) -> None:
+    assert verify(damaged(kept, tmp_path, **changes)).failed == (failed,)
+
+
+def test_a_changed_shard_is_refused(kept: Path, tmp_path: Path) -> None:
+    folder = damaged(kept, tmp_path)
+    shard = next((folder / "pairs").glob("*.parquet"))
+    shard.write_bytes(shard.read_bytes()[:-1] + b"?")
+    with pytest.raises(InputError, match=r"is damaged: pairs/.*\.parquet"):
+        count(folder)
+
+
+def test_another_tokenizer_under_its_name_is_refused(kept: Path, tmp_path: Path) -> None:
+    folder = damaged(kept, tmp_path)
+    file = folder / "tokenizer.json"
+    file.write_text(file.read_text().replace('"d"', '"z"'))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"]["tokenizer.json"] = file_hash(file)
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(InputError, match="not the tokenizer that the manifest names"):
+        CountedPairs.load(folder)
+
+
+def test_more_pairs_than_memory_holds_are_refused_with_both_sizes(
+    kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tokengeom.memory.free_memory", lambda: 100)
+    with (
+        open_engine(tmp_path) as engine,
+        pytest.raises(ResourceError, match=r"distinct pairs must fit in memory: .* GiB are needed and .* GiB are free"),
+    ):
+        build_statistics(CountedPairs.load(kept), engine)
+
+
+def test_pairs_that_are_only_kept_are_not_gathered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(*_: object) -> None:
-        raise AssertionError("frozen")
+        raise AssertionError("gathered")
 
-    monkeypatch.setattr("tokengeom.statistics.count.freeze", refuse)
+    monkeypatch.setattr("tokengeom.statistics.count.build_statistics", refuse)
     (tmp_path / "a.txt").write_text(TEXT[0])
     done = say(capsys, "count", tmp_path / "a.txt", "--context", 1, "--pairs", tmp_path / "p", "--json")
     assert done.code == 0, done.err
     assert json.loads(done.out)["windows"] == 9
-    assert "merge them" in say(capsys, "count", tmp_path / "a.txt", "-c", 1, "--pairs", tmp_path / "p").out
+    assert "to merge them" in say(capsys, "count", tmp_path / "a.txt", "-c", 1, "--pairs", tmp_path / "p").out
     asked = say(capsys, "count", tmp_path / "a.txt", "--pairs", tmp_path / "p", "--out", tmp_path / "s")
-    assert "frozen" in asked.err, "statistics are"
+    assert "gathered" in asked.err, "statistics are gathered"
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"vocabulary": "gone"},
-        {"vocabulary": "many"},
-        {"vocabulary": 0},
-        {"vocabulary": True},
+        {"vocabulary_size": "gone"},
+        {"vocabulary_size": "many"},
+        {"vocabulary_size": 0},
+        {"vocabulary_size": True},
+        {"window": "gone"},
+        {"window": {"length": 2}},
+        {"window": {"context": 0}},
+        {"window": [1]},
+        {"rows": "gone"},
+        {"rows": [0.5]},
         {"windows": "gone"},
-        {"windows": {"length": 2}},
-        {"windows": {"context": 0}},
-        {"windows": [1]},
+        {"windows": "many"},
+        {"cuts": [1]},
         {"corpus": "gone"},
         {"corpus": [1]},
         {"tokenizer": "gone"},
     ],
 )
-def test_a_damaged_manifest_is_refused_in_words(
+def test_a_damaged_manifest_is_refused(
     changes: dict[str, Any], kept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = damaged(kept, tmp_path, **changes)
-    with pytest.raises(StatisticsError, match="is damaged"):
+    with pytest.raises(InputError, match="is damaged"):
         CountedPairs.load(folder)
     assert_one_paragraph(say(capsys, "count", folder))
 
@@ -87,30 +193,15 @@ def test_missing_shards_and_a_torn_manifest_are_refused(
 ) -> None:
     folder = damaged(kept, tmp_path)
     shutil.move(folder / "pairs", tmp_path / "elsewhere")
-    with pytest.raises(StatisticsError, match="no shards"):
+    with pytest.raises(InputError, match=r"is damaged: pairs/"):
         CountedPairs.load(folder)
+    empty = damaged(kept, tmp_path / "empty", files={})
+    shutil.rmtree(empty / "pairs")
+    (empty / "tokenizer.json").unlink()
+    with pytest.raises(InputError, match="no shards in pairs/"):
+        CountedPairs.load(empty)
     shutil.move(tmp_path / "elsewhere", folder / "pairs")
     (folder / "manifest.json").write_text("{")
     done = say(capsys, "count", folder)
     assert_one_paragraph(done)
     assert "manifest.json cannot be read" in done.err
-
-
-@pytest.mark.parametrize("threads", [0, -1, 1025, 100_000, 10**12])
-def test_threads_beyond_reason_are_refused(threads: int, capsys: pytest.CaptureFixture[str]) -> None:
-    done = say(capsys, "count", "--threads", threads)
-    assert_one_paragraph(done)
-    assert "threads must be 1 or more, and at most 1,024" in done.err
-
-
-@pytest.mark.parametrize(
-    ("master", "reason"),
-    [("spark://127.0.0.1:1", "refused"), ("spark://127.0.0.1", "host:port"), ("spark://127.0.0.1:99999", "host:port")],
-)
-def test_a_spark_master_that_does_not_answer_is_told_at_once(
-    master: str, reason: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    done = say(capsys, "count", "--engine", "spark", "--master", master)
-    assert_one_paragraph(done)
-    assert "No Spark master answers" in done.err
-    assert reason in done.err

@@ -1,4 +1,4 @@
-"""Size of networks: parameters counted as their formulas say, loss and geometry against them, checks that can fail."""
+"""Sizes of networks: the number of parameters by formula, and loss and geometry against it."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ import numpy as np
 import pytest
 
 from study_cases import failed, run_study
-from tokengeom.errors import InputError, ResourceError
+from tokengeom.errors import InputError
 from tokengeom.figures.base import LinePanel
-from tokengeom.progress import SilentProgress
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.studies.base import Findings, find_study
+from tokengeom.studies.base import Findings
 from tokengeom.studies.overparameterisation import count_parameters
 from tokengeom.training.settings import TrainingSettings
 
-TINY: dict[str, Any] = {
+SMALL: dict[str, Any] = {
     "stories": 300, "context": 3, "contexts": 40, "vocabulary": 30, "layers": [1], "heads": 2, "dims": [4, 32],
     "steps": 100, "learning_rate": 1e-2, "draws": 20,
 }  # fmt: skip
 
 
 def run(**changes: Any) -> Findings:
-    return run_study("overparameterisation", **{**TINY, **changes})
+    return run_study("overparameterisation", **{**SMALL, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +40,7 @@ def test_parameters_of_an_mlp_are_those_of_its_matrices_and_its_norm(dim: int, l
     counted = count_parameters(small_statistics(), TrainingSettings(model="mlp", dim=dim, layers=layers))
     tokens, length, V, wide = 4, 3, 2, 4 * dim
     body = (length * dim + 1) * wide + (layers - 1) * (wide + 1) * wide + wide * dim + dim
-    # The last d of the body are the gain of its norm.
-    # Beside the four tokens stands the one that fills up short contexts.
+    # The last d parameters of the body are the gain of its norm; the fifth token pads short contexts.
     assert counted == (tokens + 1) * dim + body + V * dim
 
 
@@ -55,11 +53,11 @@ def test_a_layer_of_a_transformer_has_attention_swiglu_and_two_norms() -> None:
     assert two - one == 4 * d * d + 3 * d * inner + 2 * d
 
 
-def test_a_tiny_recipe_passes(found: Findings) -> None:
+def test_a_small_recipe_passes(found: Findings) -> None:
     assert failed(found) == []
 
 
-def test_the_figure_holds_the_table(found: Findings) -> None:
+def test_the_figure_holds_the_numbers_of_the_table(found: Findings) -> None:
     table, panel = found.tables["sizes"], found.figures[0].panels[0]
     assert isinstance(panel, LinePanel)
     assert (panel.x_scale, panel.y_scale) == ("log", "log")
@@ -68,7 +66,7 @@ def test_the_figure_holds_the_table(found: Findings) -> None:
     assert all(np.all(np.diff(curve.x) > 0) for curve in panel.curves)
 
 
-def test_parameters_are_counted_against_contexts_and_windows(found: Findings) -> None:
+def test_parameters_are_given_per_context_and_per_window(found: Findings) -> None:
     table = found.tables["sizes"]
     ratio = np.asarray(table["parameters"]) / np.asarray(table["per_context"])
     assert ratio == pytest.approx(np.full(ratio.size, ratio[0]))
@@ -77,18 +75,12 @@ def test_parameters_are_counted_against_contexts_and_windows(found: Findings) ->
     assert f"({windows[0]:,.0f} windows" in found.sentence
 
 
-def test_a_check_fails_where_nothing_is_trained() -> None:
+def test_an_untrained_network_fails() -> None:
     lost = failed(run(steps=1))
-    assert "largest network: CE - H" in lost
+    assert "largest network: loss gap" in lost
     assert "largest network: SIM of contexts gained in training" in lost
 
 
-def test_one_size_alone_is_refused() -> None:
+def test_a_single_size_is_refused() -> None:
     with pytest.raises(InputError, match=r"at least two; got dims=\[8\]"):
         run(dims=[8])
-
-
-def test_a_device_that_is_not_there_ends_the_study_before_any_work() -> None:
-    study = find_study("overparameterisation")
-    with pytest.raises(ResourceError, match="cuda:99"):
-        study.run(study.recipe("paper", device="cuda:99", stories=-1), SilentProgress())

@@ -6,11 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokengeom.errors import ProblemError
+from tokengeom.numerics import Int
 from tokengeom.problems.instances import disjoint_blocks, nested
 from tokengeom.theory.concepts import Concepts, kmeans, learning_curve
 
 
-def test_concepts_rebuild_the_matrix_and_drop_its_null_space() -> None:
+def test_concepts_give_the_matrix_back_without_its_null_space() -> None:
     M = nested(7).L_mm
     concepts = Concepts.of(M)
     assert len(concepts) == 6
@@ -37,14 +38,14 @@ def test_typical_tokens_are_the_largest_entries_of_each_side() -> None:
     assert concept.importance == 2.0
 
 
-def test_what_is_rounding_or_nearly_so_is_not_typical() -> None:
+def test_entries_far_below_the_largest_are_not_typical() -> None:
     U = np.array([[0.9], [-0.8], [0.08], [1e-17], [-1e-17]])
     concept = Concepts.from_svd(U, np.array([2.0]), np.array([[1.0, -1e-16, 0.5]])).concept(0)
     assert [side.tolist() for side in concept.tokens] == [[0], [1]]
     assert [side.tolist() for side in concept.contexts] == [[0, 2], []]
 
 
-def test_two_blocks_are_told_apart_by_orthants_and_by_k_means() -> None:
+def test_orthants_and_k_means_separate_two_blocks() -> None:
     known = disjoint_blocks(2, 4, copies=3)
     concepts = Concepts.of(known.L_mm)
     truth = np.repeat([0, 1], 4)
@@ -61,8 +62,9 @@ def test_k_means_is_no_worse_than_scipy() -> None:
     rng = np.random.default_rng(0)
     points = rng.standard_normal((60, 3)) + 4.0 * rng.integers(0, 3, (60, 1))
 
-    def cost(labels: np.ndarray) -> float:
-        return sum(((points[labels == c] - points[labels == c].mean(axis=0)) ** 2).sum() for c in set(labels))
+    def cost(labels: Int) -> float:
+        spread = [points[labels == c] - points[labels == c].mean(axis=0) for c in set(labels)]
+        return float(sum((one**2).sum() for one in spread))
 
     _, peer = kmeans2(points, 3, minit="++", seed=1)
     assert cost(kmeans(points, 3)) <= cost(peer) * (1 + 1e-9)
@@ -87,7 +89,7 @@ def test_the_learning_curve_solves_its_differential_equation() -> None:
     assert np.allclose(learning_curve(sigma, [100.0])[:, 0], sigma)
 
 
-def test_bad_input_is_refused_in_words() -> None:
+def test_matrices_and_counts_that_cannot_be_used_are_refused() -> None:
     with pytest.raises(ProblemError, match="NaN"):
         Concepts.of(np.array([[np.nan, 1.0]]))
     concepts = Concepts.of(np.eye(3))

@@ -1,4 +1,4 @@
-"""The predicted limit: invariances, the papers' angles, mixed cases against long gradient descent."""
+"""The predicted limit: invariances, the papers' angles, and long gradient descent on data of every kind."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_every_prediction_is_certified_and_its_two_parts_are_orthogonal(data: Li
     assert prediction.finite_certificate.holds(CERTIFIED)
     assert prediction.support_certificate.value == prediction.support_certificate.bound
     sizes = np.linalg.norm(prediction.W_star) * np.linalg.norm(prediction.W_mm)
-    assert abs(np.vdot(prediction.W_star, prediction.W_mm)) <= 1e-8 * max(1.0, sizes)
+    assert abs(np.vdot(prediction.W_star, prediction.W_mm)) <= 1e-8 * max(1.0, float(sizes))
     assert prediction.loss_floor >= prediction.entropy - 1e-10
     assert np.all(prediction.effective_support >= data.S)
     assert prediction.reaches_entropy == (prediction.loss_floor <= prediction.entropy + 1e-9)
@@ -78,7 +78,7 @@ def test_every_prediction_is_certified_and_its_two_parts_are_orthogonal(data: Li
 
 @given(data=linear_data())
 @settings(max_examples=20, deadline=None)
-def test_probabilities_inside_supports_do_not_move_the_direction(data: LinearData) -> None:
+def test_probabilities_inside_supports_do_not_change_the_direction(data: LinearData) -> None:
     rng = np.random.default_rng(data.m)
     P = np.where(data.S, rng.uniform(0.5, 1.5, data.S.shape), 0.0)
     other = replace(data, P=P / P.sum(axis=0))
@@ -87,7 +87,7 @@ def test_probabilities_inside_supports_do_not_move_the_direction(data: LinearDat
 
 @given(data=linear_data())
 @settings(max_examples=20, deadline=None)
-def test_relabelling_tokens_and_permuting_contexts_moves_every_part_alike(data: LinearData) -> None:
+def test_relabelling_tokens_and_permuting_contexts_permutes_every_part(data: LinearData) -> None:
     rng = np.random.default_rng(data.V)
     tokens, contexts = rng.permutation(data.V), rng.permutation(data.m)
     before = predict(data)
@@ -109,7 +109,7 @@ def test_the_entropy_is_approached_along_the_predicted_line() -> None:
     assert np.allclose(slopes, 1.0, atol=0.05)
 
 
-def test_one_hot_and_full_supports_are_edge_cases_that_work() -> None:
+def test_one_hot_and_full_supports_are_predicted() -> None:
     one_hot = predict(one_hot_orthonormal(4))
     assert one_hot.entropy == 0.0
     assert np.allclose(one_hot.W_mm, np.eye(4) - 0.25)
@@ -124,7 +124,7 @@ def test_one_hot_and_full_supports_are_edge_cases_that_work() -> None:
 
 
 def mixed_case(kind: tuple[bool, bool, bool]) -> LinearData:
-    """The first random data whose (compatible, separable, something diverges) are as asked and well scaled."""
+    """The first well-scaled random data with these answers to (compatible, separable, something diverges)."""
     for seed in range(2000):
         rng = np.random.default_rng(seed)
         data = random_data(rng, V=4, m=int(rng.integers(3, 7)), d=int(rng.integers(2, 5)))
@@ -147,7 +147,7 @@ def mixed_case(kind: tuple[bool, bool, bool]) -> LinearData:
         (True, False, False),
     ],
 )
-def test_long_gradient_descent_goes_where_predicted(kind: tuple[bool, bool, bool]) -> None:
+def test_long_gradient_descent_converges_as_predicted(kind: tuple[bool, bool, bool]) -> None:
     data = mixed_case(kind)
     prediction = predict(data)
     W = gradient_descent(data, 60_000)

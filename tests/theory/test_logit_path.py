@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from feature_cases import from_counts, random_counts
 
+from feature_cases import from_counts, random_counts
 from tokengeom.errors import ProblemError, ResourceError
-from tokengeom.theory.features import predict_features
 from tokengeom.theory.logit_path import LogitPath, default_lambdas, regularisation_path
+from tokengeom.theory.predict import predict
 
 STATS = from_counts(random_counts(30, 16, 3, seed=0))
-PREDICTION = predict_features(STATS, tolerance=1e-9)
+PREDICTION = predict(STATS, tolerance=1e-9)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_the_direction_is_approached_like_one_over_the_squared_logarithm(path: L
     assert path.growth_rate == pytest.approx(1.0, abs=0.05)
 
 
-def test_where_strong_decay_forbids_any_logits_the_answer_is_zero() -> None:
+def test_under_strong_regularisation_the_logits_are_zero() -> None:
     path = regularisation_path(STATS.P, STATS.pi, PREDICTION.L_mm, lambdas=[10.0])
     assert path.points[0].nuclear_norm <= 1e-9
     assert np.isnan(path.points[0].direction_cosine) or path.points[0].nuclear_norm == 0.0

@@ -1,4 +1,4 @@
-"""Largest margins in each norm, judged by the same certificate."""
+"""Largest margins in each norm, compared with each other and with the prediction."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import pytest
 from tokengeom import NextTokenStatistics
 from tokengeom.corpus.synthetic import random_soft_labels
 from tokengeom.errors import ProblemError
+from tokengeom.numerics import Float
 from tokengeom.problems.ntp_svm import NORMS
 from tokengeom.theory.linear import predict_linear
 from tokengeom.theory.margins import max_margin
 
 
-def setting(d: int) -> tuple[NextTokenStatistics, np.ndarray]:
+def setting(d: int) -> tuple[NextTokenStatistics, Float]:
     truth = random_soft_labels(V=4, m=6, k=2, seed=3).truth
     return NextTokenStatistics.from_probabilities(truth.P, truth.pi), np.random.default_rng(1).normal(size=(d, 6))
 
@@ -37,7 +38,7 @@ def test_the_frobenius_margin_is_the_predicted_one() -> None:
     np.testing.assert_allclose(found.W, prediction.W_mm, atol=1e-7)
 
 
-def test_what_is_not_separable_has_no_margin_in_any_norm() -> None:
+def test_data_that_are_not_separable_have_no_margin_in_any_norm() -> None:
     stats, H = setting(1)
     for name in NORMS:
         found = max_margin(stats, H, name)

@@ -1,12 +1,13 @@
-"""Training of networks: the exact gradient, resume to the bit, agreement that grows."""
+"""Training of networks: exact gradients, resuming to the last bit, and agreement that grows."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -15,30 +16,34 @@ import torch
 from network_cases import small_stories
 from tokengeom.errors import InputError, ProblemError, ResourceError
 from tokengeom.geometry.compare import compare
-from tokengeom.models.networks import discover
+from tokengeom.models.networks.base import architecture_named
+from tokengeom.numerics import Int
+from tokengeom.settings import member_names
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.predict import predict
-from tokengeom.training import Run, Steps, TrainingSettings, train
+from tokengeom.training import Run, SoftLabels, Steps, TrainingSettings, train
 from tokengeom.training.optimizers.spectral import Spectral
 from tokengeom.training.train import build_network
 
-NAMES = sorted(discover())
+NAMES = member_names("tokengeom.models.networks")
 TINY: dict[str, Any] = {"dim": 16, "layers": 1, "seed": 5}
 
 
 def tiny(name: str) -> dict[str, Any]:
-    return TINY | ({"heads": 2} if discover()[name].default_heads else {})
+    return TINY | ({"heads": 2} if "heads" in architecture_named(name).defaults else {})
 
 
-def raw_windows(stats: NextTokenStatistics) -> tuple[np.ndarray, np.ndarray]:
-    """Context and next token of every window, one after the other."""
+def raw_windows(stats: NextTokenStatistics) -> tuple[Int, Int]:
+    """Context and next token of every window."""
     table = stats.counts.tocoo()
     return np.repeat(table.col, table.data), np.repeat(table.row, table.data)
 
 
 @pytest.mark.parametrize("windows", ["sliding", "prefixes"])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_step_follows_the_gradient_of_the_summed_loss_on_raw_windows(name: str, windows: str) -> None:
+def test_a_step_follows_the_gradient_of_the_summed_loss_on_raw_windows(
+    name: str, windows: Literal["sliding", "prefixes"]
+) -> None:
     stats = small_stories(windows)
     rate = 1e-3
     run = train(stats, name, optimizer="gd", learning_rate=rate, steps=1, reduction="mean", **tiny(name))
@@ -79,7 +84,7 @@ def test_adamw_is_torchs_own() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_training_brings_agreement_with_the_prediction_that_the_start_lacks(name: str) -> None:
+def test_agreement_with_the_prediction_grows_during_training(name: str) -> None:
     stats = small_stories()
     prediction = predict(stats)
     options = tiny(name) | {"dim": 32, "learning_rate": 1e-2, "weight_decay": 1e-6, "rate_schedule": "cosine"}
@@ -102,6 +107,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(name: str, tmp_path: Path) -> No
     np.testing.assert_array_equal(resumed.H, whole.H)
     np.testing.assert_array_equal(resumed.trajectory["loss_gap"], whole.trajectory["loss_gap"])
     np.testing.assert_array_equal(Run.load(tmp_path / "run").W, whole.W)
+    assert Run.verify(tmp_path / "run")
 
 
 KILLED = """
@@ -114,7 +120,7 @@ train(small_stories(), "lstm", dim=8, layers=1, batch=8, steps=10**9, rate_sched
 """
 
 
-def test_a_killed_network_goes_on_from_its_last_snapshot_to_the_same_end(tmp_path: Path) -> None:
+def test_a_killed_network_continues_from_its_last_snapshot_to_the_same_end(tmp_path: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path), str(Path(__file__).parents[1])])
     limit = time.monotonic() + 120
     while max((path.name for path in tmp_path.glob("step-*")), default="") < "step-000000000020":
@@ -131,13 +137,27 @@ def test_a_killed_network_goes_on_from_its_last_snapshot_to_the_same_end(tmp_pat
     np.testing.assert_array_equal(resumed.H, whole.H)
 
 
+def test_a_run_on_other_contexts_is_not_resumed(tmp_path: Path) -> None:
+    stats = small_stories()
+    assert stats.contexts is not None
+    train(stats, "mlp", steps=2, checkpoint=tmp_path / "run", **TINY)
+    turned = replace(stats, contexts=stats.contexts[:, ::-1].copy())
+    with pytest.raises(InputError, match="other statistics"):
+        train(turned, "mlp", steps=2, checkpoint=tmp_path / "run", resume=True, **TINY)
+
+
+def test_labels_without_contexts_are_refused() -> None:
+    with pytest.raises(ProblemError, match="SoftLabels have none"):
+        train(SoftLabels.from_statistics(small_stories()), "mlp", steps=1)
+
+
 def test_a_run_of_another_architecture_is_not_resumed(tmp_path: Path) -> None:
     train(small_stories(), "mlp", steps=2, checkpoint=tmp_path / "run", **TINY)
     with pytest.raises(InputError, match="model"):
         train(small_stories(), "lstm", steps=2, checkpoint=tmp_path / "run", resume=True, **TINY)
 
 
-def test_batches_of_windows_train_too_and_repeat_from_the_seed() -> None:
+def test_training_on_batches_of_windows_is_determined_by_the_seed() -> None:
     options: dict[str, Any] = {"steps": 60, "batch": 64, "learning_rate": 1e-2, "rate_schedule": "constant", **TINY}
     first, second = (train(small_stories("prefixes"), "lstm", **options) for _ in range(2))
     np.testing.assert_array_equal(first.W, second.W)
@@ -155,7 +175,7 @@ def test_muon_moves_every_parameter_by_an_orthogonal_matrix() -> None:
     np.testing.assert_allclose(moved, 1.0, atol=1e-3)
 
 
-def test_dropout_is_off_when_measuring_and_the_callers_generator_is_left_alone() -> None:
+def test_dropout_is_off_when_measuring_and_the_generator_of_the_caller_is_restored() -> None:
     options: dict[str, Any] = {"attention_dropout": 0.5, "learning_rate": 1e-2, **tiny("transformer")}
     torch.manual_seed(1)
     expected = torch.rand(3)
@@ -179,16 +199,18 @@ def test_double_precision_is_double() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "part"),
     [
-        ({"model": "ufm", "layers": 2}, ProblemError, "belongs to a network"),
-        ({"model": "lstm", "init": "zero"}, ProblemError, "its own start"),
+        ({"model": "ufm", "layers": 2}, ProblemError, "layers is not a setting of model 'ufm', which has init"),
+        ({"model": "lstm", "init": "zero"}, ProblemError, "init is not a setting of model 'lstm', which has layers"),
         ({"model": "lstm", "precision": "bfloat16"}, ProblemError, "on a GPU"),
-        ({"model": "gru"}, ProblemError, "'transformer'"),
+        ({"model": "gru"}, ProblemError, "must be one of linear, ufm, .*transformer"),
         ({"model": "lstm", "device": "cuda"}, ResourceError, "no CUDA device"),
         ({"model": "lstm", "embeddings": np.ones((3, 40))}, ProblemError, "leave embeddings out"),
         ({"model": "lstm", "layers": 0}, ProblemError, "layers"),
     ],
 )
-def test_what_a_network_cannot_do_is_refused(options: dict[str, Any], error: type[Exception], part: str) -> None:
+def test_settings_that_a_network_does_not_have_are_refused(
+    options: dict[str, Any], error: type[Exception], part: str
+) -> None:
     if options.get("device") == "cuda" and torch.cuda.is_available():
         pytest.skip("this machine has a CUDA device")
     with pytest.raises(error, match=part):

@@ -1,4 +1,4 @@
-"""The loss gap is the Kullback-Leibler divergence, exact where a difference of losses would be noise."""
+"""The loss gap is the Kullback-Leibler divergence, accurate where a difference of losses would be noise."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokengeom.errors import ProblemError, StatisticsError
+from tokengeom.numerics import Float
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.training.objective import SoftLabels
 from training_problems import random_statistics
 
 
-def plain_cross_entropy(P: np.ndarray, pi: np.ndarray, L: np.ndarray) -> float:
+def plain_cross_entropy(P: Float, pi: Float, L: Float) -> float:
     q = np.exp(L - L.max(axis=0))
     q /= q.sum(axis=0)
     return float(-np.sum(pi * np.sum(np.where(P > 0, P * np.log(q), 0.0), axis=0)))
@@ -33,7 +34,7 @@ def test_gap_is_cross_entropy_minus_entropy(seed: int, k: int, scale: float) -> 
 
 
 @pytest.mark.parametrize("distance", [1.0, 30.0, 300.0, 690.0])
-def test_gap_stays_a_true_positive_number_down_to_1e_300(distance: float) -> None:
+def test_gap_is_accurate_down_to_1e_300(distance: float) -> None:
     labels = SoftLabels.from_dense(np.array([[0.25], [0.75], [0.0]]))
     L = np.array([[math.log(0.25)], [math.log(0.75)], [-distance]])
     assert labels.loss_gap(L) == pytest.approx(math.log1p(math.exp(-distance)), rel=1e-12)
@@ -65,7 +66,7 @@ def test_gradient_equals_finite_differences() -> None:
     assert np.sum(labels.gradient(L) * direction) == pytest.approx(slope, rel=1e-7)
 
 
-def test_gap_and_margins_do_not_see_a_shift_of_a_column_nor_an_order() -> None:
+def test_gap_and_margins_do_not_depend_on_shifts_of_columns_or_on_order() -> None:
     stats = random_statistics(2)
     labels = SoftLabels.from_statistics(stats)
     rng = np.random.default_rng(5)
@@ -96,7 +97,7 @@ def test_margin_is_smallest_inside_minus_largest_outside() -> None:
         (np.array([[1.5], [-0.5]]), None, "smallest is -0.5"),
     ],
 )
-def test_labels_that_cannot_be_trained_on_are_refused_by_name(P: np.ndarray, pi: np.ndarray | None, says: str) -> None:
+def test_labels_that_cannot_be_trained_on_are_refused(P: Float, pi: Float | None, says: str) -> None:
     with pytest.raises(StatisticsError, match=says):
         SoftLabels.from_dense(P, pi)
 
@@ -105,3 +106,16 @@ def test_logits_of_another_shape_are_refused() -> None:
     labels = SoftLabels.from_dense(np.array([[0.5], [0.5]]))
     with pytest.raises(ProblemError, match="2 x 1"):
         labels.loss_gap(np.zeros((1, 2)))
+
+
+def test_labels_have_the_hash_of_their_statistics_or_of_their_arrays() -> None:
+    stats = random_statistics(0)
+    labels = SoftLabels.from_statistics(stats)
+    assert labels.hash == labels.statistics_hash == stats.hash
+    given, same, other = (SoftLabels.from_dense(stats.P.toarray(), pi) for pi in (stats.pi, stats.pi, None))
+    assert given.statistics_hash is None
+    assert given.hash == same.hash != other.hash
+
+
+def test_the_repr_of_labels_shows_sizes() -> None:
+    assert repr(SoftLabels.from_statistics(random_statistics(0))) == "SoftLabels(V=7, m=9, windows=9)"

@@ -1,4 +1,4 @@
-"""The command line: thin, one file a command."""
+"""The command line, one module per command; options come from the settings of the Python functions."""
 
 from tokengeom.cli.app import main
 

@@ -1,8 +1,7 @@
-"""The one way in which commands fail: a paragraph on the standard error and an exit code, never a traceback.
+"""The root command, and what every command shares: options, error messages, and settings kept with what it saves.
 
-The root command, and what every command shares: its options, its failures, its settings in what it saves.
-
-Exit codes: 0 done, 1 the answer is no, 2 the input or the command line is wrong, 130 interrupted.
+A command that fails prints one paragraph on the standard error, never a traceback, and ends with an exit code:
+0 done, 1 a check failed, 2 the input or the command line is wrong, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -28,28 +27,28 @@ import typer
 from rich.console import Console
 
 from tokengeom.cli.options import expanded, gathered, option_names, read_settings
-from tokengeom.cli.output import kept_for_the_result
+from tokengeom.cli.output import stdout_for_result_only
 from tokengeom.errors import TokengeomError
-from tokengeom.folders import written_by
+from tokengeom.folders import recording_command
 
-EXIT_NO, EXIT_WRONG_INPUT, EXIT_INTERRUPTED = 1, 2, 130
+EXIT_CHECK_FAILED, EXIT_WRONG_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _INTACT = "Results that were saved before are intact."
 
 
 class Debug:
-    """Whether a failure shows where in the code it happened."""
+    """Whether an error shows its traceback."""
 
-    wanted = False
+    enabled = False
 
 
 @contextmanager
-def in_words() -> Iterator[None]:
-    """Say in one paragraph what went wrong; with ``--debug``, show where."""
+def errors_as_paragraphs() -> Iterator[None]:
+    """Print an error as one paragraph; with ``--debug``, print its traceback."""
     try:
         yield
-        # What is still in the buffer can meet a full disk or a closed pipe too.
+        # Writing out what is still buffered can fail too, on a full disk or a closed pipe.
         sys.stdout.flush()
     except (typer.Exit, SystemExit):
         raise
@@ -57,27 +56,27 @@ def in_words() -> Iterator[None]:
         _console().print("Interrupted. Nothing half-written was left behind.", style="yellow")
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except BrokenPipeError:
-        # The reader has seen enough, as `head` does; what is left to write goes nowhere.
+        # The reader closed the pipe, as `head` does; what is left to write is dropped.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(EXIT_WRONG_INPUT) from None
     except Exception as error:
         _drop_unwritten(error)
-        if Debug.wanted and not _is_usage(error):
+        if Debug.enabled and not _is_usage(error):
             traceback.print_exc()
         else:
-            say(paragraph(error))
+            print_error(paragraph(error))
         raise typer.Exit(EXIT_WRONG_INPUT) from None
 
 
-def say(text: str) -> None:
-    """Print an error; the text is never taken for markup."""
+def print_error(text: str) -> None:
+    """Print an error message; brackets in it are not read as markup."""
     console = _console()
     console.print("[bold red]Error:[/] ", end="")
     console.print(text, markup=False)
 
 
 def paragraph(error: Exception) -> str:
-    """What went wrong, the likely cause and what to do, on one line."""
+    """An error message on one line: what went wrong, the likely cause and what to do."""
     return re.sub(r"\s*[\r\n]\s*", " ", _text(error)).strip()
 
 
@@ -93,7 +92,7 @@ def _text(error: Exception) -> str:
         return _system(error)
     return (
         f"This is a defect of tokengeom, not of your input: {type(error).__name__}: {error}. "
-        f"Put --debug on the command to see where it happened, and please report that. {_INTACT}"
+        f"Run the command again with --debug to see where it happened, and please report that. {_INTACT}"
     )
 
 
@@ -105,7 +104,7 @@ def _system(error: OSError) -> str:
 
 
 def _is_usage(error: Exception) -> bool:
-    """Whether the command line itself is wrong; Typer's errors are known by how they tell their message."""
+    """Whether the command line itself is wrong: Typer's errors have these two attributes."""
     return hasattr(error, "format_message") and hasattr(error, "exit_code")
 
 
@@ -117,7 +116,7 @@ def _usage(error: Exception) -> str:
 
 
 def _drop_unwritten(error: Exception) -> None:
-    """Forget what a full disk did not take, or the interpreter would try again when it ends."""
+    """Drop what a full disk did not take; otherwise the interpreter would try to write it again at exit."""
     if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -126,13 +125,13 @@ def _console() -> Console:
     return Console(stderr=True, soft_wrap=True, highlight=False)
 
 
-__all__ = ["EXIT_INTERRUPTED", "EXIT_NO", "Json", "Quiet", "app", "guarded", "main", "run_command"]
+__all__ = ["EXIT_CHECK_FAILED", "EXIT_INTERRUPTED", "Json", "Quiet", "app", "guarded", "main", "run_command"]
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
-EXIT_CODES = "Exit codes: 0 done, 1 the answer is no, 2 the input or the command line is wrong, 130 interrupted."
-HELP = f"""Predict, from the sparsity of a text, the geometry that next-token training gives to words and contexts.
+EXIT_CODES = "Exit codes: 0 done, 1 a check failed, 2 the input or the command line is wrong, 130 interrupted."
+HELP = f"""Predict, from the next-token statistics of a text, the geometry that training gives to tokens and contexts.
 
 For example:
 
@@ -140,7 +139,8 @@ For example:
 * `tokengeom predict stats --out prediction`
 * `tokengeom --settings settings.toml train stats --out run`
 
-A settings file is TOML with one table a command, such as `[train]` with `steps = 3000`; the command line wins.
+A settings file is TOML with one table per command, such as `[train]` with `steps = 3000`; options on the command line
+override it.
 
 `tokengeom --install-completion` makes the Tab key complete commands, options and names in your shell.
 
@@ -169,11 +169,11 @@ def _show_version(wanted: bool) -> None:
 
 
 def _set_debug(wanted: bool) -> None:
-    Debug.wanted |= wanted
+    Debug.enabled |= wanted
 
 
 def _use_settings(context: typer.Context, path: Path | None) -> None:
-    """Take an option's default from the file, before the other options are looked at."""
+    """Take defaults from the file before the other options are parsed."""
     if path is not None:
         found = read_settings(path, context.find_root().command.commands)  # type: ignore[attr-defined]
         mine = found if context.parent is None else found.get(str(context.info_name), {})
@@ -187,12 +187,12 @@ SettingsFile = Annotated[
         metavar="FILE",
         is_eager=True,
         callback=_use_settings,
-        help="TOML file with a table a command; options given here win.",
+        help="TOML file with one table per command; options on the command line override it.",
         rich_help_panel="Output",
         show_default=False,
     ),
 ]
-DebugWanted = Annotated[
+DebugFlag = Annotated[
     bool,
     typer.Option(
         "--debug", is_eager=True, callback=_set_debug, help="On an error, show the traceback.", rich_help_panel="Output"
@@ -204,7 +204,7 @@ DebugWanted = Annotated[
 def _root(
     context: typer.Context,
     settings_file: SettingsFile = None,
-    debug: DebugWanted = False,
+    debug: DebugFlag = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
@@ -214,21 +214,21 @@ def _root(
 
 
 def guarded(command: Callable[Arguments, Result]) -> Callable[..., Result]:
-    """Give a command what all share.
+    """Give a command what all commands share.
 
-    Groups of options spread out (see `option_groups`); ``--settings`` and ``--debug``; errors in words; its settings
-    in the manifest of all that it saves; nothing but the result on the standard output with ``--json``; no warnings
-    with ``--quiet``.
+    Its settings become options (see `options`); it gets ``--settings`` and ``--debug``; its errors are paragraphs; its
+    settings go into the manifest of everything that it saves; with ``--json`` nothing but the result reaches the
+    standard output; with ``--quiet`` there are no warnings.
     """
 
     @functools.wraps(command)
     def run(typer_context: typer.Context, settings_file: Path | None, debug: bool, **kwargs: Any) -> Result:
-        alone = kept_for_the_result() if kwargs.get("as_json", False) else nullcontext()
-        with in_words(), written_by(_asked(typer_context)), warnings.catch_warnings():
-            warnings.showwarning = _note  # type: ignore[assignment]
+        stdout = stdout_for_result_only() if kwargs.get("as_json", False) else nullcontext()
+        with errors_as_paragraphs(), recording_command(_as_typed(typer_context)), warnings.catch_warnings():
+            warnings.showwarning = _print_warning  # type: ignore[assignment]
             if kwargs.get("quiet", False):
                 warnings.simplefilter("ignore")
-            with alone:
+            with stdout:
                 return command(**gathered(kwargs, groups))  # type: ignore[call-arg]
 
     own = inspect.signature(command, eval_str=True).parameters.values()
@@ -239,52 +239,52 @@ def guarded(command: Callable[Arguments, Result]) -> Callable[..., Result]:
     return run
 
 
-def _shared(typer_context: typer.Context, settings_file: SettingsFile = None, debug: DebugWanted = False) -> None:
-    """What Typer hands to every command beside its own parameters."""
+def _shared(typer_context: typer.Context, settings_file: SettingsFile = None, debug: DebugFlag = False) -> None:
+    """Parameters that every command has besides its own."""
 
 
 _SHARED = inspect.signature(_shared, eval_str=True).parameters.values()
 
 
-def _asked(context: typer.Context) -> dict[str, Any]:
+def _as_typed(context: typer.Context) -> dict[str, Any]:
     """The command with its arguments and settings as they were typed, from the command line or the settings file."""
     values = context.params
     options = {name: parameter for name, parameter in option_names(context.command).items() if name not in _NOT_ECHOED}
     arguments = [parameter.name for parameter in context.command.params if parameter.param_type_name == "argument"]
     return {
         "name": str(context.info_name),
-        "arguments": {str(name): _typed(values[name]) for name in arguments if name in values},
-        "settings": {name: _typed(values[own]) for name, own in options.items() if values.get(own) is not None},
+        "arguments": {str(name): _plain(values[name]) for name in arguments if name in values},
+        "settings": {name: _plain(values[own]) for name, own in options.items() if values.get(own) is not None},
     }
 
 
-def _typed(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return [_typed(item) for item in value]
+        return [_plain(item) for item in value]
     return str(value) if isinstance(value, Path) else value
 
 
-def _note(message: Warning | str, *where: Any) -> None:
-    """A warning is a note to the user, without the line of code that it came from."""
+def _print_warning(message: Warning | str, *where: Any) -> None:
+    """Print a warning as a note, without the line of code that it came from."""
     sys.stderr.write(f"Note: {message}\n")
 
 
 def main() -> None:
     """Run the command line, and end the process with its exit code."""
-    # A terminal that cannot show a character shows a question mark.
+    # A character that the terminal cannot show becomes a question mark.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    # A polite termination cleans up as Ctrl-C does.
+    # SIGTERM cleans up as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(run_command())
 
 
 def run_command(arguments: list[str] | None = None) -> int:
     """Run one command line, by default the process's own, and return its exit code."""
-    Debug.wanted = False
+    Debug.enabled = False
     try:
-        with in_words():
+        with errors_as_paragraphs():
             add_commands()
             return app(arguments, prog_name="tokengeom", standalone_mode=False) or 0
     except typer.Exit as ended:
@@ -292,6 +292,6 @@ def run_command(arguments: list[str] | None = None) -> int:
 
 
 def add_commands() -> None:
-    """Import every file of this room: a file with a command adds it."""
+    """Import every module of this package; a module with a command adds it to the application."""
     for module in iter_modules([str(Path(__file__).parent)]):
         import_module(f"tokengeom.cli.{module.name}")

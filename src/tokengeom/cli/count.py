@@ -1,69 +1,31 @@
-"""``tokengeom count``: a text of any size to exact next-token statistics."""
+"""``tokengeom count``: exact next-token statistics of a text of any size."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
+import numpy as np
 import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from tokengeom.cli.app import Json, Quiet, app, guarded
-from tokengeom.cli.options import starting_with
-from tokengeom.cli.output import give, progress_shown
-from tokengeom.cli.reading import PANEL as READING
-from tokengeom.cli.reading import Reading
-from tokengeom.cli.show_statistics import show_statistics
-from tokengeom.statistics.cuts import AbstractCut, Rest, Totals
-from tokengeom.statistics.engines import EngineName
-from tokengeom.statistics.next_token import NextTokenStatistics, standard_cuts
-from tokengeom.statistics.pairs import CountedPairs
-from tokengeom.statistics.windows import WindowKind
+from tokengeom.cli.options import keywords
+from tokengeom.cli.output import print_summary, progress_shown
+from tokengeom.corpus.locate import ReadingSettings
+from tokengeom.errors import InputError
+from tokengeom.statistics.count import CountSettings
+from tokengeom.statistics.cuts import CutSettings
+from tokengeom.statistics.engines import EngineSettings
+from tokengeom.statistics.supports import warnings_about
 
-CUTS, ENGINE, OUTPUT = "Cuts, made in this order", "Engine", "Output"
+if TYPE_CHECKING:
+    from tokengeom.statistics.next_token import NextTokenStatistics
 
-
-@dataclass(frozen=True)
-class Cuts:
-    """Options of cuts."""
-
-    min_count: Annotated[int | None, typer.Option(help="Drop contexts that are rarer.", rich_help_panel=CUTS)] = None
-    top_contexts: Annotated[int | None, typer.Option(help="Keep the most frequent contexts.", rich_help_panel=CUTS)] = (
-        None
-    )
-    vocabulary: Annotated[int | None, typer.Option(help="Keep the commonest next tokens.", rich_help_panel=CUTS)] = None
-    rest: Annotated[
-        Rest, typer.Option(help="Other next tokens: drop them or merge them into one.", rich_help_panel=CUTS)
-    ] = "drop"
-    support: Annotated[str, typer.Option(help="Support policy: raw, count:TAU or top-p:P.", rich_help_panel=CUTS)] = (
-        "raw"
-    )
-
-    def cuts(self) -> list[AbstractCut]:
-        """As statistics take them."""
-        return standard_cuts(self.top_contexts, self.vocabulary, self.rest, self.min_count, self.support)
-
-
-@dataclass(frozen=True)
-class Engine:
-    """Options of the counting engine."""
-
-    engine: Annotated[EngineName, typer.Option(help="In this process, or on a cluster.", rich_help_panel=ENGINE)] = (
-        "duckdb"
-    )
-    memory: Annotated[
-        str, typer.Option(help="Memory limit of counting; beyond it, it spills.", rich_help_panel=ENGINE)
-    ] = "2GB"
-    threads: Annotated[
-        int | None, typer.Option(help="Threads of DuckDB; by default one a core.", rich_help_panel=ENGINE)
-    ] = None
-    master: Annotated[
-        str | None, typer.Option(help="Spark's master, such as local[4] or spark://host:7077.", rich_help_panel=ENGINE)
-    ] = None
-    temp: Annotated[
-        Path | None, typer.Option(help="Folder for spilling; the system's by default.", rich_help_panel=ENGINE)
-    ] = None
+OUTPUT = "Output"
 
 
 @app.command("count")
@@ -78,30 +40,11 @@ def count_command(
             show_default=False,
         ),
     ] = None,
-    context: Annotated[int, typer.Option("--context", "-c", help="Tokens in a context.")] = 4,
-    tokenizer: Annotated[
-        str,
-        typer.Option(
-            "--tokenizer",
-            "-t",
-            help="word, character, byte, bpe, bpe:SIZE, or a saved tokenizer's path.",
-            autocompletion=starting_with(lambda: ["word", "character", "byte", "bpe", "bpe:4096"]),
-        ),
-    ] = "word",
-    windows: Annotated[
-        WindowKind, typer.Option(help="Contexts of exactly that length, or of every length up to it, pooled.")
-    ] = "sliding",
-    pad: Annotated[bool, typer.Option("--pad", help="Predict a document's first tokens too.")] = False,
     *,
-    reading: Reading,
-    keep_separator: Annotated[
-        bool, typer.Option("--keep-separator", help="Count that id as a token.", rich_help_panel=READING)
-    ] = False,
-    vocabulary_size: Annotated[
-        int | None, typer.Option(help="V of id input; larger ids are an error.", rich_help_panel=READING)
-    ] = None,
-    limits: Cuts,
-    machine: Engine,
+    counting: CountSettings,
+    reading: ReadingSettings,
+    cuts: CutSettings,
+    engine_settings: EngineSettings,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder to save the statistics in.", rich_help_panel=OUTPUT)
     ] = None,
@@ -124,80 +67,130 @@ def count_command(
     from tokengeom.statistics.count import count, count_pairs
 
     began = time.monotonic()
-    _check_targets(out, pairs)
-    cuts = limits.cuts()
+    _require_targets(out, pairs)
     named = [name if "://" in name else Path(name) for name in corpus] if corpus else None
-    options: dict[str, Any] = {
-        "context": context,
-        "tokenizer": tokenizer,
-        "windows": windows,
-        "pad": pad,
-        "reading": reading.options(keep_separator=keep_separator),
-        "vocabulary_size": vocabulary_size,
-        **vars(machine),
-    }
-    if pairs is not None and out is None and not cuts:
+    how = keywords(counting, reading, engine_settings)
+    if pairs is not None and out is None and cuts == CutSettings():
+        # A shard that is kept to be merged later is not gathered in memory.
         with progress_shown(quiet) as progress:
-            counted, totals = count_pairs(named, pairs, progress=progress, **options)
-        _give_pairs(counted, totals, pairs, time.monotonic() - began, as_json, quiet)
+            counted = count_pairs(named, pairs, progress=progress, **how)
+        print_summary(counted, began=began, out=pairs, as_json=as_json, quiet=quiet, more={"pairs": str(pairs)})
         return
     with progress_shown(quiet) as progress:
-        statistics = count(named, cuts=cuts, pairs=pairs, progress=progress, **options)
+        statistics = count(named, pairs=pairs, progress=progress, **how, **keywords(cuts))
         if out is not None:
             with progress.stage(f"Saving {out}", None):
                 statistics.save(out)
-    seconds = time.monotonic() - began
-    data = _as_data(statistics, out, seconds)
-    give(data, lambda console: show_statistics(statistics, console, out, seconds), as_json, quiet)
+    print_summary(
+        statistics,
+        began=began,
+        out=out,
+        as_json=as_json,
+        quiet=quiet,
+        print_text=lambda console: print_statistics(statistics, console),
+    )
 
 
-def _check_targets(out: Path | None, pairs: Path | None) -> None:
-    """Before hours of counting, not after."""
-    from tokengeom.errors import InputError
-    from tokengeom.folders import check_target
-    from tokengeom.statistics.pairs import FORMAT as PAIRS
-    from tokengeom.statistics.storage import FORMAT as STATISTICS
+def _require_targets(out: Path | None, pairs: Path | None) -> None:
+    """Refuse folders that cannot be written, before hours of counting instead of after them."""
+    from tokengeom.statistics.next_token import NextTokenStatistics
+    from tokengeom.statistics.pairs import CountedPairs
 
     if out is not None and pairs is not None and out.resolve() == pairs.resolve():
         raise InputError(f"--out and --pairs must be different folders; both are {out}.")
-    for target, kind in ((out, STATISTICS), (pairs, PAIRS)):
-        if target is not None:
-            check_target(target, kind)
+    if out is not None:
+        NextTokenStatistics.require_target(out)
+    if pairs is not None:
+        CountedPairs.require_target(pairs)
 
 
-def _give_pairs(counted: CountedPairs, totals: Totals, pairs: Path, seconds: float, as_json: bool, quiet: bool) -> None:
-    """A shard that is kept to be merged is not gathered; its totals are all there is to say of it."""
-    data = {
-        "windows": totals.n,
-        "contexts": totals.m,
-        "vocabulary": totals.V,
-        "entropy_nats": totals.entropy,
-        "corpus": counted.corpus,
-        "pairs": str(pairs),
-        "seconds": seconds,
-    }
-    said = (
-        f"{totals.n:,} windows, {totals.m:,} contexts, vocabulary {totals.V:,}, "
-        f"entropy floor {totals.entropy:.4f} nats. "
-        f"Pairs saved in {pairs} in {seconds:.1f} s; merge them with others by `tokengeom count {pairs} ...`."
+_CONTEXTS, _TOKENS, _BAR = 8, 6, 32
+_BINS = [(1, 1), (2, 2), (3, 3), (4, 4), (5, 6), (7, 9), (10, 14), (15, 24), (25, 49), (50, 99), (100, None)]
+
+
+def print_statistics(statistics: NextTokenStatistics, console: Console) -> None:
+    """Print sizes, cuts, the most frequent contexts with their next tokens, support sizes, and warnings."""
+    console.print(_numbers(statistics))
+    if statistics.effects:
+        console.print(_cuts(statistics))
+    console.print(_contexts(statistics))
+    console.print(_support_sizes(statistics))
+    for sentence in warnings_about(statistics):
+        console.print(Text.assemble(("Note: ", "bold yellow"), sentence))
+
+
+def _table(title: str, *columns: str, numbers: int = 0) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="right" if index >= len(columns) - numbers else "left")
+    return table
+
+
+def _numbers(statistics: NextTokenStatistics) -> Table:
+    corpus, sizes = statistics.corpus, statistics.support_sizes
+    table = _table("Next-token statistics", "", "", "")
+    table.show_header = False
+    separators = ", ".join(map(repr, corpus.get("separators", [])))
+    between = f"separated by {separators}" if separators else ""
+    rows = [
+        ("documents", f"{corpus.get('documents', 0):,}", between),
+        ("tokens", f"{corpus.get('tokens', 0):,}", ""),
+        ("windows n", f"{statistics.n:,}", ""),
+        ("distinct contexts m", f"{statistics.m:,}", f"{statistics.n / statistics.m:.1f} windows each"),
+        ("vocabulary V", f"{statistics.V:,}", _tokenizer(statistics)),
+        ("entropy floor H", f"{statistics.entropy:.4f}", "nats: no model's loss on these windows is lower"),
+        ("distinct supports", f"{statistics.groups.count:,}", ""),
+        ("support size", f"{sizes.mean():.2f}", f"on average; median {np.median(sizes):.0f}, largest {sizes.max():,}"),
+        ("one-hot contexts", f"{statistics.one_hot_share:.1%}", "with a single next token"),
+    ]
+    for name, value, note in rows:
+        table.add_row(name, Text(value, justify="right"), Text(note, style="dim"))
+    return table
+
+
+def _tokenizer(statistics: NextTokenStatistics) -> str:
+    tokenizer = statistics.tokenizer
+    return (
+        "token ids, without a tokenizer"
+        if tokenizer is None
+        else f"{tokenizer.kind} tokenizer {tokenizer.content_hash[:12]}"
     )
-    give(data, lambda console: console.print(said, markup=False), as_json, quiet)
 
 
-def _as_data(statistics: NextTokenStatistics, out: Path | None, seconds: float) -> dict[str, Any]:
-    from tokengeom.statistics.cuts import describe_effects
-    from tokengeom.statistics.supports import warnings_about
+def _cuts(statistics: NextTokenStatistics) -> Table:
+    table = _table("Cuts", "kept", "windows n", "contexts m", "vocabulary V", "floor H", numbers=4)
+    first = statistics.effects[0].before
+    rows = [("everything", first), *((effect.cut, effect.after) for effect in statistics.effects)]
+    for name, totals in rows:
+        table.add_row(name, f"{totals.n:,}", f"{totals.m:,}", f"{totals.V:,}", f"{totals.entropy:.4f}")
+    return table
 
-    return {
-        "windows": statistics.n,
-        "contexts": statistics.m,
-        "vocabulary": statistics.V,
-        "entropy_nats": statistics.entropy,
-        "distinct_supports": statistics.groups.count,
-        "one_hot_share": statistics.one_hot_share,
-        "corpus": statistics.corpus,
-        "cuts": describe_effects(statistics.effects),
-        "warnings": warnings_about(statistics),
-        "out": None if out is None else str(out),
-        "seconds": seconds,
-    }
+
+def _contexts(statistics: NextTokenStatistics) -> Table:
+    table = _table("Most frequent contexts", "windows", "context", "next tokens")
+    for j in statistics.most_frequent(_CONTEXTS):
+        tokens = statistics.next_tokens(int(j), _TOKENS)
+        more = int(statistics.support_sizes[j]) - len(tokens)
+        followers = ", ".join(f"{_visible(token)} {p:.0%}" for token, p in tokens)
+        rest = f", and {more:,} more" if more > 0 else ""
+        table.add_row(
+            f"{statistics.context_counts[j]:,}", Text(_visible(statistics.context_text(int(j)))), Text(followers + rest)
+        )
+    return table
+
+
+def _visible(text: str) -> str:
+    """A text with its white space and control characters escaped, where they would not be seen otherwise."""
+    return text if text.strip() == text and text.isprintable() and text else repr(text)
+
+
+def _support_sizes(statistics: NextTokenStatistics) -> Table:
+    table = _table("Support sizes", "tokens", "contexts", "", numbers=0)
+    sizes = statistics.support_sizes
+    counts = [np.count_nonzero((sizes >= low) & (sizes <= (high or sizes.max()))) for low, high in _BINS]
+    top = max(counts)
+    for (low, high), count in zip(_BINS, counts, strict=True):
+        if count:
+            label = f"{low}" if low == high else f"{low}-{high}" if high else f"{low} or more"
+            table.add_row(label, f"{count:,}", Text("█" * max(1, round(_BAR * count / top)), style="blue"))
+    return table

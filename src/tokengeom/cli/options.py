@@ -1,18 +1,18 @@
-"""Options that belong together, as a dataclass: written once, and had by every command with a parameter of its type.
+"""Options of commands, made from settings dataclasses, and read from TOML files.
 
-Settings from a TOML file: one table a command, keys are the long names of its options; the command line wins.
+A command's function has a parameter whose type is a settings dataclass (`tokengeom.settings`); each field becomes an
+option with the field's default and help, and the function receives the dataclass. So a default and its documentation
+are those of the Python function that the command calls.
 
-::
+A settings file has one table per command; keys are the long names of its options, and the command line overrides it::
 
     [count]
     context = 4
-    top-contexts = 400        # top_contexts is understood too
+    top-contexts = 400        # top_contexts is accepted too
 
     [train]
     model = "ufm"
     dim = 128
-
-Names that the Tab key completes, for options whose names are not fixed in their types.
 """
 
 from __future__ import annotations
@@ -22,57 +22,139 @@ import inspect
 import tomllib
 import types
 from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
+from dataclasses import Field
+from operator import getitem
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import typer
 
 from tokengeom.errors import InputError
+from tokengeom.settings import default_of, did_you_mean
 
 Groups = Mapping[str, type[Any]]
 
+NOT_IN_A_FILE = {"help", "settings", "debug"}
+_DESCRIPTIONS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a string in quotes",
+    Path: "a path in quotes",
+}
+
 
 def expanded(parameters: Iterable[inspect.Parameter]) -> tuple[list[inspect.Parameter], Groups]:
-    """Put the fields of each group in the group's place; also return which parameters were groups."""
+    """Replace each parameter that is a settings dataclass by its options; also return which parameters those were."""
     flat: list[inspect.Parameter] = []
     groups: dict[str, type[Any]] = {}
     for parameter in parameters:
         kind = parameter.annotation
         if isinstance(kind, type) and dataclasses.is_dataclass(kind):
             groups[parameter.name] = kind
-            flat += _options(kind)
+            flat += [_parameter(field, hint) for field, hint in _fields(kind)]
         else:
             flat.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+    names = [parameter.name for parameter in flat]
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    assert not repeated, f"two settings of one command have the name {repeated[0]}"
     return flat, groups
 
 
 def gathered(values: Mapping[str, Any], groups: Groups) -> dict[str, Any]:
-    """Turn values of options back into groups, for the command."""
+    """Turn the values of options back into settings, for the command's function."""
     rest = dict(values)
-    for name, group in groups.items():
-        rest[name] = group(**{field.name: rest.pop(field.name) for field in dataclasses.fields(group)})
+    for name, kind in groups.items():
+        rest[name] = kind(**{field.name: _parsed(field, rest.pop(field.name)) for field, _ in _fields(kind)})
     return rest
 
 
-def _options(group: Any) -> list[inspect.Parameter]:
-    hints = get_type_hints(group, include_extras=True)
-    return [
-        inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name])
-        for f in dataclasses.fields(group)
-    ]
+def keywords(*settings: object) -> dict[str, Any]:
+    """Settings as the keywords of the Python function that takes them."""
+    found: dict[str, Any] = {}
+    for one in settings:
+        found |= {field.name: getattr(one, field.name) for field in dataclasses.fields(one)}  # type: ignore[arg-type]
+    return found
 
 
-NOT_IN_A_FILE = {"help", "settings", "debug"}
-_WORDS = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: "a text in quotes",
-    Path: "a path in quotes",
-}
+def starting_with(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """A completion from names, which are looked up only when the Tab key asks for them."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in names() if name.startswith(incomplete)]
+
+    return complete
+
+
+def _fields(kind: type[Any]) -> list[tuple[Field[Any], Any]]:
+    """Fields that the command line has, with their types."""
+    hints = get_type_hints(kind)
+    fields = [field for field in dataclasses.fields(kind) if not field.metadata.get("python_only", False)]
+    return [(field, hints[field.name]) for field in fields]
+
+
+def _parsed(field: Field[Any], value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(value) or None
+    parse = field.metadata["parse"]
+    return parse(value) if parse is not None and isinstance(value, str) else value
+
+
+def _parameter(field: Field[Any], hint: Any) -> inspect.Parameter:
+    described, default = field.metadata, default_of(field)
+    suggestions = described["suggestions"] or (described["choices"] if _is_list(hint) else None)
+    kind, names = _typed(field, hint), _names(field, hint, default)
+    option = typer.Option(
+        *names,
+        help=_help(field, hint),
+        rich_help_panel=described["panel"] or None,
+        show_default=default is not None and not isinstance(default, bool),
+        autocompletion=None if suggestions is None else starting_with(suggestions),
+    )
+    # Through getitem, because a static checker takes no type that is known only at run time.
+    annotation = getitem(Annotated, (kind, option))
+    return inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _help(field: Field[Any], hint: Any) -> str:
+    listed = field.metadata["choices"] is not None and _is_list(hint)
+    names = f" Names: {', '.join(field.metadata['choices']())}." if listed else ""
+    return f"{field.metadata['help']}{names}"
+
+
+def _names(field: Field[Any], hint: Any, default: Any) -> list[str]:
+    """Names of an option: a flag that is off has one, a flag that is on or undecided can be said both ways."""
+    name = field.metadata["name"] or field.name.replace("_", "-")
+    short = [f"-{field.metadata['short']}"] if field.metadata["short"] else []
+    if hint is bool and default is False:
+        return [f"--{name}", *short]
+    return [f"--{name}/--no-{name}" if bool in _members(hint) else f"--{name}", *short]
+
+
+def _typed(field: Field[Any], hint: Any) -> Any:
+    """The type as Typer takes it: plain types and literals, where Python accepts objects too."""
+    members, choices = _members(hint), field.metadata["choices"]
+    if _is_list(hint):
+        # Typer takes no lists of choices: the help lists them, and the settings refuse other names.
+        kind: Any = list[str]
+    elif choices is not None or field.metadata["parse"] is not None:
+        kind = str if choices is None else Literal[tuple(choices())]
+    else:
+        kind = next(one for one in (bool, int, float, str, Path, *members) if one in members)
+        kind = float if kind is int and float in members else kind
+    return kind | None if types.NoneType in members else kind
+
+
+def _is_list(hint: Any) -> bool:
+    return any(get_origin(one) is tuple for one in _members(hint))
+
+
+def _members(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
 def read_settings(path: Path, commands: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Read and check a file: command -> parameter of its function -> value, as Typer's ``default_map`` wants it.
+    """Read and check a settings file: command -> parameter of its function -> value, as Typer's ``default_map``.
 
     ``commands`` are the commands by name, as the root command holds them.
     """
@@ -80,11 +162,11 @@ def read_settings(path: Path, commands: Mapping[str, Any]) -> dict[str, dict[str
     for table, content in _load(path).items():
         if not isinstance(content, dict):
             raise InputError(
-                f"{path} must have one table a command, such as [count]; '{table}' stands outside of any table. "
+                f"{path} must have one table per command, such as [count]; '{table}' is outside of any table. "
                 "Put it under the command that it belongs to."
             )
         if table not in commands:
-            raise InputError(f"{path}: there is no command [{table}]. {_nearest(table, commands)}")
+            raise InputError(f"{path}: there is no command [{table}]. {did_you_mean(table, commands)}")
         found[table] = _checked(path, table, content, commands[table])
     return found
 
@@ -112,28 +194,22 @@ def _load(path: Path) -> dict[str, Any]:
 
 def _checked(path: Path, table: str, content: dict[str, Any], command: Any) -> dict[str, Any]:
     names = option_names(command)
-    # The function that Typer sees, whose groups of options are spread out, and not the one behind it.
+    # The function that Typer sees, whose settings are expanded, and not the one behind it.
     types_of = get_type_hints(inspect.unwrap(command.callback, stop=lambda wrapper: hasattr(wrapper, "__signature__")))
     values = {}
     for key, value in content.items():
         name = key.replace("_", "-")
         if name not in names:
-            raise InputError(f"{path}: `tokengeom {table}` has no option --{name}. {_nearest(name, names)}")
+            raise InputError(f"{path}: `tokengeom {table}` has no option --{name}. {did_you_mean(name, names)}")
         wanted = types_of[names[name]]
         if not _fits(value, wanted):
-            raise InputError(f"{path}: '{key}' in [{table}] must be {_in_words(wanted)}; got {value!r}.")
+            raise InputError(f"{path}: '{key}' in [{table}] must be {_description(wanted)}; got {value!r}.")
         values[names[name]] = value
     return values
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    names = sorted(known)
-    near = get_close_matches(name, names, 1, cutoff=0.5)
-    return f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(names)}."
-
-
 def _fits(value: Any, wanted: Any) -> bool:
-    """Whether a value of TOML is of a type as the function of a command names it; no number passes for another kind."""
+    """Whether a TOML value has the type of an option; a number is not accepted for another kind."""
     origin = get_origin(wanted)
     if origin in (Union, types.UnionType):
         return any(_fits(value, one) for one in get_args(wanted))
@@ -148,21 +224,12 @@ def _fits(value: Any, wanted: Any) -> bool:
     return isinstance(value, str if wanted is Path else wanted)
 
 
-def _in_words(wanted: Any) -> str:
+def _description(wanted: Any) -> str:
     origin = get_origin(wanted)
     if origin in (Union, types.UnionType):
-        return " or ".join(_in_words(one) for one in get_args(wanted) if one is not types.NoneType)
+        return " or ".join(_description(one) for one in get_args(wanted) if one is not types.NoneType)
     if origin is Literal:
         return " or ".join(f'"{choice}"' for choice in get_args(wanted))
     if origin is list:
-        return f"a list, each item {_in_words(get_args(wanted)[0])}"
-    return _WORDS.get(wanted, getattr(wanted, "__name__", str(wanted)))
-
-
-def starting_with(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
-    """A completion from names, which are looked up only when they are asked for."""
-
-    def complete(incomplete: str) -> list[str]:
-        return [name for name in names() if name.startswith(incomplete)]
-
-    return complete
+        return f"a list, each item {_description(get_args(wanted)[0])}"
+    return _DESCRIPTIONS.get(wanted, getattr(wanted, "__name__", str(wanted)))

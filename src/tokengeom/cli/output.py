@@ -1,13 +1,11 @@
-"""How every command shows progress and gives its result: to a person, or to a machine.
-
-``--figure PATH``: asked for before minutes of work, written after them, as a picture or as a page.
-"""
+"""What every command prints: progress, its result as text or as JSON, and its figure."""
 
 from __future__ import annotations
 
 import json
 import math
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
@@ -18,18 +16,20 @@ from rich.console import Console
 
 from tokengeom.errors import InputError
 from tokengeom.folders import current_command
-from tokengeom.progress import AbstractProgress, SilentProgress, TerminalProgress, speaks
+from tokengeom.progress import AbstractProgress, SilentProgress, TerminalProgress, is_main_process
 
 if TYPE_CHECKING:
     from tokengeom.figures.base import Figure
+    from tokengeom.results import AbstractResult
 
-
+WEB_PAGE = ".html"
+FIGURE_SUFFIXES = (WEB_PAGE, ".png", ".svg", ".pdf")
 _RESULT_TO: ContextVar[TextIO | None] = ContextVar("result_to", default=None)
 
 
 @contextmanager
-def kept_for_the_result() -> Iterator[None]:
-    """Let nothing but what `give` gives reach the standard output; what others print goes to the standard error."""
+def stdout_for_result_only() -> Iterator[None]:
+    """Let nothing but the result reach the standard output; what libraries print goes to the standard error."""
     token = _RESULT_TO.set(sys.stdout)
     try:
         with redirect_stdout(sys.stderr):
@@ -40,38 +40,69 @@ def kept_for_the_result() -> Iterator[None]:
 
 @contextmanager
 def progress_shown(quiet: bool) -> Iterator[AbstractProgress]:
-    """Bars on a terminal; nothing in a pipe or when quiet."""
+    """Progress bars on a terminal; nothing in a pipe or with ``--quiet``."""
     console = Console(stderr=True)
-    if quiet or not console.is_terminal or not speaks():
+    if quiet or not console.is_terminal or not is_main_process():
         yield SilentProgress()
     else:
         with TerminalProgress(console) as progress:
             yield progress
 
 
-def give(data: Mapping[str, Any], person: Callable[[Console], None], as_json: bool, quiet: bool) -> None:
-    """Print one JSON object, or what a person reads, or nothing.
+def print_result(data: Mapping[str, Any], print_text: Callable[[Console], None], *, as_json: bool, quiet: bool) -> None:
+    """Print one JSON object, or text for a reader, or nothing.
 
     The object has the command's ``settings``, unless ``data`` has its own under that name.
     """
-    if not speaks():
+    if not is_main_process():
         return
     if as_json:
         command = current_command()
         data = data if command is None else {"settings": command["settings"], **data}
         (_RESULT_TO.get() or sys.stdout).write(json.dumps(_plain(data), ensure_ascii=False) + "\n")
     elif not quiet:
-        person(_ResultConsole(highlight=False, soft_wrap=True))
+        print_text(_ResultConsole(highlight=False, soft_wrap=True))
+
+
+def print_summary(
+    result: AbstractResult,
+    *,
+    began: float,
+    out: Path | None,
+    as_json: bool,
+    quiet: bool,
+    print_text: Callable[[Console], None] | None = None,
+    more: Mapping[str, Any] | None = None,
+) -> None:
+    """Print a result, how long it took, and where it was saved.
+
+    ``print_text``
+        Prints the result for a reader; its summary by default.
+    ``more``
+        Further entries of the JSON object.
+    """
+    seconds = time.monotonic() - began
+
+    def text(console: Console) -> None:
+        if print_text is None:
+            console.print(result.summary(), markup=False)
+        else:
+            print_text(console)
+        saved = "Not saved; give --out FOLDER to save it." if out is None else f"Saved in {out}."
+        console.print(f"{seconds:.1f} s. {saved}", markup=False)
+
+    data = {**result.to_dict(), **(more or {}), "out": None if out is None else str(out), "seconds": seconds}
+    print_result(data, text, as_json=as_json, quiet=quiet)
 
 
 class _ResultConsole(Console):
     def on_broken_pipe(self) -> None:
-        """Let the one place for failures end the program, instead of Rich."""
+        """Let the one handler of failures end the program, instead of Rich."""
         raise BrokenPipeError
 
 
 def _plain(value: Any) -> Any:
-    """JSON knows no infinity and no NumPy: they become null, lists and numbers."""
+    """JSON has no infinity and no NumPy arrays: they become null, lists and numbers."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -83,21 +114,17 @@ def _plain(value: Any) -> Any:
     return value
 
 
-PAGE = ".html"
-SUFFIXES = (PAGE, ".png", ".svg", ".pdf")
-
-
-def require_picture(path: Path | None) -> None:
-    """Refuse a place where no picture can be written."""
-    if path is not None and path.suffix.lower() not in SUFFIXES:
+def require_figure_path(path: Path | None) -> None:
+    """Refuse a path where no figure can be written, before the work instead of after it."""
+    if path is not None and path.suffix.lower() not in FIGURE_SUFFIXES:
         raise InputError(f"--figure must end in .html, .png, .svg or .pdf; got {path}.")
     if path is not None and not path.parent.is_dir():
-        raise InputError(f"--figure goes into a folder that is there; {path.parent} is not. Make it first.")
+        raise InputError(f"The folder of --figure must exist; {path.parent} does not. Create it first.")
 
 
-def save_picture(figure: Figure, path: Path) -> None:
-    """Write a page where the name says so, else a picture."""
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write an interactive page where the name ends in .html, else a picture."""
     from tokengeom.figures.interactive import save_interactive
     from tokengeom.figures.static import save_static
 
-    (save_interactive if path.suffix.lower() == PAGE else save_static)(figure, path)
+    (save_interactive if path.suffix.lower() == WEB_PAGE else save_static)(figure, path)

@@ -1,81 +1,89 @@
-"""``tokengeom predict``: statistics to the limit of training, with a proof."""
+"""``tokengeom predict``: the limit of training, predicted from statistics, with a certificate."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tokengeom.cli.app import Json, Quiet, app, guarded
-from tokengeom.cli.output import give, progress_shown
+from tokengeom.cli.options import keywords
+from tokengeom.cli.output import print_summary, progress_shown
+from tokengeom.errors import InputError
+from tokengeom.theory.predict import PredictSettings
+
+if TYPE_CHECKING:
+    from tokengeom.numerics import Float
 
 
 @app.command("predict")
 @guarded
 def predict_command(
     statistics: Annotated[Path, typer.Argument(metavar="STATS", help="Folder that `tokengeom count --out` wrote.")],
+    *,
     embeddings: Annotated[
         Path | None,
-        typer.Option(help="For the linear model: H, d x m, in .safetensors (tensor H) or .npy.", show_default=False),
-    ] = None,
-    tolerance: Annotated[
-        float | None, typer.Option(help="Proven relative gap to reach; 1e-6 for features, 1e-9 for the linear model.")
+        typer.Option(
+            help="Embeddings H (d x m) of the linear model, in .safetensors (tensor H) or .npy.", show_default=False
+        ),
     ] = None,
     proxy: Annotated[
-        bool, typer.Option("--proxy", help="The proxy S~ alone, by a sparse SVD, for corpora of any size.")
+        bool, typer.Option("--proxy", help="Predict the proxy S~ only, by a sparse SVD, for corpora of any size.")
     ] = False,
-    components: Annotated[int, typer.Option(help="Singular vectors of the proxy.")] = 32,
-    device: Annotated[str, typer.Option(help="cpu or cuda, for the features' solver.")] = "cpu",
+    components: Annotated[
+        int | None, typer.Option(help="Number of singular vectors of the proxy.", show_default=False)
+    ] = None,
+    settings: PredictSettings,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder to save the prediction in.")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Predict where training converges, and prove it.
+    """Predict where training converges, with a certificate.
 
     For example:
 
     * `tokengeom predict stats --out prediction`
     * `tokengeom predict stats --embeddings H.safetensors --out linear`
-    * `tokengeom predict big-stats --proxy --components 64`
+    * `tokengeom predict big-stats --proxy --components 64 --out proxy`
     """
-    from tokengeom.statistics.next_token import NextTokenStatistics
+    from tokengeom.theory.features import FeaturePrediction
+    from tokengeom.theory.linear import LinearPrediction
     from tokengeom.theory.predict import predict
+    from tokengeom.theory.proxy import ProxyPrediction, predict_proxy
 
     began = time.monotonic()
-    stats = NextTokenStatistics.load(statistics)
-    options: dict[str, Any] = {} if tolerance is None else {"tolerance": tolerance}
-    if embeddings is not None:
-        options["embeddings"] = load_embeddings(embeddings)
-    elif proxy:
-        options |= {"proxy": True, "components": components}
-    elif device != "cpu":
-        options["device"] = device
+    if proxy and embeddings is not None:
+        raise InputError(
+            "--proxy is for learned features and --embeddings for the linear model: leave one of them out."
+        )
+    if components is not None and not proxy:
+        raise InputError("--components is the number of singular vectors of the proxy: use it with --proxy.")
+    kind = ProxyPrediction if proxy else FeaturePrediction if embeddings is None else LinearPrediction
+    if out is not None:
+        kind.require_target(out)
     with progress_shown(quiet) as progress:
-        with progress.stage("Solving", None):
-            prediction = predict(stats, **options)
+        prediction: ProxyPrediction | FeaturePrediction | LinearPrediction
+        if proxy:
+            prediction = predict_proxy(statistics, **({} if components is None else {"components": components}))
+        elif embeddings is not None:
+            H = load_embeddings(embeddings)
+            prediction = predict(statistics, embeddings=H, progress=progress, **keywords(settings))
+        else:
+            prediction = predict(statistics, progress=progress, **keywords(settings))
         if out is not None:
             prediction.save(out)
-    seconds = time.monotonic() - began
-    saved = f"{seconds:.1f} s; " + ("not saved (give --out FOLDER)." if out is None else f"saved in {out}.")
-    give(
-        {**prediction.to_dict(), "out": None if out is None else str(out), "seconds": seconds},
-        lambda console: console.print(f"{prediction.summary()}\n{saved}", markup=False),
-        as_json,
-        quiet,
-    )
+    print_summary(prediction, began=began, out=out, as_json=as_json, quiet=quiet)
 
 
-def load_embeddings(path: Path) -> Any:
+def load_embeddings(path: Path) -> Float:
     """H from a ``.npy`` file, or from the tensor ``H`` (or the only one) of a ``.safetensors`` file."""
     import numpy as np
 
-    from tokengeom.errors import InputError
-
     try:
         if path.suffix == ".npy":
-            return np.load(path, allow_pickle=False)
+            return np.asarray(np.load(path, allow_pickle=False))
         from safetensors.numpy import load_file
 
         tensors = load_file(path)
@@ -83,4 +91,4 @@ def load_embeddings(path: Path) -> Any:
         raise InputError(f"{path} cannot be read as .npy or .safetensors: {error}") from error
     if "H" not in tensors and len(tensors) != 1:
         raise InputError(f"{path} must hold a tensor called H, or a single one; it holds: {', '.join(tensors)}.")
-    return tensors.get("H", next(iter(tensors.values())))
+    return np.asarray(tensors.get("H", next(iter(tensors.values()))))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tokengeom.cli.app import Json, Quiet, app, guarded
-from tokengeom.cli.output import give, progress_shown, require_picture, save_picture
+from tokengeom.cli.options import keywords
+from tokengeom.cli.output import print_summary, progress_shown, require_figure_path, save_figure
+from tokengeom.geometry.rivals import RivalSettings
 
 
 @app.command("rivals")
@@ -16,45 +19,41 @@ from tokengeom.cli.output import give, progress_shown, require_picture, save_pic
 def rivals_command(
     statistics: Annotated[Path, typer.Argument(metavar="STATS", help="Folder that `tokengeom count --out` wrote.")],
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder that `tokengeom train --out` wrote.")],
+    *,
     prediction: Annotated[
-        Path | None, typer.Option(help="Folder that `tokengeom predict --out` wrote; else it is solved for.")
+        Path | None,
+        typer.Option(
+            help="Folder that `tokengeom predict --out` wrote; computed again by default.", show_default=False
+        ),
     ] = None,
-    held_out: Annotated[
-        float, typer.Option(help="Share of contexts that explanations are made without and judged on; 0 for none.")
-    ] = 0.2,
-    shift: Annotated[float, typer.Option(help="k of shifted PMI, whose shift is log k.")] = 1.0,
+    settings: RivalSettings,
     figure: Annotated[
-        Path | None, typer.Option(help="Draw the table: .png, .svg, .pdf, or .html.", show_default=False)
+        Path | None, typer.Option(help="Draw the table: .png, .svg, .pdf or .html.", show_default=False)
     ] = None,
-    resamples: Annotated[int, typer.Option(help="Bootstrap resamples of contexts and of words.")] = 200,
-    permutations: Annotated[int, typer.Option(help="Permutations of the null.")] = 200,
-    seed: Annotated[int, typer.Option(help="Of both, and of the contexts held out.")] = 0,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder to save the table in.")] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Say which of six explanations fits a run's geometry best, with intervals, a null and held-out contexts.
+    """Compare rival explanations of a run's geometry, with intervals, a permutation test and held-out contexts.
 
-    For example: `tokengeom rivals stats run --prediction prediction`
+    For example:
+
+    * `tokengeom rivals stats run --prediction prediction --out rivals`
+    * `tokengeom rivals stats run --explanations pmi --explanations proxy --figure rivals.png`
     """
+    from tokengeom.geometry.rival_table import Rivals
     from tokengeom.geometry.rivals import rivals
-    from tokengeom.statistics.next_token import NextTokenStatistics
-    from tokengeom.theory.predict import load_prediction
-    from tokengeom.training import Run
 
-    require_picture(figure)
-    with progress_shown(quiet) as progress, progress.stage("Holding rivals against the run", None):
-        table = rivals(
-            NextTokenStatistics.load(statistics),
-            Run.load(run),
-            load_prediction(prediction) if prediction is not None else None,  # type: ignore[arg-type]
-            held_out=held_out,
-            k=shift,
-            resamples=resamples,
-            permutations=permutations,
-            seed=seed,
-        )
-    give(table.to_dict(), lambda console: console.print(table.summary(), markup=False), as_json, quiet)
+    began = time.monotonic()
+    require_figure_path(figure)
+    if out is not None:
+        Rivals.require_target(out)
+    with progress_shown(quiet) as progress:
+        table = rivals(statistics, run, prediction, progress=progress, **keywords(settings))
+        if out is not None:
+            table.save(out)
+    print_summary(table, began=began, out=out, as_json=as_json, quiet=quiet)
     if figure is not None:
         from tokengeom.figures.comparisons import rival_bars
 
-        save_picture(rival_bars(table), figure)
+        save_figure(rival_bars(table), figure)

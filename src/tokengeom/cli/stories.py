@@ -8,19 +8,20 @@ from typing import Annotated
 import typer
 
 from tokengeom.cli.app import Json, Quiet, app, guarded
-from tokengeom.cli.output import give
+from tokengeom.cli.output import print_result
 
 
 @app.command("stories")
 @guarded
 def stories_command(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write; blank lines separate the stories.")],
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="File to write; blank lines separate the stories.")],
+    *,
     words: Annotated[int, typer.Option(help="Stop after this many words.")] = 100_000,
     seed: Annotated[int, typer.Option(help="The same seed writes the same stories.")] = 0,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write small stories, to try things on.
+    """Write short stories to try the other commands on.
 
     For example: `tokengeom stories stories.txt --words 1000000`
     """
@@ -31,5 +32,6 @@ def stories_command(
         written = write_stories(path, words, seed)
     except OSError as error:
         raise ResourceError(f"Cannot write {path}: {error.strerror}. Choose another file.") from error
-    said = f"{written:,} words written to {path}"
-    give({"words": written, "out": str(path)}, lambda console: console.print(said, markup=False), as_json, quiet)
+    text = f"{written:,} words written to {path}."
+    data = {"words": written, "out": str(path)}
+    print_result(data, lambda console: console.print(text, markup=False), as_json=as_json, quiet=quiet)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import time
+import tomllib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from tokengeom.cli.app import EXIT_NO, Json, Quiet, app, guarded
+from tokengeom.cli.app import EXIT_CHECK_FAILED, Json, Quiet, app, guarded
 from tokengeom.cli.options import starting_with
-from tokengeom.cli.output import give, progress_shown
+from tokengeom.cli.output import print_result, progress_shown
+from tokengeom.errors import InputError
+from tokengeom.studies.base import study_names
 
-
-def _study_names() -> list[str]:
-    from tokengeom.studies.base import all_studies
-
-    return list(all_studies())
+if TYPE_CHECKING:
+    from tokengeom.studies.base import Findings
 
 
 @app.command("study")
@@ -26,14 +26,20 @@ def study_command(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="NAME", help="Which study.", show_default=False, autocompletion=starting_with(_study_names)
+            metavar="NAME",
+            help=f"Which study: {', '.join(study_names())}.",
+            show_default=False,
+            autocompletion=starting_with(study_names),
         ),
     ] = None,
+    *,
     size: Annotated[
         str,
-        typer.Option(help="Which recipe: small, or paper.", autocompletion=starting_with(lambda: ["small", "paper"])),
+        typer.Option(
+            help="Size of the recipe: small or paper.", autocompletion=starting_with(lambda: ["small", "paper"])
+        ),
     ] = "small",
-    settings: Annotated[
+    changes: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Change one setting of the recipe; can be repeated."),
     ] = None,
@@ -42,7 +48,7 @@ def study_command(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run an experiment of the papers, or of their open questions; it ends in a sentence and pass or fail.
+    """Run an experiment of the papers, or of their open questions, and check what it found.
 
     Exit code 1 means that a check failed.
 
@@ -52,51 +58,43 @@ def study_command(
     * `tokengeom study linear-overparameterised --out results/linear`
     * `tokengeom study ufm-synthetic --set steps=3000 --json`
     """
-    from tokengeom.errors import InputError
-    from tokengeom.studies.base import all_studies, find_study, save_findings
+    from tokengeom.studies.base import Findings, all_studies, find_study
 
     if listed or name is None:
         questions = {study.name: study.question for study in all_studies().values()}
-        give({"studies": questions}, lambda console: _show_list(console, questions), as_json, quiet)
+        print_result(
+            {"studies": questions}, lambda console: _print_list(console, questions), as_json=as_json, quiet=quiet
+        )
         return
     study = find_study(name)
-    changes = dict(_setting(text) for text in settings or ())
-    if any(key == "" for key in changes):
-        raise InputError("A setting is changed by KEY=VALUE.")
-    recipe = study.recipe(size, **changes)
+    recipe = study.recipe(size, **dict(_setting(text) for text in changes or ()))
+    if out is not None:
+        Findings.require_target(out)
     began = time.monotonic()
     with progress_shown(quiet) as progress:
         findings = study.run(recipe, progress)
         if out is not None:
-            save_findings(study, recipe, findings, out)
+            findings.save(out)
     seconds = time.monotonic() - began
-
-    def person(console: Console) -> None:
-        console.print(f"[bold]{study.name}[/]: {study.question}")
-        for check in findings.checks:
-            mark = "[green]pass[/]" if check.passed else "[red]FAIL[/]"
-            console.print(f"  {mark}  {check.name}: {check.value:.6g}  {_range(check.low, check.high)}")
-        console.print(findings.sentence, markup=False)
-        where = "figures not saved (give --out FOLDER)" if out is None else f"figures and data in {out}"
-        console.print(f"{'passed' if findings.passed else 'FAILED'} in {seconds:.1f} s; {where}")
-
-    data = {
-        "study": study.name,
-        "passed": findings.passed,
-        "sentence": findings.sentence,
-        "checks": [{**vars(check), "passed": check.passed} for check in findings.checks],
-        "recipe": recipe,
-        "seconds": seconds,
-        "out": None if out is None else str(out),
-    }
-    give(data, person, as_json, quiet)
+    data = {**findings.to_dict(), "seconds": seconds, "out": None if out is None else str(out)}
+    print_result(data, lambda console: _print_findings(console, findings, seconds, out), as_json=as_json, quiet=quiet)
     if not findings.passed:
-        raise typer.Exit(EXIT_NO)
+        raise typer.Exit(EXIT_CHECK_FAILED)
 
 
-def _show_list(console: Console, questions: dict[str, str]) -> None:
+def _print_list(console: Console, questions: dict[str, str]) -> None:
     for name, question in questions.items():
         console.print(f"[bold]{name:<28}[/] {question}")
+
+
+def _print_findings(console: Console, findings: Findings, seconds: float, out: Path | None) -> None:
+    console.print(f"[bold]{findings.study}[/]: {findings.question}")
+    for check in findings.numbers:
+        mark = "[green]pass[/]" if check.passed else "[red]FAIL[/]"
+        console.print(f"  {mark}  {check.name}: {check.value:.6g}  {_range(check.low, check.high)}")
+    console.print(findings.sentence, markup=False)
+    where = "Figures not saved; give --out FOLDER to save them." if out is None else f"Figures and data are in {out}."
+    console.print(f"{'Passed' if findings.passed else 'FAILED'} in {seconds:.1f} s. {where}", markup=False)
 
 
 def _range(low: float | None, high: float | None) -> str:
@@ -107,9 +105,9 @@ def _range(low: float | None, high: float | None) -> str:
 
 def _setting(text: str) -> tuple[str, Any]:
     """``key=value`` with the value read as TOML, so that numbers, lists and strings mean what they do in a recipe."""
-    import tomllib
-
     key, _, value = text.partition("=")
+    if not key.strip():
+        raise InputError(f"A setting of the recipe is changed by KEY=VALUE; got {text!r}.")
     try:
         return key.strip(), tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:

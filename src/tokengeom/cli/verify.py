@@ -1,4 +1,4 @@
-"""``tokengeom verify``: check a saved result again, without solving."""
+"""``tokengeom verify``: check a saved result again, without solving or training."""
 
 from __future__ import annotations
 
@@ -8,35 +8,37 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from tokengeom.cli.app import EXIT_NO, Json, Quiet, app, guarded
-from tokengeom.cli.output import give
+from tokengeom.cli.app import EXIT_CHECK_FAILED, Json, Quiet, app, guarded
+from tokengeom.cli.output import print_result
 
 
 @app.command("verify")
 @guarded
 def verify_command(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A saved result, or the results behind a report.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A saved result, or the results of a report.")],
+    *,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Prove a saved result again from its certificate, and compare every file with its hash.
+    """Compare every file of a saved result with its hash, and check its certificates again.
 
-    Exit code 1 means that something does not hold. For example:
+    Exit code 1 means that a check failed. For example:
 
     * `tokengeom verify prediction`
     * `tokengeom verify report-results`
     """
-    from tokengeom.page.verify import verify
+    from tokengeom.results import verify
 
     found = verify(folder)
 
-    def person(console: Console) -> None:
+    def print_text(console: Console) -> None:
         for sentence in found.checked:
-            mark = "[red]no [/]" if sentence in found.failed else "[green]yes[/]"
+            mark = "[red]failed[/]" if sentence in found.failed else "[green]passed[/]"
             console.print(mark, end=" ")
             console.print(sentence, markup=False)
         console.print(f"{len(found.checked)} checks, {len(found.failed)} failed")
 
-    give({"ok": found.ok, "checked": found.checked, "failed": found.failed}, person, as_json, quiet)
+    data = {"ok": found.ok, "checked": found.checked, "failed": found.failed}
+    print_result(data, print_text, as_json=as_json, quiet=quiet)
     if not found.ok:
-        raise typer.Exit(EXIT_NO)
+        raise typer.Exit(EXIT_CHECK_FAILED)

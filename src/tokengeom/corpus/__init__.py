@@ -1,1 +1,1 @@
-"""Text: readers, tokenizers, synthetic languages that know their own truth, the built-in stories. No counting."""
+"""Text: readers, tokenizers, synthetic languages with known probabilities, and the built-in stories."""

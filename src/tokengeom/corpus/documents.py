@@ -1,13 +1,7 @@
-"""What a corpus is to the rest of the house: a stream of documents, as text or as token ids.
+"""Sources of documents: the interface of every source, and the readers of plain text and JSON lines.
 
-Streams are cut so that memory does not grow with the input: a long document arrives in several pieces, and many
-short documents arrive in one batch.
-
-Bytes from a file, compressed or not, and text from bytes.
-
-Plain text: documents between blank lines, between markers, or one a file.
-
-JSON lines: one object a line, the document under a named key.
+A corpus is a stream of documents, as text or as token ids. Memory does not grow with its size: a long document is read
+in several pieces, and many short documents in one batch.
 """
 
 from __future__ import annotations
@@ -37,12 +31,12 @@ Ids = NDArray[np.int32]
 OnBytes = Callable[[int], None]
 
 PIECE_CHARACTERS = 1 << 20
-"""A document longer than this is handed on in pieces, each cut where a word ends."""
+"""A longer document is read in pieces; it is split before white space."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A stretch of one document's text. ``starts`` says whether a new document starts with it."""
+    """A part of one document's text; ``starts`` says whether it is the document's first."""
 
     text: str
     starts: bool = True
@@ -50,14 +44,14 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class TokenBatch:
-    """Documents as ids, laid end to end.
+    """Documents as token ids, one after the other.
 
     ``tokens``
         All ids of the batch.
     ``lengths``
-        Length of each document's stretch in the batch; they add up to ``tokens.size``.
+        Number of ids of each document, or part of a document, in the batch; they add up to ``tokens.size``.
     ``continues``
-        Whether the first stretch goes on with the last document of the batch before.
+        Whether the first ids continue the last document of the batch before.
     """
 
     tokens: Ids
@@ -65,18 +59,18 @@ class TokenBatch:
     continues: bool = False
 
 
-def _ignore(_: int) -> None:
-    """Nobody watches the bytes go by."""
+def ignore_bytes(_: int) -> None:
+    """The default of ``on_bytes``: progress is not shown."""
 
 
 class AbstractSource(ABC):
-    """Something that documents can be read from."""
+    """Something to read documents from."""
 
     name: str
-    """What messages call it: a path, ``standard input``, ``<list of 3 documents>``."""
+    """Its name in messages: a path, ``standard input``, ``<3 documents>``."""
 
     size: int | None = None
-    """Length in bytes, as far as progress is concerned; None when it cannot be known."""
+    """Length in bytes, for progress; None if unknown."""
 
     repeatable: bool = True
     """Whether the documents can be read more than once."""
@@ -89,19 +83,19 @@ class AbstractTextSource(AbstractSource):
     """Documents as text."""
 
     replaced_bytes: int = 0
-    """Bytes that were not valid UTF-8 and were replaced by U+FFFD, in the last full reading."""
+    """Number of bytes that were not valid UTF-8 and were replaced by U+FFFD, when it was last read to the end."""
 
     @abstractmethod
-    def pieces(self, on_bytes: OnBytes = _ignore) -> Iterator[Piece]:
-        """Yield the text; ``on_bytes`` hears how many bytes of the source went by since it was last called."""
+    def pieces(self, on_bytes: OnBytes = ignore_bytes) -> Iterator[Piece]:
+        """Yield the text; ``on_bytes`` is called with the number of bytes read since its last call."""
 
 
 class AbstractTokenSource(AbstractSource):
-    """Documents as ids that some tokenizer made before."""
+    """Documents as token ids."""
 
     @abstractmethod
-    def batches(self, on_bytes: OnBytes = _ignore) -> Iterator[TokenBatch]:
-        """Yield the ids; ``on_bytes`` hears how many bytes of the source went by since it was last called."""
+    def batches(self, on_bytes: OnBytes = ignore_bytes) -> Iterator[TokenBatch]:
+        """Yield the ids; ``on_bytes`` is called with the number of bytes read since its last call."""
 
 
 Errors = Literal["strict", "replace"]
@@ -114,21 +108,21 @@ _BROKEN_STREAM = (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile)
 
 
 class Readable(Protocol):
-    """All that reading needs of a stream."""
+    """A stream of bytes."""
 
     def read(self, size: int, /) -> bytes:
-        """At most ``size`` bytes; none at the end."""
+        """At most ``size`` bytes; no bytes at the end."""
         ...
 
 
 def plain_suffix(path: Path) -> str:
-    """The suffix that names the format, below a compression suffix if there is one: ``a.txt.gz`` -> ``.txt``."""
+    """The suffix that names the format, before that of the compression: ``a.txt.gz`` -> ``.txt``."""
     inner = path.with_suffix("") if path.suffix.lower() in COMPRESSED_SUFFIXES else path
     return inner.suffix.lower()
 
 
 def exists(name: str | Path) -> bool:
-    """Whether a path exists; a name that no path can have does not."""
+    """Whether a path exists; False for a string that cannot be a path."""
     try:
         return Path(name).exists()
     except (OSError, ValueError):
@@ -136,7 +130,7 @@ def exists(name: str | Path) -> bool:
 
 
 def file_size(path: Path) -> int | None:
-    """Length in bytes on disk; None for standard input and pipes, and one sentence if it cannot be read."""
+    """Length of a file in bytes on disk; None for standard input and pipes."""
     if path == STANDARD_INPUT:
         return None
     try:
@@ -177,7 +171,7 @@ def _opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def byte_chunks(path: Path, on_bytes: OnBytes) -> Iterator[bytes]:
-    """Yield a file's decompressed bytes, a mebibyte at a time."""
+    """Yield a file's decompressed bytes, one mebibyte at a time."""
     with _opened(path) as raw:
         stream = _decompressed(raw, path.suffix.lower())
         seen = 0
@@ -189,15 +183,15 @@ def byte_chunks(path: Path, on_bytes: OnBytes) -> Iterator[bytes]:
                 seen = position
         except (*_BROKEN_STREAM, OSError) as error:
             raise CorpusError(
-                f"{path} breaks off or is not a valid {path.suffix} file ({error}). Fetch or compress it again."
+                f"{path} is incomplete or not a valid {path.suffix} file ({error}). Download or compress it again."
             ) from error
 
 
 class Utf8Reader:
-    """Text chunks of a file, decoded as UTF-8, with every kind of line end read as a line feed.
+    """Reads a file as UTF-8 in chunks, with every kind of line end as a line feed.
 
-    In the mode ``replace`` every byte that is not valid UTF-8 becomes one U+FFFD and is counted; in the mode
-    ``strict`` the first one is an error that names its position.
+    With ``errors="replace"`` every byte that is not valid UTF-8 becomes one U+FFFD and is counted; with
+    ``errors="strict"`` the first one is an error that names its position.
     """
 
     def __init__(self, path: Path, name: str, errors: Errors) -> None:
@@ -206,7 +200,7 @@ class Utf8Reader:
 
     def chunks(self, on_bytes: OnBytes) -> Iterator[str]:
         """Yield the decoded text in order."""
-        # surrogateescape maps each bad byte to one lone surrogate, so that bytes can be counted exactly.
+        # surrogateescape maps each bad byte to one lone surrogate, so bytes can be counted.
         policy = "strict" if self._errors == "strict" else "surrogateescape"
         decoder = codecs.getincrementaldecoder("utf-8-sig")(errors=policy)
         newlines = io.IncrementalNewlineDecoder(None, translate=True)
@@ -230,7 +224,7 @@ class Utf8Reader:
             bad = error.object[error.start]
             raise CorpusError(
                 f"{self._name} is not valid UTF-8: byte 0x{bad:02x} at position {where:,}. "
-                "Convert the file, or pass --errors replace to read each bad byte as U+FFFD and have them counted."
+                "Convert the file, or pass --errors replace to read each bad byte as U+FFFD and count them."
             ) from error
         if self._errors == "replace":
             text, found = _ESCAPED_BYTE.subn("\ufffd", text)
@@ -259,7 +253,7 @@ WHOLE_FILE = "file"
 KNOWN_MARKER = "<|endoftext|>"
 
 _BLANK = re.compile(r"\n[^\S\n]*\n\s*")
-# White space between two visible characters: no tokenizer here makes one token of both sides.
+# White space between two visible characters. Text is split here, as no token spans both sides.
 _GAP = re.compile(r"(?<=\S)\s+(?=\S)")
 
 
@@ -276,16 +270,16 @@ class PlainText(AbstractUtf8Source):
     errors
         ``"strict"`` or ``"replace"``, for bytes that are not UTF-8.
 
-    White space around a document is not part of it, and a document of white space alone is none.
+    White space around a document is removed, and documents of white space alone are skipped.
     """
 
     def __init__(self, path: Path, separator: str = AUTO, errors: Errors = "strict") -> None:
         super().__init__(path, errors)
         if not separator:
-            raise CorpusError("The separator between documents must not be empty: give blank, file or a marker.")
+            raise CorpusError("The separator between documents must not be empty: use blank, file or a marker.")
         self.separator = separator
 
-    def pieces(self, on_bytes: OnBytes = lambda _: None) -> Iterator[Piece]:
+    def pieces(self, on_bytes: OnBytes = ignore_bytes) -> Iterator[Piece]:
         """Yield each document, in pieces if it is long."""
         waiting, starts = "", True
         searched = 0
@@ -314,10 +308,10 @@ class PlainText(AbstractUtf8Source):
                 return text.split(marker)
 
     def _safe_cut(self, text: str, searched: int) -> int:
-        """Where the last gap between two words starts; 0 if there is none, as is known up to ``searched``."""
-        # A marker may hold white space and be cut in two by the end of a chunk: that much stays behind.
+        """Start of the last white space between visible characters; 0 without any (none is before ``searched``)."""
+        # A marker may contain white space and be split by the end of a chunk, so its length is kept back.
         end = len(text) - len(self.separator)
-        # Words are short: looking at the last few thousand characters first avoids a scan of everything.
+        # White space is rarely far: searching the last few thousand characters first avoids a scan of everything.
         for begin in (max(0, end - 4096), max(0, searched - 1)):
             gaps = [match.start() for match in _GAP.finditer(text, begin, end)]
             if gaps:
@@ -335,14 +329,14 @@ def _stripped(text: str, starts: bool, ends: bool) -> Iterator[Piece]:
 
 
 class JsonLines(AbstractUtf8Source):
-    """Documents of a ``.jsonl`` file; empty lines and empty documents are passed over."""
+    """Documents of a ``.jsonl`` file, one object per line; empty lines and empty documents are skipped."""
 
     def __init__(self, path: Path, column: str = "text", errors: Errors = "strict") -> None:
         super().__init__(path, errors)
         self.column = column
 
-    def pieces(self, on_bytes: OnBytes = lambda _: None) -> Iterator[Piece]:
-        """Yield the document of each line."""
+    def pieces(self, on_bytes: OnBytes = ignore_bytes) -> Iterator[Piece]:
+        """Yield the document in each line."""
         for number, line in enumerate(_lines(self._text(on_bytes)), start=1):
             if line.strip() and (text := self._document(line, number)).strip():
                 yield Piece(text)
@@ -354,16 +348,16 @@ class JsonLines(AbstractUtf8Source):
         except (ValueError, RecursionError) as error:
             raise CorpusError(f"{where} cannot be read as JSON: {error}.") from error
         if not isinstance(record, dict) or self.column not in record:
-            keys = ", ".join(map(str, record)) if isinstance(record, dict) else f"a {type(record).__name__}"
+            keys = ", ".join(map(str, record)) if isinstance(record, dict) else f"a {type(record).__name__} and no keys"
             raise CorpusError(f"{where} has no key '{self.column}'; it has: {keys}. Name the right one with --column.")
         text = record[self.column]
         if not isinstance(text, str):
-            raise CorpusError(f"{where}: '{self.column}' must be a string; it is a {type(text).__name__}.")
+            raise CorpusError(f"{where}: '{self.column}' must be a string; it is of type {type(text).__name__}.")
         return text
 
 
 def _lines(chunks: Iterator[str]) -> Iterator[str]:
-    # Not str.splitlines: it also breaks at U+2028 and others, which JSON strings may hold.
+    # Not str.splitlines: it also splits at U+2028 and others, which JSON strings may contain.
     waiting: list[str] = []
     for chunk in chunks:
         head, *rest = chunk.split("\n")

@@ -1,4 +1,4 @@
-"""Tokenizers of the Hugging Face `tokenizers` library: trained here, or saved by anyone."""
+"""Tokenizers of the Hugging Face `tokenizers` library: BPE trained here, and any saved one."""
 
 from __future__ import annotations
 
@@ -6,32 +6,35 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import tokenizers
 
 from tokengeom.corpus.documents import Ids
-from tokengeom.corpus.tokenizers import AbstractTokenizer, ids_array
+from tokengeom.corpus.tokenizers import TOKENIZERS, AbstractTokenizer
 from tokengeom.errors import TokenizerError
 
 
 class HuggingFaceTokenizer(AbstractTokenizer):
-    """Any fast tokenizer. Text is encoded without adding special tokens: counting sees the text alone."""
+    """Any fast tokenizer. No special tokens are added: only the text itself is counted."""
 
     kind = "huggingface"
 
     def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
         self._tokenizer = tokenizer
-        # Saved files may ask for padding or cut-off, which would add or lose tokens.
+        # Saved files may ask for padding or truncation, which would add or lose tokens.
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
+        # Counted once: the library builds a new dictionary of the whole vocabulary for every call.
+        self._size = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
     @property
     def size(self) -> int:
         """Largest id plus one, added tokens included: ids may have gaps."""
-        return max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        return self._size
 
     @property
-    def cuts_at_gaps(self) -> bool:
-        """Whether text may be cut before white space: true of plain byte-level tokenizers, unknown of others."""
+    def splits_at_white_space(self) -> bool:
+        """Whether text may be split before white space: true of plain byte-level tokenizers, unknown of others."""
         settings = json.loads(self._tokenizer.to_str())
         before = settings["pre_tokenizer"] or {}
         plain = before.get("type") == "ByteLevel" and not before.get("add_prefix_space")
@@ -41,19 +44,19 @@ class HuggingFaceTokenizer(AbstractTokenizer):
         """Ids of each text, encoded on all cores."""
         try:
             encoded = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        # The library raises the bare Exception, for an unknown token that has no stand-in among others.
+        # The library raises a bare Exception, for example where an unknown token has no replacement.
         except Exception as error:
             raise TokenizerError(f"The tokenizer cannot encode the text: {error}") from error
-        return [ids_array(one.ids) for one in encoded]
+        return [np.asarray(one.ids, dtype=np.int32) for one in encoded]
 
     def token(self, identifier: int) -> str:
-        """The token's text; its stored form where it is only part of a character."""
+        """Text of one token; its stored form where it is only part of a character."""
         text = str(self._tokenizer.decode([identifier], skip_special_tokens=False))
         stored = self._tokenizer.id_to_token(identifier)
         return text if text and "\ufffd" not in text else str(stored if stored is not None else f"<{identifier}>")
 
     def id_of(self, token: str) -> int | None:
-        """Id of a token in its stored form; None where there is no such token."""
+        """Id of a token in its stored form; None if there is no such token."""
         found = self._tokenizer.token_to_id(token)
         return None if found is None else int(found)
 
@@ -67,9 +70,9 @@ class HuggingFaceTokenizer(AbstractTokenizer):
 
 
 def train_bpe(texts: Iterator[str], size: int) -> HuggingFaceTokenizer:
-    """Byte-level byte-pair encoding with at most ``size`` tokens, learnt on the texts.
+    """Byte-level byte-pair encoding with at most ``size`` tokens, learned on the texts.
 
-    Every byte is a token to start from, so that nothing is unknown; 256 is the smallest size.
+    All 256 bytes are tokens, so no text is unknown, and 256 is the smallest size.
     """
     if size < 256:
         raise TokenizerError(f"A byte-level BPE starts from 256 bytes: its size must be 256 or more; got {size}.")
@@ -86,19 +89,19 @@ def train_bpe(texts: Iterator[str], size: int) -> HuggingFaceTokenizer:
 
 
 def load_huggingface(path: Path) -> HuggingFaceTokenizer:
-    """Read a ``tokenizer.json``, a folder with one, or a folder with GPT-2's ``vocab.json`` and ``merges.txt``."""
+    """Load a ``tokenizer.json``, a folder with one, or a folder with GPT-2's ``vocab.json`` and ``merges.txt``."""
     file = path / "tokenizer.json" if path.is_dir() else path
     try:
         if file.is_file():
             return HuggingFaceTokenizer(tokenizers.Tokenizer.from_file(str(file)))
         if (path / "vocab.json").is_file() and (path / "merges.txt").is_file():
             return _byte_level_bpe(path)
-    # The library raises the bare Exception for whatever it cannot parse.
+    # The library raises a bare Exception for whatever it cannot parse.
     except Exception as error:
         raise TokenizerError(f"{path} cannot be read as a tokenizer: {error}") from error
     raise TokenizerError(
-        f"{path} holds no tokenizer: neither tokenizer.json nor vocab.json with merges.txt. "
-        "Save one with PreTrainedTokenizerFast.save_pretrained, or give a kind: word, character, byte, bpe."
+        f"{path} holds no tokenizer: it has neither tokenizer.json nor vocab.json with merges.txt. "
+        f"Save one with PreTrainedTokenizerFast.save_pretrained, or name a kind: {', '.join(TOKENIZERS)}."
     )
 
 

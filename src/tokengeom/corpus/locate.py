@@ -1,4 +1,4 @@
-"""From what a user names (paths, folders, globs, ``-``, iterables, data sets) to sources of documents."""
+"""Finding a corpus: sources of documents from paths, folders, globs, ``-``, iterables and data sets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from tokengeom.corpus.documents import (
     AUTO,
@@ -22,10 +22,16 @@ from tokengeom.corpus.documents import (
     plain_suffix,
 )
 from tokengeom.corpus.in_memory import is_dataset, load_saved_dataset, open_dataset, open_iterable
-from tokengeom.corpus.token_files import TokenFile, open_parquet
+from tokengeom.corpus.stories import BuiltInStories
+from tokengeom.corpus.token_files import DTYPES, TokenFile, open_parquet
 from tokengeom.errors import CorpusError, InputError
 from tokengeom.folders import MANIFEST, read_kind
+from tokengeom.settings import option
 
+Corpus = str | Path | Sequence[str | Path] | Iterable[object]
+"""A path, glob, folder or ``-``; several of them; an iterable of strings or of id arrays; a Hugging Face data set."""
+
+Sources = list[AbstractTextSource] | list[AbstractTokenSource]
 Format = Literal["auto", "text", "jsonl", "parquet", "bin", "dataset"]
 
 _BY_SUFFIX: dict[str, Format] = {
@@ -34,34 +40,34 @@ _BY_SUFFIX: dict[str, Format] = {
     ".parquet": "parquet",
     ".bin": "bin",
 }
+PANEL = "Reading"
 _KNOWN_SUFFIXES = (".txt", ".text", ".md", *_BY_SUFFIX)
 _LONGEST_NAME = 4096
 
 
 @dataclass(frozen=True)
-class ReadingOptions:
+class ReadingSettings:
     """How to read a corpus."""
 
-    format: Format = "auto"
-    """``auto`` goes by each file's suffix; anything unknown is plain text."""
-
-    separator: str = AUTO
-    """Between documents of plain text: ``blank``, ``file``, a marker, or ``auto`` (``<|endoftext|>`` or blank)."""
-
-    column: str = "text"
-    """Column or key that holds the document, in JSON lines, Parquet and data sets."""
-
-    errors: Errors = "strict"
-    """What to do with bytes that are not UTF-8: ``strict`` or ``replace``."""
-
-    dtype: str = "uint16"
-    """Integer type of a token file."""
-
-    separator_id: int | None = None
-    """Id that ends a document of a token file."""
-
-    keep_separator: bool = False
-    """Whether that id stays, as the last token of its document."""
+    separator: str = option(
+        AUTO,
+        "What separates documents of plain text: blank (blank lines), file (each file is one document) or a marker; "
+        "auto is the marker <|endoftext|> where the text has it, else blank.",
+        panel=PANEL,
+        suggestions=lambda: ["auto", "blank", "file", "<|endoftext|>"],
+    )
+    format: Format = option("auto", "Format of the files; auto decides by their suffixes.", panel=PANEL)
+    column: str = option(
+        "text", "Column or key that holds the document, in JSON lines, Parquet and data sets.", panel=PANEL
+    )
+    errors: Errors = option(
+        "strict",
+        "What to do with bytes that are not valid UTF-8: stop with an error (strict), or replace each by U+FFFD.",
+        panel=PANEL,
+    )
+    dtype: str = option("uint16", "Integer type of a .bin file of token ids.", panel=PANEL, choices=lambda: DTYPES)
+    separator_id: int | None = option(None, "Token id that ends a document of a .bin file.", panel=PANEL)
+    keep_separator: bool = option(False, "Count that id as a token too: the last one of its document.", panel=PANEL)
 
     def __post_init__(self) -> None:
         for name, value, known in (
@@ -69,38 +75,42 @@ class ReadingOptions:
             ("errors", self.errors, get_args(Errors)),
         ):
             if value not in known:
-                raise CorpusError(f"The option {name} must be one of {', '.join(known)}; got {value!r}.")
+                raise CorpusError(f"The setting {name} must be one of {', '.join(known)}; got {value!r}.")
 
 
-def open_corpus(
-    corpus: str | Path | Sequence[str | Path] | Iterable[Any], options: ReadingOptions
-) -> list[AbstractTextSource] | list[AbstractTokenSource]:
-    """Sources for everything that was named, in a fixed order: all of text, or all of ids.
+def open_corpus(corpus: Corpus | None, settings: ReadingSettings) -> Sources:
+    """Open everything that was named, in a fixed order: sources of text, or sources of token ids.
 
-    A single string is a path (or a glob, or ``-``), never a document: give a document as ``[text]``. A list of strings
-    is a list of documents, unless each of them names something that exists.
+    None is the built-in corpus of stories. A single string is a path (or a glob, or ``-``), never a document: pass a
+    document as ``[text]``. A list of strings is a list of documents, unless each of them names something that exists.
     """
+    if corpus is None:
+        return _of_one_kind([BuiltInStories()])
     if isinstance(corpus, str | Path):
-        return _of_one_kind([_open_file(path, options) for path in expand([corpus])])
+        return _of_one_kind([_open_file(path, settings) for path in expand([corpus])])
     if is_dataset(corpus):
-        return _of_one_kind([open_dataset(corpus, options.column)])
+        return _of_one_kind([open_dataset(corpus, settings.column)])
     if isinstance(corpus, Mapping) or hasattr(corpus, "columns"):
-        raise CorpusError(f"A {type(corpus).__name__} is no list of documents; give one column of it, as a list.")
+        raise CorpusError(f"A {type(corpus).__name__} is not a list of documents; pass one column of it, as a list.")
     if not isinstance(corpus, Iterable):
-        raise CorpusError(f"A corpus is a path or an iterable of documents; got a {type(corpus).__name__}.")
+        raise CorpusError(f"A corpus is a path or an iterable of documents; got {type(corpus).__name__}.")
     if isinstance(corpus, Sequence) and corpus and (isinstance(corpus[0], Path) or all(map(_is_path, corpus))):
-        return _of_one_kind([_open_file(path, options) for path in expand(list(corpus))])
+        return _of_one_kind([_open_file(path, settings) for path in expand(list(corpus))])
     if isinstance(corpus, Sequence):
         _refuse_misspelt_paths(corpus)
     return _of_one_kind([open_iterable(corpus)])
 
 
-def _refuse_misspelt_paths(documents: Sequence[Any]) -> None:
-    """A list of strings is a list of documents, unless it looks as if a path was meant."""
+def _refuse_misspelt_paths(documents: Sequence[object]) -> None:
+    """Refuse a document that looks like the path of a file, which then does not exist."""
     for document in documents:
-        path = isinstance(document, str) and not any(map(str.isspace, document[:_LONGEST_NAME]))
-        if isinstance(document, Path) or (path and plain_suffix(Path(document[:_LONGEST_NAME])) in _KNOWN_SUFFIXES):
+        name = document[:_LONGEST_NAME] if isinstance(document, str) else ""
+        if isinstance(document, Path) or (plain_suffix(Path(name)) in _KNOWN_SUFFIXES and not _has_space(name)):
             raise CorpusError(f"There is no file, folder or match for '{document}'. Check the path.")
+
+
+def _has_space(text: str) -> bool:
+    return any(map(str.isspace, text))
 
 
 def _is_path(item: object) -> bool:
@@ -122,7 +132,7 @@ def _matches(name: str) -> list[Path]:
 
 
 def expand(names: Sequence[str | Path]) -> list[Path]:
-    """Every file behind the names; folders are searched whole, in alphabetical order."""
+    """Every file that the names stand for; folders are searched with their subfolders, in alphabetical order."""
     files: list[Path] = []
     for name in names:
         found = _matches(str(name))
@@ -139,19 +149,19 @@ def _is_saved_dataset(folder: Path) -> bool:
 
 def _inside(folder: Path) -> list[Path]:
     if (folder / "manifest.json").is_file():
-        raise CorpusError(f"{folder} holds a saved result (it has a manifest.json), not a corpus. Was another meant?")
+        raise CorpusError(f"{folder} holds a saved result (it has a manifest.json), not a corpus. Check the path.")
     files = sorted(path for path in _walk(folder) if plain_suffix(path) in _KNOWN_SUFFIXES)
     if not files:
         endings = ", ".join(_KNOWN_SUFFIXES)
         raise CorpusError(
-            f"The folder {folder} has no file that ends in {endings} (or those with "
-            f"{', '.join(COMPRESSED_SUFFIXES)} after them). Name the files themselves."
+            f"The folder {folder} has no file that ends in {endings}, or in one of these followed by "
+            f"{', '.join(COMPRESSED_SUFFIXES)}. Name the files themselves."
         )
     return files
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """Every file below a folder but hidden ones and those of saved results; links to folders are not followed."""
+    """Every file below a folder, except hidden files and saved results; links to folders are not followed."""
 
     def refuse(error: OSError) -> None:
         raise CorpusError(f"Cannot read {error.filename}: {error.strerror}. Check its permissions.") from error
@@ -166,32 +176,32 @@ def _is_result(folder: Path) -> bool:
     try:
         return (folder / MANIFEST).is_file() and read_kind(folder).startswith("tokengeom")
     except InputError:
-        # A manifest of another program, in a form of its own.
+        # The manifest of another program.
         return False
 
 
-def _open_file(path: Path, options: ReadingOptions) -> AbstractTextSource | AbstractTokenSource:
+def _open_file(path: Path, settings: ReadingSettings) -> AbstractTextSource | AbstractTokenSource:
     if path.is_dir():
-        return open_dataset(load_saved_dataset(path), options.column)
-    kind = options.format if options.format != "auto" else _BY_SUFFIX.get(plain_suffix(path), "text")
+        return open_dataset(load_saved_dataset(path), settings.column)
+    kind = settings.format if settings.format != "auto" else _BY_SUFFIX.get(plain_suffix(path), "text")
     match kind:
         case "jsonl":
-            return JsonLines(path, options.column, options.errors)
+            return JsonLines(path, settings.column, settings.errors)
         case "parquet" if path.suffix.lower() in COMPRESSED_SUFFIXES:
-            raise CorpusError(f"{path} is compressed as a whole, and Parquet is compressed inside: unpack it first.")
+            raise CorpusError(f"{path} is a compressed Parquet file, which cannot be read in parts: unpack it first.")
         case "parquet":
-            return open_parquet(path, options.column)
+            return open_parquet(path, settings.column)
         case "bin":
-            return TokenFile(path, options.dtype, options.separator_id, options.keep_separator)
+            return TokenFile(path, settings.dtype, settings.separator_id, settings.keep_separator)
         case "dataset":
             raise CorpusError(f"A saved data set is a folder; {path} is a file.")
         case _:
-            return PlainText(path, options.separator, options.errors)
+            return PlainText(path, settings.separator, settings.errors)
 
 
 def _of_one_kind(
     sources: list[AbstractTextSource | AbstractTokenSource],
-) -> list[AbstractTextSource] | list[AbstractTokenSource]:
+) -> Sources:
     texts = [source for source in sources if isinstance(source, AbstractTextSource)]
     tokens = [source for source in sources if isinstance(source, AbstractTokenSource)]
     if texts and tokens:

@@ -1,13 +1,9 @@
-"""The words and sentences of the built-in stories, as data.
+"""The built-in corpus: any number of small children's stories, written by a grammar.
 
-A rule is a list of alternatives; an earlier alternative is taken more often (shares fall like 1/rank). ``{name}``
-stands for a rule, or for something that stays the same within one story: the hero, the friend, their pronouns, the
-thing that is looked for.
-
-The built-in corpus: small children's stories, written by a grammar, as many as are wanted.
-
-The grammar is made so that the commonest contexts of a few words may be followed by one word, by several, or by a
-dozen, with supports that overlap: what the theory of next-token prediction is about.
+A rule of the grammar is a list of alternatives; earlier ones are chosen more often (shares fall like 1/rank).
+``{name}`` stands for a rule, or for something that is the same throughout a story: the hero, the friend, their
+pronouns, the thing that they look for. The commonest contexts are followed by one token, by several or by a dozen, and
+their supports overlap: the case that the theory of next-token prediction is about.
 """
 
 from __future__ import annotations
@@ -19,7 +15,7 @@ from itertools import accumulate
 from pathlib import Path
 from random import Random
 
-from tokengeom.corpus.documents import AbstractTextSource, OnBytes, Piece
+from tokengeom.corpus.documents import AbstractTextSource, OnBytes, Piece, ignore_bytes
 from tokengeom.errors import CorpusError
 
 HEROES = [
@@ -157,7 +153,7 @@ def _weights(number: int) -> list[float]:
 
 @cache
 def _parsed(rule: str) -> list[list[str]]:
-    """The alternatives of a rule, each as plain text and slot names by turns."""
+    """The alternatives of a rule, each as plain text and slot names in turn."""
     return [_SLOT.split(alternative) for alternative in RULES[rule]]
 
 
@@ -190,14 +186,14 @@ def write_story(random: Random) -> str:
 
 
 def stories(seed: int = 0) -> Iterator[str]:
-    """Stories without end; the same seed gives the same stories."""
+    """An endless stream of stories; the same seed gives the same stories."""
     random = Random(seed)
     while True:
         yield write_story(random)
 
 
 def write_stories(path: str | Path, words: int, seed: int = 0) -> int:
-    """Write stories to a file, blank lines between them, until it has at least ``words`` words; return how many."""
+    """Write stories of at least ``words`` words to a file, with blank lines between them; return how many words."""
     if words < 1:
         raise CorpusError(f"A file of stories needs at least one word; got {words}.")
     written = 0
@@ -220,8 +216,8 @@ class BuiltInStories(AbstractTextSource):
         self._number, self._seed = number, seed
         self.size = number
 
-    def pieces(self, on_bytes: OnBytes = lambda _: None) -> Iterator[Piece]:
-        """Yield the stories; progress counts stories instead of bytes."""
+    def pieces(self, on_bytes: OnBytes = ignore_bytes) -> Iterator[Piece]:
+        """Yield the stories; ``on_bytes`` counts stories instead of bytes."""
         for _, story in zip(range(self._number), stories(self._seed), strict=False):
             yield Piece(story)
             on_bytes(1)

@@ -1,7 +1,7 @@
-"""Synthetic languages that know their own truth: what may follow what, and how likely it is.
+"""Synthetic languages with known probabilities of the next token.
 
-Each gives documents of ids to count, and beside them the true conditionals ``P`` and shares ``pi`` that the counts
-tend to. The truth can be had without sampling: ``NextTokenStatistics.from_probabilities(language.P, language.pi)``.
+Each gives documents of token ids to count, and the true conditionals ``P`` and shares ``pi`` that the counts converge
+to. For exact statistics without sampling, use ``NextTokenStatistics.from_probabilities(truth.P, truth.pi)``.
 """
 
 from __future__ import annotations
@@ -19,15 +19,19 @@ from tokengeom.corpus.documents import Ids
 from tokengeom.errors import CorpusError
 
 _BATCH = 1 << 16
-_LARGEST_CATALOGUE = 1_000_000
+_LARGEST_SIZE = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """What is true of a language.
+    """The true probabilities of a language.
 
-    ``contexts``: m x L ids, oldest first; ``P``: V x m probabilities of the next token, zero off the support;
-    ``pi``: share of each context, shape m.
+    ``contexts``
+        m x L token ids, oldest first.
+    ``P``
+        V x m probabilities of the next token, zero outside the supports.
+    ``pi``
+        Share of each context, shape m.
     """
 
     contexts: Ids
@@ -42,12 +46,12 @@ class Truth:
 
 @dataclass(frozen=True, eq=False)
 class WindowLanguage:
-    """Independent windows: a context drawn from ``pi``, then a token drawn from its conditional."""
+    """Independent windows: a context drawn from ``pi``, then a next token drawn from its conditional."""
 
     truth: Truth
 
     def documents(self, n: int, seed: int) -> Iterator[Ids]:
-        """Yield n documents, each one window: the L tokens of a context and the token that follows."""
+        """Yield n documents of one window each: the L tokens of a context and the next token."""
         rng = np.random.default_rng(seed)
         P = self.truth.P
         columns = np.repeat(np.arange(P.shape[1]), np.diff(P.indptr))
@@ -61,12 +65,12 @@ class WindowLanguage:
 
 @dataclass(frozen=True, eq=False)
 class MarkovLanguage:
-    """A Markov chain: each token depends on the L tokens before it, wherever they stand."""
+    """A Markov chain of order L: each token depends on the L tokens before it."""
 
     truth: Truth
 
     def documents(self, number: int, length: int, seed: int) -> Iterator[Ids]:
-        """Yield chains of ``length`` tokens, started from the stationary shares."""
+        """Yield ``number`` chains of ``length`` tokens, whose first tokens are drawn from the stationary shares."""
         rng = np.random.default_rng(seed)
         contexts, P = self.truth.contexts, self.truth.P
         V, m = P.shape
@@ -85,7 +89,7 @@ class MarkovLanguage:
 
 
 def _padded_conditionals(P: sparse.csc_array) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Cumulated probabilities and tokens of each column, as rows of equal length; the last bound is never reached."""
+    """Cumulative probabilities and tokens of each column, as rows of equal length; the last bound is never reached."""
     sizes = np.diff(P.indptr)
     inside = np.arange(sizes.max()) < sizes[:, None]
     upper = np.ones(inside.shape)
@@ -100,7 +104,7 @@ def _padded_conditionals(P: sparse.csc_array) -> tuple[NDArray[np.float64], NDAr
 def planted_supports(
     V: int, sizes: Sequence[int], *, concentration: float = 1.0, zipf: float = 0.0, seed: int = 0
 ) -> WindowLanguage:
-    """One context a given support size, with random supports of those sizes.
+    """A language with random supports of the given sizes, one context per size.
 
     Parameters
     ----------
@@ -109,22 +113,22 @@ def planted_supports(
     sizes
         Support size of each context; their number is m.
     concentration
-        Of the symmetric Dirichlet distribution that probabilities inside a support are drawn from.
+        Parameter of the symmetric Dirichlet distribution of the probabilities in a support.
     zipf
-        Shares of the contexts fall like ``1 / rank^zipf``; 0 makes them equal.
+        Shares of the contexts are proportional to ``1 / rank^zipf``; 0 makes them equal.
     """
     bad = [size for size in sizes if not 1 <= size <= V]
     if bad or not len(sizes):
-        raise CorpusError(f"Support sizes must lie in 1..V={V}, and there must be one at least; got {bad or 'none'}.")
+        raise CorpusError(f"Support sizes must lie in 1..V={V}, and at least one is needed; got {bad or 'none'}.")
     rng = np.random.default_rng(seed)
     supports = [np.sort(rng.choice(V, size=size, replace=False)) for size in sizes]
     return _windows(V, supports, concentration, zipf, rng)
 
 
 def all_subsets(V: int, k: int, *, concentration: float = 1.0, zipf: float = 0.0, seed: int = 0) -> WindowLanguage:
-    """Every one of the ``C(V, k)`` supports of size k, once each: the case with a closed form."""
-    if not 1 <= k <= V or comb(V, k) > _LARGEST_CATALOGUE:
-        raise CorpusError(f"k must lie in 1..V and C(V, k) below {_LARGEST_CATALOGUE:,}; got V={V}, k={k}.")
+    """A language with all ``C(V, k)`` supports of size k, once each: the case with a closed form."""
+    if not 1 <= k <= V or comb(V, k) > _LARGEST_SIZE:
+        raise CorpusError(f"k must lie in 1..V and C(V, k) be at most {_LARGEST_SIZE:,}; got V={V}, k={k}.")
     supports = [np.array(subset) for subset in combinations(range(V), k)]
     return _windows(V, supports, concentration, zipf, np.random.default_rng(seed))
 
@@ -137,12 +141,12 @@ def random_soft_labels(V: int = 10, m: int = 50, k: int = 6, *, zipf: float = 0.
 def markov_chain(V: int, order: int, branching: int, *, concentration: float = 1.0, seed: int = 0) -> MarkovLanguage:
     """A chain in which ``branching`` random tokens may follow each of the ``V^order`` contexts.
 
-    The token after the newest one (cyclically) always may: then all contexts lead into one recurrent class, and
-    the stationary shares are unique.
+    The id after the newest token's, cyclically, is always among them: then all contexts lead to one recurrent class,
+    and the stationary shares are unique.
     """
-    if not 1 <= branching <= V or order < 1 or V**order > _LARGEST_CATALOGUE:
+    if not 1 <= branching <= V or order < 1 or V**order > _LARGEST_SIZE:
         raise CorpusError(
-            f"branching must lie in 1..V, order be 1 or more, and V^order at most {_LARGEST_CATALOGUE:,}; "
+            f"branching must lie in 1..V, order must be 1 or more, and V^order at most {_LARGEST_SIZE:,}; "
             f"got V={V}, order={order}, branching={branching}."
         )
     rng = np.random.default_rng(seed)
@@ -162,7 +166,7 @@ def _windows(
     m, length = len(supports), 1
     while V**length < m:
         if V == 1:
-            raise CorpusError(f"One token makes one context, not {m}: the vocabulary must have 2 or more.")
+            raise CorpusError(f"One token makes only one context, and {m} are needed: use 2 tokens or more.")
         length += 1
     share = 1.0 / np.arange(1, m + 1) ** zipf
     P = _conditionals(V, supports, concentration, rng)
@@ -177,7 +181,7 @@ def _conditionals(
     sizes = np.array([support.size for support in supports])
     starts = np.concatenate(([0], np.cumsum(sizes)))
     weights = rng.gamma(concentration, size=starts[-1])
-    # A weight that underflows would take its token out of the support.
+    # A weight that underflows would remove its token from the support.
     weights = np.maximum(weights, np.finfo(np.float64).tiny * 1e20)
     p = weights / np.repeat(np.add.reduceat(weights, starts[:-1]), sizes)
     return sparse.csc_array((p, np.concatenate(supports), starts), shape=(V, sizes.size))
@@ -189,7 +193,7 @@ def _digits(m: int, V: int, length: int) -> Ids:
 
 
 def _stationary(P: sparse.csc_array) -> NDArray[np.float64]:
-    """Stationary shares of the chain's contexts, by the lazy power iteration (which also settles periodic chains)."""
+    """Stationary shares of the chain's contexts, by lazy power iteration (which converges for periodic chains too)."""
     V, m = P.shape
     state = np.repeat(np.arange(m), np.diff(P.indptr))
     target = (state * V + P.indices) % m

@@ -1,6 +1,7 @@
-"""Flat token files as nanoGPT writes them: ids of one integer type, end to end, with an id between documents.
+"""Token files and Parquet.
 
-Parquet: documents in a named column, as text or as lists of ids.
+A token file, as nanoGPT writes it, has ids of one integer type, one after the other, with a separator id between
+documents. A Parquet file has one document per row in a named column, as text or as a list of ids.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tokengeom.corpus.documents import (
     TokenBatch,
     byte_chunks,
     file_size,
+    ignore_bytes,
 )
 from tokengeom.errors import CorpusError
 
@@ -31,7 +33,10 @@ if TYPE_CHECKING:
 DTYPES = ("uint16", "uint32", "int32", "int64")
 _CHUNK_TOKENS = 1 << 22
 _TELLING = 64
-"""Number of ids from which a pattern in them is no accident."""
+"""A pattern in at least this many ids is unlikely to be chance."""
+
+_OFTEN, _TIMES_AVERAGE, _SELDOM = 10, 5, 0.01
+"""A separator occurs at least so often, so many times as often as the average id, and follows itself so rarely."""
 
 
 class TokenFile(AbstractTokenSource):
@@ -42,12 +47,15 @@ class TokenFile(AbstractTokenSource):
     path
         The file; little-endian.
     dtype
-        One of ``uint16``, ``uint32``, ``int32``, ``int64``. The file does not say, so the user must.
+        One of ``uint16``, ``uint32``, ``int32``, ``int64``. The file itself does not say.
     separator
-        Id that ends a document; None when the file is one document.
+        Id that ends a document; None if the file is one document.
     keep_separator
-        Whether the id stays, as the last token of its document, so that ends are predicted too.
+        Whether the id is kept, as the last token of its document, so ends are predicted too.
     """
+
+    likely_separator: int | None = None
+    """Without a separator: an id that looks like one, when the file was last read to the end."""
 
     def __init__(
         self, path: Path, dtype: str = "uint16", separator: int | None = None, keep_separator: bool = False
@@ -60,18 +68,20 @@ class TokenFile(AbstractTokenSource):
         self.size = file_size(path)
         self.repeatable = path != STANDARD_INPUT
 
-    def batches(self, on_bytes: OnBytes = lambda _: None) -> Iterator[TokenBatch]:
+    def batches(self, on_bytes: OnBytes = ignore_bytes) -> Iterator[TokenBatch]:
         """Yield a few million ids at a time."""
-        continues = False
+        continues, largest = False, _LargestId()
         for number, raw in enumerate(self._chunks(on_bytes)):
             ids = as_ids(np.frombuffer(raw, self._dtype), self.name)
             if number == 0:
                 self._refuse_half_ids(ids)
+            largest.add(ids)
             yield self._batch(ids, continues)
             continues = bool(self.separator is None or ids[-1] != self.separator)
+        self.likely_separator = largest.value if self.separator is None and largest.looks_like_separator else None
 
     def _chunks(self, on_bytes: OnBytes) -> Iterator[bytes]:
-        """Bytes of whole ids, whatever the chunks that the file comes in."""
+        """Bytes of whole ids, however the file is split into chunks."""
         width = self._dtype.itemsize
         waiting = bytearray()
         for chunk in byte_chunks(self._path, on_bytes):
@@ -83,13 +93,13 @@ class TokenFile(AbstractTokenSource):
         if len(waiting) % width:
             raise CorpusError(
                 f"{self.name} has {len(waiting) % width} bytes more than a multiple of {width}, the width of "
-                f"{self._dtype.name}. The dtype is wrong or the file is cut short: pass the right one with --dtype."
+                f"{self._dtype.name}. The dtype is wrong or the file is incomplete: pass the right one with --dtype."
             )
         if waiting:
             yield bytes(waiting)
 
     def _refuse_half_ids(self, ids: Ids) -> None:
-        """Small ids of four bytes, read as two, are followed by a zero each."""
+        """Refuse small ids of four bytes that are read as ids of two: every second one is zero."""
         halves = self._dtype.itemsize == 2 and ids.size >= _TELLING and ids.size % 2 == 0
         if halves and ids.any() and not ids[1::2].any():
             raise CorpusError(
@@ -106,8 +116,34 @@ class TokenFile(AbstractTokenSource):
         if not self._keep:
             lengths[:-1] -= 1
             ids = np.delete(ids, ends)
-        # The last stretch is empty when the batch ends in a separator: it is no document.
+        # The last length is 0 when the batch ends in a separator: nothing follows it.
         return TokenBatch(ids, lengths if lengths[-1] else lengths[:-1], continues)
+
+
+class _LargestId:
+    """The largest id of a stream, how often it occurs, and how often it follows itself."""
+
+    def __init__(self) -> None:
+        self.value, self._tokens, self._count, self._repeats = -1, 0, 0, 0
+        self._last = -1
+
+    def add(self, ids: Ids) -> None:
+        """Look at the next ids, at least one."""
+        top = int(ids.max())
+        if top > self.value:
+            self.value, self._count, self._repeats = top, 0, 0
+        places = np.flatnonzero(ids == self.value)
+        self._count += places.size
+        self._repeats += int(np.count_nonzero(np.diff(places) == 1)) + int(self._last == ids[0] == self.value)
+        self._tokens += ids.size
+        self._last = int(ids[-1])
+
+    @property
+    def looks_like_separator(self) -> bool:
+        """Whether the id is frequent and hardly ever follows itself, as the id between documents does."""
+        # Tokenizers give their last ids to special tokens, or to rare ones.
+        frequent = self._count >= _OFTEN and self._count * (self.value + 1) >= _TIMES_AVERAGE * self._tokens
+        return frequent and self._repeats <= _SELDOM * self._count
 
 
 _ROWS = 1024
@@ -124,7 +160,7 @@ def _open(path: Path) -> Any:
 
 
 def open_parquet(path: Path, column: str) -> AbstractTextSource | AbstractTokenSource:
-    """A text source or a token source, whichever the column's type says."""
+    """A text source or a token source, depending on the type of the column."""
     import pyarrow.types as types
 
     schema = _open(path).schema_arrow
@@ -150,29 +186,29 @@ def _columns(path: Path, column: str, on_bytes: OnBytes) -> Iterator[pa.Array]:
 
 
 def _next(batches: Iterator[Any], path: Path) -> Any:
-    """The next batch, None at the end; a damaged page is an error with the file's name."""
+    """The next batch; None at the end."""
     from pyarrow import ArrowException
 
     try:
         return next(batches, None)
     except (OSError, ArrowException) as error:
-        raise CorpusError(f"{path} is damaged: {error}. Fetch or write it again.") from error
+        raise CorpusError(f"{path} is damaged: {error}. Download or write it again.") from error
 
 
 class ParquetText(AbstractTextSource):
-    """Documents in a column of strings; nulls and empty documents are passed over."""
+    """Documents in a column of strings; nulls and empty documents are skipped."""
 
     def __init__(self, path: Path, column: str) -> None:
         super().__init__(str(path))
         self._path, self._column, self.size = path, column, file_size(path)
 
-    def pieces(self, on_bytes: OnBytes = lambda _: None) -> Iterator[Piece]:
-        """Yield the document of each row."""
+    def pieces(self, on_bytes: OnBytes = ignore_bytes) -> Iterator[Piece]:
+        """Yield the document in each row."""
         for values in _columns(self._path, self._column, on_bytes):
             try:
                 texts = values.to_pylist()
             except UnicodeDecodeError as error:
-                raise CorpusError(f"{self.name}: column '{self._column}' holds bytes that are not UTF-8.") from error
+                raise CorpusError(f"{self.name}: column '{self._column}' has bytes that are not UTF-8.") from error
             yield from (Piece(text) for text in texts if text and text.strip())
 
 
@@ -183,7 +219,7 @@ class ParquetTokens(AbstractTokenSource):
         super().__init__(str(path))
         self._path, self.column, self.size = path, column, file_size(path)
 
-    def batches(self, on_bytes: OnBytes = lambda _: None) -> Iterator[TokenBatch]:
+    def batches(self, on_bytes: OnBytes = ignore_bytes) -> Iterator[TokenBatch]:
         """Yield the rows as batches of documents."""
         for values in _columns(self._path, self.column, on_bytes):
             lists = values.drop_null()
@@ -195,7 +231,7 @@ class ParquetTokens(AbstractTokenSource):
 
 
 def as_ids(values: Any, name: str) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """Integers as int32 ids, refusing what would change on the way."""
+    """Integers as int32 ids; values that int32 cannot represent are refused."""
     array = np.asarray(values)
     if array.size == 0:
         return np.empty(0, np.int32)
@@ -204,5 +240,5 @@ def as_ids(values: Any, name: str) -> np.ndarray[Any, np.dtype[np.int32]]:
     lowest, highest = int(array.min()), int(array.max())
     if lowest < 0 or highest > np.iinfo(np.int32).max:
         bad = lowest if lowest < 0 else highest
-        raise CorpusError(f"Token ids must lie in 0..2147483647; {name} has {bad}. Is the dtype right?")
+        raise CorpusError(f"Token ids must lie in 0..2147483647; {name} has {bad}. Check the dtype.")
     return array.astype(np.int32, copy=False)

@@ -1,8 +1,6 @@
-"""What a tokenizer is: text to ids and back, saved as one text whose hash names it.
+"""Tokenizers: text to token ids and back. Words, white space, characters, bytes, and how each is named or loaded.
 
-Tokenizers whose rule fits in a sentence: words, characters, bytes.
-
-A tokenizer from what a user writes: a kind, ``bpe:SIZE``, or the path of a saved one.
+A tokenizer is saved as one JSON text, whose hash identifies it. BPE tokenizers are in `huggingface_tokenizer`.
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, cached_property
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 
@@ -25,24 +24,24 @@ from tokengeom.errors import TokenizerError
 class AbstractTokenizer(ABC):
     """Turns text into ids and ids into text.
 
-    Some tokenizers learn their vocabulary while they encode (see `grows`). Such a one is frozen before it is saved
-    or hashed, and a frozen one refuses text that it cannot write.
+    Some tokenizers learn their vocabulary while they encode (see `grows`). They are frozen before they are saved or
+    hashed, and a frozen one refuses text that has an unknown token.
     """
 
     kind: str
-    """``word``, ``character``, ``byte`` or ``huggingface``."""
+    """``word``, ``whitespace``, ``character``, ``byte`` or ``huggingface``."""
 
     grows: bool = False
-    """Whether `encode` still adds new tokens to the vocabulary."""
+    """Whether `encode` adds new tokens to the vocabulary."""
 
     @property
     @abstractmethod
     def size(self) -> int:
-        """Number of tokens V in the vocabulary, at this moment."""
+        """Number of tokens V in the vocabulary so far."""
 
     @property
-    def cuts_at_gaps(self) -> bool:
-        """Whether a text may be cut before white space and its parts encoded apart, with the same ids as the whole."""
+    def splits_at_white_space(self) -> bool:
+        """Whether a text may be split before white space and its parts encoded separately, with the same ids."""
         return True
 
     @abstractmethod
@@ -51,7 +50,7 @@ class AbstractTokenizer(ABC):
 
     @abstractmethod
     def token(self, identifier: int) -> str:
-        """One token as a person reads it."""
+        """Text of one token."""
 
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
@@ -59,7 +58,7 @@ class AbstractTokenizer(ABC):
 
     @abstractmethod
     def to_json(self) -> str:
-        """Everything needed to make this tokenizer again."""
+        """Everything needed to load the tokenizer again, as JSON."""
 
     def freeze(self) -> AbstractTokenizer:
         """The same tokenizer with its vocabulary closed."""
@@ -67,17 +66,16 @@ class AbstractTokenizer(ABC):
 
     @cached_property
     def content_hash(self) -> str:
-        """SHA-256 of `to_json`: equal hashes mean equal ids for every text."""
+        """SHA-256 of `to_json`: tokenizers with equal hashes give every text the same ids."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
+    def to_dict(self) -> dict[str, str]:
+        """Kind and hash, which identify the tokenizer in a manifest."""
+        return {"kind": self.kind, "hash": self.content_hash}
+
     def vocabulary(self) -> list[str]:
-        """Every token as a person reads it, in the order of ids."""
+        """Text of every token, in the order of ids."""
         return [self.token(identifier) for identifier in range(self.size)]
-
-
-def ids_array(values: Sequence[int]) -> Ids:
-    """A sequence of ids as an array."""
-    return np.asarray(values, dtype=np.int32)
 
 
 _CODE_POINTS = 0x110000
@@ -91,81 +89,112 @@ class _GrowingIds(dict[str, int]):
         return identifier
 
 
-class WordTokenizer(AbstractTokenizer):
+class AbstractSplitter(AbstractTokenizer):
+    """A tokenizer that splits text by a rule; ids are given in the order in which tokens first appear."""
+
+    RULE: str
+    """The rule, as a saved tokenizer states it."""
+
+    def __init__(self, tokens: Sequence[str] | None = None) -> None:
+        self.grows = tokens is None
+        known = {token: identifier for identifier, token in enumerate(tokens or ())}
+        self._ids = _GrowingIds() if tokens is None else known
+        self._tokens: list[str] = list(tokens or ())
+
+    @staticmethod
+    @abstractmethod
+    def split(text: str) -> list[str]:
+        """The tokens of a text."""
+
+    @property
+    def size(self) -> int:
+        """Number of distinct tokens so far."""
+        return len(self._ids)
+
+    def encode(self, texts: Sequence[str]) -> list[Ids]:
+        """Ids of each text; new tokens get new ids while the vocabulary grows."""
+        return [self._encode(text) for text in texts]
+
+    def _encode(self, text: str) -> Ids:
+        tokens = self.split(text)
+        try:
+            return np.fromiter(map(self._ids.__getitem__, tokens), np.int32, len(tokens))
+        except KeyError as error:
+            raise _unknown(self.kind, str(error.args[0]), self.size) from None
+
+    def freeze(self) -> Self:
+        """The same tokenizer with its vocabulary closed."""
+        return type(self)(list(self._ids)) if self.grows else self
+
+    def token(self, identifier: int) -> str:
+        """Text of one token."""
+        if len(self._tokens) != len(self._ids):
+            self._tokens = list(self._ids)
+        return self._tokens[identifier]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The tokens with a space between them; the original spacing is not kept."""
+        return " ".join(self.token(identifier) for identifier in ids)
+
+    def to_json(self) -> str:
+        """Rule and tokens."""
+        return _json(self.kind, {"rule": self.RULE, "vocabulary": list(self._ids)})
+
+
+class WordTokenizer(AbstractSplitter):
     """Words in lower case.
 
-    The rule: lower the case of the text; a token is then either a run of letters, digits and underscores with the
-    marks that belong to them (accents, vowel signs), which may hold single apostrophes inside (``don't``), or one
-    character of punctuation. White space only separates. Ids are given in the order in which words first appear.
+    The text is put in lower case. A token is then either a run of letters, digits and underscores with the marks that
+    belong to them (accents, vowel signs), which may have single apostrophes inside (``don't``), or one character of
+    punctuation. White space separates tokens and is not part of any.
     """
 
     kind = "word"
     RULE = "lower case; runs of letters, digits, marks and underscores with inner apostrophes; other characters alone"
 
-    def __init__(self, words: Sequence[str] | None = None) -> None:
-        self.grows = words is None
-        known = {word: identifier for identifier, word in enumerate(words or ())}
-        self._ids = _GrowingIds() if words is None else known
-        self._words: list[str] = list(words or ())
+    @staticmethod
+    def split(text: str) -> list[str]:
+        """Words and characters of punctuation, in lower case."""
+        lower = text.lower()
+        if not lower.isascii():
+            mark, words_with_marks = _patterns_with_marks()
+            if mark.search(lower):
+                return words_with_marks.findall(lower)
+        return _PLAIN_WORDS.findall(lower)
 
-    @property
-    def size(self) -> int:
-        """Number of distinct words so far."""
-        return len(self._ids)
 
-    def encode(self, texts: Sequence[str]) -> list[Ids]:
-        """Ids of each text; new words get new ids while the vocabulary is open."""
-        return [self._encode(text) for text in texts]
+class WhitespaceTokenizer(AbstractSplitter):
+    """Runs of characters between white space, unchanged: ``<unk>`` and ``@-@`` are one token each, and so is ``end.``.
 
-    def _encode(self, text: str) -> Ids:
-        words = _split_words(text.lower())
-        try:
-            return np.fromiter(map(self._ids.__getitem__, words), np.int32, len(words))
-        except KeyError as error:
-            raise _unknown(self.kind, str(error.args[0]), self.size) from None
+    For texts that are tokenized already, such as WikiText.
+    """
 
-    def freeze(self) -> WordTokenizer:
-        """The same words with the vocabulary closed."""
-        return WordTokenizer(list(self._ids)) if self.grows else self
+    kind = "whitespace"
+    RULE = "runs of characters between white space, unchanged"
 
-    def token(self, identifier: int) -> str:
-        """The word."""
-        if len(self._words) != len(self._ids):
-            self._words = list(self._ids)
-        return self._words[identifier]
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """The words with a space between; the original spacing and case are not kept."""
-        return " ".join(self.token(identifier) for identifier in ids)
-
-    def to_json(self) -> str:
-        """Rule and words."""
-        return _json(self.kind, {"rule": self.RULE, "vocabulary": list(self._ids)})
+    @staticmethod
+    def split(text: str) -> list[str]:
+        """The runs of characters between white space."""
+        return text.split()
 
 
 _PLAIN_WORDS = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")  # noqa: RUF001 - the typographic apostrophe is meant
 
 
 @cache
-def _marked_words() -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """What finds a mark, and what finds words with marks: Python's class of word characters lacks them."""
+def _patterns_with_marks() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Patterns of a mark, and of words with marks: Python's class of word characters does not have them.
+
+    They are three times slower than `_PLAIN_WORDS`, so only text with marks needs them.
+    """
     marks = "".join(chr(point) for point in range(0x300, 0x1F000) if unicodedata.category(chr(point))[0] == "M")
     mark = f"{marks}\u200c\u200d"
     word = rf"[\w{mark}]+"
     return re.compile(f"[{mark}]"), re.compile(rf"{word}(?:['’]{word})*|[^\s]")  # noqa: RUF001 - as above
 
 
-def _split_words(text: str) -> list[str]:
-    """The words of a text in lower case; text without marks goes the way that is three times faster."""
-    if not text.isascii():
-        mark, marked = _marked_words()
-        if mark.search(text):
-            return marked.findall(text)
-    return _PLAIN_WORDS.findall(text)
-
-
 class CharacterTokenizer(AbstractTokenizer):
-    """Unicode code points, with ids in the order in which they first appear."""
+    """Unicode code points; ids are given in the order in which they first appear."""
 
     kind = "character"
 
@@ -181,7 +210,7 @@ class CharacterTokenizer(AbstractTokenizer):
         return len(self._characters)
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
-        """Ids of each text; new characters get new ids while the vocabulary is open."""
+        """Ids of each text; new characters get new ids while the vocabulary grows."""
         return [self._encode(text) for text in texts]
 
     def _encode(self, text: str) -> Ids:
@@ -209,7 +238,7 @@ class CharacterTokenizer(AbstractTokenizer):
         return self._characters[identifier]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The characters in a row."""
+        """The characters, joined."""
         return "".join(self._characters[identifier] for identifier in ids)
 
     def to_json(self) -> str:
@@ -236,11 +265,11 @@ class ByteTokenizer(AbstractTokenizer):
         return chr(identifier) if 0x20 <= identifier < 0x7F else f"<0x{identifier:02X}>"
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text, with bytes that are no UTF-8 by themselves shown as U+FFFD."""
+        """The text; bytes that are not valid UTF-8 by themselves become U+FFFD."""
         return bytes(ids).decode(errors="replace")
 
     def to_json(self) -> str:
-        """Nothing but the kind."""
+        """The kind; there is nothing else to save."""
         return _json(self.kind, {})
 
 
@@ -248,36 +277,33 @@ def _json(kind: str, content: dict[str, object]) -> str:
     return json.dumps({"tokengeom_tokenizer": kind, **content}, ensure_ascii=False)
 
 
-def from_json(kind: str, content: dict[str, list[str]]) -> AbstractTokenizer:
-    """Make a tokenizer of this file again from what `to_json` wrote."""
-    words = content.get("vocabulary", [])
-    if kind in ("word", "character") and "vocabulary" not in content:
+def _from_json(kind: str, content: dict[str, list[str]]) -> AbstractTokenizer:
+    """A tokenizer from what `to_json` wrote."""
+    if kind == ByteTokenizer.kind:
+        return ByteTokenizer()
+    if kind not in _KINDS:
+        raise TokenizerError(f"There is no tokenizer of the kind '{kind}'. Is the file from a newer version?")
+    if "vocabulary" not in content:
         raise TokenizerError(f"A saved {kind} tokenizer must list its vocabulary; this one does not. Is it damaged?")
-    match kind:
-        case "word":
-            return WordTokenizer(words)
-        case "character":
-            return CharacterTokenizer(words)
-        case "byte":
-            return ByteTokenizer()
-        case _:
-            raise TokenizerError(f"There is no tokenizer of the kind '{kind}'. Is the file from a newer version?")
+    return _LEARNING_KINDS[kind](content["vocabulary"])
 
 
 def _unknown(kind: str, token: str, size: int) -> TokenizerError:
     return TokenizerError(
-        f"The text has the {kind} {token!r}, which the given {kind} tokenizer of {size:,} tokens does not know. "
-        f"Let a new one be learnt with --tokenizer {kind}, or count both texts together."
+        f"The text has the token {token!r}, which the given {kind} tokenizer of {size:,} tokens does not know. "
+        f"Learn a new vocabulary with --tokenizer {kind}, or count both texts together."
     )
 
 
 DEFAULT_BPE_SIZE = 1024
-_KINDS: dict[str, type[AbstractTokenizer]] = {
+_LEARNING_KINDS: dict[str, type[AbstractSplitter] | type[CharacterTokenizer]] = {
     "word": WordTokenizer,
+    "whitespace": WhitespaceTokenizer,
     "character": CharacterTokenizer,
-    "char": CharacterTokenizer,
-    "byte": ByteTokenizer,
 }
+_KINDS: dict[str, type[AbstractTokenizer]] = {**_LEARNING_KINDS, "char": CharacterTokenizer, "byte": ByteTokenizer}
+TOKENIZERS = ("word", "whitespace", "character", "byte", "bpe", "bpe:SIZE")
+"""Names of the kinds, as messages list them."""
 
 
 def make_tokenizer(
@@ -288,7 +314,8 @@ def make_tokenizer(
     Parameters
     ----------
     wanted
-        ``word``, ``character``, ``byte``, ``bpe`` (of 1024 tokens), ``bpe:SIZE``, a path, or a tokenizer.
+        ``word``, ``whitespace``, ``character``, ``byte``, ``bpe`` (of 1024 tokens), ``bpe:SIZE``, the path of a saved
+        tokenizer, or a tokenizer.
     texts
         Opens the texts that a BPE is trained on.
     """
@@ -302,17 +329,17 @@ def make_tokenizer(
     if exists(name):
         return load_tokenizer(Path(name))
     raise TokenizerError(
-        f"There is no tokenizer '{name}': neither a kind (word, character, byte, bpe, bpe:SIZE) nor an existing path."
+        f"There is no tokenizer '{name}': it is neither a kind ({', '.join(TOKENIZERS)}) nor an existing path."
     )
 
 
 def is_kind(wanted: object) -> bool:
-    """Whether a tokenizer is named by its kind rather than given or named by a path."""
+    """Whether a tokenizer is named by its kind, rather than given or named by a path."""
     return str(wanted) in _KINDS or needs_texts(str(wanted))
 
 
 def needs_texts(wanted: str | Path | AbstractTokenizer) -> bool:
-    """Whether the tokenizer is trained on the texts before they are encoded, so that they are read twice."""
+    """Whether the tokenizer is trained on the texts before it encodes them, so they are read twice."""
     return str(wanted).split(":")[0] == "bpe"
 
 
@@ -320,7 +347,7 @@ def _train(name: str, texts: Callable[[], Iterator[str]] | None) -> AbstractToke
     from tokengeom.corpus.huggingface_tokenizer import train_bpe
 
     if texts is None:
-        raise TokenizerError("A BPE tokenizer is trained on text: give text, or the path of a saved tokenizer.")
+        raise TokenizerError("A BPE tokenizer is trained on text: pass text, or the path of a saved tokenizer.")
     _, _, size = name.partition(":")
     if size and not (size.isascii() and size.isdigit() and len(size) < 10):
         raise TokenizerError(f"The size in '{name}' must be a whole number, such as bpe:4096.")
@@ -328,7 +355,7 @@ def _train(name: str, texts: Callable[[], Iterator[str]] | None) -> AbstractToke
 
 
 def load_tokenizer(path: Path) -> AbstractTokenizer:
-    """Read a saved tokenizer: ours, inside saved statistics, or Hugging Face's."""
+    """Load a saved tokenizer: one of tokengeom's own, also from saved statistics, or one of Hugging Face."""
     from tokengeom.corpus.huggingface_tokenizer import load_huggingface
 
     file = path / "tokenizer.json" if path.is_dir() else path
@@ -336,7 +363,7 @@ def load_tokenizer(path: Path) -> AbstractTokenizer:
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise TokenizerError(f"{file} cannot be read as JSON, so it is no saved tokenizer: {error}") from error
+            raise TokenizerError(f"{file} is not a saved tokenizer: it cannot be read as JSON: {error}") from error
         if isinstance(content, dict) and (kind := content.get("tokengeom_tokenizer")):
-            return from_json(str(kind), content)
+            return _from_json(str(kind), content)
     return load_huggingface(path)

@@ -1,1 +1,1 @@
-"""Figures as data, and renderers that draw them. Knows nothing of pages."""
+"""Figures as plain data, builders that make them from results, and renderers that draw them."""

@@ -1,4 +1,4 @@
-"""A figure as plain data: what is drawn, with its labels, and nothing of how.
+"""A figure as plain data: titles, labels, numbers and a caption, without any drawing.
 
 A builder makes a `Figure` from predictions and runs; a renderer (static or interactive) draws any `Figure`. The data
 can be saved without drawing anything.
@@ -18,10 +18,14 @@ Marker = Literal["point", "star", "square", "cross"]
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """A named line; ``low`` and ``high`` bound a band around it.
+    """A line with its name in the legend.
 
-    ``dashed`` is for what is predicted, not measured; ``dotted`` for the companion of a curve of the same colour.
-    ``colour`` is a place in the palette, by default the curve's place in its panel.
+    ``low``, ``high``
+        Band around the line.
+    ``dashed``, ``dotted``
+        Dashed lines are predictions or second quantities; dotted lines accompany a solid line of the same colour.
+    ``colour``
+        Index into the palette; by default the curve's index in its panel.
     """
 
     label: str
@@ -36,10 +40,12 @@ class Curve:
 
 @dataclass(frozen=True, eq=False)
 class LinePanel:
-    """Curves over one axis.
+    """Curves over one x axis.
 
-    ``levels`` are named horizontal lines: a floor, a bound, a published number. ``marks`` are named vertical ones: a
-    rank, a change of schedule.
+    ``levels``
+        Named horizontal lines, such as a floor or a bound.
+    ``marks``
+        Named vertical lines, such as a rank or a change of schedule.
     """
 
     title: str
@@ -54,11 +60,15 @@ class LinePanel:
 
 @dataclass(frozen=True, eq=False)
 class HeatmapPanel:
-    """A matrix; row 0 is drawn on top.
+    """A matrix as a heat-map; row 0 is at the top.
 
-    ``x_names``, ``y_names`` are shown as ticks when they fit, and always on hover. ``x_breaks``, ``y_breaks`` are the
-    places where a group ends, drawn as thin lines. ``low`` and ``high`` fix the colours, so that panels side by side
-    can be compared; a range around 0 gets a diverging palette.
+    ``x_names``, ``y_names``
+        Names of columns and rows: tick labels where they fit, and always shown on hover.
+    ``x_breaks``, ``y_breaks``
+        Indices at which a new group begins, drawn as thin lines.
+    ``low``, ``high``
+        Ends of the colour scale, so that panels side by side can be compared; a range that contains both signs gets a
+        diverging palette with white at 0.
     """
 
     title: str
@@ -76,22 +86,33 @@ class HeatmapPanel:
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """Named points in the plane, all of one kind; ``words`` are written beside them.
+    """Points in the plane with one marker and one colour.
 
-    ``colour`` is a place in the palette, by default the kind's place in its panel.
+    ``label``
+        Their entry in the legend.
+    ``names``
+        Text beside each point.
+    ``colour``
+        Index into the palette; by default their index in the panel.
     """
 
     label: str
     x: Float
     y: Float
-    words: Sequence[str] = ()
+    names: Sequence[str] = ()
     marker: Marker = "point"
     colour: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class ScatterPanel:
-    """Points of several kinds in the plane; ``equal`` keeps angles true; ``from_origin`` draws a line to each point."""
+    """Points of several kinds in the plane.
+
+    ``equal``
+        Whether both axes have the same scale, so that angles are drawn as they are.
+    ``from_origin``
+        Whether a line is drawn from the origin to each point.
+    """
 
     title: str
     x_label: str
@@ -106,7 +127,7 @@ Panel = LinePanel | HeatmapPanel | ScatterPanel
 
 @dataclass(frozen=True, eq=False)
 class Figure:
-    """Panels in a grid of ``columns``, with a caption that a reader needs no other page for."""
+    """Panels in a grid of ``columns``, with a caption that explains them without further text."""
 
     name: str
     title: str

@@ -1,9 +1,8 @@
-"""Concepts: their most typical tokens and contexts, and the order in which they are learned [zhao2025]."""
+"""Concepts: typical tokens and contexts, importance, and the order in which they are learned [zhao2025]."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -11,12 +10,13 @@ from tokengeom.errors import InputError
 from tokengeom.figures.base import Curve, Figure, HeatmapPanel, LinePanel, Panel
 from tokengeom.figures.ordering import context_names, token_names
 from tokengeom.numerics import Float, Int
+from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.concepts import Concepts
 
 
 @dataclass(frozen=True, eq=False)
 class LearnedConcepts:
-    """Measured strength of concepts over training: ``strength`` is concepts x steps, e.g. ``u_k^T L v_k``."""
+    """Measured strength of concepts during training: ``strength`` is concepts x steps, e.g. ``u_k^T L v_k``."""
 
     steps: Float
     strength: Float
@@ -24,18 +24,18 @@ class LearnedConcepts:
 
 def concepts(
     found: Concepts,
-    stats: Any = None,
+    stats: NextTokenStatistics | None = None,
     *,
     count: int = 6,
     typical: int = 5,
     learned: LearnedConcepts | None = None,
 ) -> Figure:
-    """Typical tokens and contexts of the leading concepts, importances, and predicted (or measured) learning."""
+    """Typical tokens and contexts of the leading concepts, their importance, and predicted (or measured) learning."""
     k = min(count, len(found))
     if k < 1:
         raise InputError(
-            f"Concepts need at least one; asked for {count}, and the matrix has {len(found)}. "
-            "Likely every support is the whole vocabulary, which leaves no geometry."
+            f"A figure of concepts needs at least one; {count} were requested and the matrix has {len(found)}. Likely "
+            "every support is the whole vocabulary, so that there is no geometry."
         )
     titles = [f"concept {i + 1}" for i in range(k)]
     tokens = _most_typical(found.U[:, :k], typical)
@@ -49,18 +49,18 @@ def concepts(
         _learning(found, k, learned),
     ]
     sides = "; ".join(_sides(found, i, names) for i in range(k))
-    measured = "" if learned is None else " Below right: measured strength over training."
+    measured = "predicted by the square-loss surrogate" if learned is None else "measured during training"
     caption = (
-        "Concepts are the singular vectors of the support geometry: each is a contrast between two sides (red and "
-        "blue) of tokens and of contexts; the stronger the colour, the more typical. The larger the singular value, "
-        "the more important the concept and the earlier it is learned. Most typical tokens, red "
-        f"side against blue: {sides}.{measured}"
+        "Concepts are the singular vectors of the geometry: each contrasts two sides (red and blue) of tokens and of "
+        "contexts, and a stronger colour is more typical. A larger singular value means a more important concept, "
+        f"which is predicted to be learned earlier. Lower right: order of learning, {measured}. Most typical tokens, "
+        f"red | blue: {sides}."
     )
     return Figure("concepts", "Concepts in the support geometry", caption, panels, columns=2)
 
 
 def _most_typical(vectors: Float, typical: int) -> Int:
-    """Rows that are among the most typical of either side of any column: by leading column, from red to blue."""
+    """Rows that are among the most typical of either side of some column: by column, from positive to negative."""
     chosen: list[int] = []
     for column in vectors.T:
         order = np.argsort(-column, kind="stable")
@@ -88,11 +88,11 @@ def _learning(found: Concepts, k: int, learned: LearnedConcepts | None) -> LineP
         curves = [
             Curve(n, learned.steps, row / (top or 1.0)) for n, row, top in zip(names, rows, largest, strict=False)
         ]
-        return LinePanel("Order of learning, measured", "step", "share of its largest", curves, "log")
+        return LinePanel("Order of learning, measured", "step", "share of its largest value", curves, "log")
     times = np.linspace(0.0, 2.0 * float(found.half_times()[:k].max(initial=0.5)), 120)
     shares = found.learning_curve(times)[:k] / found.singular_values[:k, None]
     curves = [Curve(n, times, row, dashed=True) for n, row in zip(names, shares, strict=True)]
-    return LinePanel("Order of learning, predicted", "time of the surrogate", "share learned", curves)
+    return LinePanel("Order of learning, predicted", "time of the surrogate model", "share learned", curves)
 
 
 def _sides(found: Concepts, i: int, names: list[str]) -> str:

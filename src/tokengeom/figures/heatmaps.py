@@ -1,23 +1,24 @@
-"""Geometry found and geometry predicted, side by side: cos(H, H), cos(W, W) and L for runs, L^mm and the proxy.
+"""Heat-maps of cosines, logits and supports: what a model found next to what is predicted, in one order.
 
-Heat-maps of the linear model: P | W^mm | W*, tokens in one order.
-
-From sparsity to geometry: S | S~ | L^mm in one order.
-
-Heat-maps small enough to read every name: contexts by support group, and tokens.
+`feature_heatmaps`    cos(H, H), cos(W, W) and logits of runs, of L^mm and of the proxy
+`evolution`           the same for one run at several steps (recorded with `Snapshots`), then L^mm
+`pattern_triple`      S | S~ | L^mm: from the supports to the geometry
+`labelled_contexts`, `labelled_tokens`   cosines of few items, so that every name can be read
+`linear_heatmaps`     the linear model: P | W^mm | W*
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
 
-from tokengeom.errors import InputError
+from tokengeom.errors import InputError, ProblemError
+from tokengeom.factors import Factors, HasFactors
 from tokengeom.figures.base import Figure, HeatmapPanel
 from tokengeom.figures.ordering import (
     MANY,
+    FeatureOrder,
     Order,
     context_names,
     feature_order,
@@ -26,206 +27,242 @@ from tokengeom.figures.ordering import (
     token_names,
 )
 from tokengeom.numerics import Float, Int, centre_columns, cosines
-from tokengeom.theory.closed_forms import proxy
+from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.linear import LinearPrediction
+from tokengeom.theory.proxy import proxy, proxy_factors
 from tokengeom.training.loop import State
-from tokengeom.training.run import Run
 
-Factors = tuple[Float, Float]
+FEW = 150
+"""Contexts or tokens in each of many small panels."""
+
+Source = HasFactors | tuple[Float, Float]
+"""A run, a model's readout, or a pair (W, H)."""
 
 
 def feature_heatmaps(
     prediction: FeaturePrediction,
-    runs: Mapping[str, Run | Factors] | None = None,
+    runs: Mapping[str, Source] | None = None,
     *,
-    stats: Any = None,
+    stats: NextTokenStatistics | None = None,
     most: int | None = MANY,
 ) -> Figure:
-    """One column a source (each run or pair (W, H), then L^mm, then the proxy), one row a matrix, all in one order."""
-    sources = {name: _factors(name, run, prediction) for name, run in (runs or {}).items()}
-    sources["L^mm"] = (prediction.W, prediction.H)
-    sources["proxy S~"] = balanced_factors(proxy(dense(prediction.P) > 0))
+    """Cosines and logits, with one column per source: each run (by name), then L^mm, then the proxy."""
+    sources = {name: _checked(name, run, prediction) for name, run in (runs or {}).items()}
+    sources["L^mm"] = Factors(prediction.W, prediction.H)
+    sources["proxy S~"] = proxy_factors(prediction.reduction)
     order = feature_order(prediction, stats, most=most)
-    logits = {name: scaled_logits(W @ H) for name, (W, H) in sources.items()}
-    reach = max(float(np.abs(L).max(initial=0.0)) for L in logits.values()) or 1.0
-    panels = [
-        *(order.context_cosines(f"cos(H, H): {name}", H) for name, (_, H) in sources.items()),
-        *(order.token_cosines(f"cos(W, W): {name}", W) for name, (W, _) in sources.items()),
-        *(order.logits(f"logits: {name}", L, -reach, reach, "scaled logit") for name, L in logits.items()),
-    ]
     caption = (
-        f"Cosines between contexts (top) and between words (middle), and logits (bottom; columns centred, root mean "
-        f"square 1), for {_list(sources)}. L^mm is what theory predicts of training; the proxy S~ is the matrix of "
-        f"supports with its columns centred. {order.sentence()} Proven relative gap of L^mm: "
-        f"{prediction.certificate.relative_gap:.1e}; rank {prediction.rank}."
+        f"{_rows_sentence()} Columns: {_listed(list(sources))}. L^mm is the predicted direction in the limit of "
+        f"training; the proxy S~ is the matrix of supports with its columns centred. {order.sentence()} Proven "
+        f"relative gap of L^mm: {prediction.certificate.relative_gap:.1e}; rank {prediction.rank}."
     )
+    panels = _geometry_panels(sources, order)
     return Figure("feature-heatmaps", "Geometry found and geometry predicted", caption, panels, columns=len(sources))
 
 
-def balanced_factors(L: Float) -> Factors:
-    """``W = U Sigma^{1/2}`` and ``H = Sigma^{1/2} V^T`` of a V x m matrix: its geometry as embeddings."""
-    U, s, Vt = np.linalg.svd(L, full_matrices=False)
-    kept = s > 1e-10 * max(float(s[0]), 1e-300)
-    return U[:, kept] * np.sqrt(s[kept]), np.sqrt(s[kept])[:, None] * Vt[kept]
+class Snapshots:
+    """A probe that keeps W and H at the first record at or after each given step; it adds no measurement.
+
+    ``train(..., probes={**others, "snapshots": snapshots})``, then ``evolution(snapshots.taken, prediction)``.
+    """
+
+    def __init__(self, steps: Iterable[int]) -> None:
+        self._pending = sorted({int(step) for step in steps})
+        self.taken: dict[int, Factors] = {}
+
+    def __call__(self, state: State) -> Mapping[str, float]:
+        """Keep the state if one of the steps has been reached."""
+        due = [step for step in self._pending if step <= state.step]
+        if due:
+            self.taken[state.step] = Factors(state.W.copy(), state.H.copy())
+            self._pending = self._pending[len(due) :]
+        return {}
 
 
-def dense(matrix: Any) -> Float:
-    """A V x m matrix, sparse or not, as an array."""
-    return np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix, dtype=np.float64)
+def evolution(
+    snapshots: Mapping[int, Source],
+    prediction: FeaturePrediction,
+    *,
+    stats: NextTokenStatistics | None = None,
+    most: int | None = FEW,
+) -> Figure:
+    """Cosines and logits during training, with one column per step (step -> W and H), then L^mm."""
+    if not snapshots:
+        raise InputError("An evolution needs snapshots of at least one step; got none. Record them with Snapshots.")
+    names = {f"step {step:,}": snapshots[step] for step in sorted(snapshots)}
+    sources = {name: _checked(name, found, prediction) for name, found in names.items()}
+    sources["L^mm"] = Factors(prediction.W, prediction.H)
+    order = feature_order(prediction, stats, most=most)
+    caption = (
+        f"{_rows_sentence()} Steps increase from left to right; the last column is L^mm, the predicted direction in "
+        f"the limit of training. {order.sentence()}"
+    )
+    panels = _geometry_panels(sources, order)
+    return Figure("evolution", "Geometry during training", caption, panels, columns=len(sources))
 
 
-def _factors(name: str, run: Run | Factors, prediction: FeaturePrediction) -> Factors:
-    W, H = (run.W, run.H) if isinstance(run, Run) else run
-    V, m = prediction.reduction.V, prediction.reduction.m
-    if W.shape[0] != V or H.shape[1] != m or W.shape[1] != H.shape[0]:
-        raise InputError(
-            f"A run must have W with {V} rows and H with {m} columns, as predicted; '{name}' has W {W.shape} and "
-            f"H {H.shape}. Likely it was trained on other statistics."
-        )
-    return W, H
+def pattern_triple(
+    prediction: FeaturePrediction, *, stats: NextTokenStatistics | None = None, most: int | None = MANY
+) -> Figure:
+    """Supports S, the proxy S~ and the predicted direction L^mm, side by side."""
+    S = np.asarray(prediction.P.toarray() > 0)
+    S_tilde, L_mm = proxy(S), centre_columns(prediction.L_mm)
+    order = feature_order(prediction, stats, most=most)
+    largest = float(max(np.abs(S_tilde).max(), np.abs(L_mm).max())) or 1.0
+    panels = [
+        order.logits("S: which token may follow", S.astype(np.float64), 0.0, 1.0, "1 = may follow"),
+        order.logits("S~: columns centred (proxy)", S_tilde, -largest, largest, "logit"),
+        order.logits("L^mm: predicted direction", L_mm, -largest, largest, "logit"),
+    ]
+    distance = float(np.linalg.norm(S_tilde / _norm(S_tilde) - L_mm / _norm(L_mm)))
+    caption = (
+        f"Left: the supports, the only input that L^mm depends on. Middle: the proxy S~, the supports with columns "
+        f"centred; nuclear norm {prediction.proxy_nuclear_norm:.6g}. Right: L^mm, the matrix of smallest nuclear norm "
+        f"({prediction.nuclear_norm:.6g}, proven within a relative gap of {prediction.certificate.relative_gap:.1e}) "
+        "in which every token of a support is at least 1 above every other token. Distance between the two after "
+        f"normalisation: {distance:.3f}. {prediction.proxy_sentence} {order.sentence()}"
+    )
+    return Figure("pattern-triple", "From sparsity to geometry", caption, panels, columns=3)
 
 
-def _list(names: Any) -> str:
-    *first, last = names
-    return f"{', '.join(first)} and {last}" if first else str(last)
+def labelled_contexts(
+    prediction: FeaturePrediction,
+    stats: NextTokenStatistics,
+    *,
+    run: Source | None = None,
+    groups: int = 8,
+    each: int = 6,
+) -> Figure:
+    """Cosines between up to ``each`` contexts of each of the largest support groups, with the contexts on the axes."""
+    chosen = _of_largest(prediction.context_groups, groups, each)
+    sources = {"predicted": Factors(prediction.W, prediction.H)}
+    if run is not None:
+        sources["trained"] = _checked("run", run, prediction)
+    found = {source: cosines(factors.H[:, chosen]) for source, factors in sources.items()}
+    order = order_groups(prediction.context_groups[chosen], found["predicted"])
+    names = [context_names(stats, prediction.reduction.m)[int(j)] for j in chosen]
+    supports = len(np.unique(prediction.context_groups[chosen]))
+    caption = (
+        f"Cosines between {chosen.size} contexts of the {supports} largest support groups, at most {each} contexts per "
+        f"group: {_listed(list(found))}. Thin lines separate the groups. In theory, contexts of one group share one "
+        "direction (cosine 1, dark red), whatever their tokens and probabilities are. White is a right angle; blue "
+        "cosines are negative."
+    )
+    panels = _cosine_panels("contexts", found, order, names)
+    return Figure("labelled-contexts", "Contexts grouped by support", caption, panels, columns=2)
 
 
-MANY = 400
+def labelled_tokens(
+    prediction: FeaturePrediction, stats: NextTokenStatistics, *, run: Source | None = None, most: int = 50
+) -> Figure:
+    """Cosines between the tokens that follow the most contexts, with the tokens on the axes."""
+    degree = np.diff(prediction.P.tocsr().indptr)
+    chosen = np.sort(np.argsort(-degree, kind="stable")[:most])
+    sources = {"predicted": Factors(prediction.W, prediction.H)}
+    if run is not None:
+        sources["trained"] = _checked("run", run, prediction)
+    found = {source: cosines(factors.tokens[:, chosen]) for source, factors in sources.items()}
+    order = order_groups(prediction.token_groups[chosen], found["predicted"])
+    names = [token_names(stats, prediction.reduction.V)[int(z)] for z in chosen]
+    caption = (
+        f"Cosines between the {chosen.size} tokens that follow the most contexts: {_listed(list(found))}; the mean "
+        "over all tokens is removed. In theory, tokens that follow exactly the same contexts share one direction "
+        "(cosine 1, dark red); thin lines separate such groups. White is a right angle; blue cosines are negative. "
+        "Neighbours have a high predicted cosine."
+    )
+    panels = _cosine_panels("tokens", found, order, names)
+    return Figure("labelled-tokens", "Tokens that follow the most contexts", caption, panels, columns=2)
 
 
 def linear_heatmaps(prediction: LinearPrediction, *, most: int = MANY) -> Figure:
-    """Next-token probabilities, diverging direction and finite part, rows ordered alike; ``most`` rows and columns."""
+    """Next-token probabilities, diverging direction and finite part of the linear model, with tokens in one order."""
     data = prediction.data
     rows = order_by_cosines(cosines(data.P.T)).thinned(most)
     _, group = np.unique(data.S, axis=1, return_inverse=True)
     columns = order_groups(group.reshape(-1), cosines(data.P)).thinned(most)
     tokens = rows.names(token_names(data, data.V))
-    contexts = columns.names(context_names(data, data.m))
-    P = HeatmapPanel(
+    probabilities = HeatmapPanel(
         "P: next-token probabilities",
         data.P[np.ix_(rows.indices, columns.indices)],
         "contexts",
         "tokens",
-        contexts,
+        columns.names(context_names(data, data.m)),
         tokens,
         columns.breaks,
         low=0.0,
         colour_label="probability",
     )
-    width = slice(0, most)
     coordinates = [f"coordinate {i}" for i in range(min(data.d, most))]
     direction, finite = (
-        HeatmapPanel(title, W[rows.indices, width], "coordinates of the embedding", "tokens", coordinates, tokens)
-        for title, W in (("W^mm: diverging direction", prediction.W_mm), ("W*: finite part", prediction.W_star))
+        HeatmapPanel(
+            title, W[rows.indices, :most], "coordinates of the embedding", "tokens", coordinates, tokens,
+            colour_label=label,
+        )
+        for title, W, label in (
+            ("W^mm: diverging direction", prediction.W_mm, "entry of W^mm"),
+            ("W*: finite part", prediction.W_star, "entry of W*"),
+        )
+    )  # fmt: skip
+    caption = (
+        f"The linear model with {data.m:,} contexts, {data.V:,} tokens and fixed embeddings of dimension {data.d}. "
+        "Left: next-token probabilities; contexts with the same support are adjacent. Middle: W^mm, the direction in "
+        "which the decoder diverges. Right: W*, the finite part. Tokens (rows) are in the same order in all panels; "
+        "tokens that follow similar contexts are neighbours. In the middle and on the right, red is positive, blue "
+        f"negative and white 0. {' '.join(prediction.summary().splitlines())}"
     )
-    return Figure("linear-heatmaps", "What training finds, beside what it sees", _caption(prediction), [
-        P, direction, finite,
-    ], columns=3)  # fmt: skip
+    panels = [probabilities, direction, finite]
+    return Figure("linear-heatmaps", "The data and the limit of training", caption, panels, columns=3)
 
 
-def _caption(prediction: LinearPrediction) -> str:
-    data = prediction.data
-    return (
-        f"The linear model with {data.m} contexts, {data.V} tokens and fixed embeddings of dimension {data.d}. Left: "
-        "next-token probabilities; contexts with the same support stand together. Middle: W^mm, the direction in which "
-        "the decoder diverges. Right: W*, the finite part that it converges to on the data subspace. Tokens (rows) are "
-        "in one order, with tokens of similar contexts side by side. Red is positive, blue negative, white 0. "
-        f"{prediction.summary()}"
-    )
+def scaled_logits(L: Float) -> Float:
+    """Logits with columns centred and scaled to a root mean square of 1: without the parts that softmax ignores."""
+    centred = centre_columns(L)
+    size = float(np.sqrt(np.mean(centred**2))) if centred.size else 0.0
+    return np.asarray(centred / size if size > 0 else centred)
 
 
-def pattern_triple(prediction: FeaturePrediction, *, stats: Any = None, most: int | None = MANY) -> Figure:
-    """Draw the support pattern, its centred proxy, and the certified direction."""
-    S = dense(prediction.P) > 0
-    S_tilde, L_mm = proxy(S), centre_columns(prediction.L_mm)
-    order = feature_order(prediction, stats, most=most)
-    reach = float(max(np.abs(S_tilde).max(), np.abs(L_mm).max())) or 1.0
-    panels = [
-        order.logits("S: which token may follow", S.astype(np.float64), 0.0, 1.0, "1 = may follow"),
-        order.logits("S~: columns centred (proxy)", S_tilde, -reach, reach, "logit"),
-        order.logits("L^mm: predicted direction", L_mm, -reach, reach, "logit"),
+def _geometry_panels(sources: Mapping[str, Factors], order: FeatureOrder) -> list[HeatmapPanel]:
+    """Rows cos(H, H), cos(W, W) and logits; one column per source."""
+    logits = {name: scaled_logits(factors.logits) for name, factors in sources.items()}
+    largest = max(float(np.abs(L).max(initial=0.0)) for L in logits.values()) or 1.0
+    return [
+        *(order.context_cosines(f"cos(H, H): {name}", factors.H) for name, factors in sources.items()),
+        *(order.token_cosines(f"cos(W, W): {name}", factors.tokens.T) for name, factors in sources.items()),
+        *(order.logits(f"logits: {name}", L, -largest, largest, "scaled logit") for name, L in logits.items()),
     ]
-    distance = float(np.linalg.norm(S_tilde / _norm(S_tilde) - L_mm / _norm(L_mm)))
-    caption = (
-        f"Left: the support pattern, which is all that the direction depends on. Middle: the proxy S~, its columns "
-        f"centred; nuclear norm {prediction.proxy_nuclear_norm:.6g}. Right: L^mm, the matrix of smallest nuclear norm "
-        f"({prediction.nuclear_norm:.6g}, proven within {prediction.certificate.relative_gap:.1e}) that keeps every "
-        f"possible next token at least 1 above every impossible one. Distance of the two, normalised: {distance:.3f}. "
-        f"{prediction.proxy_sentence} {order.sentence()}"
+
+
+def _rows_sentence() -> str:
+    return (
+        "Rows: cosines between contexts (top), cosines between tokens (middle; the mean over tokens removed) and "
+        "logits (bottom; columns centred, root mean square 1)."
     )
-    return Figure("pattern-triple", "From sparsity to geometry", caption, panels, columns=3)
 
 
-def _norm(L: Any) -> float:
-    return float(np.linalg.norm(L)) or 1.0
-
-
-def labelled_contexts(
-    prediction: FeaturePrediction,
-    stats: Any,
-    *,
-    run: Run | Factors | None = None,
-    groups: int = 8,
-    each: int = 6,
-) -> Figure:
-    """Cosines between contexts of the largest support groups, a few of each, with their tokens on the axes."""
-    chosen = _of_largest(prediction.context_groups, groups, each)
-    H = None if run is None else _labelled_factors(run)[1][:, chosen]
-    order = order_groups(prediction.context_groups[chosen], cosines(prediction.H[:, chosen]))
-    names = [context_names(stats, prediction.reduction.m)[int(j)] for j in chosen]
-    panels = _panels("contexts", cosines(prediction.H[:, chosen]), None if H is None else cosines(H), order, names)
-    supports = len(np.unique(prediction.context_groups[chosen]))
-    caption = (
-        f"Cosines between {chosen.size} contexts of {supports} support groups (the largest groups of the text, at most "
-        f"{each} contexts of each): {_source(run)}. Contexts with the same possible next tokens stand between thin "
-        "lines; theory says that they collapse to one direction (cosine 1, dark red), however different their tokens "
-        "and probabilities are. Contexts without a common next token tend to point apart (blue)."
-    )
-    return Figure("labelled-contexts", "Contexts that may go on alike point alike", caption, panels, columns=2)
-
-
-def labelled_tokens(
-    prediction: FeaturePrediction, stats: Any, *, run: Run | Factors | None = None, most: int = 50
-) -> Figure:
-    """Cosines between the tokens that may follow most contexts, with the tokens on the axes."""
-    degree = np.diff(prediction.P.tocsr().indptr)
-    chosen = np.sort(np.argsort(-degree, kind="stable")[:most])
-    W = None if run is None else _labelled_factors(run)[0][chosen]
-    order = order_groups(prediction.token_groups[chosen], cosines(prediction.W[chosen].T))
-    names = [token_names(stats, prediction.reduction.V)[int(z)] for z in chosen]
-    panels = _panels("tokens", cosines(prediction.W[chosen].T), None if W is None else cosines(W.T), order, names)
-    caption = (
-        f"Cosines between the {chosen.size} tokens that may follow the most contexts: {_source(run)}. Tokens that follow "
-        "the same contexts stand between thin lines and share one direction (cosine 1, dark red); tokens that compete "
-        "for few common contexts tend to point apart (blue). Neighbours have a high predicted cosine."
-    )
-    return Figure("labelled-tokens", "Tokens that may follow alike point alike", caption, panels, columns=2)
-
-
-def _panels(kind: str, predicted: Float, found: Float | None, order: Order, names: list[str]) -> list[HeatmapPanel]:
+def _cosine_panels(kind: str, found: Mapping[str, Float], order: Order, names: list[str]) -> list[HeatmapPanel]:
     shown = order.names(names)
-    sources = [("predicted", predicted)] if found is None else [("predicted", predicted), ("trained", found)]
     return [
         HeatmapPanel(
-            f"Cosines between {kind}, {source}",
-            matrix[np.ix_(order.indices, order.indices)],
-            kind,
-            kind,
-            shown,
-            shown,
-            order.breaks,
-            order.breaks,
-            -1.0,
-            1.0,
-            "cosine",
+            f"Cosines between {kind}, {source}", values[np.ix_(order.indices, order.indices)], kind, kind, shown, shown,
+            order.breaks, order.breaks, -1.0, 1.0, "cosine",
         )
-        for source, matrix in sources
-    ]
+        for source, values in found.items()
+    ]  # fmt: skip
+
+
+def _checked(name: str, source: Source, prediction: FeaturePrediction) -> Factors:
+    """Factors of the sizes of the prediction; an error names the source."""
+    try:
+        factors = Factors.of(source)
+        factors.require_sizes(prediction.reduction.V, prediction.reduction.m)
+    except ProblemError as error:
+        raise ProblemError(f"'{name}' cannot be drawn beside this prediction: {error}") from error
+    return factors
 
 
 def _of_largest(groups: Int, count: int, each: int) -> Int:
-    """Up to ``each`` members of each of the ``count`` largest groups, full supports left out where possible."""
+    """Up to ``each`` members of each of the ``count`` largest groups; without full supports where possible."""
     kept = np.flatnonzero(groups >= 0)
     kept = kept if kept.size else np.arange(groups.size)
     labels, sizes = np.unique(groups[kept], return_counts=True)
@@ -234,71 +271,10 @@ def _of_largest(groups: Int, count: int, each: int) -> Int:
     return np.sort(np.concatenate(members)).astype(np.int64)
 
 
-def _labelled_factors(run: Run | Factors) -> Factors:
-    return (run.W, run.H) if isinstance(run, Run) else run
+def _norm(L: Float) -> float:
+    return float(np.linalg.norm(L)) or 1.0
 
 
-def _source(run: Run | Factors | None) -> str:
-    return (
-        "as predicted from the supports alone"
-        if run is None
-        else "as predicted from the supports (left) and as trained"
-    )
-
-
-def scaled_logits(L: Float) -> Float:
-    """Logits with columns centred, scaled to a root mean square of 1: what softmax and scale cannot change."""
-    centred = L - L.mean(axis=0, keepdims=True)
-    size = float(np.sqrt(np.mean(centred**2))) if centred.size else 0.0
-    return np.asarray(centred / size if size > 0 else centred)
-
-
-SHOWN = 150
-"""Contexts or tokens in each of the many small panels."""
-
-
-class Snapshots:
-    """A probe that keeps W and H at the first record at or after each wanted step; it adds no measurement.
-
-    ``train(..., probes={**others, "snapshots": kept})``, then ``evolution(kept.taken, prediction)``.
-    """
-
-    def __init__(self, steps: Iterable[int]) -> None:
-        self._wanted = sorted({int(step) for step in steps})
-        self.taken: dict[int, Factors] = {}
-
-    def __call__(self, state: State) -> Mapping[str, float]:
-        """Keep the state where a wanted step has been reached."""
-        due = [step for step in self._wanted if step <= state.step]
-        if due:
-            self.taken[state.step] = (state.W.copy(), state.H.copy())
-            self._wanted = self._wanted[len(due) :]
-        return {}
-
-
-def evolution(
-    snapshots: Mapping[int, Factors],
-    prediction: FeaturePrediction,
-    *,
-    stats: Any = None,
-    most: int | None = SHOWN,
-) -> Figure:
-    """Rows cos(H, H), cos(W, W) and logits; columns the steps (step -> (W, H)) and then L^mm."""
-    if not snapshots:
-        raise InputError("An evolution needs snapshots of at least one step; got none. Record them with Snapshots.")
-    sources = {f"step {step:,}": snapshots[step] for step in sorted(snapshots)}
-    sources["L^mm"] = (prediction.W, prediction.H)
-    order = feature_order(prediction, stats, most=most)
-    logits = {name: scaled_logits(W @ H) for name, (W, H) in sources.items()}
-    reach = max(float(np.abs(L).max(initial=0.0)) for L in logits.values()) or 1.0
-    panels = [
-        *(order.context_cosines(f"cos(H, H), {name}", H) for name, (_, H) in sources.items()),
-        *(order.token_cosines(f"cos(W, W), {name}", W) for name, (W, _) in sources.items()),
-        *(order.logits(f"logits, {name}", L, -reach, reach, "scaled logit") for name, L in logits.items()),
-    ]
-    caption = (
-        "How geometry appears during training: cosines between contexts (top), between words (middle) and logits "
-        "(bottom; columns centred, root mean square 1), at growing steps from left to right; the last column is L^mm, "
-        f"what theory predicts of the limit. {order.sentence()}"
-    )
-    return Figure("evolution", "How geometry appears during training", caption, panels, columns=len(sources))
+def _listed(names: list[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last

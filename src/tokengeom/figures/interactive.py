@@ -1,44 +1,50 @@
-"""Each kind of panel with plotly, at a place of the sheet.
+"""Interactive pictures (.html): any figure drawn with plotly; hovering over a cell or a point shows what it is.
 
-Interactive pictures: any figure drawn with plotly; pointing at a cell or a point says what it is.
-
-Positions are those of the static picture, so that both look alike. The page holds plotly's code and asks the network
-for nothing.
+Panels have the same sizes and positions as in the static picture. A saved page contains plotly's code and loads nothing
+from the network.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokengeom.errors import InputError, missing_extra
 from tokengeom.figures.base import Figure, HeatmapPanel, LinePanel, Panel, Scale, ScatterPanel
-from tokengeom.figures.label_places import Word, place_words, scatter_limits
-from tokengeom.figures.layout import LEGEND_LEFT, PanelSize, grid_columns, grid_sizes, wrap
+from tokengeom.figures.layout import (
+    LEGEND_LEFT,
+    PanelSize,
+    PlacedName,
+    grid_columns,
+    grid_sizes,
+    names_are_turned,
+    place_names,
+    scatter_limits,
+    wrap,
+)
 from tokengeom.figures.prepare import (
+    FEW_POINTS,
+    all_names,
     axis_scales,
     clean_curve,
-    colour_places,
+    colour_indices,
     colour_range,
-    column_names,
     drawable,
     drawn_breaks,
     drawn_matrix,
+    finite_range,
     legible,
     names_fit,
-    reach,
     x_limits,
 )
 from tokengeom.figures.theme import (
     BACKGROUND,
-    BREAK,
     FAINT,
     GRID,
     LABEL_SIZE,
@@ -50,43 +56,130 @@ from tokengeom.figures.theme import (
     WEB_FONT,
     colour,
 )
+from tokengeom.folders import replace_file
+from tokengeom.numerics import Float
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 LARGER = 1.4
-"""Points of the printed page to pixels of the screen."""
+"""Pixels on the screen per point of a font size in print."""
 SYMBOLS = {"point": "circle", "star": "star", "square": "square", "cross": "x"}
 SIZES = {"point": 9, "star": 15, "square": 9, "cross": 9}
-FEW_POINTS = 40
 LEVELS = ("dash", "longdashdot")
 MARKS = ("dot", "dashdot")
+PIXELS = 110
+"""Pixels per inch of the layout."""
+HEAD = 0.45
+CONFIG = {
+    "displaylogo": False,
+    "typesetMath": False,
+    "responsive": False,
+    "plotlyServerURL": "",
+    # Listed explicitly, because plotly's default buttons include one that uploads the figure.
+    "modeBarButtons": [["toImage"], ["zoom2d", "pan2d"], ["zoomIn2d", "zoomOut2d", "resetScale2d"]],
+}
+POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:"
+"""Content security policy of a saved page: nothing is loaded from outside it."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a panel's axes begin (inches from the left, and up to the top edge) on a sheet of given inches."""
+    """Position of a panel's axes in a picture, in inches.
+
+    ``number``
+        The panel's index.
+    ``left``, ``top``
+        Left and top edge of the axes, measured from the lower left corner of the picture.
+    ``width``, ``height``
+        Size of the picture.
+    """
 
     number: int
     left: float
     top: float
-    across: float
-    whole: float
+    width: float
+    height: float
 
     @property
     def suffix(self) -> str:
-        """How plotly numbers the axes of this panel."""
+        """What plotly appends to the names of this panel's axes."""
         return "" if self.number == 0 else str(self.number + 1)
 
     def domain(self, size: PanelSize) -> tuple[list[float], list[float]]:
-        """Shares of the sheet that the axes take."""
-        x = [self.left / self.across, (self.left + size.width) / self.across]
-        y = [(self.top - size.height) / self.whole, self.top / self.whole]
+        """Extent of the axes in x and y, as shares of the picture."""
+        x = [self.left / self.width, (self.left + size.width) / self.width]
+        y = [(self.top - size.height) / self.height, self.top / self.height]
         return [_share(v) for v in x], [_share(v) for v in y]
 
 
-def add_panel(drawn: Any, panel: Panel, size: PanelSize, place: Place) -> None:
+def to_plotly(figure: Figure) -> go.Figure:
+    """A figure as a plotly figure, without its caption."""
+    try:
+        import plotly.graph_objects as go
+    except ModuleNotFoundError:
+        missing_extra("plotly", "figures", "Drawing an interactive figure")
+
+    sizes, widths, heights = grid_sizes(figure, stacked=True)
+    columns = grid_columns(figure)
+    # Wide enough for the title.
+    width = max(sum(widths), 4.0, len(figure.title) * 0.62 * TITLE_SIZE * 1.25 / PIXELS) + 0.2
+    height = sum(heights) + HEAD
+    drawn = go.Figure()
+    drawn.update_layout(
+        template="none",
+        title={"text": escape(figure.title, quote=False), "x": 0.1 / width, "xanchor": "left", "y": 1 - 0.22 / height},
+        title_font_size=TITLE_SIZE * 1.25,
+        width=round(width * PIXELS),
+        height=round(height * PIXELS),
+        margin={"l": 0, "r": 0, "t": 0, "b": 0},
+        font={"family": WEB_FONT, "color": TEXT, "size": 12},
+        paper_bgcolor=BACKGROUND,
+        plot_bgcolor=BACKGROUND,
+        hovermode="closest",
+        hoverlabel={"namelength": -1, "align": "left"},
+    )
+    for number, (panel, size) in enumerate(zip(figure.panels, sizes, strict=True)):
+        row, column = divmod(number, columns)
+        left = 0.1 + sum(widths[:column]) + size.left
+        top = height - HEAD - sum(heights[:row]) - size.top
+        add_panel(drawn, panel, size, Place(number, left, top, width, height))
+    return drawn
+
+
+def to_fragment(figure: Figure, *, plotly_code: bool = False) -> str:
+    """The picture as a fragment of HTML; the first one on a page needs plotly's code (``plotly_code=True``)."""
+    drawn = to_plotly(figure)
+    # An id made from the content: equal figures give equal pages, and different figures can share a page.
+    name = f"figure-{sha256(drawn.to_json().encode()).hexdigest()[:16]}"
+    return str(drawn.to_html(full_html=False, include_plotlyjs=plotly_code, config=CONFIG, div_id=name))
+
+
+def save_interactive(figure: Figure, path: str | Path) -> Path:
+    """Write a figure as one .html page that works without a network; the file appears complete or not at all."""
+    target = Path(path)
+    if target.suffix.lower() not in (".html", ".htm"):
+        raise InputError(
+            f"An interactive figure is written as .html; got '{target.name}'. Use save_static for pictures."
+        )
+    page = _PAGE.format(
+        title=escape(figure.title),
+        caption=escape(figure.caption, quote=False),
+        picture=to_fragment(figure, plotly_code=True),
+        policy=POLICY,
+        font=WEB_FONT,
+        text=TEXT,
+        background=BACKGROUND,
+    )
+    replace_file(target, page.encode("utf-8"))
+    return target
+
+
+def add_panel(drawn: go.Figure, panel: Panel, size: PanelSize, place: Place) -> None:
     """Add a panel's traces, axes, title and legend."""
     axes = {"xaxis": f"x{place.suffix}", "yaxis": f"y{place.suffix}"}
     x, y = place.domain(size)
-    title = "<br>".join(text(line) for line in wrap(panel.title, size.width, PANEL_SIZE))
+    title = "<br>".join(plotly_text(line) for line in wrap(panel.title, size.width, PANEL_SIZE))
     drawn.add_annotation(
         text=title, x=x[0], y=y[1], xref="paper", yref="paper", xanchor="left", yanchor="bottom", align="left",
         showarrow=False, yshift=4, font_size=PANEL_SIZE * LARGER,
@@ -104,8 +197,8 @@ def add_panel(drawn: Any, panel: Panel, size: PanelSize, place: Place) -> None:
         _add_scatter(drawn, panel, size, place, {**axes, "legend": legend})
 
 
-def text(name: str) -> str:
-    """A name as plotly writes it: no part of it can become a tag."""
+def plotly_text(name: str) -> str:
+    """A name as text for plotly: no part of it can become an HTML tag."""
     return escape(legible(name), quote=False)
 
 
@@ -115,7 +208,7 @@ def _share(value: float) -> float:
 
 def _axis(label: str, inches: float, domain: list[float], anchor: str) -> dict[str, Any]:
     return {
-        "title": {"text": "<br>".join(text(line) for line in wrap(label, inches, LABEL_SIZE)), "standoff": 8},
+        "title": {"text": "<br>".join(plotly_text(line) for line in wrap(label, inches, LABEL_SIZE)), "standoff": 8},
         "title_font_size": LABEL_SIZE * LARGER,
         "domain": domain,
         "anchor": anchor,
@@ -131,8 +224,8 @@ def _axis(label: str, inches: float, domain: list[float], anchor: str) -> dict[s
 
 def _legend(size: PanelSize, place: Place) -> dict[str, Any]:
     return {
-        "x": _share((place.left - LEGEND_LEFT) / place.across),
-        "y": _share((place.top - size.height - size.below) / place.whole),
+        "x": _share((place.left - LEGEND_LEFT) / place.width),
+        "y": _share((place.top - size.height - size.below) / place.height),
         "xanchor": "left",
         "yanchor": "top",
         "traceorder": "normal",
@@ -141,7 +234,7 @@ def _legend(size: PanelSize, place: Place) -> dict[str, Any]:
     }
 
 
-def _add_lines(drawn: Any, panel: LinePanel, place: Place, where: dict[str, str]) -> None:
+def _add_lines(drawn: go.Figure, panel: LinePanel, place: Place, where: dict[str, str]) -> None:
     import plotly.graph_objects as go
 
     scales = axis_scales(panel)
@@ -153,8 +246,8 @@ def _add_lines(drawn: Any, panel: LinePanel, place: Place, where: dict[str, str]
     ends = x_limits(panel, scales[0])
     shown = np.log10(ends).tolist() if scales[0] == "log" else list(ends)
     drawn.update_layout({f"xaxis{place.suffix}": {"range": shown}})
-    for curve, number in zip(panel.curves, colour_places(panel.curves), strict=True):
-        clean, shade = clean_curve(curve, scales), colour(number)
+    for curve, index in zip(panel.curves, colour_indices(panel.curves), strict=True):
+        clean, shade = clean_curve(curve, scales), colour(index)
         if clean.low is not None and clean.high is not None:
             band = {"mode": "lines", "line_width": 0, "hoverinfo": "skip", "showlegend": False, **where}
             drawn.add_trace(go.Scatter(x=_list(clean.x), y=_list(clean.low), **band))
@@ -163,37 +256,37 @@ def _add_lines(drawn: Any, panel: LinePanel, place: Place, where: dict[str, str]
         dash = "dash" if curve.dashed else "dot" if curve.dotted else "solid"
         drawn.add_trace(
             go.Scatter(
-                x=_list(clean.x), y=_list(clean.y), name=text(curve.label),
+                x=_list(clean.x), y=_list(clean.y), name=plotly_text(curve.label),
                 mode="lines" if clean.x.size > FEW_POINTS or dash != "solid" else "lines+markers", marker_size=4,
                 line={"color": shade, "width": LINE * LARGER, "dash": dash},
-                text=[text(curve.label)] * clean.x.size, showlegend=bool(curve.label),
+                text=[plotly_text(curve.label)] * clean.x.size, showlegend=bool(curve.label),
                 hovertemplate="%{text}<br>x = %{x:.6g}<br>y = %{y:.6g}<extra></extra>", **where,
             )
         )  # fmt: skip
-    _add_rules(drawn, panel, scales, where)
+    _add_straight_lines(drawn, panel, scales, where)
 
 
-def _add_rules(drawn: Any, panel: LinePanel, scales: tuple[Scale, Scale], where: dict[str, str]) -> None:
-    """Named straight lines across the panel, as long as the curves reach."""
+def _add_straight_lines(drawn: go.Figure, panel: LinePanel, scales: tuple[Scale, Scale], where: dict[str, str]) -> None:
+    """Named straight lines across the range of the curves."""
     import plotly.graph_objects as go
 
     clean = [clean_curve(curve, scales) for curve in panel.curves]
     xs = list(x_limits(panel, scales[0]))
-    ys = list(reach([c.y for c in clean]))
-    rules = [(name, xs, [v, v], v, scales[1], LEVELS[i % 2]) for i, (name, v) in enumerate(panel.levels)]
-    rules += [(name, [v, v], ys, v, scales[0], MARKS[i % 2]) for i, (name, v) in enumerate(panel.marks)]
-    for name, x, y, value, scale, dash in rules:
+    ys = list(finite_range([c.y for c in clean]))
+    lines = [(name, xs, [v, v], v, scales[1], LEVELS[i % 2]) for i, (name, v) in enumerate(panel.levels)]
+    lines += [(name, [v, v], ys, v, scales[0], MARKS[i % 2]) for i, (name, v) in enumerate(panel.marks)]
+    for name, x, y, value, scale, dash in lines:
         if np.isfinite(drawable(np.array([value]), scale)).all():
             drawn.add_trace(
                 go.Scatter(
-                    x=x, y=y, name=text(name), text=[text(name)] * 2, mode="lines",
+                    x=x, y=y, name=plotly_text(name), text=[plotly_text(name)] * 2, mode="lines",
                     line={"color": FAINT, "width": 1.6, "dash": dash},
                     customdata=[value] * 2, hovertemplate="%{text}<br>%{customdata:.6g}<extra></extra>", **where,
                 )
             )  # fmt: skip
 
 
-def _add_heatmap(drawn: Any, panel: HeatmapPanel, size: PanelSize, place: Place, where: dict[str, str]) -> None:
+def _add_heatmap(drawn: go.Figure, panel: HeatmapPanel, size: PanelSize, place: Place, where: dict[str, str]) -> None:
     import plotly.graph_objects as go
 
     rows, columns = panel.values.shape
@@ -201,7 +294,7 @@ def _add_heatmap(drawn: Any, panel: HeatmapPanel, size: PanelSize, place: Place,
     x, y = place.domain(size)
     steps = [[i / (len(colours.colours) - 1), c] for i, c in enumerate(colours.colours)]
     bar = {
-        "x": x[1] + 0.06 / place.across, "xanchor": "left", "xpad": 0, "y": y[0], "yanchor": "bottom", "ypad": 0,
+        "x": x[1] + 0.06 / place.width, "xanchor": "left", "xpad": 0, "y": y[0], "yanchor": "bottom", "ypad": 0,
         "len": y[1] - y[0], "lenmode": "fraction", "thickness": 12, "outlinewidth": 0.5, "tickfont_size": 10,
     }  # fmt: skip
     drawn.add_trace(
@@ -213,14 +306,16 @@ def _add_heatmap(drawn: Any, panel: HeatmapPanel, size: PanelSize, place: Place,
         )
     )  # fmt: skip
     drawn.add_annotation(
-        text=text(panel.colour_label), x=x[1] + 0.72 / place.across, y=(y[0] + y[1]) / 2, xref="paper", yref="paper",
-        xanchor="center", yanchor="middle", textangle=-90, showarrow=False, font_size=LABEL_SIZE * LARGER - 1,
+        text=plotly_text(panel.colour_label), x=x[1] + 0.72 / place.width, y=(y[0] + y[1]) / 2, xref="paper",
+        yref="paper", xanchor="center", yanchor="middle", textangle=-90, showarrow=False,
+        font_size=LABEL_SIZE * LARGER - 1,
     )  # fmt: skip
     _add_breaks(drawn, panel, size, where)
+    turn = 270 if names_are_turned(panel.x_names, size.width) else 0
     drawn.update_layout(
         {
-            f"xaxis{place.suffix}": _named(panel.x_names, columns, size.width, [-0.5, columns - 0.5], 270),
-            f"yaxis{place.suffix}": _named(panel.y_names, rows, size.height, [rows - 0.5, -0.5], 0),
+            f"xaxis{place.suffix}": _tick_labels(panel.x_names, columns, size.width, [-0.5, columns - 0.5], turn),
+            f"yaxis{place.suffix}": _tick_labels(panel.y_names, rows, size.height, [rows - 0.5, -0.5], 0),
         }
     )
     drawn.add_shape(
@@ -230,13 +325,13 @@ def _add_heatmap(drawn: Any, panel: HeatmapPanel, size: PanelSize, place: Place,
 
 
 def _template(label: str) -> str:
-    """A label inside a hover template, where ``%{`` would ask for a value."""
-    return text(label).replace("%{", "%\u200b{")
+    """A label for a hover template, in which ``%{`` would otherwise insert a value."""
+    return plotly_text(label).replace("%{", "%\u200b{")
 
 
-def _named(names: Sequence[str], count: int, inches: float, limits: list[float], turn: int) -> dict[str, Any]:
-    """Every row or column has its name on hover; the axis shows names only where all of them fit."""
-    shown = [text(name) for name in column_names(names, count)]
+def _tick_labels(names: Sequence[str], count: int, inches: float, limits: list[float], turn: int) -> dict[str, Any]:
+    """Names of rows or columns: always shown on hover, and as tick labels where all of them fit."""
+    shown = [plotly_text(name) for name in all_names(names, count)]
     fits = names_fit(min(len(names), count), inches)
     limits = limits if count else [-0.5, 0.5]
     return {
@@ -245,40 +340,40 @@ def _named(names: Sequence[str], count: int, inches: float, limits: list[float],
     }  # fmt: skip
 
 
-def _add_breaks(drawn: Any, panel: HeatmapPanel, size: PanelSize, where: dict[str, str]) -> None:
+def _add_breaks(drawn: go.Figure, panel: HeatmapPanel, size: PanelSize, where: dict[str, str]) -> None:
     import plotly.graph_objects as go
 
     rows, columns = panel.values.shape
     x: list[float | None] = []
     y: list[float | None] = []
-    for place in drawn_breaks(panel.x_breaks, columns, size.width):
-        x += [place - 0.5, place - 0.5, None]
+    for index in drawn_breaks(panel.x_breaks, columns, size.width):
+        x += [index - 0.5, index - 0.5, None]
         y += [-0.5, rows - 0.5, None]
-    for place in drawn_breaks(panel.y_breaks, rows, size.height):
+    for index in drawn_breaks(panel.y_breaks, rows, size.height):
         x += [-0.5, columns - 0.5, None]
-        y += [place - 0.5, place - 0.5, None]
+        y += [index - 0.5, index - 0.5, None]
     if x:
-        line = {"color": BREAK, "width": 0.7}
+        line = {"color": colour_range(panel).break_colour, "width": 0.7}
         drawn.add_trace(go.Scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False, **where))
 
 
-def _add_scatter(drawn: Any, panel: ScatterPanel, size: PanelSize, place: Place, where: dict[str, str]) -> None:
+def _add_scatter(drawn: go.Figure, panel: ScatterPanel, size: PanelSize, place: Place, where: dict[str, str]) -> None:
     import plotly.graph_objects as go
 
-    words_of = place_words(panel, size.width, size.height)
-    for points, number, placed in zip(panel.points, colour_places(panel.points), words_of, strict=True):
-        x, y, shade = drawable(points.x), drawable(points.y), colour(number)
-        words = [text(word) for word in column_names(points.words, x.size)]
+    names_of = place_names(panel, size.width, size.height)
+    for points, index, placed in zip(panel.points, colour_indices(panel.points), names_of, strict=True):
+        x, y, shade = drawable(points.x), drawable(points.y), colour(index)
+        names = [plotly_text(name) for name in all_names(points.names, x.size)]
         if panel.from_origin:
             rays = {"mode": "lines", "hoverinfo": "skip", "showlegend": False, "opacity": 0.5, **where}
             spokes = [[0.0, float(a), None] for a in x], [[0.0, float(b), None] for b in y]
             flat = [[v for spoke in side for v in spoke] for side in spokes]
             drawn.add_trace(go.Scatter(x=flat[0], y=flat[1], line={"color": shade, "width": 1}, **rays))
-        _add_words(drawn, placed, shade, where)
+        _add_names(drawn, placed, shade, where)
         drawn.add_trace(
             go.Scatter(
-                x=_list(x), y=_list(y), name=text(points.label), showlegend=bool(points.label),
-                mode="markers", text=words, customdata=[text(points.label)] * x.size,
+                x=_list(x), y=_list(y), name=plotly_text(points.label), showlegend=bool(points.label),
+                mode="markers", text=names, customdata=[plotly_text(points.label)] * x.size,
                 marker={"color": shade, "symbol": SYMBOLS[points.marker], "size": SIZES[points.marker],
                         "line": {"color": "white", "width": 0.8}},
                 hovertemplate="%{text}<br>%{customdata}<br>(%{x:.4g}, %{y:.4g})<extra></extra>", **where,
@@ -291,19 +386,19 @@ def _add_scatter(drawn: Any, panel: ScatterPanel, size: PanelSize, place: Place,
     drawn.update_layout({f"yaxis{place.suffix}": {**both, **equal, "range": list(limits[1])}})
 
 
-def _add_words(drawn: Any, placed: Sequence[Word], shade: str, where: dict[str, str]) -> None:
-    """Words beside their points, as annotations: their distance from the point is the printed page's."""
-    for word in placed:
+def _add_names(drawn: go.Figure, placed: Sequence[PlacedName], shade: str, where: dict[str, str]) -> None:
+    """Names beside their points, as annotations at the same distance as in the static picture."""
+    for name in placed:
         drawn.add_annotation(
-            x=word.x, y=word.y, xref=where["xaxis"], yref=where["yaxis"], text=text(word.text), showarrow=False,
-            xshift=8 * word.right, yshift=7 * word.up, font={"color": shade, "size": 11},
-            xanchor=("center", "left", "right")[word.right], yanchor=("middle", "bottom", "top")[word.up],
+            x=name.x, y=name.y, xref=where["xaxis"], yref=where["yaxis"], text=plotly_text(name.text), showarrow=False,
+            xshift=8 * name.right, yshift=7 * name.up, font={"color": shade, "size": 11},
+            xanchor=("center", "left", "right")[name.right], yanchor=("middle", "bottom", "top")[name.up],
         )  # fmt: skip
 
 
-def _decades(values: Sequence[Any]) -> int:
-    """Decades between labelled ticks, so that at most about eight are written."""
-    low, high = reach([drawable(v, "log") for v in values])
+def _decades(values: Sequence[Float]) -> int:
+    """Decades between labelled ticks, for at most about eight ticks."""
+    low, high = finite_range([drawable(v, "log") for v in values])
     return max(1, int(np.ceil(np.log10(max(high / low, 1.0)) / 8))) if low > 0 else 1
 
 
@@ -312,93 +407,9 @@ def _faint(shade: str) -> str:
     return f"rgba({red},{green},{blue},0.18)"
 
 
-def _list(values: Any) -> list[float | None]:
-    """Numbers as JSON knows them: null where there is none."""
+def _list(values: Float) -> list[float | None]:
+    """Numbers for JSON, with null in place of NaN and infinities."""
     return [float(v) if np.isfinite(v) else None for v in values]
-
-
-PIXELS = 110
-"""Pixels an inch of the layout."""
-HEAD = 0.45
-CONFIG = {
-    "displaylogo": False,
-    "typesetMath": False,
-    "responsive": False,
-    "plotlyServerURL": "",
-    # Named one by one, because plotly's own choice holds a button that sends the figure away.
-    "modeBarButtons": [["toImage"], ["zoom2d", "pan2d"], ["zoomIn2d", "zoomOut2d", "resetScale2d"]],
-}
-POLICY = "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:"
-"""What the page may load: what it holds, and nothing else."""
-
-
-def to_plotly(figure: Figure) -> Any:
-    """Draw a figure as a plotly figure, without its caption."""
-    try:
-        import plotly.graph_objects as go
-    except ModuleNotFoundError:
-        missing_extra("plotly", "figures", "Drawing an interactive figure")
-
-    sizes, widths, heights = grid_sizes(figure, stacked=True)
-    columns = grid_columns(figure)
-    # A long title must not run over the edge.
-    across = max(sum(widths), 4.0, len(figure.title) * 0.62 * TITLE_SIZE * 1.25 / PIXELS) + 0.2
-    whole = sum(heights) + HEAD
-    drawn = go.Figure()
-    drawn.update_layout(
-        template="none",
-        title={"text": escape(figure.title, quote=False), "x": 0.1 / across, "xanchor": "left", "y": 1 - 0.22 / whole},
-        title_font_size=TITLE_SIZE * 1.25,
-        width=round(across * PIXELS),
-        height=round(whole * PIXELS),
-        margin={"l": 0, "r": 0, "t": 0, "b": 0},
-        font={"family": WEB_FONT, "color": TEXT, "size": 12},
-        paper_bgcolor=BACKGROUND,
-        plot_bgcolor=BACKGROUND,
-        hovermode="closest",
-        hoverlabel={"namelength": -1, "align": "left"},
-    )
-    for number, (panel, size) in enumerate(zip(figure.panels, sizes, strict=True)):
-        row, column = divmod(number, columns)
-        left = 0.1 + sum(widths[:column]) + size.left
-        top = whole - HEAD - sum(heights[:row]) - size.top
-        add_panel(drawn, panel, size, Place(number, left, top, across, whole))
-    return drawn
-
-
-def to_fragment(figure: Figure, *, plotly_code: bool = False) -> str:
-    """The picture as a piece of HTML; a page needs plotly's code (``plotly_code=True``) once, before its first."""
-    drawn = to_plotly(figure)
-    # Named after what it holds: equal figures give equal pages, and different ones can share a page.
-    name = f"figure-{sha256(drawn.to_json().encode()).hexdigest()[:16]}"
-    text = drawn.to_html(full_html=False, include_plotlyjs=plotly_code, config=CONFIG, div_id=name)
-    return str(text)
-
-
-def save_interactive(figure: Figure, path: str | Path) -> Path:
-    """Write a figure as one .html page that works without a network; it appears complete or not at all."""
-    target = Path(path)
-    if target.suffix.lower() not in (".html", ".htm"):
-        raise InputError(
-            f"An interactive figure is written as .html; got '{target.name}'. For pictures use save_static."
-        )
-    text = _PAGE.format(
-        title=escape(figure.title),
-        caption=escape(figure.caption, quote=False),
-        picture=to_fragment(figure, plotly_code=True),
-        policy=POLICY,
-        font=WEB_FONT,
-        text=TEXT,
-        background=BACKGROUND,
-    )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    beside = target.with_name(f".{os.getpid()}.{target.name}")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(target)
-    finally:
-        beside.unlink(missing_ok=True)
-    return target
 
 
 _PAGE = """<!doctype html>

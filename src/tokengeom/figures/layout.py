@@ -1,9 +1,7 @@
-"""Interactive pictures for a page that sets their width: one plotly picture a panel, which fills its box.
+"""Sizes of panels and positions of the names beside points, in inches; shared by both renderers.
 
-A sheet (see ``interactive``) has a fixed width; on a page whose width is the reader's, each panel stands in a box of
-its own, so that boxes can go below each other and titles can wrap as text.
-
-How large panels are, in inches: grown until names fit, up to what a page can take.
+A heat-map grows until its names fit, up to a limit. A name beside a point goes to the one of eight positions around
+the point where it covers least.
 """
 
 from __future__ import annotations
@@ -11,133 +9,35 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from tokengeom.errors import missing_extra
+import numpy as np
+
 from tokengeom.figures.base import Figure, HeatmapPanel, LinePanel, Panel, ScatterPanel
-from tokengeom.figures.label_places import fitting_height
-from tokengeom.figures.prepare import NAME_HEIGHT, drawn_matrix, legend_labels, names_fit, short
-from tokengeom.figures.theme import BACKGROUND, FAINT, LABEL_SIZE, NAME_SIZE, PANEL_SIZE, TEXT, WEB_FONT
-
-NAME, LETTER = 12, 5.6
-"""Pixels that a name takes across its direction of reading, and each of its letters along it."""
-AROUND = 80
-"""Pixels for labels and a scale of colours beside the axes."""
-NARROWEST, LONGEST = 300, 90
-"""Pixels of the narrowest box, and of the longest name beside a heat-map in it."""
-LINE_HEIGHT = 270
-LEGEND_ROW = 19
-CLEAR = "rgba(0,0,0,0)"
-
-
-@dataclass(frozen=True, eq=False)
-class Box:
-    """A panel as plotly draws it, without a size.
-
-    ``title``
-        For the page to write above the box.
-    ``drawn``
-        Plotly's ``data`` and ``layout``; the matrix of a heat-map is a NumPy array.
-    ``height``
-        Pixels, or None for a box about as high as it is wide.
-    """
-
-    title: str
-    drawn: dict[str, Any]
-    height: int | None
-
-
-def to_boxes(figure: Figure) -> list[Box]:
-    """Draw every panel of a figure in a box of its own."""
-    return [_box(panel, max(1, min(figure.columns, 3))) for panel in figure.panels]
-
-
-def _box(panel: Panel, columns: int) -> Box:
-    try:
-        import plotly.graph_objects as go
-    except ModuleNotFoundError:
-        missing_extra("plotly", "figures", "Drawing an interactive figure")
-    from tokengeom.figures.interactive import Place, add_panel
-
-    size = panel_size(panel, columns, stacked=True)
-    drawn = go.Figure()
-    # The axes take the whole sheet; plotly makes room for what stands around them.
-    add_panel(drawn, replace(panel, title=""), size, Place(0, 0.0, size.height, size.width, size.height))
-    plain: dict[str, Any] = drawn.to_plotly_json()
-    _loosen(plain, panel)
-    return Box(panel.title, plain, _extent(panel, plain))
-
-
-def _loosen(plain: dict[str, Any], panel: Panel) -> None:
-    """Take out what holds for a sheet of known size alone."""
-    layout = plain["layout"]
-    layout.pop("template", None)
-    words = [note for note in layout.pop("annotations", ()) if note["text"] and note["xref"] != "paper"]
-    layout |= {
-        "annotations": words,
-        "autosize": True,
-        "margin": {"l": 8, "r": 8, "t": 8, "b": 8},
-        "font": {"family": WEB_FONT, "color": TEXT, "size": 12},
-        "paper_bgcolor": CLEAR,
-        "plot_bgcolor": CLEAR,
-        "hovermode": "closest",
-        "hoverlabel": {
-            "namelength": -1, "align": "left", "bgcolor": BACKGROUND, "bordercolor": FAINT,
-            "font": {"color": TEXT, "family": WEB_FONT, "size": 13},
-        },
-        "legend": {
-            "orientation": "h", "x": 0, "xanchor": "left", "y": -0.24, "yanchor": "top", "bgcolor": CLEAR,
-            "font": {"size": 12}, "traceorder": "normal",
-        },
-    }  # fmt: skip
-    for axis in ("xaxis", "yaxis"):
-        layout[axis] |= {"automargin": True, "domain": [0, 1]}
-    if isinstance(panel, HeatmapPanel):
-        from tokengeom.figures.interactive import text
-
-        heat = plain["data"][0]
-        heat["z"] = drawn_matrix(panel)
-        label = {"text": text(panel.colour_label), "side": "right", "font": {"size": 11}}
-        heat["colorbar"] = {"thickness": 9, "outlinewidth": 0, "tickfont": {"size": 10}, "xpad": 4, "title": label}
-        heat["colorbar"] |= {"len": 1, "lenmode": "fraction", "nticks": 5}
-        for breaks in plain["data"][1:]:
-            breaks["opacity"] = 0.35
-
-
-def _extent(panel: Panel, plain: dict[str, Any]) -> int | None:
-    """Height of a box; names that would not fit a narrow one are taken off the axes (pointing still shows them)."""
-    if not isinstance(panel, HeatmapPanel):
-        rows = len(legend_labels(panel)) if isinstance(panel, LinePanel) else 1
-        return LINE_HEIGHT + LEGEND_ROW * rows
-    layout, (rows, columns) = plain["layout"], panel.values.shape
-    down = _longest(panel.y_names) if layout["yaxis"]["showticklabels"] else 0
-    layout["yaxis"]["showticklabels"] = 0 < down <= LONGEST
-    down = down if down <= LONGEST else 0
-    fits = layout["xaxis"]["showticklabels"] and NAME * columns + down + AROUND <= NARROWEST
-    layout["xaxis"]["showticklabels"] = fits
-    across = _longest(panel.x_names) if fits else 0
-    return max(LINE_HEIGHT, NAME * rows + across + AROUND) if down or across else None
-
-
-def _longest(names: Sequence[str]) -> int:
-    """Pixels that the longest name takes."""
-    return max((round(LETTER * len(short(name))) for name in names), default=0)
-
+from tokengeom.figures.prepare import NAME_HEIGHT, drawable, finite_range, legend_labels, names_fit, short
+from tokengeom.figures.theme import LABEL_SIZE, NAME_SIZE, PANEL_SIZE, POINT_NAME_SIZE
 
 CHARACTER = 0.6
-"""Width of a character of the house's font as a share of its height, a little more than the average of a name."""
+"""Width of a character of the font as a share of its height; a little more than the average in a name."""
 RUNNING = 0.55
-"""The same, in running text, where wide and narrow characters even out."""
+"""The same for running text, where wide and narrow characters balance."""
 LEGEND_LEFT = 0.55
-"""Inches by which a legend begins left of the axes."""
+"""Inches from the left edge of a legend to the left end of the axes."""
 LARGEST = {1: 10.0, 2: 6.0, 3: 4.4}
-"""Longest side to which a heat-map grows for its names, by columns of the figure."""
+"""Longest side to which a heat-map grows so that its names fit, by number of columns in the figure."""
 LEAST_HEATMAP = {1: 4.4, 2: 3.6, 3: 3.0}
+AWAY = 0.08
+"""Inches between a point and its name."""
+DOT = 0.09
+SIDES = ((1, 1), (1, -1), (-1, 1), (-1, -1), (1, 0), (-1, 0), (0, 1), (0, -1))
+
+Limits = tuple[float, float]
+Rectangle = tuple[float, float, float, float]
+"""Left, bottom, right, top."""
 
 
 @dataclass(frozen=True)
 class PanelSize:
-    """Inches of a panel's axes and of what stands around them; ``below`` is where a legend under them begins."""
+    """Inches of a panel's axes and of the margins around them; ``below`` is the distance to a legend under them."""
 
     width: float
     height: float
@@ -151,12 +51,23 @@ class PanelSize:
 
     @property
     def whole(self) -> tuple[float, float]:
-        """Width and height with everything around the axes."""
+        """Width and height with the margins."""
         return self.left + self.width + self.right, self.top + self.height + self.bottom
 
 
+@dataclass(frozen=True)
+class PlacedName:
+    """A name beside the point (x, y); ``right`` and ``up`` are -1, 0 or 1 and say on which side of the point it is."""
+
+    text: str
+    x: float
+    y: float
+    right: int
+    up: int
+
+
 def wrap(text: str, inches: float, size: float) -> list[str]:
-    """Lines of a text that fit a width at a font size in points; words are broken only where one is too long."""
+    """Lines of a text that fit a width at a font size in points."""
     return textwrap.wrap(text, max(8, int(inches * 72 / (RUNNING * size))), break_on_hyphens=False) or [""]
 
 
@@ -166,22 +77,25 @@ def text_width(text: str, size: float) -> float:
 
 
 def panel_size(panel: Panel, columns: int, stacked: bool = False) -> PanelSize:
-    """Size of a panel in a figure of so many columns; ``stacked`` puts one entry in each row of a legend."""
-    width, height = _body(panel, min(columns, 3))
+    """Size of a panel in a figure with ``columns`` columns; ``stacked`` puts one legend entry in each row."""
+    width, height = _axes_size(panel, min(columns, 3))
     left, right, bottom = 0.75, 0.2, 0.6
     if isinstance(panel, HeatmapPanel):
-        left = 0.35 + _name_width(panel.y_names, panel.values.shape[0], height)
-        bottom = 0.35 + _name_width(panel.x_names, panel.values.shape[1], width)
+        left = 0.35 + _tick_label_room(panel.y_names, panel.values.shape[0], height)
+        bottom = 0.35 + _tick_label_room(panel.x_names, panel.values.shape[1], width, across=True)
         right = 0.95 if panel.colour_label else 0.75
     left += 0.15 * (len(wrap(panel.y_label, height, LABEL_SIZE)) - 1)
     bottom += 0.15 * (len(wrap(panel.x_label, width, LABEL_SIZE)) - 1)
     per_row, rows = legend_grid(legend_labels(panel), 0.0 if stacked else LEGEND_LEFT + width)
     top = 0.15 + 0.19 * len(wrap(panel.title, width, PANEL_SIZE))
-    return PanelSize(width, height, left, right, top, bottom + 0.19 * rows, bottom - 0.18, per_row, rows)
+    below = bottom - 0.12
+    return PanelSize(
+        width, height, left, right, top, bottom + (0.06 + 0.19 * rows if rows else 0.0), below, per_row, rows
+    )
 
 
 def legend_grid(labels: Sequence[str], inches: float) -> tuple[int, int]:
-    """Entries in a row and number of rows of a legend that is no wider than given."""
+    """Entries per row and number of rows of a legend within a width."""
     if not labels:
         return 1, 0
     entry = 0.55 + max(text_width(label, LABEL_SIZE) for label in labels)
@@ -193,24 +107,24 @@ def grid_sizes(figure: Figure, stacked: bool = False) -> tuple[list[PanelSize], 
     """Size of each panel, widths of the grid's columns and heights of its rows."""
     columns = grid_columns(figure)
     sizes = [panel_size(panel, columns, stacked) for panel in figure.panels]
-    # Axes that stand above each other begin at the same place.
+    # Axes in one column of the grid start at the same distance from its left edge.
     lefts = [max(size.left for size in sizes[c::columns]) for c in range(columns)]
-    sizes = [replace(size, left=lefts[place % columns]) for place, size in enumerate(sizes)]
+    sizes = [replace(size, left=lefts[index % columns]) for index, size in enumerate(sizes)]
     widths = [max(size.whole[0] for size in sizes[c::columns]) for c in range(columns)]
     heights = [max(size.whole[1] for size in sizes[r : r + columns]) for r in range(0, len(sizes), columns)]
     return sizes, widths, heights
 
 
 def grid_columns(figure: Figure) -> int:
-    """Columns that are really used."""
+    """Number of columns that have a panel."""
     return max(1, min(figure.columns, len(figure.panels)))
 
 
-def _body(panel: Panel, columns: int) -> tuple[float, float]:
+def _axes_size(panel: Panel, columns: int) -> tuple[float, float]:
     if isinstance(panel, LinePanel):
         return 3.6, 2.4
     if isinstance(panel, ScatterPanel):
-        return 4.6, fitting_height(panel, 4.6, 2.6, 4.6) if panel.equal else 3.2
+        return 4.6, _fitting_height(panel, 4.6, 2.6, 4.6) if panel.equal else 3.2
     rows, across = panel.values.shape
     least, most = LEAST_HEATMAP[columns], LARGEST[columns]
     width = _grown(least, most, across if panel.x_names else 0)
@@ -225,7 +139,126 @@ def _grown(least: float, most: float, names: int) -> float:
     return max(least, wanted) if wanted <= most else least
 
 
-def _name_width(names: Sequence[str], count: int, inches: float) -> float:
+def names_are_turned(names: Sequence[str], inches: float) -> bool:
+    """Whether names along an x axis are too long to be written horizontally."""
+    return _longest(names) + 0.1 > inches / max(len(names), 1)
+
+
+def _tick_label_room(names: Sequence[str], count: int, inches: float, *, across: bool = False) -> float:
+    """Inches that the tick labels of a heat-map take beside a y axis, or below an x axis (``across``)."""
     if not names_fit(min(len(names), count), inches):
         return 0.1
-    return 0.1 + max(text_width(short(name), NAME_SIZE) for name in names)
+    return 0.1 + (NAME_HEIGHT if across and not names_are_turned(names, inches) else _longest(names))
+
+
+def _longest(names: Sequence[str]) -> float:
+    return max((text_width(short(name), NAME_SIZE) for name in names), default=0.0)
+
+
+def _fitting_height(panel: ScatterPanel, width: float, least: float, most: float) -> float:
+    """Height of axes with equal scales that leaves little of them empty."""
+    _, y = _point_ranges(panel)
+    return float(np.clip((y[1] - y[0]) / _unit(panel, width) + 0.7, least, most))
+
+
+def scatter_limits(panel: ScatterPanel, width: float, height: float) -> tuple[Limits, Limits]:
+    """Ends of both axes of a scatter panel, with space for the names beside the points."""
+    x, y = _point_ranges(panel)
+    unit = _unit(panel, width)
+    if panel.equal:
+        unit = max(unit, (y[1] - y[0]) / max(height - 0.7, 0.5))
+        return _centred(_range_with_names(panel, x, unit), unit * width), _centred(y, unit * height)
+    y_unit = (y[1] - y[0]) / max(height - 0.7, 0.5) or 1.0 / height
+    return _centred(_range_with_names(panel, x, unit), unit * width), _centred(y, y_unit * height)
+
+
+def place_names(panel: ScatterPanel, width: float, height: float) -> list[list[PlacedName]]:
+    """Position of every name, one list per set of points; a point that cannot be drawn has none."""
+    x_ends, y_ends = scatter_limits(panel, width, height)
+    scale = width / (x_ends[1] - x_ends[0]), height / (y_ends[1] - y_ends[0])
+    dots = [
+        _dot(a * scale[0], b * scale[1])
+        for points in panel.points
+        for a, b in zip(points.x, points.y, strict=True)
+        if np.isfinite(a) and np.isfinite(b)
+    ]
+    taken: list[Rectangle] = []
+    placed = []
+    for points in panel.points:
+        own = []
+        for a, b, name in zip(points.x, points.y, points.names, strict=False):
+            if np.isfinite(a) and np.isfinite(b):
+                shown = short(name)
+                right, up, box = _best_side(float(a), float(b), scale, shown, [*dots, *taken])
+                taken.append(box)
+                own.append(PlacedName(shown, float(a), float(b), right, up))
+        placed.append(own)
+    return placed
+
+
+def point_name_width(name: str) -> float:
+    """Inches that a name beside a point takes."""
+    return len(name) * 0.57 * POINT_NAME_SIZE / 72
+
+
+def _best_side(
+    a: float, b: float, scale: tuple[float, float], name: str, others: Sequence[Rectangle]
+) -> tuple[int, int, Rectangle]:
+    """The side of a point where its name covers least; the side away from the origin wins ties."""
+    outward = (1 if a >= 0 else -1), (1 if b >= 0 else -1)
+    sides = sorted(SIDES, key=lambda side: (side != outward, side[0] != outward[0]))
+    boxes = [_name_box(a * scale[0], b * scale[1], name, side) for side in sides]
+    covered = [sum(_overlap(box, other) for other in others) for box in boxes]
+    best = int(np.argmin(np.round(covered, 4)))
+    return *sides[best], boxes[best]
+
+
+def _name_box(x: float, y: float, name: str, side: tuple[int, int]) -> Rectangle:
+    wide, high = point_name_width(name), 1.2 * POINT_NAME_SIZE / 72
+    left = x + AWAY if side[0] > 0 else x - AWAY - wide if side[0] < 0 else x - wide / 2
+    bottom = y + AWAY if side[1] > 0 else y - AWAY - high if side[1] < 0 else y - high / 2
+    return left, bottom, left + wide, bottom + high
+
+
+def _dot(x: float, y: float) -> Rectangle:
+    return x - DOT, y - DOT, x + DOT, y + DOT
+
+
+def _overlap(one: Rectangle, other: Rectangle) -> float:
+    wide = min(one[2], other[2]) - max(one[0], other[0])
+    high = min(one[3], other[3]) - max(one[1], other[1])
+    return max(wide, 0.0) * max(high, 0.0)
+
+
+def _point_ranges(panel: ScatterPanel) -> tuple[Limits, Limits]:
+    zero = [np.zeros(1)] if panel.from_origin else []
+    x = finite_range([drawable(points.x) for points in panel.points] + zero)
+    y = finite_range([drawable(points.y) for points in panel.points] + zero)
+    return x, y
+
+
+def _unit(panel: ScatterPanel, width: float) -> float:
+    """Data units per inch at which points and names fit the width.
+
+    The space that a name needs in data units grows with the unit, so the unit is found by iteration.
+    """
+    x, _ = _point_ranges(panel)
+    unit = (x[1] - x[0]) / width or 1.0 / width
+    for _ in range(30):
+        ends = _range_with_names(panel, x, unit)
+        unit = max(unit, (ends[1] - ends[0]) / width)
+    return unit
+
+
+def _range_with_names(panel: ScatterPanel, x: Limits, unit: float) -> Limits:
+    ends = [x[0] - 0.15 * unit, x[1] + 0.15 * unit]
+    for points in panel.points:
+        for a, name in zip(drawable(points.x), points.names, strict=False):
+            if np.isfinite(a):
+                ends.append(a + (1 if a >= 0 else -1) * (point_name_width(short(name)) + AWAY + 0.08) * unit)
+    return min(ends), max(ends)
+
+
+def _centred(ends: Limits, length: float) -> Limits:
+    middle = 0.5 * (ends[0] + ends[1])
+    return middle - 0.5 * length, middle + 0.5 * length

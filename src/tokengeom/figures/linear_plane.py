@@ -1,7 +1,6 @@
-"""The linear model in the plane: embeddings as points, rows of W^mm as stars, supports as coloured words.
+"""The linear model in the plane: embeddings as points, decoder rows as stars [thrampoulidis2024, Fig. 1].
 
-A picture of [thrampoulidis2024, Fig. 1]. Tokens that occur in the same supports share a row of W^mm (one star, all
-their names) and differ in W*.
+Tokens that occur in the same supports have the same row of W^mm (one star with all their names) and differ in W*.
 """
 
 from __future__ import annotations
@@ -15,37 +14,35 @@ from tokengeom.numerics import Float
 from tokengeom.theory.linear import LinearPrediction
 
 STARS = 6
-"""Place in the palette of decoder rows: grey, so that colour stays with the contexts."""
+"""Index in the palette for decoder rows: grey, since colours stand for contexts."""
 
 
 def linear_plane(prediction: LinearPrediction) -> Figure:
-    """Draw a prediction with two-dimensional embeddings: the direction W^mm, and beside it the finite part W*."""
+    """Direction W^mm and finite part W* of a prediction with embeddings in two dimensions."""
     data = prediction.data
     if data.d != 2:
         raise InputError(
-            f"The plane needs embeddings of dimension 2; got d={data.d}. For other dimensions use linear_heatmaps."
+            f"The plane needs embeddings of dimension 2; got d={data.d}. Use linear_heatmaps for other dimensions."
         )
-    mm = ScatterPanel(
-        "Direction: rows of W^mm",
-        "first coordinate",
-        "second coordinate",
-        [*_embeddings(prediction, prediction.W_mm), _rows(prediction, prediction.W_mm, "rows of W^mm, by token")],
-        equal=True,
-        from_origin=True,
-    )
-    star = ScatterPanel(
-        "Finite part: rows of W*",
-        "first coordinate",
-        "second coordinate",
-        [*_embeddings(prediction, prediction.W_star), _rows(prediction, prediction.W_star, "rows of W*, by token")],
-        equal=True,
-        from_origin=True,
-    )
-    return Figure("linear-plane", "The limit of training in the plane", _caption(prediction), [mm, star], columns=2)
+    panels = [
+        ScatterPanel(
+            f"{title}: rows of {name}",
+            "first coordinate",
+            "second coordinate",
+            [*_embeddings(prediction, W), _rows(prediction, W, f"rows of {name}, by token")],
+            equal=True,
+            from_origin=True,
+        )
+        for title, name, W in (
+            ("Direction", "W^mm", prediction.W_mm),
+            ("Finite part", "W*", prediction.W_star),
+        )
+    ]
+    return Figure("linear-plane", "The limit of training in the plane", _caption(prediction), panels, columns=2)
 
 
 def _embeddings(prediction: LinearPrediction, rows: Float) -> list[Points]:
-    """Each context in its own colour, with the words of its support; scaled to the size of the rows beside it."""
+    """Each context in its own colour, with the tokens of its support; scaled to the size of the decoder rows."""
     data = prediction.data
     names, tokens = context_names(data, data.m), token_names(data, data.V)
     largest = float(np.linalg.norm(rows, axis=1).max())
@@ -65,23 +62,22 @@ def _embeddings(prediction: LinearPrediction, rows: Float) -> list[Points]:
 
 
 def _rows(prediction: LinearPrediction, W: Float, label: str) -> Points:
-    """Rows of a decoder, those that coincide drawn once with all their names."""
+    """Rows of a decoder; rows that coincide are drawn once, with all their names."""
     tokens = token_names(prediction.data, prediction.data.V)
     size = float(np.abs(W).max()) or 1.0
     keys = np.round(W / size, 6) + 0.0
     distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
     members = [[tokens[int(z)] for z in np.flatnonzero(inverse.reshape(-1) == g)] for g in range(len(distinct))]
-    words = [" = ".join(names) for names in members]
-    return Points(label, distinct[:, 0] * size, distinct[:, 1] * size, words, "star", colour=STARS)
+    names = [" = ".join(group) for group in members]
+    return Points(label, distinct[:, 0] * size, distinct[:, 1] * size, names, "star", colour=STARS)
 
 
 def _caption(prediction: LinearPrediction) -> str:
     data = prediction.data
     return (
-        f"The linear model with {data.m} contexts, {data.V} tokens and fixed embeddings in the plane. "
-        "Points: embeddings, each in the colour of its context, with the tokens that may follow it (its support) in "
-        "the same colour; drawn at the scale of the stars. Stars: rows of the max-margin decoder W^mm (left), the "
-        "direction in which training diverges, and of the finite part W* (right), which it converges to beside it. "
-        "Left, a star lies ahead of the contexts that its token may follow, and tokens with the same contexts share "
-        f"one star. {prediction.summary()}"
+        f"The linear model with {data.m} contexts, {data.V} tokens and fixed embeddings in the plane. Points: "
+        "embeddings, one colour per context, labelled with the tokens that may follow it (its support) and scaled to "
+        "the size of the stars. Stars: rows of the max-margin decoder W^mm (left), the direction in which training "
+        "diverges, and of the finite part W* (right), to which it converges on the data subspace. On the left, tokens "
+        f"that follow the same contexts share one star. {' '.join(prediction.summary().splitlines())}"
     )

@@ -1,53 +1,57 @@
-"""Names of contexts and tokens, from statistics where there are any.
+"""The order in which heat-maps show contexts and tokens, and their names.
 
-An order of contexts or tokens in which the structure of a matrix can be seen.
-
-Support groups stay together; the groups stand in the order of the leaves of a hierarchical clustering of
+Members of a support group are adjacent. The groups are in the order of the leaves of a hierarchical clustering with
 
 ``distance(g, h) = 1 - cos(g, h)``
 
 where ``cos(g, h)`` is the mean predicted cosine between the members of groups g and h (in theory all are equal).
-Flipping the branches so that neighbours are as close as possible (optimal leaf ordering) costs the square of the
-number of groups and more, so it is done up to ``OPTIMAL`` groups.
-
-One order of contexts and tokens for every heat-map of learned features: that of the prediction.
+Up to ``OPTIMAL`` groups, the branches are flipped so that neighbours are as close as possible (optimal leaf ordering);
+its cost grows faster than the square of the number of groups.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from tokengeom.errors import InputError
 from tokengeom.figures.base import HeatmapPanel
 from tokengeom.numerics import Float, Int, cosines
+from tokengeom.problems.linear_data import LinearData
+from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.features import FeaturePrediction
 
-
-def context_names(stats: Any, m: int) -> list[str]:
-    """What a person calls each context: its text, or its number where there is none."""
-    if stats is not None and hasattr(stats, "context_text"):
-        return [str(stats.context_text(j)) for j in range(m)]
-    given = getattr(stats, "context_names", None)
-    return [str(name) for name in given] if given is not None else [f"context {j}" for j in range(m)]
-
-
-def token_names(stats: Any, V: int) -> list[str]:
-    """What a person calls each token: its text, or its number where there is none."""
-    given = getattr(stats, "vocabulary", None)
-    given = getattr(stats, "token_names", None) if given is None else given
-    return [str(name) for name in given] if given is not None else [f"token {z}" for z in range(V)]
-
-
 OPTIMAL = 400
+MANY = 400
+"""Contexts or tokens beyond which a heat-map shows an even selection: more would be smaller than a pixel."""
+
+Named = NextTokenStatistics | LinearData
+"""What knows the names of contexts and tokens."""
+
+
+def context_names(source: Named | None, m: int) -> list[str]:
+    """Text of each context; its index where the text is not known."""
+    if isinstance(source, NextTokenStatistics):
+        return [source.context_text(j) for j in range(m)]
+    if source is not None and source.context_names is not None:
+        return [str(name) for name in source.context_names]
+    return [f"context {j}" for j in range(m)]
+
+
+def token_names(source: Named | None, V: int) -> list[str]:
+    """Text of each token; its index where the text is not known."""
+    if isinstance(source, NextTokenStatistics):
+        return list(source.vocabulary)
+    if source is not None and source.token_names is not None:
+        return [str(name) for name in source.token_names]
+    return [f"token {z}" for z in range(V)]
 
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """Indices in the order to be drawn, and the places in it where a group of several members begins or ends."""
+    """Indices in the order of drawing, and the positions at which a group of several members begins or ends."""
 
     indices: Int
     breaks: tuple[int, ...]
@@ -57,27 +61,27 @@ class Order:
         return [names[int(i)] for i in self.indices] if len(names) else []
 
     def thinned(self, most: int | None) -> Order:
-        """At most so many indices, taken evenly along the order; a break goes where its group's first member goes."""
+        """At most ``most`` indices, evenly spaced along the order; breaks move to the next index that is kept."""
         count = self.indices.size
         if most is None or count <= most:
             return self
         kept = np.unique(np.linspace(0, count - 1, most).round().astype(np.int64))
-        places = np.searchsorted(kept, np.asarray(self.breaks, dtype=np.int64))
-        inside = sorted({int(p) for p in places if 0 < p < kept.size})
+        positions = np.searchsorted(kept, np.asarray(self.breaks, dtype=np.int64))
+        inside = sorted({int(p) for p in positions if 0 < p < kept.size})
         return Order(self.indices[kept], tuple(inside))
 
 
-def order_groups(groups: Any, cosines: Float) -> Order:
-    """Order items by group (equal numbers share one; negative ones are a group too), groups by their cosines."""
+def order_groups(groups: Sequence[int] | Int, cosines: Float) -> Order:
+    """Order items by group (equal numbers are one group, also negative ones), and groups by their cosines."""
     labels = np.asarray(groups, dtype=np.int64)
     if cosines.shape != (labels.size, labels.size):
         raise InputError(
-            f"Cosines must be a square matrix with a row for each of the {labels.size} items; got {cosines.shape}."
+            f"Cosines must be a square matrix with one row for each of the {labels.size} items; got {cosines.shape}."
         )
     distinct, inverse = np.unique(labels, return_inverse=True)
     sizes = np.bincount(inverse, minlength=distinct.size)
     ranks = np.empty(distinct.size, dtype=np.int64)
-    ranks[_leaves(_between(cosines, inverse, sizes))] = np.arange(distinct.size)
+    ranks[_leaves(_between_groups(cosines, inverse, sizes))] = np.arange(distinct.size)
     indices = np.argsort(ranks[inverse], kind="stable")
     return Order(indices, _breaks(sizes[np.argsort(ranks, kind="stable")]))
 
@@ -87,8 +91,8 @@ def order_by_cosines(cosines: Float) -> Order:
     return order_groups(np.arange(cosines.shape[0]), cosines)
 
 
-def _between(cosines: Float, group: Int, sizes: Int) -> Float:
-    """Mean cosine between groups; what is not a number counts as a right angle."""
+def _between_groups(cosines: Float, group: Int, sizes: Int) -> Float:
+    """Mean cosine between groups; NaN and infinities count as 0."""
     from scipy.sparse import csr_array
 
     clean = np.nan_to_num(cosines, nan=0.0, posinf=0.0, neginf=0.0)
@@ -111,14 +115,10 @@ def _leaves(cosines: Float) -> Int:
 
 
 def _breaks(sizes: Int) -> tuple[int, ...]:
-    """Ends of groups; between two groups of one member each there is nothing to set apart."""
+    """Ends of groups; two adjacent groups of one member each are not separated."""
     ends = np.cumsum(sizes)[:-1]
     several = (sizes[:-1] > 1) | (sizes[1:] > 1)
     return tuple(int(end) for end in ends[several])
-
-
-MANY = 400
-"""Contexts or tokens beyond which a heat-map shows an even selection: more would be smaller than a pixel."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,13 +133,13 @@ class FeatureOrder:
     V: int
 
     def context_cosines(self, title: str, H: Float) -> HeatmapPanel:
-        """Cosines between contexts' embeddings (columns of H, d x m), chosen and ordered."""
+        """Heat-map of the cosines between contexts (columns of H, d x m), in this order."""
         values = cosines(H[:, self.contexts.indices])
         names, breaks = self.context_names, self.contexts.breaks
         return HeatmapPanel(title, values, "contexts", "contexts", names, names, breaks, breaks, -1.0, 1.0, "cosine")
 
     def token_cosines(self, title: str, W: Float) -> HeatmapPanel:
-        """Cosines between words' embeddings (rows of W, V x d), chosen and ordered."""
+        """Heat-map of the cosines between tokens (rows of W, V x d), in this order."""
         values = cosines(W[self.tokens.indices].T)
         names, breaks = self.token_names, self.tokens.breaks
         return HeatmapPanel(title, values, "tokens", "tokens", names, names, breaks, breaks, -1.0, 1.0, "cosine")
@@ -147,7 +147,7 @@ class FeatureOrder:
     def logits(
         self, title: str, L: Float, low: float | None = None, high: float | None = None, label: str = ""
     ) -> HeatmapPanel:
-        """A V x m matrix, chosen and ordered."""
+        """Heat-map of a V x m matrix, in this order."""
         values = np.asarray(L[np.ix_(self.tokens.indices, self.contexts.indices)], dtype=np.float64)
         return HeatmapPanel(
             title,
@@ -166,16 +166,18 @@ class FeatureOrder:
     def sentence(self) -> str:
         """How the heat-maps are ordered, for a caption."""
         shown = self.contexts.indices.size, self.tokens.indices.size
-        chosen = "" if shown == (self.m, self.V) else f" Shown are {shown[0]} contexts and {shown[1]} tokens."
+        chosen = "" if shown == (self.m, self.V) else f" Shown are {shown[0]:,} contexts and {shown[1]:,} tokens."
         return (
-            f"{self.m} contexts, {self.V} tokens. Contexts with the same possible next tokens stand together, and so "
-            "do tokens with the same contexts (thin lines part these groups); groups with a high predicted cosine are "
-            f"neighbours. All panels share this order.{chosen}"
+            f"{self.m:,} contexts, {self.V:,} tokens.{chosen} All panels have the same order: contexts with the same "
+            "support are adjacent, and so are tokens with the same contexts (thin lines separate these groups where "
+            "there is space); groups with a high predicted cosine are neighbours."
         )
 
 
-def feature_order(prediction: FeaturePrediction, stats: Any = None, *, most: int | None = MANY) -> FeatureOrder:
-    """Order contexts and tokens by support group and predicted cosines; names come from the statistics."""
+def feature_order(
+    prediction: FeaturePrediction, stats: NextTokenStatistics | None = None, *, most: int | None = MANY
+) -> FeatureOrder:
+    """Contexts and tokens by support group and predicted cosine, at most ``most`` of each; named by the statistics."""
     m, V = prediction.reduction.m, prediction.reduction.V
     contexts = order_groups(prediction.context_groups, prediction.context_cosines).thinned(most)
     tokens = order_groups(prediction.token_groups, prediction.token_cosines).thinned(most)

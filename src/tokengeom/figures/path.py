@@ -1,6 +1,6 @@
 """A regularisation path: loss, finite part and direction as regularisation vanishes.
 
-Of the linear model (against the norm B, [thrampoulidis2024, Thm 3]) or of logits (against 1/lambda, [zhao2024]).
+The x axis is the norm B for the linear model [thrampoulidis2024] and 1/lambda for logits [zhao2024].
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tokengeom.theory.logit_path import LogitPath
 
 @dataclass(frozen=True, eq=False)
 class _Columns:
-    """A path of either kind as columns; ``loss`` is log10 of the gap, which may be far below the smallest number."""
+    """A path of either kind as columns; ``loss`` is log10 of the gap, which may be too small for a float."""
 
     x: Float
     x_label: str
@@ -31,27 +31,27 @@ class _Columns:
 
 
 def path(found: RegularisationPath | LogitPath) -> Figure:
-    """Draw a path: three panels against the norm bound B (linear model) or 1/lambda (logits)."""
+    """Loss, finite part and direction along a path, by norm bound B (linear model) or 1/lambda (logits)."""
     if not found.points:
         raise InputError("A path needs at least one point; got none.")
     c = _of_linear(found) if isinstance(found, RegularisationPath) else _of_logits(found)
     panels = [
-        _panel("Loss", c, f"log10(CE - {c.floor})", [("", c.loss)], "linear"),
+        _panel("Loss gap", c, f"log10(CE - {c.floor})", [("", c.loss)], "linear"),
         _panel("Finite part", c, c.finite_label, [("", c.finite)], "log"),
         _panel("Direction: cosine with the prediction", c, "cosine", c.cosines, "linear"),
-        _panel("Direction: what is missing to 1", c, "1 - cosine", [(n, 1.0 - y) for n, y in c.cosines], "log"),
+        _panel("Direction: 1 minus the cosine", c, "1 - cosine", [(n, 1.0 - y) for n, y in c.cosines], "log"),
     ]
     caption = (
-        f"{c.sentence} The loss falls to its infimum, the finite part converges, and the direction turns to the "
-        f"predicted one. At the last point ({c.x_label} = {c.x[-1]:.3g}): CE - {c.floor} = 10^{c.loss[-1]:.4g} nats, "
-        f"distance of the finite part {c.finite[-1]:.2g}, cosine of the direction {c.cosines[-1][1][-1]:.6f}. Points "
-        "where a distance is 0 to rounding have no place on a log axis."
+        f"{c.sentence} In theory the loss falls to its infimum, the finite part converges, and the direction converges "
+        f"to the predicted one. At the last point ({c.x_label} = {c.x[-1]:.3g}): CE - {c.floor} = 10^{c.loss[-1]:.4g} "
+        f"nats, distance of the finite part {c.finite[-1]:.2g}, cosine of the direction {c.cosines[-1][1][-1]:.6f}. "
+        "Distances of 0 (to rounding) cannot be shown on a log axis."
     )
-    return Figure("path", "The limit of training, seen along the regularisation path", caption, panels, columns=2)
+    return Figure("path", "The limit of training along the regularisation path", caption, panels, columns=2)
 
 
 def _panel(title: str, columns: _Columns, label: str, curves: list[tuple[str, Float]], scale: Scale) -> LinePanel:
-    drawn = [Curve(name, columns.x, y, dotted=place == 1, colour=0) for place, (name, y) in enumerate(curves)]
+    drawn = [Curve(name, columns.x, y, dotted=index == 1, colour=0) for index, (name, y) in enumerate(curves)]
     return LinePanel(title, columns.x_label, label, drawn, "log", scale)
 
 
@@ -64,7 +64,7 @@ def _of_linear(found: RegularisationPath) -> _Columns:
         found.column("finite_error"),
         "||P_F(W_B) - W*|| / ||W*||",
         [("W_B with W^mm", found.column("cosine")), ("W_B - W* with W^mm", found.column("cosine_direction"))],
-        "The decoder of smallest loss among those of norm at most B, as B grows (linear model).",
+        "The decoder with the smallest loss among those of norm at most B, as B grows (linear model).",
     )
 
 
@@ -80,6 +80,6 @@ def _of_logits(found: LogitPath) -> _Columns:
         found.column("finite_distance"),
         "||P_F(L) - L^in|| / ||L^in||",
         [("L with L^mm", found.column("direction_cosine"))],
-        "The logits that minimise CE + lambda ||L||_*, as lambda falls (learned features); every point is proven "
-        f"within a relative duality gap of {float(np.max(gaps)):.1e}.",
+        "The logits that minimise CE + lambda ||L||_*, as lambda decreases (learned features); each point is optimal "
+        f"within a proven relative duality gap of {float(np.max(gaps)):.1e}.",
     )

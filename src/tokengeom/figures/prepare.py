@@ -1,6 +1,6 @@
-"""What both renderers need to know before they draw: clean numbers, colour ranges, names that fit.
+"""Decisions that both renderers share: which numbers can be drawn, colour ranges, and which names fit.
 
-The data keep everything; here is decided what can be shown of it.
+The data of a figure stay complete; these functions only choose what is shown.
 """
 
 from __future__ import annotations
@@ -12,27 +12,31 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokengeom.figures.base import Curve, HeatmapPanel, LinePanel, Panel, Points, Scale
-from tokengeom.figures.theme import DIVERGING, NAME_SIZE, SEQUENTIAL
+from tokengeom.figures.theme import BREAK, DIVERGING, LIGHT_BREAK, NAME_SIZE, SEQUENTIAL
 from tokengeom.numerics import Float
 
 NAME_HEIGHT = (NAME_SIZE + 1.6) / 72
-"""Inches that a tick's name needs, across its direction of reading."""
+"""Inches along an axis that one tick label needs."""
 LEAST_BREAK = 5 / 72
 """Inches between group breaks below which their lines would hide the matrix."""
 LONGEST_NAME = 34
+"""Characters of a name that are shown; a longer one is shortened."""
+FEW_POINTS = 40
+"""Points of a curve up to which each one gets a marker."""
 
 
 @dataclass(frozen=True)
 class ColourRange:
-    """Ends of a colour scale, and its colours from low to high."""
+    """Ends of a colour scale, its colours from low to high, and a colour for lines that is visible on them."""
 
     low: float
     high: float
     colours: Sequence[str]
+    break_colour: str
 
 
 def drawable(values: Float, scale: Scale = "linear") -> Float:
-    """Values as floats with NaN where nothing can be drawn: NaN, infinities, and on a log axis what is not > 0."""
+    """Values with NaN where nothing can be drawn: NaN, infinities, and on a log axis everything that is not > 0."""
     found = np.asarray(values, dtype=np.float64)
     kept = np.isfinite(found)
     if scale == "log":
@@ -41,7 +45,7 @@ def drawable(values: Float, scale: Scale = "linear") -> Float:
 
 
 def axis_scales(panel: LinePanel) -> tuple[Scale, Scale]:
-    """Scales of a panel's axes; a log axis without one positive number becomes linear rather than empty."""
+    """Scales of a panel's axes; a log axis without a positive number becomes linear."""
     return _usable(panel.x_scale, [c.x for c in panel.curves]), _usable(panel.y_scale, [c.y for c in panel.curves])
 
 
@@ -51,7 +55,7 @@ def _usable(scale: Scale, values: Sequence[Float]) -> Scale:
 
 
 def clean_curve(curve: Curve, scales: tuple[Scale, Scale]) -> Curve:
-    """A curve of drawable points, those with no place on the x axis left out."""
+    """A curve without the points that its x axis cannot show, and with NaN where its y axis cannot."""
     x = drawable(curve.x, scales[0])
     kept = np.isfinite(x)
     y = drawable(curve.y, scales[1])[kept]
@@ -60,26 +64,26 @@ def clean_curve(curve: Curve, scales: tuple[Scale, Scale]) -> Curve:
 
 
 def colour_range(panel: HeatmapPanel) -> ColourRange:
-    """Colours of a heat-map: diverging and even around 0 where the range holds numbers of both signs."""
+    """Colours of a heat-map: diverging and symmetric around 0 where the range contains both signs."""
     values = panel.values[np.isfinite(panel.values)]
     low = panel.low if panel.low is not None else float(values.min()) if values.size else 0.0
     high = panel.high if panel.high is not None else float(values.max()) if values.size else 1.0
-    # Rounding is not a second sign.
+    # A negative number of the size of rounding errors does not make the range two-sided.
     if low < -1e-9 * abs(high) and high > 1e-9 * abs(low):
-        reach = max(-low, high)
-        return ColourRange(-reach, reach, DIVERGING)
+        largest = max(-low, high)
+        return ColourRange(-largest, largest, DIVERGING, BREAK)
     if high <= low:
         low, high = min(low, 0.0), max(high, low + 1.0 if low == 0 else 0.0)
-    return ColourRange(low, high, SEQUENTIAL)
+    return ColourRange(low, high, SEQUENTIAL, LIGHT_BREAK)
 
 
 def drawn_matrix(panel: HeatmapPanel) -> Float:
-    """Matrix of a heat-map with NaN where nothing can be drawn; one missing cell in the place of an empty matrix."""
+    """Matrix of a heat-map with NaN where nothing can be drawn; an empty matrix becomes one missing cell."""
     return drawable(panel.values) if panel.values.size else np.full((1, 1), np.nan)
 
 
 def legible(name: str) -> str:
-    """A name with its invisible characters made visible, so that a space or a line break can be read as a token."""
+    """A name with its invisible characters made visible: a space or a line break may be a token."""
     if name and not name.strip(" "):
         return "␣" * len(name)
     shown = (repr(c)[1:-1] if unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp", "Cs", "Co") else c for c in name)
@@ -87,7 +91,7 @@ def legible(name: str) -> str:
 
 
 def short(name: str, most: int = LONGEST_NAME) -> str:
-    """A legible name, cut in its middle where it is long: contexts differ at both ends."""
+    """A legible name of at most ``most`` characters; the middle is left out, since contexts differ at both ends."""
     shown = legible(name)
     if len(shown) <= most:
         return shown
@@ -96,14 +100,14 @@ def short(name: str, most: int = LONGEST_NAME) -> str:
 
 
 def names_fit(count: int, inches: float) -> bool:
-    """Whether every one of ``count`` names has its own place along an axis of this length."""
+    """Whether an axis of this length has room for ``count`` names."""
     return 0 < count * NAME_HEIGHT <= inches * 1.001
 
 
 def drawn_breaks(breaks: Sequence[int], cells: int, inches: float) -> list[int]:
-    """Group breaks along so many cells, or none where their lines would stand so close that they hide the matrix.
+    """Group breaks to draw along an axis of ``cells`` cells: none where their lines would hide the matrix.
 
-    Few lines can do that too, where they come in clusters, as around groups of two in a large matrix.
+    That can also happen with few lines, where they are clustered, as around groups of two in a large matrix.
     """
     if len(breaks) * LEAST_BREAK > inches:
         return []
@@ -111,13 +115,13 @@ def drawn_breaks(breaks: Sequence[int], cells: int, inches: float) -> list[int]:
     return [] if gaps.size and np.median(gaps) < LEAST_BREAK / 2 else list(breaks)
 
 
-def colour_places(items: Sequence[Curve | Points]) -> list[int]:
-    """Place in the palette of each curve or kind of points."""
-    return [place if item.colour is None else item.colour for place, item in enumerate(items)]
+def colour_indices(items: Sequence[Curve | Points]) -> list[int]:
+    """Index into the palette of each curve or set of points."""
+    return [index if item.colour is None else item.colour for index, item in enumerate(items)]
 
 
 def legend_labels(panel: Panel) -> list[str]:
-    """Labels that a panel's legend holds; none for a single unnamed item."""
+    """Entries of a panel's legend; curves and points without a label have none."""
     if isinstance(panel, HeatmapPanel):
         return []
     labels = [item.label for item in (panel.curves if isinstance(panel, LinePanel) else panel.points)]
@@ -126,12 +130,12 @@ def legend_labels(panel: Panel) -> list[str]:
     return [label for label in labels if label]
 
 
-def column_names(names: Sequence[str], count: int) -> list[str]:
-    """Names of rows or columns for a reader who points at one; a number where there is no name."""
+def all_names(names: Sequence[str], count: int) -> list[str]:
+    """One name per row, column or point; its index where no name is given."""
     return [names[i] if i < len(names) else str(i) for i in range(count)]
 
 
-def reach(parts: Sequence[Float]) -> tuple[float, float]:
+def finite_range(parts: Sequence[Float]) -> tuple[float, float]:
     """Smallest and largest finite number of several arrays; 0 and 1 where there is none."""
     values = np.concatenate([np.asarray(part, dtype=np.float64).ravel() for part in parts]) if parts else np.zeros(0)
     values = values[np.isfinite(values)]
@@ -139,11 +143,11 @@ def reach(parts: Sequence[Float]) -> tuple[float, float]:
 
 
 def x_limits(panel: LinePanel, scale: Scale) -> tuple[float, float]:
-    """Ends of the x axis: where the curves reach, whether or not their heights can be drawn there, and a margin."""
+    """Ends of the x axis: the range of the curves and marks, with a margin."""
     values = [curve.x for curve in panel.curves] + [np.array([value for _, value in panel.marks])]
-    low, high = reach([drawable(v, scale) for v in values])
+    low, high = finite_range([drawable(v, scale) for v in values])
     if scale == "log":
-        room = (high / low) ** 0.04 if high > low else 2.0
-        return low / room, high * room
+        factor = (high / low) ** 0.04 if high > low else 2.0
+        return low / factor, high * factor
     margin = 0.04 * (high - low) or 1.0
     return low - margin, high + margin

@@ -1,10 +1,10 @@
-"""One look for every renderer: colours that colour-blind readers can tell apart, fonts, sizes."""
+"""Colours, fonts and sizes shared by all renderers; the palettes suit colour-blind readers."""
 
 from __future__ import annotations
 
-# Okabe and Ito's palette, its yellow left to the end because it is faint on white.
+# Okabe and Ito's palette; yellow comes last because it is faint on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#4D4D4D", "#B3A200")
-# Cividis, sampled: rises evenly in lightness, for readers with and without colour vision.
+# Samples of cividis: lightness rises evenly, for readers with and without colour vision.
 SEQUENTIAL = (
     "#00224E", "#123570", "#3B496C", "#575D6D", "#707173", "#8A8678", "#A59C74", "#C3B369", "#E1CC55", "#FEE838",
 )  # fmt: skip
@@ -19,6 +19,8 @@ TEXT = "#222222"
 FAINT = "#8C8C8C"
 GRID = "#E6E6E6"
 BREAK = "#6E6E6E"
+LIGHT_BREAK = "#F2F2F2"
+"""Lines between groups of a heat-map, on the diverging palette and on the darker sequential one."""
 MISSING = "#D9D9D9"
 
 FONT = "DejaVu Sans"
@@ -28,17 +30,19 @@ PANEL_SIZE = 9.5
 LABEL_SIZE = 8.5
 TICK_SIZE = 7.5
 NAME_SIZE = 6.5
+"""Tick labels of a heat-map."""
+POINT_NAME_SIZE = 8.0
 CAPTION_SIZE = 8.5
 
 LINE = 1.5
 THIN = 0.5
-BREAK_WIDTH = 0.35
+BREAK_WIDTH = 0.4
 DOTS_PER_INCH = 200
 
 
-def colour(place: int) -> str:
-    """Colour at a place of the palette, which starts again after its end."""
-    return COLOURS[place % len(COLOURS)]
+def colour(index: int) -> str:
+    """Colour of the palette at an index; the palette repeats."""
+    return COLOURS[index % len(COLOURS)]
 
 
 # On a dark page: the palette made lighter, and the diverging scale with its middle dark (as in Crameri's berlin).
@@ -66,4 +70,4 @@ DARK = {
     BREAK: "#7C8288",
     MISSING: "#3A3F45",
 }  # fmt: skip
-"""Each colour of the light theme and what stands for it on a dark page; colours that are not here stay."""
+"""Colour of the light theme -> its replacement on a dark page; colours that are not listed stay as they are."""

@@ -1,1 +1,1 @@
-"""Where prediction and observation meet: Grams, alignment, collapse, similarity with intervals and null."""
+"""Prediction compared with observation: similarity with intervals and null, collapse, probes, rival explanations."""

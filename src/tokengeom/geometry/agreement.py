@@ -1,10 +1,10 @@
-"""One agreement number with its interval and its null, and how both come from many draws.
+"""One agreement number with its bootstrap interval and its permutation null.
 
-``low, high``   2.5% and 97.5% quantiles of the number over bootstrap resamples of the items that it averages over:
-                contexts for context and logit numbers, tokens for token numbers (W does not change when contexts are
-                drawn again, so that an interval over contexts would be a point)
-``null``        what chance reaches in one of twenty cases: the 95% quantile (5% where lower is better) over
-                permutations of the run's items against the prediction's
+``low, high``   2.5th and 97.5th percentiles over bootstrap resamples of the items that the number averages over:
+                contexts for numbers about contexts and logits, tokens for numbers about tokens (W is the same in every
+                resample of the contexts, so an interval over contexts would have width 0)
+``null``        95th percentile (5th where lower is better) over permutations of the run's items, which break the
+                correspondence between the run's items and the prediction's
 """
 
 from __future__ import annotations
@@ -23,19 +23,25 @@ if TYPE_CHECKING:
 
 Better = Literal["higher", "lower"]
 
+CHANCE_TIE = 1e-6
+"""Relative difference below which a value equals its null: where items are alike, a permutation changes the rounding
+alone."""
+FEWEST_DRAWS = 20
+"""Smallest number of draws from which a 95th percentile is taken."""
+
 
 @dataclass(frozen=True)
 class Agreement:
     """A number, its 95% bootstrap interval, and what chance gives.
 
     ``null``, ``null_mean``
-        The value that one permutation in twenty reaches or betters, and the mean over permutations.
+        95th percentile under permutation (5th where lower is better), and mean over permutations.
     ``better``
         Whether higher or lower numbers mean agreement.
     ``items``
-        What was resampled and permuted: contexts or tokens.
+        What was resampled and permuted: "contexts", "tokens" or "held-out contexts".
 
-    A number that is not defined, and an interval or null that was not asked for or has no meaning, is NaN.
+    A number that is not defined, and an interval or a null that was not asked for or has no meaning, is NaN.
     """
 
     value: float
@@ -47,16 +53,26 @@ class Agreement:
     items: str
 
     @property
+    def has_null(self) -> bool:
+        """Whether value and null are both known, as the permutation test needs them."""
+        return bool(np.isfinite(self.value) and np.isfinite(self.null))
+
+    @property
     def beats_chance(self) -> bool:
-        """Whether the value is better than 19 in 20 permutations."""
-        return self.value > self.null if self.better == "higher" else self.value < self.null
+        """Whether the value is better than 95% of the permutations: a one-sided permutation test at the 5% level.
+
+        A value within `CHANCE_TIE` of the null is a tie and does not beat it. False where there is no null
+        (`has_null`), such as with ``permutations=0``. This is the one rule for "more than chance".
+        """
+        ahead = self.value - self.null if self.better == "higher" else self.null - self.value
+        return ahead > CHANCE_TIE * abs(self.null)  # False for NaN
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and words."""
+        """The fields by name."""
         return asdict(self)
 
     def cells(self) -> tuple[str, str, str]:
-        """Value, interval and chance as a table shows them; empty where there is none."""
+        """Value, interval and null as a table shows them; empty where there is none."""
         interval = f"{self.low:.3g} to {self.high:.3g}" if np.isfinite(self.low) else ""
         return f"{self.value:.4g}", interval, f"{self.null:.3g}" if np.isfinite(self.null) else ""
 
@@ -67,10 +83,10 @@ class Agreement:
 
 
 class AbstractNumbers(ABC):
-    """Numbers that share their items and most of their arithmetic.
+    """Numbers that average over the same items and share most of their arithmetic.
 
     ``items``
-        What they average over: "contexts" or "tokens".
+        What they average over: "contexts", "tokens" or "held-out contexts".
     """
 
     items: str
@@ -78,12 +94,12 @@ class AbstractNumbers(ABC):
     @property
     @abstractmethod
     def size(self) -> int:
-        """How many items there are to draw from."""
+        """Number of items to draw from."""
 
     @property
     @abstractmethod
     def better(self) -> Mapping[str, Better]:
-        """Names of the numbers, and which way is better."""
+        """Name of each number -> whether higher or lower is better."""
 
     @abstractmethod
     def resampled(self, draws: Float) -> Mapping[str, Float]:
@@ -94,14 +110,14 @@ class AbstractNumbers(ABC):
         """Each number under each permutation of the run's items; ``orders`` is b x size."""
 
     def values(self) -> Mapping[str, float]:
-        """The numbers themselves: a resample that draws every item once."""
+        """The numbers themselves: the resample that draws every item once."""
         found = self.resampled(np.ones((1, self.size)))
         return {name: float(values[0]) for name, values in found.items()}
 
 
 @dataclass(frozen=True, eq=False)
-class Drawn:
-    """Numbers with all of their draws: name -> value, name -> one entry a resample, name -> one a permutation."""
+class DrawnNumbers:
+    """Numbers with all of their draws: name -> value, name -> one entry per resample, name -> one per permutation."""
 
     numbers: AbstractNumbers
     values: Mapping[str, float]
@@ -119,50 +135,51 @@ class Drawn:
         return found
 
     def difference(self, name: str, other: str) -> tuple[float, float, float]:
-        """How much larger a number is than another, and the 95% interval over the same resamples of both."""
+        """How much larger one number is than another, and the paired 95% interval over the same resamples."""
         paired = self.resampled[name] - self.resampled[other] if self.resampled else None
         low, high = _quantiles(paired, 0.025, 0.975)
         return self.values[name] - self.values[other], low, high
 
 
 def assess(numbers: AbstractNumbers, *, resamples: int, permutations: int, seed: int) -> dict[str, Agreement]:
-    """Value, interval and null of every number; each family draws from its own generator, started at ``seed``."""
+    """Value, interval and null of every number; each family of numbers has its own generator, started at ``seed``."""
     return draw(numbers, resamples=resamples, permutations=permutations, seed=seed).agreements()
 
 
-def draw(numbers: AbstractNumbers, *, resamples: int, permutations: int, seed: int) -> Drawn:
-    """Draw resamples and permutations of one family of numbers, and keep them."""
+def draw(numbers: AbstractNumbers, *, resamples: int, permutations: int, seed: int) -> DrawnNumbers:
+    """Numbers with their resamples and permutations."""
     check_draws(resamples, permutations)
     rng = np.random.default_rng(seed)
     if numbers.size < 2:  # nothing to draw from: no geometry was predicted
         resamples = permutations = 0
     values = numbers.values() if numbers.size else dict.fromkeys(numbers.better, float("nan"))
-    drawn = numbers.resampled(bootstrap_draws(rng, numbers.size, resamples)) if resamples else {}
-    moved = numbers.permuted(permutation_orders(rng, numbers.size, permutations)) if permutations else {}
-    return Drawn(numbers, values, drawn, moved)
+    resampled = numbers.resampled(bootstrap_draws(rng, numbers.size, resamples)) if resamples else {}
+    permuted = numbers.permuted(permutation_orders(rng, numbers.size, permutations)) if permutations else {}
+    return DrawnNumbers(numbers, values, resampled, permuted)
 
 
 def bootstrap_draws(rng: np.random.Generator, size: int, resamples: int) -> Float:
-    """How often each of ``size`` items is drawn, in each of the resamples (with replacement, ``size`` draws)."""
+    """How often each of ``size`` items is drawn in each resample (``size`` draws with replacement)."""
     return rng.multinomial(size, np.full(size, 1.0 / size), size=resamples).astype(np.float64)
 
 
 def permutation_orders(rng: np.random.Generator, size: int, permutations: int) -> Int:
-    """Uniform permutations, one a row."""
+    """Uniform permutations, one per row."""
     return rng.permuted(np.tile(np.arange(size, dtype=np.int64), (permutations, 1)), axis=1)
 
 
 def check_draws(resamples: int, permutations: int) -> None:
-    """Refuse numbers of draws that give no quantile; 0 leaves the interval or the null out."""
+    """Refuse numbers of draws that are too few for a percentile; 0 leaves the interval or the null out."""
     for name, value in (("resamples", resamples), ("permutations", permutations)):
-        if value != 0 and value < 20:
+        if value != 0 and value < FEWEST_DRAWS:
             raise ProblemError(
-                f"A 95% quantile needs at least 20 draws, or 0 to leave it out; got {name}={value}. 200 is usual."
+                f"A 95th percentile needs at least {FEWEST_DRAWS} draws, or 0 to leave it out; got {name}={value}. "
+                "200 is usual."
             )
 
 
 def _quantiles(values: Float | None, *levels: float) -> list[float]:
-    """Quantiles of the draws in which the number is defined; NaN when that is fewer than half of them."""
+    """Quantiles over the draws in which the number is defined; NaN when those are fewer than half."""
     if values is None or np.isfinite(values).mean() < 0.5:
         return [float("nan")] * len(levels)
     return [float(q) for q in np.quantile(values[np.isfinite(values)], levels)]

@@ -1,41 +1,54 @@
-"""What holding trained models against a text says: one checkpoint, or several over training."""
+"""`CheckpointCurve`: checkpoints of a trained model compared with the prediction for a text, over training."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
+from tokengeom.factors import Factors
+from tokengeom.folders import as_json
 from tokengeom.geometry.agreement import Agreement
 from tokengeom.geometry.comparison import Comparison
+from tokengeom.results import AbstractResult, html_table
 
 if TYPE_CHECKING:
-    from tokengeom.geometry.checkpoint_text import CheckpointText
-    from tokengeom.numerics import Float
+    from tokengeom.numerics import Arrays, Float
+    from tokengeom.statistics.next_token import NextTokenStatistics
+    from tokengeom.theory.features import FeaturePrediction
+    from tokengeom.theory.proxy import ProxyPrediction
+
+FILE, ARRAYS = "checkpoints.json", "checkpoints.safetensors"
+_STORED = (
+    "model", "step", "convention", "loss_gap", "entropy", "bos", "other_gap", "windows", "context", "is_proxy",
+)  # fmt: skip
+_SIMILARITIES = ("context_similarity", "token_similarity")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CheckpointComparison:
-    """A trained model against the prediction for a text.
+    """A trained model compared with the prediction for a text.
 
     ``model``, ``step``
         Name of its folder, and the training step at which it was saved, where known.
     ``convention``
         What W and H are for this model.
-    ``W``, ``H``, ``bias``
+    ``factors``
         Rows of the compared tokens (V x d), states of the compared contexts (d x m), bias of these tokens or None.
     ``loss_gap``, ``entropy``
         ``CE - H`` of the model on these contexts, softmax over all its rows, and the text's floor H; nats.
     ``bos``
         Whether the model read its BOS token before every context.
     ``other_gap``
-        ``CE - H`` when it reads them the other way, where that was measured to choose.
+        ``CE - H`` with the opposite choice of ``bos``, where both were measured.
     ``windows``, ``context``
-        Windows of the text with these contexts, and tokens in a context.
+        Windows of the text with these contexts, and tokens per context.
     ``is_proxy``
-        Whether the proxy stands for L_mm.
+        Whether the prediction is the proxy instead of L_mm.
     ``comparison``
         Agreement numbers with intervals and null.
     """
@@ -43,9 +56,7 @@ class CheckpointComparison:
     model: str
     step: int | None
     convention: str
-    W: Float
-    H: Float
-    bias: Float | None
+    factors: Factors
     loss_gap: float
     entropy: float
     bos: bool
@@ -54,6 +65,21 @@ class CheckpointComparison:
     context: int
     is_proxy: bool
     comparison: Comparison
+
+    @property
+    def W(self) -> Float:
+        """Decoder rows of the compared tokens, V x d."""
+        return self.factors.W
+
+    @property
+    def H(self) -> Float:
+        """States of the compared contexts, d x m."""
+        return self.factors.H
+
+    @property
+    def bias(self) -> Float | None:
+        """Bias of the compared tokens, V, or None."""
+        return self.factors.bias
 
     @property
     def V(self) -> int:
@@ -71,51 +97,56 @@ class CheckpointComparison:
         return int(self.W.shape[1])
 
     def agreement(self, name: str) -> Agreement:
-        """A number against L_mm, or against the proxy where that alone was predicted."""
+        """A number against L_mm, or against the proxy where the prediction is the proxy."""
         return self.comparison[f"proxy_{name}" if self.is_proxy else name]
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers of the comparison by name, then what was compared."""
-        names = ("model", "step", "convention", "loss_gap", "entropy", "bos", "other_gap", "is_proxy")
-        sizes = {
-            "windows": self.windows,
-            "context": self.context,
-            "contexts": self.m,
-            "vocabulary": self.V,
-            "dimension": self.d,
-        }
-        similar = {name: self.agreement(name).to_dict() for name in ("context_similarity", "token_similarity")}
-        return self.comparison.to_dict() | similar | {name: getattr(self, name) for name in names} | sizes
+        sizes = {"contexts": self.m, "vocabulary": self.V, "dimension": self.d}
+        similar = {name: self.agreement(name).to_dict() for name in _SIMILARITIES}
+        return self.comparison.to_dict() | similar | {name: getattr(self, name) for name in _STORED} | sizes
 
     def summary(self) -> str:
-        """Put the comparison in plain words."""
+        """What was compared, the loss, and the comparison, one sentence per line."""
         saved = "" if self.step is None else f", step {self.step:,}"
         return "\n".join(
             [
                 f"{self.model}{saved}: {self.m:,} contexts of {self.context} tokens ({self.windows:,} windows), "
                 f"{self.V:,} tokens, d={self.d}.",
                 self.convention,
-                self._reading(),
+                self._bos_sentence(),
                 f"On these contexts its loss is {self.entropy + self.loss_gap:.4f} nats: {self.loss_gap:.4f} above the "
                 f"text's entropy floor {self.entropy:.4f}.",
                 self.comparison.summary(),
             ]
         )
 
-    def _reading(self) -> str:
-        start = "its BOS token before every context" if self.bos else "the contexts alone, without its BOS token"
+    def _bos_sentence(self) -> str:
+        read = "its BOS token before every context" if self.bos else "the contexts alone, without its BOS token"
         if self.other_gap is None:
-            return f"The model read {start}."
+            return f"The model read {read}."
         other = "without" if self.bos else "with"
-        return f"The model read {start}, since its loss is lower so ({other} it, CE - H is {self.other_gap:.4f})."
+        return f"The model read {read}, which gives the lower loss (CE - H is {self.other_gap:.4f} {other} it)."
+
+    def __repr__(self) -> str:
+        step = "" if self.step is None else f", step={self.step}"
+        return f"CheckpointComparison({self.model}{step}, loss_gap={self.loss_gap:.4g}, V={self.V}, m={self.m})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CheckpointCurve:
-    """Checkpoints of one model, in the order of training, against one prediction."""
+class CheckpointCurve(AbstractResult):
+    """Checkpoints of one model, in the order of training, compared with one prediction.
+
+    ``prediction``, ``stats``
+        The prediction and the statistics that it was made from, for figures; None in a curve that was loaded.
+    """
+
+    kind: ClassVar[str] = "tokengeom-checkpoints"
+    title: ClassVar[str] = "Checkpoints compared with the prediction"
 
     points: tuple[CheckpointComparison, ...]
-    text: CheckpointText
+    prediction: FeaturePrediction | ProxyPrediction | None = None
+    stats: NextTokenStatistics | None = None
 
     def __iter__(self) -> Iterator[CheckpointComparison]:
         return iter(self.points)
@@ -125,7 +156,7 @@ class CheckpointCurve:
 
     @property
     def steps(self) -> Float:
-        """Training steps; 1, 2, 3, ... where a folder does not tell its own."""
+        """Training steps; 1, 2, 3, ... where the step of a checkpoint is not known."""
         known = [point.step for point in self.points]
         if any(step is None for step in known):
             return np.arange(1.0, len(known) + 1)
@@ -133,7 +164,7 @@ class CheckpointCurve:
 
     @property
     def steps_known(self) -> bool:
-        """Whether every folder told its step."""
+        """Whether the step of every checkpoint is known."""
         return all(point.step is not None for point in self.points)
 
     def to_dict(self) -> dict[str, Any]:
@@ -142,7 +173,7 @@ class CheckpointCurve:
         return points[-1] | ({"checkpoints": points} if len(points) > 1 else {})
 
     def summary(self) -> str:
-        """A line a checkpoint, then the last one in full."""
+        """One line per checkpoint, then the last one in full."""
         if len(self.points) == 1:
             return self.points[0].summary()
         lines = [
@@ -151,3 +182,57 @@ class CheckpointCurve:
             for point in self.points
         ]
         return "\n".join([*lines, "", "The last one:", self.points[-1].summary()])
+
+    def _facts(self) -> list[tuple[str, str]]:
+        last = self.points[-1]
+        similar = [(name, str(last.agreement(name))) for name in _SIMILARITIES]
+        return [("checkpoints", str(len(self))), ("last", last.model), ("loss_gap", f"{last.loss_gap:.4g}"), *similar]
+
+    def _repr_html_(self) -> str:
+        columns = ("checkpoint", "step", "loss gap, nats", "contexts: SIM", "tokens: SIM")
+        rows = [
+            (
+                point.model,
+                "" if point.step is None else f"{point.step:,}",
+                f"{point.loss_gap:.4f}",
+                *(str(point.agreement(name)) for name in _SIMILARITIES),
+            )
+            for point in self.points
+        ]
+        return html_table(self.title, rows, self.points[-1].summary().splitlines(), columns)
+
+    def _write(self, folder: Path) -> dict[str, Any]:
+        from safetensors.numpy import save_file
+
+        save_file(_arrays(self.points), folder / ARRAYS)
+        points = [
+            {name: getattr(point, name) for name in _STORED} | {"comparison": point.comparison.to_json()}
+            for point in self.points
+        ]
+        (folder / FILE).write_bytes(as_json({"points": points}))
+        return {"checkpoints": len(self)}
+
+    @classmethod
+    def _read(cls, folder: Path, manifest: dict[str, Any]) -> Self:
+        from safetensors.numpy import load_file
+
+        arrays = load_file(folder / ARRAYS)
+        content = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        return cls(tuple(_point(place, one, arrays) for place, one in enumerate(content["points"])))
+
+
+def _arrays(points: tuple[CheckpointComparison, ...]) -> Arrays:
+    """Arrays of all checkpoints under the names ``0.W``, ``0.H``, ``0.bias``, ``1.W``, ..."""
+    found = {
+        f"{place}.{name}": getattr(point, name) for place, point in enumerate(points) for name in ("W", "H", "bias")
+    }
+    return {name: np.ascontiguousarray(array) for name, array in found.items() if array is not None}
+
+
+def _point(place: int, content: dict[str, Any], arrays: Arrays) -> CheckpointComparison:
+    stored = Factors(arrays[f"{place}.W"], arrays[f"{place}.H"], arrays.get(f"{place}.bias"))
+    return CheckpointComparison(
+        factors=Factors.of(stored),
+        comparison=Comparison.from_json(content["comparison"]),
+        **{name: content[name] for name in _STORED},
+    )

@@ -1,7 +1,7 @@
-"""Collapse: whether contexts that ask the same come to lie on the same direction.
+"""Collapse: how far contexts with the same label, or the same support, share one direction.
 
 Subspace collapse (soft labels) predicts that contexts with equal supports get equal directions, whatever their
-probabilities [zhao2024]; its score is
+probabilities [zhao2024]. Its score is
 
 ``(1 - 1/G) tr(Sigma_W) / tr(Sigma_B)``,  0 = collapsed, ``(m - G)/G`` on average for directions without structure
 
@@ -14,8 +14,8 @@ where
 
 In the one-hot case the groups are the classes and this is NC1 of the directions: the two numbers are equal when the
 class means form the predicted simplex frame and the noise lies in its span. NC1 itself, ``tr(Sigma_W Sigma_B^+)/C``,
-cannot see noise outside the span of the means and explodes when they are nearly dependent, as support groups are;
-the ratio of traces does neither.
+ignores noise outside the span of the means and diverges when the means are nearly dependent, as those of support groups
+are; the ratio of traces does neither.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 
 def subspace_collapse(H: Float, labels: Int) -> float:
-    """Score within against between groups of the directions of H's columns; 0 is complete collapse.
+    """Scatter of the directions of H's columns within groups over between groups; 0 is complete collapse.
 
-    ``H`` is d x m; ``labels`` (m) numbers the groups, a negative label (full support, no predicted direction) and a
-    column of 0 are left out. NaN when no group has two contexts or all groups coincide.
+    ``H`` is d x m and ``labels`` (m) numbers the groups. Contexts with a negative label (full support, no predicted
+    direction) and columns of 0 are left out. NaN when no group has two contexts or all groups coincide.
     """
     X, group = directions_and_groups(H, labels)
     if X.shape[1] == 0:
@@ -52,12 +52,12 @@ def subspace_collapse(H: Float, labels: Int) -> float:
 
 
 def directions_and_groups(H: Float, labels: Int) -> tuple[Float, Int]:
-    """Directions (d x m') and groups numbered from 0 (m'), of the columns that have both."""
+    """Directions (d x m') and groups numbered from 0 (m') of the columns that have both."""
     H, labels = np.asarray(H, dtype=np.float64), np.asarray(labels)
     if H.ndim != 2 or labels.shape != (H.shape[1],):
         raise ProblemError(
-            f"Every column of H (d x m) needs one label; got H of shape {H.shape} and {labels.shape} labels. "
-            "Likely a transposed H, or labels of other contexts."
+            f"Every column of H (d x m) needs one label; got H of shape {H.shape} and labels of shape "
+            f"{labels.shape}. Likely a transposed H, or labels of other contexts."
         )
     kept = (labels >= 0) & (np.linalg.norm(H, axis=0) > 0)
     group = np.unique(labels[kept], return_inverse=True)[1].reshape(-1)
@@ -79,19 +79,19 @@ def group_sums(X: Float, group: Int) -> Float:
 
 @dataclass(frozen=True)
 class NeuralCollapse:
-    """The four signs of neural collapse, one-hot labels [papyan2020]; every number is 0 at complete collapse.
+    """The four measures of neural collapse for one-hot labels [papyan2020]; each is 0 at complete collapse.
 
     ``NC1``
-        ``tr(Sigma_W Sigma_B^+) / C``, of the features as they are: variation within classes against between.
+        ``tr(Sigma_W Sigma_B^+) / C`` of the features: variation within classes relative to that between classes.
     ``NC2``
         ``||K/||K|| - E/||E|| ||_F`` of the Gram K of the centred class means and of the simplex frame's
         ``E = I - 11^T/C``; in [0, 2].
     ``NC2_norms``, ``NC2_angles``
         Its two parts: coefficient of variation of the means' norms; mean ``|cos(mu_c, mu_c') + 1/(C-1)|``.
     ``NC3``
-        ``||W_c^T/||W_c|| - M/||M|| ||_F`` of the centred rows of W and the class means M; in [0, 2]: self-duality.
+        Self-duality: ``||W_c^T/||W_c|| - M/||M|| ||_F`` of the centred rows of W and the class means M; in [0, 2].
     ``NC4``
-        Share of contexts whose largest logit is not the class of the nearest class mean; in [0, 1].
+        Share of contexts whose largest logit is not that of the nearest class mean; in [0, 1].
     """
 
     NC1: float
@@ -102,15 +102,15 @@ class NeuralCollapse:
     NC4: float
 
     def to_dict(self) -> dict[str, float]:
-        """Plain numbers, by name."""
+        """The numbers by name."""
         return asdict(self)
 
 
 def neural_collapse(W: Float, H: Float, labels: Int) -> NeuralCollapse:
-    """NC1-NC4 of a decoder W (V x d) and features H (d x m) with one class a context, ``labels`` in 0..V-1.
+    """NC1 to NC4 of a decoder W (V x d) and features H (d x m) with one class per context, ``labels`` in 0..V-1.
 
-    Classes without a context are left out, and their rows of W with them. Means are centred by the mean over classes,
-    which is the mean over contexts when classes are of one size, as in the paper. NaN with fewer than two classes.
+    Classes without a context are left out together with their rows of W. Means are centred by the mean over classes,
+    which equals the mean over contexts when classes have equal sizes, as in the paper. NaN with fewer than two classes.
     """
     W, H, labels = np.asarray(W, np.float64), np.asarray(H, np.float64), np.asarray(labels)
     _check_classes(W, H, labels)
@@ -170,6 +170,6 @@ def _check_classes(W: Float, H: Float, labels: Int) -> None:
         )
     if labels.dtype.kind not in "iu" or (labels.size and not 0 <= labels.min() <= labels.max() < W.shape[0]):
         raise ProblemError(
-            f"labels must be token numbers between 0 and V-1 = {W.shape[0] - 1}, one a context; got {labels.dtype} "
-            f"from {labels.min(initial=0)} to {labels.max(initial=0)}. Neural collapse speaks of one-hot data alone."
+            f"labels must be token numbers between 0 and V-1 = {W.shape[0] - 1}, one per context; got {labels.dtype} "
+            f"from {labels.min(initial=0)} to {labels.max(initial=0)}. Neural collapse is about one-hot data only."
         )

@@ -1,27 +1,29 @@
-"""What a comparison says: agreement numbers with intervals and a null, and what they must not be taken for.
-
-A comparison on disk: its numbers in one JSON file, under a manifest.
-"""
+"""`Comparison`: agreement of a run with a prediction, with intervals, a permutation null and limitations."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from tokengeom.errors import InputError, ProblemError, missing_extra
-from tokengeom.folders import as_json, read_manifest, write_manifest, written_beside
+from tokengeom.errors import ProblemError, missing_extra
+from tokengeom.folders import as_json
 from tokengeom.geometry.agreement import Agreement
-from tokengeom.html_table import html_table
+from tokengeom.results import AbstractResult, html_table
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+PredictionKind = Literal["features", "linear"]
 
 MEANINGS = {
     "context_similarity": "SIM of context cosines with L_mm's, 1 is best",
     "token_similarity": "SIM of token cosines with L_mm's, 1 is best",
-    "context_cka": "linear CKA of contexts (norms count), 1 is best",
-    "token_cka": "linear CKA of tokens (norms count), 1 is best",
+    "context_cka": "linear CKA of contexts (norms matter), 1 is best",
+    "token_cka": "linear CKA of tokens (norms matter), 1 is best",
     "context_pearson": "correlation of off-diagonal context cosines, 1 is best",
     "token_pearson": "correlation of off-diagonal token cosines, 1 is best",
     "context_spearman": "rank correlation of off-diagonal context cosines, 1 is best",
@@ -33,36 +35,42 @@ MEANINGS = {
     "cosine_without_finite": "cos(W - W_star, W_mm), 1 is best",
     "finite_error": "||P_F(W) - W_star|| / ||W_star||, 0 is best",
     "margin_frobenius": "smallest margin per unit of Frobenius norm, larger is better",
-    "margin_max": "smallest margin per unit of the largest entry",
-    "margin_spectral": "smallest margin per unit of spectral norm",
-    "margin_sum": "smallest margin per unit of the sum of absolute entries",
+    "margin_max": "smallest margin per unit of the largest entry, larger is better",
+    "margin_spectral": "smallest margin per unit of spectral norm, larger is better",
+    "margin_sum": "smallest margin per unit of the sum of absolute entries, larger is better",
 }
-"""What each number is; ``proxy_`` before a name holds the run against the proxy S~ instead of L_mm."""
+"""What each number is. A name that starts with ``proxy_`` compares the run with the proxy S~ instead of L_mm."""
+
+FILE = "comparison.json"
+_STORED = ("prediction_kind", "resamples", "permutations", "seed")
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(AbstractResult):
     """Agreement of a run with a prediction.
 
     ``agreements``
         Name -> number with interval and null; ``comparison["context_cka"]`` is one of them.
-    ``kind``
+    ``prediction_kind``
         "features" (tokens and contexts learned) or "linear" (embeddings fixed).
-    ``caveats``
-        Plain sentences: what is not pinned down, what was left out, what the numbers must not be taken for.
+    ``limitations``
+        Sentences: what is not unique, what was left out, how the numbers must not be read.
     ``resamples``, ``permutations``, ``seed``
-        The draws behind intervals and null.
+        Draws behind intervals and null.
     ``compared``
-        The prediction and the run themselves, for a page; None in a comparison that was loaded.
+        The prediction and the run, for a page; None in a comparison that was loaded.
     """
 
+    kind: ClassVar[str] = "tokengeom-comparison"
+    title: ClassVar[str] = "Comparison"
+
     agreements: Mapping[str, Agreement]
-    kind: str
-    caveats: tuple[str, ...]
+    prediction_kind: PredictionKind
+    limitations: tuple[str, ...]
     resamples: int
     permutations: int
     seed: int
-    compared: tuple[Any, Any] | None = field(default=None, repr=False, compare=False)
+    compared: tuple[object, object] | None = None
 
     @property
     def context_similarity(self) -> Agreement:
@@ -77,7 +85,7 @@ class Comparison:
     def __getitem__(self, name: str) -> Agreement:
         if name not in self.agreements:
             raise ProblemError(
-                f"This comparison ({self.kind}) has no number {name!r}; it has {', '.join(self.agreements)}."
+                f"This comparison ({self.prediction_kind}) has no number {name!r}; it has {', '.join(self.agreements)}."
             )
         return self.agreements[name]
 
@@ -88,13 +96,12 @@ class Comparison:
         return len(self.agreements)
 
     def to_dict(self) -> dict[str, Any]:
-        """Each number by name, as plain data, then ``kind``, ``caveats`` and the draws."""
-        found: dict[str, Any] = {name: number.to_dict() for name, number in self.agreements.items()}
-        settings = {name: getattr(self, name) for name in ("kind", "resamples", "permutations", "seed")}
-        return found | settings | {"caveats": list(self.caveats)}
+        """Each number by name, then the kind of prediction, the draws and the limitations."""
+        numbers: dict[str, Any] = {name: number.to_dict() for name, number in self.agreements.items()}
+        return numbers | {name: getattr(self, name) for name in _STORED} | {"limitations": list(self.limitations)}
 
-    def to_frame(self) -> Any:
-        """Table with one row a number: value, low, high, null, null_mean, better, items, meaning."""
+    def to_frame(self) -> DataFrame:
+        """Data frame with one row per number: value, low, high, null, null_mean, better, items, meaning."""
         try:
             import pandas as pd
         except ModuleNotFoundError:
@@ -102,82 +109,91 @@ class Comparison:
         rows = [{"number": n, **a.to_dict(), "meaning": meaning(n)} for n, a in self.agreements.items()]
         return pd.DataFrame(rows).set_index("number")
 
+    def summary(self) -> str:
+        """The verdict, every number with its meaning, and the limitations, one per line."""
+        numbers = [f"{name}: {number} ({meaning(name)})" for name, number in self.agreements.items()]
+        draws = describe_draws(self.resamples, self.permutations)
+        return "\n".join([*self._verdict(), *numbers, *draws, *self.limitations])
+
+    def _headline(self) -> dict[str, Agreement]:
+        """The numbers that the verdict is about."""
+        if self.prediction_kind == "linear":
+            names = ["cosine_without_finite"]
+        else:
+            prefix = "" if "context_similarity" in self.agreements else "proxy_"
+            names = [f"{prefix}context_similarity", f"{prefix}token_similarity"]
+        return {name: self[name] for name in names}
+
+    def _verdict(self) -> list[str]:
+        if self.prediction_kind == "linear":
+            return [f"After subtracting W_star, the decoder's cosine with W_mm is {self['cosine_without_finite']}."]
+        return [_sentence(name, number) for name, number in self._headline().items()]
+
+    def _facts(self) -> list[tuple[str, str]]:
+        headline = [(name, str(number)) for name, number in self._headline().items()]
+        return [("prediction", self.prediction_kind), *headline, ("numbers", str(len(self)))]
+
     def _repr_html_(self) -> str:
         columns = ("number", "value", "95% interval", "chance", "meaning")
         rows = [(name, *number.cells(), meaning(name)) for name, number in self.agreements.items()]
-        return html_table("Comparison", rows, [*self._verdict(), *self.caveats], columns)
+        return html_table(self.title, rows, [*self._verdict(), *self.limitations], columns)
 
-    def summary(self) -> str:
-        """Put the comparison in plain words."""
-        lines = [f"{name}: {number} ({meaning(name)})" for name, number in self.agreements.items()]
-        draws = f"Brackets: 95% of {self.resamples} resamples. " if self.resamples else ""
-        if self.permutations:
-            draws += f"Chance: what 1 in 20 of {self.permutations} permutations reaches."
-        return "\n".join([*self._verdict(), *lines, *([draws.strip()] if draws else []), *self.caveats])
+    def _write(self, folder: Path) -> dict[str, Any]:
+        settings = {name: getattr(self, name) for name in _STORED}
+        (folder / FILE).write_bytes(as_json(self.to_json()))
+        return settings
 
-    def report(self, out: str | Path = "report.html") -> Path:
-        """Write one page on this comparison; `tokengeom.report` makes one from a text, with all results kept."""
-        import tokengeom
+    @classmethod
+    def _read(cls, folder: Path, manifest: dict[str, Any]) -> Self:
+        return cls.from_json(json.loads((folder / FILE).read_text(encoding="utf-8")))
 
-        # By the front door: the room of pages is on a floor above this one.
-        return tokengeom.report(self, out).page
+    def to_json(self) -> dict[str, Any]:
+        """Everything that is saved, as valid JSON: NaN is null."""
+        numbers = {name: nan_to_none(number.to_dict()) for name, number in self.agreements.items()}
+        settings = {name: getattr(self, name) for name in _STORED}
+        return {"agreements": numbers, "limitations": list(self.limitations), **settings}
 
-    def _verdict(self) -> list[str]:
-        if self.kind == "linear":
-            return [f"Once W_star is taken off, the decoder's cosine with W_mm is {self['cosine_without_finite']}."]
-        prefix = "" if "context_similarity" in self.agreements else "proxy_"
-        chosen = {"contexts": f"{prefix}context_similarity", "tokens": f"{prefix}token_similarity"}
-        return [_sentence(items, self[name], "proxy" if prefix else "prediction") for items, name in chosen.items()]
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Self:
+        """The comparison that `to_json` described."""
+        numbers = {name: Agreement(**none_to_nan(number)) for name, number in content["agreements"].items()}
+        settings = {name: content[name] for name in _STORED}
+        return cls(numbers, limitations=tuple(content["limitations"]), **settings)
 
 
 def meaning(name: str) -> str:
-    """What a number is, in words."""
+    """What a number is, in a phrase."""
     if name.startswith("proxy_"):
         return f"against the proxy: {MEANINGS[name.removeprefix('proxy_')].replace('L_mm', 'S~')}"
     return MEANINGS[name]
 
 
-def _sentence(items: str, number: Agreement, other: str) -> str:
+def describe_draws(resamples: int, permutations: int) -> list[str]:
+    """How to read the brackets and "chance" behind a number; nothing where neither was asked for."""
+    parts = []
+    if resamples:
+        parts.append(f"Brackets: 95% interval over {resamples} bootstrap resamples.")
+    if permutations:
+        parts.append(f"Chance: 95th percentile of {permutations} permutations (5th where lower is better).")
+    return [" ".join(parts)] if parts else []
+
+
+def nan_to_none(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields with None for numbers that are not finite, which JSON does not have."""
+    return {name: None if isinstance(x, float) and not math.isfinite(x) else x for name, x in fields.items()}
+
+
+def none_to_nan(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The inverse of `nan_to_none`."""
+    return {name: float("nan") if x is None else x for name, x in fields.items()}
+
+
+def _sentence(name: str, number: Agreement) -> str:
+    """How well one kind of items agrees with the prediction, or with the proxy."""
+    other = "proxy" if name.startswith("proxy_") else "prediction"
     if math.isnan(number.value):
-        return f"The {other} gives {items} no geometry to compare with."
+        return f"The {other} gives {number.items} no geometry to compare with."
     if math.isnan(number.null):
-        return f"SIM of the run's {items} with the {other}: {number}."
+        return f"SIM of the run's {number.items} with the {other}: {number}."
     verdict = "more than chance" if number.beats_chance else "no more than chance"
-    return f"The run's {items} agree with the {other} {verdict}: SIM {number}."
-
-
-FORMAT, FORMAT_VERSION = "tokengeom-comparison", 1
-NUMBERS = "comparison.json"
-_SETTINGS = ("kind", "resamples", "permutations", "seed")
-
-
-def save_comparison(comparison: Comparison, folder: str | Path) -> None:
-    """Write a comparison; an older one of that name is replaced only once the new one is whole."""
-    agreements = {name: with_null(number.to_dict()) for name, number in comparison.agreements.items()}
-    settings = {name: getattr(comparison, name) for name in _SETTINGS}
-    with written_beside(Path(folder), FORMAT) as work:
-        content = {"agreements": agreements, "caveats": list(comparison.caveats), **settings}
-        (work / NUMBERS).write_bytes(as_json(content))
-        write_manifest(work, FORMAT, FORMAT_VERSION, settings)
-
-
-def load_comparison(folder: str | Path) -> Comparison:
-    """Read a comparison back, refusing what is broken, foreign or from a newer version."""
-    folder = Path(folder)
-    read_manifest(folder, FORMAT, FORMAT_VERSION)
-    try:
-        content = json.loads((folder / NUMBERS).read_text(encoding="utf-8"))
-        agreements = {name: Agreement(**with_nan(number)) for name, number in content["agreements"].items()}
-        return Comparison(agreements, caveats=tuple(content["caveats"]), **{name: content[name] for name in _SETTINGS})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{folder} is incomplete or damaged: {error!r}. Compare again.") from error
-
-
-def with_null(number: dict[str, Any]) -> dict[str, Any]:
-    """JSON knows no NaN: a number that is not defined is null there."""
-    return {name: None if isinstance(x, float) and not math.isfinite(x) else x for name, x in number.items()}
-
-
-def with_nan(number: dict[str, Any]) -> dict[str, Any]:
-    """What `with_null` was made from."""
-    return {name: float("nan") if x is None else x for name, x in number.items()}
+    return f"The run's {number.items} agree with the {other} {verdict}: SIM {number}."

@@ -1,16 +1,12 @@
-"""The finite part of a run against its prediction: the projection on F, prepared once and applied often.
-
-Linear model: ``P_F(W)`` by an orthonormal basis of ``F = span{(e_z - e_z') h_j^T : z, z' in S_j}`` in R^{V x r}, r the
-rank of the embeddings. Learned features: F = span ``(e_z - e_z') e_j^T``, so that ``P_F(L)`` subtracts the in-support
-mean, and only the logits on support are ever computed.
-
-Agreement numbers that are sums over contexts: distances of logits, distance on F, and collapse.
+"""Agreement numbers that are sums over contexts: distances of logits, distance of finite parts, and collapse.
 
 ``logit_distance``    distance of centred normalised logits from L_mm's (``proxy_...``: from S~'s), in [0, 2]
 ``finite_distance``   ``||P_F(L) - L_in||_F``
 ``collapse``          ``subspace_collapse`` of the context directions by support group
 
-All fall to 0 as the limit is approached. Logits enter as factors; no V x m matrix is made.
+All fall to 0 in the limit of training. With learned features, F = span ``(e_z - e_z') e_j^T`` for z, z' in S_j, so
+``P_F(L)`` subtracts the in-support mean, and only the logits on support are needed. Logits are given by their factors,
+and no V x m matrix is formed.
 """
 
 from __future__ import annotations
@@ -18,62 +14,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokengeom.geometry.agreement import AbstractNumbers, Better
 from tokengeom.geometry.collapse import directions_and_groups, group_means, group_sums, subspace_collapse
-from tokengeom.solvers.least_distance import equality_rows
-from tokengeom.solvers.ntp_svm import orthonormal_factor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from scipy.sparse import csc_array
 
     from tokengeom.factors import Factors
     from tokengeom.numerics import Float, Int
-    from tokengeom.theory.linear import LinearPrediction
 
-
-MOST_BASIS_ENTRIES = 4_000_000
-"""Entries of the equations up to which a basis is factored (a second or two); beyond it each projection is solved."""
 CHUNK = 1 << 20
-"""Pairs whose logits are computed at once, so that a long corpus needs no more memory than this times d."""
-
-
-@dataclass(frozen=True, eq=False)
-class FiniteDecoder:
-    """Projection on F of decoders W (V x d), against ``W*``; ``is_factored`` when a projection is a mere product."""
-
-    project: Callable[[Float], Float]
-    W_star: Float
-    is_factored: bool
-
-    @staticmethod
-    def of(prediction: LinearPrediction) -> FiniteDecoder:
-        """Factor once where that is affordable."""
-        S, H = prediction.effective_support, prediction.data.H
-        R, U = orthonormal_factor(H)
-        equations = int(S.sum()) - S.shape[1]
-        if equations * S.shape[0] * R.shape[0] > MOST_BASIS_ENTRIES:
-            return FiniteDecoder(prediction.finite_part, prediction.W_star, False)
-        basis = _row_space(equality_rows(S, R))
-
-        def project(W: Float) -> Float:
-            inside = (W @ U).ravel()
-            return np.asarray((basis.T @ (basis @ inside)).reshape(S.shape[0], -1) @ U.T)
-
-        return FiniteDecoder(project, prediction.W_star, True)
-
-    def error(self, W: Float) -> float:
-        """``||P_F(W) - W*|| / ||W*||``; absolute when ``W*`` is 0."""
-        size = float(np.linalg.norm(self.W_star))
-        return float(np.linalg.norm(self.project(W) - self.W_star)) / (size if size > 0 else 1.0)
+"""Pairs whose logits are computed at once, which bounds the memory for a long corpus to this times d."""
+SLOW_PAIRS = 200_000
+"""Pairs on support beyond which one permutation of the finite part takes a large part of a second."""
+SLOW_PERMUTATIONS = 20
+"""Permutations of the finite part then: just enough for a 5th percentile."""
 
 
 @dataclass(frozen=True, eq=False)
 class FiniteLogits:
-    """``L_in`` on support, pair after pair: token z, context j, and the value that ``P_F(L)`` converges to."""
+    """``L_in`` on support, one entry per pair: token z, context j, and the value that ``P_F(L)`` converges to.
+
+    ``sizes``
+        Support size of each context, m.
+    """
 
     token: Int
     context: Int
@@ -81,11 +49,11 @@ class FiniteLogits:
     sizes: Float
 
     @staticmethod
-    def of(P: Any) -> FiniteLogits:
-        """Take V x m probabilities, dense or scipy sparse."""
+    def of(P: csc_array | Float) -> FiniteLogits:
+        """From V x m probabilities, dense or scipy sparse."""
         from scipy.sparse import csc_array
 
-        table = csc_array(P, copy=True)  # statistics are frozen
+        table = csc_array(P, copy=True)  # the arrays of statistics cannot be changed
         table.eliminate_zeros()
         sizes = np.diff(table.indptr)
         context = np.repeat(np.arange(table.shape[1], dtype=np.int64), sizes)
@@ -99,7 +67,7 @@ class FiniteLogits:
         return np.asarray(x - mean[self.context])
 
     def logits(self, state: Factors, place: Int | None = None) -> Float:
-        """Logits on support; ``place`` gives each context the embedding of another."""
+        """Logits on support; ``place`` (m) gives context j the embedding of context ``place[j]``."""
         column = self.context if place is None else place[self.context]
         W, H = state.centred_logits
         if W.shape[0] * H.shape[1] <= CHUNK:
@@ -120,23 +88,9 @@ class FiniteLogits:
         return float(np.sqrt(self.squared_errors(state).sum()))
 
 
-def _row_space(E: Float) -> Float:
-    """Orthonormal rows that span those of E."""
-    if E.size == 0:
-        return np.zeros((0, E.shape[1]))
-    _, singular, right = np.linalg.svd(E, full_matrices=False)
-    return np.asarray(right[singular > max(E.shape) * np.finfo(np.float64).eps * singular[0]])
-
-
-SLOW_PAIRS = 200_000
-"""Pairs on support beyond which a permutation of the finite part takes a good part of a second."""
-SLOW_PERMUTATIONS = 20
-"""Permutations of the finite part then: enough for a 5% quantile, no more."""
-
-
 @dataclass(frozen=True, eq=False)
 class LogitNumbers(AbstractNumbers):
-    """``logit_distance`` to each target (by prefix) and, where L_in is known, ``finite_distance``, over m contexts."""
+    """``logit_distance`` from each target (by prefix) and, if L_in is known, ``finite_distance``, over m contexts."""
 
     run: Factors
     targets: Mapping[str, Factors]
@@ -145,12 +99,12 @@ class LogitNumbers(AbstractNumbers):
 
     @property
     def size(self) -> int:
-        """Contexts to draw from."""
+        """Number of contexts to draw from."""
         return int(self.run.H.shape[1])
 
     @property
     def better(self) -> Mapping[str, Better]:
-        """All of them: 0 is best."""
+        """Lower for all of them: 0 is best."""
         names = [f"{prefix}logit_distance" for prefix in self.targets]
         return dict.fromkeys([*names, *(["finite_distance"] if self.finite else [])], "lower")
 
@@ -166,7 +120,7 @@ class LogitNumbers(AbstractNumbers):
         return found
 
     def permuted(self, orders: Int) -> Mapping[str, Float]:
-        """Each number when the run's contexts change places."""
+        """Each number when the run's contexts are permuted."""
         found = {}
         if self.finite is not None:
             few = orders if self.finite.token.size <= SLOW_PAIRS else orders[:SLOW_PERMUTATIONS]
@@ -176,7 +130,7 @@ class LogitNumbers(AbstractNumbers):
         A, B = self.run.centred_logits
         for prefix, target in self.targets.items():
             C, D = target.centred_logits
-            # <A B_o, C D> = <A^T C D, B_o>: one r x m matrix serves every permutation.
+            # <A B_o, C D> = <A^T C D, B_o>: one r x m matrix serves every permutation o.
             pulled = (A.T @ C) @ D
             cross = np.array([float(np.vdot(pulled, B[:, order])) for order in orders])
             theirs = float(column_products(target, target).sum())
@@ -191,7 +145,7 @@ def column_products(x: Factors, y: Factors) -> Float:
 
 
 def _distance(cross: Float, xx: Float, yy: Float) -> Float:
-    """``|| x/||x|| - y/||y|| || = sqrt(2 - 2 cos)``; NaN where one is 0."""
+    """``|| x/||x|| - y/||y|| || = sqrt(2 - 2 cos)``; NaN where either is 0."""
     size = np.sqrt(xx * yy)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(size > 0, np.sqrt(np.maximum(2.0 - 2.0 * cross / size, 0.0)), np.nan)
@@ -211,12 +165,12 @@ class CollapseNumbers(AbstractNumbers):
 
     @property
     def size(self) -> int:
-        """Contexts that have a direction and a group."""
+        """Number of contexts that have a direction and a group."""
         return int(self._data[1].size)
 
     @property
     def better(self) -> Mapping[str, Better]:
-        """0 is best."""
+        """Lower: 0 is best."""
         return {"collapse": "lower"}
 
     def values(self) -> Mapping[str, float]:
@@ -224,12 +178,12 @@ class CollapseNumbers(AbstractNumbers):
         return {"collapse": subspace_collapse(self.H, self.labels)}
 
     def resampled(self, draws: Float) -> Mapping[str, Float]:
-        """The score of each resample; the distance of a context from its own copy does not count as collapse."""
+        """The score of each resample; the distance 0 of a context from its own copy does not count as collapse."""
         X, group = self._data
         return {"collapse": np.array([_weighted_score(X, group, w) for w in draws])}
 
     def permuted(self, orders: Int) -> Mapping[str, Float]:
-        """The score when contexts are dealt to the groups at random."""
+        """The score when contexts are assigned to groups at random, group sizes kept."""
         X, group = self._data
         return {"collapse": np.array([subspace_collapse(X, group[order]) for order in orders])}
 
@@ -237,8 +191,9 @@ class CollapseNumbers(AbstractNumbers):
 def _weighted_score(X: Float, group: Int, w: Float) -> float:
     """``subspace_collapse`` with context j drawn ``w_j`` times.
 
-    Written in squared distances between different contexts, which copies cannot bias: ``s_g^2`` is half of their mean
-    in group g (the pooled one where fewer than two contexts of g were drawn), ``D`` their mean between groups, and
+    Computed from squared distances between different contexts, so copies do not bias it: ``s_g^2`` is half of their
+    mean in group g (the pooled mean where fewer than two contexts of g were drawn), ``D`` their mean between groups,
+    and
 
     ``m tr(Sigma_B) = (sum_g n_g (n_g - 1) s_g^2 + sum_{g<h} n_g n_h D) / m - sum_g (n_g - 1) s_g^2``
     """
@@ -260,7 +215,7 @@ def _weighted_score(X: Float, group: Int, w: Float) -> float:
 
 def _squared_distances(X: Float, group: Int, w: Float) -> tuple[Float, float]:
     """``sum_ij w_i w_j ||x_i - x_j||^2`` over ordered pairs inside each group, G, and over all pairs."""
-    offset = X - group_means(X, group)[:, group]  # about the means first, or collapsed groups would cancel
+    offset = X - group_means(X, group)[:, group]  # relative to the means, or collapsed groups would cancel
     sums = group_sums(offset * w, group)
     square = np.bincount(group, w * np.einsum("ij,ij->j", offset, offset))
     inside = 2.0 * (np.bincount(group, w) * square - np.sum(sums**2, axis=0))

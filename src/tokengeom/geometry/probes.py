@@ -1,8 +1,8 @@
-"""Probes: how far a run is from its predicted limit, measured at every record of training.
+"""Probes: how far a run is from its predicted limit, measured at every record during training.
 
 ``train(stats, ..., probes=linear_probes(prediction))`` or ``probes=feature_probes(prediction)`` adds these columns to
-the trajectory. What a probe needs of the prediction is factored once, when the probes are made. A number that is not
-defined (nothing diverges, so that there is no direction to compare with; a state that is not finite) is NaN.
+the trajectory. What a probe needs of the prediction is computed once, when the probes are made. A number that is not
+defined (nothing diverges, so there is no direction to compare with; a state that is not finite) is NaN.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy as np
 from tokengeom.errors import ProblemError
 from tokengeom.factors import Factors, factored_logit_distance
 from tokengeom.geometry.collapse import subspace_collapse
-from tokengeom.geometry.logit_numbers import FiniteDecoder, FiniteLogits
+from tokengeom.geometry.linear_numbers import FiniteDecoder, margin
+from tokengeom.geometry.logit_numbers import FiniteLogits
 from tokengeom.geometry.similarity import cosine, directional_similarity
-from tokengeom.geometry.targets import direction_factors, proxy_factors
 from tokengeom.problems.ntp_svm import NORMS, Norm
-from tokengeom.problems.supports import margins
+from tokengeom.theory.proxy import proxy_factors
 
 if TYPE_CHECKING:
-    from tokengeom.numerics import Bool, Float, Int
+    from tokengeom.numerics import Bool, Int
     from tokengeom.theory.features import FeaturePrediction
     from tokengeom.theory.linear import LinearPrediction
     from tokengeom.training.loop import Probe, State
@@ -32,7 +32,7 @@ Measure = Callable[[Factors], float]
 
 
 def linear_probes(prediction: LinearPrediction) -> dict[str, Probe]:
-    """Progress of a decoder W (V x d) with fixed embeddings towards ``W* + R W^mm``.
+    """Probes of a decoder W (V x d) with fixed embeddings, on its path towards ``W* + R W^mm``.
 
     ``cosine``, ``cosine_without_finite``
         ``cos(W, W^mm)`` and ``cos(W - W*, W^mm)``, in [-1, 1], rising to 1 like ``1 - O(1/log^2 k)``; NaN when nothing
@@ -41,8 +41,8 @@ def linear_probes(prediction: LinearPrediction) -> dict[str, Probe]:
         ``||P_F(W) - W*|| / ||W*||`` >= 0, falling to 0; absolute when ``W* = 0``. F is that of the effective supports.
     ``margin_frobenius``, ``margin_max``, ``margin_spectral``, ``margin_sum``
         Smallest margin of a context's (effective) support over its other tokens, in-support mean minus off-support
-        logit, per unit of a norm of W. Positive once all are separated, larger is better, and the Frobenius one tends
-        to ``prediction.effective_margin``. NaN when there is no other token, or W = 0.
+        logit, per unit of a norm of W. Positive once all contexts are separated; larger is better. The Frobenius margin
+        tends to ``prediction.effective_margin``. NaN when there is no other token, or W = 0.
     """
     measures = linear_measures(prediction)
     return {name: partial(_measure_linear, measure, prediction.W_mm.shape) for name, measure in measures.items()}
@@ -63,7 +63,7 @@ def linear_measures(prediction: LinearPrediction) -> dict[str, Measure]:
 
 
 def feature_probes(prediction: FeaturePrediction) -> dict[str, Probe]:
-    """Progress of learned tokens W (V x d) and contexts H (d x m) towards the predicted geometry.
+    """Probes of learned tokens W (V x d) and contexts H (d x m), on their path towards the predicted geometry.
 
     ``finite_distance``
         ``||P_F(L) - L_in||_F`` >= 0, falling to 0.
@@ -80,7 +80,7 @@ def feature_probes(prediction: FeaturePrediction) -> dict[str, Probe]:
 
 def feature_measures(prediction: FeaturePrediction) -> dict[str, Measure]:
     """The same numbers as functions of W and H."""
-    direction, proxy = direction_factors(prediction), proxy_factors(prediction.reduction)
+    direction, proxy = Factors(prediction.W, prediction.H), proxy_factors(prediction.reduction)
     finite, groups = FiniteLogits.of(prediction.P), prediction.context_groups
     return {
         "finite_distance": finite.distance,
@@ -94,11 +94,11 @@ def feature_measures(prediction: FeaturePrediction) -> dict[str, Measure]:
 
 
 def _measure(measure: Measure, shape: tuple[int, int], state: State) -> float:
-    """Apply to W and H of a state, checked; NaN for a state that is not finite (a run that diverged)."""
+    """Value of a measure for a state of the right shape; NaN where the state is not finite (a run that diverged)."""
     if (state.W.shape[0], state.H.shape[1]) != shape:
         raise ProblemError(
             f"The prediction is for V x m = {shape[0]} x {shape[1]}; the run has W of shape {state.W.shape} and H of "
-            f"shape {state.H.shape}. Likely two different statistics: predict and train on the same."
+            f"shape {state.H.shape}. Likely different statistics: predict and train on the same ones."
         )
     if not (np.isfinite(state.W).all() and np.isfinite(state.H).all()):
         return float("nan")
@@ -116,12 +116,6 @@ def _measure_linear(measure: Measure, shape: tuple[int, int], state: State) -> f
 
 def _margin(S: Bool, norm: Norm, state: Factors) -> float:
     return margin(state.W @ state.H, S, norm.value(state.W))
-
-
-def margin(L: Float, S: Bool, size: float) -> float:
-    """Smallest in-support mean minus off-support logit of L (V x m), divided by ``size``."""
-    smallest = float(np.min(margins(L, S)))
-    return smallest / size if size > 0 and np.isfinite(smallest) else float("nan")
 
 
 def _context_similarity(target: Factors, state: Factors) -> float:

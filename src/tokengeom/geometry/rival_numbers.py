@@ -1,4 +1,4 @@
-"""How well each of several explanations gives a run's cosines and Gram, all on the same items and the same draws."""
+"""How well each of several explanations fits a run's cosines and Gram matrix, all on the same items and draws."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 KINDS = ("similarity", "cka")
 FEWEST_ITEMS = 3
-"""Two items have one cosine beside the diagonal, and any two such matrices correlate perfectly: nothing is measured."""
+"""Two items have a single off-diagonal cosine, and any two such matrices correlate perfectly."""
 
 
 @dataclass(frozen=True, eq=False)
 class RivalNumbers(AbstractNumbers):
-    """Numbers ``{rival} similarity`` (SIM of cosines) and ``{rival} cka`` (of Grams), such as ``L_mm similarity``.
+    """Numbers ``{rival} similarity`` (SIM of cosines) and ``{rival} cka`` (of Gram matrices), as ``L_mm similarity``.
 
     where
         items     what is drawn: "contexts", "tokens" or "held-out contexts"
         run       d x n, the run's items as columns
-        targets   rival -> r x n, the same items as it gives them
+        targets   rival -> r x n, the same items according to this explanation
 
-    No item is left out, so that all rivals are judged alike: one that gives an item no direction (a column of 0) says
-    that it is like no other, cosine 0 with all and 1 with itself. In CKA it stays at the origin.
+    All rivals are evaluated on the same items, and none is left out: an item without a direction (a column of 0) has
+    cosine 0 with all others and 1 with itself. In CKA it is at the origin.
     """
 
     items: str
@@ -43,16 +43,16 @@ class RivalNumbers(AbstractNumbers):
 
     @property
     def size(self) -> int:
-        """Items to draw from."""
+        """Number of items to draw from."""
         return int(self.run.shape[1])
 
     @property
     def better(self) -> Mapping[str, Better]:
-        """All of them: 1 is best."""
+        """Higher for all of them: 1 is best."""
         return {f"{name} {kind}": "higher" for name in self.targets for kind in KINDS}
 
     def without_direction(self, name: str) -> Int:
-        """Items that a rival gives no direction."""
+        """Items without a direction in a rival."""
         return np.flatnonzero(~with_direction(unit_columns(self.targets[name])))
 
     def resampled(self, draws: Float) -> Mapping[str, Float]:
@@ -60,7 +60,7 @@ class RivalNumbers(AbstractNumbers):
         return _named(self._pairs.resampled(draws))
 
     def varied(self, draws: Float) -> NDArray[np.bool_]:
-        """In which resamples run and rivals all tell items apart, so that SIM measures something."""
+        """In which resamples the cosines of the run and of every rival vary, so SIM is informative."""
         return self._pairs.varied(draws)
 
     def permuted(self, orders: Int) -> Mapping[str, Float]:
@@ -75,15 +75,15 @@ class RivalNumbers(AbstractNumbers):
 
 @dataclass(frozen=True, eq=False)
 class FoldedNumbers(AbstractNumbers):
-    """The same numbers over folds of items, which may overlap: each is the mean over folds, weighted by their sizes.
+    """The same numbers over folds of items, which may overlap: the mean over folds, weighted by their sizes.
 
     where
         items     what is drawn
-        columns   items of each fold, as places in the run
+        columns   items of each fold, as columns of the run
         folds     their numbers
 
-    Pairs are formed within a fold only, since places in different folds come from different tokens. An item that is
-    drawn twice is drawn twice in all of its folds.
+    Pairs are formed within folds only, because items in different folds were placed by different tokens. An item that
+    is drawn twice is drawn twice in all of its folds.
     """
 
     items: str
@@ -92,21 +92,21 @@ class FoldedNumbers(AbstractNumbers):
 
     @cached_property
     def pool(self) -> Int:
-        """Items that are in some fold."""
+        """Items that are in at least one fold."""
         return np.unique(np.concatenate(self.columns))
 
     @property
     def size(self) -> int:
-        """Items to draw from."""
+        """Number of items to draw from."""
         return int(self.pool.size)
 
     @property
     def better(self) -> Mapping[str, Better]:
-        """All of them: 1 is best."""
+        """Higher for all of them: 1 is best."""
         return self.folds[0].better
 
     def without_direction(self, name: str) -> Int:
-        """Items that a rival gives no direction in some fold."""
+        """Items without a direction in a rival, in at least one fold."""
         return np.unique(np.concatenate([c[f.without_direction(name)] for c, f in self._pairs]))
 
     def resampled(self, draws: Float) -> Mapping[str, Float]:
@@ -114,8 +114,8 @@ class FoldedNumbers(AbstractNumbers):
         return self._mean([_resampled(fold, draws[:, self._places(columns)]) for columns, fold in self._pairs])
 
     def permuted(self, orders: Int) -> Mapping[str, Float]:
-        """Each number when items change places within their folds."""
-        # The order of a fold's items among themselves is again a uniform permutation.
+        """Each number when items are permuted within their folds."""
+        # The order of one fold's items within a uniform permutation of all items is uniform too.
         parts = [orders[:, self._places(columns)] for columns in self.columns]
         ranks = [np.argsort(np.argsort(part, axis=1), axis=1) for part in parts]
         return self._mean([_permuted(fold, rank) for fold, rank in zip(self.folds, ranks, strict=True)])
@@ -128,25 +128,25 @@ class FoldedNumbers(AbstractNumbers):
         return np.searchsorted(self.pool, columns)
 
     def _mean(self, found: Sequence[Mapping[str, Float]]) -> dict[str, Float]:
-        """Over the folds in which a number is defined."""
+        """Mean over the folds in which a number is defined."""
         sizes = np.array([[fold.size] for fold in self.folds], dtype=np.float64)
         stacked = {name: np.stack([numbers[name] for numbers in found]) for name in self.better}
         return {name: _weighted_mean(values, sizes) for name, values in stacked.items()}
 
 
 def _resampled(fold: RivalNumbers, draws: Float) -> Mapping[str, Float]:
-    """Numbers of a fold, NaN in resamples by which it cannot be judged; then for all rivals, to judge them alike."""
-    poor = np.count_nonzero(draws, axis=1) < FEWEST_ITEMS
-    draws = np.where(poor[:, None], 1.0, draws)
-    poor |= ~fold.varied(draws)
-    return {name: np.where(poor, np.nan, numbers) for name, numbers in fold.resampled(draws).items()}
+    """Numbers of a fold; NaN, for all rivals alike, in resamples with too few items or without variation."""
+    undefined = np.count_nonzero(draws, axis=1) < FEWEST_ITEMS
+    draws = np.where(undefined[:, None], 1.0, draws)
+    undefined |= ~fold.varied(draws)
+    return {name: np.where(undefined, np.nan, numbers) for name, numbers in fold.resampled(draws).items()}
 
 
 def _permuted(fold: RivalNumbers, orders: Int) -> Mapping[str, Float]:
-    """Numbers of a fold, NaN where it cannot be judged in any order."""
-    judged = bool(fold.varied(np.ones((1, fold.size)))[0])
+    """Numbers of a fold; NaN where its cosines do not vary."""
+    varied = bool(fold.varied(np.ones((1, fold.size)))[0])
     return {
-        name: numbers if judged else np.full_like(numbers, np.nan) for name, numbers in fold.permuted(orders).items()
+        name: numbers if varied else np.full_like(numbers, np.nan) for name, numbers in fold.permuted(orders).items()
     }
 
 
@@ -158,7 +158,7 @@ def _weighted_mean(values: Float, weights: Float) -> Float:
 
 
 def full_cosines(columns: Float) -> Float:
-    """Cosines between columns, each 1 with itself even where it is 0."""
+    """Cosines between columns; each has cosine 1 with itself, even a column of 0."""
     found = cosines(columns)
     np.fill_diagonal(found, 1.0)
     return found

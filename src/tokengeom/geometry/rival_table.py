@@ -1,34 +1,33 @@
-"""What rivals say: which explanation gives a run's geometry best, by how much, and against what chance.
-
-Rival explanations on disk: the table in one JSON file, under a manifest.
-"""
+"""`Rivals`: which explanation fits a run's geometry best, by how much, and whether that is more than chance."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from tokengeom.errors import InputError, missing_extra
-from tokengeom.folders import as_json, read_manifest, write_manifest, written_beside
+from tokengeom.errors import missing_extra
+from tokengeom.folders import as_json
 from tokengeom.geometry.agreement import Agreement
-from tokengeom.geometry.comparison import with_nan, with_null
+from tokengeom.geometry.comparison import describe_draws, nan_to_none, none_to_nan
+from tokengeom.results import AbstractResult, close, html_table
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 RESOLUTION = 1e-4
-"""Differences of SIM below this are the accuracy of L_mm, not a lead."""
-
-
-CHANCE_TIE = 1e-6
-"""Relative difference below which a number equals what chance reaches: shuffling changed the rounding alone."""
+"""Differences of SIM below this are within the accuracy of L_mm."""
+FILE = "rivals.json"
 
 
 @dataclass(frozen=True)
 class Lead:
-    """How far the best rival's SIM is ahead, with the 95% interval over the same resamples of both."""
+    """Difference in SIM between the best explanation and another, with its paired 95% interval."""
 
     value: float
     low: float
@@ -36,7 +35,7 @@ class Lead:
 
     @property
     def is_clear(self) -> bool:
-        """Whether the interval leaves no tie."""
+        """Whether the interval excludes a tie."""
         return self.low > RESOLUTION
 
     def __str__(self) -> str:
@@ -46,18 +45,18 @@ class Lead:
 
 @dataclass(frozen=True)
 class RivalRow:
-    """One explanation against one kind of items of a run.
+    """One explanation, evaluated on one kind of items of a run.
 
     ``rival``, ``meaning``
         Its short name and what it is.
     ``items``
         "contexts", "tokens" or "held-out contexts".
     ``similarity``, ``cka``
-        SIM of cosines and CKA of Grams with the run's; both 1 at best, with interval and null.
+        SIM of cosines and CKA of Gram matrices with the run's; 1 is best; with interval and null.
     ``behind``
-        How far it is behind the best rival of these items, in SIM; 0 for the best itself.
+        How far it is behind the best explanation of these items, in SIM; 0 for the best itself.
     ``without_direction``
-        Items of which it says nothing: they count as like no other.
+        Number of items without a direction; they count as unlike all others.
     """
 
     rival: str
@@ -70,42 +69,44 @@ class RivalRow:
 
     @property
     def is_chance(self) -> bool:
-        """Whether one shuffling in twenty has as large a SIM, up to rounding; False where that was not asked for."""
-        value, null = self.similarity.value, self.similarity.null
-        return bool(np.isfinite(null) and value <= null + CHANCE_TIE * abs(null))
+        """Whether its SIM is no more than chance (`Agreement.beats_chance`); False where that was not tested."""
+        return self.similarity.has_null and not self.similarity.beats_chance
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and words."""
+        """The fields by name, nested."""
         return asdict(self)
 
 
-@dataclass(frozen=True)
-class Rivals:
-    """Rival explanations of a run's geometry: rows by items, best first.
+@dataclass(frozen=True, eq=False, repr=False)
+class Rivals(AbstractResult):
+    """Rival explanations of a run's geometry: rows by kind of items, best first.
 
     ``held_out``
-        Contexts that were left out when explanations were made, and judged.
-    ``caveats``
-        Plain sentences: what the numbers must not be taken for.
+        Number of contexts that were evaluated as held-out: explanations were made without them.
+    ``limitations``
+        Sentences: how the numbers must not be read.
     ``resamples``, ``permutations``, ``seed``
-        The draws behind intervals and null; the seed also draws the contexts that are held out.
+        Draws behind intervals and null; the seed also determines the random splits into folds.
     """
+
+    kind: ClassVar[str] = "tokengeom-rivals"
+    title: ClassVar[str] = "Rival explanations"
 
     rows: tuple[RivalRow, ...]
     held_out: int
-    caveats: tuple[str, ...]
+    limitations: tuple[str, ...]
     resamples: int
     permutations: int
     seed: int
 
     @property
     def items(self) -> tuple[str, ...]:
-        """Kinds of items that were judged."""
+        """Kinds of items that were evaluated."""
         return tuple(dict.fromkeys(row.items for row in self.rows))
 
     @property
     def best(self) -> dict[str, RivalRow]:
-        """The row with the largest SIM of each kind of items."""
+        """Kind of items -> the row with the largest SIM."""
         return {items: self.of(items)[0] for items in self.items}
 
     def of(self, items: str) -> tuple[RivalRow, ...]:
@@ -113,21 +114,22 @@ class Rivals:
         return tuple(row for row in self.rows if row.items == items)
 
     def to_dict(self) -> dict[str, Any]:
-        """The best of each kind by name, all rows, and the draws, as plain data."""
+        """The best explanation of each kind of items by name, all rows, the draws and the limitations."""
+        tested = {items: row.similarity for items, row in self.best.items()}
         return {
             "best": {items: row.rival for items, row in self.best.items()},
-            "beats_chance": {items: not row.is_chance for items, row in self.best.items()},
+            "beats_chance": {items: one.beats_chance if one.has_null else None for items, one in tested.items()},
             "clear": {items: _second(self.of(items)).behind.is_clear for items in self.items},
             "rows": [row.to_dict() for row in self.rows],
             "held_out": self.held_out,
-            "caveats": list(self.caveats),
             "resamples": self.resamples,
             "permutations": self.permutations,
             "seed": self.seed,
+            "limitations": list(self.limitations),
         }
 
-    def to_frame(self) -> Any:
-        """Table with a row a rival and kind of items: SIM, its interval and null, CKA, distance to the best."""
+    def to_frame(self) -> DataFrame:
+        """Data frame with one row per explanation and kind of items: SIM, CKA, intervals, difference to the best."""
         try:
             import pandas as pd
         except ModuleNotFoundError:
@@ -135,43 +137,80 @@ class Rivals:
         return pd.DataFrame([_flat(row) for row in self.rows]).set_index(["items", "rival"])
 
     def summary(self) -> str:
-        """Put the table in plain words."""
+        """Verdict and table for each kind of items, then the limitations."""
         lines = []
         for items in self.items:
             lines += [_verdict(self.of(items)), *_table(self.of(items))]
-        draws = f"Brackets: 95% of {self.resamples} resamples. " if self.resamples else ""
-        if self.permutations:
-            draws += f"Chance: what 1 in 20 of {self.permutations} permutations reaches."
-        return "\n".join([*lines, *([draws.strip()] if draws else []), *self.caveats])
+        return "\n".join([*lines, *describe_draws(self.resamples, self.permutations), *self.limitations])
+
+    def checks(self) -> Mapping[str, bool]:
+        """Order and differences, recomputed from the similarities."""
+        ordered, differences = True, True
+        for items in self.items:
+            values = [row.similarity.value for row in self.of(items)]
+            ranked = [-math.inf if math.isnan(value) else value for value in values]
+            ordered &= ranked == sorted(ranked, reverse=True)
+            behind = [row.behind.value for row in self.of(items)]
+            differences &= all(_equal(b, values[0] - value) for b, value in zip(behind, values, strict=True))
+        return {
+            "explanations are in the order of their similarity": ordered,
+            "differences to the best explanation are those of the similarities": differences,
+        }
+
+    def _facts(self) -> list[tuple[str, str]]:
+        best = [(items, f"{row.rival}, SIM {row.similarity}") for items, row in self.best.items()]
+        return [*best, ("explanations", str(len({row.rival for row in self.rows})))]
+
+    def _repr_html_(self) -> str:
+        columns = ("items", "explanation", "SIM", "95% interval", "chance", "CKA", "behind the best", "meaning")
+        rows = [
+            (row.items, row.rival, *row.similarity.cells(), f"{row.cka.value:.4g}", str(row.behind), row.meaning)
+            for row in self.rows
+        ]
+        verdicts = [_verdict(self.of(items)) for items in self.items]
+        return html_table(self.title, rows, [*verdicts, *self.limitations], columns)
+
+    def _write(self, folder: Path) -> dict[str, Any]:
+        draws = {name: getattr(self, name) for name in ("held_out", "resamples", "permutations", "seed")}
+        rows = [_row_to_json(row) for row in self.rows]
+        (folder / FILE).write_bytes(as_json({"rows": rows, "limitations": list(self.limitations), **draws}))
+        return draws
+
+    @classmethod
+    def _read(cls, folder: Path, manifest: dict[str, Any]) -> Self:
+        content = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        rows = tuple(_row_from_json(row) for row in content["rows"])
+        return cls(**{**content, "rows": rows, "limitations": tuple(content["limitations"])})
 
 
 def _verdict(rows: Sequence[RivalRow]) -> str:
-    """Which explains best, by how much, and whether that is more than noise."""
+    """Which explanation fits best, by how much, and whether that is more than noise."""
     first, second = rows[0], _second(rows)
     items = f"{first.items[:1].upper()}{first.items[1:]}"
     if np.isnan(first.similarity.value):
-        return f"{items}: they are too few or too alike for any explanation to be judged by them."
+        return f"{items}: too few or too similar to rank explanations."
     if first.is_chance:
         return f"{items}: {_only_chance(rows)}"
-    told = f"{items}: {first.rival} ({first.meaning}) explains them best, SIM {first.similarity}"
+    best = f"{items}: {first.rival} ({first.meaning}) explains them best, SIM {first.similarity}"
+    if second is first:
+        return f"{best}."
     if not np.isfinite(second.behind.low):
-        return f"{told}; {second.rival} is {second.behind} behind."
-    verdict = "which resampling does not undo" if second.behind.is_clear else "a tie within the interval"
-    return f"{told}; {second.rival} is {second.behind} behind, {verdict}.{_by_cka(rows)}"
+        return f"{best}; {second.rival} is {second.behind} behind."
+    clear = "the 95% interval excludes 0" if second.behind.is_clear else "a tie within the 95% interval"
+    return f"{best}; {second.rival} is {second.behind} behind, {clear}.{_by_cka(rows)}"
 
 
 def _only_chance(rows: Sequence[RivalRow]) -> str:
-    """The largest number explains nothing where any shuffling has it too, such as that of equal angles."""
-    first, known = rows[0], [row for row in rows if not row.is_chance]
-    told = (
-        f"{first.rival} ({first.meaning}) has the largest SIM, {first.similarity}, and chance reaches as much, so that "
-        "it explains nothing"
+    """For a largest SIM that permutations reach too, such as that of equal angles, which explains nothing."""
+    first, better = rows[0], [row for row in rows if not row.is_chance]
+    found = (
+        f"{first.rival} ({first.meaning}) has the largest SIM, {first.similarity}, but no more than chance, so it "
+        "explains nothing"
     )
-    if not known:
-        return f"{told}; nor does any other, for the same reason."
-    return (
-        f"{told}; of those that beat chance {known[0].rival} ({known[0].meaning}) is best, SIM {known[0].similarity}."
-    )
+    if not better:
+        return f"{found}; nor does any other explanation."
+    best = better[0]
+    return f"{found}; of those that beat chance, {best.rival} ({best.meaning}) is best, SIM {best.similarity}."
 
 
 def _by_cka(rows: Sequence[RivalRow]) -> str:
@@ -186,7 +225,7 @@ def _second(rows: Sequence[RivalRow]) -> RivalRow:
 def _table(rows: Sequence[RivalRow]) -> list[str]:
     width = max(len(row.rival) for row in rows)
     return [
-        f"  {row.rival:<{width}}  SIM {row.similarity}; CKA {row.cka}{_behind(row) if place else ''}{_silent(row)}"
+        f"  {row.rival:<{width}}  SIM {row.similarity}; CKA {row.cka}{_behind(row) if place else ''}{_missing(row)}"
         for place, row in enumerate(rows)
     ]
 
@@ -195,49 +234,31 @@ def _behind(row: RivalRow) -> str:
     return f"; behind by {row.behind}"
 
 
-def _silent(row: RivalRow) -> str:
-    return f"; says nothing of {row.without_direction}" if row.without_direction else ""
+def _missing(row: RivalRow) -> str:
+    return f"; no direction for {row.without_direction}" if row.without_direction else ""
 
 
 def _flat(row: RivalRow) -> dict[str, Any]:
-    named = {"similarity": row.similarity, "cka": row.cka}
     found: dict[str, Any] = {"items": row.items, "rival": row.rival}
-    for name, number in named.items():
+    for name, number in {"similarity": row.similarity, "cka": row.cka}.items():
         found |= {name: number.value, f"{name}_low": number.low, f"{name}_high": number.high}
         found[f"{name}_null"] = number.null
     found |= {"behind": row.behind.value, "behind_low": row.behind.low, "behind_high": row.behind.high}
     return found | {"without_direction": row.without_direction, "meaning": row.meaning}
 
 
-FORMAT, FORMAT_VERSION = "tokengeom-rivals", 1
-TABLE = "rivals.json"
+def _equal(a: float, b: float) -> bool:
+    return close(a, b) or (math.isnan(a) and math.isnan(b))
+
+
 _PARTS = {"similarity": Agreement, "cka": Agreement, "behind": Lead}
 
 
-def save_rivals(table: Rivals, folder: str | Path) -> None:
-    """Write a table; an older one of that name is replaced only once the new one is whole."""
-    with written_beside(Path(folder), FORMAT) as work:
-        (work / TABLE).write_bytes(as_json(asdict(table) | {"rows": [_plain(row) for row in table.rows]}))
-        write_manifest(work, FORMAT, FORMAT_VERSION, {"seed": table.seed})
-
-
-def load_rivals(folder: str | Path) -> Rivals:
-    """Read a table back, refusing what is broken, foreign or from a newer version."""
-    folder = Path(folder)
-    read_manifest(folder, FORMAT, FORMAT_VERSION)
-    try:
-        content = json.loads((folder / TABLE).read_text(encoding="utf-8"))
-        rows = tuple(_row(one) for one in content["rows"])
-        return Rivals(**{**content, "rows": rows, "caveats": tuple(content["caveats"])})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InputError(f"{folder} is incomplete or damaged: {error!r}. Make the table again.") from error
-
-
-def _plain(row: RivalRow) -> dict[str, Any]:
+def _row_to_json(row: RivalRow) -> dict[str, Any]:
     content = asdict(row)
-    return content | {name: with_null(content[name]) for name in _PARTS}
+    return content | {name: nan_to_none(content[name]) for name in _PARTS}
 
 
-def _row(content: dict[str, Any]) -> RivalRow:
-    parts: dict[str, Any] = {name: kind(**with_nan(content[name])) for name, kind in _PARTS.items()}
+def _row_from_json(content: dict[str, Any]) -> RivalRow:
+    parts: dict[str, Any] = {name: kind(**none_to_nan(content[name])) for name, kind in _PARTS.items()}
     return RivalRow(**{**content, **parts})

@@ -1,7 +1,7 @@
 """Agreement of a run's contexts, or tokens, with those of L_mm and of the proxy: SIM, Pearson, Spearman and CKA.
 
-Every number depends on the items only through cosines or Grams, so that the rotation that W and H are free up to moves
-none of them; tokens come with their mean removed, so that neither does a softmax shift.
+Every number depends on the items only through cosines or Gram matrices, so it does not change under the rotation that W
+and H are known up to. Tokens come with their mean removed, so a softmax shift does not change it either.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from tokengeom.numerics import Float, Int
 
 PAIR_ITEMS = 1000
-"""Items up to which all pairs are resampled; of more, this many are drawn at random (8 MB a matrix)."""
+"""Items up to which all pairs are resampled; of more, this many are drawn at random (8 MB per matrix)."""
 RANK_ITEMS = 500
-"""The same for the order of pairs, whose resampling cannot be batched: 125,000 pairs, a few ms a draw."""
+"""The same for Spearman correlations, whose resampling cannot be batched: 125,000 pairs, a few ms per draw."""
 KINDS = ("similarity", "cka", "pearson", "spearman")
 
 
@@ -35,7 +35,7 @@ class SimilarityNumbers(AbstractNumbers):
     where
         items     "contexts" or "tokens"
         run       d x n, the run's items as columns
-        targets   prefix -> r x n, the items as predicted; those without a direction in some target are left out
+        targets   prefix -> r x n, the predicted items; those without a direction in some target are left out
     """
 
     items: str
@@ -44,25 +44,25 @@ class SimilarityNumbers(AbstractNumbers):
 
     @cached_property
     def kept(self) -> Int:
-        """Items that every target gives a direction."""
+        """Items that have a direction in every target."""
         has = [with_direction(unit_columns(target)) for target in self.targets.values()]
         return np.flatnonzero(np.logical_and.reduce(has))
 
     @cached_property
     def sample(self) -> Int:
-        """Items whose pairs are resampled: all, or ``PAIR_ITEMS`` drawn from a fixed generator."""
+        """Items whose pairs are resampled: all, or ``PAIR_ITEMS`` drawn with a fixed seed."""
         if self.kept.size <= PAIR_ITEMS:
             return self.kept
         return np.sort(np.random.default_rng(0).choice(self.kept, PAIR_ITEMS, replace=False))
 
     @property
     def size(self) -> int:
-        """Items to draw from."""
+        """Number of items to draw from."""
         return int(self.sample.size)
 
     @property
     def better(self) -> Mapping[str, Better]:
-        """All of them: 1 is best."""
+        """Higher for all of them: 1 is best."""
         return {self._name(prefix, kind): "higher" for prefix in self.targets for kind in KINDS}
 
     def values(self) -> Mapping[str, float]:
@@ -86,7 +86,7 @@ class SimilarityNumbers(AbstractNumbers):
 
     def permuted(self, orders: Int) -> Mapping[str, Float]:
         """Each number under each permutation."""
-        # The places among the first few are again a uniform permutation.
+        # The ranks of the first few entries are again a uniform permutation.
         few = np.argsort(np.argsort(orders[:, : self._ranked.n], axis=1), axis=1)
         found = {self._name(prefix, "spearman"): x for prefix, x in self._ranked.permuted(few).items()}
         for prefix, numbers in self._pairs.permuted(orders).items():
@@ -101,8 +101,8 @@ class SimilarityNumbers(AbstractNumbers):
 
     @cached_property
     def _ranked(self) -> RankAgreement:
-        # At random, since the first items may be of a kind: contexts are sorted. Draws are exchangeable, so that these
-        # items may take the first columns of the draws.
+        # Drawn at random, because contexts are sorted and the first ones may be alike. Draws are exchangeable, so these
+        # items may use the first columns of the draws.
         few = self.sample
         if few.size > RANK_ITEMS:
             few = np.random.default_rng(1).choice(few, RANK_ITEMS, replace=False)

@@ -1,7 +1,5 @@
-"""Models of the next token: contexts in; W, H and logits out."""
+"""Models of the next token: linear, unconstrained features, networks, and checkpoints of language models."""
 
-from tokengeom.factors import Factors
-from tokengeom.models.base import AbstractFactoredModel, AbstractModel
-from tokengeom.models.factored import UFM, Linear
+from tokengeom.models.factored import UFM, AbstractFactoredModel, Linear
 
-__all__ = ["UFM", "AbstractFactoredModel", "AbstractModel", "Factors", "Linear"]
+__all__ = ["UFM", "AbstractFactoredModel", "Linear"]

@@ -1,9 +1,7 @@
-"""Reading the weights of a saved model: all of them, from this machine, onto a device that is there.
+"""W, H and logits of a trained causal language model in a local folder (Hugging Face format).
 
-W, H and logits of a trained causal language model in a local folder (Hugging Face format).
-
-``H`` is what goes into the head: the last hidden state behind the final norm with its gain. ``W`` are the head's rows.
-Both are in the same space whatever the architecture, since ``W h + bias`` are the logits, which is proven on every
+``H`` is what goes into the head: the last hidden state after the final norm with its gain. ``W`` has the rows of the
+head. Both are in the same space for every architecture, since ``W h + bias`` are the logits, which is checked on every
 context before anything is returned.
 """
 
@@ -35,9 +33,12 @@ from tokengeom.numerics import Float
 from tokengeom.progress import AbstractProgress, SilentProgress
 from tokengeom.statistics.windows import ABSENT, START
 
+_BATCH_ENTRIES = 2**24
+"""Logits per batch: 64 MB in float32."""
+
 
 def require_packages() -> None:
-    """Refuse to start without what loading needs."""
+    """Refuse to start without the packages that loading needs."""
     for package in ("torch", "transformers"):
         try:
             __import__(package)
@@ -60,7 +61,7 @@ def load_model(folder: Path, safetensors: bool) -> Any:
                 dtype=torch.float32,
                 output_loading_info=True,
             )
-    # A config can be wrong in every way, and the library passes on whatever that leads to.
+    # A config can be wrong in every way, and the library raises whatever that leads to.
     except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise CheckpointError(
@@ -72,21 +73,21 @@ def load_model(folder: Path, safetensors: bool) -> Any:
 
 
 def _require_all_weights(folder: Path, info: dict[str, Any]) -> None:
-    """Weights that are not in the file would be drawn at random, and the geometry would be that of noise."""
+    """Refuse a model with missing weights: they would be drawn at random, and the geometry would be that of noise."""
     absent = sorted(map(str, info.get("missing_keys", ())))
     other = sorted(str(key[0] if isinstance(key, tuple) else key) for key in info.get("mismatched_keys", ()))
     if absent or other:
         named = ", ".join([*absent, *other][:3]) + (", ..." if len(absent) + len(other) > 3 else "")
         raise CheckpointError(
             f"{folder} must hold every weight of its model; {len(absent)} are missing and {len(other)} have another "
-            f"shape: {named}. They would be random numbers. Likely a model saved without its head, or half a save: "
-            "save it again with AutoModelForCausalLM."
+            f"shape: {named}. They would be random numbers. Likely the model was saved without its head, or the save "
+            "was interrupted: save it again with AutoModelForCausalLM."
         )
 
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """No bars and no chatter of transformers while it loads: this library has its own way to show progress."""
+    """A context without progress bars and messages of transformers."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -100,19 +101,15 @@ def _silent() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-_BATCH_ENTRIES = 2**24
-"""Logits of one batch: 64 MB in float32."""
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Checkpoint:
-    """A loaded model, ready to be read.
+    """A loaded model.
 
-    ``head``       W, bias and what comes behind them
-    ``tokenizer``  the model's own
+    ``head``       W, bias and what is applied to their output
+    ``tokenizer``  the model's own tokenizer
     ``bos``        id of the token that starts a text, or None
-    ``positions``  longest sequence that the model takes, or None where there is no limit
-    ``step``       training step at which it was saved, where the folder tells
+    ``positions``  longest sequence that the model accepts, or None where there is no limit
+    ``step``       training step at which it was saved, or None where the folder does not say
     """
 
     folder: Path
@@ -130,30 +127,30 @@ class Checkpoint:
 
     @property
     def parameters(self) -> int:
-        """Number of trained numbers, tied ones once."""
+        """Number of parameters, tied ones counted once."""
         return sum(int(parameter.numel()) for parameter in self.model.parameters())
 
     @property
     def convention(self) -> str:
-        """What W and H are for this model, in words."""
+        """What W and H are for this model, in a few sentences."""
         head, name = self.head, type(self.model).__name__
         tied = ", tied to the input embeddings" if head.tied else ""
         padded = head.rows - self.tokenizer.size
         return " ".join(
             [
                 f"W: the {head.rows:,} rows of the head of {name}{tied}.",
-                f"H: what goes into the head, behind the final norm and its gain (d={self.d}).",
+                f"H: what goes into the head, after the final norm with its gain (d={self.d}).",
                 *([] if head.scale == 1 else [f"The model's logit scale {head.scale:.6g} is folded into W."]),
                 *(["The head's bias is part of the logits."] if head.bias is not None else []),
                 *([] if head.cap is None else [f"W h is the logit before the soft cap {head.cap:g}."]),
-                *([f"{padded:,} rows belong to no token; they count in the loss only."] if padded > 0 else []),
+                *([f"{padded:,} rows belong to no token; they count only in the loss."] if padded > 0 else []),
             ]
         )
 
     def sequences(self, contexts: NDArray[np.integer[Any]], *, bos: bool = False) -> list[tuple[int, ...]]:
         """Token ids that the model reads for each context (m x L ids, START and ABSENT as in the statistics).
 
-        However many START fields a context has, the model reads its one BOS token; ``bos`` puts it before every one.
+        START fields of a context, however many, become one BOS token; ``bos`` puts it before every context.
         """
         contexts = np.asarray(contexts)
         if contexts.ndim != 2 or contexts.dtype.kind not in "iu":
@@ -167,8 +164,8 @@ class Checkpoint:
         rows = [tuple(int(z) for z in row if z != ABSENT) for row in contexts]
         if self.bos is None and (bos or any(START in row for row in rows)):
             raise CheckpointError(
-                f"{self.folder} names no token that starts a text (bos_token), and one is needed for contexts at the "
-                "start of a document. Count without padding, and read without BOS."
+                f"{self.folder} has no token that starts a text (bos_token), and contexts at the start of a document "
+                "need one. Count without padding, and read without BOS."
             )
         found = [self._sequence(row, bos) for row in rows]
         self._require_lengths(found)
@@ -181,11 +178,11 @@ class Checkpoint:
     def _require_lengths(self, found: Sequence[tuple[int, ...]]) -> None:
         lengths = [len(tokens) for tokens in found]
         if not lengths or min(lengths) == 0:
-            raise CheckpointError("A model reads at least one token; got no context, or one without any token.")
+            raise CheckpointError("A model needs at least one token; got no context, or one without any token.")
         if self.positions is not None and max(lengths) > self.positions:
             raise CheckpointError(
                 f"Contexts of {max(lengths):,} tokens (BOS included) are longer than the {self.positions:,} positions "
-                f"that {self.folder} was made for. Count shorter contexts."
+                f"of {self.folder}. Count shorter contexts."
             )
 
     def readout(
@@ -195,9 +192,9 @@ class Checkpoint:
         bos: bool = False,
         progress: AbstractProgress | None = None,
     ) -> Factors:
-        """W (V x d), H (d x m) and bias on contexts, proven to give the model's own logits (before a soft cap).
+        """W (V x d), H (d x m) and bias on contexts, checked to reproduce the model's own logits (before a soft cap).
 
-        Contexts of one length are read together, so that nothing is padded and no mask can be wrong.
+        Contexts of one length are read together, so nothing is padded and no mask is needed.
         """
         found = self.sequences(contexts, bos=bos)
         H = np.empty((self.d, len(found)))
@@ -208,23 +205,23 @@ class Checkpoint:
         return Factors(self.head.W, H, self.head.bias)
 
     def _read(self, batch: list[tuple[int, ...]]) -> Float:
-        """H of contexts of one length, d x batch, once it is proven to give the logits."""
+        """H of contexts of one length, d x batch, checked to reproduce the logits."""
         with head_input(self.model) as seen:
             logits = as_float64(run_model(self.model, batch)[:, -1]).T
         if len(seen) != 1:
             raise CheckpointError(
-                f"The head of {type(self.model).__name__} must run once a text; it ran {len(seen)} times."
+                f"The head of {type(self.model).__name__} must run once per text; it ran {len(seen)} times."
             )
         H = as_float64(seen[0][:, -1]).T
-        self.head.prove(H, logits)
+        self.head.require_logits(H, logits)
         return H
 
 
 def load_checkpoint(folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> Checkpoint:
     """Load a causal language model from a local folder, in float32.
 
-    Nothing is downloaded, code that comes with a model is never run, and weights are read from safetensors only;
-    ``allow_pickle`` reads ``pytorch_model.bin`` too, with a warning.
+    Nothing is downloaded, code that comes with a model is never run, and weights are read only from safetensors;
+    ``allow_pickle`` also reads ``pytorch_model.bin``, with a warning.
     """
     folder = Path(folder)
     content = require_model_folder(folder)
@@ -244,7 +241,7 @@ def load_checkpoint(folder: str | Path, *, device: str = "cpu", allow_pickle: bo
 
 
 def _caps(config: Any) -> list[float]:
-    """Numbers that a config names as soft caps of logits; attention has caps of its own."""
+    """Numbers that a config names as soft caps of the logits, without those of attention."""
     found = [v for k, v in config.to_dict().items() if "cap" in k and "soft" in k and "att" not in k]
     return [float(v) for v in found if isinstance(v, int | float) and v > 0]
 
@@ -260,7 +257,7 @@ def _tokenizer(folder: Path, rows: int) -> HuggingFaceTokenizer:
 
 
 def _bos(folder: Path, tokenizer: HuggingFaceTokenizer, config: Any) -> int | None:
-    """The tokenizer's own word on it; the model's where the tokenizer has none."""
+    """Id of the BOS token from the tokenizer's settings, or from the model's config where the tokenizer has none."""
     settings = read_json(folder / "tokenizer_config.json")
     if "bos_token" in settings:
         token = settings["bos_token"]
@@ -271,7 +268,7 @@ def _bos(folder: Path, tokenizer: HuggingFaceTokenizer, config: Any) -> int | No
 
 
 def _batches(found: Sequence[tuple[int, ...]], rows: int) -> Iterator[list[int]]:
-    """Places of contexts of one length, as many at once as memory likes."""
+    """Indices of contexts of one length, as many at once as fit in a batch."""
     by_length: dict[int, list[int]] = {}
     for place, tokens in enumerate(found):
         by_length.setdefault(len(tokens), []).append(place)

@@ -1,4 +1,4 @@
-"""The folder of a saved model: what must hold before any weight is read."""
+"""The folder of a saved model: checks before any weight is read, and the training step it was saved at."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ _PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object in a file of the folder; empty where there is no such file."""
+    """The JSON object in a file; empty where there is no such file."""
     if not path.is_file():
         return {}
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CheckpointError(
-            f"{path} cannot be read as JSON: {error}. Was it cut off? Save the model again."
+            f"{path} cannot be read as JSON: {error}. Is it truncated? Save the model again."
         ) from error
     if not isinstance(content, dict):
-        raise CheckpointError(f"{path} must hold a JSON object; it holds a {type(content).__name__}.")
+        raise CheckpointError(f"{path} must have a JSON object; it has a {type(content).__name__}.")
     return content
 
 
 def require_model_folder(folder: Path) -> dict[str, Any]:
-    """Config of the folder, once it is known to be one that can be loaded without running its own code."""
+    """The content of config.json, or an error where the folder does not hold a whole model with plain weights."""
     if not folder.is_dir():
-        found = "a file" if folder.is_file() else "nothing"
+        found = "is a file" if folder.is_file() else "does not exist"
         raise CheckpointError(
-            f"A model is a folder with config.json and model.safetensors, as save_pretrained writes it; {folder} is "
+            f"A model must be a folder with config.json and model.safetensors, as save_pretrained writes it; {folder} "
             f"{found}. Models are never downloaded: give the path of a local folder."
         )
     if (folder / "adapter_config.json").is_file():
         raise CheckpointError(
             f"{folder} holds an adapter, not a whole model. Merge it into its base model (merge_and_unload) and save "
-            "that."
+            "the result."
         )
     if not (folder / "config.json").is_file():
         raise CheckpointError(
-            f"{folder} has no config.json, so it holds no Hugging Face model. Give the folder that save_pretrained "
-            "wrote; of a model of another framework, give W and H themselves (--arrays)."
+            f"{folder} has no config.json, so it is not a Hugging Face model. Give the folder that save_pretrained "
+            "wrote; for a model of another framework, give W and H themselves (--arrays)."
         )
     config = read_json(folder / "config.json")
     if "quantization_config" in config:
@@ -59,7 +59,7 @@ def require_model_folder(folder: Path) -> dict[str, Any]:
 
 
 def require_causal_model(folder: Path, config: dict[str, Any]) -> None:
-    """Refuse what this installation knows no causal language model for, and what needs code of its own."""
+    """Refuse a model that is not causal, that the installed transformers does not have, or that needs its own code."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
 
     kind, architectures = config.get("model_type"), config.get("architectures") or []
@@ -71,21 +71,21 @@ def require_causal_model(folder: Path, config: dict[str, Any]) -> None:
     if "auto_map" in config:
         raise CheckpointError(
             f"{folder} ({named}) needs Python code that comes with the model (auto_map in config.json), and such code "
-            "is never run here. Save W and H with your own script and give them as arrays (--arrays)."
+            "is never run. Save W and H with your own script and give them as arrays (--arrays)."
         )
     if config.get("is_encoder_decoder"):
         raise CheckpointError(
-            f"{folder} ({named}) is an encoder-decoder: its next token depends on two texts, so that a context has no "
-            "single h. Give a causal language model."
+            f"{folder} ({named}) is an encoder-decoder: its next token depends on two texts, so a context does not "
+            "have a single h. Give a causal language model."
         )
     raise CheckpointError(
-        f"{folder} ({named}) is no causal language model that the installed transformers knows: a masked model or one "
+        f"{folder} ({named}) is not a causal language model that the installed transformers has: a masked model or one "
         "without a head has no next-token W. Save it with AutoModelForCausalLM, or update transformers."
     )
 
 
 def find_weights(folder: Path, allow_pickle: bool) -> Weights:
-    """Which kind of weights to read; pickles only when asked for by name."""
+    """The kind of weights to read: safetensors, or pickles where they are allowed."""
     if any(folder.glob("*.safetensors")):
         return "safetensors"
     pickles = [name for name in _PICKLES if (folder / name).is_file()]
@@ -97,7 +97,7 @@ def find_weights(folder: Path, allow_pickle: bool) -> Weights:
     if not allow_pickle:
         raise CheckpointError(
             f"{folder} holds its weights as a pickle ({pickles[0]}), which can run code when it is read. Save the "
-            "model again with save_pretrained (safetensors), or, if you trust its source, ask for it with "
+            "model again with save_pretrained (safetensors), or, if you trust its source, pass "
             "--allow-pickle."
         )
     _logger.warning("Reading the pickle %s: only do so with files whose source you trust.", folder / pickles[0])
@@ -105,7 +105,7 @@ def find_weights(folder: Path, allow_pickle: bool) -> Weights:
 
 
 def training_step(folder: Path) -> int | None:
-    """Step at which a checkpoint was saved: from trainer_state.json, else from a name such as checkpoint-500."""
+    """Step at which a checkpoint was saved, from trainer_state.json or from a name such as checkpoint-500."""
     state = read_json(folder / "trainer_state.json")
     if isinstance(state.get("global_step"), int):
         return int(state["global_step"])
@@ -114,7 +114,7 @@ def training_step(folder: Path) -> int | None:
 
 
 def checkpoint_folders(folder: Path) -> list[Path]:
-    """The folder itself, or, where it only holds ``checkpoint-*`` folders, those in the order of their steps."""
+    """The folder itself, or the ``checkpoint-*`` folders inside it in the order of their steps."""
     if not folder.is_dir() or (folder / "config.json").is_file():
         return [folder]
     inside = [path for path in folder.glob("checkpoint-*") if (path / "config.json").is_file()]

@@ -1,19 +1,15 @@
-"""Which code made a result: its hash goes into the keys, so that other code makes the result again.
-
-Results that are kept between runs of a report: one folder a stage, found again by the hash of what went in.
+"""Results kept between runs of a report: their folder and keys, its lock, and where a page may be written.
 
 ::
 
-    manifest.json     kind, version, machine; key, inputs, seconds and manifest's hash of each stage; the page's hash;
-                      seal, the hash of all this
-    choice/           settings and why
-    statistics/  prediction/  run-.../  comparison-.../      as their own commands save them
-    unfinished/       snapshots of training that was stopped, by key
+    manifest.json     kind, version, machine; key, inputs, seconds and manifest's hash of each stage; name, key, hash
+                      and provenance of the page; seal, the hash of all this
+    choice/  statistics/  prediction/  run-.../  comparison-.../  rivals-.../      one saved result per stage
+    unfinished/       snapshots of interrupted training, one folder per key
 
-A key is the SHA-256 of the stage's inputs: options, the package's version and code, and the keys of the stages before
-it. What was made from an older key is taken away when its stage is made anew, so that a folder never mixes two reports.
-
-Where a report may be written: a page that takes no one's place, and one report at a time in it.
+A key is the SHA-256 of a stage's inputs: settings, the package's version and code, and the keys of the stages that it
+was made from. When a stage is made again from other inputs, everything that was made from its old result is removed, so
+a folder never mixes two reports.
 """
 
 from __future__ import annotations
@@ -28,38 +24,52 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from tokengeom.errors import InputError, ResourceError
 from tokengeom.folders import MANIFEST, as_json, changed_files, file_hash, manifest_head, read_manifest, replace_file
+from tokengeom.results import AbstractResult, load
 
 PACKAGE = Path(__file__).parents[1]
-SHOWING = ("cli", "figures", "page/sections", "page/templates", "studies")
-"""Parts of the package that show results, and do not make them."""
+OUTSIDE_STAGES = (
+    "cli/",
+    "figures/",
+    "page/compare_models.py",
+    "page/diagnosis.py",
+    "page/figures.py",
+    "page/formatting.py",
+    "page/render.py",
+    "page/sections/",
+    "page/templates/",
+    "studies/",
+)
+"""Code that only shows results, or belongs to other verbs: changing it does not change the result of a stage."""
+KIND, FORMAT_VERSION = "tokengeom-report", 1
+UNFINISHED, SEAL = "unfinished", "seal"
+MADE_BY_US = b'<meta name="generator" content="tokengeom'
+HEAD_BYTES = 4096
+"""Bytes at the beginning of a file in which a page of ours says so."""
 
 
 @cache
-def code_hash(*, showing: bool = False) -> str:
-    """Hash of the package's files; those that only show results count when asked for."""
+def code_hash(*, everything: bool = False) -> str:
+    """Hash of the package's files that decide the result of a stage, or of all of its files."""
     files = sorted(path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     names = [path.relative_to(PACKAGE).as_posix() for path in files]
-    kept = [name for name in names if showing or not name.startswith(tuple(f"{part}/" for part in SHOWING))]
+    kept = [name for name in names if everything or not name.startswith(OUTSIDE_STAGES)]
     content = "".join(f"{name} {file_hash(PACKAGE / name)}\n" for name in kept)
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-FORMAT, FORMAT_VERSION = "tokengeom-report", 1
-UNFINISHED, SEAL = "unfinished", "seal"
-Kept = TypeVar("Kept")
-
-
-class Results:
-    """The folder of one report.
+class ResultsFolder:
+    """The results of one report on disk.
 
     ``stages``
-        Name -> key, inputs, seconds, hash of the manifest, in the order of making.
+        Key, inputs, seconds and hash of the manifest by name of the stage, in the order in which they were made.
     ``page``
-        Name relative to the folder, key, inputs and hash of the page; empty until it is written.
+        Name, key, inputs, hash, seconds and provenance of the page; empty until it is written.
+    ``made``
+        Names of what was made since the folder was opened; the rest was found.
     """
 
     def __init__(self, folder: Path, version: str) -> None:
@@ -73,41 +83,46 @@ class Results:
         if (self.folder / MANIFEST).is_file():
             record = read_record(self.folder)
             self.stages, self.page = record["stages"], record["page"]
-            self._sweep()
+            self._remove_partial_folders()
         elif self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
             raise InputError(
-                f"{self.folder} exists and holds something else than the results of a report; it is left alone. "
-                "Choose another --out, which the folder is named after."
+                f"{self.folder} exists and does not hold the results of a report; it was not changed. Choose another "
+                "--out: the folder is named after the page."
             )
         else:
             self._write()
 
-    def _sweep(self) -> None:
-        """Take away what a killed process was writing: hidden folders beside the stages."""
+    def _remove_partial_folders(self) -> None:
+        """Remove the hidden folders that a killed process was writing."""
         for path in self.folder.iterdir():
             if path.is_dir() and path.name.startswith("."):
                 shutil.rmtree(path, ignore_errors=True)
 
     def key(self, name: str, inputs: Mapping[str, Any]) -> str:
-        """What a stage's result is found by."""
-        return key_of(name, self._complete(inputs))
+        """The key of a stage with these inputs."""
+        return key_of(name, self._with_version(inputs))
 
     def keep(
-        self, name: str, inputs: Mapping[str, Any], make: Callable[[Path], Kept], load: Callable[[Path], Kept]
-    ) -> Kept:
-        """A stage's result: loaded if it was made from the same inputs and is unharmed, else made and entered.
+        self, name: str, inputs: Mapping[str, Any], make: Callable[[], AbstractResult | None]
+    ) -> AbstractResult | None:
+        """A stage's result: loaded where it was made from the same inputs and is undamaged, else made and saved.
 
-        ``make`` saves its result in the folder that it is given and returns it.
+        ``make`` returns None where there is nothing to make; then nothing is saved.
         """
         folder = self.folder / name
-        if self._holds(name, self.key(name, inputs)):
-            return load(folder)
-        began = time.monotonic()
-        value = make(folder)
-        self._enter(name, inputs, time.monotonic() - began)
-        return value
+        if self._is_current(name, self.key(name, inputs)):
+            result: AbstractResult | None = load(folder)
+        else:
+            began = time.monotonic()
+            result = make()
+            if result is None:
+                return None
+            result.save(folder)
+            self._enter(name, inputs, time.monotonic() - began)
+        self._remove_snapshots(name)
+        return result
 
-    def _holds(self, name: str, key: str) -> bool:
+    def _is_current(self, name: str, key: str) -> bool:
         entry, folder = self.stages.get(name), self.folder / name
         if entry is None or entry["key"] != key or not (folder / MANIFEST).is_file():
             return False
@@ -119,15 +134,16 @@ class Results:
             "key": self.key(name, inputs),
             "seconds": seconds,
             "manifest": file_hash(self.folder / name / MANIFEST),
-            "inputs": self._complete(inputs),
+            "inputs": self._with_version(inputs),
         }
         if before is not None and before["key"] != entry["key"]:
-            self._drop_what_came_from(before["key"])
+            self._remove_dependents(before["key"])
         self.stages[name] = entry
         self.made.append(name)
         self._write()
 
-    def _drop_what_came_from(self, key: str) -> None:
+    def _remove_dependents(self, key: str) -> None:
+        """Remove what was made from the result with this key, directly or through other stages."""
         waiting = [key]
         while waiting:
             old = waiting.pop()
@@ -136,38 +152,50 @@ class Results:
                     waiting.append(self.stages.pop(name)["key"])
                     shutil.rmtree(self.folder / name, ignore_errors=True)
 
-    def snapshots(self, name: str, inputs: Mapping[str, Any]) -> Path:
-        """Where a long stage keeps what it has so far; snapshots of other inputs are taken away."""
-        mine = self.folder / UNFINISHED / f"{name}-{self.key(name, inputs)}"
-        for other in (self.folder / UNFINISHED).glob(f"{name}-*"):
-            if other != mine:
-                shutil.rmtree(other, ignore_errors=True)
-        return mine
+    def snapshots(self, name: str, key: str) -> Path:
+        """Folder for the snapshots of a long stage; snapshots made under other keys are removed."""
+        own = self.folder / UNFINISHED / f"{name}-{key}"
+        self._remove_snapshots(name, keep=own)
+        return own
 
-    def forget_snapshots(self, name: str, inputs: Mapping[str, Any]) -> None:
-        """The stage is finished."""
-        shutil.rmtree(self.snapshots(name, inputs), ignore_errors=True)
+    def _remove_snapshots(self, name: str, keep: Path | None = None) -> None:
         waiting = self.folder / UNFINISHED
+        for other in waiting.glob(f"{name}-*"):
+            if other != keep:
+                shutil.rmtree(other, ignore_errors=True)
         if waiting.is_dir() and not any(waiting.iterdir()):
             waiting.rmdir()
 
-    def keep_page(self, target: Path, inputs: Mapping[str, Any], make: Callable[[], str]) -> None:
-        """Write the page, unless it is there as it was made from the same inputs."""
+    def keep_page(
+        self,
+        target: Path,
+        inputs: Mapping[str, Any],
+        render: Callable[[], str],
+        provenance: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write the page, unless it is there and was made from the same inputs."""
         key = self.key("page", inputs)
         if self.page.get("key") == key and target.is_file() and file_hash(target) == self.page["sha256"]:
             return
-        content = make().encode("utf-8", "backslashreplace")
+        began = time.monotonic()
+        content = render().encode("utf-8", "backslashreplace")
         replace_file(target, content)
-        digest = hashlib.sha256(content).hexdigest()
-        self.page = {"name": target.name, "key": key, "sha256": digest, "inputs": self._complete(inputs)}
+        self.page = {
+            "name": target.name,
+            "key": key,
+            "sha256": hashlib.sha256(content).hexdigest(),
+            "inputs": self._with_version(inputs),
+            "seconds": time.monotonic() - began,
+            "provenance": dict(provenance or {}),
+        }
         self.made.append("page")
         self._write()
 
-    def _complete(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def _with_version(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         return {**inputs, "tokengeom": self.version}
 
     def _write(self) -> None:
-        record = {**manifest_head(FORMAT, FORMAT_VERSION), "stages": self.stages, "page": self.page}
+        record = {**manifest_head(KIND, FORMAT_VERSION), "stages": self.stages, "page": self.page}
         replace_file(self.folder / MANIFEST, as_json(sealed(record)))
 
 
@@ -177,14 +205,14 @@ def key_of(name: str, inputs: Mapping[str, Any]) -> str:
 
 
 def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record with the SHA-256 of all the rest of it, since no other file holds its hash."""
+    """The record with its own SHA-256, because no other file holds the hash of this one."""
     rest = {name: value for name, value in record.items() if name != SEAL}
     return {**rest, SEAL: hashlib.sha256(as_json(rest)).hexdigest()}
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """The manifest of a report's results, refused in words if it is damaged or from a newer version."""
-    record = read_manifest(folder, FORMAT, FORMAT_VERSION)
+    """The manifest of a report's results, or an error if it is damaged or was written by a newer version."""
+    record = read_manifest(folder, KIND, FORMAT_VERSION)
     stages, page = record.get("stages"), record.get("page")
     fields = {"key", "inputs", "seconds", "manifest"}
     entries = list(stages.values()) if isinstance(stages, dict) and isinstance(page, dict) else [None]
@@ -194,32 +222,28 @@ def read_record(folder: Path) -> dict[str, Any]:
 
 
 def results_folder(page: Path) -> Path:
-    """Where the results of a page lie: ``report.html`` has ``report-results`` beside it."""
+    """Folder of the results of a page: ``report-results`` beside ``report.html``."""
     return page.with_name(f"{page.stem}-results")
 
 
-MADE_BY_US = b'<meta name="generator" content="tokengeom'
-HEAD_BYTES = 4096
-"""Of a file, enough to see who made it."""
-
-
 def require_place(page: Path) -> None:
-    """Before minutes of work, not after: the page must be a file that can be written, and no one's work but ours."""
+    """Refuse, before minutes of work, a page that cannot be written or would replace a file that is not ours."""
     if page.is_dir():
-        raise InputError(f"The page is one file, such as report.html; {page} is a folder. Give a file's name.")
+        raise InputError(f"The page must be a file, such as report.html; {page} is a folder. Give a file name.")
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
         ours = not page.exists() or _is_ours(page)
     except OSError as error:
-        raise ResourceError(f"Cannot write to {page.parent}: {error.strerror}. Choose another place.") from error
+        raise ResourceError(f"Cannot write to {page.parent}: {error.strerror}. Choose another folder.") from error
     if not ours:
         raise InputError(
-            f"{page} exists and is not a page of tokengeom; it is left alone. Choose another --out, or remove it first."
+            f"{page} exists and is not a page of tokengeom; it was not changed. Choose another --out, or remove the "
+            "file first."
         )
 
 
 def _is_ours(page: Path) -> bool:
-    """Whether a page says so itself, or the results beside it name it; an empty file is no one's work."""
+    """Whether a file is empty, says that it is a page of ours, or is named by the results beside it."""
     with page.open("rb") as file:
         head = file.read(HEAD_BYTES)
     if not head or MADE_BY_US in head:
@@ -229,7 +253,7 @@ def _is_ours(page: Path) -> bool:
 
 
 def require_apart(page: Path, files: Sequence[Path]) -> None:
-    """The text must not be what the page replaces, even if it looks like a page."""
+    """Refuse a page that would replace the text itself, which may look like a page of ours."""
     for path in files:
         if page.exists() and path.exists() and page.samefile(path):
             raise InputError(f"{page} is the text itself, which the page would replace. Choose another --out.")
@@ -237,16 +261,16 @@ def require_apart(page: Path, files: Sequence[Path]) -> None:
 
 @contextmanager
 def only_writer(results: Path) -> Iterator[None]:
-    """Hold a folder of results for one report; a second one is refused while the first is at work.
+    """Hold a lock on a folder of results; a second report to the same folder is refused meanwhile.
 
-    The system lets go of the lock when its process ends in any way; what is left of a killed one is an empty hidden
-    file, which the next report takes over and removes.
+    The system releases the lock when the process ends. A killed process leaves an empty hidden file, which the next
+    report uses and removes.
     """
     if find_spec("fcntl") is None:
         yield
         return
     lock = results.with_name(f".{results.name}.lock")
-    descriptor = _locked(lock, results)
+    descriptor = _lock(lock, results)
     try:
         yield
     finally:
@@ -254,26 +278,25 @@ def only_writer(results: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _locked(lock: Path, results: Path) -> int:
+def _lock(lock: Path, results: Path) -> int:
     import fcntl
 
     while True:
         try:
             descriptor = os.open(lock, os.O_CREAT | os.O_RDWR, 0o666)
         except OSError as error:
-            raise ResourceError(f"Cannot write to {lock.parent}: {error.strerror}. Choose another place.") from error
+            raise ResourceError(f"Cannot write to {lock.parent}: {error.strerror}. Choose another folder.") from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
             raise InputError(
-                f"Another report is being written to {results} at this moment. Wait until it has ended, or choose "
-                "another --out."
+                f"Another report is being written to {results}. Wait until it has finished, or choose another --out."
             ) from None
         except OSError:
-            # Some network file systems have no locks; there reports are only kept whole, not apart.
+            # Some network file systems have no locks; there, two reports at a time are not prevented.
             return descriptor
-        # A report that just ended may have removed the file after it was opened here: then it guards nothing.
+        # A report that has just finished may have removed the file after it was opened here; such a lock is void.
         if lock.exists() and os.fstat(descriptor).st_ino == lock.stat().st_ino:
             return descriptor
         os.close(descriptor)

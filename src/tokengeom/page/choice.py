@@ -1,35 +1,40 @@
-"""Which tokens suit a text: words where spaces part them, characters where the script has none.
+"""Settings chosen for a text: tokens, context length and cuts under which supports are informative, and why.
 
-From a text to good settings: context length and cuts under which supports say something, and why.
+A support is *informative* when it has at least two tokens, and at most ten (or a tenth of a large vocabulary, and never
+more than half of a small one): a support of one token is plain classification, and one of nearly all tokens excludes
+little. A context is *well sampled* when it was seen at least five times per token of its support, so that a token
+missing from the support probably does not follow. It *shares its support* when the support has at least two tokens and
+another context has the same one: theory predicts that such contexts collapse although their probabilities differ.
 
-A support is *informative* when it holds two tokens or more, but at most ten (or a tenth of a large vocabulary, and
-never more than half of a small one): one token is plain classification, and a support of nearly all forbids nothing.
-It is *well seen* when its context came up at least five times for each of its tokens, so that a token that is missing
-is likely one that does not follow. A context is *accompanied* when its support holds two tokens or more and another
-context has the same: these are predicted to collapse although their probabilities differ, which can be looked at.
+The cut is the largest of a few sizes at which half of the contexts are well sampled. The context length is the one with
+the highest
 
-The cut is the largest of a few sizes at which half of the contexts are well seen. The context length has the highest
+    score = (share informative and well sampled + share with a shared support / 2) * min(1, m / contexts asked for)
 
-    score = (share informative and well seen + share accompanied / 2) * min(1, m / contexts asked for)
-
-and among lengths whose score is within a twentieth of the best, the longest wins: it says more of each context.
+where m is the number of contexts that are left. Of the lengths within 5% of the best score, the longest is chosen: it
+tells more about each context.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tokengeom.errors import CorpusError, InputError, StatisticsError
-from tokengeom.page.contents import Choice
-from tokengeom.page.text import Text
+from tokengeom.corpus.tokenizers import is_kind
+from tokengeom.errors import CorpusError, InputError
+from tokengeom.folders import as_json
+from tokengeom.page.settings import ReportSettings
+from tokengeom.page.text import Sample, Text
 from tokengeom.progress import AbstractProgress
-from tokengeom.statistics.count import count
-from tokengeom.statistics.next_token import NextTokenStatistics, standard_cuts
+from tokengeom.results import AbstractResult
+from tokengeom.statistics.count import count_lengths
+from tokengeom.statistics.next_token import NextTokenStatistics
 
 UNSPACED = {
     "Han": (0x3400, 0x9FFF),
@@ -42,59 +47,101 @@ UNSPACED = {
     "Myanmar": (0x1000, 0x109F),
     "Khmer": (0x1780, 0x17FF),
 }
-"""Scripts whose words are written without spaces between them, by the range of their characters in Unicode."""
+"""Scripts written without spaces between words, by the range of their characters in Unicode."""
 FEWEST_SPACES = 0.02
-"""Share of white space below which spaces cannot part words: it would mean words of 50 characters."""
+"""Share of white space below which it cannot separate words: words would have 50 characters."""
+LENGTHS = (1, 2, 3, 4, 5, 6)
+SIZES = ((400, 104), (150, 60), (50, 30))
+"""Contexts and next tokens to keep; the first size is that of the papers."""
+TIMES_SEEN = 5
+LARGEST_SUPPORT, LARGEST_SHARE = 10, 0.1
+WELL_SAMPLED = 0.5
+NEARLY_BEST = 0.95
+FILE = "choice.json"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Choice(AbstractResult):
+    """Settings of a report's text, with the reasons for them.
+
+    ``settings``
+        Tokenizer (None for token ids without one), context length, and limits of contexts and vocabulary.
+    ``reasons``
+        Sentences about this text.
+    ``candidates``
+        One row per candidate that was considered, all with the same keys; empty where there was only one.
+    """
+
+    kind = "tokengeom-choice"
+    title = "Settings chosen for a text"
+
+    settings: Mapping[str, Any]
+    reasons: Sequence[str] = ()
+    candidates: Sequence[Mapping[str, Any]] = ()
+
+    @staticmethod
+    def given(stats: NextTokenStatistics) -> Choice:
+        """Settings of given statistics, as far as they are known."""
+        known: dict[str, Any] = {}
+        reasons = ["The statistics were given: nothing was chosen."]
+        if stats.tokenizer is not None:
+            known["tokenizer"] = stats.tokenizer.kind
+        elif stats.contexts is not None:
+            reasons.append("Tokens are ids without a tokenizer, and are shown as numbers.")
+        if stats.windows is not None:
+            known["context"] = stats.windows.context
+        return Choice({**known, "contexts": stats.m, "vocabulary": stats.V}, tuple(reasons))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Settings, reasons and candidates as plain data."""
+        candidates = [dict(one) for one in self.candidates]
+        return {"settings": dict(self.settings), "reasons": list(self.reasons), "candidates": candidates}
+
+    def summary(self) -> str:
+        """The reasons, one per line."""
+        return "\n".join(self.reasons)
+
+    def _facts(self) -> list[tuple[str, str]]:
+        return [(name, str(value)) for name, value in self.settings.items()]
+
+    def _write(self, folder: Path) -> dict[str, Any]:
+        (folder / FILE).write_bytes(as_json(self.to_dict()))
+        return {"settings": dict(self.settings)}
+
+    @classmethod
+    def _read(cls, folder: Path, manifest: dict[str, Any]) -> Choice:
+        content = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        return Choice(content["settings"], tuple(content["reasons"]), tuple(content["candidates"]))
 
 
 def choose_tokenizer(documents: Iterable[str]) -> tuple[str, str]:
-    """A tokenizer's name, and the reason in a sentence."""
+    """Name of the tokenizer that suits a text, and the reason in a sentence."""
     seen: Counter[str] = Counter()
     for document in documents:
         seen.update(document)
     total = max(sum(seen.values()), 1)
     letters = max(sum(count for one, count in seen.items() if one.isalpha()), 1)
     by_script = {name: sum(n for one, n in seen.items() if a <= ord(one) <= b) for name, (a, b) in UNSPACED.items()}
-    without_spaces = sum(by_script.values()) / letters
+    unspaced = sum(by_script.values()) / letters
     spaces = sum(count for one, count in seen.items() if one.isspace()) / total
-    if without_spaces > 0.5:
+    if unspaced > 0.5:
         script = max(by_script, key=lambda name: by_script[name])
         return "character", (
-            f"Tokens are characters: {min(without_spaces, 1.0):.0%} of the letters belong to a script without spaces "
-            f"between words (mostly {script})."
+            f"Tokens are characters: {min(unspaced, 1.0):.0%} of the letters belong to a script without spaces between "
+            f"words (mostly {script})."
         )
     if spaces < FEWEST_SPACES:
         return "character", (
-            f"Tokens are characters: only {spaces:.1%} of the text is white space, too little to part words."
+            f"Tokens are characters: only {spaces:.1%} of the text is white space, too little to separate words."
         )
     return "word", (
-        f"Tokens are words in lower case and single punctuation marks: {spaces:.0%} of the text is white space, "
-        "which parts words."
+        f"Tokens are lower-case words and punctuation marks: {spaces:.0%} of the text is white space between them."
     )
-
-
-LENGTHS = (1, 2, 3, 4, 5, 6)
-SIZES = ((400, 104), (150, 60), (50, 30))
-"""Contexts and words to keep; the first is the papers' size."""
-TIMES_SEEN = 5
-LARGEST_SUPPORT, LARGEST_SHARE = 10, 0.1
-WELL_SEEN = 0.5
-NEARLY_BEST = 0.95
-
-
-@dataclass(frozen=True)
-class Wishes:
-    """What the user fixed; None is left to the choice."""
-
-    tokenizer: str | None = None
-    context: int | None = None
-    top_contexts: int | None = None
-    vocabulary: int | None = None
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One context length and cut, and what the supports look like under it; shares are of the contexts."""
+    """A context length and a cut, with the supports that they give; shares are of the contexts."""
 
     context: int
     top_contexts: int
@@ -107,108 +154,114 @@ class Candidate:
     one_hot: float
     full: float
     informative: float
-    well_seen: float
-    accompanied: float
+    well_sampled: float
+    shared_support: float
     score: float
 
+    @staticmethod
+    def of(stats: NextTokenStatistics, length: int, contexts: int, vocabulary: int) -> Candidate:
+        """Measure the supports of statistics that were cut to this size."""
+        k, V, groups = stats.support_sizes, stats.V, stats.groups
+        informative = (k >= 2) & (k <= _largest_informative(V))
+        sampled = stats.context_counts >= TIMES_SEEN * k
+        shared = (groups.multiplicity[groups.label] > 1) & (k >= 2)
+        score = (np.mean(informative & sampled) + np.mean(shared) / 2) * min(1.0, stats.m / contexts)
+        return Candidate(
+            context=length,
+            top_contexts=contexts,
+            vocabulary_limit=vocabulary,
+            windows=stats.n,
+            contexts=stats.m,
+            vocabulary=V,
+            support_groups=groups.count,
+            median_support=float(np.median(k)),
+            one_hot=stats.one_hot_share,
+            full=float(np.mean(k == V)),
+            informative=float(np.mean(informative)),
+            well_sampled=float(np.mean(sampled)),
+            shared_support=float(np.mean(shared)),
+            score=float(score),
+        )
 
-def choose(text: Text, wishes: Wishes, progress: AbstractProgress) -> Choice:
-    """Settings for a text, with the candidates that were looked at and the reasons."""
-    sample = text.sample()
-    tokenizer, why_tokens = wishes.tokenizer, "Tokens are as asked for."
-    if sample is not None and not any(map(str.strip, sample.documents)):
-        raise CorpusError(f"The corpus is empty: {text.title} holds no text. Check the path.")
-    if sample is not None and tokenizer is None:
-        tokenizer, why_tokens = choose_tokenizer(sample.documents)
-    corpus = text.corpus if sample is None else list(sample.documents)
-    look = _Look(corpus, tokenizer or "word", text, wishes)
-    candidates = look.candidates(progress)
-    chosen = _best(candidates, wishes)
-    reasons = [why_tokens, _why_size(chosen, candidates, wishes), _why_length(chosen, candidates, wishes)]
-    if sample is not None and not sample.whole:
-        reasons.insert(0, f"The settings were chosen on the first {sample.characters:,} characters of the text.")
-    if sample is not None and sample.marker_found:
-        reasons.append("Documents are parted at the marker <|endoftext|>, which was found in the text.")
-    settings = {
-        "tokenizer": tokenizer or "word",
-        "context": chosen.context,
-        "top_contexts": chosen.top_contexts,
-        "vocabulary": chosen.vocabulary_limit,
-    }
-    rows = [{**asdict(one), "chosen": one is chosen} for one in candidates] if len(candidates) > 1 else []
-    return Choice(settings, tuple(sentence for sentence in reasons if sentence), tuple(rows))
-
-
-@dataclass(frozen=True)
-class _Look:
-    """Counting one text under several settings."""
-
-    corpus: Any
-    tokenizer: str
-    text: Text
-    wishes: Wishes
-
-    def candidates(self, progress: AbstractProgress) -> list[Candidate]:
-        """Every length with every cut; lengths that no document has, and cuts that leave nothing, are passed over."""
-        lengths = LENGTHS if self.wishes.context is None else (self.wishes.context,)
-        found, refused = [], []
-        with progress.stage("Looking at context lengths", float(len(lengths))) as stage:
-            for length in lengths:
-                try:
-                    found += self._of_length(length)
-                except (CorpusError, StatisticsError) as error:
-                    refused.append(error)
-                stage.advance(1.0)
-        if not found:
-            raise refused[0]
-        return found
-
-    def _of_length(self, length: int) -> list[Candidate]:
-        sizes = sorted({self._wished(size) for size in SIZES}, reverse=True)
-        cuts = standard_cuts(max(contexts for contexts, _ in sizes))
-        options: dict[str, Any] = {} if self.corpus is not self.text.corpus else {"reading": self.text.reading}
-        counted = count(self.corpus, context=length, tokenizer=self.tokenizer, cuts=cuts, **options)
-        return [_looked_at(counted.limited(*size), length, *size) for size in sizes]
-
-    def _wished(self, size: tuple[int, int]) -> tuple[int, int]:
-        contexts, vocabulary = size
-        return self.wishes.top_contexts or contexts, self.wishes.vocabulary or vocabulary
-
-
-def _looked_at(stats: NextTokenStatistics, length: int, contexts: int, vocabulary: int) -> Candidate:
-    k, V, groups = stats.support_sizes, stats.V, stats.groups
-    informative = (k >= 2) & (k <= _largest_informative(V))
-    seen = stats.context_counts >= TIMES_SEEN * k
-    accompanied = (groups.multiplicity[groups.label] > 1) & (k >= 2)
-    score = (np.mean(informative & seen) + np.mean(accompanied) / 2) * min(1.0, stats.m / contexts)
-    return Candidate(
-        context=length,
-        top_contexts=contexts,
-        vocabulary_limit=vocabulary,
-        windows=stats.n,
-        contexts=stats.m,
-        vocabulary=V,
-        support_groups=groups.count,
-        median_support=float(np.median(k)),
-        one_hot=stats.one_hot_share,
-        full=float(np.mean(k == V)),
-        informative=float(np.mean(informative)),
-        well_seen=float(np.mean(seen)),
-        accompanied=float(np.mean(accompanied)),
-        score=float(score),
-    )
+    @property
+    def size(self) -> tuple[int, int]:
+        """Limits of contexts and of next tokens."""
+        return self.top_contexts, self.vocabulary_limit
 
 
 def _largest_informative(V: int) -> int:
     return int(min(max(LARGEST_SUPPORT, LARGEST_SHARE * V), V / 2))
 
 
-def _best(candidates: Sequence[Candidate], wishes: Wishes) -> Candidate:
-    """The largest cut that is well enough seen, then the longest of the nearly best lengths."""
-    sizes = sorted({_size(one) for one in candidates}, reverse=True)
-    best = {size: _longest_of_the_best([one for one in candidates if _size(one) == size]) for size in sizes}
-    seen = [size for size in sizes if best[size].well_seen >= WELL_SEEN]
-    chosen = best[seen[0] if seen else sizes[-1]]
+def choose(text: Text, asked: ReportSettings, progress: AbstractProgress) -> Choice:
+    """Settings for a text, with the candidates that were considered and the reasons."""
+    sample = text.sample()
+    given = None if asked.tokenizer is None else str(asked.tokenizer)
+    tokenizer, why_tokens = _tokens(text, sample, given)
+    candidates = _candidates(text, sample, tokenizer, asked, progress)
+    chosen = _best(candidates)
+    reasons = [*why_tokens, _why_size(chosen, candidates, asked), _why_length(chosen, candidates, asked)]
+    if sample is not None and not sample.complete:
+        reasons.insert(0, f"The settings were chosen from the first {sample.characters:,} characters of the text.")
+    if sample is not None and sample.marker_found:
+        reasons.append("Documents are split at the marker <|endoftext|>, which was found in the text.")
+    settings = {
+        "tokenizer": tokenizer,
+        "context": chosen.context,
+        "top_contexts": chosen.top_contexts,
+        "vocabulary": chosen.vocabulary_limit,
+    }
+    rows = [{**asdict(one), "chosen": one is chosen} for one in candidates] if len(candidates) > 1 else []
+    return Choice(settings, tuple(reasons), tuple(rows))
+
+
+def _tokens(text: Text, sample: Sample | None, given: str | None) -> tuple[str | None, list[str]]:
+    """The tokenizer, and sentences about the tokens."""
+    if sample is None:
+        return _ids(text, given)
+    if not any(map(str.strip, sample.documents)):
+        raise CorpusError(f"The corpus is empty: {text.title} has no text. Check the path.")
+    if given is not None:
+        return given, [f"The tokenizer '{given}' was given."]
+    tokenizer, why = choose_tokenizer(sample.documents)
+    return tokenizer, [why]
+
+
+def _ids(text: Text, given: str | None) -> tuple[str | None, list[str]]:
+    """Token ids need no tokenizer; a saved one names them, and the kind of a tokenizer says nothing about them."""
+    named = None if given is None or is_kind(given) else given
+    shown = f"the tokenizer '{named}' gives their names" if named else "without a tokenizer they are shown as numbers"
+    reasons = [f"Tokens are the ids in the file; {shown}."]
+    if text.reading.separator_id is None:
+        reasons.append(
+            "No id was given that ends a document (separator_id): if the file has one, contexts cross the ends of "
+            "documents."
+        )
+    return named, reasons
+
+
+def _candidates(
+    text: Text, sample: Sample | None, tokenizer: str | None, asked: ReportSettings, progress: AbstractProgress
+) -> list[Candidate]:
+    """Every length with every cut; the text is read and tokenized once. Lengths that no document has are left out."""
+    sizes = sorted({(asked.top_contexts or contexts, asked.vocabulary or tokens) for contexts, tokens in SIZES})[::-1]
+    lengths = LENGTHS if asked.context is None else (asked.context,)
+    corpus, reading = (text.corpus, asdict(text.reading)) if sample is None else (list(sample.documents), {})
+    most = max(contexts for contexts, _ in sizes)
+    counted = count_lengths(corpus, lengths, progress=progress, tokenizer=tokenizer, top_contexts=most, **reading)
+    return [
+        Candidate.of(stats.limited(top_contexts=contexts, vocabulary=tokens), length, contexts, tokens)
+        for length, stats in counted.items()
+        for contexts, tokens in sizes
+    ]
+
+
+def _best(candidates: Sequence[Candidate]) -> Candidate:
+    """The largest cut at which enough contexts are well sampled, then the longest of the nearly best lengths."""
+    sizes = sorted({one.size for one in candidates}, reverse=True)
+    best = {size: _longest_of_the_best([one for one in candidates if one.size == size]) for size in sizes}
+    sampled = [size for size in sizes if best[size].well_sampled >= WELL_SAMPLED]
+    chosen = best[sampled[0] if sampled else sizes[-1]]
     if chosen.vocabulary < 2:
         raise InputError(
             f"A report needs a vocabulary of at least 2 tokens; this text, as cut, has {chosen.vocabulary} "
@@ -218,63 +271,56 @@ def _best(candidates: Sequence[Candidate], wishes: Wishes) -> Candidate:
     return chosen
 
 
-def _size(one: Candidate) -> tuple[int, int]:
-    return one.top_contexts, one.vocabulary_limit
-
-
 def _longest_of_the_best(candidates: Sequence[Candidate]) -> Candidate:
     best = max(one.score for one in candidates)
     return max((one for one in candidates if one.score >= NEARLY_BEST * best), key=lambda one: one.context)
 
 
-def _why_size(chosen: Candidate, candidates: Sequence[Candidate], wishes: Wishes) -> str:
-    contexts, words = f"{chosen.top_contexts:,}", f"{chosen.vocabulary_limit:,}"
-    size = f"up to {contexts} of the most frequent contexts and up to {words} of the commonest next tokens"
-    if wishes.top_contexts is not None and wishes.vocabulary is not None:
-        return f"Kept are {size}, as asked for."
-    seen = (
-        f"{chosen.well_seen:.0%} of these contexts were seen at least {TIMES_SEEN} times for each token of their "
-        "support, so that a token that is missing there is likely one that does not follow"
-    )
-    if chosen.well_seen < WELL_SEEN:
-        few = f"only {chosen.well_seen:.0%}" if chosen.well_seen else "none"
+def _why_size(chosen: Candidate, candidates: Sequence[Candidate], asked: ReportSettings) -> str:
+    size = f"At most {chosen.top_contexts:,} contexts and {chosen.vocabulary_limit:,} next tokens, the most frequent"
+    if asked.top_contexts is not None and asked.vocabulary is not None:
+        return f"{size}, are kept, as requested."
+    often = f"seen at least {TIMES_SEEN} times per token of their support"
+    if chosen.well_sampled < WELL_SAMPLED:
+        few = f"only {chosen.well_sampled:.0%}" if chosen.well_sampled else "none"
         return (
-            f"Kept are {size}, the smallest cut tried. The text is short for it: {few} of these contexts were seen at "
-            f"least {TIMES_SEEN} times for each token of their support, so that supports may lack tokens that a longer "
-            "text would show."
+            f"{size}, are kept, which is the smallest cut considered. The text is short for it: {few} of these "
+            f"contexts were {often}, so supports may lack tokens that a longer text would show."
         )
-    larger = [one for one in candidates if _size(one) > _size(chosen)]
-    if not larger:
-        papers = ", about the size of the papers' experiments" if _as_in_the_papers(chosen) else ""
-        return f"Kept are {size}{papers}: {seen}."
-    return f"Kept are {size}: {seen}. Under larger cuts, at the length that scores best there, fewer than half were."
+    larger = [one for one in candidates if one.size > chosen.size]
+    papers = ", about as in the papers' experiments" if not larger and _as_in_the_papers(chosen) else ""
+    others = " At larger cuts fewer than half were, at the context length that scores best there." if larger else ""
+    return (
+        f"{size}, are kept{papers}: {chosen.well_sampled:.0%} of these contexts were {often}, so a token missing from "
+        f"a support probably does not follow.{others}"
+    )
 
 
 def _as_in_the_papers(chosen: Candidate) -> bool:
-    """Whether what is left, and not only what was asked for, has about the papers' size."""
+    """Whether the statistics that are left, and not only the limits, have about the papers' size."""
     contexts, vocabulary = SIZES[0]
     return 0.75 * contexts <= chosen.contexts <= 1.25 * contexts and 0.75 * vocabulary <= chosen.vocabulary
 
 
-def _why_length(chosen: Candidate, candidates: Sequence[Candidate], wishes: Wishes) -> str:
+def _why_length(chosen: Candidate, candidates: Sequence[Candidate], asked: ReportSettings) -> str:
     tokens = "1 token" if chosen.context == 1 else f"{chosen.context} tokens"
     facts = (
         f"{chosen.informative:.0%} of the supports are informative (2 to {_largest_informative(chosen.vocabulary)} of "
-        f"{chosen.vocabulary} tokens), {chosen.one_hot:.0%} hold one token alone, and {chosen.accompanied:.0%} of the "
-        "contexts share a support of several tokens with another"
+        f"{chosen.vocabulary} tokens), {chosen.one_hot:.0%} have a single token, and {chosen.shared_support:.0%} of "
+        "the contexts share a support of several tokens with another context"
     )
-    if wishes.context is not None:
-        return f"A context is {tokens} long, as asked for: {facts}."
-    rivals = [one for one in candidates if _size(one) == _size(chosen) and one is not chosen]
-    higher = max(rivals, key=lambda one: one.score, default=None)
+    if asked.context is not None:
+        return f"The context length is {tokens}, as requested: {facts}."
+    others = [one for one in candidates if one.size == chosen.size and one is not chosen]
+    higher = max(others, key=lambda one: one.score, default=None)
     if higher is None:
-        return f"A context is {tokens} long, the only length that the documents allow: {facts}."
+        return f"The context length is {tokens}, the only one that the documents allow: {facts}."
     if higher.score > chosen.score:
         return (
-            f"A context is {tokens} long: {facts}. A length of {higher.context} scores a little higher "
-            f"({higher.score:.2f} against {chosen.score:.2f}); of nearly equal lengths the longest is taken."
+            f"The context length is {tokens}: {facts}. A length of {higher.context} scores slightly higher "
+            f"({higher.score:.2f} against {chosen.score:.2f}); of nearly equal scores the longest length is chosen."
         )
     return (
-        f"A context is {tokens} long: {facts}. The score of {chosen.score:.2f} is the highest of the lengths tried "
-        "under this cut."
+        f"The context length is {tokens}: {facts}. Its score of {chosen.score:.2f} is the highest of the lengths tried "
+        "at this cut."
     )

@@ -1,34 +1,25 @@
-"""Everything that a report says, as data: what the stages make and what the page shows."""
+"""`Contents`: everything that a page shows, as data."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
+from tokengeom.errors import InputError
 from tokengeom.geometry.comparison import Comparison
+from tokengeom.geometry.rival_table import Rivals
+from tokengeom.page.choice import Choice
+from tokengeom.page.settings import MODEL_NAMES
+from tokengeom.page.text import joined_names
+from tokengeom.results import AbstractResult
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.concepts import Concepts
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.proxy import ProxyPrediction
 from tokengeom.training.run import Run
 
-
-@dataclass(frozen=True)
-class Choice:
-    """How the text was cut, and why.
-
-    ``settings``
-        What was used: tokenizer, context length, limits of contexts and vocabulary.
-    ``reasons``
-        Plain sentences, true of this text: why these.
-    ``candidates``
-        What was looked at, one row a candidate; every row has the same keys. Empty when the user chose all.
-    """
-
-    settings: Mapping[str, Any]
-    reasons: Sequence[str] = ()
-    candidates: Sequence[Mapping[str, Any]] = ()
+R = TypeVar("R", bound=AbstractResult)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,17 +27,14 @@ class Contents:
     """What a page is made from.
 
     ``title``
-        Name of the text, as the user knows it.
-    ``runs``
-        Trained models by the name that a reader sees ("unconstrained features", "transformer").
-    ``comparisons``
-        Agreement of each run with the prediction, by the same names.
-    ``rivals``
-        Rival explanations of each run's geometry, by the same names; empty where not asked for.
+        Name of the text.
+    ``runs``, ``comparisons``, ``rivals``
+        Trained models, their agreement with the prediction and rival explanations of their geometry, each by the name
+        that the page uses ("unconstrained features", "transformer").
     ``missing``
         Sentences: what was left out, why, and what to do about it.
     ``provenance``
-        ``versions``, ``machine``, ``seeds``, ``settings``, ``hashes``, ``seconds`` (of each stage), as plain data.
+        ``versions``, ``machine``, ``seeds``, ``settings``, ``hashes`` and ``seconds`` per stage, as plain data.
     """
 
     title: str
@@ -56,6 +44,70 @@ class Contents:
     concepts: Concepts
     runs: Mapping[str, Run]
     comparisons: Mapping[str, Comparison]
-    rivals: Mapping[str, Any] = field(default_factory=dict)
+    rivals: Mapping[str, Rivals] = field(default_factory=dict)
     missing: Sequence[str] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def from_stages(
+        results: Mapping[str, AbstractResult],
+        title: str,
+        missing: Sequence[str] = (),
+        provenance: Mapping[str, Any] | None = None,
+    ) -> Contents:
+        """Contents from the results of the stages, by their names (see `tokengeom.page.pipeline`)."""
+        stats, prediction, choice = results["statistics"], results["prediction"], results.get("choice")
+        if not isinstance(stats, NextTokenStatistics) or not isinstance(prediction, FeaturePrediction):
+            raise InputError(
+                "A report needs statistics and a prediction of learned features; got "
+                f"{type(stats).__name__} and {type(prediction).__name__}. Make the report again."
+            )
+        return Contents(
+            title=title,
+            stats=stats,
+            choice=choice if isinstance(choice, Choice) else Choice.given(stats),
+            prediction=prediction,
+            concepts=Concepts.of(prediction.L_mm),
+            runs=_by_model(results, "run-", Run),
+            comparisons=_by_model(results, "comparison-", Comparison),
+            rivals=_by_model(results, "rivals-", Rivals),
+            missing=tuple(missing),
+            provenance=provenance or {},
+        )
+
+    @staticmethod
+    def from_comparison(comparison: Comparison) -> Contents:
+        """Contents of a page about one comparison, whose prediction and run must be in memory."""
+        prediction, run = comparison.compared or (None, None)
+        stats = getattr(prediction, "stats", None)
+        if not isinstance(prediction, FeaturePrediction) or not isinstance(run, Run) or stats is None:
+            raise InputError(
+                "A page about a comparison needs its statistics, prediction and run in memory: "
+                "compare(predict(stats), train(stats, ...)) with learned features, in the same session. For saved "
+                "results use `tokengeom report STATS`."
+            )
+        name = MODEL_NAMES.get(run.settings["model"], run.settings["model"])
+        return Contents(
+            title=title_of(stats),
+            stats=stats,
+            choice=Choice.given(stats),
+            prediction=prediction,
+            concepts=Concepts.of(prediction.L_mm),
+            runs={name: run},
+            comparisons={name: comparison},
+            provenance={"settings": {"training": {name: run.settings}}, "seeds": {"seed": run.settings["seed"]}},
+        )
+
+
+def title_of(stats: NextTokenStatistics) -> str:
+    """Names of the files that statistics were counted from, as far as they are known."""
+    return joined_names(stats.corpus.get("sources", [])) or "given statistics"
+
+
+def _by_model(results: Mapping[str, AbstractResult], prefix: str, kind: type[R]) -> dict[str, R]:
+    """Results of one kind of stage by the name of their model."""
+    return {
+        MODEL_NAMES[stage.removeprefix(prefix)]: result
+        for stage, result in results.items()
+        if stage.startswith(prefix) and isinstance(result, kind)
+    }

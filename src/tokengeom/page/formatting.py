@@ -1,19 +1,19 @@
-"""How the page writes numbers, names and formulas: one hand for every section."""
+"""How the page writes numbers, names, lists and formulas."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tokengeom.figures.prepare import legible, short
 
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-DASH, MINUS, TIMES = "\u2013", "\u2212", "\u00d7"
-"""For what is not there, for what is negative, and before a power of ten."""
+DASH, MINUS, TIMES = "\u2013", "\u2212", "\u00a0\u00d7\u00a0"
+"""For a number that is not defined, for a negative one, and before a power of ten (without a line break)."""
 SYMBOLS = (
     (r"\bL[_^]mm\b", "L<sup>mm</sup>"),
     (r"\bL[_^]in\b", "L<sup>in</sup>"),
@@ -21,17 +21,18 @@ SYMBOLS = (
     (r"\bS~", "S\u0303"),
     (r"\|\|([^|]+)\|\|_\*", r"‖\1‖<sub>*</sub>"),
     (r"\|\|([^|]+)\|\|", r"‖\1‖"),
+    (r"\bsqrt\((\w+)\)", "√\\1"),
     (r"\b0(?:\.0+)?e[+-]0+\b", "0"),
-    (r"\b(\d(?:\.\d+)?)e-0*(\d+)\b", rf"\1 {TIMES} 10<sup>{MINUS}\2</sup>"),
-    (r"\b(\d(?:\.\d+)?)e\+0*(\d+)\b", rf"\1 {TIMES} 10<sup>\2</sup>"),
+    (r"\b(\d(?:\.\d+)?)e-0*(\d+)\b", rf"\1{TIMES}10<sup>{MINUS}\2</sup>"),
+    (r"\b(\d(?:\.\d+)?)e\+0*(\d+)\b", rf"\1{TIMES}10<sup>\2</sup>"),
 )
-"""What the house's sentences write in plain characters, and how a page shows it."""
+"""Symbols as sentences write them in plain characters, and as the page shows them."""
 PLAIN_FROM = 1e-3
 PLAIN_TO = 1e6
 
 
-def number(value: Any, digits: int = 3) -> str:
-    """A number as plain text: whole ones in full, others with so many digits; a dash where there is none."""
+def number(value: object, digits: int = 3) -> str:
+    """A number as plain text: whole numbers in full, others with so many digits; a dash where there is none."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return DASH
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -45,8 +46,8 @@ def number(value: Any, digits: int = 3) -> str:
     return f"{value:.{digits}g}".replace("-", MINUS) if abs(value) < 1000 else f"{value:,.0f}".replace("-", MINUS)
 
 
-def shown(value: Any, digits: int = 3) -> Markup:
-    """A number for the page: powers of ten are written as such."""
+def number_html(value: object, digits: int = 3) -> Markup:
+    """A number for the page, with powers of ten."""
     return maths(number(value, digits))
 
 
@@ -54,7 +55,7 @@ def fixed(value: float, digits: int = 3) -> str:
     """A number with so many digits after the point, for columns and intervals; a dash where there is none."""
     if not math.isfinite(value):
         return DASH
-    # Adding 0 turns the negative zero that rounding can leave into plain 0.
+    # Adding 0 turns a negative zero, which rounding can give, into 0.
     return f"{round(value, digits) + 0.0:.{digits}f}".replace("-", MINUS)
 
 
@@ -70,37 +71,32 @@ def percent(share: float) -> str:
 
 
 def maths(sentence: str) -> Markup:
-    """A sentence of the house with its formulas set: never for words of a text, which stay as they are."""
+    """A sentence of ours as html, with its symbols typeset; never for tokens, which stay as they are."""
     from markupsafe import Markup, escape
 
-    return Markup(set_symbols(str(escape(sentence))))
+    return Markup(typeset(str(escape(sentence))))
 
 
-def set_symbols(escaped: str) -> str:
-    """A sentence in which no mark is left that html would read, with its formulas as html."""
+def typeset(escaped: str) -> str:
+    """An escaped sentence with its symbols as html."""
     for pattern, written in SYMBOLS:
         escaped = re.sub(pattern, written, escaped)
     return escaped
 
 
 def name(token: str, most: int = 60) -> str:
-    """A token or a context with its invisible characters made visible, cut in its middle where it is long."""
+    """A token or a context with its invisible characters made visible, shortened in the middle where it is long."""
     return short(token, most) if token else "(empty)"
 
 
-def whole_name(token: str) -> str:
-    """The same, uncut."""
+def full_name(token: str) -> str:
+    """The same without shortening."""
     return legible(token) if token else "(empty)"
 
 
 def count(how_many: int, thing: str, plural: str = "") -> str:
     """``1 context``, ``2 contexts``."""
     return f"{how_many:,} {thing if how_many == 1 else plural or thing + 's'}"
-
-
-def in_tokens(sentence: str) -> str:
-    """A sentence of the house that says word for token, as a page on any tokens says it."""
-    return re.sub(r"\b([Ww])ord(s?)\b", lambda found: f"{'T' if found[1] == 'W' else 't'}oken{found[2]}", sentence)
 
 
 def listed(items: Iterable[str], last: str = "and") -> str:

@@ -1,65 +1,64 @@
-"""The page itself: every section in its template, with plotly's code and all data inside, in one file.
+"""The page as html: every section in its template, with plotly's code and all data in the same file.
 
-The page asks the network for nothing and runs no script but the two that it was made with: its policy names them by
-their hashes, so that no word of a text can become one.
+The page requests nothing from the network and runs no script except the two that it was made with: its content security
+policy names them by their hashes, so text of a corpus cannot be executed.
 """
 
 from __future__ import annotations
 
 from base64 import b64encode
 from hashlib import sha256
+from importlib.metadata import version
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tokengeom.errors import missing_extra
 from tokengeom.figures.theme import DARK
 from tokengeom.page import formatting
 from tokengeom.page.contents import Contents
-from tokengeom.page.sections import (
-    agreement,
-    collapse,
-    concepts,
-    corpus,
-    diagnosis,
-    methods,
-    prediction,
-    summary,
-    training,
-)
-from tokengeom.page.sections.base import Reading, Section, packed
+from tokengeom.page.figures import packed
+from tokengeom.page.sections.base import Page, Section
+from tokengeom.page.sections.corpus import corpus
+from tokengeom.page.sections.measurement import agreement, collapse, training
+from tokengeom.page.sections.methods import methods
+from tokengeom.page.sections.prediction import concepts, prediction
+from tokengeom.page.sections.summary import diagnosis, summary
 
-PARTS = (summary, corpus, prediction, training, agreement, collapse, concepts, diagnosis, methods)
-"""One module a section, in the order of the page."""
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+SECTIONS = (summary, corpus, prediction, training, agreement, collapse, concepts, diagnosis, methods)
+"""Functions that make the sections, in the order of the page."""
 
 
 def render(contents: Contents) -> str:
     """One self-contained page: html with style, scripts and data inside."""
     environment = _environment()
-    reading = Reading(contents)
-    sections = [part.section(reading) for part in PARTS]
+    page = Page(contents)
+    sections = [section(page) for section in SECTIONS]
     plotly, script = _plotly_code(), _template_text("page.js")
-    return str(
-        environment.get_template("page.html.j2").render(
-            title=contents.title,
-            sections=sections,
-            bodies={one.name: _body(environment, one) for one in sections},
-            style=_template_text("page.css"),
-            plotly=plotly,
-            script=script,
-            policy=_policy(plotly, script),
-            theme=packed({"dark": DARK}),
-            version=_version(),
-        )
+    return environment.get_template("page.html.j2").render(
+        title=contents.title,
+        sections=sections,
+        bodies={one.name: _body(environment, one) for one in sections},
+        style=_template_text("page.css"),
+        plotly=plotly,
+        script=script,
+        policy=_policy(plotly, script),
+        theme=packed({"dark": DARK}),
+        version=version("tokengeom"),
     )
 
 
-def _body(environment: Any, section: Section) -> Any:
+def _body(environment: Environment, section: Section) -> Markup:
     from markupsafe import Markup
 
-    return Markup(environment.get_template(f"{section.name}.html.j2").render(**section.view))
+    macros = environment.get_template("sections.html.j2").module
+    return Markup(getattr(macros, section.name)(section.view))
 
 
-def _environment() -> Any:
+def _environment() -> Environment:
     try:
         import jinja2
     except ModuleNotFoundError:
@@ -72,12 +71,12 @@ def _environment() -> Any:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "number": formatting.shown,
+        "number": formatting.number_html,
         "maths": formatting.maths,
         "percent": formatting.percent,
         "fixed": formatting.fixed,
         "name": formatting.name,
-        "whole": formatting.whole_name,
+        "full_name": formatting.full_name,
         "packed": packed,
     }
     environment.globals["count"] = formatting.count
@@ -93,20 +92,14 @@ def _plotly_code() -> str:
         from plotly.offline import get_plotlyjs
     except ModuleNotFoundError:
         missing_extra("plotly", "figures", "Writing a page with interactive figures")
-    # A browser reads every line end as one character, and the hash is of what it reads.
+    # Browsers normalise line ends before they compute the hash of a script.
     return str(get_plotlyjs()).replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _policy(*scripts: str) -> str:
-    """What the page may load and run: the scripts it holds, its own style and pictures, and nothing else."""
+    """Content security policy: only the given scripts, inline styles, and pictures made by the page itself."""
     hashes = " ".join(f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in scripts)
     return (
         f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; "
         "form-action 'none'"
     )
-
-
-def _version() -> str:
-    from tokengeom import __version__
-
-    return str(__version__)

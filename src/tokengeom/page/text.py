@@ -1,81 +1,83 @@
-"""The text that a report is about: its name, the hash of its content, and a sample to choose settings from."""
+"""The text of a report: its title, the hash of its content, and the sample from which settings are chosen."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from tokengeom.corpus.documents import (
     AUTO,
     KNOWN_MARKER,
     STANDARD_INPUT,
     AbstractTextSource,
+    AbstractTokenSource,
+    Piece,
     PlainText,
     exists,
     plain_suffix,
 )
-from tokengeom.corpus.locate import ReadingOptions, expand, open_corpus
+from tokengeom.corpus.locate import ReadingSettings, expand, open_corpus
 from tokengeom.corpus.stories import BuiltInStories
 from tokengeom.errors import CorpusError
 from tokengeom.folders import file_hash
 
 SAMPLE_CHARACTERS = 4_000_000
-"""Of a longer text, settings are chosen on its beginning: six countings of this much take a few seconds."""
+"""Settings are chosen from this many characters at the beginning of a text, which takes a few seconds."""
 
 
 @dataclass(frozen=True)
 class Text:
-    """What a user named, ready to be counted as often as needed.
+    """A corpus that can be read any number of times.
 
     ``corpus``
         As `tokengeom.count` takes it: files, documents, or None for the built-in stories.
     ``title``
-        The name under which a reader knows the text.
+        Name of the text on the page.
     ``digest``
-        SHA-256 of the content (and of what decides how it is read), whatever the place it lies in.
+        SHA-256 of the content and of the suffixes that decide how it is read; the location does not matter.
     """
 
     corpus: list[Path] | list[str] | None
     title: str
     digest: str
-    reading: ReadingOptions
+    reading: ReadingSettings
 
     @property
     def files(self) -> tuple[Path, ...]:
         """The files that are read; none where the documents are in memory."""
         return tuple(one for one in self.corpus or () if isinstance(one, Path))
 
-    def sources(self) -> Sequence[Any]:
-        """Sources of documents, opened anew."""
+    def sources(self) -> Sequence[AbstractTextSource] | Sequence[AbstractTokenSource]:
+        """New sources of documents."""
         return [BuiltInStories()] if self.corpus is None else open_corpus(self.corpus, self.reading)
 
     def sample(self) -> Sample | None:
-        """The beginning of the text; None where the input is token ids, which are counted where they lie."""
+        """The beginning of the text; None for files of token ids."""
         sources = self.sources()
-        if not all(isinstance(source, AbstractTextSource) for source in sources):
+        texts = [source for source in sources if isinstance(source, AbstractTextSource)]
+        if len(texts) < len(sources):
             return None
-        documents, whole = _beginning(chain.from_iterable(source.pieces() for source in sources))
-        marked = any(isinstance(one, PlainText) and one.separator == KNOWN_MARKER for one in sources)
-        return Sample(tuple(documents), whole, marked and self.reading.separator == AUTO)
+        documents, complete = _beginning(chain.from_iterable(source.pieces() for source in texts))
+        marked = any(isinstance(one, PlainText) and one.separator == KNOWN_MARKER for one in texts)
+        return Sample(tuple(documents), complete, marked and self.reading.separator == AUTO)
 
 
 @dataclass(frozen=True)
 class Sample:
     """Documents from the beginning of a text.
 
-    ``whole``
-        Whether that is all of it.
+    ``complete``
+        Whether the sample is the whole text.
     ``marker_found``
-        Whether documents turned out to end with the usual marker, without being told.
+        Whether documents were split at a marker that was detected and not given.
     """
 
     documents: tuple[str, ...]
-    whole: bool
+    complete: bool
     marker_found: bool = False
 
     @property
@@ -84,36 +86,58 @@ class Sample:
         return sum(map(len, self.documents))
 
 
-def find_text(source: str | Path | Sequence[str | Path] | Iterable[str] | None, reading: ReadingOptions) -> Text:
-    """Name and hash of a text: a path, several, a list of documents, or None for the built-in stories."""
+def find_text(source: object, reading: ReadingSettings) -> Text:
+    """Title and hash of a text: a path, several paths, a list of documents, or None for the built-in stories."""
     if source is None:
         return Text(None, "the built-in stories", _digest([BuiltInStories().name, "stories"]), reading)
-    named: list[Any] = [source] if isinstance(source, str | Path) else list(source)
-    if not named or not all(isinstance(name, str | Path) for name in named):
-        raise CorpusError("A report is about files or a list of documents (strings); got neither.")
+    named = _names(source)
     if any("://" in str(name)[:16] for name in named):
         raise CorpusError(
-            f"A report reads its text several times, from files of this machine; got '{named[0]}'. Count it with "
-            "`tokengeom count --out STATS` and report on STATS."
+            f"A report reads its text several times, from files on this machine; got '{named[0]}'. Count it with "
+            "`tokengeom count --out STATS`, then run `tokengeom report STATS`."
         )
-    # As for `count`: strings are documents, unless each of them names something that exists.
+    # As in `count`, strings are documents unless each of them is the name of an existing file.
     if isinstance(source, str | Path) or all(isinstance(one, Path) or exists(one) for one in named):
-        return _files(named, reading)
-    return Text(named, f"{len(named):,} documents", _digest(named), reading)
+        return _text_of_files(named, reading)
+    documents = [str(one) for one in named]
+    return Text(documents, f"{len(documents):,} documents", _digest(documents), reading)
 
 
-def _files(named: Sequence[str | Path], reading: ReadingOptions) -> Text:
+def _names(source: object) -> list[str | Path]:
+    """Paths or documents as a list, or an error that names what a report can be made of."""
+    if isinstance(source, str | Path):
+        return [source]
+    # Iterating over a mapping or a data frame would give its keys or columns.
+    keyed = isinstance(source, bytes | Mapping) or hasattr(source, "columns")
+    given = list(source) if isinstance(source, Iterable) and not keyed else []
+    named = [one for one in given if isinstance(one, str | Path)]
+    if not named or len(named) < len(given):
+        inside = f" of {type(given[0]).__name__}" if given else ""
+        raise CorpusError(
+            "A report is made from files, a list of documents (strings), statistics, a folder of saved statistics, or "
+            f"a comparison; got {type(source).__name__}{inside}. Count anything else first: "
+            "stats = tg.count(...); tg.report(stats)."
+        )
+    return named
+
+
+def _text_of_files(named: Sequence[str | Path], reading: ReadingSettings) -> Text:
     files = expand(named)
     if STANDARD_INPUT in files:
         raise CorpusError(
-            "A report reads its text several times, and standard input can be read once. Save it in a file first."
+            "A report reads its text several times, and standard input can be read only once. Save it to a file first."
         )
-    title = ", ".join(Path(name).name for name in named[:3]) + (", ..." if len(named) > 3 else "")
-    parts = [(plain_suffix(path), *_hashes(path)) for path in files]
-    return Text(list(files), title, _digest(parts), reading)
+    content = [(plain_suffix(path), *content_hashes(path)) for path in files]
+    return Text(list(files), joined_names(named), _digest(content), reading)
 
 
-def _hashes(path: Path) -> Iterator[str]:
+def joined_names(paths: Sequence[object]) -> str:
+    """File names of the first three paths."""
+    return ", ".join(Path(str(path)).name for path in paths[:3]) + (", ..." if len(paths) > 3 else "")
+
+
+def content_hashes(path: Path) -> Iterator[str]:
+    """SHA-256 of a file, or of every file in a folder."""
     inside = sorted(path.rglob("*")) if path.is_dir() else [path]
     try:
         yield from (file_hash(one) for one in inside if one.is_file())
@@ -121,20 +145,20 @@ def _hashes(path: Path) -> Iterator[str]:
         raise CorpusError(f"Cannot read {path}: {error.strerror}. Check the path and its permissions.") from error
 
 
-def _digest(content: Any) -> str:
+def _digest(content: object) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def _beginning(pieces: Iterator[Any]) -> tuple[list[str], bool]:
-    """Documents of the first pieces, and whether nothing was left."""
+def _beginning(pieces: Iterable[Piece]) -> tuple[list[str], bool]:
+    """Documents of the first pieces, and whether these were all."""
     documents: list[list[str]] = []
-    room = SAMPLE_CHARACTERS
+    left = SAMPLE_CHARACTERS
     for piece in pieces:
         if piece.starts or not documents:
             documents.append([])
-        # A line without a gap comes in one piece, however long it is.
-        documents[-1].append(piece.text[:room])
-        room -= len(piece.text)
-        if room < 0:
+        # A document without white space arrives in one piece of any length.
+        documents[-1].append(piece.text[:left])
+        left -= len(piece.text)
+        if left < 0:
             return ["".join(parts) for parts in documents], False
     return ["".join(parts) for parts in documents], True

@@ -1,13 +1,14 @@
-"""What a convex problem, its certificate and its solution are, for every problem in the house.
+"""A convex problem, the certificate of an answer to it, and a solution.
 
-A problem holds data and judges answers; it knows no algorithm. Whoever found an answer (a solver of ours,
-cvxpy, a trained network) is judged by the same ``certify``.
+A problem holds data and certifies answers; it contains no algorithm. Every answer is certified by the same code,
+whether it comes from a solver of this package, from cvxpy or from a trained network.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -45,7 +46,7 @@ class Certificate:
         return bool(worst <= tolerance)
 
     def rows(self) -> list[tuple[str, str]]:
-        """The proof as rows of a table."""
+        """Gap and residuals as rows of a table."""
         residuals = f"{self.primal_residual:.1e} and {self.dual_residual:.1e}"
         return [("proven gap", f"{self.relative_gap:.1e}"), ("residuals, primal and dual", residuals)]
 
@@ -59,18 +60,23 @@ class Certificate:
             "relative_gap": self.relative_gap,
         }
 
+    @staticmethod
+    def from_dict(content: Mapping[str, float]) -> Certificate:
+        """A certificate from what `to_dict` gave."""
+        return Certificate(content["primal_residual"], content["dual_residual"], content["value"], content["bound"])
+
 
 class AbstractProblem(ABC, Generic[X, Y]):
     """A convex program as data. ``X`` is the type of a primal answer, ``Y`` of a dual one."""
 
     @abstractmethod
     def certify(self, x: X, dual: Y | None) -> Certificate:
-        """Judge an answer: residuals, value and the bound that the dual proves."""
+        """Certificate of an answer: residuals, value and the bound that the dual proves."""
 
 
 @dataclass(frozen=True)
 class Solution(Generic[X, Y]):
-    """An answer with its proof. ``status`` says in words how the solver ended, and the remedy if it failed."""
+    """An answer with its certificate. ``status`` says how the solver ended, and what to do if it failed."""
 
     x: X
     dual: Y | None

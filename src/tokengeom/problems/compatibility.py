@@ -1,14 +1,14 @@
-"""Compatibility: does one decoder give every context its in-support log-probability ratios.
+"""Compatibility: the equations that a decoder must satisfy to give every context its log-probability ratios.
 
 ::
 
     min ||W||_F  s.t.  (W h_j)_z - (W h_j)_z' = log(p_jz / p_jz')   for z, z' in S_j,  j = 1..m
 
 or ``Pi_S(W H) = L_in`` with ``Pi_S`` the centring of each column on its support and ``L_in = Pi_S(log P)``.
-Its solution is W*, the finite part of the limit, and it is ``Y H^T`` for some Y in the range of ``Pi_S``,
-which is the dual answer: ``<Y, L_in> / ||Y H^T||`` bounds the optimum from below. A ``Y`` with ``Y H^T = 0``
-and ``<Y, L_in> != 0`` proves that no W exists, and its non-zero columns name the contexts in conflict
-[thrampoulidis2024, Def 2].
+
+The solution is W_star, the finite part of the limit. It is ``Y H^T`` for some Y in the range of ``Pi_S``, which is
+the dual answer: ``<Y, L_in> / ||Y H^T||`` is a lower bound on the optimum. A ``Y`` with ``Y H^T = 0`` and ``<Y, L_in>
+!= 0`` proves that no W exists, and its nonzero columns name the contexts in conflict [thrampoulidis2024, sec. 3].
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class CompatibilitySystem(AbstractProblem[Float, Float]):
 
     @cached_property
     def target(self) -> Float:
-        """``L_in``: in-support log-probabilities, centred on the support, zero elsewhere. V x m."""
+        """``L_in``: log-probabilities centred on the support, 0 elsewhere, V x m."""
         return centre_on(self.S, np.log(np.where(self.S, self.P, 1.0)))
 
     def certify(self, x: Float, dual: Float | None) -> Certificate:
-        """Judge a decoder ``x`` (V x d): residual of the equations, and its norm against the least."""
+        """Certificate of a decoder ``x`` (V x d): residual of the equations, and its norm beside the lower bound."""
         scale = max(1.0, float(np.max(np.abs(self.target), initial=0.0)))
         residual = centre_on(self.S, x @ self.H) - self.target
         primal = float(np.max(np.abs(residual), initial=0.0)) / scale
@@ -51,7 +51,7 @@ class CompatibilitySystem(AbstractProblem[Float, Float]):
         return Certificate(primal, self._outside(dual), value, bound)
 
     def refute(self, Y: Float) -> Certificate:
-        """Judge a proof that no decoder exists: residual of ``Y H^T = 0``, and ``<Y, L_in>``.
+        """Certificate of a proof that no decoder exists: residual of ``Y H^T = 0``, and ``<Y, L_in>``.
 
         ``value`` is the cosine between Y and ``L_in``: any number clearly above the residual is a proof.
         """
@@ -64,5 +64,6 @@ class CompatibilitySystem(AbstractProblem[Float, Float]):
         return Certificate(relative, self._outside(Y), cosine, cosine)
 
     def _outside(self, Y: Float) -> float:
+        """Largest part of Y outside the range of ``Pi_S``, relative to Y."""
         scale = max(float(np.max(np.abs(Y), initial=0.0)), 1e-300)
         return float(np.max(np.abs(Y - centre_on(self.S, Y)), initial=0.0)) / scale

@@ -1,4 +1,4 @@
-"""Effective supports: the tokens of each context that no harmless direction pushes away.
+"""Effective supports and the reduced loss: the limit of training for data that need not be compatible or separable.
 
 A direction W never increases the loss if and only if it has equal in-support logits and margins ``>= 0``. Let
 ``s_jv(W)`` be its margin at the pair (j, v), v off support. The linear program
@@ -7,36 +7,32 @@ A direction W never increases the loss if and only if it has equal in-support lo
 
     max sum_jv s_jv  s.t.  0 <= s_jv <= min(1, margin_jv(W)),  in-support logits of W equal
 
-has an optimum with every slack 0 or 1; the pairs with slack 0 belong to the effective support (docs/theory.md 2.2).
-Its dual has the multipliers of NTP-SVM: ``A H^T = 0`` with ``-A_jv >= 1`` exactly at those pairs. So a yes (W
-separates the other pairs strictly) and a no (A) together prove the claim, without a solver.
+has an optimum at which every slack is 0 or 1. The pairs with slack 0 are added to the supports, which gives the
+effective supports ``S^`` (docs/theory.md 2.2). The dual has the multipliers of NTP-SVM: ``A H^T = 0`` with ``-A_jv >=
+1`` exactly at those pairs. A direction that separates all other pairs strictly and such an A together prove the
+answer.
 
-Reduced loss: cross-entropy whose softmax runs over the effective supports only.
+The reduced loss is the cross-entropy whose softmax runs over the effective supports only:
 
 ::
 
     min_W f(W) = sum_j pi_j ( log sum_{z in S^_j} exp (W h_j)_z  -  sum_z p_jz (W h_j)_z )
 
-where ``W`` is V x d, ``H`` d x m, ``P`` V x m, ``pi`` m, and ``S^`` the V x m effective support. The minimum
-is attained, is the infimum of the true loss, and its minimiser in ``F^`` is the finite part of the limit
-(docs/theory.md 2.2). Dual: the largest mean entropy ``sum_j pi_j Ent(q_j)`` of distributions ``q_j`` on ``S^_j`` with
-the same moments, ``sum_j pi_j (q_j - p_j) h_j^T = 0``.
+where ``W`` is V x d, ``H`` d x m, ``P`` V x m, ``pi`` m, and ``S^`` V x m. The minimum is attained and is the infimum
+of the loss; its minimiser in ``F^`` is W_star, the finite part of the limit. Dual: the largest mean entropy ``sum_j
+pi_j Ent(q_j)`` of distributions ``q_j`` on ``S^_j`` with the same moments, ``sum_j pi_j (q_j - p_j) h_j^T = 0``.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokengeom.numerics import Bool, Float, log_sum_exp, x_log_x
 from tokengeom.problems.base import AbstractProblem, Certificate
 from tokengeom.problems.supports import in_support_spread, margins, repair_multipliers
-
-if TYPE_CHECKING:
-    from tokengeom.numerics import Bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,10 +43,10 @@ class EffectiveSupportProblem(AbstractProblem[Float, Float]):
     H: Float
 
     def certify(self, x: Float, dual: Float | None) -> Certificate:
-        """Judge a direction ``x`` (V x d) and multipliers ``dual`` (V x m, zero when nothing is blocked).
+        """Certificate of a direction ``x`` (V x d) and multipliers ``dual`` (V x m, 0 when no pair is added).
 
-        ``value`` is the number of pairs that x separates by at least 1/2 of its best margin class;
-        ``bound`` is the number that the multipliers leave open.
+        ``value`` is the number of pairs that x separates by at least 1/2; ``bound`` is the number of pairs that the
+        multipliers do not prove inseparable.
         """
         L = x @ self.H
         gaps = margins(L, self.S)
@@ -76,7 +72,7 @@ class ReducedLoss(AbstractProblem[Float, Float]):
     H: Float
 
     def distribution(self, W: Float) -> Float:
-        """Softmax over the effective supports. V x m."""
+        """Softmax over the effective supports, V x m."""
         L = np.where(self.S, W @ self.H, -np.inf)
         return np.asarray(np.exp(L - log_sum_exp(L)))
 
@@ -87,11 +83,11 @@ class ReducedLoss(AbstractProblem[Float, Float]):
         return float(self.pi @ (inside - np.sum(self.P * L, axis=0)))
 
     def gradient(self, W: Float) -> Float:
-        """``sum_j pi_j (q_j - p_j) h_j^T``. V x d."""
+        """``sum_j pi_j (q_j - p_j) h_j^T``, V x d."""
         return np.asarray(((self.distribution(W) - self.P) * self.pi) @ self.H.T)
 
     def certify(self, x: Float, dual: Float | None) -> Certificate:
-        """Judge a decoder and distributions ``dual`` (V x m): moments, and loss against entropy.
+        """Certificate of a decoder and distributions ``dual`` (V x m): moments, loss, and entropy as its bound.
 
         The problem has no constraint on W, so the primal residual is 0.
         """

@@ -1,12 +1,12 @@
-"""Linear-model instances with known answers, shared by tests, documents and benchmarks.
+"""Instances of NTP-SVM and of NTP-SVM* with known answers, for tests, documentation and benchmarks.
 
-Instances of NTP-SVM* whose answer is known in closed form, for tests, docs and benchmarks.
-
-In each, ``L_mm = S~ = (I - 11^T/V) S``, and the singular values are written down:
+`linear_catalogue` lists small instances of the linear model. `catalogue` lists support patterns for which L_mm is
+known in closed form. In each of them ``L_mm = S~ = (I - 11^T/V) S``, with these singular values:
 
 ``all_subsets``      every support of size k once: V - 1 times ``sqrt C(V-2, k-1)`` [zhao2024]
-``one_hot``          each single token, c contexts each: V - 1 times ``sqrt c`` (neural collapse)
-``disjoint_blocks``  B blocks of b tokens, c contexts a block: B - 1 times ``sqrt(b c)``
+``one_hot``          each single token, c contexts per token: V - 1 times ``sqrt c``. All tokens have equally many
+                     contexts, so this is neural collapse
+``disjoint_blocks``  B blocks of b tokens, c contexts per block: B - 1 times ``sqrt(b c)``
 ``nested``           ``{1}, {1,2}, ..., {1..V-1}``: ``1 / (2 sin(pi f / 2V))``, f = 1..V-1, since S~ is the
                      pseudo-inverse of first differences up to sign
 ``cyclic``           runs of k tokens on a circle: ``|sin(pi k f / V) / sin(pi f / V)|``, f = 1..V-1, for
@@ -18,21 +18,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import combinations
 from math import comb, sqrt
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokengeom.errors import ProblemError
-from tokengeom.numerics import Float, centre_columns
+from tokengeom.numerics import Bool, Float, centre_columns
 from tokengeom.problems.linear_data import LinearData
-
-if TYPE_CHECKING:
-    from tokengeom.numerics import Bool, Float
 
 
 @dataclass(frozen=True)
-class Instance:
-    """Data, what is known of it (``None`` where nothing is), and where the knowledge comes from."""
+class LinearInstance:
+    """Data of the linear model, what is known about them (``None`` where nothing is), and the source."""
 
     name: str
     data: LinearData
@@ -43,14 +39,14 @@ class Instance:
 
 
 def embeddings_at(degrees: tuple[float, ...]) -> Float:
-    """Place unit embeddings in the plane at the given angles. 2 x m."""
+    """Unit embeddings in the plane at the given angles, 2 x m."""
     angles = np.deg2rad(np.asarray(degrees))
-    # The cosine of 90 degrees is 0, not 6e-17: a right angle must stay one.
+    # The cosine of 90 degrees must be 0, not 6e-17.
     return np.round(np.stack([np.cos(angles), np.sin(angles)]), 15)
 
 
 def supports_of(sets: list[list[int]], V: int) -> Bool:
-    """V x m support matrix from lists of token indices."""
+    """V x m support pattern from lists of token indices."""
     S = np.zeros((V, len(sets)), dtype=bool)
     for j, tokens in enumerate(sets):
         S[tokens, j] = True
@@ -58,7 +54,7 @@ def supports_of(sets: list[list[int]], V: int) -> Bool:
 
 
 def plane(degrees: tuple[float, float, float], P: Float | None = None) -> LinearData:
-    """Make the 2-D setting of docs/theory.md 6.2: V=5, m=3, supports {2,3,4}, {1,2,5}, {1,4,5} counted from 1."""
+    """The 2-D setting of docs/theory.md 6.2: V=5, m=3, supports {2,3,4}, {1,2,5}, {1,4,5} counted from 1."""
     S = supports_of([[1, 2, 3], [0, 1, 4], [0, 3, 4]], V=5)
     probabilities = S / 3.0 if P is None else P
     return LinearData(S, probabilities, np.full(3, 1 / 3), embeddings_at(degrees))
@@ -74,15 +70,15 @@ BLOCKED_ANGLES: tuple[tuple[float, float, float], ...] = ((0, 90, 180), (30, 90,
 
 
 def one_hot_orthonormal(V: int) -> LinearData:
-    """Give each token one context, with orthonormal embeddings: ``W^mm = I - 11^T/V`` (neural collapse)."""
+    """One context per token, with orthonormal embeddings: ``W_mm = I - 11^T/V`` (neural collapse)."""
     S = np.eye(V, dtype=bool)
     return LinearData(S, S.astype(np.float64), np.full(V, 1 / V), np.eye(V))
 
 
 def overparameterised(seed: int, V: int = 10, d: int = 60, m: int = 50, size: int = 6, n: int = 5000) -> LinearData:
-    """Draw the setting of docs/theory.md 6.1: supports of one size, Dirichlet(1) probabilities, Gaussian embeddings.
+    """A draw of docs/theory.md 6.1: supports of one size, Dirichlet(1) probabilities, Gaussian embeddings.
 
-    ``n`` fixes the weights: contexts are drawn uniformly n times.
+    The weights are the shares of n contexts that are drawn uniformly.
     """
     rng = np.random.default_rng(seed)
     S = np.zeros((V, m), dtype=bool)
@@ -95,24 +91,24 @@ def overparameterised(seed: int, V: int = 10, d: int = 60, m: int = 50, size: in
     return LinearData(S, P, pi / pi.sum(), rng.standard_normal((d, m)))
 
 
-def library() -> list[Instance]:
-    """Every small instance with a known answer."""
+def linear_catalogue() -> list[LinearInstance]:
+    """Every small instance of the linear model with a known answer."""
     source = "docs/theory.md section 2"
-    found = [Instance(f"plane {a}", plane(a), True, True, None, source) for a in SEPARABLE_ANGLES]
-    found += [Instance(f"plane {a}", plane(a), False, True, None, source) for a in BLOCKED_ANGLES]
+    found = [LinearInstance(f"plane {a}", plane(a), True, True, None, source) for a in SEPARABLE_ANGLES]
+    found += [LinearInstance(f"plane {a}", plane(a), False, True, None, source) for a in BLOCKED_ANGLES]
     found += [
-        Instance(f"one-hot {V}", one_hot_orthonormal(V), True, True, float(np.sqrt(V - 1)), "neural collapse")
+        LinearInstance(f"one-hot {V}", one_hot_orthonormal(V), True, True, float(np.sqrt(V - 1)), "neural collapse")
         for V in (2, 3, 7)
     ]
     full = LinearData(np.ones((3, 2), dtype=bool), np.full((3, 2), 1 / 3), np.full(2, 0.5), np.eye(2))
-    found.append(Instance("full supports", full, True, True, 0.0, "no token is off support"))
+    found.append(LinearInstance("full supports", full, True, True, 0.0, "no token is off support"))
     clash = LinearData(
         np.array([[True, True], [True, True], [False, False]]),
         np.array([[0.5, 0.25], [0.5, 0.75], [0.0, 0.0]]),
         np.full(2, 0.5),
         np.array([[1.0, 2.0]]),
     )
-    found.append(Instance("clash on a line", clash, True, False, None, "log 1 = w, log(1/3) = 2 w"))
+    found.append(LinearInstance("clash on a line", clash, True, False, None, "log 1 = w, log(1/3) = 2 w"))
     return found
 
 
@@ -126,7 +122,7 @@ class KnownInstance:
 
     @property
     def L_mm(self) -> Float:
-        """The answer, which is the proxy in all of these."""
+        """The solution of NTP-SVM*: the proxy in all of these."""
         return centre_columns(self.S.astype(np.float64))
 
     @property
@@ -145,14 +141,14 @@ def all_subsets(V: int, k: int) -> KnownInstance:
 
 
 def one_hot(V: int, copies: int = 1) -> KnownInstance:
-    """Each token the only next token of ``copies`` contexts: balanced one-hot classification."""
+    """Each token is the only next token of ``copies`` contexts: balanced one-hot classification."""
     _require(V >= 2 and copies >= 1, "V >= 2 and copies >= 1", V=V, copies=copies)
     S = np.repeat(np.eye(V, dtype=np.bool_), copies, axis=1)
     return KnownInstance(f"one-hot {V} x {copies}", S, np.full(V - 1, sqrt(copies)))
 
 
 def disjoint_blocks(blocks: int, size: int, copies: int = 1) -> KnownInstance:
-    """Supports that split the vocabulary into equal blocks, each met by ``copies`` contexts."""
+    """Supports that split the vocabulary into equal blocks, each the support of ``copies`` contexts."""
     _require(
         blocks >= 2 and size >= 1 and copies >= 1,
         "blocks >= 2, size >= 1, copies >= 1",
@@ -171,7 +167,7 @@ def nested(V: int) -> KnownInstance:
 
 
 def cyclic(V: int, k: int) -> KnownInstance:
-    """Make runs of k neighbours on a circle of V tokens; refused where the proxy is not exact."""
+    """Runs of k neighbours on a circle of V tokens; refused where the proxy is not exact."""
     _require(V >= 2 and 1 <= k < V, "1 <= k < V", V=V, k=k)
     run = (np.arange(V) < k).astype(np.float64)
     spectrum = np.fft.fft(run)
@@ -182,14 +178,14 @@ def cyclic(V: int, k: int) -> KnownInstance:
     if polar[k:].max() > 1e-10:
         raise ProblemError(
             f"The answer of a cyclic pattern is known where the proxy is exact; for V={V}, k={k} the polar "
-            f"factor is {polar[k:].max():.1e} > 0 off support. Take k = 1, V - 1 or near V / 2, or solve it."
+            f"factor is {polar[k:].max():.1e} > 0 off support. Use k = 1, V - 1 or near V / 2, or solve it."
         )
     shifts = (np.arange(V)[:, None] - np.arange(V)[None, :]) % V
     return KnownInstance(f"cyclic {V}, {k}", shifts < k, np.sort(size[kept])[::-1])
 
 
 def catalogue() -> tuple[KnownInstance, ...]:
-    """One or two small members of every family."""
+    """One or two small instances of every family."""
     return (
         all_subsets(6, 2), all_subsets(5, 3), one_hot(7), one_hot(4, copies=3),
         disjoint_blocks(4, 3, copies=2), nested(9), cyclic(9, 8), cyclic(11, 5), cyclic(10, 5),

@@ -1,33 +1,29 @@
-"""The four norms whose margins the house can maximise, each with its dual norm.
-
-Steepest descent in a norm is biased towards the margin of that norm (docs/theory.md section 5): gradient descent and
-normalised gradient descent Frobenius, sign descent and Adam max, Muon and spectral descent spectral. The
-dual norm of ``A H^T`` is what the multipliers of the margin problem must keep at or below 1.
-
-NTP-SVM: the smallest decoder that separates every context's support from its other tokens.
+"""NTP-SVM: the smallest decoder that separates every context's support from its other tokens, in any of four norms.
 
 ::
 
     min ||W||  s.t.  (W h_j)_z  = a_j       for z in S_j
                      (W h_j)_v <= a_j - 1   for v not in S_j,  j = 1..m
 
-where ``W`` is V x d, ``H = [h_1 .. h_m]`` is d x m, ``S`` is the V x m support and ``a_j`` is free. In the
-Frobenius norm this is the direction in which gradient descent diverges [thrampoulidis2024, Thm 2]; the other
-norms belong to other optimizers. The dual has one multiplier matrix A, V x m, with columns that sum to zero
-and ``A <= 0`` off support::
+where ``W`` is V x d, ``H = [h_1 .. h_m]`` is d x m, ``S`` is the V x m support and ``a_j`` is free. In the Frobenius
+norm the solution is W_mm, the direction in which gradient descent diverges [thrampoulidis2024, sec. 4]. Other norms
+belong to other optimizers: steepest descent in a norm maximises the margin of that norm (docs/theory.md section 5),
+so sign descent and Adam belong to the max norm, Muon and spectral descent to the spectral norm.
+
+The dual has one multiplier matrix A, V x m, with columns that sum to 0 and ``A <= 0`` off support::
 
     max <S, A>  s.t.  ||A H^T||_dual <= 1
 
-so that ``<S, A> / ||A H^T||_dual`` bounds the optimum from below for every such A, and an A with ``A H^T =
-0`` and ``<S, A> > 0`` proves that nothing separates: the weights ``-A_vj / <S, A>`` are a convex combination
-of the constraints' normals that vanishes.
+For every such A, ``<S, A> / ||A H^T||_dual`` is a lower bound on the optimum. An A with ``A H^T = 0`` and ``<S, A> >
+0`` proves that no decoder separates: the weights ``-A_vj / <S, A>`` are a convex combination of the constraints'
+normals that vanishes.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -36,15 +32,10 @@ from tokengeom.numerics import Bool, Float
 from tokengeom.problems.base import AbstractProblem, Certificate
 from tokengeom.problems.supports import in_support_spread, margins, repair_multipliers
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tokengeom.numerics import Float
-
 
 @dataclass(frozen=True)
 class Norm:
-    """A norm on V x d matrices and its dual, as functions to floats."""
+    """A norm on V x d matrices and its dual norm."""
 
     name: str
     value: Callable[[Float], float]
@@ -79,7 +70,7 @@ NORMS: dict[str, Norm] = {norm.name: norm for norm in (FROBENIUS, MAX, SPECTRAL,
 
 
 def norm_named(name: str) -> Norm:
-    """Look a norm up by name."""
+    """The norm of that name."""
     if name not in NORMS:
         raise ProblemError(f"norm must be one of {', '.join(sorted(NORMS))}; got norm={name!r}.")
     return NORMS[name]
@@ -105,10 +96,10 @@ class MarginProblem(AbstractProblem[Float, Float]):
         return smallest / size if size > 0 else 0.0
 
     def certify(self, x: Float, dual: Float | None) -> Certificate:
-        """Judge a decoder ``x`` (V x d) and multipliers ``dual`` (V x m).
+        """Certificate of a decoder ``x`` (V x d) and multipliers ``dual`` (V x m).
 
-        The primal residual is the worst of the in-support spread and of the missing margin, both in units of
-        the margin 1. The bound comes from the repaired multipliers, so that it is always valid.
+        The primal residual is the larger of the in-support spread and the missing margin, both in units of the margin
+        1. The bound comes from the repaired multipliers, so it is always valid.
         """
         L = x @ self.H
         missing = max(0.0, 1.0 - float(np.min(margins(L, self.S)))) if self.has_margins else 0.0
@@ -126,10 +117,10 @@ class MarginProblem(AbstractProblem[Float, Float]):
         return gain / size if size > 0.0 else math.inf
 
     def refute(self, dual: Float) -> Certificate:
-        """Judge a proof that no decoder separates: ``value`` is the largest relative margin it leaves open.
+        """Certificate of a proof that no decoder separates; ``value`` is the relative margin that it leaves possible.
 
-        The margin of every W is at most ``||A H^T|| / <S, A>`` per unit of Frobenius norm; it is reported
-        relative to the same sum without cancellation, so 1e-15 is a perfect proof and 1 is none.
+        The margin of every W is at most ``||A H^T|| / <S, A>`` per unit of Frobenius norm. It is given relative to the
+        same sum without cancellation: 1e-15 is a perfect proof, and 1 proves nothing.
         """
         A = repair_multipliers(dual, self.S)
         uncancelled = float(np.abs(A).sum(axis=0) @ np.linalg.norm(self.H, axis=0))

@@ -1,4 +1,4 @@
-"""The regularised loss in logit space: one point of the regularisation path, with its dual and duality gap.
+"""The regularised loss of logits: one point of the regularisation path of learned features, with its dual.
 
 ``min_L CE(L) + lambda ||L||_*``
 
@@ -10,25 +10,25 @@ where
 
 ``P``      next-token probabilities, V x m; ``pi`` share of each context, m
 ``L``      logits, V x m; ``CE(L) = H + sum_j pi_j KL(p_j || softmax L_j)``
-``R``      dual: one distribution a column, V x m; at the optimum ``R = softmax(L)``
-``Ent``    entropy: the dual looks for the most uncertain prediction whose error has spectral norm <= lambda
+``R``      dual: one distribution per column, V x m; at the optimum ``R = softmax(L)``
+``Ent``    entropy: the dual is the most uncertain prediction whose error has spectral norm <= lambda
 
-Both sides are taken relative to the entropy floor H, as sums of terms that do not cancel:
-``CE - H = sum pi (sum_on p (e^d - 1 - d) + sum_off q)`` with ``d = log q - log p``, so that 1e-14 is a real
-number. Any R is made feasible by moving it towards P: ``P + t (R - P)``, ``t = min(1, lambda / ||(P - R)
-diag(pi)||_2)``.
+Both sides are computed relative to the entropy floor H, as sums of terms that do not cancel: ``CE - H = sum pi
+(sum_on p (e^d - 1 - d) + sum_off q)`` with ``d = log q - log p``, which keeps its digits at 1e-14. Any R is made
+feasible by moving it towards P: ``P + t (R - P)``, ``t = min(1, lambda / ||(P - R) diag(pi)||_2)``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, final
+from typing import final
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tokengeom.errors import ProblemError
-from tokengeom.numerics import Bool, Float, excess_exponential, log_sum_exp
+from tokengeom.numerics import Bool, Float, Matrix, dense, excess_exponential, log_sum_exp
 from tokengeom.problems.base import AbstractProblem, Certificate
 from tokengeom.problems.supports import as_support
 
@@ -49,33 +49,30 @@ class RegularisedLogits(AbstractProblem[Float, Float]):
     def __post_init__(self) -> None:
         if not (np.isfinite(self.lam) and self.lam > 0):
             raise ProblemError(
-                f"A regularisation strength must be > 0; got lambda={self.lam}. At lambda = 0 the loss has "
-                "no "
-                "minimiser. Take a small positive number; the path goes down to 1e-12 and below."
+                f"A regularisation strength must be > 0; got lambda={self.lam}. At lambda = 0 the loss has no "
+                "minimiser. Use a small positive number; the path can be followed to 1e-12 and below."
             )
 
     @staticmethod
-    def from_probabilities(P: Any, pi: Any, lam: float) -> RegularisedLogits:
-        """Check probabilities (columns sum to 1) and shares (> 0, sum to 1)."""
-        dense = np.asarray(P.toarray() if hasattr(P, "toarray") else P, dtype=np.float64)
-        as_support(dense)
-        shares = np.asarray(pi, dtype=np.float64)
-        if (dense < 0).any() or not np.allclose(dense.sum(axis=0), 1.0, atol=1e-9):
+    def from_probabilities(P: Matrix, pi: ArrayLike, lam: float) -> RegularisedLogits:
+        """The problem of checked probabilities (columns sum to 1) and shares (> 0, sum to 1)."""
+        probabilities, shares = dense(P), np.asarray(pi, dtype=np.float64)
+        as_support(probabilities)
+        sums = probabilities.sum(axis=0)
+        if (probabilities < 0).any() or not np.allclose(sums, 1.0, atol=1e-9):
             raise ProblemError(
-                "Each column of P must be a distribution: >= 0 with sum 1; the sums go from "
-                f"{dense.sum(axis=0).min():.6g} to {dense.sum(axis=0).max():.6g}. Likely counts. Divide by "
-                "their sums."
+                f"Each column of P must be a distribution: >= 0 with sum 1; the sums range from {sums.min():.6g} to "
+                f"{sums.max():.6g}. Likely counts. Divide by their sums."
             )
-        if shares.shape != (dense.shape[1],) or not (shares > 0).all() or not np.isclose(shares.sum(), 1.0):
+        if shares.shape != sums.shape or not (shares > 0).all() or not np.isclose(shares.sum(), 1.0):
             raise ProblemError(
-                f"Shares must be one positive number a context with sum 1; got pi of shape {shares.shape} "
-                "and sum "
-                f"{shares.sum():.6g} for m={dense.shape[1]}. Drop contexts that never occur."
+                f"Shares must be one positive number per context with sum 1; got pi of shape {shares.shape} and sum "
+                f"{shares.sum():.6g} for m={sums.size}. Drop contexts that never occur."
             )
-        return RegularisedLogits(dense, shares, lam)
+        return RegularisedLogits(probabilities, shares, lam)
 
     def at(self, lam: float) -> RegularisedLogits:
-        """Give the same data with another strength."""
+        """The same data with another strength."""
         return RegularisedLogits(self.P, self.pi, lam)
 
     @cached_property
@@ -89,7 +86,7 @@ class RegularisedLogits(AbstractProblem[Float, Float]):
         return np.log(np.where(self.S, self.P, 1.0))
 
     def log_ratio(self, L: Float) -> tuple[Float, Float]:
-        """``d = log q - log p`` on support and ``q`` off support (each 0 elsewhere), q = softmax L."""
+        """``d = log q - log p`` on support and ``q`` off support, each 0 elsewhere, with q = softmax L."""
         log_q = L - log_sum_exp(L)
         return np.where(self.S, log_q - self.log_P, 0.0), np.where(self.S, 0.0, np.exp(log_q))
 
@@ -104,7 +101,7 @@ class RegularisedLogits(AbstractProblem[Float, Float]):
         return np.asarray(self.P * np.expm1(d) + off)
 
     def entropy_gain(self, change: Float) -> float:
-        """``sum_j pi_j (Ent(p_j + change_j) - Ent(p_j))``, slope and curvature apart."""
+        """``sum_j pi_j (Ent(p_j + change_j) - Ent(p_j))``, with slope and curvature summed separately."""
         e = np.where(self.S, change / np.where(self.S, self.P, 1.0), 0.0)
         off = np.where(self.S, 0.0, np.maximum(change, 0.0))
         # -(1 + e) log(1 + e) + e is the curvature; the terms in e (1 + log p) and off sum to the slope.
@@ -113,9 +110,9 @@ class RegularisedLogits(AbstractProblem[Float, Float]):
         return float((curvature + slope).sum(axis=0) @ self.pi)
 
     def certify(self, x: Float, dual: Float | None) -> Certificate:
-        """Judge logits and a dual change ``R - P``, made feasible; value and bound without H."""
+        """Certificate of logits and a dual change ``R - P``, which is made feasible; value and bound without H."""
         if not np.isfinite(x).all():
-            raise ProblemError("Logits must be finite; L holds NaN or infinity. Look at the run that made them.")
+            raise ProblemError("Logits must be finite; L holds NaN or infinity. Likely a run that diverged.")
         nuclear = float(np.linalg.svd(x, compute_uv=False).sum())
         value = self.loss_gap(x) + self.lam * nuclear
         if dual is None:
@@ -126,7 +123,10 @@ class RegularisedLogits(AbstractProblem[Float, Float]):
         return Certificate(0.0, max(moved, spectral / self.lam - 1.0, 0.0), value, self.entropy_gain(t * change))
 
     def repair_dual(self, change: Float) -> tuple[Float, float]:
-        """Clip at 0 off support and at -P on it, restore column sums in proportion to P; largest move."""
+        """A feasible change near the given one, and the largest difference in units of lambda.
+
+        Entries are clipped at 0 off support and at -P on it; column sums are restored in proportion to P.
+        """
         clipped = np.where(self.S, np.maximum(change, -self.P), np.maximum(change, 0.0))
         fixed = clipped - self.P * clipped.sum(axis=0)
         return fixed, float(np.abs(fixed - change).max() / self.lam)

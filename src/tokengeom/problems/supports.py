@@ -1,24 +1,27 @@
-"""Column-wise maps on V x m matrices that know the supports: centring, and projections on the margin cone.
+"""Support patterns: maps on V x m matrices that depend on the supports, and the merging of equal rows and columns.
 
-The cone of logits that lie on the boundary of separability is, column by column,
-``C = {L : L_zj = a_j for z in S_j, L_vj <= a_j for v not in S_j}``, and its dual cone is
-``C* = {A : 1^T A = 0, A <= 0 off support}``, where the multipliers of every margin problem live.
+Centring on the support, ``centre_on``, is the orthogonal projection on ``span{(e_z - e_z') e_j^T : z, z' in S_j}``.
+The logits whose margins are all at least 0 form a cone C, column by column, with dual cone C*::
 
-Exact reduction of a support pattern: equal columns (support groups) and equal rows (tokens) are merged.
+    C  = {L : L_zj = a_j for z in S_j,  L_vj <= a_j for v not in S_j}
+    C* = {A : 1^T A = 0,  A <= 0 off support}
 
-``L_red -> L = E_r L_red E_c^T``, ``||L||_* = ||diag(sqrt a) L_red diag(sqrt n)||_*``
+The multipliers of every margin problem lie in C*.
+
+Equal columns (support groups) and equal rows (tokens) of a pattern are merged without changing the optimum::
+
+    L = E_r L_red E_c^T,    ||L||_* = ||diag(sqrt a) L_red diag(sqrt n)||_*
 
 where
 
 ``S``      support pattern, V x m boolean; ``S_red`` the pattern with every row and column once, V' x g
-``a``      how many tokens share each row, V'
-``n``      how many contexts share each column, g
+``a``      number of tokens that share each row, V'
+``n``      number of contexts that share each column, g
 ``E_r``    V x V' and ``E_c`` m x g: the 0/1 matrices that repeat rows and columns
 
-Averaging an optimal L over a permutation of equal rows or columns keeps it feasible and cannot raise a convex
-norm, so some optimum is constant on the groups and the reduced problem has the same value
-[zhao2024]. Contexts whose support is the whole vocabulary carry no margin
-constraint; their column is 0 and they are left out.
+Every optimum is constant on the groups: with ``L = L_bar + D``, D the deviations from the group means, ``L_bar D^T =
+0``, so ``L L^T = L_bar L_bar^T + D D^T`` and the nuclear norm of L is larger than that of L_bar unless D = 0.
+Contexts whose support is the whole vocabulary have no margin constraint; their column is 0 and they are left out.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from numpy.typing import NDArray
 
 from tokengeom.errors import ProblemError
 from tokengeom.memory import require_memory
-from tokengeom.numerics import Bool, Int
+from tokengeom.numerics import Bool, Int, Matrix
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def centre_on(T: Bool, X: Float) -> Float:
-    """Subtract from each column its mean over ``T_j`` and put zero elsewhere: an orthogonal projection."""
+    """Each column minus its mean over ``T_j``, and 0 outside ``T_j``: an orthogonal projection."""
     inside = np.where(T, X, 0.0)
     mean = inside.sum(axis=0) / np.maximum(T.sum(axis=0), 1)
     return np.where(T, inside - mean, 0.0)
@@ -49,9 +52,9 @@ def centre_on(T: Bool, X: Float) -> Float:
 def cone_levels(X: Float, S: Bool, start: Float | None = None) -> tuple[Float, Bool]:
     """Levels ``a`` and active sets ``T`` of the projection of X on C: ``a_j`` is the mean of X over ``T_j``.
 
-    ``a_j`` solves ``|S_j| (a - mean_in x) = sum_off (x_v - a)_+``, whose left minus right side is concave and
-    increasing, so that Newton's method (the mean over the active set) climbs to the root after its first
-    step, from any ``start``; it ends when the active set repeats.
+    ``a_j`` solves ``|S_j| (a - mean_in x) = sum_off (x_v - a)_+``. Left minus right side is concave and increasing, so
+    Newton's method (the mean over the active set) rises to the root after its first step, from any ``start``; it ends
+    when the active set repeats.
     """
     a = np.sum(X, axis=0, where=S) / S.sum(axis=0) if start is None else start
     T = S | (a < X)
@@ -65,19 +68,19 @@ def cone_levels(X: Float, S: Bool, start: Float | None = None) -> tuple[Float, B
 
 
 def project_on_dual_cone(X: Float, S: Bool, start: Float | None = None) -> tuple[Float, Float]:
-    """Nearest multipliers and their levels: the projection of X on C*, as ``X + P_C(-X)`` [Moreau]."""
+    """The projection of X on C* and its levels, by Moreau's decomposition ``P_{C*}(X) = X + P_C(-X)``."""
     a, T = cone_levels(-X, S, start)
     return np.where(T, X + a, 0.0), a
 
 
 def repair_multipliers(A: Float, S: Bool) -> Float:
-    """Clip off-support entries at zero and restore the column sums on support: a member of C* near A."""
+    """A member of C* near A: off-support entries clipped at 0, column sums restored on support."""
     clipped = np.where(S, A, np.minimum(A, 0.0))
     return np.where(S, clipped - clipped.sum(axis=0) / S.sum(axis=0), clipped)
 
 
 def margins(L: Float, S: Bool) -> Float:
-    """In-support mean minus each off-support logit; ``+inf`` on support. V x m."""
+    """In-support mean minus each off-support logit, V x m; ``+inf`` on support."""
     level = np.where(S, L, 0.0).sum(axis=0) / S.sum(axis=0)
     return np.where(S, np.inf, level - L)
 
@@ -103,12 +106,12 @@ class SupportReduction:
 
     @property
     def a(self) -> Float:
-        """Tokens per merged row."""
+        """Tokens per merged row, V'."""
         return np.bincount(self.row_of, minlength=self.S_red.shape[0]).astype(np.float64)
 
     @property
     def n(self) -> Float:
-        """Contexts per merged column."""
+        """Contexts per merged column, g."""
         kept = self.column_of[self.column_of >= 0]
         return np.bincount(kept, minlength=self.S_red.shape[1]).astype(np.float64)
 
@@ -123,16 +126,35 @@ class SupportReduction:
         return int(self.column_of.size)
 
     def expand(self, L_red: Float) -> Float:
-        """Logits of the reduced problem as logits on all V x m; columns of full support become 0."""
+        """Logits of the merged problem as logits on all V x m; columns of full support become 0."""
         padded = np.concatenate([L_red, np.zeros((L_red.shape[0], 1))], axis=1)
         return np.asarray(padded[self.row_of][:, self.column_of])
 
     def expand_dual(self, G_red: Float) -> Float:
-        """Bring a dual of the scaled reduced problem to all V x m, with the same spectral norm."""
+        """A dual of the scaled merged problem on all V x m, with the same spectral norm."""
         return self.expand(G_red / np.sqrt(self.a)[:, None] / np.sqrt(self.n))
 
+    def svd(self, L_red: Float, smallest: float) -> tuple[Float, Float, Float]:
+        """Singular triplets (V' x r, r, r x g) of ``diag(sqrt a) L_red diag(sqrt n)``, whose values are those of L.
+
+        Singular values of at most ``smallest`` times the largest are left out.
+        """
+        U, s, Vt = np.linalg.svd(L_red * np.sqrt(self.a)[:, None] * np.sqrt(self.n), full_matrices=False)
+        r = int((s > smallest * s[0]).sum()) if s.size else 0
+        return U[:, :r], s[:r], Vt[:r]
+
+    def token_factor(self, U: Float, s: Float) -> Float:
+        """``W``, V x r, of the balanced factors ``L = W H`` with triplets from `svd`."""
+        return np.asarray((U / np.sqrt(self.a)[:, None] * np.sqrt(s))[self.row_of])
+
+    def context_factor(self, s: Float, Vt: Float) -> Float:
+        """``H``, r x m, of the balanced factors ``L = W H`` with triplets from `svd`; 0 for a full support."""
+        scaled = np.sqrt(s)[:, None] * Vt / np.sqrt(self.n)
+        padded = np.concatenate([scaled, np.zeros((s.size, 1))], axis=1)
+        return np.asarray(padded[:, self.column_of])
+
     def reduce(self, L: Float) -> Float:
-        """Average logits (V x m) over equal rows and columns: feasible stays feasible, no norm grows."""
+        """Logits (V x m) averaged over equal rows and columns; feasible logits stay feasible and no norm grows."""
         rows = np.zeros((self.S_red.shape[0], self.m))
         np.add.at(rows, self.row_of, L)
         rows /= self.a[:, None]
@@ -141,30 +163,39 @@ class SupportReduction:
         np.add.at(out, self.column_of[kept], rows.T[kept])
         return np.asarray((out / self.n[:, None]).T)
 
+    def equals(self, other: SupportReduction) -> bool:
+        """Whether both merge the same pattern in the same order."""
+        return all(
+            np.array_equal(mine, theirs)
+            for mine, theirs in (
+                (self.S_red, other.S_red), (self.row_of, other.row_of), (self.column_of, other.column_of)
+            )
+        )  # fmt: skip
 
-def as_support(S: Any) -> Bool:
-    """Check a support pattern: V x m (dense or scipy sparse), at least one token in every context."""
-    dense = np.asarray(S.toarray() if hasattr(S, "toarray") else S)
-    _require_matrix(dense.shape)
-    if dense.dtype.kind == "f" and not np.isfinite(dense).all():
+
+def as_support(S: Matrix) -> Bool:
+    """A checked V x m support pattern (dense or scipy sparse) with at least one token in every context."""
+    pattern = np.asarray(S.toarray() if hasattr(S, "toarray") else S)
+    _require_matrix(pattern.shape)
+    if pattern.dtype.kind == "f" and not np.isfinite(pattern).all():
         _refuse_not_finite()
-    pattern: Bool = np.asarray(dense != 0)
-    _require_no_empty(np.asarray(pattern.any(axis=0)))
-    return pattern
+    support: Bool = np.asarray(pattern != 0)
+    _require_no_empty(np.asarray(support.any(axis=0)))
+    return support
 
 
-def reduce_support(S: Any, *, merge: bool = True, memory_limit: int | None = None) -> SupportReduction:
+def reduce_support(S: Matrix, *, merge: bool = True, memory_limit: int | None = None) -> SupportReduction:
     """Merge equal columns and equal rows of a pattern; ``merge=False`` only drops columns of full support.
 
-    A scipy sparse pattern is grouped as it is; only its distinct columns (V x g) are made dense, and refused
-    where they would not fit in ``memory_limit`` bytes (by default what is free).
+    The columns of a scipy sparse pattern are grouped without making it dense. Only its distinct columns (V x g) become
+    dense, and are refused where they would not fit in ``memory_limit`` bytes (by default what is free).
     """
-    if not hasattr(S, "tocsc"):
+    if hasattr(S, "tocsc"):
+        first, group, distinct = _distinct_sparse_columns(S.tocsc(), merge, memory_limit)
+    else:
         pattern = as_support(S)
         first, group = _first_of_equal(np.packbits(pattern, axis=0).T) if merge else (np.arange(pattern.shape[1]), None)
         distinct = pattern if first.size == pattern.shape[1] else pattern[:, first]
-    else:
-        first, group, distinct = _distinct_sparse_columns(S.tocsc(), merge, memory_limit)
     column_of = np.arange(first.size) if group is None else group
     kept = ~distinct.all(axis=0)
     renumber = np.where(kept, np.cumsum(kept) - 1, -1)
@@ -221,7 +252,7 @@ def _require_matrix(shape: tuple[int, ...]) -> None:
     if len(shape) != 2 or 0 in shape:
         raise ProblemError(
             f"A support pattern must be a V x m matrix with V, m >= 1; got S of shape {shape}. "
-            "Likely statistics without windows. Count a longer text or a shorter context."
+            "Likely statistics without windows. Count a longer text, or use a shorter context."
         )
 
 

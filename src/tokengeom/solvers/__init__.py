@@ -1,1 +1,1 @@
-"""Algorithms, one a file. Knows nothing of text."""
+"""Algorithms, one per file. Knows nothing of text."""

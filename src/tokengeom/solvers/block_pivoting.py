@@ -1,16 +1,16 @@
 """NTP-SVM in the Frobenius norm by block principal pivoting, for embeddings of rank m.
 
-With ``Q = (H^T H)^{-1}`` the problem is ``min tr(L Q L^T)`` over logits, ``W = L Q H^T``. Write ``L = 1 a^T -
-s`` with ``s = 0`` on support and ``s >= 1`` off it; the best level is ``a_j = mean_v s_vj`` whatever Q is, so
-that with ``C = I - 11^T/V`` only
+With ``Q = (H^T H)^{-1}`` the problem is ``min tr(L Q L^T)`` over logits, ``W = L Q H^T``. Write ``L = 1 a^T - s``
+with ``s = 0`` on support and ``s >= 1`` off it. The best level is ``a_j = mean_v s_vj`` for every Q, so with ``C = I
+- 11^T/V`` it remains to solve
 
 ::
 
     min tr(C s Q s^T) / 2  s.t.  s_vj >= 1  off support
 
-is left: a strictly convex quadratic with one bound a pair, whose matrix is ``M = C o Q`` on the off-support
-pairs. Its multipliers are ``M s``, and the multipliers of NTP-SVM are ``A = L Q``. All wrong pairs change
-sides at once; when that stops helping, one pair at a time does (Murty), which cannot cycle [judice1994,
+a strictly convex quadratic program with one bound per pair, whose matrix is ``M = C o Q`` on the off-support pairs.
+Its multipliers are ``M s``, and the multipliers of NTP-SVM are ``A = L Q``. All pairs on the wrong side of their
+bound change sides at once; when that stops helping, one pair at a time does (Murty), which cannot cycle [judice1994,
 portugal1994].
 """
 
@@ -18,24 +18,22 @@ from __future__ import annotations
 
 import itertools
 import time
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
+from tokengeom.numerics import Bool, Float
 from tokengeom.problems.base import Solution
-
-if TYPE_CHECKING:
-    from tokengeom.numerics import Bool, Float
-    from tokengeom.problems.ntp_svm import MarginProblem
+from tokengeom.problems.ntp_svm import MarginProblem
 
 Index = NDArray[np.intp]
 PATIENCE = 10
+"""Steps without fewer wrong pairs before pairs change sides one at a time."""
 
 
 def solve_by_block_pivoting(problem: MarginProblem, max_iterations: int = 500) -> Solution[Float, Float] | None:
-    """Solve, or return ``None`` when the embeddings are not safely of rank m (then another method must)."""
+    """W_mm with its certificate; ``None`` where the embeddings are not clearly of rank m."""
     began = time.perf_counter()
     Q = _inverse_gram(problem.H)
     if Q is None:
@@ -48,7 +46,7 @@ def solve_by_block_pivoting(problem: MarginProblem, max_iterations: int = 500) -
     A = (slack.mean(axis=0) - slack) @ Q
     W = A @ problem.H.T
     certificate = problem.certify(W, A)
-    status = "optimal" if done else "pivoting limit reached; use the accelerated dual method"
+    status = "optimal" if done else "stopped at the pivoting limit; use the accelerated dual method"
     return Solution(W, A, certificate, status, iterations, time.perf_counter() - began, done)
 
 
@@ -61,7 +59,7 @@ def _inverse_gram(H: Float) -> Float | None:
         factor = cho_factor(K, lower=True, check_finite=False)
     except LinAlgError:
         return None
-    # Squared condition number of H: past 1e10 the normal equations eat half of the digits.
+    # The condition number of H is squared: beyond 1e10 the normal equations lose half of the digits.
     diagonal = np.abs(np.diagonal(factor[0]))
     if diagonal.max() > 1e5 * diagonal.min():
         return None
@@ -69,7 +67,7 @@ def _inverse_gram(H: Float) -> Float | None:
 
 
 def _pair_matrix(Q: Float, v: Index, j: Index, V: int) -> Float:
-    """``C o Q`` on pairs sorted by token: pairs of one token are a diagonal block."""
+    """``C o Q`` on pairs sorted by token: the pairs of one token are a diagonal block."""
     among = Q[j].take(j, axis=1)
     M = among * (-1.0 / V)
     ends = np.searchsorted(v, np.arange(V + 1))

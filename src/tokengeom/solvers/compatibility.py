@@ -1,47 +1,42 @@
-"""Compatibility system: W* or the proof that there is none.
+"""The compatibility system: W_star, or the proof that it does not exist.
 
-Small systems are solved by a dense orthogonal factorisation of the ``sum_j (|S_j| - 1)`` equations, whose
-rank is then exact to rounding; large ones by conjugate gradients on the same equations
-(``face_least_squares``). A dense refutation is made sparse by a linear program, ``min ||y||_1  s.t.  y^T E =
-0, y^T b = 1``, so that it names few contexts.
+Small systems are solved by a dense SVD of the ``sum_j (|S_j| - 1)`` equations, whose rank is then exact to rounding;
+large ones by conjugate gradients on the same equations (``fit_on_face``). A linear program, ``min ||y||_1  s.t.  y^T
+E = 0, y^T b = 1``, makes a refutation of a small system sparse: it then names few contexts.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.optimize import linprog
 
-from tokengeom.numerics import Bool
+from tokengeom.numerics import Bool, Float
 from tokengeom.problems.base import Solution
+from tokengeom.problems.compatibility import CompatibilitySystem
 from tokengeom.problems.supports import centre_on
-from tokengeom.solvers.face_least_squares import fit_on_face
-from tokengeom.solvers.least_distance import equality_rows, spread
+from tokengeom.solvers.conjugate_gradients import fit_on_face
+from tokengeom.solvers.least_distance import equality_multipliers, equality_rows
 from tokengeom.solvers.ntp_svm import orthonormal_factor
 
-if TYPE_CHECKING:
-    from tokengeom.numerics import Float
-    from tokengeom.problems.compatibility import CompatibilitySystem
-
-# Log-probabilities carry relative errors of 1e-16; what is left after 1e-9 is a contradiction, not rounding.
 CONSISTENT = 1e-9
+"""Log-probabilities have relative errors of 1e-16: a relative residual above this is a contradiction, not rounding."""
 MOST_DENSE_ENTRIES = 2_000_000
 MOST_ROWS_SPARSE = 600
 
 
 @dataclass(frozen=True)
 class CompatibilityAnswer:
-    """Whether the equations are solvable, and W* with its dual, or zeros with the Y that refutes."""
+    """Whether the equations are solvable, and W_star with its dual, or zeros with the Y that refutes them."""
 
     compatible: bool
     solution: Solution[Float, Float]
 
 
 def solve_compatibility(problem: CompatibilitySystem) -> CompatibilityAnswer:
-    """W* with its certificate, or a Y with ``Y H^T = 0`` and ``<Y, L_in> != 0``."""
+    """W_star with its certificate, or a Y with ``Y H^T = 0`` and ``<Y, L_in> != 0``."""
     began = time.perf_counter()
     S, B = problem.S, problem.target
     R, U = orthonormal_factor(problem.H)
@@ -60,7 +55,7 @@ def solve_compatibility(problem: CompatibilitySystem) -> CompatibilityAnswer:
 
 
 def project_on_data_subspace(W: Float, S: Bool, R: Float) -> Float:
-    """Project W (V x r) on ``F = span{(e_z - e_z') h_j^T : z, z' in S_j}``: least norm, same in-support logits."""
+    """Projection of W (V x r) on ``F = span{(e_z - e_z') h_j^T : z, z' in S_j}``, for embeddings R (r x m)."""
     B = centre_on(S, W @ R)
     return _dense(S, B, R)[0] if _is_small(S, R) else _iterative(S, B, R)[0]
 
@@ -81,7 +76,7 @@ def _dense(S: Bool, B: Float, R: Float) -> tuple[Float, Float, Float, int]:
     coefficients = (left.T @ b)[keep] / singular[keep]
     W = np.reshape(right[keep].T @ coefficients, shape)
     y = left[:, keep] @ (coefficients / singular[keep])
-    return W, spread(S, y), spread(S, b - left[:, keep] @ (left[:, keep].T @ b)), 1
+    return W, equality_multipliers(S, y), equality_multipliers(S, b - left[:, keep] @ (left[:, keep].T @ b)), 1
 
 
 def _iterative(S: Bool, B: Float, R: Float) -> tuple[Float, Float, Float, int]:
@@ -105,7 +100,7 @@ def _sparsest(problem: CompatibilitySystem, residual: Float, R: Float) -> Float:
     if found.x is None:
         return residual
     y = found.x[: len(E)] - found.x[len(E) :]
-    Y = spread(problem.S, np.where(np.abs(y) > 1e-9 * np.max(np.abs(y)), y, 0.0))
+    Y = equality_multipliers(problem.S, np.where(np.abs(y) > 1e-9 * np.max(np.abs(y)), y, 0.0))
     T = problem.S & Y.any(axis=0)
     Y = fit_on_face(T, centre_on(T, Y), R).residual
     certificate = problem.refute(Y)

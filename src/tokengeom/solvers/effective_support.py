@@ -1,30 +1,28 @@
 """Effective supports: one linear program for small data, facial reduction for large.
 
-Small: HiGHS on ``max sum s  s.t.  0 <= s <= 1, s <= G x`` over coordinates x of decoders with equal
-in-support logits; the program's own multipliers are at least 1 at every blocked pair, so that they prove the
-answer.
+Small: HiGHS on ``max sum s  s.t.  0 <= s <= 1, s <= G x`` over coordinates x of decoders with equal in-support
+logits. The program's own multipliers are at least 1 at every inseparable pair and prove the answer.
 
-Large: solve NTP-SVM; if a refutation comes back, its pairs with positive weight can be separated by no
-harmless direction, so they join the supports; repeat. When NTP-SVM is solved, all remaining pairs are
-separated strictly. Refutations add up to one proof, each weighted so that no earlier weight changes sign, and
-alternating projections between "vanishes" and "clearly positive" keep its smallest weight from being lost in
-rounding.
+Large: solve NTP-SVM. If it is refuted, no direction that never increases the loss separates the pairs with positive
+weight in the refutation, so they are added to the supports; repeat. When NTP-SVM is solved, all remaining pairs are
+separated strictly. Refutations add up to one proof, each weighted so that no earlier weight changes sign; alternating
+projections between "vanishes" and "clearly positive" keep its smallest weight above rounding.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.optimize import linprog
 
 from tokengeom.errors import ResourceError
-from tokengeom.numerics import Bool
+from tokengeom.numerics import Bool, Float
+from tokengeom.problems.base import Certificate
 from tokengeom.problems.effective_support import EffectiveSupportProblem
 from tokengeom.problems.ntp_svm import MarginProblem
 from tokengeom.problems.supports import centre_on
-from tokengeom.solvers.face_least_squares import fit_on_face
+from tokengeom.solvers.conjugate_gradients import fit_on_face
 from tokengeom.solvers.least_distance import (
     MarginAnswer,
     equality_rows,
@@ -34,20 +32,17 @@ from tokengeom.solvers.least_distance import (
 )
 from tokengeom.solvers.ntp_svm import orthonormal_factor, solve_ntp_svm
 
-if TYPE_CHECKING:
-    from tokengeom.numerics import Float
-    from tokengeom.problems.base import Certificate
-
 MOST_UNKNOWNS_PROGRAM = 600
 MOST_PAIRS_PROGRAM = 1200
-# A weight below this share of the largest is rounding, not a reason.
 POSITIVE = 1e-7
+"""A weight of a refutation below this share of the largest is rounding."""
 CLEAR = 1e-4
+"""Share of the largest weight that the smallest weight of a proof should reach."""
 
 
 @dataclass(frozen=True)
 class EffectiveSupport:
-    """Effective supports ``S``, NTP-SVM on them, and multipliers ``A`` that block the pairs in between."""
+    """Effective supports ``S``, NTP-SVM on them, and multipliers ``A`` that prove the added pairs inseparable."""
 
     S: Bool
     direction: MarginAnswer
@@ -56,7 +51,7 @@ class EffectiveSupport:
 
 
 def find_effective_support(S: Bool, H: Float, first: MarginAnswer, tolerance: float = 1e-9) -> EffectiveSupport:
-    """Effective supports, given what NTP-SVM on the original supports answered."""
+    """Effective supports, given the answer of NTP-SVM on the original supports."""
     problem = EffectiveSupportProblem(S, H)
     grown, answer, A = S, first, np.zeros(S.shape)
     if not first.separable and _fits_program(S, H):
@@ -65,7 +60,7 @@ def find_effective_support(S: Bool, H: Float, first: MarginAnswer, tolerance: fl
     while not answer.separable:
         grown, A = _add_refutation(S, grown, A, answer)
         answer = solve_ntp_svm(MarginProblem(grown, H), tolerance)
-    A = _fatten(S, grown, A, H)
+    A = _raise_smallest_weight(S, grown, A, H)
     certificate = problem.certify(answer.solution.x, A)
     return EffectiveSupport(grown, answer, A, certificate)
 
@@ -85,7 +80,7 @@ def _linear_program(S: Bool, H: Float) -> tuple[Bool, Float]:
     bounds = [(None, None)] * unknowns + [(0.0, 1.0)] * pairs
     found = linprog(cost, A_ub=rows, b_ub=np.zeros(pairs), bounds=bounds, method="highs")
     if found.x is None:
-        raise ResourceError(f"the linear program of the effective supports must solve; HiGHS said: {found.message}")
+        raise ResourceError(f"the linear program of the supports could not be solved; HiGHS said: {found.message}")
     blocked = found.x[unknowns:] < 0.5
     j, v = np.nonzero(~S.T)
     grown = S.copy()
@@ -96,7 +91,7 @@ def _linear_program(S: Bool, H: Float) -> tuple[Bool, Float]:
 
 
 def _add_refutation(S: Bool, grown: Bool, A: Float, answer: MarginAnswer) -> tuple[Bool, Float]:
-    """Supports with the refuted pairs added, and one proof for the original supports."""
+    """The supports with the refuted pairs added, and one proof for the original supports."""
     dual = answer.solution.dual
     assert dual is not None  # a refutation is made of its multipliers
     new = dual / float(np.max(np.abs(dual)))
@@ -109,17 +104,17 @@ def _add_refutation(S: Bool, grown: Bool, A: Float, answer: MarginAnswer) -> tup
     return grown | added, A + share * new
 
 
-def _fatten(S: Bool, grown: Bool, A: Float, H: Float, max_iterations: int = 50) -> Float:
-    """Seek a proof for the same pairs whose smallest weight is a visible share of its largest."""
-    blocked = grown & ~S
-    if not blocked.any():
+def _raise_smallest_weight(S: Bool, grown: Bool, A: Float, H: Float, max_iterations: int = 50) -> Float:
+    """A proof for the same pairs whose smallest weight is a clear share of its largest, where one is found."""
+    added = grown & ~S
+    if not added.any():
         return A
     R, _ = orthonormal_factor(H)
     best = A
     for _ in range(max_iterations):
-        largest = float(np.max(-best[blocked]))
-        if np.all(-best[blocked] >= CLEAR * largest):
+        largest = float(np.max(-best[added]))
+        if np.all(-best[added] >= CLEAR * largest):
             break
-        raised = np.where(blocked, np.minimum(best, -2.0 * CLEAR * largest), best)
+        raised = np.where(added, np.minimum(best, -2.0 * CLEAR * largest), best)
         best = fit_on_face(grown, centre_on(grown, raised), R).residual
-    return best if float(np.max(best[blocked])) < 0.0 else A
+    return best if float(np.max(best[added])) < 0.0 else A

@@ -1,42 +1,38 @@
 """NTP-SVM in the Frobenius norm as least distance programming, for small problems of any rank.
 
-``min ||x||  s.t.  G x >= 1`` is one non-negative least squares problem [lawson1974, ch. 23]: with ``E = [G^T;
-1^T]`` and ``f = (0, .., 0, 1)``, let ``u >= 0`` minimise ``||E u - f||`` and ``r = E u - f``. If ``r = 0``
-the convex combination ``u`` of the rows of G vanishes, which proves that nothing separates; otherwise ``x =
--r[:-1] / r[-1]``. Here x holds the coordinates of W in an orthonormal basis of the decoders with equal
-in-support logits, and row (j, v) of G is the margin of pair (j, v) in those coordinates. The proof is exact
-because active-set steps are.
+``min ||x||  s.t.  G x >= 1`` is one non-negative least squares problem [lawson1974, ch. 23]: with ``E = [G^T; 1^T]``
+and ``f = (0, .., 0, 1)``, let ``u >= 0`` minimise ``||E u - f||`` and ``r = E u - f``. If ``r = 0`` the convex
+combination ``u`` of the rows of G vanishes, which proves that no decoder separates; otherwise ``x = -r[:-1] /
+r[-1]``. Here x holds the coordinates of W in an orthonormal basis of the decoders with equal in-support logits, and
+row (j, v) of G is the margin of pair (j, v) in those coordinates. Active-set steps are exact, and so is the proof.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.optimize import nnls
 
+from tokengeom.numerics import Bool, Float
 from tokengeom.problems.base import Solution
+from tokengeom.problems.ntp_svm import MarginProblem
 
-if TYPE_CHECKING:
-    from tokengeom.numerics import Bool, Float
-    from tokengeom.problems.ntp_svm import MarginProblem
-
-# Margins below this share of the largest embedding cannot be told from zero in double precision.
 SMALLEST_MARGIN = 1e-7
+"""Margins below this share of the largest embedding cannot be distinguished from 0 in double precision."""
 
 
 @dataclass(frozen=True)
 class MarginAnswer:
-    """Whether the data are separable, and the solution: W^mm, or zeros with the multipliers that refute."""
+    """Whether the data are separable, and W_mm, or zeros with the multipliers that refute separability."""
 
     separable: bool
     solution: Solution[Float, Float]
 
 
 def equality_rows(S: Bool, R: Float) -> Float:
-    """Rows of "in-support logits are equal" on ``vec(W)``, W of V x r: one a consecutive pair of tokens."""
+    """Rows of "in-support logits are equal" on ``vec(W)``, W of V x r: one per consecutive pair of tokens."""
     V, r = S.shape[0], R.shape[0]
     rows = []
     for j in range(S.shape[1]):
@@ -71,11 +67,11 @@ def null_space(E: Float, columns: int) -> Float:
 
 
 def solve_least_distance(problem: MarginProblem, R: Float, U: Float) -> MarginAnswer:
-    """Solve for ``H = U R`` with U orthonormal (d x r), so that W has r columns while it is found."""
+    """The answer for ``H = U R`` with U orthonormal (d x r), found for the r columns of ``W U``."""
     began = time.perf_counter()
     V, r = problem.S.shape[0], R.shape[0]
     N = null_space(equality_rows(problem.S, R), V * r)
-    # Embeddings of unit size, so that the last row of E weighs as much as the others.
+    # Embeddings of unit size give the last row of E the same weight as the others.
     scale = float(np.max(np.linalg.norm(R, axis=0)))
     G = (margin_rows(problem.S, R) @ N) / scale
     E = np.vstack([G.T, np.ones(len(G))])
@@ -89,13 +85,13 @@ def solve_least_distance(problem: MarginProblem, R: Float, U: Float) -> MarginAn
     A = multipliers_of_pairs(problem.S, R, u, scale**2 * W if separable else None)
     decoder = W @ U.T
     certificate = problem.certify(decoder, A) if separable else problem.refute(A)
-    status = "optimal" if separable else "not separable: the convex combination vanishes"
+    status = "optimal" if separable else "not separable: a convex combination of the constraints vanishes"
     took = time.perf_counter() - began
     return MarginAnswer(separable, Solution(decoder, A, certificate, status, int(np.count_nonzero(u)), took))
 
 
 def _polish(G: Float, u: Float) -> tuple[Float, Float]:
-    """Make the found constraints exactly tight, so that no digit is lost to a small ``r[-1]``."""
+    """The solution with the active constraints exactly tight: dividing by a small ``r[-1]`` loses digits."""
     tight = np.flatnonzero(u)
     x = np.asarray(np.linalg.lstsq(G[tight], np.ones(len(tight)), rcond=None)[0], dtype=np.float64)
     weights = np.zeros(len(u))
@@ -106,8 +102,8 @@ def _polish(G: Float, u: Float) -> tuple[Float, Float]:
 def multipliers_of_pairs(S: Bool, R: Float, u: Float, target: Float | None = None) -> Float:
     """Multipliers A with off-support entries ``-u`` and ``A R^T = target`` (V x r; zero when not given).
 
-    On-support entries are the anchor's sum plus a combination of the equality rows, which makes up for the
-    part of the target outside the space of equal in-support logits; inside it, u must already agree.
+    On-support entries are the anchor's sum plus the combination of equality rows that gives the part of the target
+    outside the space of equal in-support logits; inside that space, u must already agree.
     """
     j, v = np.nonzero(~S.T)
     A = np.zeros(S.shape)
@@ -116,12 +112,14 @@ def multipliers_of_pairs(S: Bool, R: Float, u: Float, target: Float | None = Non
     missing = -(A @ R.T) if target is None else target - A @ R.T
     E = equality_rows(S, R)
     if len(E):
-        A = A + spread(S, np.asarray(np.linalg.lstsq(E.T, missing.ravel(), rcond=None)[0], dtype=np.float64))
+        A = A + equality_multipliers(
+            S, np.asarray(np.linalg.lstsq(E.T, missing.ravel(), rcond=None)[0], dtype=np.float64)
+        )
     return A
 
 
-def spread(S: Bool, weights: Float) -> Float:
-    """Combine the rows of ``equality_rows`` in a V x m matrix: plus on one token, minus on the next."""
+def equality_multipliers(S: Bool, weights: Float) -> Float:
+    """Weights of ``equality_rows`` as a V x m matrix: each adds to one token and subtracts from the next."""
     total = np.zeros(S.shape)
     position = 0
     for j in range(S.shape[1]):

@@ -1,20 +1,18 @@
-"""Margin problems in the max norm and the entrywise-sum norm, as linear programs for HiGHS.
+"""The margin problem in any of the four norms; the max norm and the entrywise-sum norm are linear programs for HiGHS.
 
 ::
 
     max g  s.t.  ||W|| <= 1,  in-support logits equal,  margin_jv(W) >= g   for every off-support pair
 
-whose optimum g is the largest margin, ``W / g`` the solution of the margin problem, and g = 0 says that
-nothing separates. The max norm is a box; the sum norm splits W in its positive and negative parts. The
-multipliers of the program are those of the margin problem.
-
-Margin problem in any of the four norms: one door.
+The optimum g is the largest margin and ``W / g`` the solution of the margin problem; g = 0 means that no decoder
+separates. The max norm is a box; for the sum norm W is split into its positive and negative parts. The multipliers of
+the program are those of the margin problem.
 """
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,27 +20,23 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from tokengeom.errors import ProblemError, ResourceError
+from tokengeom.numerics import Bool, Float
 from tokengeom.problems.base import Solution
 from tokengeom.problems.ntp_svm import FROBENIUS, MarginProblem
-from tokengeom.solvers.least_distance import MarginAnswer, spread
+from tokengeom.solvers.least_distance import MarginAnswer, equality_multipliers
 from tokengeom.solvers.ntp_svm import solve_ntp_svm
 from tokengeom.solvers.spectral_barrier import solve_spectral_margin
 
-if TYPE_CHECKING:
-    from tokengeom.numerics import Bool, Float
-    from tokengeom.problems.ntp_svm import MarginProblem
-
-
 Index = NDArray[np.intp]
 
-# Per unit of norm and of the largest embedding: HiGHS answers to about 1e-9.
 SMALLEST_MARGIN = 1e-8
+"""Per unit of norm and of the largest embedding; HiGHS is accurate to about 1e-9."""
 
 
 def solve_margin_program(problem: MarginProblem) -> MarginAnswer:
-    """Solve for ``problem.norm`` max or sum; the certificate says how well."""
+    """The answer for ``problem.norm`` max or sum, with its certificate."""
     if problem.norm.name not in ("max", "sum"):
-        raise ProblemError(f"linear programs serve the norms max and sum; got norm={problem.norm.name!r}.")
+        raise ProblemError(f"linear programs solve the norms max and sum; got norm={problem.norm.name!r}.")
     began = time.perf_counter()
     S, scale = problem.S, float(np.max(np.linalg.norm(problem.H, axis=0)))
     H = problem.H / scale
@@ -110,7 +104,7 @@ def _program(E: sparse.csr_array, G: sparse.csr_array, norm: str) -> tuple[Float
         options=options,
     )
     if found.x is None:
-        raise ResourceError(f"the linear program of the margin must solve; HiGHS said: {found.message}")
+        raise ResourceError(f"the linear program of the margin could not be solved; HiGHS said: {found.message}")
     x = np.asarray(found.x[:-1])
     return (x if norm == "max" else x[:size] - x[size:]), found
 
@@ -120,13 +114,13 @@ def _multipliers(S: Bool, pairs: Float, equalities: Float) -> Float:
     A = np.zeros(S.shape)
     A[token, context] = -pairs
     A[np.argmax(S, axis=0), np.arange(S.shape[1])] -= A.sum(axis=0)
-    return A + spread(S, equalities) if len(equalities) else A
+    return A + equality_multipliers(S, equalities) if len(equalities) else A
 
 
 def solve_margin(problem: MarginProblem) -> MarginAnswer:
     """Smallest decoder in ``problem.norm`` that separates with margin 1, or the proof that none does.
 
-    Separability does not depend on the norm, so the Frobenius problem answers it for all.
+    Separability does not depend on the norm, so the Frobenius problem decides it.
     """
     frobenius = solve_ntp_svm(MarginProblem(problem.S, problem.H, FROBENIUS))
     if problem.norm.name == "frobenius" or not frobenius.separable or not problem.has_margins:

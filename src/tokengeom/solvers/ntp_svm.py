@@ -1,29 +1,23 @@
-"""NTP-SVM in the Frobenius norm: pick the method that fits the size and the rank, and certify either answer.
+"""NTP-SVM in the Frobenius norm by the method that fits the size and the rank; every answer is certified.
 
-========================================  =============================================================
+========================================  ==================================================================
 embeddings of rank m, few pairs            block principal pivoting: milliseconds, exact to rounding
 any rank, small V r and few pairs          least distance programming: exact, proves either answer
-everything else                            accelerated dual and least violation in turns, until one proves
-========================================  =============================================================
+everything else                            accelerated gradient: dual and refutation in turn, until one proves
+========================================  ==================================================================
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from tokengeom.errors import ResourceError
-from tokengeom.numerics import blas_threads_for
+from tokengeom.numerics import Float, blas_threads_for
 from tokengeom.problems.base import Certificate, Solution
 from tokengeom.problems.ntp_svm import MarginProblem
-from tokengeom.solvers.accelerated_dual import solve_accelerated_dual
+from tokengeom.solvers.accelerated_gradient import refute_by_least_violation, solve_accelerated_dual
 from tokengeom.solvers.block_pivoting import solve_by_block_pivoting
-from tokengeom.solvers.elastic import refute_by_least_violation
 from tokengeom.solvers.least_distance import MarginAnswer, solve_least_distance
-
-if TYPE_CHECKING:
-    from tokengeom.numerics import Float
 
 MOST_PAIRS_PIVOTING = 2500
 MOST_UNKNOWNS_DIRECT = 700
@@ -31,7 +25,7 @@ MOST_PAIRS_DIRECT = 1500
 
 
 def orthonormal_factor(H: Float) -> tuple[Float, Float]:
-    """``H = U R`` with U d x r orthonormal, R r x m of full rank r: W and its norm only see ``W U``."""
+    """``R, U`` of ``H = U R``: U d x r orthonormal, R r x m of full rank r; the problem depends on ``W U`` alone."""
     U, singular, right = np.linalg.svd(H, full_matrices=False)
     tiny = max(H.shape) * np.finfo(np.float64).eps * float(singular[0])
     r = int(np.count_nonzero(singular > tiny))
@@ -39,7 +33,7 @@ def orthonormal_factor(H: Float) -> tuple[Float, Float]:
 
 
 def solve_ntp_svm(problem: MarginProblem, tolerance: float = 1e-9, max_iterations: int = 50_000) -> MarginAnswer:
-    """W^mm with its certificate, or the proof that the data are not separable."""
+    """W_mm with its certificate, or the proof that the data are not separable."""
     if not problem.has_margins:
         return _nothing_to_separate(problem)
     with blas_threads_for(*problem.S.shape):
@@ -47,7 +41,6 @@ def solve_ntp_svm(problem: MarginProblem, tolerance: float = 1e-9, max_iteration
 
 
 def _solve(problem: MarginProblem, tolerance: float, max_iterations: int) -> MarginAnswer:
-    """Small problems exactly, by pivoting or directly; the rest by first-order methods in turns."""
     pairs = int(np.count_nonzero(~problem.S))
     if pairs <= MOST_PAIRS_PIVOTING:
         solution = solve_by_block_pivoting(problem)
@@ -56,19 +49,19 @@ def _solve(problem: MarginProblem, tolerance: float, max_iterations: int) -> Mar
     R, U = orthonormal_factor(problem.H)
     if R.shape[0] * problem.S.shape[0] <= MOST_UNKNOWNS_DIRECT and pairs <= MOST_PAIRS_DIRECT:
         answer = solve_least_distance(problem, R, U)
-        # A margin near the edge of rounding must be proven or refuted like any other.
+        # A margin close to rounding is left to the methods below, which prove or refute it.
         if answer.solution.certificate.holds(tolerance):
             return answer
-    return _in_turns(problem, R, U, tolerance, max_iterations)
+    return _alternate(problem, R, U, tolerance, max_iterations)
 
 
-def _in_turns(problem: MarginProblem, R: Float, U: Float, tolerance: float, max_iterations: int) -> MarginAnswer:
-    """Alternate the two first-order methods with doubling budgets; embeddings of rank m cannot be refuted."""
+def _alternate(problem: MarginProblem, R: Float, U: Float, tolerance: float, max_iterations: int) -> MarginAnswer:
+    """Dual and refutation in turn, with doubling budgets; embeddings of rank m are always separable."""
     reduced = MarginProblem(problem.S, R)
     refutable = R.shape[0] < R.shape[1]
     A, W = None, np.zeros((problem.S.shape[0], R.shape[0]))
     budget, spent = 1000, 0
-    # Data far from separable are refuted at once; it costs little to try that first.
+    # Data far from separable are refuted within 50 iterations, which costs little to try first.
     if refutable:
         refutation, W = refute_by_least_violation(reduced, W, 50)
         if refutation is not None:
@@ -86,9 +79,9 @@ def _in_turns(problem: MarginProblem, R: Float, U: Float, tolerance: float, max_
         budget *= 2
     raise ResourceError(
         f"separability must be proven or refuted within {max_iterations} iterations; the best bounds are "
-        f"||W^mm|| >= {found.certificate.bound:.6g} with a constraint residual of "
-        f"{found.certificate.primal_residual:.2g}. The data are close to the threshold of "
-        "separability: raise max_iterations."
+        f"||W_mm|| >= {found.certificate.bound:.6g} with a constraint residual of "
+        f"{found.certificate.primal_residual:.2g}. The data are close to the threshold of separability: raise "
+        "max_iterations."
     )
 
 
@@ -100,12 +93,12 @@ def _lift(problem: MarginProblem, found: Solution[Float, Float], U: Float) -> So
 
 def _refuted(problem: MarginProblem, A: Float, iterations: int) -> MarginAnswer:
     zero = np.zeros((problem.S.shape[0], problem.H.shape[0]))
-    status = "not separable: the convex combination vanishes"
+    status = "not separable: a convex combination of the constraints vanishes"
     return MarginAnswer(False, Solution(zero, A, problem.refute(A), status, iterations, 0.0))
 
 
 def _nothing_to_separate(problem: MarginProblem) -> MarginAnswer:
     zero = np.zeros((problem.S.shape[0], problem.H.shape[0]))
-    status = "no token is off support, so no margin is asked"
+    status = "no token is off support: there are no margin constraints"
     exact = Certificate(0.0, 0.0, 0.0, 0.0)
     return MarginAnswer(True, Solution(zero, np.zeros(problem.S.shape), exact, status, 0, 0.0))

@@ -1,33 +1,28 @@
-"""Newton's method for the ridge problem at any strength, down to strengths that no double can hold.
+"""The ridge problem of the linear model by Newton's method, at strengths down to far below the smallest double.
 
 ::
 
     min_W  (CE(W) - loss_floor) / mu + ||W||_F^2 / 2,     mu = exp(tau)
 
-around the limit ``W = W* + mu X + Y`` with X in ``F^`` and Y in its complement. Both are of moderate size
-however small mu is, and with q* the reduced distribution at W* and ``rho_j`` the odds of leaving the
-effective support, ::
+around the limit ``W = W_star + mu X + Y`` with X in ``F^`` and Y in its complement. Both are of moderate size however
+small mu is. With q* the reduced distribution at W_star and ``rho_j`` the odds of leaving the effective support, ::
 
     CE - loss_floor = sum_j pi_j [ log sum_z q*_jz exp(mu x_jz) - mu sum_z q*_jz x_jz  +  log(1 + rho_j) ]
 
-is a sum of positive terms, each computed without cancellation and divided by mu in the exponent. The Newton
-system couples X and Y only through mu, so that it turns block triangular, not singular, as mu underflows.
+is a sum of positive terms, each computed without cancellation and divided by mu in the exponent. The Newton system
+couples X and Y only through mu: as mu underflows it becomes block triangular, not singular.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokengeom.errors import ResourceError
-from tokengeom.numerics import Float, excess_exponential, log_sum_exp
+from tokengeom.numerics import Bool, Float, excess_exponential, log_sum_exp
+from tokengeom.problems.effective_support import ReducedLoss
 from tokengeom.solvers.least_distance import equality_rows
-
-if TYPE_CHECKING:
-    from tokengeom.numerics import Bool
-    from tokengeom.problems.effective_support import ReducedLoss
 
 MOST_UNKNOWNS = 3000
 MOST_ENTRIES = 60_000_000
@@ -43,13 +38,13 @@ class PathState:
 
     @property
     def mu(self) -> float:
-        """``exp(tau)``; 0 once it would be denormal, where every formula has its limit."""
+        """``exp(tau)``; 0 where it would be denormal: every formula has a limit there."""
         return float(np.exp(self.tau)) if self.tau > -640.0 else 0.0
 
 
 @dataclass(frozen=True)
 class _Local:
-    """Everything of one point that gradient and Hessian share."""
+    """What value, gradient and Hessian at one point share."""
 
     value: float
     excess: float
@@ -67,9 +62,8 @@ class PathNewton:
         size = V * R.shape[0]
         if size > MOST_UNKNOWNS or size * V * m > MOST_ENTRIES:
             raise ResourceError(
-                f"the path solver holds dense bases and takes V * rank(H) up to {MOST_UNKNOWNS}; got "
-                f"{V} * {R.shape[0]} = {size} with m={m} contexts. Use fewer contexts "
-                "or embeddings of lower rank."
+                f"the path solver holds dense bases, so V * rank(H) must be at most {MOST_UNKNOWNS}; got "
+                f"{V} * {R.shape[0]} = {size} with m={m} contexts. Use fewer contexts or embeddings of lower rank."
             )
         self.S, self.q, self.pi, self.shape = S, np.where(S, q, 0.0), pi, (V, R.shape[0])
         inside, across = _bases(S, R, size)
@@ -104,7 +98,7 @@ class PathNewton:
         return float(np.log(excess) + state.tau) if excess > 0 else -np.inf
 
     def solve(self, state: PathState, max_iterations: int = 60) -> tuple[PathState, bool]:
-        """Minimise at ``state.tau`` from ``state``; the flag says whether steps shrank to rounding."""
+        """The minimiser at ``state.tau``, from ``state``, and whether the steps shrank to rounding."""
         here = self._local(state)
         for _ in range(max_iterations):
             dx, dy = self._newton(state, here, -here.gradient_x, -here.gradient_y)
@@ -119,7 +113,7 @@ class PathNewton:
         return state, False
 
     def tangent(self, state: PathState) -> tuple[Float, Float]:
-        """Differentiate x and y by tau along the path."""
+        """Derivatives of x and y by tau along the path."""
         here = self._local(state)
         mu, q = state.mu, here.q
         pull = self._covariance(q, self.logits @ state.x)
@@ -175,7 +169,7 @@ class PathNewton:
         mu, weight = state.mu, self.weight * here.leaving
         root = np.sqrt(here.q * self.pi).reshape(-1, 1)
         scaled = self.logits * root
-        # diag(q) - q q^T = D^(1/2) (I - r r^T) D^(1/2) with r = sqrt(q): take away the part along r
+        # diag(q) - q q^T = D^(1/2) (I - r r^T) D^(1/2) with r = sqrt(q): subtract the part along r
         r = np.sqrt(here.q)
         cube = scaled.reshape(*self.S.shape, -1)
         along = np.einsum("vj,vjf->jf", r, cube)
@@ -203,7 +197,7 @@ class PathNewton:
 
 
 def _over(value: Float, spread: Float, mu: float, limit: Float) -> Float:
-    """``value / mu`` where that is a number, else its limit."""
+    """``value / mu`` where that is finite, else its limit."""
     return np.where(spread > 1e-290, value / mu if mu > 0 else limit, limit)
 
 
@@ -218,5 +212,5 @@ def _bases(S: Bool, R: Float, size: int) -> tuple[Float, Float]:
 
 
 def path_newton(problem: ReducedLoss, W: Float, q: Float | None = None) -> PathNewton:
-    """Set up around the reduced minimiser W (V x r); ``q`` is its distribution when known exactly."""
+    """The solver around the reduced minimiser W (V x r); ``q`` is its distribution where that is known exactly."""
     return PathNewton(problem.S, problem.distribution(W) if q is None else q, problem.pi, problem.H, W)

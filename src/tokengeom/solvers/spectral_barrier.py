@@ -1,4 +1,4 @@
-"""Margin problem in the spectral norm, by Newton's method along a central path.
+"""The margin problem in the spectral norm, by Newton's method along a central path.
 
 ::
 
@@ -21,19 +21,16 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from tokengeom.errors import ResourceError
+from tokengeom.numerics import Float
 from tokengeom.problems.base import Solution
 from tokengeom.problems.ntp_svm import MarginProblem
 from tokengeom.solvers.least_distance import equality_rows, margin_rows, multipliers_of_pairs, null_space
 from tokengeom.solvers.ntp_svm import orthonormal_factor
-
-if TYPE_CHECKING:
-    from tokengeom.numerics import Float
 
 MOST_UNKNOWNS = 2000
 GROWTH = 12.0
@@ -55,13 +52,13 @@ class _Frame:
 
 
 def solve_spectral_margin(problem: MarginProblem, tolerance: float = 1e-7) -> Solution[Float, Float]:
-    """Solve separable data to a relative gap of about ``tolerance``."""
+    """The solution for separable data, to a relative gap of about ``tolerance``."""
     began = time.perf_counter()
     R, U = orthonormal_factor(problem.H)
     shape = (problem.S.shape[0], R.shape[0])
     if shape[0] * shape[1] > MOST_UNKNOWNS:
         raise ResourceError(
-            f"the spectral-norm solver takes V * rank(H) up to {MOST_UNKNOWNS}; got {shape[0]} * {shape[1]}. "
+            f"the spectral-norm solver needs V * rank(H) <= {MOST_UNKNOWNS}; got {shape[0]} * {shape[1]}. "
             "Use the Frobenius, max or sum norm, or fewer contexts."
         )
     scale = float(np.max(np.linalg.norm(R, axis=0)))
@@ -71,14 +68,14 @@ def solve_spectral_margin(problem: MarginProblem, tolerance: float = 1e-7) -> So
     decoder = frame.decoder(w) @ U.T / (float(np.min(frame.rows @ w)) * scale)
     certificate = problem.certify(decoder, A)
     done = certificate.holds(10.0 * tolerance)
-    status = "optimal" if done else "rounding stopped the central path; the certificate says how close"
+    status = "optimal" if done else "stopped by rounding: the certificate says how close it came"
     return Solution(decoder, A, certificate, status, steps, time.perf_counter() - began, done)
 
 
 def _follow(
     problem: MarginProblem, frame: _Frame, R: Float, scale: float, tolerance: float
 ) -> tuple[Float, Float, int]:
-    """Points of the central path until the proven gap is ``tolerance`` or rounding makes it worse again."""
+    """The last point of the central path: its gap is ``tolerance``, or rounding made the next one worse."""
     parameter = sum(frame.shape) + len(frame.rows)
     w, g, t, steps = np.zeros(frame.rows.shape[1]), -1.0, float(parameter), 0
     bound, A = 0.0, np.zeros(problem.S.shape)
@@ -122,7 +119,7 @@ def _centre(frame: _Frame, w: Float, g: float, t: float) -> tuple[Float, float, 
 
 
 def _solve(hessian: Float, right: Float) -> Float:
-    """Solve after scaling to unit diagonal; active constraints make the diagonal span many orders."""
+    """Solution after scaling to unit diagonal: active constraints spread the diagonal over many orders."""
     scaling = 1.0 / np.sqrt(np.diagonal(hessian))
     scaled = hessian * scaling * scaling[:, None]
     scaled[np.diag_indices_from(scaled)] += 1e-15 * len(scaled)

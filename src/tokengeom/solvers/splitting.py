@@ -1,71 +1,110 @@
-"""Singular-value threshold of a wide or tall matrix through the eigenvectors of its smaller Gram matrix.
+"""Accelerated ADMM for ``min f(X) + ||X||_*``: the loop that every nuclear-norm solver runs.
 
-``prox_{tau ||.||_*}(M) = Q diag((1 - tau/s)_+) Q^T M``   with   ``M M^T = Q diag(s^2) Q^T``
+Over-relaxed Douglas-Rachford splitting, with ``||.||_*`` handled by the singular-value threshold::
 
-where ``M`` is V x m (the transpose is used when V > m), ``s`` its singular values. No SVD of M is needed: one
-Gram product, one symmetric eigendecomposition of the smaller side, one or two products. Singular values below
-1e-8 of the largest are rounding, but the threshold removes them.
-
-Over-relaxed Douglas-Rachford splitting (ADMM) with safeguarded Anderson acceleration, written once.
-
-``min f(X) + h(X)``   by   ``Z = prox_{f/rho}(w),  X = prox_{h/rho}(2Z - w),  w <- w + r (X - Z)``
+    Z = prox_{f/rho}(w),    X = prox_{||.||_*/rho}(2Z - w),    w <- w + r (X - Z)
 
 where
 
-``w``      the one state, any matrix; ``rho`` penalty; ``r`` in (0, 2) relaxation
-``Z``      minimises f near w; at a fixed point Z = X is optimal and ``Y = rho (w - Z)`` is in ``-dh(X)``
+``w``      state of the iteration, any matrix; ``rho`` the penalty; ``r`` in (0, 2) the relaxation
+``Z``      minimises f near w; at a fixed point Z = X is optimal, and ``rho (Z - w)`` is a subgradient of ``||.||_*``
 
-This is ADMM in one variable, so that acceleration, restarts and a change of rho act on one matrix. Anderson
-acceleration (type II) replaces the step by ``w + F - (dW + dF) gamma`` with ``gamma`` the regularised
-least-squares fit of the residual ``F`` by its last few differences ``dF``. Safeguard: when the residual
-exceeds twice the best since the last restart, the plain step is taken and the memory dropped; the plain
-iteration converges from anywhere.
+This is ADMM written in one variable, so acceleration, restarts and a change of rho act on one matrix. Anderson
+acceleration (type II) replaces the step by ``w + F - (dW + dF) gamma`` with ``gamma`` the regularised least-squares
+fit of the residual ``F = r (X - Z)`` by its last few differences ``dF``. When the residual exceeds twice the smallest
+since the last restart, the plain step is taken and the memory cleared; the plain iteration converges from any start.
+At every second check rho moves towards equal primal and dual residuals.
+
+The singular-value threshold needs no SVD of a wide or tall matrix, only the eigenvectors of its smaller Gram matrix:
+``prox_{tau ||.||_*}(M) = Q diag((1 - tau/s)_+) Q^T M`` with ``M M^T = Q diag(s^2) Q^T``. Singular values below 1e-8
+of the largest are rounding, but the threshold removes them.
 """
 
 from __future__ import annotations
 
 import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
 import numpy as np
 
+from tokengeom.errors import ProblemError
+
 if TYPE_CHECKING:
     from tokengeom.numerics import Float
-    from tokengeom.problems.arrays import Array, Arrays
+    from tokengeom.problems.backend import Array, Backend
+
+RELAXATION = 1.6
+MEMORY = 5
+REGULARISATION = 1e-8
+"""Ridge of the acceleration's least squares, relative to the mean squared norm of the differences."""
+SAFEGUARD = 2.0
+"""Growth of the residual over its smallest value at which the acceleration restarts."""
+LARGEST_RHO_CHANGE = 2.5
+SMALLEST_RHO_CHANGE = 2.0
+
+Observer = Callable[[int, float, float], None]
+"""Called at each check with iterations, seconds and the proven relative gap."""
 
 
 @dataclass(frozen=True)
 class Thresholded:
-    """``X`` with its rank and nuclear norm, both free by-products."""
+    """A matrix after the singular-value threshold, with its rank and nuclear norm."""
 
     X: Array
     rank: int
     nuclear_norm: float
 
 
-def singular_value_threshold(arrays: Arrays, M: Array, tau: float) -> Thresholded:
-    """Shrink every singular value of M by tau, those below it to 0."""
+def singular_value_threshold(backend: Backend, M: Array, tau: float) -> Thresholded:
+    """M with every singular value lowered by tau, those below it to 0."""
     if M.shape[0] > M.shape[1]:
-        turned = singular_value_threshold(arrays, M.T, tau)
+        turned = singular_value_threshold(backend, M.T, tau)
         return Thresholded(turned.X.T, turned.rank, turned.nuclear_norm)
-    eigenvalues, Q = arrays.xp.linalg.eigh(M @ M.T)
-    s = arrays.at_least(eigenvalues, 0.0) ** 0.5
+    eigenvalues, Q = backend.xp.linalg.eigh(M @ M.T)
+    s = backend.at_least(eigenvalues, 0.0) ** 0.5
     rank = int((s > tau).sum())
     kept = s[s.shape[0] - rank :]
     Q = Q[:, Q.shape[1] - rank :]
     shrunk = Q * (1.0 - tau / kept)
-    # Two thin products cost 4 V r m, the V x V operator then one product 2 V^2 (r + m): take the cheaper.
+    # Two thin products cost 4 V r m, the V x V operator and one product 2 V^2 (r + m): use the cheaper.
     X = (shrunk @ Q.T) @ M if 2 * rank > M.shape[0] else shrunk @ (Q.T @ M)
     return Thresholded(X, rank, float((kept - tau).sum()))
 
 
-RELAXATION = 1.6
-MEMORY = 5
-REGULARISATION = 1e-8
-SAFEGUARD = 2.0
-LARGEST_RHO_CHANGE = 2.5
-SMALLEST_RHO_CHANGE = 2.0
+@dataclass(frozen=True)
+class Iterate:
+    """One iteration: state ``w`` and penalty ``rho`` before it, and both halves of the step."""
+
+    w: Array
+    rho: float
+    Z: Array
+    thresholded: Thresholded
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """A value of the objective with the answer that has it, and a lower bound with the dual that proves it."""
+
+    value: float
+    answer: Array
+    bound: float
+    dual: Array
+
+
+class AbstractTerm(ABC):
+    """The convex function f of ``min f(X) + ||X||_*``, as the loop needs it."""
+
+    @abstractmethod
+    def prox(self, w: Array, rho: float) -> Array:
+        """``argmin_Z f(Z) + rho/2 ||Z - w||^2``."""
+
+    @abstractmethod
+    def bounds(self, at: Iterate) -> Bounds:
+        """What an iterate proves. The answer must not share memory with ``at.thresholded.X``, which is overwritten."""
 
 
 @final
@@ -73,7 +112,7 @@ SMALLEST_RHO_CHANGE = 2.0
 class AndersonMemory:
     """The last few differences of states and residuals, and the step that they suggest."""
 
-    arrays: Arrays
+    backend: Backend
     size: int = MEMORY
     steps: list[Array] = field(default_factory=list)
     dF: list[Array] = field(default_factory=list)
@@ -83,15 +122,15 @@ class AndersonMemory:
     rejected: int = 0
 
     def restart(self) -> None:
-        """Forget everything; the next step is a plain one."""
+        """Clear the memory; the next step is a plain one."""
         self.steps, self.dF, self.gram, self.last = [], [], np.zeros((0, 0)), None
         self.best = float("inf")
 
     def advance(self, w: Array, F: Array) -> Array:
-        """Next state from state ``w`` with residual ``F``: accelerated, or plain if the safeguard says so."""
+        """The state after ``w`` with residual ``F``: accelerated, or plain where the safeguard requires it."""
         if self.size == 0:
             return w + F
-        norm = self.arrays.norm(F)
+        norm = self.backend.norm(F)
         if norm > SAFEGUARD * self.best:
             self.restart()
             self.rejected += 1
@@ -102,31 +141,140 @@ class AndersonMemory:
         return self._extrapolate(w, F)
 
     def _remember(self, w: Array, F: Array, last_w: Array, last_F: Array) -> None:
-        """Add one difference, drop the oldest; only the new row of the Gram matrix is computed."""
+        """Add one difference and drop the oldest; only the new row of the Gram matrix is computed."""
         if len(self.dF) == self.size:
             self.steps.pop(0)
             self.dF.pop(0)
             self.gram = self.gram[1:, 1:]
         dF = F - last_F
         self.dF.append(dF)
-        # Of the states only dW + dF is ever used: storing the sum saves a pass over the data.
+        # Only dW + dF is ever used of the states: storing the sum saves a pass over the data.
         self.steps.append(w - last_w + dF)
-        row = np.array([self.arrays.dot(dF, old) for old in self.dF])
+        row = np.array([self.backend.dot(dF, old) for old in self.dF])
         self.gram = np.block([[self.gram, row[:-1, None]], [row[None, :]]])
 
     def _extrapolate(self, w: Array, F: Array) -> Array:
         step = w + F
         k = len(self.dF)
         if k:
-            right = np.array([self.arrays.dot(dF, F) for dF in self.dF])
+            right = np.array([self.backend.dot(dF, F) for dF in self.dF])
             ridge = REGULARISATION * np.trace(self.gram) / k + 1e-300
             for gamma, old in zip(np.linalg.solve(self.gram + ridge * np.eye(k), right), self.steps, strict=True):
                 step -= float(gamma) * old
         return step
 
 
+@dataclass(frozen=True)
+class AbstractSplitting:
+    """Settings of the loop, and the loop.
+
+    ``tolerance``
+        Proven relative gap to stop at.
+    ``memory``
+        Steps that Anderson acceleration remembers, two arrays each; 0 is plain ADMM.
+    ``check_every``
+        Iterations between two computations of the gap, each of which costs about one iteration.
+    """
+
+    tolerance: float = 1e-6
+    max_iterations: int = 5000
+    memory: int = MEMORY
+    relaxation: float = RELAXATION
+    check_every: int = 10
+    time_limit: float = float("inf")
+
+    def __post_init__(self) -> None:
+        if not self.tolerance > 0 or not 0 < self.relaxation < 2 or self.memory < 0 or self.check_every < 1:
+            raise ProblemError(
+                "A solver needs tolerance > 0, relaxation in (0, 2), memory >= 0 and check_every >= 1; got "
+                f"tolerance={self.tolerance}, relaxation={self.relaxation}, memory={self.memory}, "
+                f"check_every={self.check_every}. Leave them out to use the measured defaults."
+            )
+        if self.max_iterations < 1:
+            raise ProblemError(f"A solver needs max_iterations >= 1; got max_iterations={self.max_iterations}.")
+
+    def iterate(
+        self, term: AbstractTerm, backend: Backend, w: Array, rho: float, observer: Observer | None = None
+    ) -> SplittingRun:
+        """Iterate from state ``w`` until the gap is proven, or iterations or seconds run out."""
+        run = SplittingRun(term, backend, self, w, rho)
+        while not run.gap <= self.tolerance and run.iterations < self.max_iterations:
+            checked = run.step()
+            if checked and observer is not None:
+                observer(run.iterations, run.seconds, run.gap)
+            if run.seconds > self.time_limit:
+                break
+        return run
+
+    def _status(self, run: SplittingRun, converged: bool) -> str:
+        if converged:
+            return f"proven gap within {self.tolerance:.0e}"
+        return (
+            f"stopped after {run.iterations} iterations with a proven gap of {run.gap:.1e}, above "
+            f"{self.tolerance:.0e}: raise max_iterations or time_limit, or accept this gap"
+        )
+
+
+@final
+class SplittingRun:
+    """One solve: its state, and the best value and the best lower bound so far with what attains them."""
+
+    def __init__(self, term: AbstractTerm, backend: Backend, settings: AbstractSplitting, w: Array, rho: float) -> None:
+        self.term, self.backend, self.settings = term, backend, settings
+        self.w, self.rho, self.Z = w, rho, w
+        self.memory = AndersonMemory(backend, settings.memory)
+        self.best = Bounds(math.inf, w, -math.inf, w)
+        self.iterations = 0
+        self._began = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the solve began."""
+        return time.perf_counter() - self._began
+
+    @property
+    def gap(self) -> float:
+        """Proven gap relative to the best value; infinite before the first check."""
+        value = self.best.value
+        return (value - self.best.bound) / max(value, 1e-300) if math.isfinite(value) else math.inf
+
+    def step(self) -> bool:
+        """One iteration; returns whether the gap was computed."""
+        previous, self.Z = self.Z, self.term.prox(self.w, self.rho)
+        half = singular_value_threshold(self.backend, 2.0 * self.Z - self.w, 1.0 / self.rho)
+        self.iterations += 1
+        every = self.settings.check_every
+        checked = self.iterations % every == 0 or self.iterations == 1
+        if checked:
+            self._check(Iterate(self.w, self.rho, self.Z, half))
+        if self.iterations % (2 * every) != 0 or not self._rebalance(half.X, previous):
+            F = half.X
+            F -= self.Z
+            F *= self.settings.relaxation
+            self.w = self.memory.advance(self.w, F)
+        return checked
+
+    def _check(self, at: Iterate) -> None:
+        new, best = self.term.bounds(at), self.best
+        value, answer = (new.value, new.answer) if new.value < best.value else (best.value, best.answer)
+        bound, dual = (new.bound, new.dual) if new.bound > best.bound else (best.bound, best.dual)
+        self.best = Bounds(value, answer, bound, dual)
+
+    def _rebalance(self, X: Array, previous: Array) -> bool:
+        """Change rho when the residuals are out of balance, keeping Z and the dual; returns whether it changed."""
+        norm = self.backend.norm
+        primal = norm(X - self.Z) / max(norm(self.Z), 1e-300)
+        rho = rebalanced(self.rho, primal, norm(self.Z - previous) / max(norm(self.w - self.Z), 1e-300))
+        if rho == self.rho:
+            return False
+        self.w = self.Z + (self.w - self.Z) * (self.rho / rho)
+        self.rho = rho
+        self.memory.restart()
+        return True
+
+
 def rebalanced(rho: float, primal: float, dual: float) -> float:
-    """Move rho towards equal relative residuals: up when X and Z differ more than Z still moves."""
+    """Rho moved towards equal relative residuals: up when X and Z differ more than Z still moves."""
     factor = math.sqrt(primal / max(dual, 1e-300))
     if 1 / SMALLEST_RHO_CHANGE <= factor <= SMALLEST_RHO_CHANGE:
         return rho

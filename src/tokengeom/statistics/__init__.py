@@ -1,1 +1,1 @@
-"""Exact next-token statistics: windows, counting engines, cuts, storage. Knows nothing of solving or training."""
+"""Exact next-token statistics: windows, counting engines, counted pairs, cuts."""

@@ -1,193 +1,219 @@
-"""The verb `count`: from a corpus of any size to exact next-token statistics."""
+"""`count`: exact next-token statistics of a corpus of any size.
+
+The corpus is read and tokenized into a token table (`reading`), an engine counts its windows into pairs (`engines`,
+`windows`), and the pairs are cut and put into a sparse matrix (`pairs`).
+"""
 
 from __future__ import annotations
 
-import operator
 import re
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from tokengeom.checks import whole_number
 from tokengeom.corpus.documents import exists
-from tokengeom.corpus.locate import ReadingOptions, open_corpus
-from tokengeom.corpus.stories import BuiltInStories
+from tokengeom.corpus.locate import Corpus, ReadingSettings, open_corpus
 from tokengeom.corpus.token_files import ParquetTokens
 from tokengeom.corpus.tokenizers import AbstractTokenizer
-from tokengeom.errors import ResourceError, StatisticsError
-from tokengeom.folders import written_beside
+from tokengeom.errors import InputError, StatisticsError
 from tokengeom.progress import AbstractProgress, SilentProgress
-from tokengeom.statistics.cuts import AbstractCut, Totals
-from tokengeom.statistics.engines import AbstractEngine, open_engine
+from tokengeom.settings import option, share, takes
+from tokengeom.statistics.cuts import CutSettings
+from tokengeom.statistics.engines import AbstractEngine, EngineSettings, open_engine, temporary_folder
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.statistics.pairs import FORMAT, CountedPairs, freeze, is_saved_pairs
+from tokengeom.statistics.pairs import CountedPairs, build_statistics, is_saved_pairs, keep_pairs
 from tokengeom.statistics.reading import TokenizedCorpus, token_shards, tokenize
 from tokengeom.statistics.windows import ContextPacking, WindowKind, Windows, count_windows
 
-Corpus = str | Path | Sequence[str | Path] | Iterable[Any]
-
-DEFAULT_MEMORY = "2GB"
 _ADDRESS = re.compile(r"(hdfs|s3[an]?|gs|abfss?|wasbs?|dbfs|file)://\S+")
 
 
+@dataclass(frozen=True)
+class CountSettings:
+    """What to count."""
+
+    context: int = option(4, "Number of tokens in a context.", short="c")
+    tokenizer: str | Path | AbstractTokenizer | None = option(
+        "word",
+        "Tokenizer of text: word, whitespace, character, byte, bpe, bpe:SIZE, or the path of a saved one, which also "
+        "gives token ids their texts.",
+        short="t",
+        suggestions=lambda: ["word", "whitespace", "character", "byte", "bpe", "bpe:4096"],
+    )
+    windows: WindowKind = option(
+        "sliding", "Count contexts of exactly that length (sliding), or of every length up to it, pooled (prefixes)."
+    )
+    pad: bool = option(False, "Predict the first tokens of a document too, from contexts with start markers.")
+    vocabulary_size: int | None = option(
+        None,
+        "Number of tokens V, which ids must be below; by default that of the tokenizer, else the largest id plus one.",
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("context", "vocabulary_size"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, whole_number(name, value))
+        _ = self.window  # Refuses a context or a kind of windows that cannot be counted.
+
+    @property
+    def window(self) -> Windows:
+        """The windows that are counted."""
+        return Windows(self.context, self.windows, self.pad)
+
+
+@takes(CountSettings, ReadingSettings, CutSettings, EngineSettings)
 def count(
     corpus: Corpus | None = None,
     *,
-    context: int = 4,
-    tokenizer: str | Path | AbstractTokenizer | None = "word",
-    windows: WindowKind = "sliding",
-    pad: bool = False,
-    cuts: Sequence[AbstractCut] = (),
-    reading: ReadingOptions | None = None,
-    vocabulary_size: int | None = None,
-    engine: str = "duckdb",
-    memory: str = DEFAULT_MEMORY,
-    threads: int | None = None,
-    master: str | None = None,
-    temp: str | Path | None = None,
     pairs: str | Path | None = None,
     progress: AbstractProgress | None = None,
-    **options: Any,
+    **settings: object,
 ) -> NextTokenStatistics:
     """Count which tokens follow which contexts, exactly.
 
     Parameters
     ----------
     corpus
-        A path, glob, folder, ``-`` or several of them; an iterable of strings or of id arrays; a Hugging Face data
-        set; folders of saved pairs, which are merged. None is the built-in corpus of stories.
-    context
-        Number of tokens L in a context.
-    tokenizer
-        ``word``, ``character``, ``byte``, ``bpe``, ``bpe:SIZE``, or the path of a saved one.
-    windows
-        ``sliding``: contexts of exactly L tokens; ``prefixes``: of every length from 1 to L, pooled.
-    pad
-        Whether documents are preceded by start markers, so that their first tokens are predicted too.
-    cuts
-        Rules that make the statistics smaller, made in this order before anything is gathered.
-    reading, **options
-        How to read files, as `ReadingOptions` or as its fields by name (``separator=``, ``column=``, ...).
-    vocabulary_size
-        Number of tokens V of id input; by default the tokenizer's, else the largest id plus one.
-    engine, memory, threads, master, temp
-        Where and within which limits to count: see `open_engine`; ``temp`` is the folder for spilling.
+        A path, glob, folder or ``-`` (standard input), or several of them; an iterable of strings or of id arrays; a
+        Hugging Face data set; folders of saved pairs, which are merged. None is the built-in corpus of stories.
     pairs
         A folder to keep the uncut pairs in, as Parquet shards that can be merged later.
+    progress
+        Shows progress; by default nothing is shown.
     """
-    shown = progress or SilentProgress()
-    context, vocabulary_size, threads = _whole(context=context, vocabulary_size=vocabulary_size, threads=threads)
-    reading = replace(reading or ReadingOptions(), **options)
-    with (
-        _workspace(temp) as work,
-        open_engine(engine, spill=work, memory=memory, threads=threads, master=master) as running,
-    ):
-        job = _Job(Windows(context, windows, pad), tokenizer, reading, vocabulary_size, running, work, shown)
-        counted = job.pairs(corpus, None if pairs is None else Path(pairs)).cut(cuts, running, work, shown)
-        with shown.stage("Freezing", None):
-            return freeze(counted, running)
+    kinds = (CountSettings, ReadingSettings, CutSettings, EngineSettings)
+    counting, reading, cuts, machine = share(settings, *kinds, verb="count")
+    with _opened(counting, reading, machine, progress) as job:
+        counted = job.pairs(corpus, None if pairs is None else Path(pairs))
+        return job.statistics(counted, cuts, job.work)
 
 
+@takes(CountSettings, ReadingSettings, EngineSettings)
 def count_pairs(
-    corpus: Corpus | None,
-    pairs: str | Path,
-    *,
-    context: int = 4,
-    tokenizer: str | Path | AbstractTokenizer | None = "word",
-    windows: WindowKind = "sliding",
-    pad: bool = False,
-    reading: ReadingOptions | None = None,
-    vocabulary_size: int | None = None,
-    engine: str = "duckdb",
-    memory: str = DEFAULT_MEMORY,
-    threads: int | None = None,
-    master: str | None = None,
-    temp: str | Path | None = None,
-    progress: AbstractProgress | None = None,
-) -> tuple[CountedPairs, Totals]:
-    """Count a shard of a corpus into the folder ``pairs``, to be merged later, without gathering it in memory.
+    corpus: Corpus | None, pairs: str | Path, *, progress: AbstractProgress | None = None, **settings: object
+) -> CountedPairs:
+    """Count a part of a corpus into the folder ``pairs``, to be merged later, without gathering it in memory."""
+    kinds = (CountSettings, ReadingSettings, EngineSettings)
+    counting, reading, machine = share(settings, *kinds, verb="count_pairs")
+    with _opened(counting, reading, machine, progress) as job:
+        return job.pairs(corpus, Path(pairs))
 
-    The parameters are those of `count`. Beside the pairs come their totals, added up by the engine.
+
+def count_lengths(
+    corpus: Corpus | None, lengths: Iterable[int], *, progress: AbstractProgress | None = None, **settings: object
+) -> dict[int, NextTokenStatistics]:
+    """Statistics for several context lengths, from reading and tokenizing the corpus once.
+
+    The settings are those of `count`, except ``context``. Lengths for which no document is long enough are left out; it
+    is an error if none is left.
     """
-    shown = progress or SilentProgress()
-    context, vocabulary_size, threads = _whole(context=context, vocabulary_size=vocabulary_size, threads=threads)
-    with (
-        _workspace(temp) as work,
-        open_engine(engine, spill=work, memory=memory, threads=threads, master=master) as running,
-    ):
-        kind = Windows(context, windows, pad)
-        job = _Job(kind, tokenizer, reading or ReadingOptions(), vocabulary_size, running, work, shown)
-        counted = job.pairs(corpus, Path(pairs))
-        with shown.stage("Adding up", None):
-            return counted, counted.totals(running)
+    wanted = sorted({whole_number("A context length", length) for length in lengths})
+    if not wanted or "context" in settings:
+        raise InputError("count_lengths needs at least one context length in lengths, and no setting 'context'.")
+    if _saved_pairs(corpus):
+        raise InputError("Saved pairs have one context length; count_lengths needs the corpus itself.")
+    kinds = (CountSettings, ReadingSettings, CutSettings, EngineSettings)
+    counting, reading, cuts, machine = share({**settings, "context": wanted[-1]}, *kinds, verb="count_lengths")
+    windows = {length: replace(counting, context=length).window for length in wanted}
+    with _opened(counting, reading, machine, progress) as job:
+        read = job.read(corpus)
+        read.require(windows[wanted[0]])
+        return {length: job.count_one_length(read, one, cuts) for length, one in windows.items() if read.has(one)}
 
 
-def _whole(**numbers: Any) -> Iterator[Any]:
-    """Whole numbers of any library as Python's, which never wrap around; None stays None."""
-    for name, value in numbers.items():
-        try:
-            yield None if value is None else operator.index(value)
-        except TypeError:
-            raise StatisticsError(f"{name} must be a whole number; got {value!r}.") from None
+@contextmanager
+def _opened(
+    counting: CountSettings, reading: ReadingSettings, machine: EngineSettings, progress: AbstractProgress | None
+) -> Iterator[_Job]:
+    """Open an engine and a folder for temporary files, for as long as they are needed."""
+    with temporary_folder(machine.temp) as work, open_engine(work, machine) as engine:
+        yield _Job(counting, reading, engine, work, progress or SilentProgress())
 
 
 @dataclass(frozen=True)
 class _Job:
-    """All that stays the same from reading to counted pairs."""
+    """Everything that reading, counting and building statistics share."""
 
-    windows: Windows
-    tokenizer: str | Path | AbstractTokenizer | None
-    reading: ReadingOptions
-    vocabulary_size: int | None
+    counting: CountSettings
+    reading: ReadingSettings
     engine: AbstractEngine
     work: Path
     progress: AbstractProgress
 
     def pairs(self, corpus: Corpus | None, keep: Path | None) -> CountedPairs:
-        """Count a corpus, or merge the saved pairs that were named instead of one."""
+        """Count a corpus, or merge the saved pairs that were named instead of one; ``keep`` is a folder to save in."""
         saved = _saved_pairs(corpus)
-        if saved:
-            return _merge(saved, self.engine, self.work, keep)
-        return self.count(corpus) if keep is None else self.count_and_keep(corpus, keep)
+        if len(saved) == 1 and keep is None:
+            return saved[0]
 
-    def count(self, corpus: Corpus | None, folder: Path | None = None) -> CountedPairs:
-        """Count into a folder, by default one that goes when the work is done."""
-        folder = self.work / "pairs" if folder is None else folder
-        read = self._read(corpus)
-        plan = count_windows(read.table, self.windows, ContextPacking(read.vocabulary, self.windows.context))
-        self.engine.write(plan, folder, "Counting", self.progress)
-        rows = np.arange(read.vocabulary, dtype=np.int64)
-        return CountedPairs((str(folder),), self.windows, read.vocabulary, rows, read.tokenizer, corpus=read.corpus)
+        def count_into(folder: Path) -> CountedPairs:
+            if saved:
+                return saved[0].merge(*saved[1:], engine=self.engine, folder=folder)
+            read = self.read(corpus)
+            read.require(self.counting.window)
+            return self.count(read, self.counting.window, folder)
 
-    def count_and_keep(self, corpus: Corpus | None, target: Path) -> CountedPairs:
-        """Count into a folder that stays, and that appears only once it is whole."""
-        with written_beside(target, FORMAT) as beside:
-            self.count(corpus, beside / "pairs").save(beside)
-        return CountedPairs.load(target)
+        if keep is None:
+            return count_into(self.work / "pairs")
+        return keep_pairs(keep, lambda folder: self._with_totals(count_into(folder)))
 
-    def _read(self, corpus: Corpus | None) -> TokenizedCorpus:
-        """Sharded ids are counted where they lie; anything else is first written as a token table."""
+    def _with_totals(self, counted: CountedPairs) -> CountedPairs:
+        with self.progress.stage("Adding up", None):
+            return counted.with_totals(self.engine)
+
+    def read(self, corpus: Corpus | None) -> TokenizedCorpus:
+        """The token table of a corpus; Parquet shards of ids are used as they are."""
         remote = _remote_paths(corpus)
         if remote:
             return self._shards(remote)
-        sources = [BuiltInStories()] if corpus is None else open_corpus(corpus, self.reading)
+        sources = open_corpus(corpus, self.reading)
         shards = [source.name for source in sources if isinstance(source, ParquetTokens)]
         if len(shards) == len(sources):
             return self._shards(shards)
         folder = self.work / "tokens"
         folder.mkdir()
-        return tokenize(sources, self.tokenizer, self.vocabulary_size, self.windows, folder, self.engine, self.progress)
+        counting = self.counting
+        return tokenize(
+            sources,
+            counting.tokenizer,
+            counting.vocabulary_size,
+            counting.context,
+            folder,
+            self.engine,
+            self.progress,
+        )
 
     def _shards(self, paths: list[str]) -> TokenizedCorpus:
-        return token_shards(paths, self.reading.column, self.tokenizer, self.vocabulary_size, self.windows, self.engine)
+        counting = self.counting
+        return token_shards(paths, self.reading.column, counting.tokenizer, counting.vocabulary_size, self.engine)
+
+    def count(self, read: TokenizedCorpus, windows: Windows, folder: Path) -> CountedPairs:
+        """Count the windows of a token table into a new folder."""
+        plan = count_windows(read.table, windows, ContextPacking(read.vocabulary, windows.context))
+        self.engine.write(plan, folder, "Counting", self.progress)
+        rows = np.arange(read.vocabulary, dtype=np.int64)
+        corpus = read.describe(windows)
+        return CountedPairs((str(folder),), windows, read.vocabulary, rows, read.tokenizer, corpus=corpus)
+
+    def statistics(self, counted: CountedPairs, cuts: CutSettings, folder: Path) -> NextTokenStatistics:
+        """Cut the pairs, with temporary files in a folder, and build statistics of them."""
+        cut = counted.cut(cuts.cuts(), self.engine, folder, self.progress)
+        with self.progress.stage("Building statistics", None):
+            return build_statistics(cut, self.engine)
+
+    def count_one_length(self, read: TokenizedCorpus, windows: Windows, cuts: CutSettings) -> NextTokenStatistics:
+        """Statistics of some windows of a token table; their temporary files are deleted at once."""
+        with temporary_folder(self.work) as folder:
+            return self.statistics(self.count(read, windows, folder / "pairs"), cuts, folder)
 
 
 def _remote_paths(corpus: Corpus | None) -> list[str]:
-    """Addresses such as ``hdfs://...`` of Parquet shards of ids, which only the engine itself can reach."""
+    """Addresses such as ``hdfs://...`` of Parquet shards of ids, which only the engine can read."""
     named = [corpus] if isinstance(corpus, str) else corpus
     if not isinstance(named, Sequence) or not named:
         return []
@@ -197,31 +223,10 @@ def _remote_paths(corpus: Corpus | None) -> list[str]:
 
 def _saved_pairs(corpus: Corpus | None) -> list[CountedPairs]:
     """The saved pairs that were named instead of a corpus; empty if a corpus was named."""
-    if isinstance(corpus, str | Path):
-        corpus = [corpus]
-    if not isinstance(corpus, Sequence) or not all(isinstance(item, str | Path) for item in corpus):
+    named = [corpus] if isinstance(corpus, str | Path) else corpus
+    if not isinstance(named, Sequence) or not all(isinstance(item, str | Path) for item in named):
         return []
-    saved = [Path(item) for item in corpus if exists(item) and is_saved_pairs(Path(item))]
-    if saved and len(saved) < len(corpus):
-        raise StatisticsError("Saved pairs can be merged with saved pairs only; some of the inputs are something else.")
+    saved = [Path(item) for item in named if exists(item) and is_saved_pairs(Path(item))]
+    if saved and len(saved) < len(named):
+        raise StatisticsError("Saved pairs can be merged only with saved pairs; some of the inputs are something else.")
     return [CountedPairs.load(folder) for folder in saved]
-
-
-def _merge(saved: list[CountedPairs], engine: AbstractEngine, work: Path, keep: Path | None) -> CountedPairs:
-    first, *others = saved
-    if keep is None:
-        return first.merge(*others, engine=engine, folder=work / "merged") if others else first
-    with written_beside(keep, FORMAT) as beside:
-        first.merge(*others, engine=engine, folder=beside / "pairs").save(beside)
-    return CountedPairs.load(keep)
-
-
-@contextmanager
-def _workspace(temp: str | Path | None) -> Iterator[Path]:
-    """A folder for everything that must not outlive the counting, whatever ends it."""
-    try:
-        folder = tempfile.TemporaryDirectory(prefix="tokengeom-", dir=temp, ignore_cleanup_errors=True)
-    except OSError as error:
-        raise ResourceError(f"Cannot make a temporary folder in {temp or 'the system folder'}: {error}.") from error
-    with folder as name:
-        yield Path(name)

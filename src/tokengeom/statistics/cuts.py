@@ -1,69 +1,95 @@
-"""Cuts: ways to make statistics smaller, as data.
+"""Cuts: rules that make statistics smaller by dropping contexts, next tokens or rare pairs.
 
-Each cut knows two ways to be made, which a test holds equal: as a relational expression on counted pairs, wherever
-those are, and on arrays in memory, for statistics that are frozen already.
+Each cut is implemented twice, and a test compares the two: as a relational expression on counted pairs, which may be
+on a cluster, and on arrays in memory, for statistics that exist already.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy import sparse
 
+from tokengeom.checks import whole_number
 from tokengeom.errors import StatisticsError
+from tokengeom.numerics import Bool, Int
+from tokengeom.settings import option
+from tokengeom.statistics.supports import canonical
 
 if TYPE_CHECKING:
     import ibis
 
 Rest = Literal["drop", "merge"]
+PANEL = "Cuts, made in this order"
 
 
 @dataclass(frozen=True)
 class Totals:
-    """The size of statistics: windows n, contexts m, vocabulary V, entropy floor H in nats."""
+    """Sizes of statistics: windows n, contexts m, vocabulary V, and the entropy floor H in nats."""
 
     n: int
     m: int
     V: int
     entropy: float
 
+    def to_dict(self) -> dict[str, Any]:
+        """The sizes under the names that every result has for them."""
+        return {"windows": self.n, "contexts": self.m, "vocabulary": self.V, "entropy_nats": self.entropy}
+
 
 @dataclass(frozen=True)
 class Effect:
-    """What one cut did."""
+    """What a cut did: its description, and the sizes before and after it."""
 
     cut: str
     before: Totals
     after: Totals
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> Effect:
+        """An effect from what ``dataclasses.asdict`` made of one."""
+        return Effect(data["cut"], Totals(**data["before"]), Totals(**data["after"]))
+
+    @property
+    def sentence(self) -> str:
+        """What was kept, and how many of the windows."""
+        kept, all_windows = self.after.n, self.before.n
+        return f"Kept: {self.cut}; {kept:,} of {all_windows:,} windows remain ({kept / all_windows:.1%})."
 
 
 @dataclass(frozen=True)
 class PairArrays:
     """Counted pairs in memory, sorted by context and then by next token.
 
-    ``context``: number of the pair's context; ``token``: row of its next token; ``count``: how often it was seen;
-    ``rows``: the rows that exist.
+    ``context``
+        Number of each pair's context.
+    ``token``
+        Row of each pair's next token.
+    ``count``
+        How often each pair occurred.
+    ``rows``
+        The rows that exist.
     """
 
-    context: NDArray[np.int64]
-    token: NDArray[np.int64]
-    count: NDArray[np.int64]
-    rows: NDArray[np.int64]
+    context: Int
+    token: Int
+    count: Int
+    rows: Int
 
-    def keep(self, mask: NDArray[np.bool_]) -> PairArrays:
-        """Only the pairs where the mask is true."""
+    def keep(self, mask: Bool) -> PairArrays:
+        """The pairs where the mask is true."""
         return replace(self, context=self.context[mask], token=self.token[mask], count=self.count[mask])
 
-    def context_totals(self) -> NDArray[np.int64]:
-        """Windows of each context, exactly."""
+    def context_totals(self) -> Int:
+        """Number of windows of each context."""
         return _sums(self.context, self.count)
 
 
-def _sums(keys: NDArray[np.int64], count: NDArray[np.int64]) -> NDArray[np.int64]:
+def _sums(keys: Int, count: Int) -> Int:
     totals = np.zeros(int(keys.max(initial=-1)) + 1, np.int64)
     np.add.at(totals, keys, count)
     return totals
@@ -73,12 +99,15 @@ def _sums(keys: NDArray[np.int64], count: NDArray[np.int64]) -> NDArray[np.int64
 class PairTable:
     """Counted pairs as a relational table ``keys..., next, count``.
 
-    ``rows`` are the next tokens that exist; ``other`` is a number that none of them has, for tokens to be merged into.
+    ``rows``
+        Ids of the next tokens that exist.
+    ``other``
+        An id that none of them has, for the token that others are merged into.
     """
 
     table: ibis.Table
     keys: Sequence[str]
-    rows: NDArray[np.int64]
+    rows: Int
     other: int
 
 
@@ -87,28 +116,33 @@ class AbstractCut(ABC):
 
     @abstractmethod
     def describe(self) -> str:
-        """The rule in words."""
+        """The rule, as a phrase that follows "kept:"."""
 
     @abstractmethod
     def in_memory(self, pairs: PairArrays) -> PairArrays:
-        """The pairs that stay."""
+        """The pairs that are kept."""
 
     @abstractmethod
-    def relational(self, pairs: PairTable, asked: Sequence[int]) -> ibis.Table:
-        """The table that stays; ``asked`` is the answer to `question`, where the cut has one."""
+    def relational(self, pairs: PairTable, answer: Sequence[int]) -> ibis.Table:
+        """The table that is kept; ``answer`` are the tokens that `query` selected, where the cut has a query."""
 
-    def question(self, pairs: PairTable) -> ibis.Table | None:
-        """A small query whose answer (column ``next``) the cut needs before it can be made."""
+    def query(self, pairs: PairTable) -> ibis.Table | None:
+        """A small query whose answer (column ``next``) `relational` and `rows` need; None for most cuts."""
         return None
 
-    def rows(self, pairs: PairTable, asked: Sequence[int]) -> NDArray[np.int64]:
-        """The next tokens that exist after the cut."""
+    def rows(self, pairs: PairTable, answer: Sequence[int]) -> Int:
+        """Ids of the next tokens that exist after the cut."""
         return pairs.rows
 
 
-def _at_least(name: str, value: int) -> None:
-    if value < 1:
-        raise StatisticsError(f"The {name} must be 1 or more; got {value}.")
+def _require_positive(name: str, value: int) -> None:
+    if whole_number(name, value) < 1:
+        raise StatisticsError(f"{name} must be 1 or more; got {value}.")
+
+
+def _require_rest(rest: str) -> None:
+    if rest not in get_args(Rest):
+        raise StatisticsError(f"The setting rest must be one of {', '.join(get_args(Rest))}; got {rest!r}.")
 
 
 @dataclass(frozen=True)
@@ -118,21 +152,21 @@ class MostFrequentContexts(AbstractCut):
     k: int
 
     def __post_init__(self) -> None:
-        _at_least("number of contexts to keep", self.k)
+        _require_positive("The number of contexts to keep", self.k)
 
     def describe(self) -> str:
-        """The rule in words."""
+        """The rule, as a phrase."""
         return f"the {self.k:,} most frequent contexts"
 
     def in_memory(self, pairs: PairArrays) -> PairArrays:
-        """The pairs that stay."""
+        """The pairs that are kept."""
         totals = pairs.context_totals()
         kept = np.zeros(totals.size, np.bool_)
         kept[np.argsort(-totals, kind="stable")[: self.k]] = True
         return pairs.keep(kept[pairs.context])
 
-    def relational(self, pairs: PairTable, asked: Sequence[int]) -> ibis.Table:
-        """The table that stays."""
+    def relational(self, pairs: PairTable, answer: Sequence[int]) -> ibis.Table:
+        """The table that is kept."""
         totals = pairs.table.group_by(pairs.keys).aggregate(windows=pairs.table["count"].sum())
         order = [totals.windows.desc(), *(totals[key] for key in pairs.keys)]
         return pairs.table.semi_join(totals.order_by(order).limit(self.k), list(pairs.keys))
@@ -145,18 +179,18 @@ class MinimumCount(AbstractCut):
     count: int
 
     def __post_init__(self) -> None:
-        _at_least("smallest number of windows of a context", self.count)
+        _require_positive("The smallest number of windows per context", self.count)
 
     def describe(self) -> str:
-        """The rule in words."""
+        """The rule, as a phrase."""
         return f"contexts seen at least {self.count:,} times"
 
     def in_memory(self, pairs: PairArrays) -> PairArrays:
-        """The pairs that stay."""
+        """The pairs that are kept."""
         return pairs.keep(pairs.context_totals()[pairs.context] >= self.count)
 
-    def relational(self, pairs: PairTable, asked: Sequence[int]) -> ibis.Table:
-        """The table that stays."""
+    def relational(self, pairs: PairTable, answer: Sequence[int]) -> ibis.Table:
+        """The table that is kept."""
         totals = pairs.table.group_by(pairs.keys).aggregate(windows=pairs.table["count"].sum())
         return pairs.table.semi_join(totals.filter(totals.windows >= self.count), list(pairs.keys))
 
@@ -165,25 +199,24 @@ class MinimumCount(AbstractCut):
 class CommonestTokens(AbstractCut):
     """Limit the vocabulary to the ``size`` commonest next tokens; ties go to the smaller id.
 
-    ``rest="drop"`` forgets the windows that end in any other token; ``rest="merge"`` lets them end in one
-    new token that stands for all others, so that no window is lost.
+    ``rest="drop"`` drops the windows that end in any other token. ``rest="merge"`` replaces those tokens by a single
+    new one, so no window is lost.
     """
 
     size: int
     rest: Rest = "drop"
 
     def __post_init__(self) -> None:
-        _at_least("vocabulary limit", self.size)
-        if self.rest not in ("drop", "merge"):
-            raise StatisticsError(f"What happens to the rest must be 'drop' or 'merge'; got '{self.rest}'.")
+        _require_positive("The number of next tokens to keep", self.size)
+        _require_rest(self.rest)
 
     def describe(self) -> str:
-        """The rule in words."""
+        """The rule, as a phrase."""
         fate = "dropped" if self.rest == "drop" else "merged into one"
         return f"the {self.size:,} commonest next tokens, the rest {fate}"
 
     def in_memory(self, pairs: PairArrays) -> PairArrays:
-        """The pairs that stay."""
+        """The pairs that are kept."""
         totals = _sums(pairs.token, pairs.count)
         order = np.argsort(-totals, kind="stable")
         commonest = order[totals[order] > 0][: self.size + 1].tolist()
@@ -194,26 +227,26 @@ class CommonestTokens(AbstractCut):
             return replace(pairs.keep(inside), rows=rows)
         return _pooled(replace(pairs, token=np.where(inside, pairs.token, other), rows=rows))
 
-    def question(self, pairs: PairTable) -> ibis.Table:
-        """Which tokens are the commonest; one more than are kept, to know whether there is a rest."""
+    def query(self, pairs: PairTable) -> ibis.Table:
+        """The commonest tokens, one more than are kept: then it is known whether any are left over."""
         totals = pairs.table.group_by("next").aggregate(windows=pairs.table["count"].sum())
         return totals.order_by([totals.windows.desc(), totals["next"]]).limit(self.size + 1).select("next")
 
-    def rows(self, pairs: PairTable, asked: Sequence[int]) -> NDArray[np.int64]:
-        """The kept tokens by id, and behind them the one that stands for the rest."""
-        return self._rows(asked, pairs.other)
+    def rows(self, pairs: PairTable, answer: Sequence[int]) -> Int:
+        """Ids of the kept tokens, then that of the token that stands for the others."""
+        return self._rows(answer, pairs.other)
 
-    def _rows(self, commonest: Sequence[int], other: int) -> NDArray[np.int64]:
+    def _rows(self, commonest: Sequence[int], other: int) -> Int:
         kept = np.sort(np.asarray(commonest[: self.size], np.int64))
         merges = self.rest == "merge" and len(commonest) > self.size
         return np.append(kept, other) if merges else kept
 
-    def relational(self, pairs: PairTable, asked: Sequence[int]) -> ibis.Table:
-        """The table that stays."""
+    def relational(self, pairs: PairTable, answer: Sequence[int]) -> ibis.Table:
+        """The table that is kept."""
         import ibis
 
         table = pairs.table
-        inside = table["next"].isin(list(asked[: self.size]))
+        inside = table["next"].isin(list(answer[: self.size]))
         if self.rest == "drop":
             return table.filter(inside)
         other = ibis.literal(pairs.other, "int32")
@@ -222,7 +255,7 @@ class CommonestTokens(AbstractCut):
 
 
 def _pooled(pairs: PairArrays) -> PairArrays:
-    """Add up pairs that became equal."""
+    """Add up the counts of pairs that became equal."""
     order = np.lexsort((pairs.token, pairs.context))
     context, token = pairs.context[order], pairs.token[order]
     fresh = np.ones(order.size, np.bool_)
@@ -233,29 +266,29 @@ def _pooled(pairs: PairArrays) -> PairArrays:
 
 @dataclass(frozen=True)
 class SupportByCount(AbstractCut):
-    """A token is in a context's support only if it followed at least ``count`` times."""
+    """Keep a token in a context's support only if it followed at least ``count`` times."""
 
     count: int
 
     def __post_init__(self) -> None:
-        _at_least("smallest count in a support", self.count)
+        _require_positive("The smallest count in a support", self.count)
 
     def describe(self) -> str:
-        """The rule in words."""
+        """The rule, as a phrase."""
         return f"supports of tokens that followed at least {self.count:,} times"
 
     def in_memory(self, pairs: PairArrays) -> PairArrays:
-        """The pairs that stay."""
+        """The pairs that are kept."""
         return pairs.keep(pairs.count >= self.count)
 
-    def relational(self, pairs: PairTable, asked: Sequence[int]) -> ibis.Table:
-        """The table that stays."""
+    def relational(self, pairs: PairTable, answer: Sequence[int]) -> ibis.Table:
+        """The table that is kept."""
         return pairs.table.filter(pairs.table["count"] >= self.count)
 
 
 @dataclass(frozen=True)
 class SupportByMass(AbstractCut):
-    """A support is the fewest, commonest tokens that hold a share of at least ``p``; ties go to the smaller id."""
+    """Keep in each support the fewest, commonest tokens with a total share of at least ``p``; ties: smaller id."""
 
     p: float
 
@@ -265,25 +298,25 @@ class SupportByMass(AbstractCut):
 
     @property
     def _share(self) -> float:
-        """P less a hair: 55 of 100 hold a share of 0.55, although 0.55 x 100 is rounded up."""
+        """``p`` less a rounding error: 55 of 100 is a share of 0.55, although 0.55 x 100 is more than 55 in floats."""
         return self.p * (1 - 1e-12)
 
     def describe(self) -> str:
-        """The rule in words."""
-        return f"supports of the commonest tokens that hold a share of {self.p:g}"
+        """The rule, as a phrase."""
+        return f"supports of the commonest tokens with a total share of {self.p:g}"
 
     def in_memory(self, pairs: PairArrays) -> PairArrays:
-        """The pairs that stay."""
+        """The pairs that are kept."""
         order = np.lexsort((pairs.token, -pairs.count, pairs.context))
         context, count = pairs.context[order], pairs.count[order]
         totals = pairs.context_totals()
         before = np.cumsum(count) - count - (np.cumsum(totals) - totals)[context]
-        stays = np.zeros(order.size, np.bool_)
-        stays[order] = before.astype(np.float64) < self._share * totals[context].astype(np.float64)
-        return pairs.keep(stays)
+        kept = np.zeros(order.size, np.bool_)
+        kept[order] = before.astype(np.float64) < self._share * totals[context].astype(np.float64)
+        return pairs.keep(kept)
 
-    def relational(self, pairs: PairTable, asked: Sequence[int]) -> ibis.Table:
-        """The table that stays."""
+    def relational(self, pairs: PairTable, answer: Sequence[int]) -> ibis.Table:
+        """The table that is kept."""
         import ibis
 
         table, count = pairs.table, pairs.table["count"]
@@ -299,7 +332,7 @@ class SupportByMass(AbstractCut):
 
 
 def support_policy(policy: str) -> AbstractCut | None:
-    """The cut that a policy names: ``raw`` (none), ``count:TAU`` or ``top-p:P``."""
+    """The cut of a support policy: ``raw`` (None), ``count:TAU`` or ``top-p:P``."""
     name, _, value = policy.partition(":")
     try:
         match name:
@@ -315,11 +348,58 @@ def support_policy(policy: str) -> AbstractCut | None:
     raise StatisticsError(f"The support policy must be raw, count:TAU or top-p:P; got '{policy}'.")
 
 
-def describe_effects(effects: Sequence[Effect]) -> list[dict[str, Any]]:
-    """Effects as plain data, for a manifest."""
-    return [{"cut": effect.cut, "before": vars(effect.before), "after": vars(effect.after)} for effect in effects]
+def cut_table(counts: sparse.csc_array, cut: AbstractCut) -> tuple[sparse.csc_array, Int, Int]:
+    """Make a cut in a V x m table of counts; also return the contexts and the rows that are left.
+
+    A row V stands for the tokens that were merged.
+    """
+    V, m = counts.shape
+    context = np.repeat(np.arange(m), np.diff(counts.indptr))
+    pairs = cut.in_memory(PairArrays(context, counts.indices.astype(np.int64), counts.data, np.arange(V)))
+    if not pairs.count.size:
+        raise nothing_left(cut)
+    kept, column = np.unique(pairs.context, return_inverse=True)
+    row = np.searchsorted(pairs.rows, pairs.token)
+    shape = (pairs.rows.size, kept.size)
+    return canonical(sparse.coo_array((pairs.count, (row, column)), shape=shape)), kept, pairs.rows
 
 
-def read_effects(data: Sequence[dict[str, Any]]) -> tuple[Effect, ...]:
-    """The inverse of `describe_effects`."""
-    return tuple(Effect(one["cut"], Totals(**one["before"]), Totals(**one["after"])) for one in data)
+def nothing_left(cut: AbstractCut) -> StatisticsError:
+    """The error of a cut that drops every window."""
+    return StatisticsError(f"The cut '{cut.describe()}' leaves nothing: every window is lost. Cut less.")
+
+
+@dataclass(frozen=True)
+class CutSettings:
+    """What to keep of the counted pairs; cuts are made in the order of these settings."""
+
+    min_count: int | None = option(None, "Keep contexts with at least this many windows.", panel=PANEL)
+    top_contexts: int | None = option(None, "Keep this many of the most frequent contexts.", panel=PANEL)
+    vocabulary: int | None = option(None, "Keep this many of the commonest next tokens.", panel=PANEL)
+    rest: Rest = option(
+        "drop",
+        "What to do with windows that end in any other token: drop them, or merge those tokens into one.",
+        panel=PANEL,
+    )
+    support: str = option(
+        "raw",
+        "Support policy, which decides the tokens that may follow a context: raw (all that did), count:TAU (those that "
+        "did at least TAU times) or top-p:P (the fewest, commonest ones with a total share of at least P).",
+        panel=PANEL,
+        suggestions=lambda: ["raw", "count:2", "top-p:0.9"],
+    )
+
+    def __post_init__(self) -> None:
+        # What cannot be used is refused before hours of counting, not after them.
+        _require_rest(self.rest)
+        self.cuts()
+
+    def cuts(self) -> list[AbstractCut]:
+        """The cuts that these settings ask for, in order."""
+        wanted = [
+            None if self.min_count is None else MinimumCount(self.min_count),
+            None if self.top_contexts is None else MostFrequentContexts(self.top_contexts),
+            None if self.vocabulary is None else CommonestTokens(self.vocabulary, self.rest),
+            support_policy(self.support),
+        ]
+        return [cut for cut in wanted if cut is not None]

@@ -1,35 +1,74 @@
-"""What a counting engine does: read Parquet, run an Ibis expression, write sharded Parquet.
+"""Counting engines: they read Parquet, run an Ibis expression and write sharded Parquet.
 
-DuckDB: counts inside this process, within a memory limit, spilling to disk.
+DuckDB, in this file, counts inside the process within a memory limit and spills to disk. Spark counts on a cluster.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import tempfile
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import duckdb
-import ibis
-
+from tokengeom.checks import whole_number
 from tokengeom.errors import CorpusError, ResourceError, StatisticsError
 from tokengeom.progress import AbstractProgress
+from tokengeom.settings import option
 
 if TYPE_CHECKING:
+    import duckdb
     import ibis
     import pyarrow as pa
 
-
 EngineName = Literal["duckdb", "spark"]
+PANEL = "Engine"
+MOST_THREADS = 1024
+"""Starting more threads than this takes longer than counting."""
+
+_MEMORY = re.compile(r"\d+(\.\d+)?\s*([KMGT]i?)?B", re.IGNORECASE)
+_BATCH_ROWS = 1 << 17
+_POLL_SECONDS = 0.25
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """Where to count, and within which limits."""
+
+    engine: EngineName = option("duckdb", "Count in this process (duckdb) or on a cluster (spark).", panel=PANEL)
+    memory: str = option(
+        "2GB", "Memory limit of counting, such as 2GB or 500MiB; what does not fit spills to disk.", panel=PANEL
+    )
+    threads: int | None = option(None, "Threads of DuckDB; by default one per core.", panel=PANEL)
+    master: str | None = option(
+        None,
+        "Spark's master, such as local[4] or spark://host:7077; by default SPARK_MASTER of the environment, "
+        "else all cores of this machine.",
+        panel=PANEL,
+    )
+    temp: str | Path | None = option(
+        None, "Folder for temporary files and spilling; by default the system's.", panel=PANEL
+    )
+
+    def __post_init__(self) -> None:
+        if self.engine not in ("duckdb", "spark"):
+            raise StatisticsError(f"There is no engine '{self.engine}'; the engines are: duckdb, spark.")
+        if not _MEMORY.fullmatch(str(self.memory).strip()):
+            raise StatisticsError(f"The memory limit must be like 2GB, 500MB or 1.5GiB; got '{self.memory}'.")
+        if self.threads is not None and not 1 <= whole_number("threads", self.threads) <= MOST_THREADS:
+            raise StatisticsError(
+                f"The number of threads must be 1 or more, and at most {MOST_THREADS:,}; got {self.threads:,}. "
+                f"One per core is best, which is the default; this machine has {os.cpu_count()} cores."
+            )
 
 
 class AbstractEngine(ABC):
-    """Runs relational expressions. The plan is the same for all; only where it runs differs."""
+    """Runs relational expressions, wherever that is."""
 
     name: str
 
@@ -39,15 +78,15 @@ class AbstractEngine(ABC):
 
     @abstractmethod
     def write(self, table: ibis.Table, folder: Path, title: str, progress: AbstractProgress) -> None:
-        """Run an expression and write its rows, in no order, as Parquet shards into a new folder."""
+        """Run an expression and write its rows, in any order, as Parquet shards into a new folder."""
 
     @abstractmethod
     def batches(self, table: ibis.Table) -> Iterator[pa.RecordBatch]:
-        """Run an expression and yield its rows in their order."""
+        """Run an expression and yield its rows in order."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give back memory, threads and spill files."""
+        """Free memory and threads, and remove spill files."""
 
     def numbers(self, table: ibis.Table) -> dict[str, float]:
         """The single row of an aggregate."""
@@ -56,39 +95,30 @@ class AbstractEngine(ABC):
 
 
 @contextmanager
-def open_engine(
-    name: str, *, spill: Path, memory: str | None = None, threads: int | None = None, master: str | None = None
-) -> Iterator[AbstractEngine]:
-    """Open an engine by name and close it afterwards.
-
-    Parameters
-    ----------
-    name
-        ``duckdb``: this process, with a memory limit, spilling to ``spill``; ``spark``: a cluster.
-    memory, threads
-        Limits for DuckDB; for Spark on a local master, the driver's memory.
-    master
-        Spark's master URL; by default the one of the environment, else ``local[*]``.
-    """
-    if name == "duckdb":
-        engine: AbstractEngine = DuckDBEngine(spill, memory, threads)
-    elif name == "spark":
+def open_engine(spill: Path, settings: EngineSettings | None = None) -> Iterator[AbstractEngine]:
+    """Open an engine that spills into the folder ``spill``, and close it afterwards."""
+    chosen = settings or EngineSettings()
+    if chosen.engine == "duckdb":
+        engine: AbstractEngine = DuckDBEngine(spill, chosen.memory, chosen.threads)
+    else:
         from tokengeom.statistics.spark_engine import SparkEngine
 
-        engine = SparkEngine(spill, memory, master)
-    else:
-        raise StatisticsError(f"There is no engine '{name}'; the engines are: duckdb, spark.")
+        engine = SparkEngine(spill, chosen.memory, chosen.master)
     try:
         yield engine
     finally:
         engine.close()
 
 
-_MEMORY = re.compile(r"\d+(\.\d+)?\s*([KMGT]i?)?B", re.IGNORECASE)
-_BATCH_ROWS = 1 << 17
-_POLL_SECONDS = 0.25
-MOST_THREADS = 1024
-"""Beyond this many, starting them takes longer than counting."""
+@contextmanager
+def temporary_folder(parent: str | Path | None = None) -> Iterator[Path]:
+    """A folder for files that are deleted when the work ends, however it ends."""
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="tokengeom-", dir=parent, ignore_cleanup_errors=True)
+    except OSError as error:
+        raise ResourceError(f"Cannot make a temporary folder in {parent or 'the system folder'}: {error}.") from error
+    with folder as name:
+        yield Path(name)
 
 
 class DuckDBEngine(AbstractEngine):
@@ -96,26 +126,18 @@ class DuckDBEngine(AbstractEngine):
 
     name = "duckdb"
 
-    def __init__(self, spill: Path, memory: str | None = None, threads: int | None = None) -> None:
-        if memory is not None and not _MEMORY.fullmatch(memory.strip()):
-            raise StatisticsError(f"The memory limit must be like 2GB, 500MB or 1.5GiB; got '{memory}'.")
-        if threads is not None and not 1 <= threads <= MOST_THREADS:
-            raise StatisticsError(
-                f"The number of threads must be 1 or more, and at most {MOST_THREADS:,}; got {threads:,}. "
-                f"One a core is best, and this machine has {os.cpu_count()}; leave the option out for that."
-            )
-        settings: dict[str, str | int | bool] = {"temp_directory": str(spill), "preserve_insertion_order": False}
-        if memory is not None:
-            settings["memory_limit"] = memory
-        if threads is not None:
-            settings["threads"] = threads
-        self._ibis = ibis.duckdb.connect(**settings)
+    def __init__(self, spill: Path, memory: str, threads: int | None = None) -> None:
+        import ibis
+
+        limits: dict[str, str | int] = {"memory_limit": memory, **({} if threads is None else {"threads": threads})}
+        self._ibis = ibis.duckdb.connect(temp_directory=str(spill), preserve_insertion_order=False, **limits)
         self._connection: duckdb.DuckDBPyConnection = self._ibis.con
-        # Progress is measured only when a bar is wanted; ours shows it.
-        self._connection.execute("SET enable_progress_bar = true; SET enable_progress_bar_print = false")
+        _measure_progress(self._connection)
 
     def read(self, paths: Sequence[str]) -> ibis.Table:
         """A table over Parquet files or folders."""
+        import duckdb
+
         files = [f"{_literal(path)}/*.parquet" if Path(path).is_dir() else _literal(path) for path in paths]
         try:
             return self._ibis.read_parquet(files)
@@ -126,7 +148,7 @@ class DuckDBEngine(AbstractEngine):
             ) from error
 
     def write(self, table: ibis.Table, folder: Path, title: str, progress: AbstractProgress) -> None:
-        """One shard a thread."""
+        """Run an expression and write one shard per thread."""
         target = str(folder).replace("'", "''")
         query = (
             f"COPY ({self._typed(table)}) TO '{target}' (FORMAT parquet, PER_THREAD_OUTPUT true, COMPRESSION lz4_raw)"
@@ -135,12 +157,12 @@ class DuckDBEngine(AbstractEngine):
             self._connection.execute(query)
 
     def batches(self, table: ibis.Table) -> Iterator[pa.RecordBatch]:
-        """Rows as they come out of the plan, without gathering them first."""
+        """Run an expression and yield its rows as they are computed, without gathering them first."""
         with _clear_errors():
             yield from self._connection.sql(self._typed(table)).to_arrow_reader(_BATCH_ROWS)
 
     def _typed(self, table: ibis.Table) -> str:
-        """The query with every column cast to the type that Ibis takes it to have.
+        """The query, with every column cast to the type that Ibis gives it.
 
         DuckDB adds up BIGINT as HUGEINT, which Parquet and Arrow would store as a rounded double.
         """
@@ -153,7 +175,7 @@ class DuckDBEngine(AbstractEngine):
 
     @contextmanager
     def _watched(self, title: str, progress: AbstractProgress) -> Iterator[None]:
-        """Show how far a query is, asking the engine from a second thread."""
+        """Show the progress of a query, which a second thread asks the engine for."""
         done = threading.Event()
         with progress.stage(title, 100.0) as stage:
 
@@ -174,9 +196,20 @@ class DuckDBEngine(AbstractEngine):
                 watcher.join()
 
 
+def _measure_progress(connection: duckdb.DuckDBPyConnection) -> None:
+    """Let DuckDB measure the progress of queries without printing it."""
+    import duckdb
+
+    # DuckDB refuses this in a notebook without ipywidgets, which it would draw its own bar with. Only progress is lost.
+    with suppress(duckdb.Error):
+        connection.execute("SET enable_progress_bar = true; SET enable_progress_bar_print = false")
+
+
 @contextmanager
 def _clear_errors() -> Iterator[None]:
-    """Say what the user can do when memory or disk gives out, and let an interruption be one."""
+    """Say what to do when memory or disk runs out, and let an interruption be one."""
+    import duckdb
+
     try:
         yield
     except RuntimeError as error:
@@ -186,11 +219,11 @@ def _clear_errors() -> Iterator[None]:
         raise
     except duckdb.OutOfMemoryException as error:
         raise ResourceError(
-            f"Counting ran out of memory or of room to spill: {_first_line(error)}. "
+            f"Counting ran out of memory or of disk space to spill to: {_first_line(error)}. "
             "Raise --memory, or point --temp at a larger disk."
         ) from error
     except duckdb.ConversionException as error:
-        raise CorpusError(f"The ids do not fit: {_first_line(error)}. Is it the right column?") from error
+        raise CorpusError(f"The ids are out of range: {_first_line(error)}. Check the column.") from error
     except (duckdb.IOException, OSError) as error:
         raise ResourceError(
             f"Counting could not use the disk: {_first_line(error)}. "
@@ -199,12 +232,12 @@ def _clear_errors() -> Iterator[None]:
 
 
 def _literal(path: str) -> str:
-    """A path in which no character stands for others: DuckDB takes every path for a pattern."""
+    """A path with its special characters escaped: DuckDB takes every path for a pattern."""
     return re.sub(r"([*?\[])", r"[\1]", path)
 
 
 def _type(kind: Any) -> str:
-    """DuckDB's name of a type of Ibis, as far as our tables have it."""
+    """DuckDB's name of an Ibis type, for the types that our tables have."""
     if kind.is_int32():
         return "INTEGER"
     if kind.is_integer():

@@ -1,62 +1,91 @@
-"""`NextTokenStatistics`: all that the theory needs to know of a text."""
+"""`NextTokenStatistics`: distinct contexts, the tokens that follow each, and how often.
+
+where
+    n     number of windows
+    m     number of distinct contexts
+    V     number of next tokens
+    P     V x m, ``P[z, j]`` the share of the windows of context j whose next token is z
+    S     V x m, 1 where P is positive: column j is the support of context j
+    pi    m, share of the windows that have context j
+    H     entropy floor ``-sum_j pi_j sum_z P[z, j] log P[z, j]`` in nats, below which no model's loss can be
+
+Saved statistics are a folder that any language with Parquet, safetensors and JSON can read::
+
+    manifest.json         what `NextTokenStatistics.to_dict` says, without warnings, and a hash per file
+    arrays.safetensors    the V x m matrix in CSC form: data, indices, indptr; contexts, m x L ids, oldest first (-1 the
+                          start of a document, -2 before a shorter context); pi, where there are no counts
+    vocabulary.parquet    one row per next token: its text
+    labels.parquet        one row per context: its name, where contexts have no ids
+    tokenizer.json        the tokenizer, where there is one
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from safetensors.numpy import load_file, save_file
 from scipy import sparse
 
-from tokengeom.corpus.tokenizers import AbstractTokenizer
+from tokengeom.corpus.documents import exists
+from tokengeom.corpus.tokenizers import AbstractTokenizer, load_tokenizer
 from tokengeom.errors import StatisticsError
-from tokengeom.numerics import x_log_x
-from tokengeom.statistics.cuts import (
-    AbstractCut,
-    CommonestTokens,
-    Effect,
-    MinimumCount,
-    MostFrequentContexts,
-    PairArrays,
-    Rest,
-    Totals,
-    support_policy,
+from tokengeom.folders import MANIFEST, read_kind
+from tokengeom.numerics import Float, Int, x_log_x
+from tokengeom.results import AbstractResult, close
+from tokengeom.settings import make, takes
+from tokengeom.statistics.cuts import AbstractCut, CutSettings, Effect, Totals, cut_table
+from tokengeom.statistics.supports import (
+    SupportGroups,
+    as_matrix,
+    canonical,
+    check_table,
+    group_supports,
+    warnings_about,
 )
-from tokengeom.statistics.supports import SupportGroups, group_supports
 from tokengeom.statistics.windows import ABSENT, START, Windows
 
 OTHER = "<other>"
 START_TEXT = "<start>"
-_SUM_TOLERANCE = 1e-9
+_ARRAYS, _TOKENIZER = "arrays.safetensors", "tokenizer.json"
+_VOCABULARY, _LABELS = "vocabulary.parquet", "labels.parquet"
+_CONTEXTS_SHOWN, _TOKENS_SHOWN = 3, 5
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class NextTokenStatistics:
-    """Distinct contexts, which tokens follow each, and how often: sparse soft labels.
+class NextTokenStatistics(AbstractResult):
+    """Distinct contexts with sparse soft labels: which tokens follow each context, and how often.
 
-    Make it with `tokengeom.count`, `from_counts` or `from_probabilities`; it is frozen from then on.
+    Make statistics with `tokengeom.count`, `from_counts` or `from_probabilities`. They cannot be changed afterwards.
 
     ``table``
-        V x m: int64 counts, or float64 probabilities where no counts exist. Columns are contexts.
+        V x m: int64 counts, or float64 probabilities where there are no counts. Columns are contexts.
     ``context_share``
-        Shares of the contexts where no counts exist; else None.
-    ``contexts``
-        m x L ids of each context's tokens, oldest first; `START` (-1) is the start of a document and `ABSENT` (-2)
-        fills up a shorter context. None where contexts have no tokens.
+        Shares pi of the contexts where there are no counts, else None.
     ``vocabulary``
-        The V next tokens as a person reads them.
+        The V next tokens as text.
+    ``contexts``
+        m x L token ids of each context, oldest first. `START` (-1) is the start of a document, and `ABSENT` (-2) comes
+        before a context with fewer than L tokens. None where contexts have no tokens.
     ``labels``
         Names of the contexts where they have no tokens.
     ``tokenizer``, ``windows``, ``effects``, ``corpus``
         Where the statistics come from: tokenizer, kind of windows, cuts with their effects, what was read.
+    ``claimed``
+        The manifest of saved statistics, which `checks` compares with the content; None if they were not loaded.
     """
 
+    kind: ClassVar[str] = "tokengeom-statistics"
+    title: ClassVar[str] = "Next-token statistics"
+
     table: sparse.csc_array
-    context_share: NDArray[np.float64] | None
+    context_share: Float | None
     vocabulary: tuple[str, ...]
     contexts: NDArray[np.int32] | None = None
     labels: tuple[str, ...] | None = None
@@ -64,48 +93,63 @@ class NextTokenStatistics:
     windows: Windows | None = None
     effects: tuple[Effect, ...] = ()
     corpus: dict[str, Any] = field(default_factory=dict)
+    claimed: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        _check(self)
+        check_table(self.table, self.context_share)
+        self._check_names()
         for array in (self.table.data, self.table.indices, self.table.indptr, self.contexts, self.context_share):
             if array is not None:
                 array.flags.writeable = False
+
+    def _check_names(self) -> None:
+        for name, given, size in (
+            ("vocabulary", self.vocabulary, self.V),
+            ("contexts", self.contexts, self.m),
+            ("context labels", self.labels, self.m),
+        ):
+            if given is not None and len(given) != size:
+                raise StatisticsError(f"The {name} must have {size:,} entries; got {len(given):,}.")
+        if self.contexts is not None and self.contexts.ndim != 2:
+            raise StatisticsError(
+                f"Contexts must be an m x L array of token ids; got an array of shape {self.contexts.shape}."
+            )
 
     @classmethod
     def from_counts(
         cls,
         counts: ArrayLike | sparse.sparray | sparse.spmatrix,
-        contexts: Sequence[str] | NDArray[np.int32] | None = None,
+        contexts: Sequence[str] | NDArray[np.integer[Any]] | None = None,
         vocabulary: Sequence[str] | None = None,
-    ) -> NextTokenStatistics:
-        """From a V x m matrix of whole numbers: how often each token followed each context.
+    ) -> Self:
+        """Statistics from a V x m matrix of whole numbers: how often each token followed each context.
 
-        ``contexts`` are m names or an m x L array of ids; ``vocabulary`` are V names.
+        ``contexts`` are m names or an m x L array of token ids; ``vocabulary`` are V names.
         """
-        given = _matrix(counts)
+        given = as_matrix(counts)
         # As int64 before equal entries are added up, which a narrow type would do with a wrap-around.
         whole = given.data.astype(np.int64)
-        table = sparse.coo_array((whole, given.coords), shape=given.shape)
         if (whole != given.data).any():
             raise StatisticsError("Counts must be whole numbers; for probabilities use from_probabilities.")
-        return cls(_canonical(table), None, **_names(table.shape, contexts, vocabulary))
+        table = canonical(sparse.coo_array((whole, given.coords), shape=given.shape))
+        return cls(table, None, **_names(table.shape[0], contexts, vocabulary))
 
     @classmethod
     def from_probabilities(
         cls,
         P: ArrayLike | sparse.sparray | sparse.spmatrix,
         pi: ArrayLike | None = None,
-        contexts: Sequence[str] | NDArray[np.int32] | None = None,
+        contexts: Sequence[str] | NDArray[np.integer[Any]] | None = None,
         vocabulary: Sequence[str] | None = None,
-    ) -> NextTokenStatistics:
-        """From conditional probabilities: ``P`` is V x m with columns that sum to 1, ``pi`` the contexts' shares.
+    ) -> Self:
+        """Statistics from conditional probabilities: ``P`` is V x m with columns that sum to 1, ``pi`` has m shares.
 
-        Without ``pi`` all contexts have the same share.
+        Without ``pi`` all contexts have the same share. ``contexts`` and ``vocabulary`` are as in `from_counts`.
         """
-        table = _matrix(P).astype(np.float64)
+        table = canonical(as_matrix(P).astype(np.float64))
         m = table.shape[1]
         share = np.full(m, 1 / max(m, 1)) if pi is None else np.array(pi, np.float64)
-        return cls(_canonical(table), share, **_names(table.shape, contexts, vocabulary))
+        return cls(table, share, **_names(table.shape[0], contexts, vocabulary))
 
     @property
     def V(self) -> int:
@@ -119,7 +163,7 @@ class NextTokenStatistics:
 
     @property
     def has_counts(self) -> bool:
-        """Whether these were counted, rather than given as probabilities."""
+        """Whether these are counts, rather than probabilities."""
         return self.context_share is None
 
     @property
@@ -130,7 +174,7 @@ class NextTokenStatistics:
         return self.table
 
     @cached_property
-    def context_counts(self) -> NDArray[np.int64]:
+    def context_counts(self) -> Int:
         """Number of windows of each context, shape m."""
         # Differences of a running sum: exact, and much faster than adding up millions of short stretches.
         sums = np.concatenate(([0], np.cumsum(self.counts.data)))
@@ -142,7 +186,7 @@ class NextTokenStatistics:
         return int(self.context_counts.sum())
 
     @cached_property
-    def pi(self) -> NDArray[np.float64]:
+    def pi(self) -> Float:
         """Share of the windows that have each context, shape m."""
         return _frozen(self.context_counts / self.n) if self.context_share is None else self.context_share
 
@@ -162,38 +206,59 @@ class NextTokenStatistics:
         return sparse.csc_array((_frozen(values), self.table.indices, self.table.indptr), shape=self.table.shape)
 
     @cached_property
-    def support_sizes(self) -> NDArray[np.int64]:
+    def support_sizes(self) -> Int:
         """Number of tokens that may follow each context, shape m."""
         return _frozen(np.diff(self.table.indptr).astype(np.int64))
 
     @cached_property
-    def context_entropies(self) -> NDArray[np.float64]:
-        """Entropy of what follows each context, in nats, shape m."""
+    def context_entropies(self) -> Float:
+        """Entropy of the next token of each context, in nats, shape m."""
         return 0.0 - np.asarray(np.add.reduceat(x_log_x(self.P.data), self.table.indptr[:-1]))
 
     @cached_property
     def entropy(self) -> float:
-        """The entropy floor ``H = -sum_j pi_j sum_z p_jz log p_jz`` in nats: no model's loss is lower."""
+        """The entropy floor ``H = -sum_j pi_j sum_z P[z, j] log P[z, j]`` in nats: no model's loss is lower."""
         weight = np.repeat(self.pi, self.support_sizes)
         return max(0.0, -float(weight @ x_log_x(self.P.data)))
 
     @property
     def one_hot_share(self) -> float:
-        """Share of the contexts that one token alone follows."""
+        """Share of the contexts that have a single next token."""
         return float(np.mean(self.support_sizes == 1))
 
     @cached_property
     def groups(self) -> SupportGroups:
-        """Contexts with equal supports, and how many there are of each."""
+        """Contexts grouped by equal supports."""
         return group_supports(self.S)
 
     @property
     def totals(self) -> Totals:
-        """n, m, V and H in one value."""
+        """n, m, V and the entropy floor."""
         return Totals(self.n, self.m, self.V, self.entropy)
 
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 of table, shares, contexts, vocabulary and labels: equal statistics have equal hashes."""
+        ids = None if self.contexts is None else self.contexts.shape
+        described = (self.table.shape, self.has_counts, ids, self.vocabulary, self.labels)
+        digest = hashlib.sha256(repr(described).encode("utf-8", "backslashreplace"))
+        # One type per array: scipy may hold equal indices with 32 or with 64 bits.
+        digest.update(self.table.data.astype("<i8" if self.has_counts else "<f8").tobytes())
+        digest.update(self.table.indices.astype("<i8").tobytes())
+        digest.update(self.table.indptr.astype("<i8").tobytes())
+        digest.update(self.pi.astype("<f8").tobytes())
+        digest.update(b"" if self.contexts is None else self.contexts.astype("<i4").tobytes())
+        return digest.hexdigest()
+
+    @property
+    def tokenizer_name(self) -> str:
+        """Kind of the tokenizer; ``token ids`` where ids were counted without one, ``none`` without tokens."""
+        if self.tokenizer is not None:
+            return self.tokenizer.kind
+        return "none" if self.contexts is None else "token ids"
+
     def context_text(self, j: int) -> str:
-        """Context j as a person reads it."""
+        """Text of context j; its label or number where it has no tokens."""
         if self.contexts is None:
             return self.labels[j] if self.labels is not None else f"context {j}"
         ids = [int(identifier) for identifier in self.contexts[j] if identifier != ABSENT]
@@ -205,104 +270,172 @@ class NextTokenStatistics:
         return " ".join([START_TEXT] * starts + ([text] if text else []))
 
     def next_tokens(self, j: int, k: int | None = None) -> list[tuple[str, float]]:
-        """The ``k`` commonest tokens after context j with their probabilities, commonest first."""
+        """The ``k`` commonest next tokens of context j with their probabilities, commonest first."""
         entries = slice(self.P.indptr[j], self.P.indptr[j + 1])
         tokens, p = self.P.indices[entries], self.P.data[entries]
         order = np.argsort(-p, kind="stable")[:k]
         return [(self.vocabulary[tokens[i]], float(p[i])) for i in order]
 
-    def most_frequent(self, k: int) -> NDArray[np.int64]:
+    def most_frequent(self, k: int) -> Int:
         """The ``k`` contexts with the largest shares, largest first; ties in the order of contexts."""
         return np.argsort(-self.pi, kind="stable")[:k].astype(np.int64)
 
     def cut(self, *cuts: AbstractCut) -> NextTokenStatistics:
-        """Make cuts one after the other and record what each did."""
+        """Smaller statistics, by cuts made one after the other; `effects` records what each did."""
         statistics = self
         for one in cuts:
             statistics = _cut(statistics, one)
         return statistics
 
-    def limited(
-        self,
-        contexts: int | None = None,
-        vocabulary: int | None = None,
-        rest: Rest = "drop",
-        min_count: int | None = None,
-        support: str = "raw",
-    ) -> NextTokenStatistics:
-        """The usual cuts by name, in the order of `standard_cuts`."""
-        return self.cut(*standard_cuts(contexts, vocabulary, rest, min_count, support))
-
-    def save(self, folder: str | Path) -> None:
-        """Write to a folder, readable without this package: safetensors, Parquet and a JSON manifest."""
-        from tokengeom.statistics.storage import save_statistics
-
-        save_statistics(self, Path(folder))
-
-    @staticmethod
-    def load(folder: str | Path) -> NextTokenStatistics:
-        """Read what `save` wrote."""
-        from tokengeom.statistics.storage import load_statistics
-
-        return load_statistics(Path(folder))
+    @takes(CutSettings)
+    def limited(self, **settings: object) -> NextTokenStatistics:
+        """Smaller statistics, by the cuts that `count` makes too, in the order of the settings below."""
+        return self.cut(*make(CutSettings, settings, "limited").cuts())
 
     def equals(self, other: NextTokenStatistics) -> bool:
         """Whether tables, contexts and vocabulary are equal to the last bit."""
-        return (
-            self.table.shape == other.table.shape
-            and self.table.dtype == other.table.dtype
-            and np.array_equal(self.table.indptr, other.table.indptr)
-            and np.array_equal(self.table.indices, other.table.indices)
-            and np.array_equal(self.table.data, other.table.data)
-            and np.array_equal(self.pi, other.pi)
-            and _same(self.contexts, other.contexts)
-            and (self.vocabulary, self.labels) == (other.vocabulary, other.labels)
+        return self.hash == other.hash
+
+    def to_dict(self) -> dict[str, Any]:
+        """Sizes, entropy floor, supports, and where the statistics come from."""
+        return {
+            "windows": self.n if self.has_counts else None,
+            "contexts": self.m,
+            "vocabulary": self.V,
+            "entropy_nats": self.entropy,
+            "distinct_supports": self.groups.count,
+            "one_hot_share": self.one_hot_share,
+            "hash": self.hash,
+            "window": None if self.windows is None else asdict(self.windows),
+            "tokenizer": None if self.tokenizer is None else self.tokenizer.to_dict(),
+            "cuts": [asdict(effect) for effect in self.effects],
+            "corpus": self.corpus,
+            "warnings": warnings_about(self),
+        }
+
+    def summary(self) -> str:
+        """Sizes, entropy floor, supports, cuts and warnings, one sentence per line."""
+        windows = f"{_number(self.n, 'window')} with " if self.has_counts else ""
+        sizes, supports = self.support_sizes, _number(self.groups.count, "distinct support")
+        return "\n".join(
+            [
+                f"{windows}{_number(self.m, 'distinct context')} and {_number(self.V, 'next token')} "
+                f"(tokenizer: {self.tokenizer_name}).",
+                f"The entropy floor is {self.entropy:.4f} nats: no model's loss on these windows is lower.",
+                f"{supports}, with {sizes.mean():.2f} tokens per context on average; {self.one_hot_share:.1%} of the "
+                "contexts have a single next token.",
+                *(effect.sentence for effect in self.effects),
+                *warnings_about(self),
+            ]
         )
 
-    def _repr_html_(self) -> str:
-        from tokengeom.statistics.notebook import statistics_html
+    def _facts(self) -> list[tuple[str, str]]:
+        return [
+            *([("windows", f"{self.n:,}")] if self.has_counts else []),
+            ("contexts", f"{self.m:,}"),
+            ("vocabulary", f"{self.V:,}"),
+            ("entropy floor", f"{self.entropy:.4f} nats"),
+            ("distinct supports", f"{self.groups.count:,}"),
+            ("support size", f"{self.support_sizes.mean():.2f} on average"),
+            ("one-hot contexts", f"{self.one_hot_share:.1%}"),
+            ("tokenizer", self.tokenizer_name),
+            ("hash", self.hash[:8]),
+            *(self._followed(int(j)) for j in self.most_frequent(_CONTEXTS_SHOWN)),
+        ]
 
-        return statistics_html(self)
+    def _followed(self, j: int) -> tuple[str, str]:
+        tokens = ", ".join(f"{token} {p:.0%}" for token, p in self.next_tokens(j, _TOKENS_SHOWN))
+        more = int(self.support_sizes[j]) - _TOKENS_SHOWN
+        return f"after \u201c{self.context_text(j)}\u201d", tokens + (f", and {more:,} more" if more > 0 else "")
 
-    def __repr__(self) -> str:
-        windows = f"n={self.n:,}, " if self.has_counts else ""
-        return f"NextTokenStatistics({windows}m={self.m:,}, V={self.V:,}, entropy={self.entropy:.4f} nats)"
+    def _write(self, folder: Path) -> dict[str, Any]:
+        arrays = {
+            "data": self.table.data,
+            "indices": self.table.indices,
+            "indptr": self.table.indptr,
+            "contexts": self.contexts,
+            "pi": self.context_share,
+        }
+        save_file({name: array for name, array in arrays.items() if array is not None}, folder / _ARRAYS)
+        _write_names(folder / _VOCABULARY, self.vocabulary)
+        if self.labels is not None:
+            _write_names(folder / _LABELS, self.labels)
+        if self.tokenizer is not None:
+            (folder / _TOKENIZER).write_text(self.tokenizer.to_json(), encoding="utf-8")
+        return {name: value for name, value in self.to_dict().items() if name != "warnings"}
+
+    @classmethod
+    def _read(cls, folder: Path, manifest: dict[str, Any]) -> Self:
+        arrays, vocabulary = load_file(folder / _ARRAYS), _read_names(folder / _VOCABULARY)
+        shape = (len(vocabulary), arrays["indptr"].size - 1)
+        table = sparse.csc_array((arrays["data"], arrays["indices"], arrays["indptr"]), shape=shape)
+        # The files may have been made by other software: an index out of range would be followed blindly later on.
+        table.check_format(full_check=True)
+        if not table.has_canonical_format:
+            raise ValueError("the rows of a column are not sorted, or one occurs twice")
+        return cls(
+            table=table,
+            context_share=arrays.get("pi"),
+            vocabulary=vocabulary,
+            contexts=arrays.get("contexts"),
+            labels=_read_names(folder / _LABELS) if (folder / _LABELS).is_file() else None,
+            tokenizer=load_tokenizer(folder / _TOKENIZER) if manifest["tokenizer"] else None,
+            windows=Windows(**manifest["window"]) if manifest["window"] else None,
+            effects=tuple(map(Effect.from_dict, manifest["cuts"])),
+            corpus=manifest["corpus"],
+            claimed=manifest,
+        )
+
+    def checks(self) -> dict[str, bool]:
+        """Whether the sizes, entropy floor, supports, tokenizer and hash are those that the manifest states."""
+        if self.claimed is None:
+            return {}
+        found, claimed = self.to_dict(), self.claimed
+        entropy = claimed.get("entropy_nats")
+
+        def equal(*names: str) -> bool:
+            return all(found[name] == claimed.get(name) for name in names)
+
+        return {
+            "the sizes are the ones claimed": equal("windows", "contexts", "vocabulary"),
+            "the entropy floor is the one claimed": isinstance(entropy, int | float) and close(self.entropy, entropy),
+            "the supports are the ones claimed": equal("distinct_supports", "one_hot_share"),
+            "the tokenizer is the one claimed": equal("tokenizer"),
+            "counts, contexts and vocabulary have the hash claimed": equal("hash"),
+        }
 
 
-def standard_cuts(
-    contexts: int | None = None,
-    vocabulary: int | None = None,
-    rest: Rest = "drop",
-    min_count: int | None = None,
-    support: str = "raw",
-) -> list[AbstractCut]:
-    """The usual cuts in the usual order: rare contexts, frequent contexts, vocabulary, supports."""
-    wanted = [
-        MinimumCount(min_count) if min_count is not None else None,
-        MostFrequentContexts(contexts) if contexts is not None else None,
-        CommonestTokens(vocabulary, rest) if vocabulary is not None else None,
-        support_policy(support),
-    ]
-    return [cut for cut in wanted if cut is not None]
-
-
-def _same(mine: NDArray[np.int32] | None, theirs: NDArray[np.int32] | None) -> bool:
-    if mine is None or theirs is None:
-        return mine is theirs
-    return np.array_equal(mine, theirs)
-
-
-def _matrix(given: Any) -> sparse.coo_array:
-    """Any V x m matrix of numbers, dense or sparse, with its entries as they are."""
-    try:
-        matrix = sparse.coo_array(given)
-    except (TypeError, ValueError) as error:
-        raise StatisticsError(f"A V x m matrix of numbers is needed: {error}") from error
-    if matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
+def statistics_of(given: object, verb: str) -> NextTokenStatistics:
+    """Statistics from what a user passed to a verb: statistics, or the path of a folder that holds saved ones."""
+    if isinstance(given, NextTokenStatistics):
+        return given
+    if isinstance(given, str | Path):
+        return _load_statistics(Path(given), verb)
+    if isinstance(given, np.ndarray) or sparse.issparse(given):
         raise StatisticsError(
-            f"A V x m matrix of real numbers is needed; got {matrix.ndim} dimensions of {matrix.dtype}."
+            f"{verb} needs next-token statistics; got an array. Make them with "
+            "tg.NextTokenStatistics.from_counts(counts) or .from_probabilities(P, pi), both from V x m matrices."
         )
-    return matrix
+    raise StatisticsError(
+        f"{verb} needs next-token statistics, or the path of saved ones; got {type(given).__name__}. "
+        "Count the text first: stats = tg.count(documents)."
+    )
+
+
+def _load_statistics(path: Path, verb: str) -> NextTokenStatistics:
+    if not exists(path):
+        raise StatisticsError(f"{verb} needs next-token statistics, and '{path}' does not exist. Check the path.")
+    if exists(path / MANIFEST) and read_kind(path) == NextTokenStatistics.kind:
+        return NextTokenStatistics.load(path)
+    found = f"'{path}' holds '{read_kind(path)}'" if exists(path / MANIFEST) else f"'{path}' is not a folder of them"
+    raise StatisticsError(
+        f"{verb} needs next-token statistics, and {found}. If it is a text or holds counted pairs, count it first: "
+        f"stats = tg.count('{path}')."
+    )
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:
@@ -310,82 +443,38 @@ def _frozen(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-def _canonical(given: sparse.coo_array) -> sparse.csc_array:
-    table = sparse.csc_array(given)
-    table.sum_duplicates()
-    table.eliminate_zeros()
-    table.sort_indices()
-    return table
-
-
 def _names(
-    shape: tuple[int, ...],
-    contexts: Sequence[str] | NDArray[np.int32] | None,
-    vocabulary: Sequence[str] | None,
+    V: int, contexts: Sequence[str] | NDArray[np.integer[Any]] | None, vocabulary: Sequence[str] | None
 ) -> dict[str, Any]:
-    V = shape[0]
-    words = tuple(vocabulary) if vocabulary is not None else tuple(f"token {z}" for z in range(V))
+    tokens = tuple(vocabulary) if vocabulary is not None else tuple(f"token {z}" for z in range(V))
     if isinstance(contexts, np.ndarray) and np.issubdtype(contexts.dtype, np.integer):
-        return {"contexts": np.array(contexts, np.int32), "vocabulary": words}
+        return {"contexts": np.array(contexts, np.int32), "vocabulary": tokens}
     labels = tuple(map(str, contexts)) if contexts is not None else None
-    return {"labels": labels, "vocabulary": words}
+    return {"labels": labels, "vocabulary": tokens}
 
 
-def _check(statistics: NextTokenStatistics) -> None:
-    """Refuse what the theory has no meaning for, naming the first offender."""
-    table, V, m = statistics.table, statistics.V, statistics.m
-    if V < 1 or m < 1:
-        raise StatisticsError(f"Statistics need at least one token and one context; got V={V} and m={m}.")
-    if not np.isfinite(table.data).all() or (table.data <= 0).any():
-        raise StatisticsError("Counts and probabilities must be finite and not negative.")
-    empty = np.flatnonzero(np.diff(table.indptr) == 0)
-    if empty.size:
-        raise StatisticsError(
-            f"Every context needs at least one next token; {empty.size:,} of {m:,} have none, "
-            f"the first is column {empty[0]}. Leave such columns out."
-        )
-    for name, length, wanted in (
-        ("vocabulary", len(statistics.vocabulary), V),
-        ("contexts", m if statistics.contexts is None else len(statistics.contexts), m),
-        ("context labels", m if statistics.labels is None else len(statistics.labels), m),
-    ):
-        if length != wanted:
-            raise StatisticsError(f"The {name} must have {wanted:,} entries, one for each; got {length:,}.")
-    if statistics.context_share is not None:
-        _check_probabilities(statistics, statistics.context_share)
+def _write_names(path: Path, names: Sequence[str]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"text": list(names)}), path)
 
 
-def _check_probabilities(statistics: NextTokenStatistics, pi: NDArray[np.float64]) -> None:
-    sums = np.asarray(statistics.table.sum(axis=0)).ravel()
-    worst = int(np.argmax(np.abs(sums - 1)))
-    if abs(sums[worst] - 1) > _SUM_TOLERANCE:
-        raise StatisticsError(f"Each column of P must sum to 1; column {worst} sums to {sums[worst]:.12g}.")
-    if pi.shape != (statistics.m,):
-        raise StatisticsError(f"pi must have {statistics.m:,} entries, one a context; its shape is {pi.shape}.")
-    if not (np.isfinite(pi).all() and (pi > 0).all() and abs(pi.sum() - 1) <= _SUM_TOLERANCE):
-        raise StatisticsError(f"pi must be positive and sum to 1; it sums to {pi.sum():.12g}, least {pi.min():.3g}.")
+def _read_names(path: Path) -> tuple[str, ...]:
+    import pyarrow.parquet as pq
+
+    return tuple(pq.read_table(path)["text"].to_pylist())
 
 
 def _cut(statistics: NextTokenStatistics, cut: AbstractCut) -> NextTokenStatistics:
-    counts = statistics.counts
-    context = np.repeat(np.arange(statistics.m), statistics.support_sizes)
-    pairs = cut.in_memory(PairArrays(context, counts.indices.astype(np.int64), counts.data, np.arange(statistics.V)))
-    if not pairs.count.size:
-        raise StatisticsError(f"The cut '{cut.describe()}' leaves nothing: every window is lost. Cut less.")
-    kept, column = np.unique(pairs.context, return_inverse=True)
-    row = np.searchsorted(pairs.rows, pairs.token)
-    table = sparse.csc_array((pairs.count, (row, column)), shape=(pairs.rows.size, kept.size), dtype=np.int64)
+    table, kept, rows = cut_table(statistics.counts, cut)
     names = (*statistics.vocabulary, OTHER)
-    after = NextTokenStatistics(
-        table=_canonical(table),
-        context_share=None,
-        vocabulary=tuple(names[token] for token in pairs.rows),
+    after = replace(
+        statistics,
+        table=table,
+        vocabulary=tuple(names[token] for token in rows),
         contexts=None if statistics.contexts is None else statistics.contexts[kept],
         labels=None if statistics.labels is None else tuple(statistics.labels[j] for j in kept),
-        tokenizer=statistics.tokenizer,
-        windows=statistics.windows,
-        corpus=statistics.corpus,
+        claimed=None,
     )
-    effect = Effect(cut.describe(), statistics.totals, after.totals)
-    object.__setattr__(after, "effects", (*statistics.effects, effect))
-    return after
+    return replace(after, effects=(*statistics.effects, Effect(cut.describe(), statistics.totals, after.totals)))

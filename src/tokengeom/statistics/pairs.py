@@ -1,29 +1,37 @@
-"""Counted pairs: what counting makes, before it is frozen.
+"""`CountedPairs`: pairs of context and next token that an engine counted, in Parquet shards, and statistics of them.
 
-Pairs live in Parquet shards, on this machine or on a cluster. They can be merged with the pairs of other shards of a
-corpus, in any order and any grouping, and cut, without ever passing through one process.
+Shards may be on this machine or on a cluster. Pairs of several parts of a corpus can be merged, in any order and any
+grouping, and cut, without being gathered in memory. `build_statistics` gathers them in one ordered pass.
 
-From counted pairs to frozen statistics, in one ordered pass.
+Saved pairs are a folder::
+
+    manifest.json         what `CountedPairs.to_dict` says, the size of the vocabulary, and a hash per file
+    pairs/*.parquet       one row per distinct pair: context_0 .. context_k (integer keys), next, count
+    tokenizer.json        the tokenizer, where there is one
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from tokengeom.corpus.tokenizers import AbstractTokenizer, load_tokenizer
-from tokengeom.errors import InputError, ResourceError, StatisticsError
-from tokengeom.folders import MANIFEST, read_kind, read_manifest, write_manifest
+from tokengeom.errors import InputError, StatisticsError
+from tokengeom.folders import MANIFEST, atomic_folder, read_kind, write_manifest
+from tokengeom.memory import require_memory
+from tokengeom.numerics import Int
 from tokengeom.progress import AbstractProgress, SilentProgress
-from tokengeom.statistics.cuts import AbstractCut, Effect, PairTable, Totals
-from tokengeom.statistics.engines import AbstractEngine
+from tokengeom.results import AbstractResult, close
+from tokengeom.statistics.cuts import AbstractCut, Effect, PairTable, Totals, nothing_left
+from tokengeom.statistics.engines import AbstractEngine, open_engine, temporary_folder
 from tokengeom.statistics.next_token import OTHER, NextTokenStatistics
 from tokengeom.statistics.windows import ContextPacking, Windows
 
@@ -31,40 +39,61 @@ if TYPE_CHECKING:
     import ibis
     import pyarrow as pa
 
+SHARDS = "pairs"
+_TOKENIZER = "tokenizer.json"
 
-FORMAT, FORMAT_VERSION = "tokengeom-pairs", 1
 
-
-@dataclass(frozen=True)
-class CountedPairs:
+@dataclass(frozen=True, eq=False, repr=False)
+class CountedPairs(AbstractResult):
     """Distinct pairs of context and next token with their counts.
 
     ``paths``
         Parquet files or folders with the columns ``context_0 .. context_k, next, count``.
+    ``windows``
+        Which windows were counted.
+    ``vocabulary``
+        Number of tokens V, of which contexts are made.
     ``rows``
-        The next tokens that exist, by id; an id of V or more stands for tokens that a cut merged.
+        Ids of the next tokens; an id of V or more stands for tokens that a cut merged.
+    ``tokenizer``, ``effects``, ``corpus``
+        Where the pairs come from: tokenizer, cuts with their effects, what was read.
+    ``known_totals``
+        Their sizes, where these were added up before.
     """
+
+    kind: ClassVar[str] = "tokengeom-pairs"
+    title: ClassVar[str] = "Counted pairs"
 
     paths: tuple[str, ...]
     windows: Windows
     vocabulary: int
-    rows: NDArray[np.int64]
+    rows: Int
     tokenizer: AbstractTokenizer | None = None
     effects: tuple[Effect, ...] = ()
     corpus: dict[str, Any] = field(default_factory=dict)
+    known_totals: Totals | None = None
 
     @property
     def packing(self) -> ContextPacking:
-        """How contexts are written as integers."""
+        """The integer keys of contexts."""
         return ContextPacking(self.vocabulary, self.windows.context)
 
     def table(self, engine: AbstractEngine) -> ibis.Table:
         """The pairs as a table of an engine."""
         return engine.read(self.paths)
 
-    def totals(self, engine: AbstractEngine) -> Totals:
-        """Windows, contexts, vocabulary and entropy floor, by one aggregation."""
-        return _totals(engine, self.table(engine), self.packing.columns, self.rows.size)
+    @cached_property
+    def totals(self) -> Totals:
+        """Windows, contexts, vocabulary and entropy floor; added up by DuckDB unless they are known."""
+        return self.known_totals or self._add_up()
+
+    def _add_up(self) -> Totals:
+        with temporary_folder() as spill, open_engine(spill) as engine:
+            return _totals(self, engine)
+
+    def with_totals(self, engine: AbstractEngine) -> CountedPairs:
+        """The same pairs with their totals, which the engine adds up."""
+        return replace(self, known_totals=_totals(self, engine))
 
     def cut(
         self,
@@ -73,38 +102,38 @@ class CountedPairs:
         folder: Path,
         progress: AbstractProgress | None = None,
     ) -> CountedPairs:
-        """Make the cuts one after the other, each into its own subfolder of ``folder``, and record their effects."""
+        """Fewer pairs, by cuts made one after the other, each into its own subfolder; `effects` records them."""
         if not cuts:
             return self
-        pairs, shown = self, progress or SilentProgress()
-        with shown.stage("Adding up", None):
-            before = self.totals(engine)
+        shown = progress or SilentProgress()
+        pairs = self
+        if pairs.known_totals is None:
+            with shown.stage("Adding up", None):
+                pairs = pairs.with_totals(engine)
         for number, one in enumerate(cuts, start=len(self.effects)):
+            before = pairs.totals
             target = folder / f"cut-{number}"
             rows = pairs._make(one, engine, target, shown)
-            pairs = replace(pairs, paths=(str(target),), rows=rows)
-            after = pairs.totals(engine)
-            if after.n == 0:
-                raise StatisticsError(f"The cut '{one.describe()}' leaves nothing: every window is lost. Cut less.")
-            pairs = replace(pairs, effects=(*pairs.effects, Effect(one.describe(), before, after)))
-            before = after
+            pairs = replace(pairs, paths=(str(target),), rows=rows).with_totals(engine)
+            if pairs.totals.n == 0:
+                raise nothing_left(one)
+            pairs = replace(pairs, effects=(*pairs.effects, Effect(one.describe(), before, pairs.totals)))
         return pairs
 
-    def _make(
-        self, cut: AbstractCut, engine: AbstractEngine, target: Path, progress: AbstractProgress
-    ) -> NDArray[np.int64]:
+    def _make(self, cut: AbstractCut, engine: AbstractEngine, target: Path, progress: AbstractProgress) -> Int:
+        """Write the pairs that a cut keeps, and return the next tokens that are left."""
         other = max(self.vocabulary, int(self.rows[-1]) + 1)
         table = PairTable(self.table(engine), self.packing.columns, self.rows, other)
-        question = cut.question(table)
-        answers = [] if question is None else engine.batches(question)
-        asked = [int(value) for batch in answers for value in batch.column(0).to_pylist()]
-        engine.write(cut.relational(table, asked), target, "Cutting", progress)
-        return cut.rows(table, asked)
+        query = cut.query(table)
+        batches = [] if query is None else engine.batches(query)
+        answer = [int(value) for batch in batches for value in batch.column(0).to_pylist()]
+        engine.write(cut.relational(table, answer), target, "Cutting", progress)
+        return cut.rows(table, answer)
 
     def merge(self, *others: CountedPairs, engine: AbstractEngine, folder: Path) -> CountedPairs:
-        """Add up the pairs of several shards of one corpus; the order and grouping do not matter."""
+        """Add up the pairs of several parts of one corpus; order and grouping do not matter."""
         for other in others:
-            self._check_same(other)
+            self._require_same_settings(other)
         tables = [pairs.table(engine) for pairs in (self, *others)]
         everything = tables[0]
         for table in tables[1:]:
@@ -113,86 +142,160 @@ class CountedPairs:
         summed = everything.group_by(keys).aggregate(count=everything["count"].sum())
         engine.write(summed, folder, "Merging shards", SilentProgress())
         corpus = _merged_corpus([pairs.corpus for pairs in (self, *others)])
-        return replace(self, paths=(str(folder),), corpus=corpus)
+        return replace(self, paths=(str(folder),), corpus=corpus, known_totals=None)
 
-    def _check_same(self, other: CountedPairs) -> None:
-        mine, theirs = _identity(self), _identity(other)
+    def _require_same_settings(self, other: CountedPairs) -> None:
+        mine, theirs = _settings(self), _settings(other)
         for name in mine:
             if mine[name] != theirs[name]:
                 raise StatisticsError(
-                    f"Only pairs that were counted alike can be merged; their {name} differs: "
+                    f"Only pairs that were counted with the same settings can be merged; the {name} differs: "
                     f"{mine[name]} and {theirs[name]}. Count both with the same settings and tokenizer."
                 )
         if self.effects or other.effects:
-            raise StatisticsError("Pairs are merged before they are cut: a cut of the parts is not a cut of the whole.")
+            raise StatisticsError("Pairs that were cut cannot be merged: merge them first, then cut.")
 
-    def save(self, folder: Path) -> None:
-        """Write the manifest and tokenizer beside the shards, which must lie in ``folder/pairs``."""
-        if self.tokenizer is not None:
-            (folder / "tokenizer.json").write_text(self.tokenizer.to_json(), encoding="utf-8")
-        content = {
-            "windows": vars(self.windows),
-            "vocabulary": self.vocabulary,
-            "tokenizer": self.tokenizer.content_hash if self.tokenizer else None,
+    def to_dict(self) -> dict[str, Any]:
+        """Sizes, entropy floor, and where the pairs come from."""
+        return {
+            **self.totals.to_dict(),
+            "window": asdict(self.windows),
+            "tokenizer": None if self.tokenizer is None else self.tokenizer.to_dict(),
+            "cuts": [asdict(effect) for effect in self.effects],
             "corpus": self.corpus,
         }
-        write_manifest(folder, FORMAT, FORMAT_VERSION, content)
 
-    @staticmethod
-    def load(folder: str | Path) -> CountedPairs:
-        """Open saved pairs; the shards are read only when they are needed."""
-        folder = Path(folder)
-        content = read_manifest(folder, FORMAT, FORMAT_VERSION)
-        try:
-            vocabulary, corpus = content["vocabulary"], content["corpus"]
-            if type(vocabulary) is not int or vocabulary < 1 or not isinstance(corpus, dict):
-                raise ValueError(f"vocabulary {vocabulary!r}, corpus {corpus!r}")
-            if not any((folder / "pairs").glob("*.parquet")):
-                raise ValueError("there are no shards in pairs/")
-            return CountedPairs(
-                paths=(str(folder / "pairs"),),
-                windows=Windows(**content["windows"]),
-                vocabulary=vocabulary,
-                rows=np.arange(vocabulary, dtype=np.int64),
-                tokenizer=load_tokenizer(folder / "tokenizer.json") if content["tokenizer"] else None,
-                corpus=corpus,
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            reason = str(error).rstrip(".") if isinstance(error, InputError) else repr(error)
-            raise StatisticsError(f"{folder} is damaged: {reason}. Count these pairs again.") from error
+    def summary(self) -> str:
+        """Sizes, entropy floor and what to do next, one sentence per line."""
+        totals = self.totals
+        return "\n".join(
+            [
+                f"{totals.n:,} windows, {totals.m:,} distinct contexts, {totals.V:,} next tokens "
+                f"(tokenizer: {'token ids' if self.tokenizer is None else self.tokenizer.kind}).",
+                f"The entropy floor is {totals.entropy:.4f} nats.",
+                *(effect.sentence for effect in self.effects),
+                "Count their folder to get statistics, or several such folders to merge them.",
+            ]
+        )
+
+    def _facts(self) -> list[tuple[str, str]]:
+        return [
+            ("windows", f"{self.totals.n:,}"),
+            ("contexts", f"{self.totals.m:,}"),
+            ("vocabulary", f"{self.totals.V:,}"),
+            ("entropy floor", f"{self.totals.entropy:.4f} nats"),
+            ("tokenizer", "token ids" if self.tokenizer is None else self.tokenizer.kind),
+        ]
+
+    def _write(self, folder: Path) -> dict[str, Any]:
+        shards = folder / SHARDS
+        if self.paths != (str(shards),):
+            _copy_shards(self.paths, shards)
+        if self.tokenizer is not None:
+            (folder / _TOKENIZER).write_text(self.tokenizer.to_json(), encoding="utf-8")
+        rows = None if np.array_equal(self.rows, np.arange(self.vocabulary)) else self.rows.tolist()
+        return {**self.to_dict(), "vocabulary_size": self.vocabulary, "rows": rows}
+
+    @classmethod
+    def _read(cls, folder: Path, manifest: dict[str, Any]) -> Self:
+        vocabulary, corpus = manifest["vocabulary_size"], manifest["corpus"]
+        if type(vocabulary) is not int or vocabulary < 1 or not isinstance(corpus, dict):
+            raise ValueError(f"vocabulary {vocabulary!r}, corpus {corpus!r}")
+        if not any((folder / SHARDS).glob("*.parquet")):
+            raise ValueError(f"there are no shards in {SHARDS}/")
+        tokenizer = load_tokenizer(folder / _TOKENIZER) if manifest["tokenizer"] else None
+        if tokenizer is not None and tokenizer.to_dict() != manifest["tokenizer"]:
+            raise ValueError(f"{_TOKENIZER} is not the tokenizer that the manifest names")
+        rows = np.arange(vocabulary) if manifest["rows"] is None else np.asarray(manifest["rows"])
+        return cls(
+            paths=(str(folder / SHARDS),),
+            windows=_windows(manifest["window"]),
+            vocabulary=vocabulary,
+            rows=rows.astype(np.int64, casting="safe"),
+            tokenizer=tokenizer,
+            effects=tuple(map(Effect.from_dict, manifest["cuts"])),
+            corpus=corpus,
+            known_totals=Totals(
+                int(manifest["windows"]),
+                int(manifest["contexts"]),
+                int(manifest["vocabulary"]),
+                float(manifest["entropy_nats"]),
+            ),
+        )
+
+    def checks(self) -> dict[str, bool]:
+        """Whether the sizes and the entropy floor are those that the manifest states."""
+        if self.known_totals is None:
+            return {}
+        found, claimed = self._add_up(), self.known_totals
+        return {
+            "the sizes are the ones claimed": replace(found, entropy=0.0) == replace(claimed, entropy=0.0),
+            "the entropy floor is the one claimed": close(found.entropy, claimed.entropy),
+        }
+
+
+def keep_pairs(target: Path, count_into: Callable[[Path], CountedPairs]) -> CountedPairs:
+    """Count pairs directly into a folder that is kept, and that appears complete or not at all.
+
+    ``count_into``
+        Writes the shards into the folder that it is given, and returns the pairs.
+    """
+    with atomic_folder(target, CountedPairs.kind) as work:
+        counted = count_into(work / SHARDS)
+        write_manifest(work, CountedPairs.kind, CountedPairs.format_version, counted._write(work))
+    return replace(counted, paths=(str(target / SHARDS),))
 
 
 def is_saved_pairs(path: Path) -> bool:
-    """Whether a folder holds saved pairs; one that has their form and a manifest beyond reading is refused."""
+    """Whether a folder holds saved pairs; one that does, but whose manifest cannot be read, is refused."""
     if not (path / MANIFEST).is_file():
         return False
     try:
-        return read_kind(path) == FORMAT
+        return read_kind(path) == CountedPairs.kind
     except InputError:
-        if (path / "pairs").is_dir():
+        if (path / SHARDS).is_dir():
             raise
         return False
 
 
-def _identity(pairs: CountedPairs) -> dict[str, Any]:
+def _copy_shards(paths: Sequence[str], target: Path) -> None:
+    target.mkdir()
+    for number, path in enumerate(map(Path, paths)):
+        for shard in sorted(path.glob("*.parquet")) if path.is_dir() else [path]:
+            shutil.copyfile(shard, target / f"{number}-{shard.name}")
+
+
+def _windows(data: dict[str, Any]) -> Windows:
+    try:
+        return Windows(**data)
+    except StatisticsError as error:
+        raise ValueError(str(error)) from error
+
+
+def _settings(pairs: CountedPairs) -> dict[str, object]:
     return {
-        "windows": pairs.windows,
+        "kind of windows": pairs.windows,
         "vocabulary size": pairs.vocabulary,
         "tokenizer": pairs.tokenizer.content_hash if pairs.tokenizer else None,
     }
 
 
 def _merged_corpus(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    numbers = ("documents", "tokens", "short_documents", "replaced_bytes")
-    merged: dict[str, Any] = {name: sum(part.get(name, 0) for part in parts) for name in numbers}
+    sums = ("documents", "tokens", "short_documents", "replaced_bytes")
+    merged: dict[str, Any] = {name: sum(part.get(name, 0) for part in parts) for name in sums}
     merged["sources"] = [source for part in parts for source in part.get("sources", [])]
+    for name in ("separators", "likely_separators"):
+        merged[name] = sorted({one for part in parts for one in part.get(name, [])})
     return merged
 
 
-def _totals(engine: AbstractEngine, table: ibis.Table, keys: Sequence[str], vocabulary: int) -> Totals:
+def _totals(pairs: CountedPairs, engine: AbstractEngine) -> Totals:
     """``H = (sum_j n_j log n_j - sum_jz c_jz log c_jz) / n`` with n_j the windows of context j."""
+    table = pairs.table(engine)
     count = table["count"].cast("float64")
-    contexts = table.group_by(list(keys)).aggregate(windows=table["count"].sum(), inner=(count * count.ln()).sum())
+    contexts = table.group_by(pairs.packing.columns).aggregate(
+        windows=table["count"].sum(), inner=(count * count.ln()).sum()
+    )
     outer = contexts.windows.cast("float64")
     row = engine.numbers(
         contexts.aggregate(
@@ -204,17 +307,17 @@ def _totals(engine: AbstractEngine, table: ibis.Table, keys: Sequence[str], voca
     )
     n = int(row["n"])
     entropy = (row["outer"] - row["inner"]) / n if n else 0.0
-    return Totals(n, int(row["m"]), vocabulary, max(entropy, 0.0))
+    return Totals(n, int(row["m"]), pairs.rows.size, max(entropy, 0.0))
 
 
-def freeze(pairs: CountedPairs, engine: AbstractEngine) -> NextTokenStatistics:
-    """Sort the pairs by context and next token, and lay them out as a sparse matrix.
+def build_statistics(pairs: CountedPairs, engine: AbstractEngine) -> NextTokenStatistics:
+    """Statistics from counted pairs: sorted by context and next token, and put into a sparse matrix.
 
-    Contexts come in the order of their packed words: shorter ones first, then by ids, oldest token first.
+    Contexts are in the order of their keys: shorter ones first, then by token ids, oldest token first.
     """
     table = pairs.table(engine)
     number = int(engine.numbers(table.aggregate(pairs=table.count()))["pairs"])
-    _refuse_what_does_not_fit(number, pairs.packing.length)
+    _require_room(number, pairs.packing.length)
     ordered = table.order_by([*pairs.packing.columns, "next"])
     layout = _Layout(number, pairs.packing)
     for batch in engine.batches(ordered):
@@ -233,7 +336,7 @@ def freeze(pairs: CountedPairs, engine: AbstractEngine) -> NextTokenStatistics:
 
 
 class _Layout:
-    """Gathers ordered pairs into the arrays of a sparse matrix.
+    """Puts ordered pairs into the arrays of a sparse matrix.
 
     There are at most as many contexts as pairs. Arrays of that length are reserved at once: the operating system
     gives them memory only where they are written.
@@ -250,68 +353,56 @@ class _Layout:
 
     @property
     def contexts(self) -> NDArray[np.int32]:
-        """The contexts so far, a row each."""
+        """The contexts so far, one per row."""
         return self._contexts[: self._seen]
 
     @property
-    def indptr(self) -> NDArray[np.int64]:
-        """Where the pairs of each context start, and where the last ones end."""
+    def indptr(self) -> Int:
+        """Index of the first pair of each context, and the number of pairs."""
         self._starts[self._seen] = self._pairs
         return self._starts[: self._seen + 1]
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take in the next rows."""
+        """Add the next rows."""
         if not batch.num_rows:
             return
-        *words, tokens, count = (_numpy(column) for column in batch.columns)
+        *keys, tokens, count = (_numpy(column) for column in batch.columns)
         begin, end = self._pairs, self._pairs + batch.num_rows
         self.count[begin:end], self.next[begin:end] = count, tokens
-        fresh = np.zeros(batch.num_rows, np.bool_)
-        fresh[0] = self._last != [int(word[0]) for word in words]
-        for word in words:
-            fresh[1:] |= word[1:] != word[:-1]
-        places = np.flatnonzero(fresh)
+        is_new = np.zeros(batch.num_rows, np.bool_)
+        is_new[0] = self._last != [int(key[0]) for key in keys]
+        for key in keys:
+            is_new[1:] |= key[1:] != key[:-1]
+        places = np.flatnonzero(is_new)
         first, after = self._seen, self._seen + places.size
-        self._contexts[first:after] = self._packing.unpack([word[places] for word in words])
+        self._contexts[first:after] = self._packing.unpack([key[places] for key in keys])
         self._starts[first:after] = places + begin
-        self._last = [int(word[-1]) for word in words]
+        self._last = [int(key[-1]) for key in keys]
         self._pairs, self._seen = end, after
 
 
-def _numpy(column: Any) -> NDArray[Any]:
+def _numpy(column: pa.Array) -> NDArray[Any]:
     array: NDArray[Any] = column.to_numpy(zero_copy_only=False)
     return array
 
 
-def _row_numbers(tokens: NDArray[np.int32], rows: NDArray[np.int64]) -> NDArray[np.int32]:
+def _row_numbers(tokens: NDArray[np.int32], rows: Int) -> NDArray[np.int32]:
     if rows.size == int(rows[-1]) + 1:
         return tokens
     return np.searchsorted(rows, tokens).astype(np.int32)
 
 
 def _names(pairs: CountedPairs) -> tuple[str, ...]:
-    known = [row for row in pairs.rows.tolist() if row < pairs.vocabulary]
-    names = [_name(row, pairs.tokenizer) for row in known]
+    tokenizer, known = pairs.tokenizer, pairs.rows[pairs.rows < pairs.vocabulary].tolist()
+    size = 0 if tokenizer is None else tokenizer.size
+    names = [tokenizer.token(row) if tokenizer is not None and row < size else f"token {row}" for row in known]
     return (*names, *[OTHER] * (pairs.rows.size - len(known)))
 
 
-def _name(row: int, tokenizer: AbstractTokenizer | None) -> str:
-    return f"token {row}" if tokenizer is None or row >= tokenizer.size else tokenizer.token(row)
-
-
-def _physical_memory() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None
-
-
-def _refuse_what_does_not_fit(number: int, length: int) -> None:
-    """Counts, rows and at worst one context a pair (words, ids and start) must fit into the machine."""
-    needed = number * (8 + 4 + 8 + 4 * length + 8)
-    memory = _physical_memory()
-    if memory is not None and needed > 0.8 * memory:
-        raise ResourceError(
-            f"{number:,} distinct pairs need up to {needed / 1e9:.1f} GB as frozen statistics; this machine has "
-            f"{memory / 1e9:.1f} GB. Cut first (--top-contexts, --min-count), or keep the pairs with --pairs."
-        )
+def _require_room(number: int, length: int) -> None:
+    """Refuse more pairs than memory holds: counts, rows, and for as many contexts ids, keys and starts."""
+    require_memory(
+        number * (8 + 4 + 8 + 4 * length + 8),
+        f"Statistics of {number:,} distinct pairs",
+        "Cut first (--top-contexts, --min-count), or keep the pairs with --pairs.",
+    )

@@ -1,4 +1,4 @@
-"""From sources of documents to a token table: tokenizing, checking, telling how fast it goes."""
+"""From sources of documents to a token table: read, tokenize, check, and report the speed."""
 
 from __future__ import annotations
 
@@ -12,68 +12,103 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokengeom.corpus.documents import AbstractTextSource, AbstractTokenSource, Piece, PlainText, TokenBatch
+from tokengeom.corpus.locate import Sources
 from tokengeom.corpus.token_files import TokenFile
-from tokengeom.corpus.tokenizers import AbstractTokenizer, is_kind, make_tokenizer, needs_texts
+from tokengeom.corpus.tokenizers import TOKENIZERS, AbstractTokenizer, is_kind, make_tokenizer, needs_texts
 from tokengeom.errors import CorpusError, StatisticsError
 from tokengeom.progress import AbstractProgress
 from tokengeom.statistics.engines import AbstractEngine
-from tokengeom.statistics.token_table import CorpusTotals, TokenTableWriter
+from tokengeom.statistics.token_table import SHORT_LENGTHS, CorpusTotals, TokenTableWriter
 from tokengeom.statistics.windows import Windows
 
 if TYPE_CHECKING:
     import ibis
 
 _BATCH_PIECES = 512
+_BATCH_CHARACTERS = 1 << 21
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _LARGEST_VOCABULARY = 1 << 26
-_BATCH_CHARACTERS = 1 << 21
 
 
 @dataclass(frozen=True)
 class TokenizedCorpus:
-    """A token table on disk and what is known of it."""
+    """A token table, and what is known about it.
+
+    ``vocabulary``
+        Number of tokens V.
+    ``described``
+        What was read, as plain data.
+    """
 
     table: ibis.Table
     vocabulary: int
     tokenizer: AbstractTokenizer | None
-    corpus: dict[str, Any]
+    totals: CorpusTotals
+    described: dict[str, Any]
+
+    def short_documents(self, windows: Windows) -> int:
+        """Number of documents without a window."""
+        return self.totals.shorter_than(windows.shortest_document)
+
+    def has(self, windows: Windows) -> bool:
+        """Whether some document has a window."""
+        return self.short_documents(windows) < self.totals.documents
+
+    def describe(self, windows: Windows) -> dict[str, Any]:
+        """What was read, with the number of documents that have no window."""
+        return {**self.described, "short_documents": self.short_documents(windows)}
+
+    def require(self, windows: Windows) -> None:
+        """Refuse a corpus in which no document has a window."""
+        if not self.has(windows):
+            raise CorpusError(
+                f"No document is long enough: {self.totals.documents:,} documents with {self.totals.tokens:,} tokens "
+                f"in all, and a window needs {windows.shortest_document} in one. Use a shorter --context, count with "
+                "--pad, or check the separator between documents."
+            )
 
 
 def tokenize(
-    sources: Sequence[AbstractTextSource] | Sequence[AbstractTokenSource],
+    sources: Sources,
     tokenizer: str | Path | AbstractTokenizer | None,
     vocabulary: int | None,
-    windows: Windows,
+    longest_context: int,
     folder: Path,
     engine: AbstractEngine,
     progress: AbstractProgress,
 ) -> TokenizedCorpus:
-    """Read every source once (twice for a tokenizer that is trained on the text) into Parquet shards."""
+    """Read every source once (twice for a tokenizer that is trained on the text) into Parquet shards in a folder."""
     made = _tokenizer_for(sources, tokenizer, progress)
     limit = _vocabulary_limit(made, vocabulary)
-    with TokenTableWriter(folder, windows.context, windows.shortest_document, limit) as writer:
-        for name, batch in _watched(sources, made, progress):
+    with TokenTableWriter(folder, longest_context, limit) as writer:
+        for name, batch in token_batches(sources, made, progress):
             writer.add(batch, name)
     frozen = made.freeze() if made is not None else None
-    totals = writer.totals
-    _refuse_what_has_no_window(totals, windows, [source.name for source in sources])
+    totals, names = writer.totals, [source.name for source in sources]
+    _require_tokens(totals, names)
     size = limit or (frozen.size if frozen is not None else totals.highest_id + 1)
     _refuse_vast_vocabulary(size)
-    corpus = {
-        "sources": [source.name for source in sources],
+    described = {
+        "sources": names,
         "separators": sorted(set(_separators(sources))),
+        "likely_separators": sorted(set(_likely_separators(sources))),
         "documents": totals.documents,
         "tokens": totals.tokens,
-        "short_documents": totals.short_documents,
         "replaced_bytes": sum(source.replaced_bytes for source in sources if isinstance(source, AbstractTextSource)),
     }
-    return TokenizedCorpus(engine.read([str(folder)]), size, frozen, corpus)
+    return TokenizedCorpus(engine.read([str(folder)]), size, frozen, totals, described)
 
 
-def _separators(sources: Sequence[AbstractTextSource] | Sequence[AbstractTokenSource]) -> Iterator[str]:
+def _separators(sources: Sources) -> Iterator[str]:
     for source in sources:
         if isinstance(source, PlainText | TokenFile) and source.separator is not None:
             yield str(source.separator)
+
+
+def _likely_separators(sources: Sources) -> Iterator[int]:
+    for source in sources:
+        if isinstance(source, TokenFile) and source.likely_separator is not None:
+            yield source.likely_separator
 
 
 def token_shards(
@@ -81,43 +116,53 @@ def token_shards(
     column: str,
     tokenizer: str | Path | AbstractTokenizer | None,
     vocabulary: int | None,
-    windows: Windows,
     engine: AbstractEngine,
 ) -> TokenizedCorpus:
-    """Take Parquet shards of ids as the token table itself, one row a document, wherever the engine finds them."""
+    """Use Parquet shards of token ids, one row per document, as the token table, wherever the engine finds them."""
     import ibis
 
     made = _saved_tokenizer(tokenizer)
     documents = engine.read(paths)
     documents = documents.filter(documents[column].notnull() & (documents[column].length() > 0))
-    lengths = documents[column].length()
-    sizes = engine.numbers(
-        documents.aggregate(
-            documents=documents.count(),
-            tokens=lengths.sum(),
-            short_documents=(lengths < windows.shortest_document).sum(),
-        )
-    )
     ids = documents.select(id=documents[column].unnest())
     ends = engine.numbers(ids.aggregate(lowest=ids.id.min(), highest=ids.id.max(), missing=ids.id.isnull().sum()))
-    totals = CorpusTotals(**{name: int(size) for name, size in sizes.items()}, highest_id=int(ends["highest"]))
+    lowest, highest, missing = (int(ends[name]) for name in ("lowest", "highest", "missing"))
     limit = _vocabulary_limit(made, vocabulary)
-    _refuse_bad_ids(int(ends["lowest"]), totals.highest_id, int(ends["missing"]), limit, paths)
-    _refuse_what_has_no_window(totals, windows, paths)
+    _refuse_bad_ids(lowest, highest, missing, limit, paths)
+    totals = _shard_totals(documents[column].length(), highest, engine)
+    _require_tokens(totals, paths)
+    _refuse_vast_vocabulary(limit or highest + 1)
     table = documents.select(
         start=ibis.literal(True), lead=ibis.literal(0, "int32"), tokens=documents[column].cast("array<int32>")
     )
-    _refuse_vast_vocabulary(limit or totals.highest_id + 1)
-    corpus = {"sources": list(paths), "separators": [], "replaced_bytes": 0, **vars(totals)}
-    corpus.pop("highest_id")
-    return TokenizedCorpus(table, limit or totals.highest_id + 1, made, corpus)
+    described = {
+        "sources": list(paths),
+        "separators": [],
+        "likely_separators": [],
+        "documents": totals.documents,
+        "tokens": totals.tokens,
+        "replaced_bytes": 0,
+    }
+    return TokenizedCorpus(table, limit or highest + 1, made, totals, described)
+
+
+def _shard_totals(length: ibis.expr.types.IntegerValue, highest: int, engine: AbstractEngine) -> CorpusTotals:
+    """Add up the lengths of documents."""
+    lengths = length.name("length").as_table()
+    sizes = engine.numbers(lengths.aggregate(documents=lengths.count(), tokens=lengths["length"].sum()))
+    short = lengths.filter(lengths["length"] < SHORT_LENGTHS)
+    short = short.group_by("length").aggregate(documents=short.count())
+    histogram = np.zeros(SHORT_LENGTHS, np.int64)
+    for batch in engine.batches(short):
+        histogram[batch.column(0).to_numpy()] = batch.column(1).to_numpy()
+    return CorpusTotals(int(sizes["documents"]), int(sizes["tokens"]), highest, histogram)
 
 
 def _refuse_vast_vocabulary(size: int) -> None:
-    """No tokenizer has so many tokens: such ids are something else, and V rows of them would fill the memory."""
+    """Refuse more tokens than any tokenizer has: such ids are something else, and V rows would fill the memory."""
     if size > _LARGEST_VOCABULARY:
         raise StatisticsError(
-            f"The vocabulary must have at most {_LARGEST_VOCABULARY:,} tokens; the ids ask for {size:,}. "
+            f"The vocabulary must have at most {_LARGEST_VOCABULARY:,} tokens; the ids need {size:,}. "
             "The dtype or the column is probably wrong; otherwise number the tokens anew, without gaps."
         )
 
@@ -125,7 +170,7 @@ def _refuse_vast_vocabulary(size: int) -> None:
 def _refuse_bad_ids(lowest: int, highest: int, missing: int, limit: int | None, paths: Sequence[str]) -> None:
     most = limit if limit is not None else 2**31 - 1
     if missing or lowest < 0 or highest >= most:
-        found = f"{missing:,} ids are missing" if missing else f"they lie in {lowest:,}..{highest:,}"
+        found = f"{missing:,} ids are missing" if missing else f"ids lie in {lowest:,}..{highest:,}"
         raise StatisticsError(
             f"Every id must lie in 0..{most - 1:,}, below the vocabulary size; in {', '.join(paths[:3])} {found}. "
             "The column, the tokenizer or --vocabulary-size is wrong."
@@ -133,33 +178,31 @@ def _refuse_bad_ids(lowest: int, highest: int, missing: int, limit: int | None, 
 
 
 def _vocabulary_limit(tokenizer: AbstractTokenizer | None, vocabulary: int | None) -> int | None:
-    """The V that ids must stay below: the given one, or that of a tokenizer that no longer grows, if larger."""
+    """The V that ids must be below: the given one, or the size of a tokenizer that does not grow, if larger."""
     known = tokenizer.size if tokenizer is not None and not tokenizer.grows else None
     return max((size for size in (known, vocabulary) if size is not None), default=None)
 
 
 def _saved_tokenizer(wanted: str | Path | AbstractTokenizer | None) -> AbstractTokenizer | None:
-    """For ids, which need no tokenizer: a saved one gives them their words, a kind by name means nothing."""
+    """The tokenizer of token ids: a saved one gives them their texts, and the name of a kind is ignored."""
     return None if wanted is None or is_kind(wanted) else make_tokenizer(wanted)
 
 
 def _tokenizer_for(
-    sources: Sequence[AbstractTextSource] | Sequence[AbstractTokenSource],
-    wanted: str | Path | AbstractTokenizer | None,
-    progress: AbstractProgress,
+    sources: Sources, wanted: str | Path | AbstractTokenizer | None, progress: AbstractProgress
 ) -> AbstractTokenizer | None:
     texts = [source for source in sources if isinstance(source, AbstractTextSource)]
     if not texts:
         return _saved_tokenizer(wanted)
     if wanted is None:
-        raise CorpusError("Text needs a tokenizer: word, character, byte, bpe, or the path of a saved one.")
+        raise CorpusError(f"Text needs a tokenizer: {', '.join(TOKENIZERS)}, or the path of a saved one.")
     if not needs_texts(wanted):
         return make_tokenizer(wanted)
     once = [source.name for source in texts if not source.repeatable]
     if once:
         raise CorpusError(
             f"A BPE tokenizer reads the text twice, and {once[0]} can be read only once. "
-            "Save it to a file first, or give a tokenizer that was trained before."
+            "Save the text to a file first, or pass a tokenizer that is trained already."
         )
     with progress.stage("Training the tokenizer", _total_size(texts)) as stage:
         return make_tokenizer(wanted, lambda: _texts(texts, stage.advance))
@@ -171,17 +214,15 @@ def _texts(sources: Sequence[AbstractTextSource], on_bytes: Callable[[int], None
             yield piece.text
 
 
-def _total_size(sources: Sequence[AbstractTextSource] | Sequence[AbstractTokenSource]) -> int | None:
+def _total_size(sources: Sources) -> int | None:
     sizes = [source.size for source in sources if source.size is not None]
     return sum(sizes) if len(sizes) == len(sources) else None
 
 
-def _watched(
-    sources: Sequence[AbstractTextSource] | Sequence[AbstractTokenSource],
-    tokenizer: AbstractTokenizer | None,
-    progress: AbstractProgress,
+def token_batches(
+    sources: Sources, tokenizer: AbstractTokenizer | None, progress: AbstractProgress
 ) -> Iterator[tuple[str, TokenBatch]]:
-    """Every batch of every source, with tokens a second told on the way."""
+    """Every batch of every source with the source's name, reporting the tokens per second."""
     began, tokens = time.monotonic(), 0
     with progress.stage("Reading", _total_size(sources)) as stage:
         for source in sources:
@@ -189,7 +230,7 @@ def _watched(
                 yield source.name, batch
                 tokens += batch.tokens.size
                 rate = tokens / max(time.monotonic() - began, 1e-9)
-                stage.advance(0, f"{tokens:,} tokens, {rate:,.0f} a second")
+                stage.advance(0, f"{tokens:,} tokens, {rate:,.0f} per second")
 
 
 def _batches(
@@ -204,7 +245,7 @@ def _batches(
     waiting: list[Piece] = []
     characters = 0
     pieces = source.pieces(on_bytes)
-    for piece in pieces if tokenizer.cuts_at_gaps else _whole_documents(pieces):
+    for piece in pieces if tokenizer.splits_at_white_space else _whole_documents(pieces):
         _refuse_surrogates(piece.text, source.name)
         waiting.append(piece)
         characters += len(piece.text)
@@ -215,7 +256,7 @@ def _batches(
 
 
 def _whole_documents(pieces: Iterator[Piece]) -> Iterator[Piece]:
-    """Documents in one piece each, for a tokenizer whose ids depend on where a text is cut."""
+    """Each document in one piece, for a tokenizer whose ids depend on where a text is split."""
     waiting: list[str] = []
     for piece in pieces:
         if piece.starts and waiting:
@@ -227,16 +268,16 @@ def _whole_documents(pieces: Iterator[Piece]) -> Iterator[Piece]:
 
 
 def _refuse_surrogates(text: str, name: str) -> None:
-    """Half a character, which JSON and Python can hold and no text file can."""
+    """Refuse half a character, which JSON and Python strings can hold but UTF-8 cannot."""
     if not text.isascii() and (found := _SURROGATE.search(text)):
         raise CorpusError(
-            f"{name} has a document with half a character, U+{ord(found[0]):04X}, at place {found.start():,}: "
+            f"{name} has a document with half a character, U+{ord(found[0]):04X}, at position {found.start():,}: "
             "it cannot be written as UTF-8. Remove it, or encode the text with errors='replace' first."
         )
 
 
 def _encoded(pieces: list[Piece], tokenizer: AbstractTokenizer) -> Iterator[TokenBatch]:
-    """Pieces as batches; a piece that goes on with a document starts a batch of its own."""
+    """Pieces as batches; a piece that continues a document starts a batch of its own."""
     encoded = tokenizer.encode([piece.text for piece in pieces])
     begin = 0
     breaks = [i for i, piece in enumerate(pieces) if not piece.starts and i > 0]
@@ -248,17 +289,6 @@ def _encoded(pieces: list[Piece], tokenizer: AbstractTokenizer) -> Iterator[Toke
         begin = end
 
 
-def _refuse_what_has_no_window(
-    totals: CorpusTotals,
-    windows: Windows,
-    names: Sequence[str],
-) -> None:
-    where = ", ".join(names[:3])
+def _require_tokens(totals: CorpusTotals, names: Sequence[str]) -> None:
     if totals.tokens == 0:
-        raise CorpusError(f"The corpus is empty: no token was found in {where}.")
-    if totals.short_documents == totals.documents:
-        raise CorpusError(
-            f"No document is long enough: {totals.documents:,} documents with {totals.tokens:,} tokens in all, and a "
-            f"window needs {windows.shortest_document} in one. Take a shorter --context, count with --pad, or "
-            "check the separator between documents."
-        )
+        raise CorpusError(f"The corpus is empty: no token was found in {', '.join(names[:3])}.")

@@ -1,4 +1,4 @@
-"""Apache Spark: the same plan on a cluster, for corpora that outgrow one machine."""
+"""The Spark engine: the same queries on a cluster, for corpora that are too large for one machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ANSWER_SECONDS = 10.0
-"""How long a master may take to answer; Spark itself would try for more than a minute."""
+"""Seconds that a master may take to answer; Spark itself would try for more than a minute."""
 
 
 class SparkEngine(AbstractEngine):
@@ -33,14 +33,14 @@ class SparkEngine(AbstractEngine):
         except ImportError:
             missing_extra("pyspark", "spark", "The Spark engine")
         if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-            raise ResourceError("The Spark engine needs Java 17 or newer, and none was found. Install it.")
+            raise ResourceError("The Spark engine needs Java 17 or newer, which was not found. Install it.")
         import ibis
 
         self._mine = SparkSession.getActiveSession() is None
         builder = SparkSession.builder.appName("tokengeom").config("spark.local.dir", str(spill))
         address = master or os.environ.get("SPARK_MASTER", "local[*]")
         builder = builder.master(address)
-        # A wrong answer is worse than an error: overflow and a missing index must raise.
+        # Overflow and a missing index must raise: a wrong result is worse than an error.
         builder = builder.config("spark.sql.ansi.enabled", "true").config("spark.ui.enabled", "false")
         builder = builder.config("spark.ui.showConsoleProgress", "false")
         builder = builder.config("spark.sql.session.timeZone", "UTC")
@@ -63,39 +63,39 @@ class SparkEngine(AbstractEngine):
         return self._ibis.table(name)
 
     def write(self, table: ibis.Table, folder: Path, title: str, progress: AbstractProgress) -> None:
-        """One shard a partition; the rows never pass through the driver."""
+        """Run an expression and write one shard per partition; the rows are not gathered on the driver."""
         with progress.stage(title, None), _clear_errors(f"{title} on Spark failed"):
             self._session.sql(self._ibis.compile(table)).write.parquet(str(folder))
 
     def batches(self, table: ibis.Table) -> Iterator[pa.RecordBatch]:
-        """Rows gathered on the driver: meant for aggregates, and for pairs after the cuts."""
+        """Run an expression and gather its rows on the driver: for aggregates, and for pairs after the cuts."""
         with _clear_errors("Spark could not answer"):
             gathered = self._session.sql(self._ibis.compile(table)).toArrow()
         yield from gathered.to_batches()
 
     def close(self) -> None:
-        """Stop the session, unless it was there before."""
+        """Stop the session, unless it existed before."""
         if self._mine:
             self._session.stop()
 
 
 def _check_answers(address: str) -> None:
-    """Refuse a cluster of which no master answers, before Java is started."""
+    """Refuse a cluster whose masters do not answer, before Java is started."""
     if not address.startswith("spark://"):
         return
-    reasons = [_why_silent(one) for one in address.removeprefix("spark://").split(",")]
+    reasons = [_failure(one) for one in address.removeprefix("spark://").split(",")]
     if all(reasons):
         raise ResourceError(
-            f"No Spark master answers at '{address}': {reasons[0]}. Check host and port and that the master runs, "
-            "or count on this machine with --engine duckdb; nothing was saved."
+            f"No Spark master answers at '{address}': {reasons[0]}. Check host and port, and that the master is "
+            "running, or count on this machine with --engine duckdb; nothing was saved."
         )
 
 
-def _why_silent(place: str) -> str:
-    """Why no one answers at ``host:port``; empty if someone does."""
+def _failure(place: str) -> str:
+    """Why a connection to ``host:port`` fails; empty if it succeeds."""
     host, _, port = place.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
-        return f"'{place}' is not of the form host:port"
+        return f"'{place}' does not have the form host:port"
     try:
         socket.create_connection((host, int(port)), ANSWER_SECONDS).close()
     except OSError as error:
@@ -105,7 +105,7 @@ def _why_silent(place: str) -> str:
 
 @contextmanager
 def _clear_errors(failed: str) -> Iterator[None]:
-    """Give the reason of Java's long story."""
+    """Raise errors with the reason that a long Java stack trace contains."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -116,6 +116,6 @@ def _clear_errors(failed: str) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """The line that names Java's exception, else the first one."""
+    """The line that names the Java exception, else the first line."""
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()] or [type(error).__name__]
     return next((line.removeprefix(": ") for line in lines if line.startswith(": ")), lines[0]).rstrip(".")

@@ -1,35 +1,97 @@
-"""Support groups: contexts that may be followed by the same tokens.
+"""The sparse V x m table behind statistics: its checks, contexts with equal supports, and warnings about it.
 
-What a person should know before trusting statistics: plain sentences about degenerate or lossy cases.
+The support of a context is the set of tokens that may follow it: the rows of its column that are not zero.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
+
+from tokengeom.errors import StatisticsError
+from tokengeom.numerics import Float, Int
 
 if TYPE_CHECKING:
     from tokengeom.statistics.next_token import NextTokenStatistics
 
+_SUM_TOLERANCE = 1e-9
+_MOSTLY = 0.9
+
+
+def as_matrix(given: ArrayLike | sparse.sparray | sparse.spmatrix) -> sparse.coo_array:
+    """A dense or sparse V x m matrix of real numbers, with its entries unchanged."""
+    try:
+        matrix = sparse.coo_array(given)
+    except (TypeError, ValueError) as error:
+        raise StatisticsError(f"Statistics are made from a V x m matrix of numbers: {error}") from error
+    if matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
+        raise StatisticsError(
+            f"Statistics are made from a V x m matrix of real numbers; got {matrix.ndim} dimensions of {matrix.dtype}."
+        )
+    return matrix
+
+
+def canonical(given: sparse.sparray) -> sparse.csc_array:
+    """The matrix in CSC form, without duplicate entries or explicit zeros, with sorted rows."""
+    table = sparse.csc_array(given)
+    table.sum_duplicates()
+    table.eliminate_zeros()
+    table.sort_indices()
+    return table
+
+
+def check_table(table: sparse.csc_array, pi: Float | None) -> None:
+    """Refuse a table that is not one of counts (``pi`` is None) or of probabilities, naming the first fault."""
+    V, m = table.shape
+    if V < 1 or m < 1:
+        raise StatisticsError(f"Statistics need at least one token and one context; got V={V} and m={m}.")
+    if not np.isfinite(table.data).all() or (table.data <= 0).any():
+        raise StatisticsError("Counts and probabilities must be finite and not negative.")
+    empty = np.flatnonzero(np.diff(table.indptr) == 0)
+    if empty.size:
+        raise StatisticsError(
+            f"Every context needs at least one next token; {empty.size:,} of {m:,} have none, "
+            f"the first is column {empty[0]}. Leave such columns out."
+        )
+    if pi is not None:
+        _check_probabilities(table, pi)
+    elif table.dtype != np.int64:
+        raise StatisticsError(f"Counts must be 64-bit integers; got {table.dtype}.")
+
+
+def _check_probabilities(P: sparse.csc_array, pi: Float) -> None:
+    m = P.shape[1]
+    sums = np.asarray(P.sum(axis=0)).ravel()
+    worst = int(np.argmax(np.abs(sums - 1)))
+    if abs(sums[worst] - 1) > _SUM_TOLERANCE:
+        raise StatisticsError(f"Each column of P must sum to 1; column {worst} sums to {sums[worst]:.12g}.")
+    if pi.shape != (m,):
+        raise StatisticsError(f"pi must have {m:,} entries, one per context; its shape is {pi.shape}.")
+    if not (np.isfinite(pi).all() and (pi > 0).all() and abs(pi.sum() - 1) <= _SUM_TOLERANCE):
+        raise StatisticsError(
+            f"pi must be positive and sum to 1; it sums to {pi.sum():.12g} and its smallest entry is {pi.min():.3g}."
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class SupportGroups:
-    """Distinct supports and who shares them.
+    """Distinct supports and the contexts that have them.
 
     ``label``
         Group of each context, shape m. Groups are numbered in the order of their first context.
     ``multiplicity``
         Number of contexts in each group.
     ``S``
-        The distinct supports, V x g of zeros and ones, one column a group.
+        The distinct supports, V x g of zeros and ones, one column per group.
     """
 
-    label: NDArray[np.int64]
-    multiplicity: NDArray[np.int64]
+    label: Int
+    multiplicity: Int
     S: sparse.csc_array
 
     @property
@@ -37,13 +99,13 @@ class SupportGroups:
         """Number g of distinct supports."""
         return int(self.multiplicity.size)
 
-    def members(self, group: int) -> NDArray[np.int64]:
+    def members(self, group: int) -> Int:
         """The contexts of one group."""
         return np.flatnonzero(self.label == group)
 
 
 def group_supports(S: sparse.csc_array) -> SupportGroups:
-    """Find contexts with equal supports, exactly: sizes first, then whole supports compared, never a hash.
+    """Group the contexts with equal supports, by comparing whole supports and not hashes of them.
 
     ``S`` is V x m with sorted row indices.
     """
@@ -60,11 +122,11 @@ def group_supports(S: sparse.csc_array) -> SupportGroups:
     return SupportGroups(label, np.bincount(label), sparse.csc_array(S[:, np.flatnonzero(is_first)]))
 
 
-def _first_equal(supports: NDArray[np.int32], V: int) -> NDArray[np.int64]:
+def _first_equal(supports: NDArray[np.int32], V: int) -> Int:
     """For each row of supports of one size, the first row that is equal to it."""
     rows, size = supports.shape
     if size == 1:
-        # Most contexts of a long text are followed by one token: no need to sort millions of them.
+        # Most contexts of a long text have one next token: no need to sort millions of them.
         first = np.empty(V, np.int64)
         first[supports[::-1, 0]] = np.arange(rows)[::-1]
         return first[supports[:, 0]]
@@ -75,53 +137,76 @@ def _first_equal(supports: NDArray[np.int32], V: int) -> NDArray[np.int64]:
     return first_index[inverse].astype(np.int64)
 
 
-_MOSTLY = 0.9
+def degenerate_support_warnings(support_sizes: Int, V: int, groups: int) -> list[str]:
+    """Sentences about supports that leave little or no geometry to predict; empty if there is nothing to say.
+
+    ``support_sizes``
+        Support size of each context, shape m.
+    ``V``
+        Size of the vocabulary.
+    ``groups``
+        Number of distinct supports.
+    """
+    m = support_sizes.size
+    if V == 1:
+        return ["The vocabulary has a single token: there is nothing to predict."]
+    single, full = int(np.sum(support_sizes == 1)), int(np.sum(support_sizes == V))
+    if full == m:
+        return [
+            "Every context can be followed by every token: supports carry no geometry, and logits stay finite. "
+            "Longer contexts, a larger vocabulary or a support policy such as top-p:0.9 give sparser supports."
+        ]
+    return [*_one_hot_warnings(single, m), *_shared_support_warnings(full, m, groups)]
+
+
+def _one_hot_warnings(single: int, m: int) -> Iterator[str]:
+    if single == m:
+        yield (
+            "Every context has a single next token: this is one-hot classification, and supports carry no structure "
+            "beyond the class. The predicted geometry is neural collapse when all tokens have equally many contexts, "
+            "and SELI geometry otherwise. Shorter contexts or more text give overlapping supports."
+        )
+    elif single > _MOSTLY * m:
+        # Rounded down: 99.9% must not read as all of them.
+        yield (
+            f"{100 * single // m}% of the contexts have a single next token: this is close to one-hot "
+            "classification. Shorter contexts, or only the most frequent ones, have richer supports."
+        )
+
+
+def _shared_support_warnings(full: int, m: int, groups: int) -> Iterator[str]:
+    if full:
+        have, they_get = ("has", "it gets") if full == 1 else ("have", "they get")
+        yield f"{full:,} of {m:,} contexts {have} the whole vocabulary as support: {they_get} no direction."
+    if groups == 1:
+        yield "All contexts have the same support: there is one direction to predict, of rank 1."
 
 
 def warnings_about(statistics: NextTokenStatistics) -> list[str]:
-    """Sentences, none if all is well."""
-    return [*_supports(statistics), *_reading(statistics)]
+    """What a user should know before using statistics, in sentences; empty if there is nothing to say."""
+    degenerate = degenerate_support_warnings(statistics.support_sizes, statistics.V, statistics.groups.count)
+    return [*degenerate, *_reading_warnings(statistics)]
 
 
-def _supports(statistics: NextTokenStatistics) -> list[str]:
-    sizes, V = statistics.support_sizes, statistics.V
-    share = statistics.one_hot_share
-    full = float(np.mean(sizes == V))
-    if V == 1:
-        return ["The vocabulary has a single token: there is nothing to predict."]
-    if share == 1:
-        return [
-            "Every context is followed by one token alone: this is one-hot classification, and supports carry no "
-            "structure beyond the class. Take shorter contexts to see overlapping supports."
-        ]
-    if full == 1:
-        return [
-            "Every context can be followed by every token: supports carry no geometry. Take longer contexts, a larger "
-            "vocabulary, or a support policy such as top-p:0.9."
-        ]
-    if share > _MOSTLY:
-        return [
-            f"{share:.0%} of the contexts are followed by one token alone. Shorter contexts, or the most frequent "
-            "contexts only, have richer supports."
-        ]
-    return []
-
-
-def _reading(statistics: NextTokenStatistics) -> list[str]:
-    sentences = []
-    short, documents = statistics.corpus.get("short_documents", 0), statistics.corpus.get("documents", 0)
+def _reading_warnings(statistics: NextTokenStatistics) -> Iterator[str]:
+    corpus = statistics.corpus
+    short, documents = corpus.get("short_documents", 0), corpus.get("documents", 0)
     if short:
-        sentences.append(
-            f"Shorter than a window, and so not counted: {short:,} of {documents:,} documents; pad or take a "
-            "shorter context to count them."
+        yield (
+            f"{short:,} of {documents:,} documents are shorter than a window and were not counted. Pad documents or "
+            "use a shorter context to count them."
         )
-    separators = [one for one in statistics.corpus.get("separators", []) if one != "file"]
-    if separators and documents == len(statistics.corpus.get("sources", [])):
-        sentences.append(
+    separators = [one for one in corpus.get("separators", []) if one != "file"]
+    if separators and documents == len(corpus.get("sources", [])):
+        yield (
             f"The separator between documents ({', '.join(map(repr, separators))}) was not found: each source is one "
             "document, and contexts run through all of it."
         )
-    replaced = statistics.corpus.get("replaced_bytes", 0)
+    for likely in corpus.get("likely_separators", []):
+        yield (
+            f"Token id {likely} looks like a separator between documents: it is the largest id, it is frequent, and "
+            f"it hardly ever follows itself. Contexts run across it; pass separator_id={likely} to end documents there."
+        )
+    replaced = corpus.get("replaced_bytes", 0)
     if replaced:
-        sentences.append(f"{replaced:,} bytes were not valid UTF-8 and were read as U+FFFD.")
-    return sentences
+        yield f"{replaced:,} bytes were not valid UTF-8 and were read as U+FFFD."

@@ -1,8 +1,8 @@
-"""The token table: documents as rows of ids in Parquet shards, the input of every counting engine.
+"""The token table: documents as rows of token ids in Parquet shards, which every counting engine reads.
 
-Columns: ``start`` (the row's first token is its document's first), ``lead`` (tokens at the head that the row before
-has counted already and that serve as context only), ``tokens`` (ids). A long document spans several rows, so that
-no row is large whatever the document.
+Columns: ``start`` (whether the row's first token is its document's first), ``lead`` (number of tokens at the head of
+the row that were counted with the row before and serve as context only) and ``tokens`` (ids). A long document has
+several rows, which keeps every row small.
 """
 
 from __future__ import annotations
@@ -19,39 +19,51 @@ from numpy.typing import NDArray
 
 from tokengeom.corpus.documents import Ids, TokenBatch
 from tokengeom.errors import ResourceError, StatisticsError
+from tokengeom.numerics import Bool, Int
+from tokengeom.statistics.windows import LONGEST_CONTEXT
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 ROW_TOKENS = 1 << 15
+SHORT_LENGTHS = LONGEST_CONTEXT + 1
+"""Documents of fewer tokens may be shorter than a window, so their lengths are recorded."""
+
 _ROW_GROUP_TOKENS = 1 << 20
 _SHARD_TOKENS = 1 << 24
 
 
 @dataclass(frozen=True)
 class CorpusTotals:
-    """What was read, before anything is cut."""
+    """What was read: documents, tokens, the largest id (-1 without tokens), and the lengths of short documents.
+
+    ``short_lengths``
+        Number of documents with exactly 0, 1, ... tokens, up to `SHORT_LENGTHS`.
+    """
 
     documents: int
     tokens: int
-    short_documents: int
-    """Documents with too few tokens to hold a single window."""
     highest_id: int
+    short_lengths: Int
+
+    def shorter_than(self, tokens: int) -> int:
+        """Number of documents with fewer tokens."""
+        return int(self.short_lengths[:tokens].sum())
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows in the making: ids end to end, with the length, lead and start of each row."""
+    """Rows of the table before they are written: all ids one after the other, and each row's length, lead and start."""
 
     tokens: Ids
-    lengths: NDArray[np.int64]
+    lengths: Int
     lead: NDArray[np.int32]
-    start: NDArray[np.bool_]
+    start: Bool
 
 
 @dataclass
 class _OpenDocument:
-    """The document that the next batch may go on with."""
+    """The document that the next batch may continue: its last tokens and its length so far."""
 
     tail: Ids = field(default_factory=lambda: np.empty(0, np.int32))
     length: int = 0
@@ -63,22 +75,20 @@ class TokenTableWriter:
     Parameters
     ----------
     folder
-        Where the shards go; it must exist.
+        Where to write the shards; it must exist.
     overlap
-        How many tokens of context a row repeats from the row before: the longest context to be counted.
-    shortest
-        Documents with fewer tokens are reported as too short.
+        Number of tokens that a row repeats from the row before: the longest context to be counted.
     vocabulary
-        Number of tokens V; ids must stay below it. None: any id will do.
+        Number of tokens V; ids must be smaller. None: any id is accepted.
     """
 
-    def __init__(self, folder: Path, overlap: int, shortest: int, vocabulary: int | None = None) -> None:
-        self._folder, self._overlap, self._shortest = folder, overlap, shortest
-        self._vocabulary = vocabulary
+    def __init__(self, folder: Path, overlap: int, vocabulary: int | None = None) -> None:
+        self._folder, self._overlap, self._vocabulary = folder, overlap, vocabulary
         self._open = _OpenDocument()
         self._waiting: list[_Rows] = []
         self._waiting_tokens = self._shard_tokens = self._shards = 0
-        self._documents = self._tokens = self._short = 0
+        self._documents = self._tokens = 0
+        self._short_lengths = np.zeros(SHORT_LENGTHS, np.int64)
         self._highest = -1
         self._writer: pa.parquet.ParquetWriter | None = None
 
@@ -95,11 +105,11 @@ class TokenTableWriter:
 
     @property
     def totals(self) -> CorpusTotals:
-        """What went in; complete once the writer is closed."""
-        return CorpusTotals(self._documents, self._tokens, self._short, self._highest)
+        """What was added; complete once the writer is closed."""
+        return CorpusTotals(self._documents, self._tokens, self._highest, self._short_lengths)
 
     def add(self, batch: TokenBatch, name: str) -> None:
-        """Take in a batch that came from the source called ``name``."""
+        """Add a batch that was read from the source called ``name``."""
         self._check(batch.tokens, name)
         for rows in self._rows(batch):
             self._waiting.append(rows)
@@ -115,12 +125,12 @@ class TokenTableWriter:
             where = self._tokens + int(np.argmax(tokens >= self._vocabulary))
             raise StatisticsError(
                 f"Every id must be below the vocabulary size {self._vocabulary:,}; {name} has {highest:,}, "
-                f"and the first too large one is token {where:,}. "
+                f"and the first id that is too large is token {where:,}. "
                 "The dtype of the file, the tokenizer or --vocabulary-size is wrong."
             )
 
     def _rows(self, batch: TokenBatch) -> Iterator[_Rows]:
-        """Rows of a batch: long or continued documents one by one, the others all at once."""
+        """Rows of a batch: long and continued documents one at a time, the others together."""
         lengths = batch.lengths
         ends = np.cumsum(lengths)
         special = lengths > ROW_TOKENS
@@ -137,20 +147,19 @@ class TokenTableWriter:
                 yield from self._stretch(stretch, continues=batch.continues and index == 0)
             position = index + 1
 
-    def _whole(self, tokens: Ids, lengths: NDArray[np.int64]) -> Iterator[_Rows]:
-        """Documents that fit into a row each; the last one stays open in case that the next batch goes on with it."""
+    def _whole(self, tokens: Ids, lengths: Int) -> Iterator[_Rows]:
+        """Rows of documents that fit in a row each; the last one stays open, as the next batch may continue it."""
         lengths = lengths[lengths > 0]
         if not lengths.size:
             return
         self._end_document()
-        self._documents += lengths.size - 1
-        self._short += int(np.count_nonzero(lengths[:-1] < self._shortest))
+        self._count_documents(lengths[:-1])
         last = tokens[tokens.size - int(lengths[-1]) :]
         self._open = _OpenDocument(last[-self._overlap :], last.size)
         yield _Rows(tokens, lengths, np.zeros(lengths.size, np.int32), np.ones(lengths.size, np.bool_))
 
     def _stretch(self, tokens: Ids, continues: bool) -> Iterator[_Rows]:
-        """One document's tokens, in rows that repeat the context of the row before."""
+        """Rows of one document's tokens, each repeating the last tokens of the row before."""
         if not continues:
             self._end_document()
         for begin in range(0, tokens.size, ROW_TOKENS):
@@ -162,12 +171,15 @@ class TokenTableWriter:
 
     def _end_document(self) -> None:
         if self._open.length:
-            self._documents += 1
-            self._short += self._open.length < self._shortest
+            self._count_documents(np.array([self._open.length]))
         self._open = _OpenDocument()
 
+    def _count_documents(self, lengths: Int) -> None:
+        self._documents += lengths.size
+        self._short_lengths += np.bincount(lengths[lengths < SHORT_LENGTHS], minlength=SHORT_LENGTHS)
+
     def _flush(self) -> None:
-        """Write what waits as one row group, and start a new shard when this one is full."""
+        """Write the waiting rows as one row group, and close the shard when it is full."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -179,7 +191,7 @@ class TokenTableWriter:
         table = pa.table({"start": rows.start, "lead": rows.lead, "tokens": lists})
         if self._writer is None:
             path = self._folder / f"tokens-{self._shards:05d}.parquet"
-            # Ids of natural text hardly compress, and this table lives for one counting.
+            # Ids of natural text hardly compress, and the table is deleted after counting.
             self._writer = pq.ParquetWriter(path, table.schema, compression="none", use_dictionary=False)
             self._shards += 1
         with self._clear_errors():
@@ -206,5 +218,5 @@ class TokenTableWriter:
             ) from error
 
 
-def _parts(rows: _Rows) -> tuple[Ids, NDArray[np.int64], NDArray[np.int32], NDArray[np.bool_]]:
+def _parts(rows: _Rows) -> tuple[Ids, Int, NDArray[np.int32], Bool]:
     return rows.tokens, rows.lengths, rows.lead, rows.start

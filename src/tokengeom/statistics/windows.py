@@ -1,18 +1,14 @@
-"""Contexts as a few wide integers, one to one.
+"""Windows of a text, the integer keys of their contexts, and the query that counts them.
 
-A context is a row of L fields, and a field is one of ``V + 2`` codes::
+A window is a context of up to L tokens and the token that follows it. In tables a context is one or a few integers: its
+L fields, each one of ``V + 2`` codes, are the digits of a number in base ``V + 2``, newest token last::
 
-    0            absent: the context is shorter than L (pooled prefixes)
+    0            absent: the context has fewer than L tokens (pooled prefixes)
     1            the start of a document (padding)
     2 + z        token z
 
-Fields are the digits of a number in base ``V + 2``, newest token last, cut into words that each stay below
-``2^63`` so that signed and unsigned engines agree. The map is one to one: unlike a hash, two contexts never share
-a key, and the order of keys is the order of contexts (shorter ones first, then by ids).
-
-The relational plan: from a token table to counted pairs of context and next token.
-
-One expression serves every engine that Ibis speaks to.
+The number is split into keys below ``2^63``, so signed and unsigned engines agree. Unlike with a hash, two contexts
+never share their keys, and the order of keys is the order of contexts: shorter ones first, then by token ids.
 """
 
 from __future__ import annotations
@@ -27,82 +23,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokengeom.errors import StatisticsError
+from tokengeom.numerics import Int
 
 if TYPE_CHECKING:
     import ibis
 
-
 ABSENT, START = -2, -1
-"""What a field that holds no token is called in `NextTokenStatistics.contexts`; a token is its id, 0 or more."""
+"""Fields of `NextTokenStatistics.contexts` that hold no token; a token is its id, 0 or more."""
 
 _CODE_OF_TOKEN_0 = 2
-_WORD_LIMIT = 2**63
-
-
-@dataclass(frozen=True)
-class ContextPacking:
-    """How contexts of ``length`` fields over ``vocabulary`` tokens become words."""
-
-    vocabulary: int
-    length: int
-
-    def __post_init__(self) -> None:
-        if self.length < 1 or self.vocabulary < 1:
-            raise StatisticsError(
-                "A context needs at least one token of a vocabulary of at least one; "
-                f"got length {self.length} and vocabulary {self.vocabulary}."
-            )
-
-    @property
-    def base(self) -> int:
-        """Number of codes that a field can take."""
-        # A Python integer: powers of a NumPy one would wrap around.
-        return int(self.vocabulary) + _CODE_OF_TOKEN_0
-
-    @property
-    def fields_per_word(self) -> int:
-        """How many digits of this base fit below ``2^63``."""
-        fields = 1
-        while self.base ** (fields + 1) <= _WORD_LIMIT:
-            fields += 1
-        return fields
-
-    @property
-    def spans(self) -> list[range]:
-        """The fields that each word holds; only the first word may be short, so that order is kept."""
-        step = self.fields_per_word
-        first = self.length % step or step
-        bounds = [0, *range(first, self.length + 1, step)]
-        return [range(a, b) for a, b in pairwise(bounds)]
-
-    @property
-    def columns(self) -> list[str]:
-        """Names of the word columns in every relational table."""
-        return [f"context_{word}" for word in range(len(self.spans))]
-
-    def pack(self, fields: Sequence[Any]) -> list[Any]:
-        """Words from fields, each field an id, `START` or `ABSENT`.
-
-        The fields may be integers, arrays or columns of a relational engine: anything with ``+`` and ``*``.
-        """
-        codes = [field + _CODE_OF_TOKEN_0 for field in fields]
-        return [reduce(self._append, (codes[index] for index in span)) for span in self.spans]
-
-    def _append(self, word: Any, code: Any) -> Any:
-        return word * self.base + code
-
-    def unpack(self, words: Sequence[NDArray[np.int64]]) -> NDArray[np.int32]:
-        """Fields, a row a context, from words."""
-        contexts = np.empty((len(words[0]), self.length), np.int32)
-        for word, span in zip(words, self.spans, strict=True):
-            rest = np.array(word, np.int64)
-            for index in reversed(span):
-                # Not divmod: NumPy divides by a constant with wide instructions only in floor_divide.
-                above = rest // self.base
-                contexts[:, index] = rest - above * self.base - _CODE_OF_TOKEN_0
-                rest = above
-        return contexts
-
+_KEY_LIMIT = 2**63
 
 WindowKind = Literal["sliding", "prefixes"]
 LONGEST_CONTEXT = 64
@@ -110,16 +40,16 @@ LONGEST_CONTEXT = 64
 
 @dataclass(frozen=True)
 class Windows:
-    """Which pairs of context and next token are taken from a document ``x_0 ... x_{N-1}``.
+    """Which pairs of context and next token are counted in a document ``x_0 ... x_{N-1}``.
 
     ``sliding``
         Contexts of exactly ``context`` tokens: ``(x_{i-L} .. x_{i-1}) -> x_i`` for every ``i >= L``.
     ``prefixes``
-        Contexts of every length from 1 to ``context``, pooled: what a network trained on all positions of
-        every window sees (autoregressive mode).
+        Contexts of every length from 1 to ``context``, pooled: what a network sees that is trained on all positions
+        of every window (autoregressive mode).
 
-    With ``pad``, a document is preceded by its start: by L start markers for sliding windows, so that every token
-    is predicted once, and by a single one for prefixes, so that the first token has a context too.
+    With ``pad``, start markers precede a document: L of them for sliding windows, so every token is predicted once,
+    and one for prefixes, so the first token has a context too.
     """
 
     context: int
@@ -134,7 +64,7 @@ class Windows:
 
     @property
     def lengths(self) -> range:
-        """The lengths of context that are counted."""
+        """Lengths of the contexts that are counted."""
         return range(1 if self.kind == "prefixes" else self.context, self.context + 1)
 
     @property
@@ -146,22 +76,87 @@ class Windows:
 
     @property
     def shortest_document(self) -> int:
-        """Number of tokens that a document needs to hold at least one window."""
+        """Number of tokens that a document needs to have a window."""
         return max(1, self.lengths[0] + 1 - self.padding)
 
 
+@dataclass(frozen=True)
+class ContextPacking:
+    """The map between contexts of ``length`` fields over ``vocabulary`` tokens and their integer keys."""
+
+    vocabulary: int
+    length: int
+
+    def __post_init__(self) -> None:
+        if self.length < 1 or self.vocabulary < 1:
+            raise StatisticsError(
+                "A context needs at least one token, and a vocabulary needs at least one; "
+                f"got length {self.length} and vocabulary {self.vocabulary}."
+            )
+
+    @property
+    def base(self) -> int:
+        """Number of codes that a field can have."""
+        # A Python integer: powers of a NumPy one would wrap around.
+        return int(self.vocabulary) + _CODE_OF_TOKEN_0
+
+    @property
+    def fields_per_key(self) -> int:
+        """Number of digits in this base that fit below ``2^63``."""
+        fields = 1
+        while self.base ** (fields + 1) <= _KEY_LIMIT:
+            fields += 1
+        return fields
+
+    @property
+    def spans(self) -> list[range]:
+        """The fields in each key; only the first key may have fewer, which preserves the order of contexts."""
+        step = self.fields_per_key
+        first = self.length % step or step
+        bounds = [0, *range(first, self.length + 1, step)]
+        return [range(a, b) for a, b in pairwise(bounds)]
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the key columns in tables."""
+        return [f"context_{key}" for key in range(len(self.spans))]
+
+    def pack(self, fields: Sequence[Any]) -> list[Any]:
+        """Keys from fields, each field an id, `START` or `ABSENT`.
+
+        Fields may be integers, arrays or columns of a relational engine: anything with ``+`` and ``*``.
+        """
+        codes = [field + _CODE_OF_TOKEN_0 for field in fields]
+        return [reduce(self._append, (codes[index] for index in span)) for span in self.spans]
+
+    def _append(self, key: Any, code: Any) -> Any:
+        return key * self.base + code
+
+    def unpack(self, keys: Sequence[Int]) -> NDArray[np.int32]:
+        """Fields from keys, one row per context."""
+        contexts = np.empty((len(keys[0]), self.length), np.int32)
+        for key, span in zip(keys, self.spans, strict=True):
+            rest = np.array(key, np.int64)
+            for index in reversed(span):
+                # Not divmod: NumPy divides by a constant with wide instructions only in floor_divide.
+                above = rest // self.base
+                contexts[:, index] = rest - above * self.base - _CODE_OF_TOKEN_0
+                rest = above
+        return contexts
+
+
 def count_windows(tokens: ibis.Table, windows: Windows, packing: ContextPacking) -> ibis.Table:
-    """Count every window of a token table.
+    """The query that counts every window of a token table; one expression serves every engine that Ibis supports.
 
     Parameters
     ----------
     tokens
-        Columns ``start`` (whether the row's first token is its document's first), ``lead`` (how many tokens at
-        the row's head were counted with the row before and serve as context only) and ``tokens``.
+        Columns ``start`` (whether the row's first token is its document's first), ``lead`` (how many tokens at the head
+        of the row were counted with the row before and serve as context only) and ``tokens``.
 
     Returns
     -------
-    The table ``context_0 .. context_k, next, count`` with one row a distinct pair, in no order.
+    The table ``context_0 .. context_k, next, count`` with one row per distinct pair, in any order.
     """
     import ibis
 
@@ -172,7 +167,7 @@ def count_windows(tokens: ibis.Table, windows: Windows, packing: ContextPacking)
 
 
 def _pairs(tokens: ibis.Table, length: int, windows: Windows, packing: ContextPacking) -> ibis.Table:
-    """All windows with contexts of one length; ``at`` is the place of the next token in its row."""
+    """All windows whose contexts have one length; ``at`` is the position of the next token in its row."""
     import ibis
 
     ids, padding = tokens.tokens, windows.padding
@@ -183,11 +178,11 @@ def _pairs(tokens: ibis.Table, length: int, windows: Windows, packing: ContextPa
         lead = lead + tokens.start.cast("int32") * padding
     first = ibis.greatest(lead, ibis.literal(length, "int32")).cast("int32")
     rows = tokens.select(ids=ids, first=first)
-    # Unnesting an empty range drops the row in every engine: such a row holds no window.
+    # A row without a window would have an empty range to unnest.
     ends = rows.filter(rows.first < rows.ids.length())
     places = ends.select(ends.ids, at=ibis.range(ends.first, ends.ids.length().cast("int32")).unnest())
     absent = [ibis.literal(ABSENT, "int64")] * (packing.length - length)
     # Spark takes no wider index than int32; a row is never that long.
     present = [places.ids[(places.at - back).cast("int32")].cast("int64") for back in range(length, 0, -1)]
-    words = dict(zip(packing.columns, packing.pack([*absent, *present]), strict=True))
-    return places.select(**words, next=places.ids[places.at.cast("int32")].cast("int32"))
+    keys = dict(zip(packing.columns, packing.pack([*absent, *present]), strict=True))
+    return places.select(**keys, next=places.ids[places.at.cast("int32")].cast("int32"))

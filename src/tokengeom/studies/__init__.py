@@ -1,1 +1,1 @@
-"""Named experiments: a recipe as data, a run, and what it must show."""
+"""Named experiments: a question, a recipe, and findings with numbers that must lie in known ranges."""

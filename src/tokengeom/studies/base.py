@@ -1,34 +1,41 @@
-"""What a study is: a question, a recipe, and findings that are held against known numbers.
+"""`AbstractStudy`, a named experiment, and `Findings`, what running one returns.
 
-Findings on disk: the recipe, the checks, every figure drawn and as data, every table as Parquet.
+A study is one file in this package: a final subclass of `AbstractStudy` with a question, a recipe for each size and
+``run``. Its name is the file's name with dashes. `study_names` lists the files, and `find_study` imports one of them.
 """
 
 from __future__ import annotations
 
-import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
-from importlib.resources import files
 from pathlib import Path
-from pkgutil import iter_modules
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tokengeom.errors import InputError
-from tokengeom.figures.base import Figure
-from tokengeom.figures.data import save_data
-from tokengeom.figures.interactive import save_interactive
-from tokengeom.figures.static import save_static
-from tokengeom.folders import write_manifest, written_beside
-from tokengeom.progress import AbstractProgress
+from tokengeom.results import AbstractResult
+from tokengeom.settings import did_you_mean, member, member_names
+
+if TYPE_CHECKING:
+    from tokengeom.figures.base import Figure
+    from tokengeom.progress import AbstractProgress
 
 Recipe = Mapping[str, Any]
+"""Settings of one run of a study, by name."""
+Table = Mapping[str, Sequence[Any]]
+"""Columns by name, all of one length."""
+
+PACKAGE = "tokengeom.studies"
+
+
+def table_of(rows: Sequence[Mapping[str, Any]]) -> Table:
+    """A table from its rows, which all have the same names."""
+    return {name: [row[name] for row in rows] for name in rows[0]}
 
 
 @dataclass(frozen=True)
 class Check:
-    """One number held against what is known of it: it must lie in ``low .. high`` (None leaves a side open)."""
+    """A number and the range it must lie in; None leaves a side open."""
 
     name: str
     value: float
@@ -37,49 +44,161 @@ class Check:
 
     @property
     def passed(self) -> bool:
-        """Whether the number is where it must be; NaN never is."""
+        """Whether the number lies in its range; NaN never does."""
         above = self.low is None or self.value >= self.low
         below = self.high is None or self.value <= self.high
         return bool(above and below and self.value == self.value)
 
+    @property
+    def allowed(self) -> str:
+        """The range as text, such as ``0 .. inf``."""
+        low = "-inf" if self.low is None else f"{self.low:g}"
+        high = "inf" if self.high is None else f"{self.high:g}"
+        return f"{low} .. {high}"
 
-@dataclass(frozen=True)
-class Findings:
+    def to_dict(self) -> dict[str, Any]:
+        """Name, value, range and verdict."""
+        return {**vars(self), "passed": self.passed}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Findings(AbstractResult):
     """What a study found.
 
+    ``study``, ``question``, ``recipe``
+        Name of the study, what it asks, and the settings it ran with.
     ``sentence``
-        The answer to the study's question, with its numbers, in one or two plain sentences.
-    ``checks``
-        Numbers held against known ones; the study passes if all do.
+        The answer, with its numbers, in a few sentences.
+    ``numbers``
+        Numbers with the ranges they must lie in; the study passes if all of them do.
     ``figures``, ``tables``
-        What it shows; a table is columns by name, all of one length.
+        Figures as data, and tables by name.
+    ``stated``
+        Of findings that were loaded: the verdict on each number, and on the whole, as the folder states them.
+
+    Loading reads everything back. Figures come from their saved data and are not drawn again until they are saved.
     """
 
+    kind: ClassVar[str] = "tokengeom-findings"
+    title: ClassVar[str] = "Study"
+
+    study: str
+    question: str
+    recipe: Recipe
     sentence: str
-    checks: Sequence[Check]
+    numbers: Sequence[Check]
     figures: Sequence[Figure] = ()
-    tables: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict)
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    stated: Sequence[bool] | None = None
 
     @property
     def passed(self) -> bool:
-        """Whether every check holds."""
-        return all(check.passed for check in self.checks)
+        """Whether every number lies in its range."""
+        return all(check.passed for check in self.numbers)
+
+    def checks(self) -> dict[str, bool]:
+        """Whether the verdicts in a saved folder follow from its numbers and ranges."""
+        computed = [*(check.passed for check in self.numbers), self.passed]
+        return {"every verdict follows from its number and range": self.stated is None or list(self.stated) == computed}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the contents of figures and tables, as plain data."""
+        return {
+            "study": self.study,
+            "question": self.question,
+            "recipe": dict(self.recipe),
+            "passed": self.passed,
+            "sentence": self.sentence,
+            "checks": [check.to_dict() for check in self.numbers],
+            "figures": [figure.name for figure in self.figures],
+            "tables": list(self.tables),
+        }
+
+    def summary(self) -> str:
+        """The question, the answer, and every check that failed."""
+        failed = [check for check in self.numbers if not check.passed]
+        passed = f"{len(self.numbers) - len(failed)} of {len(self.numbers)} checks passed."
+        missed = [f"Failed: {check.name} = {check.value:.6g}, must lie in {check.allowed}." for check in failed]
+        return "\n".join([self.question, self.sentence, passed, *missed])
+
+    def _facts(self) -> list[tuple[str, str]]:
+        passed = sum(check.passed for check in self.numbers)
+        return [
+            ("study", self.study),
+            ("passed", "yes" if self.passed else "no"),
+            ("checks", f"{passed} of {len(self.numbers)}"),
+            ("figures", str(len(self.figures))),
+            ("tables", str(len(self.tables))),
+        ]
+
+    def _write(self, folder: Path) -> dict[str, Any]:
+        """Each figure as png, svg, html and data, and each table as Parquet; the rest goes into the manifest."""
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        from tokengeom.figures.data import save_data
+        from tokengeom.figures.interactive import save_interactive
+        from tokengeom.figures.static import save_static
+
+        for figure in self.figures:
+            save_static(figure, folder / f"{figure.name}.png")
+            save_static(figure, folder / f"{figure.name}.svg")
+            save_interactive(figure, folder / f"{figure.name}.html")
+            save_data(figure, folder / f"{figure.name}-data")
+        for name, columns in self.tables.items():
+            table = pa.table({key: list(values) for key, values in columns.items()})
+            parquet.write_table(table, folder / f"{name}.parquet")
+        return self.to_dict()
+
+    @classmethod
+    def _read(cls, folder: Path, manifest: dict[str, Any]) -> Self:
+        from pyarrow import parquet
+
+        from tokengeom.figures.data import load_data
+
+        checks = manifest["checks"]
+        return cls(
+            study=manifest["study"],
+            question=manifest["question"],
+            recipe=manifest["recipe"],
+            sentence=manifest["sentence"],
+            numbers=[Check(*(check[name] for name in ("name", "value", "low", "high"))) for check in checks],
+            figures=[load_data(_only_page(folder / f"{name}-data")) for name in manifest["figures"]],
+            tables={name: parquet.read_table(folder / f"{name}.parquet").to_pydict() for name in manifest["tables"]},
+            stated=[*(check["passed"] for check in checks), manifest["passed"]],
+        )
+
+
+def _only_page(folder: Path) -> Path:
+    (page,) = folder.glob("*.json")
+    return page
 
 
 class AbstractStudy(ABC):
-    """A named experiment. Its recipe lies in ``recipes/NAME.toml``, one table a size (``small`` is the default)."""
+    """A named experiment.
 
-    name: ClassVar[str]
+    ``question``
+        What it asks, as one sentence.
+    ``small``, ``paper``
+        Its recipes: the default, for minutes on a CPU, and the size of the papers. Both have the same settings.
+    """
+
     question: ClassVar[str]
+    small: ClassVar[Recipe]
+    paper: ClassVar[Recipe]
+
+    @property
+    def name(self) -> str:
+        """Name of its file, with dashes."""
+        return type(self).__module__.rpartition(".")[2].replace("_", "-")
 
     @abstractmethod
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
-        """Do the experiment as the recipe says."""
+        """Run the experiment with the settings of the recipe."""
 
     def recipe(self, size: str = "small", **changes: Any) -> dict[str, Any]:
         """The recipe of a size, with single settings changed."""
-        text = files("tokengeom.studies").joinpath("recipes", f"{self.name}.toml").read_text(encoding="utf-8")
-        sizes = tomllib.loads(text)
+        sizes = {"small": self.small, "paper": self.paper}
         if size not in sizes:
             raise InputError(f"The study '{self.name}' has no size '{size}'; it has: {', '.join(sizes)}.")
         unknown = sorted(set(changes) - set(sizes[size]))
@@ -88,46 +207,30 @@ class AbstractStudy(ABC):
             raise InputError(f"The study '{self.name}' has no setting '{unknown[0]}'; its settings are: {known}.")
         return {**sizes[size], **changes}
 
+    def findings(
+        self,
+        recipe: Recipe,
+        sentence: str,
+        numbers: Sequence[Check],
+        figures: Sequence[Figure] = (),
+        tables: Mapping[str, Table] | None = None,
+    ) -> Findings:
+        """Findings of this study; what ``run`` returns."""
+        return Findings(self.name, self.question, recipe, sentence, numbers, figures, tables or {})
 
-def all_studies() -> dict[str, AbstractStudy]:
-    """Every study of the house by name: each is one file beside this one."""
-    for module in iter_modules(import_module("tokengeom.studies").__path__):
-        if module.name not in ("base", "storage"):
-            import_module(f"tokengeom.studies.{module.name}")
-    found = [kind() for kind in AbstractStudy.__subclasses__()]
-    return {study.name: study for study in sorted(found, key=lambda study: study.name)}
+
+def study_names() -> list[str]:
+    """Names of all studies, one per file of this package; no study is imported."""
+    return [name.replace("_", "-") for name in member_names(PACKAGE)]
 
 
 def find_study(name: str) -> AbstractStudy:
-    """A study by name."""
-    studies = all_studies()
-    if name not in studies:
-        raise InputError(f"There is no study '{name}'; there are: {', '.join(studies)}.")
-    return studies[name]
+    """A study by name, importing only its file; an unknown name is refused with the one that was likely meant."""
+    if name not in study_names():
+        raise InputError(f"There is no study '{name}'. {did_you_mean(name, study_names())}")
+    return member(PACKAGE, name.replace("-", "_"), AbstractStudy, "a study")()  # type: ignore[type-abstract]
 
 
-FORMAT, FORMAT_VERSION = "tokengeom-findings", 1
-
-
-def save_findings(study: AbstractStudy, recipe: Recipe, findings: Findings, folder: Path) -> None:
-    """Write everything that a study found; an older result of that name is replaced once the new one is whole."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    with written_beside(folder, FORMAT) as work:
-        for figure in findings.figures:
-            save_static(figure, work / f"{figure.name}.png")
-            save_static(figure, work / f"{figure.name}.svg")
-            save_interactive(figure, work / f"{figure.name}.html")
-            save_data(figure, work / f"{figure.name}-data")
-        for name, columns in findings.tables.items():
-            pq.write_table(pa.table({key: list(values) for key, values in columns.items()}), work / f"{name}.parquet")
-        content = {
-            "study": study.name,
-            "question": study.question,
-            "recipe": dict(recipe),
-            "passed": findings.passed,
-            "sentence": findings.sentence,
-            "checks": [{**vars(check), "passed": check.passed} for check in findings.checks],
-        }
-        write_manifest(work, FORMAT, FORMAT_VERSION, content)
+def all_studies() -> dict[str, AbstractStudy]:
+    """Every study by name; imports them all."""
+    return {name: find_study(name) for name in study_names()}

@@ -1,16 +1,17 @@
-"""Five tokens, three contexts, two dimensions: the smallest setting in which everything can be seen.
+"""The linear model in the plane: five tokens, three contexts, two dimensions.
 
-Supports are {2,3,4}, {1,2,5}, {1,4,5} and embeddings are unit vectors at given angles; for some angles the data are
-separable although ``d < m``, for others not. The published probabilities are unknown but for their entropy 0.8811; here
-those of a context fall by one ratio from its first token to its last, and the ratio is the one with that entropy.
-Tokens 1 and 5 follow the same contexts, so they share a row of ``W^mm`` and differ in ``W*`` alone.
+The setting of a figure of [thrampoulidis2024], small enough to draw everything. Supports are {2,3,4}, {1,2,5}, {1,4,5}
+and embeddings are unit vectors at given angles. For some angles the data are separable although ``d < m``, for others
+they are not. Of the paper's probabilities only the entropy 0.8811 is given; here the probabilities of a context fall by
+a constant ratio from its first token to its last, and the ratio is chosen to give that entropy. Tokens 1 and 5 follow
+the same contexts, so they have the same row of ``W^mm`` and differ only in ``W*``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from scipy.optimize import brentq
@@ -19,35 +20,35 @@ from tokengeom.errors import InputError
 from tokengeom.figures.base import Figure
 from tokengeom.figures.heatmaps import linear_heatmaps
 from tokengeom.figures.linear_plane import linear_plane
-from tokengeom.geometry.probes import linear_probes
 from tokengeom.numerics import Float, blas_threads_for, x_log_x
 from tokengeom.problems.instances import embeddings_at
 from tokengeom.progress import AbstractProgress
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe
-from tokengeom.studies.linear_draws import Draw, step_limit
+from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe, Table
+from tokengeom.studies.common.linear_runs import LinearSetting, descend
 from tokengeom.theory.linear import LinearPrediction, predict_linear
-from tokengeom.training import Run, train
+from tokengeom.training.run import Run
 
-# From the likeliest token of a context to the least likely, counted from 0.
 SUPPORTS = ((1, 2, 3), (0, 1, 4), (0, 3, 4))
+"""Tokens of each support, counted from 0, the most likely first."""
 TOKENS = 5
 TWINS = (0, 4)
+"""The two tokens that follow the same contexts."""
 
 
 @dataclass(frozen=True, eq=False)
-class Picture:
-    """One set of angles: what is known of it, what is predicted, and where training went."""
+class AngleSet:
+    """One set of angles: whether the paper calls it separable, its prediction, and a training run."""
 
     degrees: tuple[float, ...]
-    known: bool
+    separable_in_paper: bool
     prediction: LinearPrediction
     run: Run
 
     @property
-    def right(self) -> bool:
-        """Whether separability was answered as published."""
-        return bool(self.prediction.separable) == self.known
+    def as_in_paper(self) -> bool:
+        """Whether the prediction agrees with the paper on separability."""
+        return bool(self.prediction.separable) == self.separable_in_paper
 
     @property
     def above_floor(self) -> float:
@@ -55,16 +56,29 @@ class Picture:
         return self.run.loss - self.prediction.loss_floor
 
     def twin_distance(self, W: Float) -> float:
-        """Distance of the rows of the two tokens that follow the same contexts, relative to the size of W."""
+        """Distance between the rows of `TWINS`, relative to the norm of W."""
         size = float(np.linalg.norm(W))
         return float(np.linalg.norm(W[TWINS[0]] - W[TWINS[1]])) / size if size > 0 else 0.0
 
 
 class LinearPlane(AbstractStudy):
-    """The 2-D pictures, answered, drawn and trained."""
+    """Separability, the drawing and training of each set of angles."""
 
-    name: ClassVar[str] = "linear-2d"
-    question: ClassVar[str] = "Which embeddings in the plane are separable, and where does training go?"
+    question: ClassVar[str] = "Which embeddings in the plane are separable, and where does training converge?"
+    small: ClassVar[Recipe] = {
+        "entropy": 0.8811,
+        "separable": [[90, 210, 330], [90, 200, 340], [60, 160, 280], [90, 225, 315]],
+        "blocked": [[0, 90, 180], [30, 90, 150], [90, 180, 0]],
+        "steps": 100_000,
+        "close": 1e-4,
+    }
+    paper: ClassVar[Recipe] = {
+        "entropy": 0.8811,
+        "separable": [[90, 210, 330], [90, 200, 340], [60, 160, 280], [90, 225, 315]],
+        "blocked": [[0, 90, 180], [30, 90, 150], [90, 180, 0]],
+        "steps": 10_000_000,
+        "close": 1e-6,
+    }
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Predict and train each set of angles."""
@@ -72,18 +86,17 @@ class LinearPlane(AbstractStudy):
             raise InputError("The study 'linear-2d' needs at least one set of separable angles; got separable=[].")
         stats = plane_statistics(recipe["entropy"])
         sets = [(angles, True) for angles in recipe["separable"]] + [(angles, False) for angles in recipe["blocked"]]
-        pictures = []
-        with blas_threads_for(TOKENS, len(SUPPORTS)), progress.stage("angles", float(len(sets))) as stage:
-            for angles, known in sets:
-                pictures.append(_picture(stats, tuple(angles), known, recipe["steps"]))
+        found = []
+        with blas_threads_for(TOKENS, len(SUPPORTS)), progress.stage("Sets of angles", float(len(sets))) as stage:
+            for angles, separable in sets:
+                found.append(_angle_set(stats, tuple(angles), separable, recipe["steps"]))
                 stage.advance(1.0, f"{angles}")
-        return Findings(
-            _sentence(pictures), _checks(pictures, recipe), _figures(pictures), {"angles": _table(pictures)}
-        )
+        tables = {"angles": _table(found)}
+        return self.findings(recipe, _sentence(found), _checks(found, recipe), _figures(found), tables)
 
 
 def plane_statistics(entropy: float) -> NextTokenStatistics:
-    """Statistics of the 2-D setting whose entropy is as asked, in nats."""
+    """Statistics of the setting in the plane with the given entropy, in nats."""
     if not 0 < entropy < np.log(3):
         raise InputError(f"Three supports of 3 tokens have an entropy between 0 and log 3 = 1.0986; got {entropy!r}.")
 
@@ -103,74 +116,64 @@ def _falling(ratio: float) -> Float:
     return np.asarray(share / share.sum())
 
 
-def _picture(stats: NextTokenStatistics, degrees: tuple[float, ...], known: bool, steps: int) -> Picture:
+def _angle_set(stats: NextTokenStatistics, degrees: tuple[float, ...], separable: bool, steps: int) -> AngleSet:
     H = embeddings_at(degrees)
     prediction = predict_linear(stats, H)
-    run = train(
-        stats,
-        "linear",
-        embeddings=H,
-        optimizer="gd",
-        learning_rate=step_limit(Draw(stats, H)),
-        steps=steps,
-        init="zero",
-        probes=linear_probes(prediction),
-    )
-    return Picture(degrees, known, prediction, run)
+    return AngleSet(degrees, separable, prediction, descend(LinearSetting(stats, H), prediction, steps))
 
 
-def _checks(pictures: Sequence[Picture], recipe: Recipe) -> list[Check]:
-    separable = [p for p in pictures if p.known]
-    first = pictures[0].prediction
-    wrong = sum(not p.right for p in pictures)
-    gaps = [p.prediction.certificate.relative_gap for p in separable]
-    inner = [abs(float(np.vdot(p.prediction.W_star, p.prediction.W_mm))) for p in pictures]
+def _checks(found: Sequence[AngleSet], recipe: Recipe) -> list[Check]:
+    separable = [a for a in found if a.separable_in_paper]
+    entropy, asked = found[0].prediction.entropy, recipe["entropy"]
+    wrong = sum(not a.as_in_paper for a in found)
+    gaps = [a.prediction.certificate.relative_gap for a in separable]
+    inner = [abs(float(np.vdot(a.prediction.W_star, a.prediction.W_mm))) for a in found]
+    twins_in_direction = max(a.twin_distance(a.prediction.W_mm) for a in separable)
+    twins_in_finite_part = min(a.twin_distance(a.prediction.W_star) for a in separable)
     return [
-        Check("angle sets answered otherwise than published", float(wrong), high=0.0),
-        Check("entropy in nats (published 0.8811)", first.entropy, recipe["entropy"] - 5e-5, recipe["entropy"] + 5e-5),
+        Check("sets of angles classified differently from the paper", float(wrong), high=0.0),
+        Check("entropy in nats (0.8811 in the paper)", entropy, asked - 5e-5, asked + 5e-5),
         Check("largest relative gap of W^mm", max(gaps), high=1e-8),
-        Check(
-            "distance of the twin tokens in W^mm", max(p.twin_distance(p.prediction.W_mm) for p in separable), high=1e-8
-        ),
-        Check(
-            "distance of the twin tokens in W*", min(p.twin_distance(p.prediction.W_star) for p in separable), low=0.1
-        ),
+        Check("distance between tokens 1 and 5 in W^mm", twins_in_direction, high=1e-8),
+        Check("distance between tokens 1 and 5 in W*", twins_in_finite_part, low=0.1),
         Check("inner product of W* and W^mm", max(inner), high=1e-8),
-        Check("loss of training above the predicted floor", max(p.above_floor for p in pictures), high=recipe["close"]),
-        Check("loss of training below the predicted floor", max(-p.above_floor for p in pictures), high=1e-9),
+        Check(
+            "largest loss above the predicted floor, in nats", max(a.above_floor for a in found), high=recipe["close"]
+        ),
+        Check("largest loss below the predicted floor, in nats", max(-a.above_floor for a in found), high=1e-9),
     ]
 
 
-def _sentence(pictures: Sequence[Picture]) -> str:
-    separable = [p for p in pictures if p.known]
-    margins = [p.prediction.margin for p in separable]
-    right, first = sum(p.right for p in pictures), separable[0]
+def _sentence(found: Sequence[AngleSet]) -> str:
+    separable = [a for a in found if a.separable_in_paper]
+    margins = [a.prediction.margin for a in separable]
+    right, first = sum(a.as_in_paper for a in found), separable[0]
     cosine = first.run.trajectory.last("cosine_without_finite")
     return (
-        f"{right} of {len(pictures)} sets of angles are answered as published; the separable ones have margins "
+        f"{right} of {len(found)} sets of angles are classified as in the paper; the separable ones have margins "
         f"{min(margins):.3f} to {max(margins):.3f}, although d=2 < m=3. Tokens 1 and 5, which follow the same "
-        f"contexts, share a row of W^mm to {first.twin_distance(first.prediction.W_mm):.0e} and are "
-        f"{first.twin_distance(first.prediction.W_star):.2f} ||W*|| apart in W*. {first.run.steps:,} steps of gradient "
-        f"descent end within {max(p.above_floor for p in pictures):.1e} nats of the predicted floor for all angles, at "
-        f"cos(W - W*, W^mm) = {cosine:.5f} for the first (the published entropy 0.8811 was kept; the published "
-        f"probabilities are not known)."
+        f"contexts, have the same row of W^mm to {first.twin_distance(first.prediction.W_mm):.0e} and are "
+        f"{first.twin_distance(first.prediction.W_star):.2f} ||W*|| apart in W*. After {first.run.steps:,} steps of "
+        f"gradient descent the loss is within {max(a.above_floor for a in found):.1e} nats of the predicted floor for "
+        f"all angles, and cos(W - W*, W^mm) = {cosine:.5f} for the first set. The entropy is that of the paper; its "
+        "probabilities are not given there."
     )
 
 
-def _table(pictures: Sequence[Picture]) -> Mapping[str, Sequence[Any]]:
+def _table(found: Sequence[AngleSet]) -> Table:
     return {
-        "degrees": ["/".join(f"{a:g}" for a in p.degrees) for p in pictures],
-        "published": ["separable" if p.known else "not separable" for p in pictures],
-        "separable": [bool(p.prediction.separable) for p in pictures],
-        "compatible": [bool(p.prediction.compatible) for p in pictures],
-        "margin": [p.prediction.margin for p in pictures],
-        "loss_floor": [p.prediction.loss_floor for p in pictures],
-        "loss_after_training": [p.run.loss for p in pictures],
-        "cosine_without_finite": [p.run.trajectory.last("cosine_without_finite") for p in pictures],
-        "finite_error": [p.run.trajectory.last("finite_error") for p in pictures],
+        "degrees": ["/".join(f"{angle:g}" for angle in a.degrees) for a in found],
+        "in_paper": ["separable" if a.separable_in_paper else "not separable" for a in found],
+        "separable": [bool(a.prediction.separable) for a in found],
+        "compatible": [bool(a.prediction.compatible) for a in found],
+        "margin": [a.prediction.margin for a in found],
+        "loss_floor": [a.prediction.loss_floor for a in found],
+        "loss_after_training": [a.run.loss for a in found],
+        "cosine_without_finite": [a.run.trajectory.last("cosine_without_finite") for a in found],
+        "finite_error": [a.run.trajectory.last("finite_error") for a in found],
     }
 
 
-def _figures(pictures: Sequence[Picture]) -> list[Figure]:
-    first = pictures[0].prediction
+def _figures(found: Sequence[AngleSet]) -> list[Figure]:
+    first = found[0].prediction
     return [linear_plane(first), linear_heatmaps(first)]

@@ -1,9 +1,9 @@
-"""How large a network must be for its loss to come near the entropy, and its geometry near L_mm.
+"""Loss and geometry of networks against their number of parameters.
 
-The theory asks for a model that is expressive enough: one that can give every context the logits it needs. Networks of
-growing width and depth are trained on the same text for the same steps at the same rate, so that what is shown is what
-a size reaches within a budget, not what it could reach. Size is the number of trained parameters for each of the m
-contexts; V of them for each context would be one for each logit.
+The theory needs a model that is expressive enough to give every context its logits. Networks of growing width and depth
+are trained on the same text for the same steps at the same rate, so the study shows what a size reaches within a budget
+and not what it could reach. Size is the number of trained parameters per context; V parameters per context would be one
+per logit.
 """
 
 from __future__ import annotations
@@ -19,15 +19,22 @@ from tokengeom.figures.base import Curve, Figure, LinePanel, Scale
 from tokengeom.numerics import Float
 from tokengeom.progress import AbstractProgress
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe
-from tokengeom.studies.feature_runs import count_stories, ranks_agree
-from tokengeom.studies.network_runs import Trained, agreement_table, gain_checks, require_device, trained_network
-from tokengeom.theory.features import FeaturePrediction, predict_features
+from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe, Table, table_of
+from tokengeom.studies.common.feature_runs import count_stories, rank_correlation
+from tokengeom.studies.common.network_runs import (
+    Trained,
+    agreement_table,
+    gain_checks,
+    require_device,
+    train_and_compare,
+)
+from tokengeom.theory.features import FeaturePrediction
+from tokengeom.theory.predict import predict
 from tokengeom.training.settings import TrainingSettings
 from tokengeom.training.train import build_network
 
 NEAR = 1e-2
-"""``CE - H`` in nats below which a network is said to have come near the entropy."""
+"""``CE - H`` in nats up to which a network is said to be near the entropy."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +49,7 @@ class Sized:
 
     @property
     def family(self) -> str:
-        """Networks that differ in d alone."""
+        """Name shared by the networks that differ only in d."""
         return f"{self.model}, {self.layers} layer{'' if self.layers == 1 else 's'}"
 
     @property
@@ -51,7 +58,7 @@ class Sized:
         return self.trained.run.loss_gap
 
     def above_chance(self, number: str) -> float:
-        """A similarity less what chance reaches of it, which depends on d."""
+        """A similarity minus its chance level, which depends on d."""
         found = self.trained.comparison[number]
         return found.value - found.null
 
@@ -66,7 +73,7 @@ class Sizes:
 
     @property
     def families(self) -> dict[str, list[Sized]]:
-        """Networks that differ in d alone, the smallest first."""
+        """Networks that differ only in d, the smallest first."""
         found: dict[str, list[Sized]] = {}
         for one in sorted(self.networks, key=lambda one: one.parameters):
             found.setdefault(one.family, []).append(one)
@@ -74,13 +81,13 @@ class Sizes:
 
     @property
     def largest(self) -> Sized:
-        """The network of most parameters."""
+        """The network with the most parameters."""
         return max(self.networks, key=lambda one: one.parameters)
 
     @property
     def order(self) -> float:
-        """Rank correlation of size and loss; -1 where a larger network always ends lower."""
-        return ranks_agree(self._column(lambda one: one.parameters), self._column(lambda one: one.loss_gap))
+        """Rank correlation of size and loss; -1 where a larger network always has the lower loss."""
+        return rank_correlation(self._column(lambda one: one.parameters), self._column(lambda one: one.loss_gap))
 
     def slope(self, family: str) -> float:
         """Slope of log ``CE - H`` against log size."""
@@ -89,7 +96,7 @@ class Sizes:
         return float(np.polyfit(np.log(sizes), np.log(gaps), 1)[0]) if len(sizes) > 1 else float("nan")
 
     def per_context(self, one: Sized) -> float:
-        """Parameters for each context."""
+        """Parameters per context."""
         return one.parameters / self.stats.m
 
     def _column(self, of: Callable[[Sized], float]) -> Float:
@@ -99,16 +106,50 @@ class Sizes:
 class Overparameterisation(AbstractStudy):
     """Loss and similarity of networks against their number of parameters."""
 
-    name: ClassVar[str] = "overparameterisation"
-    question: ClassVar[str] = "How near to the entropy and to L_mm does a network of a given size come?"
+    question: ClassVar[str] = "How close to the entropy and to L_mm does a network of a given size come?"
+    # Every size is trained for the same steps at the same rate.
+    small: ClassVar[Recipe] = {
+        "seed": 0,
+        "stories": 3000,
+        "context": 4,
+        "contexts": 100,
+        "vocabulary": 40,
+        "models": ["transformer", "mlp"],
+        "layers": [1, 2],
+        "heads": 4,
+        "dims": [4, 8, 16, 32, 64],
+        "steps": 300,
+        "learning_rate": 3e-3,
+        "weight_decay": 1e-6,
+        "schedule": "cosine",
+        "device": "cpu",
+        "draws": 100,
+    }
+    paper: ClassVar[Recipe] = {
+        "seed": 0,
+        "stories": 3000,
+        "context": 4,
+        "contexts": 400,
+        "vocabulary": 104,
+        "models": ["transformer", "mlp"],
+        "layers": [1, 2, 4],
+        "heads": 6,
+        "dims": [8, 16, 32, 64, 128, 256],
+        "steps": 30_000,
+        "learning_rate": 1e-4,
+        "weight_decay": 1e-6,
+        "schedule": "papers",
+        "device": "cuda",
+        "draws": 1000,
+    }
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
-        """Count and predict once, train a network of each kind, depth and width."""
+        """Count and predict once, train a network of each architecture, depth and width."""
         require_device(recipe)
         if len(set(recipe["dims"])) < 2:
-            raise InputError(f"Sizes are compared along d: give at least two; got dims={recipe['dims']}.")
+            raise InputError(f"Networks are compared over d: give at least two; got dims={recipe['dims']}.")
         stats = count_stories(recipe, progress)
-        prediction = predict_features(stats)
+        prediction = predict(stats, progress=progress)
         networks = [
             _sized(stats, prediction, recipe, model, layers, dim, progress)
             for model in recipe["models"]
@@ -117,7 +158,7 @@ class Overparameterisation(AbstractStudy):
         ]
         found = Sizes(stats, prediction, networks)
         tables = {"sizes": _table(found), "agreement": agreement_table(_named(found), "network")}
-        return Findings(_sentence(found), _checks(found), [_figure(found)], tables)
+        return self.findings(recipe, _sentence(found), _checks(found), [_figure(found)], tables)
 
 
 def _sized(
@@ -133,12 +174,12 @@ def _sized(
     if model == "transformer":
         changes["heads"] = min(recipe["heads"], dim)
     size = count_parameters(stats, TrainingSettings(model=model, **changes))
-    trained = trained_network(stats, prediction, recipe, model=model, progress=progress, **changes)
+    trained = train_and_compare(stats, prediction, recipe, model=model, progress=progress, **changes)
     return Sized(model, layers, dim, size, trained)
 
 
 def count_parameters(stats: NextTokenStatistics, settings: TrainingSettings) -> int:
-    """Numbers that training moves: embeddings of the input tokens, body and head."""
+    """Number of trained parameters: input embeddings, body and head."""
     network = build_network(stats, settings)
     return sum(int(parameter.numel()) for parameter in network.decoder.parameters())
 
@@ -150,15 +191,15 @@ def _named(found: Sizes) -> dict[str, Trained]:
 def _checks(found: Sizes) -> list[Check]:
     checks = [
         Check("relative gap of L_mm", found.prediction.certificate.relative_gap, high=1e-6),
-        Check("rank correlation of size and CE - H", found.order, high=-0.5),
+        Check("rank correlation of size and loss gap", found.order, high=-0.5),
         *gain_checks("largest network", found.largest.trained, loss_gap=5e-2),
     ]
     for family, networks in found.families.items():
         fall = networks[0].loss_gap / networks[-1].loss_gap
         above = networks[-1].above_chance("context_similarity")
         checks += [
-            Check(f"{family}: CE - H of the smallest over that of the largest", fall, low=2.0),
-            Check(f"{family}: SIM of contexts above chance in the largest", above, low=0.0),
+            Check(f"{family}: loss gap of the smallest network over that of the largest", fall, low=2.0),
+            Check(f"{family}: SIM of contexts above chance in the largest network", above, low=0.0),
         ]
     return checks
 
@@ -166,35 +207,35 @@ def _checks(found: Sizes) -> list[Check]:
 def _sentence(found: Sizes) -> str:
     stats = found.stats
     chances = [one.trained.comparison.context_similarity.null for one in found.networks]
-    ways = "; ".join(_way(found, family) for family in found.families)
+    ranges = "; ".join(_range_over_d(found, family) for family in found.families)
     return (
         f"{_verdict(found)} On {stats.m} contexts and {stats.V} tokens of the built-in stories ({stats.n:,} windows, "
         f"{stats.table.nnz} pairs), after {found.largest.trained.run.steps:,} steps, from the smallest d to the "
-        f"largest: {ways}. Chance reaches {min(chances):.2f} to {max(chances):.2f}."
+        f"largest: {ranges}. Chance levels of SIM are {min(chances):.2f} to {max(chances):.2f}."
     )
 
 
 def _verdict(found: Sizes) -> str:
     near = [one for one in found.networks if one.loss_gap <= NEAR]
-    order = f"rank correlation of size and CE - H: {found.order:.2f}"
-    nearer = f"A larger network comes {'nearer' if found.order < 0 else 'no nearer'} to the entropy ({order})"
+    order = f"rank correlation of size and loss gap: {found.order:.2f}"
+    nearer = f"Larger networks {'come closer' if found.order < 0 else 'do not come closer'} to the entropy ({order})"
     if not near:
-        return f"{nearer}; none came within {NEAR:g} nats of it."
+        return f"{nearer}; none is within {NEAR:g} nats of it."
     first = min(near, key=lambda one: one.parameters)
-    alike = sorted(near, key=lambda one: one.trained.comparison.context_similarity.value)
+    ordered = sorted(near, key=lambda one: one.trained.comparison.context_similarity.value)
     return (
-        f"{nearer}; the smallest within {NEAR:g} nats of it has {found.per_context(first):,.0f} parameters a context "
+        f"{nearer}; the smallest within {NEAR:g} nats of it has {found.per_context(first):,.0f} parameters per context "
         f"({first.family}, d={first.dim}). Among those within {NEAR:g} nats, SIM of contexts with L_mm is "
-        f"{_similarity(alike[0])} ({alike[0].family}, d={alike[0].dim}) to {_similarity(alike[-1])} "
-        f"({alike[-1].family}, d={alike[-1].dim})."
+        f"{_similarity(ordered[0])} ({ordered[0].family}, d={ordered[0].dim}) to "
+        f"{_similarity(ordered[-1])} ({ordered[-1].family}, d={ordered[-1].dim})."
     )
 
 
-def _way(found: Sizes, family: str) -> str:
+def _range_over_d(found: Sizes, family: str) -> str:
     first, last = found.families[family][0], found.families[family][-1]
     return (
-        f"{family}, {found.per_context(first):,.0f} to {found.per_context(last):,.0f} parameters a context (d="
-        f"{first.dim} to {last.dim}): CE - H = {first.loss_gap:.1e} to {last.loss_gap:.1e}, SIM of contexts "
+        f"{family}, {found.per_context(first):,.0f} to {found.per_context(last):,.0f} parameters per context (d="
+        f"{first.dim} to {last.dim}): loss gap {first.loss_gap:.1e} to {last.loss_gap:.1e}, SIM of contexts "
         f"{_similarity(first)} to {_similarity(last)}"
     )
 
@@ -203,7 +244,7 @@ def _similarity(one: Sized) -> str:
     return f"{one.trained.comparison.context_similarity.value:.2f}"
 
 
-def _table(found: Sizes) -> dict[str, Sequence[Any]]:
+def _table(found: Sizes) -> Table:
     numbers = ("context_similarity", "token_similarity", "context_pearson", "token_pearson")
     rows = [
         {
@@ -219,7 +260,7 @@ def _table(found: Sizes) -> dict[str, Sequence[Any]]:
         }
         for one in found.networks
     ]
-    return {name: [row[name] for row in rows] for name in rows[0]}
+    return table_of(rows)
 
 
 def _figure(found: Sizes) -> Figure:
@@ -228,18 +269,18 @@ def _figure(found: Sizes) -> Figure:
             Curve(family, np.array([found.per_context(one) for one in some]), np.array([of(one) for one in some]))
             for family, some in found.families.items()
         ]
-        marks = [("one for each logit", float(found.stats.V))]
+        marks = [("one per logit", float(found.stats.V))]
         return LinePanel(title, "parameters / m", label, curves, "log", scale, (), marks)
 
     panels = [
-        panel("Loss above the entropy", "CE - H, nats", lambda one: one.loss_gap, "log"),
+        panel("Loss gap", "CE - H (nats)", lambda one: one.loss_gap, "log"),
         panel("Contexts: SIM above chance", "SIM - chance", lambda one: one.above_chance("context_similarity")),
         panel("Tokens: SIM above chance", "SIM - chance", lambda one: one.above_chance("token_similarity")),
     ]
     caption = (
-        f"Networks of growing width, trained alike on {found.stats.m} contexts, against their number of parameters for "
-        "each context. Left: how far the loss stays above the entropy. Middle, right: structural similarity of the "
-        "cosines between contexts, and between words, with those of L_mm, less what one permutation in twenty reaches "
-        "(which grows with d)."
+        f"Networks of growing width, trained with the same settings on {found.stats.m} contexts, against their number "
+        "of parameters per context. Left: loss above the entropy. Middle and right: structural similarity (SIM) of the "
+        "cosines between contexts, and between tokens, with those of L_mm, minus the 95th percentile under permutation "
+        "(chance, which grows with d)."
     )
     return Figure("overparameterisation", "Loss and geometry against size", caption, panels, columns=3)

@@ -1,9 +1,9 @@
-"""How often the proxy ``S~`` is itself the answer, and the smallest pattern where it is not.
+"""How often the proxy ``S~`` solves NTP-SVM*, and the smallest support pattern where it does not.
 
-``S~ = U Sigma V^T`` solves NTP-SVM* if ``U V^T <= 0`` off support; where another dual exists that test cannot say no,
-and the certified solver decides: the proxy is exact if its nuclear norm is within the tolerance of a proven bound. A
-counter-example is a pattern whose proxy is beaten by a feasible answer, so that no numerical doubt is left. All
-patterns of few tokens and contexts are tried in turn.
+``S~ = U Sigma V^T`` solves NTP-SVM* if ``U V^T <= 0`` off support. Where the dual solution is not unique, a failed test
+does not refute this, and the certified solver decides: the proxy is exact if its nuclear norm is within the tolerance
+of a proven bound. A counter-example is a pattern for which a feasible L has a smaller nuclear norm than the proxy, so
+it does not rest on a tolerance. All patterns of few tokens and contexts are tried in turn.
 """
 
 from __future__ import annotations
@@ -21,54 +21,54 @@ from tokengeom.problems.instances import catalogue
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.progress import AbstractProgress
 from tokengeom.solvers.nuclear_admm import NuclearADMM
-from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe
-from tokengeom.studies.feature_runs import Tables, random_supports
-from tokengeom.theory.closed_forms import proxy_exactness
+from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe, Table
+from tokengeom.studies.common.random_data import random_supports
+from tokengeom.theory.proxy import proxy_exactness
 
 ROUNDING = 1e-12
-"""A bound this close to the proxy's nuclear norm, relatively, proves it optimal beyond the solver's tolerance."""
+"""Relative distance of a bound from the nuclear norm of the proxy that proves the proxy optimal up to rounding."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The proxy of one pattern.
+    """Whether the proxy of one pattern is exact, by two tests.
 
     ``by_sign``
-        What the sign test says; None where it cannot decide.
+        Result of the sign test; None where it cannot decide.
     ``excess``
-        ``||S~||_* / ||L||_* - 1`` with the solver's feasible L: positive where the proxy is beaten.
-    ``doubt``
-        ``||S~||_* / bound - 1 >= excess``: no answer beats the proxy by more.
+        ``||S~||_* / ||L||_* - 1`` with the solver's feasible L; positive where L has the smaller nuclear norm.
+    ``largest_excess``
+        ``||S~||_* / bound - 1 >= excess``: no feasible L gives a larger excess.
     """
 
     by_sign: bool | None
     excess: float
-    doubt: float
+    largest_excess: float
     tolerance: float
 
     @property
     def exact(self) -> bool:
-        """Whether the proxy is optimal: by its signs where they decide, else within the solver's tolerance."""
-        return self.doubt <= 2.0 * self.tolerance if self.by_sign is None else self.by_sign
+        """Whether the proxy is optimal: by the sign test where it decides, else within the solver's tolerance."""
+        return self.largest_excess <= 2.0 * self.tolerance if self.by_sign is None else self.by_sign
 
     @property
     def refuted(self) -> bool:
-        """Whether a feasible answer beats the proxy by more than rounding and tolerance."""
+        """Whether a feasible L has a smaller nuclear norm than the proxy by more than the tolerance."""
         return self.excess > 2.0 * self.tolerance
 
     @property
     def contradicts(self) -> bool:
-        """Whether sign test and solver disagree, which neither theory nor code may do."""
-        return (self.by_sign is True and self.refuted) or (self.by_sign is False and self.doubt <= ROUNDING)
+        """Whether sign test and solver contradict each other, which would be an error in theory or code."""
+        return (self.by_sign is True and self.refuted) or (self.by_sign is False and self.largest_excess <= ROUNDING)
 
     @property
     def undecided(self) -> bool:
-        """Whether neither signs nor solver could say."""
+        """Whether neither the sign test nor the solver decides."""
         return self.by_sign is None and not (self.exact or self.refuted)
 
 
 def judge(S: Bool, tolerance: float) -> Verdict:
-    """Test the proxy of a pattern (V x m) by signs and by the solver."""
+    """Test the proxy of a pattern S (V x m) by signs and by the solver."""
     problem = NuclearSVM.from_support(S)
     test = proxy_exactness(problem)
     proof = NuclearADMM(tolerance=tolerance)(problem).certificate
@@ -78,7 +78,7 @@ def judge(S: Bool, tolerance: float) -> Verdict:
 
 @dataclass(frozen=True)
 class Cell:
-    """Verdicts on random patterns of one V, m and k."""
+    """Verdicts on random patterns with the same V, m and support size k."""
 
     V: int
     m: int
@@ -87,7 +87,7 @@ class Cell:
 
     @property
     def share(self) -> float:
-        """Share of patterns whose proxy is exact."""
+        """Share of the patterns whose proxy is exact."""
         return float(np.mean([v.exact for v in self.verdicts]))
 
     @property
@@ -98,10 +98,10 @@ class Cell:
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """All patterns of V tokens and m contexts: how many, how many refuted, and the one with the largest excess.
+    """All patterns of V tokens and m contexts: how many, how many are refuted, and the one with the largest excess.
 
     ``kinds``
-        Refuted patterns that no renaming of tokens turns into one another.
+        Number of refuted patterns up to renaming of tokens.
     """
 
     V: int
@@ -114,30 +114,51 @@ class Search:
 
 
 class ProxyExactness(AbstractStudy):
-    """Exactness of the proxy over random patterns, and its smallest failure."""
+    """Exactness of the proxy over random patterns, and the smallest counter-example."""
 
-    name: ClassVar[str] = "proxy-exactness"
     question: ClassVar[str] = "How often is the centred support matrix itself the max-margin direction?"
+    # Random supports of one size; m and k are multiples and shares of V. Paper has larger V and more draws.
+    small: ClassVar[Recipe] = {
+        "seed": 0,
+        "V": [4, 8, 16],
+        "contexts_per_token": [0.5, 1.0, 2.0, 4.0, 8.0],
+        "support_share": [0.125, 0.25, 0.5, 0.75],
+        "draws": 40,
+        "search_V": 4,
+        "search_contexts": 4,
+        "tolerance": 1e-6,
+    }
+    paper: ClassVar[Recipe] = {
+        "seed": 0,
+        "V": [4, 8, 16, 32],
+        "contexts_per_token": [0.5, 1.0, 2.0, 4.0, 8.0],
+        "support_share": [0.0625, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75],
+        "draws": 100,
+        "search_V": 5,
+        "search_contexts": 4,
+        "tolerance": 1e-6,
+    }
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
-        """Judge random patterns, known instances, and all small patterns."""
+        """Test random patterns, known instances, and all small patterns."""
         rng = np.random.default_rng(recipe["seed"])
         grid = _grid(recipe)
-        with progress.stage("random patterns", float(len(grid))) as stage:
+        with progress.stage("Random patterns", float(len(grid))) as stage:
             cells = []
             for V, m, k in grid:
                 drawn = [judge(random_supports(rng, V, m, k), recipe["tolerance"]) for _ in range(recipe["draws"])]
                 cells.append(Cell(V, m, k, drawn))
                 stage.advance(1.0, f"V={V}, m={m}, k={k}")
         sizes = [(V, m) for V in range(2, recipe["search_V"] + 1) for m in range(1, recipe["search_contexts"] + 1)]
-        with progress.stage("all small patterns", float(len(sizes))) as stage:
+        with progress.stage("All small patterns", float(len(sizes))) as stage:
             searches = []
             for V, m in sizes:
                 searches.append(search(V, m, recipe["tolerance"]))
                 stage.advance(1.0, f"V={V}, m={m}")
         known = [judge(instance.S, recipe["tolerance"]) for instance in catalogue()]
-        tables: Tables = {"random": _random_table(cells), "small": _search_table(searches)}
-        return Findings(_sentence(cells, searches), _checks(cells, searches, known), _figures(cells), tables)
+        checks = _checks(cells, searches, known)
+        tables = {"random": _random_table(cells), "small": _search_table(searches)}
+        return self.findings(recipe, _sentence(cells, searches), checks, _figures(cells), tables)
 
 
 def _grid(recipe: Recipe) -> list[tuple[int, int, int]]:
@@ -149,7 +170,7 @@ def _grid(recipe: Recipe) -> list[tuple[int, int, int]]:
 
 
 def search(V: int, m: int, tolerance: float) -> Search:
-    """Try every multiset of m supports of V tokens; the sign test sorts out the exact ones."""
+    """Try every multiset of m supports over V tokens; the solver runs only where the sign test fails."""
     patterns, kinds, refuted = 0, set(), 0
     worst, most = None, 0.0
     for S in _patterns(V, m):
@@ -161,7 +182,7 @@ def search(V: int, m: int, tolerance: float) -> Search:
             continue
         refuted += 1
         kinds.add(_renamed_least(S))
-        # Equal up to rounding is equal: the first of them is kept, so that the answer does not depend on rounding.
+        # Of patterns that are equal up to rounding the first is kept, so that the result does not depend on rounding.
         if verdict.excess > most * (1.0 + 1e-6):
             worst, most = S, verdict.excess
     return Search(V, m, patterns, refuted, len(kinds), worst, most)
@@ -177,13 +198,13 @@ def _patterns(V: int, m: int) -> Iterator[Bool]:
 
 
 def _renamed_least(S: Bool) -> tuple[int, ...]:
-    """A name that all renamings of tokens and orders of contexts share."""
+    """A key that is the same for all renamings of tokens and orders of contexts."""
     weights = 1 << np.arange(S.shape[0])
     return min(tuple(sorted((weights @ S[list(p)]).tolist())) for p in permutations(range(S.shape[0])))
 
 
 def as_sets(S: Bool) -> str:
-    """Supports as sets of tokens counted from 1."""
+    """Supports as sets of tokens, counted from 1."""
     return ", ".join("{" + ",".join(str(z + 1) for z in np.flatnonzero(column)) + "}" for column in S.T)
 
 
@@ -196,7 +217,7 @@ def _checks(cells: Sequence[Cell], searches: Sequence[Search], known: Sequence[V
     smallest = _smallest(searches)
     tried_before = [s for s in searches if smallest is not None and s.V < smallest.V]
     return [
-        Check("contradictions of sign test and solver", float(sum(v.contradicts for v in verdicts)), high=0.0),
+        Check("contradictions between sign test and solver", float(sum(v.contradicts for v in verdicts)), high=0.0),
         Check("undecided patterns", float(sum(v.undecided for v in verdicts)), high=0.0),
         Check("share of known instances that are exact", float(np.mean([v.exact for v in known])), low=1.0),
         Check("excess of the smallest counter-example", smallest.excess if smallest else 0.0, low=1e-3),
@@ -210,22 +231,23 @@ def _sentence(cells: Sequence[Cell], searches: Sequence[Search]) -> str:
     worst = max(cells, key=lambda c: c.excess)
     always = sum(c.share == 1.0 for c in cells)
     text = (
-        f"The proxy is exact in {share:.0%} of {len(verdicts):,} random patterns (always in {always} of {len(cells)} "
-        f"settings); where it is not it is close: its nuclear norm is at most {worst.excess:.1%} too large on average "
-        f"(at V={worst.V}, m={worst.m}, k={worst.k}). "
+        f"The proxy is exact in {share:.0%} of {len(verdicts):,} random patterns (in all patterns of {always} of "
+        f"{len(cells)} settings). The mean excess of its nuclear norm over a setting is at most {worst.excess:.1%} "
+        f"(V={worst.V}, m={worst.m}, k={worst.k}). "
     )
     smallest = _smallest(searches)
     if smallest is None or smallest.worst is None:
-        return text + f"No counter-example exists up to V={searches[-1].V} tokens and m={searches[-1].m} contexts."
+        return text + f"There is no counter-example up to V={searches[-1].V} tokens and m={searches[-1].m} contexts."
     return text + (
         f"The smallest counter-example has V={smallest.V} tokens and m={smallest.m} contexts: supports "
-        f"{as_sets(smallest.worst)}, beaten by {smallest.excess:.2%} ({smallest.refuted} of {smallest.patterns} "
-        f"patterns of that size fail, {smallest.kinds} up to renaming tokens); fewer tokens, or fewer contexts, up to "
-        f"{max(s.m for s in searches)} contexts tried, have none."
+        f"{as_sets(smallest.worst)}, with an excess of {smallest.excess:.2%} ({smallest.refuted} of "
+        f"{smallest.patterns} patterns of that size are counter-examples, {smallest.kinds} up to renaming of tokens). "
+        f"There is none with fewer tokens and up to {max(s.m for s in searches)} contexts, or with as many tokens and "
+        "fewer contexts."
     )
 
 
-def _random_table(cells: Sequence[Cell]) -> dict[str, Sequence[float]]:
+def _random_table(cells: Sequence[Cell]) -> Table:
     return {
         "V": [c.V for c in cells],
         "m": [c.m for c in cells],
@@ -238,7 +260,7 @@ def _random_table(cells: Sequence[Cell]) -> dict[str, Sequence[float]]:
     }
 
 
-def _search_table(searches: Sequence[Search]) -> dict[str, Sequence[float | str]]:
+def _search_table(searches: Sequence[Search]) -> Table:
     return {
         "V": [s.V for s in searches],
         "m": [s.m for s in searches],
@@ -262,7 +284,7 @@ def _figures(cells: Sequence[Cell]) -> list[Figure]:
         axes = ("contexts m", "support size k", x, y)
         shares.append(HeatmapPanel(f"V = {V}", exact, *axes, low=0.0, high=1.0, colour_label="share exact"))
         excesses.append(HeatmapPanel(f"V = {V}", excess, *axes, low=0.0, colour_label="mean excess"))
-    how = f"{len(cells[0].verdicts)} random patterns a cell, every support of k tokens."
+    how = f"{len(cells[0].verdicts)} random patterns per cell, every support of k tokens."
     return [
         Figure("proxy-exactness", "How often the proxy is exact", f"Share of exact proxies; {how}", shares),
         Figure("proxy-excess", "How far the proxy is from optimal", f"Excess of its nuclear norm; {how}", excesses),

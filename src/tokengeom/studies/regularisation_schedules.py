@@ -1,20 +1,19 @@
-"""Figures of the study of regularisation schedules: measurements over training, and against the path.
-
-Whether the low-rank direction L_mm emerges in the logits as regularisation falls, in free embeddings and a network.
+"""The direction L_mm in the logits as regularisation falls, in free embeddings and in a transformer.
 
 ``L_lambda = argmin CE(L) + lambda ||L||_*``,  ``L_lambda ~ L_in + R(lambda) L_mm``,  R -> inf as lambda -> 0 [zhao2024]
 
 The strength is large throughout, small throughout, or falls from one to the other, in plateaus or as half a cosine.
-Free embeddings (UFM) are trained with Adam, where weight decay lambda is the ridge itself, so that the end of each
-plateau must be the path's point at its lambda. The transformer is trained with AdamW, as networks are: its decay is
-decoupled (``x <- (1 - rate decay) x``), the ridge of no loss, and its strengths are not those of the path.
+Free embeddings (UFM) are trained with Adam, where weight decay lambda is the ridge itself, so at the end of each
+plateau they must be at the path's point for its lambda. The transformer is trained with AdamW, as networks usually are:
+its decay is decoupled (``x <- (1 - rate decay) x``) and is not the ridge of a loss, so its strengths are not those of
+the path.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -25,18 +24,19 @@ from tokengeom.geometry.similarity import cosine
 from tokengeom.numerics import Float, centre_columns
 from tokengeom.progress import AbstractProgress
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe
-from tokengeom.studies.feature_runs import count_stories
-from tokengeom.studies.network_runs import (
+from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe, Table
+from tokengeom.studies.common.feature_runs import count_stories
+from tokengeom.studies.common.network_runs import (
     Trained,
     agreement_table,
+    compare_run,
     gain_checks,
-    held_against,
     require_device,
-    trained_network,
+    train_and_compare,
 )
-from tokengeom.theory.features import FeaturePrediction, predict_features
+from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.logit_path import LogitPath, regularisation_path
+from tokengeom.theory.predict import predict
 from tokengeom.training.loop import Probe, State
 from tokengeom.training.optimizers.base import AbstractSchedule, Constant, Cosine, Steps
 from tokengeom.training.run import Run
@@ -44,9 +44,9 @@ from tokengeom.training.train import train
 
 Strengths = Mapping[str, tuple[float, AbstractSchedule]]
 FIRST_PART = 0.02
-"""Share of the steps that is not drawn: measurements jump there, and leave no room for what comes after."""
+"""Share of the steps at the start that is not drawn, because measurements change too much there."""
 _ROWS: Sequence[tuple[str, str, str, Scale]] = (
-    ("loss_gap", "loss above the entropy", "CE - H, nats", "log"),
+    ("loss_gap", "loss gap", "CE - H (nats)", "log"),
     ("logits.cosine", "direction of the logits", "cos(L, L_mm)", "linear"),
     ("context_similarity", "contexts", "SIM with L_mm", "linear"),
     ("logits.rank", "numerical rank of the logits", "rank", "linear"),
@@ -54,7 +54,7 @@ _ROWS: Sequence[tuple[str, str, str, Scale]] = (
 
 
 def over_schedules(models: Mapping[str, tuple[Strengths, Mapping[str, Run]]], rank: int) -> Figure:
-    """Strength, loss, direction, similarity and rank over the steps of each run; one column a model."""
+    """Strength, loss, direction, similarity and rank over the steps of each run; one column of panels per model."""
     panels = [_strength_panel(model, *given) for model, given in models.items()]
     for column, title, label, scale in _ROWS:
         levels = [("rank of L_mm", float(rank))] if column == "logits.rank" else []
@@ -63,15 +63,15 @@ def over_schedules(models: Mapping[str, tuple[Strengths, Mapping[str, Run]]], ra
             panels.append(LinePanel(f"{model}: {title}", "step", label, curves, "linear", scale, levels))
     caption = (
         "Free embeddings (UFM, left) and a transformer (right) whose weight decay is large, small, or falls from one "
-        "to the other. From above: the decay (the ridge of the loss for the UFM, decoupled for the transformer); the "
-        "loss above its floor; cosine of the centred logits with the predicted direction L_mm; structural similarity "
-        "of the cosines between contexts with those of L_mm; singular values of the logits above 1% of the largest. "
-        "The first 2% of the steps are left out."
+        "to the other. From top to bottom: the decay (the ridge of the loss for the UFM, decoupled for the "
+        "transformer); loss above its floor; cosine of the centred logits with the predicted direction L_mm; "
+        "structural similarity of the cosines between contexts with those of L_mm; number of singular values of the "
+        "logits above 1% of the largest. The first 2% of the steps are left out."
     )
-    return Figure("schedules", "Regularisation that falls", caption, panels, columns=len(models))
+    return Figure("schedules", "Falling regularisation", caption, panels, columns=len(models))
 
 
-def _after_start(run: Run, column: str) -> tuple[Any, Any]:
+def _after_start(run: Run, column: str) -> tuple[Float, Float]:
     kept = run.trajectory.steps > run.steps * FIRST_PART
     return run.trajectory["step"][kept], run.trajectory[column][kept]
 
@@ -85,8 +85,8 @@ def _strength_panel(model: str, strengths: Strengths, runs: Mapping[str, Run]) -
     return LinePanel(f"{model}: strength", "step", "weight decay", curves, "linear", "log")
 
 
-def against_path(plateaus: Mapping[str, Sequence[Any]]) -> Figure:
-    """Ends of the plateaus beside the path's points at the same strengths."""
+def plateaus_and_path(plateaus: Table) -> Figure:
+    """Ends of the plateaus and the path's points at the same strengths."""
     lam = np.asarray(plateaus["lam"], np.float64)
 
     def panel(title: str, label: str, column: str, scale: Scale) -> LinePanel:
@@ -97,26 +97,26 @@ def against_path(plateaus: Mapping[str, Sequence[Any]]) -> Figure:
         return LinePanel(title, "ridge lambda", label, curves, "log", scale)
 
     panels = [
-        panel("Loss above the entropy", "CE - H, nats", "loss_gap", "log"),
+        panel("Loss gap", "CE - H (nats)", "loss_gap", "log"),
         panel("Direction", "cos(L, L_mm)", "cosine", "linear"),
         panel("Size", "||L||_* / ||L_mm||_*", "nuclear", "linear"),
     ]
     caption = (
-        "Free embeddings at the end of each plateau of the ridge lambda, trained on from one plateau to the next, and "
-        "the minimiser of CE + lambda ||L||_* at the same lambda, solved in logit space with a duality gap. As lambda "
-        "falls (to the left) the logits grow, and turn to L_mm."
+        "Free embeddings at the end of each plateau of the ridge lambda (training continues from one plateau to the "
+        "next), and the minimiser of CE + lambda ||L||_* at the same lambda, solved in logit space with a duality gap. "
+        "As lambda falls (to the left) the logits grow, and their direction turns to L_mm."
     )
-    return Figure("plateaus", "Training at the points of the path", caption, panels, columns=3)
+    return Figure("plateaus", "Training and the regularisation path", caption, panels, columns=3)
 
 
 LARGE, SMALL, PLATEAUS, COSINE = "large decay", "small decay", "decay falling in plateaus", "decay falling as a cosine"
 NUMERICAL = 1e-2
-"""Singular values below this share of the largest are not counted in the numerical rank of a trained model."""
+"""Singular values up to this share of the largest are not counted in the numerical rank of a trained model."""
 
 
 @dataclass(frozen=True)
 class Decay:
-    """Strengths of regularisation, from the largest to the smallest, and how a run goes from one to the other."""
+    """Largest and smallest strength of regularisation, and the schedules between them."""
 
     large: float
     small: float
@@ -124,7 +124,7 @@ class Decay:
 
     @property
     def strengths(self) -> Float:
-        """Strength of each plateau, falling by one factor."""
+        """Strength of each plateau, falling by a constant factor."""
         return np.geomspace(self.large, self.small, self.plateaus)
 
     def milestones(self, steps: int) -> list[int]:
@@ -171,20 +171,63 @@ class Schedules:
 
 
 class RegularisationSchedules(AbstractStudy):
-    """Weight decay that is large, small, or falls, in free embeddings and in a transformer."""
+    """Weight decay that is large, small, or falling, in free embeddings and in a transformer."""
 
-    name: ClassVar[str] = "regularisation-schedules"
     question: ClassVar[str] = "Does the low-rank direction L_mm emerge in the logits as regularisation falls?"
+    # ridges are the largest and the smallest lambda of the UFM, a ridge of the mean loss (Adam); decays are those of
+    # the transformer, decoupled (AdamW). The learning rate is constant, since a decoupled decay would fall with it.
+    small: ClassVar[Recipe] = {
+        "seed": 0,
+        "stories": 3000,
+        "context": 4,
+        "contexts": 100,
+        "vocabulary": 40,
+        "layers": 2,
+        "heads": 4,
+        "dim": 48,
+        "steps": 420,
+        "learning_rate": 3e-3,
+        "schedule": "constant",
+        "decays": [1.0, 1e-3],
+        "ufm_steps": 7_000,
+        "ufm_learning_rate": 1e-2,
+        "ridges": [1e-2, 1e-5],
+        "plateaus": 7,
+        "records_per_decade": 30,
+        "device": "cpu",
+        "draws": 100,
+    }
+    paper: ClassVar[Recipe] = {
+        "seed": 0,
+        "stories": 3000,
+        "context": 4,
+        "contexts": 400,
+        "vocabulary": 104,
+        "layers": 4,
+        "heads": 6,
+        "dim": 128,
+        "steps": 30_000,
+        "learning_rate": 1e-4,
+        "schedule": "constant",
+        "decays": [1.0, 1e-6],
+        "ufm_steps": 30_000,
+        "ufm_learning_rate": 1e-2,
+        "ridges": [1e-2, 1e-5],
+        "plateaus": 7,
+        "records_per_decade": 30,
+        "device": "cuda",
+        "draws": 1000,
+    }
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Count and predict once, follow the path, train both models under each schedule."""
         require_device(recipe)
         ridge, decay = _decay(recipe, "ridges"), _decay(recipe, "decays")
         stats = count_stories(recipe, progress)
-        prediction = predict_features(stats)
+        prediction = predict(stats, progress=progress)
         path = regularisation_path(stats.P, stats.pi, prediction.L_mm, lambdas=ridge.strengths)
         ufm = {
-            name: held_against(prediction, _free(stats, prediction, recipe, *how, progress), recipe)
+            name: compare_run(prediction, _free(stats, prediction, recipe, *how, progress), recipe)
             for name, how in ridge.schedules(recipe["ufm_steps"]).items()
         }
         network = {
@@ -193,7 +236,7 @@ class RegularisationSchedules(AbstractStudy):
         }
         found = Schedules(stats, prediction, ridge, path, ufm, network)
         tables = {"ends": _ends(found), "plateaus": _plateau_table(found), "agreement": agreement_table(_named(found))}
-        return Findings(_sentence(found), _checks(found), _figures(found, recipe), tables)
+        return self.findings(recipe, _sentence(found), _checks(found), _figures(found, recipe), tables)
 
 
 def _decay(recipe: Recipe, name: str) -> Decay:
@@ -201,7 +244,7 @@ def _decay(recipe: Recipe, name: str) -> Decay:
     if len(recipe[name]) != 2 or not 0 < small < large or recipe["plateaus"] < 2:
         raise InputError(
             f"A falling strength goes from a larger to a smaller number > 0 in at least 2 plateaus; got "
-            f"{name}={recipe[name]} and plateaus={recipe['plateaus']}. Take {name}=[1e-2, 1e-5] and plateaus=7, say."
+            f"{name}={recipe[name]} and plateaus={recipe['plateaus']}. For example: {name}=[1e-2, 1e-5], plateaus=7."
         )
     return Decay(large, small, recipe["plateaus"])
 
@@ -214,12 +257,13 @@ def _free(
     schedule: AbstractSchedule,
     progress: AbstractProgress,
 ) -> Run:
-    """Free embeddings with Adam, whose weight decay joins the gradient: the ridge of the mean loss."""
+    """Free embeddings trained with Adam, whose weight decay is added to the gradient: the ridge of the mean loss."""
     return train(
         stats,
         "ufm",
         dim=recipe["dim"],
         optimizer="adam",
+        reduction="mean",
         steps=recipe["ufm_steps"],
         learning_rate=recipe["ufm_learning_rate"],
         weight_decay=ridge,
@@ -240,7 +284,7 @@ def _network(
     schedule: AbstractSchedule,
     progress: AbstractProgress,
 ) -> Trained:
-    return trained_network(
+    return train_and_compare(
         stats,
         prediction,
         recipe,
@@ -253,7 +297,7 @@ def _network(
 
 
 def _logit_probe(prediction: FeaturePrediction) -> dict[str, Probe]:
-    """Centred logits: cosine with L_mm, nuclear norm in units of L_mm's, numerical rank."""
+    """Record of the centred logits: cosine with L_mm, nuclear norm relative to L_mm's, numerical rank."""
 
     def logits(state: State) -> dict[str, float]:
         L = centre_columns(state.L)
@@ -277,9 +321,9 @@ def _checks(found: Schedules) -> list[Check]:
     checks = [
         Check("relative gap of L_mm", found.prediction.certificate.relative_gap, high=1e-6),
         Check("largest duality gap on the path", float(found.path.relative_gaps.max()), high=1e-5),
-        Check("UFM, plateaus: largest relative error of CE - H against the path", found.loss_error, high=0.15),
-        Check("UFM, plateaus: largest error of cos(L, L_mm) against the path", found.cosine_error, high=0.01),
-        Check("UFM: cos(L, L_mm) gained from large decay to small", rise, low=0.1),
+        Check("UFM, plateaus: largest relative distance of the loss gap from the path", found.loss_error, high=0.15),
+        Check("UFM, plateaus: largest distance of cos(L, L_mm) from the path", found.cosine_error, high=0.01),
+        Check("UFM: increase of cos(L, L_mm) from large decay to small", rise, low=0.1),
     ]
     for name in (SMALL, PLATEAUS, COSINE):
         checks += gain_checks(f"transformer, {name}", found.network[name], loss_gap=5e-2)
@@ -295,7 +339,7 @@ def _sentence(found: Schedules) -> str:
     rank = [f"{value:.0f}" for value in found.plateau_ends("logits.rank")[[0, -1]]]
     turn = [f"{value:.3f}" for value in found.plateau_ends("logits.cosine")[[0, -1]]]
     ends = "; ".join(
-        f"{name} {_last(one, 'cosine'):.3f} (SIM of contexts {one.comparison.context_similarity.value:.3f}, CE - H = "
+        f"{name} {_last(one, 'cosine'):.3f} (SIM of contexts {one.comparison.context_similarity.value:.3f}, loss gap "
         f"{one.run.loss_gap:.1e})"
         for name, one in found.network.items()
     )
@@ -303,8 +347,9 @@ def _sentence(found: Schedules) -> str:
         f"{_verdict(found)} In free embeddings, as the ridge falls from {first.lam:.0e} to {last.lam:.0e}, the cosine "
         f"of the centred logits with L_mm goes from {turn[0]} to {turn[1]} (path: {first.direction_cosine:.3f} to "
         f"{last.direction_cosine:.3f}) and their numerical rank from {rank[0]} to {rank[1]} (L_mm has "
-        f"{found.prediction.rank}); at the end of every plateau CE - H is within {found.loss_error:.1%} of the path's. "
-        f"The transformer ends, by its (decoupled) decay, with cosine: {ends}; one run each."
+        f"{found.prediction.rank}); at the end of every plateau the loss gap is within {found.loss_error:.1%} of the "
+        f"path's. The cosine of the transformer at the end of training, for each (decoupled) decay: {ends}; one run "
+        "each."
     )
 
 
@@ -313,11 +358,11 @@ def _verdict(found: Schedules) -> str:
     emerges = "L_mm emerges as regularisation falls" if rise > 0 else "L_mm did not emerge as regularisation fell"
     falling = max(_last(found.network[name], "cosine") for name in (PLATEAUS, COSINE))
     constant = max(_last(found.network[name], "cosine") for name in (LARGE, SMALL))
-    nearer = "nearer to L_mm than" if falling > constant else "no nearer to L_mm than"
+    nearer = "closer to L_mm than" if falling > constant else "no closer to L_mm than"
     return f"{emerges}, and a transformer whose decay falls ends {nearer} under constant decay."
 
 
-def _ends(found: Schedules) -> dict[str, Sequence[Any]]:
+def _ends(found: Schedules) -> Table:
     columns = ("loss_gap", "logits.cosine", "logits.nuclear", "logits.rank", "context_similarity", "token_similarity")
     named = _named(found)
     return {
@@ -326,7 +371,7 @@ def _ends(found: Schedules) -> dict[str, Sequence[Any]]:
     }
 
 
-def _plateau_table(found: Schedules) -> dict[str, Sequence[Any]]:
+def _plateau_table(found: Schedules) -> Table:
     path, nuclear = found.path, found.prediction.nuclear_norm
     return {
         "lam": path.column("lam").tolist(),
@@ -347,4 +392,4 @@ def _figures(found: Schedules, recipe: Recipe) -> list[Figure]:
         "UFM": (ridge, {name: one.run for name, one in found.ufm.items()}),
         "transformer": (decay, {name: one.run for name, one in found.network.items()}),
     }
-    return [over_schedules(models, found.prediction.rank), against_path(_plateau_table(found))]
+    return [over_schedules(models, found.prediction.rank), plateaus_and_path(_plateau_table(found))]

@@ -1,23 +1,24 @@
-"""Whether concepts are learned in the predicted order: the larger their singular value, the earlier.
+"""Unconstrained features trained on the built-in stories, and the order in which they learn concepts.
+
+The most frequent contexts and tokens of the stories are used once with their natural counts and once with each pair
+seen a random 1 to 4 times, as in the papers' simplified stories: the supports, and so L_mm, are the same. A model of
+unconstrained features is trained on both with AdamW and compared with L_mm and the proxy, with bootstrap intervals and
+a permutation null.
+
+A second run, of plain gradient descent, shows the order in which concepts are learned. The prediction is that concepts
+with larger singular values are learned earlier:
 
 ``c_k(t) = u_k^T L(t) v_k``,   learned when ``c_k`` passes half of its last value
 
-where ``S~ = sum_k sigma_k u_k v_k^T`` and L(t) are the logits at step t, V x m. The prediction [zhao2025] is for the
-square loss under gradient flow with all contexts alike; cross-entropy and unequal contexts are tried on it.
-
-Whether the geometry of tokens and contexts of a text is what its supports predict.
-
-The commonest contexts and tokens of the built-in stories, once with their natural counts and once with each pair seen a
-random 1 to 4 times, as in the papers' simplified stories: the supports, and so L_mm, are the same. A model of
-unconstrained features is trained on both with AdamW and held against L_mm and the proxy, with bootstrap intervals and a
-permutation null; a second run of plain gradient descent says in which order concepts are learned.
+where ``S~ = sum_k sigma_k u_k v_k^T`` and L(t) are the logits at step t, V x m. It was derived for the square loss
+under gradient flow with equally frequent contexts [zhao2025]; here it is tried with cross-entropy and unequal contexts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -26,26 +27,37 @@ from tokengeom.figures.base import Figure
 from tokengeom.figures.concepts import LearnedConcepts, concepts
 from tokengeom.figures.heatmaps import Snapshots, evolution, feature_heatmaps, pattern_triple
 from tokengeom.figures.training_curves import feature_training
-from tokengeom.geometry.compare import Comparison, compare
+from tokengeom.geometry.compare import compare
+from tokengeom.geometry.comparison import Comparison
 from tokengeom.geometry.probes import feature_probes
 from tokengeom.numerics import Float, blas_threads_for
 from tokengeom.progress import AbstractProgress
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe
-from tokengeom.studies.feature_runs import Tables, count_stories, ranks_agree, repeated, train_like_the_papers
-from tokengeom.theory.closed_forms import proxy
+from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe, Table, table_of
+from tokengeom.studies.common.feature_runs import (
+    count_stories,
+    rank_correlation,
+    train_like_the_papers,
+    with_probabilities_of,
+)
+from tokengeom.studies.common.random_data import repeated
 from tokengeom.theory.concepts import Concepts
-from tokengeom.theory.features import FeaturePrediction, predict_features
+from tokengeom.theory.features import FeaturePrediction
+from tokengeom.theory.predict import predict
+from tokengeom.theory.proxy import proxy
 from tokengeom.training.loop import Probe, State
 from tokengeom.training.run import Run
 from tokengeom.training.train import train
 
+NATURAL, REPEATS = "natural counts", "random repeats"
+SNAPSHOTS = (0.0, 0.01, 0.1, 1.0)
+"""Shares of the run at which the geometry is kept for the figure of its evolution."""
 _COLUMN = "concept"
 
 
 @dataclass(frozen=True, eq=False)
 class ConceptOrder:
-    """Steps at which each leading concept was half learned, and the predicted times (in units of their own)."""
+    """Step at which each leading concept was half learned, and the predicted times, in arbitrary units."""
 
     found: Concepts
     learned: LearnedConcepts
@@ -55,24 +67,24 @@ class ConceptOrder:
     @property
     def agreement(self) -> float:
         """Spearman correlation of measured and predicted half-times; 1 is the predicted order."""
-        return ranks_agree(self.half_steps, self.predicted)
+        return rank_correlation(self.half_steps, self.predicted)
 
 
 def strength_probe(found: Concepts, count: int) -> dict[str, Probe]:
-    """Record the strength of the leading concepts as columns ``concept.0``, ``concept.1``, ..."""
+    """Record the strengths of the leading concepts as ``concept.0``, ``concept.1``, ..."""
     if count < 2:
-        raise InputError(f"An order needs at least two concepts; got count={count}.")
+        raise InputError(f"An order needs at least two concepts; got {count}.")
     U, Vt = found.U[:, :count], found.Vt[:count]
 
     def strength(state: State) -> dict[str, float]:
-        held = ((U.T @ state.L) * Vt).sum(axis=1)
-        return {str(k): float(x) for k, x in enumerate(held)}
+        strengths = ((U.T @ state.L) * Vt).sum(axis=1)
+        return {str(k): float(x) for k, x in enumerate(strengths)}
 
     return {_COLUMN: strength}
 
 
 def concept_order(found: Concepts, run: Run) -> ConceptOrder:
-    """Read the order off a run that was measured with ``strength_probe(found, ...)``."""
+    """The order in a run that was recorded with ``strength_probe(found, ...)``."""
     names = [name for name in run.trajectory.names if name.startswith(f"{_COLUMN}.")]
     strength = np.array([run.trajectory[name] for name in names])
     steps = run.trajectory["step"]
@@ -81,7 +93,7 @@ def concept_order(found: Concepts, run: Run) -> ConceptOrder:
 
 
 def _passing(steps: Float, values: Float, level: float) -> float:
-    """First step at which the values pass a level, on a straight line between records."""
+    """First step at which the values pass a level, interpolated linearly between records."""
     i = int(np.argmax(values >= level))
     if i == 0:
         return 0.0 if values[0] >= level else float(steps[-1])
@@ -89,14 +101,9 @@ def _passing(steps: Float, values: Float, level: float) -> float:
     return float(steps[i - 1] + part * (steps[i] - steps[i - 1]))
 
 
-NATURAL, REPEATS = "natural counts", "random repeats"
-SNAPSHOTS = (0.0, 0.01, 0.1, 1.0)
-"""Shares of the run at which the geometry is kept for the figure of its evolution."""
-
-
 @dataclass(frozen=True, eq=False)
 class Mode:
-    """One way of counting: its statistics, prediction, run, and what was found."""
+    """Natural counts or random repeats: statistics, prediction, run, and its comparison and order of concepts."""
 
     stats: NextTokenStatistics
     prediction: FeaturePrediction
@@ -107,25 +114,57 @@ class Mode:
 
 
 class UfmSimplifiedStories(AbstractStudy):
-    """Text with natural and with random counts."""
+    """Stories with natural counts and with random counts."""
 
-    name: ClassVar[str] = "ufm-simplified-stories"
-    question: ClassVar[str] = "Is the geometry that a text gives to tokens and contexts what its supports predict?"
+    question: ClassVar[str] = "Do the supports of a text predict the geometry of its tokens and contexts?"
+    # Paper has the papers' 30,000 steps at rate 1e-4. Small has a thirtieth of the steps at thirty times the rate, so
+    # that the rates have the same sum, and a shorter run for the order of concepts.
+    small: ClassVar[Recipe] = {
+        "seed": 0,
+        "stories": 3000,
+        "context": 4,
+        "contexts": 400,
+        "vocabulary": 104,
+        "repeats": 4,
+        "dim": 128,
+        "steps": 1_000,
+        "learning_rate": 3e-3,
+        "weight_decay": 1e-6,
+        "order_steps": 400,
+        "order_rate": 10.0,
+        "order_concepts": 30,
+        "draws": 200,
+    }
+    paper: ClassVar[Recipe] = {
+        "seed": 0,
+        "stories": 3000,
+        "context": 4,
+        "contexts": 400,
+        "vocabulary": 104,
+        "repeats": 4,
+        "dim": 128,
+        "steps": 30_000,
+        "learning_rate": 1e-4,
+        "weight_decay": 1e-6,
+        "order_steps": 4_000,
+        "order_rate": 3.0,
+        "order_concepts": 30,
+        "draws": 1000,
+    }
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
-        """Count, predict once, train in both modes, compare."""
+        """Count and predict once, train in both modes, and compare."""
         natural = count_stories(recipe, progress)
-        # The products here are small: BLAS threads that wait for one another cost more than they bring.
+        # The products here are small: synchronising BLAS threads costs more time than they save.
         with blas_threads_for(natural.V, natural.m):
             modes = _modes(natural, recipe, progress)
             figures = _figures(modes)
-        tables: Tables = {"agreement": _agreements(modes), "concepts": _concept_table(modes, natural)}
-        return Findings(_sentence(modes), _checks(modes), figures, tables)
+        tables = {"agreement": _agreements(modes), "concepts": _concept_table(modes, natural)}
+        return self.findings(recipe, _sentence(modes), _checks(modes), figures, tables)
 
 
 def _modes(natural: NextTokenStatistics, recipe: Recipe, progress: AbstractProgress) -> dict[str, Mode]:
-    with progress.stage("Predicting", None):
-        prediction = predict_features(natural)
+    prediction = predict(natural, progress=progress)
     statistics = {NATURAL: natural, REPEATS: repeated(natural, recipe["seed"], recipe["repeats"])}
     found = Concepts.of(proxy(natural.S))
     return {name: _mode(stats, prediction, found, recipe, progress) for name, stats in statistics.items()}
@@ -138,8 +177,7 @@ def _mode(
     recipe: Recipe,
     progress: AbstractProgress,
 ) -> Mode:
-    # The direction depends on supports alone, which both modes share; the finite part on probabilities, which differ.
-    prediction = replace(base, P=stats.P, entropy=stats.entropy, stats=stats)
+    prediction = with_probabilities_of(stats, base)
     kept = Snapshots(round(share * recipe["steps"]) for share in SNAPSHOTS)
     probes: dict[str, Probe] = {**feature_probes(prediction), "snapshots": kept}
     run = train_like_the_papers(stats, recipe, probes=probes, progress=progress, seed=recipe["seed"])
@@ -148,6 +186,7 @@ def _mode(
         "ufm",
         dim=recipe["dim"],
         optimizer="gd",
+        reduction="mean",
         steps=recipe["order_steps"],
         learning_rate=recipe["order_rate"],
         seed=recipe["seed"],
@@ -167,52 +206,64 @@ def _checks(modes: Mapping[str, Mode]) -> list[Check]:
         contexts, tokens = mode.comparison.context_similarity, mode.comparison.token_similarity
         collapse = mode.comparison["collapse"]
         checks += [
-            Check(f"{name}: CE - H", mode.run.loss_gap, high=1e-2),
+            Check(f"{name}: loss gap", mode.run.loss_gap, high=1e-2),
             Check(f"{name}: SIM of contexts", contexts.value, low=0.8),
             Check(f"{name}: SIM of tokens", tokens.value, low=0.8),
-            Check(f"{name}: SIM of contexts, low end above chance", contexts.low - contexts.null, low=0.3),
-            Check(f"{name}: SIM of tokens, low end above chance", tokens.low - tokens.null, low=0.3),
+            Check(
+                f"{name}: SIM of contexts, lower end of the interval above chance",
+                contexts.low - contexts.null,
+                low=0.3,
+            ),
+            Check(f"{name}: SIM of tokens, lower end of the interval above chance", tokens.low - tokens.null, low=0.3),
             Check(f"{name}: collapse as a share of chance", collapse.value / collapse.null, high=0.2),
         ]
     order = modes[REPEATS].order.agreement
-    return [*checks, Check(f"{REPEATS}: agreement with the predicted order of concepts", order, low=0.6)]
+    return [*checks, Check(f"{REPEATS}: rank correlation with the predicted order of concepts", order, low=0.6)]
 
 
 def _sentence(modes: Mapping[str, Mode]) -> str:
     first = next(iter(modes.values()))
     stats, prediction = first.stats, first.prediction
-    ends = "; ".join(_ending(name, mode) for name, mode in modes.items())
-    orders = " and ".join(f"{mode.order.agreement:.2f} ({name})" for name, mode in modes.items())
+    outcomes = " ".join(_outcome(name, mode) for name, mode in modes.items())
+    orders = " and ".join(f"{mode.order.agreement:.2f} with {name}" for name, mode in modes.items())
     return (
-        f"On {stats.m} contexts and {stats.V} tokens of the stories ({prediction.reduction.S_red.shape[1]} supports, "
-        f"rank L_mm {prediction.rank}, proxy {prediction.proxy_nuclear_norm / prediction.nuclear_norm - 1:.1%} above "
-        f"the optimum): {ends}. Gradient descent learns concepts in the predicted order with rank correlation "
-        f"{orders}; the prediction is for contexts that are met equally often."
+        f"{stats.m} contexts and {stats.V} tokens of the stories have {prediction.reduction.S_red.shape[1]} supports; "
+        f"L_mm has rank {prediction.rank}, and the nuclear norm of the proxy is "
+        f"{prediction.proxy_nuclear_norm / prediction.nuclear_norm - 1:.1%} above the optimum. {outcomes} The rank "
+        f"correlation between measured and predicted order of concepts in gradient descent is {orders}; the prediction "
+        "is for equally frequent contexts."
     )
 
 
-def _ending(name: str, mode: Mode) -> str:
+def _outcome(name: str, mode: Mode) -> str:
     found = mode.comparison
-    contexts, tokens, collapse = found.context_similarity, found.token_similarity, found["collapse"]
+    collapse = found["collapse"]
+    parts = " and ".join(_similarity(items, found) for items in ("context", "token"))
     return (
-        f"with {name} (CE - H = {mode.run.loss_gap:.1e}) SIM with L_mm is {contexts.value:.3f} [{contexts.low:.3f}, "
-        f"{contexts.high:.3f}] for contexts (chance {contexts.null:.2f}, with the proxy "
-        f"{found['proxy_context_similarity'].value:.3f}) and {tokens.value:.3f} [{tokens.low:.3f}, {tokens.high:.3f}] for "
-        f"tokens (chance {tokens.null:.2f}, proxy {found['proxy_token_similarity'].value:.3f}), and contexts of one "
-        f"support spread {collapse.value:.2g} times the groups (chance {collapse.null:.2g})"
+        f"With {name} (loss gap {mode.run.loss_gap:.1e}), SIM with L_mm is {parts}, and the spread of contexts with "
+        f"the same support is {collapse.value:.2g} times that between groups (chance {collapse.null:.2g})."
     )
 
 
-def _agreements(modes: Mapping[str, Mode]) -> dict[str, list[Any]]:
-    rows = [
-        {"mode": name, "number": number, **agreement.to_dict()}
-        for name, mode in modes.items()
-        for number, agreement in mode.comparison.agreements.items()
-    ]
-    return {column: [row[column] for row in rows] for column in rows[0]}
+def _similarity(items: str, found: Comparison) -> str:
+    number, proxy_number = found[f"{items}_similarity"], found[f"proxy_{items}_similarity"]
+    return (
+        f"{number.value:.3f} [{number.low:.3f}, {number.high:.3f}] for {items}s (chance {number.null:.2f}; with the "
+        f"proxy {proxy_number.value:.3f})"
+    )
 
 
-def _concept_table(modes: Mapping[str, Mode], stats: NextTokenStatistics) -> dict[str, Sequence[Any]]:
+def _agreements(modes: Mapping[str, Mode]) -> Table:
+    return table_of(
+        [
+            {"mode": name, "number": number, **agreement.to_dict()}
+            for name, mode in modes.items()
+            for number, agreement in mode.comparison.agreements.items()
+        ]
+    )
+
+
+def _concept_table(modes: Mapping[str, Mode], stats: NextTokenStatistics) -> Table:
     order = modes[REPEATS].order
     leading = range(order.half_steps.size)
     sides = [order.found.concept(k, typical=4).token_texts(stats.vocabulary) for k in leading]

@@ -1,9 +1,10 @@
-"""The one case with a closed form: every support of size k once.
+"""Symmetric supports, where the geometry is known in closed form: every support of size k once.
 
 Then ``L_mm = S~``, its V - 1 nonzero singular values are all ``sqrt C(V-2, k-1)``, tokens form an equiangular tight
-frame (cosines ``-1/(V-1)``), contexts have one norm, and ``h_j`` is parallel to ``sum_{z in S_j} w_z`` [zhao2024]. With
-``k = 1`` this is neural collapse, NC1-NC4 [papyan2020]. Solver and training are both held against it; with equal
-probabilities the finite part is 0, so that the regularised minimiser has the same geometry at every strength.
+frame (cosines ``-1/(V-1)``), contexts have equal norms, and ``h_j`` is parallel to ``sum_{z in S_j} w_z`` [zhao2024].
+One-hot supports (``k = 1``) with equally many contexts per token are neural collapse, NC1-NC4 [papyan2020]. Solver and
+training are both compared with the closed form. With equal probabilities the finite part is 0, so the regularised
+minimiser has the same geometry at every strength.
 """
 
 from __future__ import annotations
@@ -20,19 +21,18 @@ from tokengeom.numerics import Float, cosines
 from tokengeom.problems.instances import KnownInstance, all_subsets, one_hot
 from tokengeom.progress import AbstractProgress
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe
-from tokengeom.studies.feature_runs import Tables
-from tokengeom.theory.features import predict_features
+from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe, Table
+from tokengeom.theory.predict import predict
 from tokengeom.training.run import Run
 from tokengeom.training.train import train
 
 
 @dataclass(frozen=True, eq=False)
 class Symmetry:
-    """How far solver and training are from the closed form of one instance; every number is 0 at agreement.
+    """Distance of solver and training from the closed form of one instance; every number is 0 where they agree.
 
     ``solver``, ``spectrum``
-        Relative distance of the solved L_mm from S~, and of its singular values from those written down.
+        Relative distance of the solved L_mm from S~, and of its singular values from the closed form.
     ``frame``
         Largest ``|cos(w_z, w_z') + 1/(V-1)|`` over trained tokens.
     ``norms``
@@ -52,24 +52,44 @@ class Symmetry:
 
 
 class UfmSymmetric(AbstractStudy):
-    """All k-subsets, and neural collapse as the case k = 1."""
+    """All supports of size k, and one-hot supports."""
 
-    name: ClassVar[str] = "ufm-symmetric"
-    question: ClassVar[str] = "Do solver and training find the frame that symmetry demands?"
+    question: ClassVar[str] = "Do solver and training find the equiangular frame that symmetric supports imply?"
+    # Adam with a small ridge, so that training has a minimiser and converges to it. Paper adds larger vocabularies.
+    small: ClassVar[Recipe] = {
+        "seed": 0,
+        "subsets": [[8, 2], [6, 3], [7, 5]],
+        "classes": 10,
+        "copies": 5,
+        "dim": 32,
+        "steps": 5_000,
+        "learning_rate": 1e-2,
+        "ridge": 1e-3,
+    }
+    paper: ClassVar[Recipe] = {
+        "seed": 0,
+        "subsets": [[8, 2], [6, 3], [7, 5], [12, 3], [14, 2]],
+        "classes": 30,
+        "copies": 10,
+        "dim": 128,
+        "steps": 30_000,
+        "learning_rate": 1e-2,
+        "ridge": 1e-4,
+    }
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
-        """Solve and train each instance; the last is one-hot."""
+        """Solve and train each instance; the last one has one-hot supports."""
         instances = [all_subsets(V, k) for V, k in recipe["subsets"]]
         instances.append(one_hot(recipe["classes"], recipe["copies"]))
         stats = [NextTokenStatistics.from_probabilities(i.S / i.S.sum(axis=0)) for i in instances]
         runs = [_train(s, recipe, progress) for s in stats]
         found = [_compare(i, s, run) for i, s, run in zip(instances, stats, runs, strict=True)]
         collapse = neural_collapse(runs[-1].W, runs[-1].H, instances[-1].S.argmax(axis=0))
-        tables: Tables = {
+        tables: dict[str, Table] = {
             "instances": _table(found),
             "neural_collapse": {name: [value] for name, value in collapse.to_dict().items()},
         }
-        return Findings(_sentence(found, collapse), _checks(found, collapse), [_figure(found)], tables)
+        return self.findings(recipe, _sentence(found, collapse), _checks(found, collapse), [_figure(found)], tables)
 
 
 def _train(stats: NextTokenStatistics, recipe: Recipe, progress: AbstractProgress) -> Run:
@@ -78,6 +98,7 @@ def _train(stats: NextTokenStatistics, recipe: Recipe, progress: AbstractProgres
         "ufm",
         dim=recipe["dim"],
         optimizer="adam",
+        reduction="mean",
         steps=recipe["steps"],
         learning_rate=recipe["learning_rate"],
         weight_decay=recipe["ridge"],
@@ -88,7 +109,7 @@ def _train(stats: NextTokenStatistics, recipe: Recipe, progress: AbstractProgres
 
 
 def _compare(instance: KnownInstance, stats: NextTokenStatistics, run: Run) -> Symmetry:
-    prediction = predict_features(stats)
+    prediction = predict(stats)
     V, known = stats.V, instance.L_mm
     W = (run.W - run.W.mean(axis=0)).T
     token_cosines = cosines(W)
@@ -111,11 +132,11 @@ def _compare(instance: KnownInstance, stats: NextTokenStatistics, run: Run) -> S
 
 def _checks(found: Sequence[Symmetry], collapse: NeuralCollapse) -> list[Check]:
     return [
-        Check("distance of L_mm to S~", max(s.solver for s in found), high=1e-4),
-        Check("distance of singular values to the closed form", max(s.spectrum for s in found), high=1e-4),
-        Check("tokens: distance to an equiangular frame", max(s.frame for s in found), high=1e-2),
+        Check("distance of L_mm from S~", max(s.solver for s in found), high=1e-4),
+        Check("distance of the singular values from the closed form", max(s.spectrum for s in found), high=1e-4),
+        Check("tokens: distance from an equiangular frame", max(s.frame for s in found), high=1e-2),
         Check("contexts: variation of norms", max(s.norms for s in found), high=1e-2),
-        Check("contexts: distance to the sum of their tokens", max(s.alignment for s in found), high=1e-3),
+        Check("contexts: 1 - cosine with the sum of their tokens", max(s.alignment for s in found), high=1e-3),
         Check("NC1", collapse.NC1, high=1e-3),
         Check("NC2", collapse.NC2, high=1e-2),
         Check("NC3", collapse.NC3, high=1e-2),
@@ -126,15 +147,16 @@ def _checks(found: Sequence[Symmetry], collapse: NeuralCollapse) -> list[Check]:
 def _sentence(found: Sequence[Symmetry], collapse: NeuralCollapse) -> str:
     worst = max(found, key=lambda s: s.frame)
     return (
-        f"On {len(found)} symmetric instances the solved L_mm is S~ to {max(s.solver for s in found):.0e}; trained "
-        f"tokens are an equiangular frame to {worst.frame:.0e} in cosine (worst: {worst.instance.name}), contexts have "
-        f"one norm to {max(s.norms for s in found):.0e} and point along the sum of their tokens to "
-        f"{max(s.alignment for s in found):.0e}. With one-hot labels NC1 = {collapse.NC1:.0e}, NC2 = "
-        f"{collapse.NC2:.0e}, NC3 = {collapse.NC3:.0e}, NC4 = {collapse.NC4:.0e}: neural collapse."
+        f"On {len(found)} symmetric instances the solved L_mm equals S~ to {max(s.solver for s in found):.0e}. Trained "
+        f"tokens form an equiangular frame to {worst.frame:.0e} in cosine (worst: {worst.instance.name}); contexts "
+        f"have equal norms to {max(s.norms for s in found):.0e} and the direction of the sum of their tokens to "
+        f"{max(s.alignment for s in found):.0e}. With one-hot labels and equally many contexts per token, the measures "
+        f"of neural collapse are NC1 = {collapse.NC1:.0e}, NC2 = {collapse.NC2:.0e}, NC3 = {collapse.NC3:.0e} and NC4 "
+        f"= {collapse.NC4:.0e}."
     )
 
 
-def _table(found: Sequence[Symmetry]) -> dict[str, Sequence[float | str]]:
+def _table(found: Sequence[Symmetry]) -> Table:
     names = ("loss_gap", "solver", "spectrum", "frame", "norms", "alignment")
     return {
         "instance": [s.instance.name for s in found],
@@ -144,9 +166,12 @@ def _table(found: Sequence[Symmetry]) -> dict[str, Sequence[float | str]]:
 
 def _figure(found: Sequence[Symmetry]) -> Figure:
     panels: list[Panel] = [
-        HeatmapPanel(f"Tokens, {s.instance.name}", s.token_cosines, "word", "word", low=-1.0, high=1.0,
+        HeatmapPanel(f"Tokens, {s.instance.name}", s.token_cosines, "token", "token", low=-1.0, high=1.0,
                      colour_label="cosine")
         for s in found
     ]  # fmt: skip
-    caption = "Cosines between trained tokens: 1 on the diagonal and -1/(V-1) everywhere else, an equiangular frame."
+    caption = (
+        "Cosines between trained tokens. In the closed form, an equiangular frame, they are 1 on the diagonal and "
+        "-1/(V-1) elsewhere."
+    )
     return Figure("ufm-symmetric-tokens", "Tokens under symmetric supports", caption, panels)

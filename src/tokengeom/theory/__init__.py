@@ -1,1 +1,1 @@
-"""What theory predicts. Knows nothing of training."""
+"""What theory predicts from statistics. Knows nothing of training."""

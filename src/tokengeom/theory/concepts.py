@@ -1,4 +1,4 @@
-"""Concepts: singular vectors of the logits' direction, what they mean, in which order they are learned.
+"""Concepts: singular vectors of S~ or L_mm, the tokens and contexts that they group, and the order of learning.
 
 ``S~ = U Sigma V^T``  (or ``L_mm``):  u_k says which tokens, v_k which contexts carry concept k
 
@@ -8,33 +8,30 @@ where
 ``s_i(t)`` strength of concept i at time t of the square-loss surrogate from spectral initialisation:
            ``s_i(t) = sigma_i / (1 + (sigma_i e^{2 delta} - 1) e^{-2 sigma_i t})``  [zhao2025]
 
-Larger sigma are learned earlier. Clusters are orthants (the same signs on chosen concepts) or k-means on the
-leading coordinates. A singular vector's sign is arbitrary; here its largest token entry is positive.
+Concepts with larger sigma are learned earlier. Clusters are orthants (the same signs on chosen concepts) or k-means
+on the leading coordinates. The sign of a singular vector is arbitrary; here its largest token entry is positive.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tokengeom.errors import ProblemError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tokengeom.numerics import Float, Int
+from tokengeom.numerics import Float, Int
 
 TYPICAL = 0.1
-"""Share of the largest entry below which a token or context is not typical of a concept; rounding is far below."""
+"""Share of the largest entry from which a token or context is typical of a concept; rounding is far below."""
 KMEANS_ROUNDS = 100
 KMEANS_RESTARTS = 8
 
 
 @dataclass(frozen=True)
 class Concept:
-    """One concept: the most typical tokens and contexts of each side, the most typical first."""
+    """One concept: the typical tokens and contexts of its positive and its negative side, the most typical first."""
 
     index: int
     importance: float
@@ -49,14 +46,14 @@ class Concept:
 
 @dataclass(frozen=True)
 class Concepts:
-    """All concepts of a matrix, by falling importance."""
+    """The concepts of a matrix, most important first."""
 
     U: Float
     singular_values: Float
     Vt: Float
 
     @staticmethod
-    def of(M: Any, *, count: int | None = None) -> Concepts:
+    def of(M: ArrayLike, *, count: int | None = None) -> Concepts:
         """Concepts of a V x m matrix (S~ or L_mm); zero singular values are left out."""
         dense = np.asarray(M, dtype=np.float64)
         if dense.ndim != 2 or not np.isfinite(dense).all():
@@ -71,7 +68,7 @@ class Concepts:
     def from_svd(U: Float, s: Float, Vt: Float, *, count: int | None = None) -> Concepts:
         """Concepts of given singular triplets, such as those of ``predict_proxy``; fixes the signs."""
         if count is not None and count < 1:
-            raise ProblemError(f"At least one concept must be asked for; got count={count}.")
+            raise ProblemError(f"The number of concepts must be at least 1; got count={count}.")
         kept = int((s > 1e-9 * max(float(s[0]), 1e-300)).sum()) if s.size else 0
         kept = kept if count is None else min(kept, count)
         U, s, Vt = U[:, :kept], s[:kept], Vt[:kept]
@@ -83,15 +80,15 @@ class Concepts:
         return int(self.singular_values.size)
 
     def concept(self, k: int, *, typical: int = 8) -> Concept:
-        """Concept k with its most typical tokens and contexts; fewer where a side has fewer."""
+        """Concept k with up to ``typical`` tokens and contexts per side."""
         return Concept(k, float(self.singular_values[k]), _sides(self.U[:, k], typical), _sides(self.Vt[k], typical))
 
     def token_orthants(self, concepts: Sequence[int]) -> Int:
-        """Cluster of each token, V: tokens with the same signs on the chosen concepts share a number."""
+        """Cluster of each token, V: tokens with the same signs on the chosen concepts have the same number."""
         return _orthants(self.U[:, self._chosen(concepts)])
 
     def context_orthants(self, concepts: Sequence[int]) -> Int:
-        """Cluster of each context, m: contexts with the same signs on the chosen concepts share a number."""
+        """Cluster of each context, m: contexts with the same signs on the chosen concepts have the same number."""
         return _orthants(self.Vt[self._chosen(concepts)].T)
 
     def token_clusters(self, clusters: int, *, concepts: int = 8, seed: int = 0) -> Int:
@@ -102,8 +99,8 @@ class Concepts:
         """k-means clusters of contexts, m, on the leading coordinates weighted by importance."""
         return kmeans(self.Vt[:concepts].T * self.singular_values[:concepts], clusters, seed=seed)
 
-    def learning_curve(self, times: Any, *, delta: float = 5.0) -> Float:
-        """Predicted strength of each concept at each time, r x T; starts near e^{-2 delta}, ends at sigma."""
+    def learning_curve(self, times: ArrayLike, *, delta: float = 5.0) -> Float:
+        """Predicted strength of each concept at each time, r x T; rises from e^{-2 delta} to sigma."""
         return learning_curve(self.singular_values, times, delta=delta)
 
     def half_times(self, *, delta: float = 5.0) -> Float:
@@ -114,13 +111,11 @@ class Concepts:
     def _chosen(self, concepts: Sequence[int]) -> list[int]:
         chosen = list(concepts)
         if not chosen or min(chosen) < 0 or max(chosen) >= len(self) or len(chosen) > 60:
-            raise ProblemError(
-                f"Orthants need 1 to 60 concepts between 0 and {len(self) - 1}; got {chosen}. Choose among these."
-            )
+            raise ProblemError(f"Orthants need 1 to 60 concepts between 0 and {len(self) - 1}; got {chosen}.")
         return chosen
 
 
-def learning_curve(singular_values: Float, times: Any, *, delta: float = 5.0) -> Float:
+def learning_curve(singular_values: Float, times: ArrayLike, *, delta: float = 5.0) -> Float:
     """``s_i(t) = sigma_i / (1 + (sigma_i e^{2 delta} - 1) e^{-2 sigma_i t})``, r x T."""
     s = np.asarray(singular_values, dtype=np.float64)[:, None]
     t = np.asarray(times, dtype=np.float64)[None, :]
@@ -128,10 +123,10 @@ def learning_curve(singular_values: Float, times: Any, *, delta: float = 5.0) ->
 
 
 def kmeans(points: Float, clusters: int, *, seed: int = 0) -> Int:
-    """Lloyd's k-means from k-means++ starts, best of several; every random choice from one generator."""
+    """Cluster of each point by Lloyd's k-means, the best of several k-means++ starts."""
     if not 1 <= clusters <= points.shape[0]:
         raise ProblemError(
-            f"k-means needs between 1 and {points.shape[0]} clusters (one a point); got clusters={clusters}."
+            f"k-means needs between 1 and {points.shape[0]} clusters (one per point); got clusters={clusters}."
         )
     rng = np.random.default_rng(seed)
     best, labels = np.inf, np.zeros(points.shape[0], dtype=np.int64)
@@ -143,7 +138,7 @@ def kmeans(points: Float, clusters: int, *, seed: int = 0) -> Int:
 
 
 def _plus_plus(points: Float, clusters: int, rng: np.random.Generator) -> Float:
-    """Draw starts far apart: each with probability in proportion to its squared distance from the others."""
+    """Starts that are far apart, each drawn with probability proportional to its squared distance from the others."""
     centres = points[[int(rng.integers(points.shape[0]))]]
     while centres.shape[0] < clusters:
         distance = _squared_distances(points, centres).min(axis=1)

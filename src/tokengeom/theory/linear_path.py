@@ -1,48 +1,43 @@
-"""Regularisation paths: the limit of training seen directly, without training.
+"""The regularisation paths of the linear model, whose end is the limit of training.
 
 ::
 
     norm path    W_B  = argmin CE(W)  s.t.  ||W||_F <= B
     ridge path   W_mu = argmin CE(W) + (mu / 2) ||W||_F^2
 
-As ``B -> inf`` or ``mu -> 0`` both have ``P_F(W) -> W*`` and ``W / ||W|| -> W^mm / ||W^mm||``
-[thrampoulidis2024, Thm 3]. They are one curve: ``W_B = W_mu`` at the strength mu where the norm is B. Each
-point starts at the tangent of the last (``solvers.path_newton``), and ``CE - loss_floor`` is known by its
-logarithm, because it falls like ``exp(-B * margin)``.
+As ``B -> inf`` or ``mu -> 0`` both have ``P_F(W) -> W_star`` and ``W / ||W|| -> W_mm / ||W_mm||`` [thrampoulidis2024,
+Thm 1]. They are one curve: ``W_B = W_mu`` at the strength mu where the norm is B. Each point starts on the tangent at
+the last one (``solvers.path_newton``). ``CE - loss_floor`` falls like ``exp(-B * margin)``, so its logarithm is
+computed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokengeom.errors import ProblemError, ResourceError
-from tokengeom.numerics import blas_threads_for
+from tokengeom.numerics import Float, blas_threads_for
 from tokengeom.problems.effective_support import ReducedLoss
 from tokengeom.solvers.ntp_svm import orthonormal_factor
 from tokengeom.solvers.path_newton import PathNewton, PathState, path_newton
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tokengeom.numerics import Float
-    from tokengeom.theory.linear import LinearPrediction
+from tokengeom.theory.linear import LinearPrediction
 
 
 @dataclass(frozen=True, eq=False)
 class PathPoint:
-    """One point of a path, measured against the predicted limit.
+    """One point of a path, compared with the predicted limit.
 
     ``norm``, ``log_strength``
         ``||W||_F`` and ``log mu``.
     ``log_loss_gap``, ``loss_gap``
-        ``CE - loss_floor``, by logarithm, and as a number (0 only below 1e-308).
+        Logarithm of ``CE - loss_floor``, and the number itself (0 only below 1e-308).
     ``cosine``, ``cosine_direction``
-        ``cos(W, W^mm)`` and ``cos(W - W*, W^mm)``; both tend to 1. NaN when nothing diverges.
+        ``cos(W, W_mm)`` and ``cos(W - W_star, W_mm)``; both tend to 1. NaN when nothing diverges.
     ``finite_error``
-        ``||P_F(W) - W*|| / ||W*||``, or the numerator when ``W* = 0``; tends to 0.
+        ``||P_F(W) - W_star|| / ||W_star||``, or the numerator when ``W_star = 0``; tends to 0.
     """
 
     W: Float
@@ -61,17 +56,17 @@ class PathPoint:
 
 @dataclass(frozen=True, eq=False)
 class RegularisationPath:
-    """Points in the order asked for."""
+    """Points in the order of the norms or strengths that were given."""
 
     points: tuple[PathPoint, ...]
 
     def column(self, name: str) -> Float:
-        """One measurement over all points, e.g. ``column("cosine_direction")``."""
+        """One measurement at all points, for example ``column("cosine_direction")``."""
         return np.array([getattr(point, name) for point in self.points], dtype=np.float64)
 
 
 def norm_path(prediction: LinearPrediction, norms: Sequence[float] | Float) -> RegularisationPath:
-    """``min CE s.t. ||W||_F <= B`` for each B in ``norms``; W* itself where the constraint is idle."""
+    """``min CE s.t. ||W||_F <= B`` for each B in ``norms``; W_star itself where the constraint is not active."""
     targets = np.asarray(norms, dtype=np.float64)
     _check_positive(targets, "norms")
     curve = _Curve(prediction)
@@ -83,7 +78,7 @@ def norm_path(prediction: LinearPrediction, norms: Sequence[float] | Float) -> R
 
 
 def ridge_path(prediction: LinearPrediction, log_strengths: Sequence[float] | Float) -> RegularisationPath:
-    """``min CE + (mu/2) ||W||_F^2`` for each ``log mu``; logarithms, because mu may be 1e-1000."""
+    """``min CE + (mu/2) ||W||_F^2`` for each ``log mu``; mu itself may be as small as 1e-1000."""
     targets = np.asarray(log_strengths, dtype=np.float64)
     if targets.ndim != 1 or not np.all(np.isfinite(targets)):
         raise ProblemError(f"log_strengths must be a list of finite numbers; got {log_strengths!r}.")
@@ -101,7 +96,7 @@ def _check_positive(values: Float, name: str) -> None:
 
 
 class _Curve:
-    """Walks the curve from strong to weak regularisation, each point from the tangent of the last."""
+    """Follows the curve from strong to weak regularisation, each point from the tangent at the last one."""
 
     def __init__(self, prediction: LinearPrediction) -> None:
         self.prediction = prediction
@@ -110,23 +105,23 @@ class _Curve:
         problem = ReducedLoss(prediction.effective_support, data.P, data.pi, R)
         exact = data.P if prediction.reaches_entropy else None
         self.newton: PathNewton = path_newton(problem, prediction.W_star @ self.U, exact)
-        self.idle = float(np.linalg.norm(prediction.W_star)) if not prediction.W_mm.any() else np.inf
+        self.largest_norm = float(np.linalg.norm(prediction.W_star)) if not prediction.W_mm.any() else np.inf
         self.state: PathState | None = None
         self.last: tuple[PathState, tuple[Float, Float]] | None = None
 
     def at_strength(self, tau: float) -> PathPoint:
-        """Find the point at ``log mu = tau``."""
+        """The point at ``log mu = tau``."""
         start = self._first(tau)
         self.state = self._walk(start, tau)
         return self._measure(self.state)
 
     def at_norm(self, B: float) -> PathPoint:
-        """Find the point of norm B, or W* when the constraint is idle."""
-        if self.idle * (1.0 - 1e-12) <= B:
+        """The point of norm B; W_star where the constraint is not active."""
+        if self.largest_norm * (1.0 - 1e-12) <= B:
             return self._finite_limit()
         state = self.state
         if state is None:
-            # W is about -grad CE(0) / mu for strong regularisation; begin where its norm is below B.
+            # W is about -grad CE(0) / mu for strong regularisation; start where its norm is below B.
             tau = 0.0
             state = self._walk(self._first(tau), tau)
             while self.newton.norm(state) > B:
@@ -145,12 +140,12 @@ class _Curve:
         mu = state.mu
         along = float((self.newton.w + mu * state.x) @ (mu * (dx + state.x))) + float(state.y @ dy)
         slope = along / self.newton.norm(state) ** 2
-        # For large norms log||W|| is concave in tau with slope about 1/tau: bound the stride, not the target.
+        # For large norms log||W|| is concave in tau with slope about 1/tau, so the stride is bounded, not the norm.
         reach = max(1.0, 0.5 * abs(state.tau))
         return float(np.clip(ratio / slope if slope < 0 else -reach, -reach, reach))
 
     def _tangent(self, state: PathState) -> tuple[Float, Float]:
-        """Tangent of a state; stride and walk ask for the same one in turn."""
+        """Tangent at a state, kept for the next call: `_stride` and `_walk` both use it."""
         if self.last is None or self.last[0] is not state:
             self.last = state, self.newton.tangent(state)
         return self.last[1]
@@ -189,7 +184,7 @@ class _Curve:
         W_star, W_mm = self.prediction.W_star @ self.U, self.prediction.W_mm @ self.U
         W = W_star + X + Y
         scale = float(np.linalg.norm(W_star))
-        # Norm before strength: the square of 1e-200 is no number.
+        # The norm is taken before the strength is multiplied in: the square of 1e-200 underflows.
         error = state.mu * float(np.linalg.norm(state.x)) / (scale if scale > 0 else 1.0)
         return PathPoint(
             W @ self.U.T,

@@ -1,52 +1,51 @@
-"""The regularisation path in logit space, down to vanishing weight decay, with a duality gap at each point.
+"""The regularisation path of learned features, down to vanishing weight decay, with a duality gap at each point.
 
 ``L(lambda) = argmin CE(L) + lambda ||L||_*``,  lambda -> 0:
 ``CE - H -> 0``,  ``P_F(L) -> L_in``,  ``L / ||L|| -> L_mm / ||L_mm||``   [zhao2024]
 
 where ``L`` are logits, V x m, ``L_in`` and ``L_mm`` the predicted finite part and direction, V x m.
 
-Rates to expect, which the fits measure: off support the softmax falls like ``exp(-R)`` along ``L_in + R
-L_mm``, so the best R has ``CE - H ~ lambda ||L_mm||_*`` and grows like ``log 1/lambda``; the distance to
-``L_in`` falls like lambda; the part of L that is neither stays bounded, so that the angle to L_mm falls like
-1/R and ``1 - cos`` like ``1 / log(1/lambda)^2``. The columns of one support group differ along the path
-where their probabilities differ: no merging here.
+Expected rates, which the fits measure: off support the softmax falls like ``exp(-R)`` along ``L_in + R L_mm``, so the
+best R has ``CE - H ~ lambda ||L_mm||_*`` and grows like ``log 1/lambda``; the distance to ``L_in`` falls like lambda;
+the rest of L stays bounded, so the angle to L_mm falls like 1/R and ``1 - cos`` like ``1 / log(1/lambda)^2``.
+Contexts with equal supports but different probabilities have different columns along the path, so they are not
+merged.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tokengeom.errors import ProblemError
 from tokengeom.memory import require_memory
-from tokengeom.numerics import Float, centre_columns
+from tokengeom.numerics import Float, Matrix, centre_columns
+from tokengeom.problems.base import Certificate
 from tokengeom.problems.regularised_logits import RegularisedLogits
-from tokengeom.solvers.logit_admm import LogitADMM, PathState
-from tokengeom.theory.closed_forms import finite_part, project_on_F
-
-if TYPE_CHECKING:
-    from tokengeom.problems.base import Certificate
+from tokengeom.solvers.logit_admm import LogitADMM, WarmStart
+from tokengeom.theory.features import finite_part, project_on_F
 
 SMALL_LAMBDA = 1e-5
-"""Rates are those of the limit; points above this are left out of the fits."""
+"""Rates are those of the limit: points with a larger strength are left out of the fits."""
 ARRAYS_HELD = 40
 """V x m arrays that a solve holds at its peak."""
 
 
 @dataclass(frozen=True)
 class PathPoint:
-    """One strength: the answer's proof and its distance to what is predicted.
+    """One strength: its certificate, and the distance of its logits from the limit.
 
     ``loss_gap``
-        ``CE - H`` in nats, a true positive number.
+        ``CE - H`` in nats, to full relative precision.
     ``finite_distance``
         ``||P_F(L) - L_in|| / ||L_in||`` (absolute where L_in is 0); falls to 0.
     ``direction_cosine``
         ``cos(L, L_mm)`` in [-1, 1]; rises to 1. NaN where L or L_mm is 0.
     ``growth``
-        ``<L, L_mm> / ||L_mm||^2``: how many times L_mm the logits hold; grows like log 1/lambda.
+        ``<L, L_mm> / ||L_mm||^2``: the multiple of L_mm in the logits; grows like log 1/lambda.
     """
 
     lam: float
@@ -98,7 +97,7 @@ class LogitPath:
         return self._slope("growth", lambda g: g, -np.log(self._small()))
 
     def to_rows(self) -> list[dict[str, float]]:
-        """Plain rows for a table: every measurement and the gap."""
+        """One row per point: every measurement and the gap."""
         names = ("lam", "loss_gap", "nuclear_norm", "rank", "finite_distance", "direction_cosine", "growth",
                  "iterations", "seconds")  # fmt: skip
         return [
@@ -110,7 +109,7 @@ class LogitPath:
         lams = self.column("lam")
         return lams[lams <= SMALL_LAMBDA]
 
-    def _slope(self, name: str, transform: Any, against: Float | None = None) -> float:
+    def _slope(self, name: str, transform: Callable[[Float], Float], against: Float | None = None) -> float:
         lams = self.column("lam")
         y = self.column(name)[lams <= SMALL_LAMBDA]
         x = np.log(self._small()) if against is None else against
@@ -123,28 +122,42 @@ class LogitPath:
 
 
 def default_lambdas() -> Float:
-    """Two points a decade from 1e-1 to 1e-12, falling."""
+    """Two points per decade from 1e-1 to 1e-12, falling."""
     return np.logspace(-1, -12, 23)
 
 
 def regularisation_path(
-    P: Any,
-    pi: Any,
+    P: Matrix,
+    pi: ArrayLike,
     L_mm: Float,
     *,
-    lambdas: Any = None,
+    lambdas: ArrayLike | None = None,
     tolerance: float = 1e-6,
     max_iterations: int = 3000,
     memory_limit: int | None = None,
 ) -> LogitPath:
-    """Follow the path downwards, each point started from the line through the last two (in log lambda)."""
+    """The path from the largest strength to the smallest, with the distance of each point from the limit.
+
+    Parameters
+    ----------
+    P, pi
+        Next-token probabilities, V x m, and shares of the contexts, m.
+    L_mm
+        Predicted direction, V x m.
+    lambdas
+        Strengths, in any order; by default those of `default_lambdas`.
+    tolerance, max_iterations
+        Proven relative gap of each point, and iterations after which a point is left as it is.
+    memory_limit
+        Bytes that a solve may use; by default what is free.
+    """
     lams = np.sort(np.asarray(default_lambdas() if lambdas is None else lambdas, dtype=np.float64).ravel())[::-1]
     if lams.size == 0 or not (np.isfinite(lams).all() and (lams > 0).all()):
         raise ProblemError(
             f"Strengths must be > 0 and finite; got lambdas={lams}. At lambda = 0 the loss has no minimiser. "
-            "Take np.logspace(-1, -12, 23)."
+            "Use np.logspace(-1, -12, 23)."
         )
-    V, m = P.shape
+    V, m = np.shape(P)
     require_memory(
         8 * ARRAYS_HELD * V * m,
         f"The path on {V} x {m} logits",
@@ -164,7 +177,7 @@ def regularisation_path(
 
 def _follow(problem: RegularisedLogits, lams: Float, solver: LogitADMM, measure: _Measure) -> LogitPath:
     points: list[PathPoint] = []
-    states: list[PathState] = []
+    states: list[WarmStart] = []
     L = np.zeros_like(problem.P)
     for i, lam in enumerate(lams):
         start = None if i == 0 else _extrapolated(states, np.log(lams[max(i - 2, 0) : i + 1]))
@@ -175,17 +188,17 @@ def _follow(problem: RegularisedLogits, lams: Float, solver: LogitADMM, measure:
     return LogitPath(tuple(points), L)
 
 
-def _extrapolated(states: list[PathState], logs: Float) -> PathState:
-    """Continue the straight line through the last two logits; the dual hardly moves along the path."""
+def _extrapolated(states: list[WarmStart], logs: Float) -> WarmStart:
+    """The next point on the line through the last two logits (in log lambda); the dual hardly moves along the path."""
     last = states[-1]
     if len(states) < 2:
         return last
     ratio = float((logs[2] - logs[1]) / (logs[1] - logs[0])) if logs[1] != logs[0] else 0.0
-    return PathState(last.Z + ratio * (last.Z - states[0].Z), last.Y, last.rho)
+    return WarmStart(last.Z + ratio * (last.Z - states[0].Z), last.Y, last.rho)
 
 
 class _Measure:
-    """Distances to the prediction, which does not change along the path."""
+    """Distances of logits from the limit, which is the same along the path."""
 
     def __init__(self, problem: RegularisedLogits, L_mm: Float) -> None:
         self.L_in, self.L_mm = finite_part(problem.P), L_mm

@@ -1,56 +1,192 @@
-"""The verb `predict`: from statistics to the limit of training, with a proof."""
+"""The verb `predict`: from statistics to the limit of training, with a certificate.
+
+With embeddings the decoder alone is trained (``linear``). Without them both factors are, and the prediction is the
+solution of NTP-SVM* on the supports (``features``): merge equal rows and columns, solve, test whether the proxy is
+exact, and measure how unique the solution is.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, overload
 
-from tokengeom.folders import read_kind
-from tokengeom.numerics import Float
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory import features as feature_storage
-from tokengeom.theory import linear as linear_storage
-from tokengeom.theory.features import FeaturePrediction, predict_features
-from tokengeom.theory.linear import LinearPrediction, predict_linear
-from tokengeom.theory.proxy import ProxyPrediction, predict_proxy
+from tokengeom.errors import InputError, ProblemError
+from tokengeom.memory import require_memory
+from tokengeom.numerics import Matrix
+from tokengeom.problems.backend import Backend
+from tokengeom.problems.base import Certificate
+from tokengeom.problems.nuclear_svm import NuclearSVM
+from tokengeom.problems.supports import reduce_support
+from tokengeom.progress import AbstractProgress, SilentProgress
+from tokengeom.settings import default_of, make, option, options_of, takes
+from tokengeom.solvers.nuclear_admm import NuclearADMM
+from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
+from tokengeom.statistics.supports import degenerate_support_warnings
+from tokengeom.theory.features import FeaturePrediction
+from tokengeom.theory.proxy import ProxyExactness, proxy_exactness
+from tokengeom.theory.uniqueness import measure_spread, solution_bounds
 
-Prediction = FeaturePrediction | LinearPrediction | ProxyPrediction
+if TYPE_CHECKING:
+    from tokengeom.theory.linear import LinearPrediction
+
+TOLERANCE = 1e-6
+"""Proven relative gap of learned features, unless another is set."""
+ARRAYS_HELD = 24
+"""V' x g arrays that the solver holds at its peak, with acceleration."""
+SPREAD_ENTRIES = 100_000
+"""Merged entries up to which uniqueness is measured by default: it costs two more solves of about 0.1 s."""
+
+
+@dataclass(frozen=True)
+class PredictSettings:
+    """Settings of `predict`. The linear model has a tolerance only."""
+
+    tolerance: float | None = option(
+        None,
+        "Proven relative gap to reach. By default 1e-6 for learned features and 1e-9 for the linear model.",
+    )
+    max_iterations: int = option(5000, "Largest number of iterations of the solver for learned features.")
+    device: str = option(
+        "cpu", "Where to solve for learned features: cpu, or cuda for a GPU.", choices=lambda: ("cpu", "cuda")
+    )
+    spread_solves: int | None = option(
+        None,
+        "Number of solves from random starts that measure how unique L_mm is; 0 for none. By default 2 where that is "
+        "fast.",
+    )
+    memory_limit: int | None = option(None, "Bytes that the solver may use. By default what is free.", python_only=True)
+    seed: int = option(0, "Seed of the random starts.")
 
 
 @overload
-def predict(stats: NextTokenStatistics, *, embeddings: Float, **options: Any) -> LinearPrediction: ...
-
-
-@overload
-def predict(stats: NextTokenStatistics, *, embeddings: None = None, **options: Any) -> FeaturePrediction: ...
-
-
 def predict(
-    stats: NextTokenStatistics, *, embeddings: Float | None = None, proxy: bool = False, **options: Any
-) -> Prediction:
+    stats: NextTokenStatistics | str | Path,
+    *,
+    embeddings: Matrix,
+    progress: AbstractProgress | None = None,
+    **settings: object,
+) -> LinearPrediction: ...
+
+
+@overload
+def predict(
+    stats: NextTokenStatistics | str | Path,
+    *,
+    embeddings: None = None,
+    progress: AbstractProgress | None = None,
+    **settings: object,
+) -> FeaturePrediction: ...
+
+
+@takes(PredictSettings)
+def predict(
+    stats: NextTokenStatistics | str | Path,
+    *,
+    embeddings: Matrix | None = None,
+    progress: AbstractProgress | None = None,
+    **settings: object,
+) -> FeaturePrediction | LinearPrediction:
     """Predict where next-token training converges.
 
     Parameters
     ----------
     stats
-        What follows what in the text.
+        Next-token statistics, or the folder of saved ones.
     embeddings
-        H, d x m, with columns in the order of ``stats``: the linear model, in which only the decoder is trained.
-        Without them both factors are learned, and the geometry follows from the supports alone.
-    proxy
-        The proxy ``S~`` alone, for statistics beyond the solver's size; it is stated as such.
-    **options
-        Of `predict_linear`, `predict_features` or `predict_proxy`.
+        Fixed context embeddings H, d x m, with columns in the order of ``stats``: the prediction is then for the linear
+        model, in which only the decoder is trained. Without them both factors are learned, and the geometry follows
+        from the supports alone.
+    progress
+        Where to show the work; by default nowhere.
     """
-    if embeddings is not None:
-        return predict_linear(stats, embeddings, **options)
-    if proxy:
-        return predict_proxy(stats.S, **options)
-    return predict_features(stats, **options)
+    chosen = make(PredictSettings, settings, "predict")
+    given = statistics_of(stats, "predict")
+    if embeddings is None:
+        return _predict_features(given, chosen, progress or SilentProgress())
+    from tokengeom.theory.linear import predict_linear
+
+    _require_defaults(chosen)
+    with (progress or SilentProgress()).stage("Predicting", None):
+        if chosen.tolerance is None:
+            return predict_linear(given, embeddings)
+        return predict_linear(given, embeddings, chosen.tolerance)
 
 
-def load_prediction(folder: str | Path) -> FeaturePrediction | LinearPrediction:
-    """Read a saved prediction of either kind."""
-    if read_kind(Path(folder)) == linear_storage.FORMAT:
-        return linear_storage.load_linear(folder)
-    return feature_storage.load_features(folder)
+def _require_defaults(settings: PredictSettings) -> None:
+    """Refuse settings that the linear model does not use."""
+    for name, field in options_of(PredictSettings).items():
+        if name != "tolerance" and getattr(settings, name) != default_of(field):
+            raise InputError(
+                f"{name} is a setting of learned features; got {name}={getattr(settings, name)!r} together with "
+                "embeddings, for the linear model. Leave it out."
+            )
+
+
+def _predict_features(
+    stats: NextTokenStatistics, settings: PredictSettings, progress: AbstractProgress
+) -> FeaturePrediction:
+    tolerance = TOLERANCE if settings.tolerance is None else settings.tolerance
+    solver = NuclearADMM(tolerance=tolerance, max_iterations=settings.max_iterations)
+    problem = NuclearSVM(
+        reduce_support(stats.S, memory_limit=settings.memory_limit),
+        Backend.on(None if settings.device == "cpu" else settings.device),
+    )
+    _require_solvable(problem, settings.memory_limit)
+    solves = settings.spread_solves
+    if solves is None:
+        solves = 2 if problem.shape[0] * problem.shape[1] <= SPREAD_ENTRIES else 0
+    with progress.stage("Predicting", None) as stage:
+        solution = solver(
+            problem, observer=lambda _, __, gap: stage.advance(0, f"proven gap {gap:.1e}, to reach {tolerance:.0e}")
+        )
+        spread = measure_spread(problem, solver, solves=solves, seed=settings.seed) if solves else None
+    exactness = proxy_exactness(problem)
+    exact, sentence = _proxy_verdict(exactness, solution.certificate, tolerance)
+    return FeaturePrediction(
+        reduction=problem.reduction,
+        L_merged=problem.backend.to_numpy(solution.x),
+        dual_merged=problem.backend.to_numpy(solution.dual),
+        certificate=solution.certificate,
+        P=stats.P,
+        entropy=float(stats.entropy),
+        proxy_nuclear_norm=exactness.nuclear_norm,
+        proxy_is_exact=exact,
+        proxy_sentence=sentence,
+        solution_bounds=solution_bounds(problem, solution),
+        spread=spread,
+        warnings=tuple(degenerate_support_warnings(stats.support_sizes, stats.V, stats.groups.count)),
+        status=solution.status,
+        seconds=solution.seconds,
+        statistics_hash=stats.hash,
+        stats=stats,
+    )
+
+
+def _proxy_verdict(found: ProxyExactness, proof: Certificate, tolerance: float) -> tuple[bool, str]:
+    """Whether the proxy is exact: by the sign test or, where that cannot decide, by the proven value."""
+    if found.exact is not None:
+        return found.exact, found.sentence
+    excess = found.nuclear_norm / max(proof.bound, 1e-300) - 1.0
+    if excess <= 2.0 * tolerance:
+        return True, f"The proxy is optimal within {max(excess, 0.0):.1e} (the sign test cannot decide)."
+    if found.nuclear_norm > proof.value:
+        above = found.nuclear_norm / proof.value - 1
+        return False, f"The proxy is not exact: {above:.1e} above a feasible answer."
+    return False, "Whether the proxy is exact is not decided at this gap."
+
+
+def _require_solvable(problem: NuclearSVM, limit: int | None) -> None:
+    rows, columns = problem.shape
+    if problem.reduction.V < 2:
+        raise ProblemError(
+            f"A vocabulary needs at least 2 tokens; got V={problem.reduction.V}. Likely a tokenizer that "
+            "maps everything to one token. Choose another tokenizer."
+        )
+    if not problem.backend.on_gpu:
+        require_memory(
+            8 * ARRAYS_HELD * rows * columns,
+            f"Solving for L_mm on {rows} merged tokens x {columns} support groups",
+            "Use predict_proxy(stats), which never makes a dense matrix, or keep fewer contexts.",
+            limit,
+        )

@@ -1,48 +1,153 @@
-"""The proxy's leading singular vectors for corpora beyond the solver's size, without a dense matrix.
+"""The proxy S~: the centred supports, when they solve NTP-SVM*, and their leading singular vectors for large corpora.
 
-``S~ = (I - 11^T/V) S ~ U Sigma V^T``, k leading triplets
+``S~ = (I - 11^T/V) S``
 
-where ``S`` is the sparse support, V x m, and centring is applied inside the products (``leading_triplets``):
-``S~ x = S x - 1 (k^T x)/V`` and ``S~^T y = S^T y - k (1^T y)/V`` with ``k`` the support sizes, m.
+where ``S`` is the support, V x m. S~ is feasible for NTP-SVM*, with every margin exactly 1, so its nuclear norm is an
+upper bound on that of L_mm.
 
-This is the proxy, not L_mm: feasible, every margin exactly 1, but its nuclear norm is only an upper bound. It
-stands for L_mm as far as the two agree [zhao2025].
+It is optimal if ``U V^T <= 0`` off support, with ``S~ = U Sigma V^T`` (scaled by multiplicities). The condition is
+also necessary when no other dual exists: when the rank is V' - 1 (all directions that a dual may use on the left) or
+g (all on the right), with V' x g the merged pattern.
+
+`predict_proxy` never makes a dense V x m matrix: centring is applied inside the products, ``S~ x = S x - 1 (k^T
+x)/V`` and ``S~^T y = S^T y - k (1^T y)/V`` with ``k`` the support sizes, m. It gives the geometry of S~, not that of
+L_mm; the two are close as far as the proxy is close to optimal [zhao2025].
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from safetensors.numpy import load_file, save_file
+from scipy.sparse import csc_array
+from scipy.sparse.linalg import LinearOperator, svds
 
 from tokengeom.errors import ProblemError
-from tokengeom.folders import write_manifest, written_beside
-from tokengeom.html_table import html_table
+from tokengeom.factors import Factors
+from tokengeom.numerics import Float, Matrix, centre_columns
+from tokengeom.problems.supports import SupportReduction, as_support
+from tokengeom.results import AbstractResult
+from tokengeom.settings import make, option, takes
+from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
 
 if TYPE_CHECKING:
-    from tokengeom.numerics import Float
+    from tokengeom.problems.backend import Array
+    from tokengeom.problems.nuclear_svm import NuclearSVM
+
+SIGN_TOLERANCE = 1e-9
+"""Entries of ``U V^T`` are at most 1; the rounding of an SVD stays below this."""
+RANK_TOLERANCE = 1e-9
+"""Singular values of a 0/1 pattern below this share of the largest are rounding."""
+SVD_SIDE = 1500
+"""Up to this smaller side an SVD takes seconds; beyond it the Gram matrix is used."""
+ARRAYS = "proxy.safetensors"
+ORTHONORMAL = 1e-8
+"""Largest entry of ``U^T U - I`` for singular vectors from ARPACK, whose own tolerance is rounding."""
 
 
-FORMAT = "tokengeom-proxy"
+def proxy(S: Matrix) -> Float:
+    """``S~``, V x m: the support with each column's mean removed."""
+    return centre_columns(as_support(S).astype(np.float64))
+
+
+def proxy_factors(reduction: SupportReduction) -> Factors:
+    """Tokens ``U Sigma^{1/2}`` (V x r) and contexts ``Sigma^{1/2} V^T`` (r x m) of ``S~ = U Sigma V^T``.
+
+    Tokens with equal rows of S have equal vectors, and so have contexts with equal supports.
+    """
+    merged = reduction.S_red - (reduction.a @ reduction.S_red) / reduction.V
+    U, s, Vt = reduction.svd(merged, RANK_TOLERANCE)
+    return Factors(reduction.token_factor(U, s), reduction.context_factor(s, Vt))
 
 
 @dataclass(frozen=True)
-class ProxyPrediction:
-    """Leading geometry of the proxy ``S~``; ``is_proxy`` is always True, so that no one takes it for L_mm.
+class ProxyExactness:
+    """Whether ``S~`` solves NTP-SVM*; ``exact`` is None where the sign test fails without deciding it.
 
-    ``singular_values``
-        The k largest of S~, falling.
-    ``captured``
-        Their share of ``||S~||_F^2``, in (0, 1]: 1 means that nothing was cut off.
+    ``largest_entry``
+        Largest entry of ``U V^T`` (scaled) off support; <= 0 proves optimality.
+    ``decisive``
+        Whether a positive entry proves that the proxy is not optimal.
     """
+
+    exact: bool | None
+    largest_entry: float
+    decisive: bool
+    rank: int
+    nuclear_norm: float
+
+    def __bool__(self) -> bool:
+        return self.exact is True
+
+    @property
+    def sentence(self) -> str:
+        """The result of the test as a sentence."""
+        if self.exact:
+            return "The proxy is exact: its polar factor is a dual certificate."
+        if self.exact is False:
+            return f"The proxy is not exact: its only possible dual is {self.largest_entry:.1e} > 0 off support."
+        return "The sign test cannot decide: other duals exist. The solver's gap decides."
+
+
+def proxy_exactness(problem: NuclearSVM) -> ProxyExactness:
+    """The sign test ``U V^T <= 0`` off support, on the merged and scaled pattern."""
+    rows, columns = problem.shape
+    if columns == 0:
+        return ProxyExactness(True, 0.0, True, 0, 0.0)
+    polar, s = _polar_factor(problem)
+    rank = int(s.size)
+    largest = float(problem.backend.xp.where(problem.S, -np.inf, polar).max())
+    decisive = rank in (rows - 1, columns)
+    exact = True if largest <= SIGN_TOLERANCE else (False if decisive else None)
+    return ProxyExactness(exact, largest, decisive, rank, float(s.sum()))
+
+
+def _polar_factor(problem: NuclearSVM) -> tuple[Array, Float]:
+    """``U V^T`` of the scaled proxy and its nonzero singular values; from the Gram matrix where an SVD is slow."""
+    M, backend = problem.proxy(), problem.backend
+    if backend.device is None and min(M.shape) <= SVD_SIDE:
+        U, s, Vt = np.linalg.svd(M, full_matrices=False)
+        rank = int((s > RANK_TOLERANCE * s[0]).sum())
+        return U[:, :rank] @ Vt[:rank], s[:rank]
+    polar, s = backend.polar_factor(M)
+    return polar, backend.to_numpy(s)
+
+
+@dataclass(frozen=True)
+class ProxySettings:
+    """Settings of `predict_proxy`."""
+
+    components: int = option(32, "Number of leading singular vectors of the proxy.")
+    seed: int = option(0, "Seed of the start vector of the sparse SVD.")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ProxyPrediction(AbstractResult):
+    """Leading geometry of the proxy ``S~``, which stands for that of L_mm where L_mm is too large to solve for.
+
+    ``U``, ``singular_values``, ``Vt``
+        The k leading singular triplets of S~, V x k, k (falling) and k x m.
+    ``captured``
+        Share of ``||S~||_F^2`` in these, in (0, 1]; 1 means that nothing was cut off.
+    ``statistics_hash``
+        Hash of the statistics that the prediction is for.
+    ``stats``
+        The statistics themselves; None in a prediction that was loaded.
+    """
+
+    kind: ClassVar[str] = "tokengeom-proxy"
+    title: ClassVar[str] = "Proxy prediction"
 
     U: Float
     singular_values: Float
     Vt: Float
     captured: float
-    is_proxy: bool = True
+    statistics_hash: str | None = None
+    stats: NextTokenStatistics | None = None
 
     @property
     def W(self) -> Float:
@@ -62,67 +167,77 @@ class ProxyPrediction:
             "captured": self.captured,
             "vocabulary": int(self.U.shape[0]),
             "contexts": int(self.Vt.shape[1]),
+            "statistics_hash": self.statistics_hash,
         }
 
-    def _repr_html_(self) -> str:
-        rows = [
-            ("leading singular values", ", ".join(f"{value:.4g}" for value in self.singular_values[:5])),
-            ("share of the energy", f"{self.captured:.1%}"),
-            ("proof", "none: the proxy claims nothing of L_mm"),
-        ]
-        return html_table("Proxy prediction", rows, [self.summary()])
-
-    def save(self, folder: str | Path) -> None:
-        """Write the singular vectors; there is no certificate to keep, since the proxy claims nothing of L_mm."""
-        from safetensors.numpy import save_file
-
-        arrays = {"U": self.U, "singular_values": self.singular_values, "Vt": self.Vt}
-        with written_beside(Path(folder), FORMAT) as work:
-            save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, work / "proxy.safetensors")
-            write_manifest(work, FORMAT, 1, {"captured": self.captured})
-
     def summary(self) -> str:
-        """Put the prediction in plain words."""
+        """What this is and how much of S~ it holds."""
         return (
             f"Proxy geometry, not the certified L_mm: {self.singular_values.size} leading concepts of S~ "
-            f"({self.U.shape[0]} tokens x {self.Vt.shape[1]} contexts), {self.captured:.1%} of its energy."
+            f"({self.U.shape[0]} tokens x {self.Vt.shape[1]} contexts), {self.captured:.1%} of its squared norm."
         )
 
+    def checks(self) -> Mapping[str, bool]:
+        """What can be recomputed from the singular triplets alone."""
+        s, identity = self.singular_values, np.eye(self.singular_values.size)
+        return {
+            "the singular vectors of tokens are orthonormal": _near(self.U.T @ self.U, identity),
+            "the singular vectors of contexts are orthonormal": _near(self.Vt @ self.Vt.T, identity),
+            "the columns of the logits are centred": _near((self.U * s).sum(axis=0), 0.0, float(s.max(initial=0.0))),
+            "the singular values are at least 0 and falling": bool((s >= 0).all() and (np.diff(s) <= 0).all()),
+            "the captured share is in (0, 1]": 0.0 < self.captured <= 1.0,
+        }
 
-def predict_proxy(S: Any, *, components: int = 32, seed: int = 0) -> ProxyPrediction:
-    """Take the leading singular vectors of the implicitly centred sparse support.
+    def _facts(self) -> list[tuple[str, str]]:
+        return [
+            ("contexts", f"{self.Vt.shape[1]}"),
+            ("tokens", f"{self.U.shape[0]}"),
+            ("components", f"{self.singular_values.size}"),
+            ("captured share", f"{self.captured:.1%}"),
+            ("leading singular values", ", ".join(f"{value:.4g}" for value in self.singular_values[:5])),
+            ("certificate", "none: the proxy proves nothing about L_mm"),
+        ]
 
-    ``S`` is the V x m pattern, or statistics that hold it as ``.S``.
+    def _write(self, folder: Path) -> dict[str, Any]:
+        arrays = {"U": self.U, "singular_values": self.singular_values, "Vt": self.Vt}
+        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / ARRAYS)
+        return {"captured": self.captured, "statistics_hash": self.statistics_hash}
+
+    @classmethod
+    def _read(cls, folder: Path, manifest: dict[str, Any]) -> ProxyPrediction:
+        arrays = load_file(folder / ARRAYS)
+        U, s, Vt = arrays["U"], arrays["singular_values"], arrays["Vt"]
+        if not (U.ndim == Vt.ndim == 2 and U.shape[1:] == s.shape == Vt.shape[:1]):
+            raise ValueError(f"shapes {U.shape}, {s.shape} and {Vt.shape} are not those of singular triplets")
+        return ProxyPrediction(U, s, Vt, float(manifest["captured"]), manifest["statistics_hash"])
+
+
+@takes(ProxySettings)
+def predict_proxy(stats: NextTokenStatistics | str | Path, **settings: object) -> ProxyPrediction:
+    """Predict the leading geometry from the proxy ``S~``, for statistics that are too large to solve for L_mm.
+
+    Parameters
+    ----------
+    stats
+        Next-token statistics, or the folder of saved ones.
     """
-    from scipy.sparse import csc_array
-
-    pattern = csc_array(S.S if hasattr(S, "S") else S).astype(np.float64)
-    pattern.eliminate_zeros()
-    pattern.data[:] = 1.0
-    V, m = pattern.shape
-    if not 1 <= components < min(V, m):
+    chosen = make(ProxySettings, settings, "predict_proxy")
+    given = statistics_of(stats, "predict_proxy")
+    if not 1 <= chosen.components < min(given.V, given.m):
         raise ProblemError(
-            f"A truncated SVD needs 1 <= components < min(V, m) = {min(V, m)}; got components={components}. "
-            "Ask for fewer, or use predict_features, which is exact at this size."
+            f"A truncated SVD needs 1 <= components < min(V, m) = {min(given.V, given.m)}; got "
+            f"components={chosen.components}. Use fewer, or predict, which is exact at this size."
         )
-    k = np.asarray(pattern.sum(axis=0)).ravel()
-    if (k == 0).any():
-        raise ProblemError(
-            f"Every context must have at least one next token; column {int(np.argmin(k))} of S is empty. "
-            "Likely a support policy that removed all of its tokens. Drop these contexts."
-        )
-    U, s, Vt = leading_triplets(pattern, components, seed=seed)
-    energy = float((k * (1.0 - k / V)).sum())
-    captured = float((s**2).sum() / energy) if energy > 0 else 1.0
-    return ProxyPrediction(U, s, Vt, min(captured, 1.0))
+    U, s, Vt = leading_triplets(given.S, chosen.components, seed=chosen.seed)
+    k = given.support_sizes.astype(np.float64)
+    energy = float((k * (1.0 - k / given.V)).sum())
+    captured = min(float((s**2).sum() / energy), 1.0) if energy > 0 else 1.0
+    return ProxyPrediction(U, s, Vt, captured, given.hash, given)
 
 
-def leading_triplets(M: Any, components: int, *, seed: int = 0) -> tuple[Float, Float, Float]:
+def leading_triplets(M: Matrix, components: int, *, seed: int = 0) -> tuple[Float, Float, Float]:
     """Leading singular triplets (V x k, k, k x m), falling, of ``(I - 11^T/V) M`` for a sparse V x m matrix M."""
-    from scipy.sparse import csc_array
-    from scipy.sparse.linalg import LinearOperator, svds
-
-    table = csc_array(M)
+    table = csc_array(M).astype(np.float64)
     V, m = table.shape
     turned, total = table.T.tocsc(), np.asarray(table.sum(axis=0)).ravel()
 
@@ -143,3 +258,7 @@ def leading_triplets(M: Any, components: int, *, seed: int = 0) -> tuple[Float, 
     order = np.argsort(s)[::-1]
     U, s, Vt = (np.asarray(part, dtype=np.float64) for part in (U[:, order], s[order], Vt[order]))
     return U, s, Vt
+
+
+def _near(found: Float, wanted: Float | float, scale: float = 1.0) -> bool:
+    return bool(np.max(np.abs(found - wanted), initial=0.0) <= ORTHONORMAL * scale)

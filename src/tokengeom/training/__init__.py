@@ -1,17 +1,14 @@
-"""What training finds: the exact soft-label objective, optimizers, one loop, and the way as a table."""
+"""What training finds: the exact soft-label objective, optimizers, one loop, and runs with their trajectories."""
 
-from tokengeom.training.loop import Probe, State
+from tokengeom.training.loop import Probe, State, TrainingHooks
 from tokengeom.training.objective import SoftLabels
-from tokengeom.training.optimizers import AbstractOptimizer, discover, optimizer_named
-from tokengeom.training.optimizers.base import PAPER_STEPS, Constant, Cosine, Steps
-from tokengeom.training.run import Run, Trajectory, load_runs, record_steps
+from tokengeom.training.optimizers.base import PAPER_STEPS, Constant, Cosine, Steps, paper_steps
+from tokengeom.training.run import Run, Trajectory, load_runs
 from tokengeom.training.settings import TrainingSettings
-from tokengeom.training.train import Attendance, train, train_many
+from tokengeom.training.train import train, train_many
 
 __all__ = [
     "PAPER_STEPS",
-    "AbstractOptimizer",
-    "Attendance",
     "Constant",
     "Cosine",
     "Probe",
@@ -19,12 +16,11 @@ __all__ = [
     "SoftLabels",
     "State",
     "Steps",
+    "TrainingHooks",
     "TrainingSettings",
     "Trajectory",
-    "discover",
     "load_runs",
-    "optimizer_named",
-    "record_steps",
+    "paper_steps",
     "train",
     "train_many",
 ]

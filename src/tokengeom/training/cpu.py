@@ -1,4 +1,4 @@
-"""The CPU engine of factored models: explicit gradients, BLAS products and the rule fused in one compiled loop."""
+"""CPU engine of factored models: explicit gradients, BLAS products and the update rule fused in one compiled loop."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import numba
 import numpy as np
-import scipy.linalg.cython_blas  # noqa: F401  the BLAS that compiled code calls: loaded before its threads are limited
+import scipy.linalg.cython_blas  # noqa: F401  the BLAS that compiled code calls, loaded before its threads are limited
 from threadpoolctl import ThreadpoolController
 
 from tokengeom.factors import Factors
-from tokengeom.models.base import AbstractFactoredModel
+from tokengeom.models.factored import AbstractFactoredModel
 from tokengeom.numerics import Arrays, Float, Int
 from tokengeom.training import kernels
 from tokengeom.training.kernels import Kernel, Labels, ParameterBuffers, Plan, Work, fuse
@@ -19,7 +19,7 @@ from tokengeom.training.loop import AbstractEngine
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.optimizers.base import AbstractOptimizer
 
-# Arithmetic that is worth a core's while: below it, handing out blocks costs more than it saves.
+# Arithmetic per block: with less, distributing blocks over cores costs more than it saves.
 _BLOCK_FLOPS = 16e6
 _MOST_BLOCKS = 64
 
@@ -29,7 +29,7 @@ class CpuEngine(AbstractEngine):
 
     where
         scale   factor of the loss: 1 for the mean over windows, n for the sum
-        batch   number of raw windows a step, or None for the exact loss on all contexts
+        batch   number of raw windows per step, or None for the exact loss on all contexts
     """
 
     replicates = 1
@@ -56,7 +56,7 @@ class CpuEngine(AbstractEngine):
         self._sampled = (self._zeros(batch or 0, K.shape[1]), self._zeros(batch or 0, K.shape[1]))
 
     def advance(self, table: Float, windows: list[Int] | None) -> None:
-        """Run the compiled loop; BLAS keeps to one thread, since the blocks are what is shared out."""
+        """Run the compiled loop; BLAS uses one thread, since the blocks are what is distributed."""
         rows = self._array(table)
         parallel = self._work.edges.size > 2 and numba.get_num_threads() > 1
         kernel = _advance(type(self._optimizer), self._dtype.name, windows is not None, parallel)
@@ -73,7 +73,7 @@ class CpuEngine(AbstractEngine):
         return Factors(W, np.ascontiguousarray(K.T))
 
     def state(self) -> Arrays:
-        """Both factors and their slots."""
+        """Both factors and their optimizer slots."""
         W, K, (Wu, Wv), (Ku, Kv) = self._factors
         names = {"W": W, "K": K, "W_first": Wu, "W_second": Wv, "K_first": Ku, "K_second": Kv}
         return {name: array.copy() for name, array in names.items()}
@@ -116,11 +116,11 @@ class CpuEngine(AbstractEngine):
 
 @cache
 def _advance(kind: type[AbstractOptimizer], dtype: str, sampled: bool, parallel: bool) -> Kernel:
-    """Build the fused loop of one optimizer; compiled at its first call, then kept on disk."""
+    """The fused loop of one optimizer; compiled at its first call, then cached on disk."""
     update = kind().kernel()
     exp = kernels.exp64 if dtype == "float64" else kernels.exp32
     one_block = fuse(kernels.block, exp=exp)
-    eager = update if kind.elementwise else kernels.unmoved  # never called then: why compile the rule twice?
+    eager = update if kind.elementwise else kernels.unmoved  # not called otherwise, so not compiled twice
     all_blocks = fuse(kernels.blocks, parallel=parallel, block_kernel=one_block, update=eager)
     finish = fuse(kernels.finish, update=update)
     template = kernels.advance_sampled if sampled else kernels.advance

@@ -1,11 +1,4 @@
-"""How a kernel is compiled here, and how an optimizer's rule is fused with the gradient into one compiled loop.
-
-A compiled function is kept on disk, so that only the first use ever on a machine waits for the compiler. Numba
-does not keep functions that take other functions as arguments, and does not see when a callee in another file has
-changed; :func:`fuse` solves both: it copies a template, binds the callees as globals, and names the copy after a
-digest of all the sources that it is made of.
-
-The compiled gradient of the soft-label loss, and the template of the fused training loop.
+"""Compiled kernels of factored models: the gradient of the soft-label loss, and the fused training loop.
 
 With rows ``i = 1..r`` (contexts, or sampled windows), ``k_i`` the embedding of row i and ``w_i`` its weight::
 
@@ -14,13 +7,19 @@ With rows ``i = 1..r`` (contexts, or sampled windows), ``k_i`` the embedding of 
 
 where
     W   decoder, V x d
-    K   the transpose of H: one contiguous row a context, m x d
+    K   transpose of H: one contiguous row per context, m x d
     G   derivative by the logits, r x V
 
-The rows are cut in blocks whose size depends on the problem alone: the blocks are shared between the cores, and
-their partial sums are added in order, so that the result does not depend on the number of cores.
+The rows are cut into blocks whose size depends on the problem alone. Blocks are distributed over the cores and their
+partial sums are added in order, so the result does not depend on the number of cores.
+
+Compiled functions are cached on disk, so only the first use on a machine waits for the compiler. Numba does not cache
+functions that take other functions as arguments, and does not notice that a callee in another file has changed. `fuse`
+solves both: it copies a template (such as `advance`), binds the callees (such as an optimizer's rule) as globals, and
+names the copy after a hash of all its sources.
 """
 
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg"
 from __future__ import annotations
 
 import hashlib
@@ -30,17 +29,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
 try:
     import numba
-except ModuleNotFoundError:  # a bare machine with torch alone: the rules are imported, the torch engine runs them
+except ModuleNotFoundError:  # GPU machines may have torch and numpy only: optimizers are imported, torch runs them
     numba = None
 
 Kernel = Callable[..., Any]
 
-# Contraction to fused multiply-add is the only liberty: nothing is reordered, so a run is the same on each repeat.
+# Contraction to fused multiply-add is allowed; nothing is reordered, so repeated runs are identical.
 _OPTIONS: dict[str, Any] = {
     "nogil": True,
     "error_model": "numpy",
@@ -50,20 +48,20 @@ _OPTIONS: dict[str, Any] = {
 
 
 def jit(function: Kernel) -> Kernel:
-    """Compile on first use, and keep the result on disk where there is a place to keep it."""
+    """Compile at the first call, and cache the result on disk where a folder can be written."""
     return _compile(function)
 
 
 def reduction_jit(function: Kernel) -> Kernel:
-    """As :func:`jit`, for a sum or a maximum, whose terms may be taken in the order that the hardware likes best."""
+    """As `jit`, for a sum or a maximum whose terms may be taken in any order."""
     return _compile(function, fastmath={"contract", "reassoc", "nsz", "nnan"})
 
 
 def fuse(template: Kernel, *, parallel: bool = False, **callees: Kernel) -> Kernel:
-    """Compile a copy of ``template`` in which each name of ``callees`` is bound to the given kernel."""
+    """A compiled copy of ``template`` in which each name of ``callees`` is bound to the given kernel."""
     name = f"{template.__name__}{'_parallel' if parallel else ''}_{'_'.join(map(_label, callees.values()))}"
     sources = {Path(inspect.getfile(_plain(item))) for item in (template, *callees.values())}
-    # A callee that was itself fused carries the digest of its own sources in its qualified name.
+    # A callee that was itself fused has the hash of its own sources in its qualified name.
     parts = [path.read_bytes() for path in sorted(sources)]
     parts += [_plain(callee).__qualname__.encode() for callee in callees.values()]
     digest = hashlib.blake2s(b"".join(parts), digest_size=6)
@@ -80,7 +78,7 @@ def _compile(function: Kernel, **options: Any) -> Kernel:
     options = {**_OPTIONS, **options}
     try:
         compiled: Kernel = numba.njit(function, cache=True, **options)
-    except RuntimeError:  # no writable folder for the cache: compile anew in each process
+    except RuntimeError:  # no folder for the cache can be written: compile in each process
         compiled = numba.njit(function, **options)
     return compiled
 
@@ -95,18 +93,15 @@ def _label(kernel: Kernel) -> str:
     return f"{plain.__module__.rsplit('.', 1)[-1]}_{plain.__name__}"
 
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg"
-
-
 _LOG2E = 1.4426950408889634
-# ln 2 in two parts: the high one has zeros at its end, so that k * high is exact.
+# ln 2 in two parts: the high part ends in zeros, so k * high is exact.
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
 _LN2_HIGH32, _LN2_LOW32 = np.float32(0.693359375), np.float32(-2.12194440e-4)
 
 
 @jit
 def exp64(x, bits):
-    """``x <- exp(x)`` for ``x <= 0``, to one unit in the last place; a plain loop that the compiler vectorises."""
+    """``x <- exp(x)`` for ``x <= 0``, to one unit in the last place, in a plain loop that the compiler vectorises."""
     power = bits.view(np.float64)
     for i in range(x.size):
         t = max(x[i], -708.0)
@@ -125,7 +120,7 @@ def exp64(x, bits):
 
 @jit
 def exp32(x, bits):
-    """The single-precision twin of :func:`exp64`."""
+    """`exp64` in single precision."""
     power = bits.view(np.float32)
     one, half = np.float32(1.0), np.float32(0.5)
     for i in range(x.size):
@@ -178,11 +173,11 @@ def add_decay(x, g, decay):
 
 @jit
 def unmoved(x, g, first, second, c, norm):
-    """Leave the parameter as it is: stands in where a rule is bound but never called."""
+    """Do nothing: a placeholder where a rule is bound but never called."""
 
 
 class ParameterBuffers(NamedTuple):
-    """Parameters of a factored model and their optimizer slots; those that are not used have no rows."""
+    """Parameters of a factored model and their optimizer slots; unused slots have no rows."""
 
     W: Any  # V x d
     K: Any  # m x d, the transpose of H
@@ -191,7 +186,7 @@ class ParameterBuffers(NamedTuple):
 
 
 class Labels(NamedTuple):
-    """Soft labels row after row: row i holds ``token[e], share[e]`` for e from ``start[i]`` to ``start[i + 1]``."""
+    """Soft labels by row: row i has ``token[e], share[e]`` for e from ``start[i]`` to ``start[i + 1]``."""
 
     weight: Any  # r
     start: Any  # r + 1
@@ -200,7 +195,7 @@ class Labels(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Buffers: derivative by the logits, exponent bits, gradients, and each block's part of ``gW``."""
+    """Buffers: derivative by the logits, exponent bits, gradients, and the part of ``gW`` of each block."""
 
     edges: Any  # blocks + 1
     G: Any  # r x V
@@ -211,7 +206,7 @@ class Work(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What is trained, and how: ``eager`` moves a block's embeddings as soon as their gradient is known."""
+    """What is trained, and how: ``eager`` updates the embeddings of a block as soon as their gradient is known."""
 
     train_W: bool
     train_K: bool
@@ -219,12 +214,12 @@ class Plan(NamedTuple):
     with_norm: bool
 
 
-# What a template calls and `fuse` binds: the names stand here for the reader and the linter.
+# Names that templates call and `fuse` binds, defined here for readers and for the linter.
 exp, block_kernel, update, gradients, finish_kernel = exp64, add_decay, add_decay, add_decay, add_decay
 
 
 def block(W, K, weight, start, token, share, G, bits, gW, gK, train_W, train_K):
-    """Gradient of the rows of one block: ``G``, ``gK`` and the block's part of ``gW`` are written."""
+    """Write the gradient of one block of rows: ``G``, ``gK`` and the part of ``gW`` of this block."""
     np.dot(K, W.T, G)
     rows, V = G.shape
     for i in range(rows):
@@ -245,7 +240,7 @@ def block(W, K, weight, start, token, share, G, bits, gW, gK, train_W, train_K):
 
 
 def blocks(factors, K, labels, work, gK, plan, c):
-    """Gradient of all rows of ``K``, the blocks shared between the cores."""
+    """Gradient of all rows of ``K``, with the blocks distributed over the cores."""
     W, V = factors.W, factors.W.shape[0]
     first, second = factors.K_slots
     weight, start, token, share = labels.weight, labels.start, labels.token, labels.share
@@ -262,7 +257,7 @@ def blocks(factors, K, labels, work, gK, plan, c):
 
 
 def finish(factors, work, plan, c):
-    """Add up the blocks' parts of ``gW`` and move every parameter that has not been moved."""
+    """Add up the parts of ``gW`` and update every parameter that has not been updated yet."""
     gW, gK, rest = work.gW, work.gK, plan.train_K and not plan.eager
     square = 0.0
     if plan.train_W:
@@ -285,16 +280,16 @@ def finish(factors, work, plan, c):
 
 
 def advance(factors, labels, work, plan, table):
-    """One full-batch step for each row of ``table`` (the optimizer's coefficients)."""
+    """One full-batch step per row of ``table`` (the optimizer's coefficients)."""
     for t in range(table.shape[0]):
         gradients(factors, factors.K, labels, work, work.gK, plan, table[t])
         finish_kernel(factors, work, plan, table[t])
 
 
 def advance_sampled(factors, labels, work, plan, table, windows, context, token, K, gK):
-    """One step for each row of ``table`` on the windows of that row; ``labels`` and ``K`` are one batch's buffers.
+    """One step per row of ``table`` on the windows of that row; ``labels`` and ``K`` are buffers for one batch.
 
-    A window is the index e of a pair (``context[e]``, ``token[e]``) that the corpus holds.
+    A window is the index e of a pair (``context[e]``, ``token[e]``) of the statistics.
     """
     for t in range(table.shape[0]):
         for i in range(windows.shape[1]):

@@ -1,13 +1,8 @@
-"""What the loop asks of an engine: make steps, show W and H, hand over its whole state and take it back.
+"""The training loop, for every model, optimizer and engine.
 
-What is measured at a record: the built-in numbers, and whatever the caller hands in.
-
-Training knows no theory. A probe is a function of the :class:`State`; those that compare with a prediction are
-built where both sides meet, and handed to the loop.
-
-The one training loop, for every model, optimizer and engine.
-
-It decides when to stop, measure, save and report; an engine makes the steps in between, many at a time.
+The loop decides when to stop, measure, save and report; an engine makes the steps in between, many at a time. At each
+record it measures what needs no prediction (`built_in`) and the caller's probes, which are functions of the `State`:
+training does not import the theory, so probes that compare with a prediction are defined in ``geometry`` and passed in.
 """
 
 from __future__ import annotations
@@ -21,30 +16,34 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tokengeom.factors import Factors
 from tokengeom.numerics import Arrays, Float, Int
-from tokengeom.progress import AbstractProgress, AbstractStage, SilentProgress, speaks
+from tokengeom.progress import AbstractProgress, AbstractStage, SilentProgress, is_main_process
 from tokengeom.training.objective import SoftLabels, WindowSampler
-from tokengeom.training.optimizers.base import AbstractOptimizer, AbstractSchedule
-from tokengeom.training.run import Checkpoints, Run, Stored, Trajectory, record_steps, snapshot
+from tokengeom.training.optimizers.base import Optimization
+from tokengeom.training.run import Checkpoints, Run, Snapshot, Trajectory, record_steps
+
+# Seconds that an engine may run before the loop checks Ctrl-C and the clock again.
+_PORTION_SECONDS = 0.2
 
 
 class AbstractEngine(ABC):
-    """Runs one or several replicates (seeds, dimensions) of a model side by side.
+    """Trains one or several replicates (seeds, dimensions) of a model side by side.
 
-    An engine knows nothing of records, checkpoints or time. Steps may be asked for in any portions: the result is
-    the same to the last bit on a CPU.
+    An engine knows nothing of records, checkpoints or time. On a CPU the result is the same to the last bit however the
+    steps are divided between calls.
     """
 
     replicates: int
 
     @abstractmethod
     def advance(self, table: Float, windows: list[Int] | None) -> None:
-        """Make one step for each row of the optimizer's coefficients; ``windows[r]`` is steps x batch."""
+        """Make one step per row of the optimizer's coefficients; ``windows[r]`` is steps x batch."""
 
     @abstractmethod
     def readout(self, replicate: int) -> Factors:
@@ -56,12 +55,12 @@ class AbstractEngine(ABC):
 
     @abstractmethod
     def load(self, state: Arrays) -> None:
-        """Take back what :meth:`state` handed over."""
+        """Restore what `state` returned."""
 
 
 @dataclass(frozen=True)
 class State:
-    """A run at one step, in double precision whatever it was trained in.
+    """A run at one step, in double precision whatever the precision of training.
 
     where
         W   V x d
@@ -93,15 +92,15 @@ Probe = Callable[[State], float | Mapping[str, float]]
 
 
 def built_in(state: State) -> dict[str, float]:
-    """Measure what needs no prediction.
+    """Measurements that need no prediction.
 
     ``loss_gap``
-        ``CE - H`` in nats, > 0; 0 is the entropy floor, approached and never reached.
+        ``CE - H`` in nats, > 0; 0 is the entropy floor, which training approaches and never reaches.
     ``norm_W``, ``norm_H``, ``norm_logits``
         Frobenius norms; they grow without bound as the loss approaches its floor.
     ``margin``
-        Smallest in-support minus largest off-support logit, over all contexts; positive once every context's
-        support stands above the rest, ``inf`` when every support is full.
+        Smallest in-support minus largest off-support logit over all contexts; positive once the logits of every support
+        are above the rest, ``inf`` where every support is full.
     """
     return {
         "loss_gap": state.labels.loss_gap(state.L),
@@ -113,7 +112,7 @@ def built_in(state: State) -> dict[str, float]:
 
 
 def measure(state: State, probes: Mapping[str, Probe] | None) -> dict[str, float]:
-    """Apply the built-in measurements, then the given probes; a mapping is flattened as ``name.key``."""
+    """The built-in measurements, then the given probes; a mapping is flattened to ``name.key``."""
     row: dict[str, float] = built_in(state)
     for name, probe in (probes or {}).items():
         value = probe(state)
@@ -124,48 +123,46 @@ def measure(state: State, probes: Mapping[str, Probe] | None) -> dict[str, float
     return row
 
 
-# Seconds that an engine may run before the loop looks at Ctrl-C and the clock again.
-_PORTION_SECONDS = 0.2
+OnRecord = Callable[[int, int, dict[str, float]], None]
 
 
 @dataclass(frozen=True)
-class Pace:
-    """Steps to make and the coefficients of each: optimizer, learning rate and weight decay with their schedules."""
+class TrainingHooks:
+    """What happens around the steps: measuring, reporting and saving.
 
-    optimizer: AbstractOptimizer
-    steps: int
-    learning_rate: float
-    weight_decay: float
-    rate_schedule: AbstractSchedule
-    decay_schedule: AbstractSchedule
+    where
+        probes               name -> function of the `State`, called at each record
+        on_record            called with (step, steps, row) at each record
+        progress             where a bar with steps, time left and loss gap is shown
+        checkpoint           folder of snapshots, one every ``checkpoint_seconds`` and one at the end
+        resume               continue from the newest snapshot, where there is one
+    """
 
-    def table(self, begin: int, end: int) -> Any:
-        """Coefficients of the steps from ``begin`` to ``end``, one row each."""
-        done = np.arange(begin, end, dtype=np.float64)
-        rates = self.learning_rate * self.rate_schedule.factors(done, self.steps)
-        decays = self.weight_decay * self.decay_schedule.factors(done, self.steps)
-        return self.optimizer.coefficients(done + 1.0, rates, decays)
+    probes: Mapping[str, Probe] | None = None
+    on_record: OnRecord | None = None
+    progress: AbstractProgress = field(default_factory=SilentProgress)
+    checkpoint: str | Path | None = None
+    checkpoint_seconds: float = 30.0
+    resume: bool = False
 
-
-OnRecord = Callable[[int, int, dict[str, float]], None]
+    @property
+    def checkpoints(self) -> Checkpoints | None:
+        """The snapshots in the checkpoint folder; None where nothing is saved."""
+        return None if self.checkpoint is None else Checkpoints(Path(self.checkpoint))
 
 
 @dataclass
 class Loop:
-    """A run in progress; ``settings`` holds one dictionary a replicate."""
+    """A run in progress; ``settings`` has one dictionary per replicate, ``samplers`` one where windows are sampled."""
 
     engine: AbstractEngine
     labels: SoftLabels
-    pace: Pace
+    optimization: Optimization
     settings: list[dict[str, Any]]
     samplers: list[WindowSampler] | None = None
     batch: int | None = None
-    probes: Mapping[str, Probe] | None = None
-    per_decade: int = 10
-    on_record: OnRecord | None = None
-    progress: AbstractProgress = field(default_factory=SilentProgress)
-    checkpoints: Checkpoints | None = None
-    interval: float = 30.0
+    records_per_decade: int = 10
+    hooks: TrainingHooks = field(default_factory=TrainingHooks)
     step: int = 0
     seconds: float = 0.0
     status: str = "running"
@@ -173,47 +170,45 @@ class Loop:
     _stop: bool = False
 
     def run(self) -> list[Run]:
-        """Train to the last step, or to Ctrl-C, or until a number is no longer finite."""
+        """Train to the last step, until Ctrl-C, or until the logits are no longer finite."""
         if not self.trajectories:
             self.trajectories = [Trajectory() for _ in range(self.engine.replicates)]
-        with self._interruptible(), self.progress.stage("training", float(self.pace.steps)) as stage:
+        with self._interruptible(), self.hooks.progress.stage("Training", float(self.optimization.steps)) as stage:
             stage.advance(float(self.step))
-            self._go(stage)
+            self._train(stage)
         self.status = self.status if self.status != "running" else "interrupted" if self._stop else "finished"
-        if self.checkpoints:
-            self._save()
+        self._save()
         return self._runs()
 
-    def _go(self, stage: AbstractStage) -> None:
-        """Make the steps between records, saving whenever the interval has passed."""
-        grid = record_steps(self.pace.steps, self.per_decade)
+    def _train(self, stage: AbstractStage) -> None:
+        """Make the steps between records, and save whenever the interval has passed."""
+        grid = record_steps(self.optimization.steps, self.records_per_decade)
         saved = time.monotonic()
         for target in grid[np.searchsorted(grid, self.step) :].tolist():
             for made in self._portions(int(target)):
                 stage.advance(float(made))
-                if self.checkpoints and time.monotonic() - saved >= self.interval:
+                if time.monotonic() - saved >= self.hooks.checkpoint_seconds:
                     self._save()
                     saved = time.monotonic()
             if self._stop or not self._record():
                 return
-            stage.advance(0.0, f"CE - H = {self.trajectories[0].last('loss_gap'):.3g}")
+            stage.advance(0.0, f"loss gap {self.trajectories[0].last('loss_gap'):.3g}")
 
-    def resume(self, stored: Stored) -> None:
-        """Go on from a snapshot: parameters, optimizer slots, generators, records and clock."""
-        state = {name[6:]: array for name, array in stored.arrays.items() if name.startswith("state.")}
-        self.engine.load(state)
-        self.trajectories = stored.trajectories
-        self.step, self.seconds = int(stored.manifest["step"]), float(stored.manifest["seconds"])
-        for sampler, generator in zip(self.samplers or [], stored.manifest["generators"], strict=True):
+    def resume(self, snapshot: Snapshot) -> None:
+        """Continue from a snapshot: parameters, optimizer slots, generators, records and clock."""
+        self.engine.load(snapshot.state)
+        self.trajectories = [run.trajectory for run in snapshot.runs]
+        self.step, self.seconds = int(snapshot.step), float(snapshot.seconds)
+        for sampler, generator in zip(self.samplers or [], snapshot.generators, strict=True):
             sampler.load(generator)
 
     def _portions(self, target: int) -> Iterator[int]:
-        """Make steps up to ``target`` in portions of a fraction of a second; yields the size of each."""
+        """Make steps up to ``target`` in portions of a fraction of a second; yields the number of steps of each."""
         size = 1
         while self.step < target and not self._stop:
             count = min(size, target - self.step)
             windows = None if self.samplers is None else [s.draw(count, self.batch or 0) for s in self.samplers]
-            table = self.pace.table(self.step, self.step + count)
+            table = self.optimization.coefficients(self.step, self.step + count)
             begin = time.perf_counter()
             self.engine.advance(table, windows)
             spent = time.perf_counter() - begin
@@ -223,7 +218,7 @@ class Loop:
             yield count
 
     def _record(self) -> bool:
-        """Measure every replicate; False when one has left the finite numbers."""
+        """Measure every replicate; False where the logits of one are no longer finite."""
         recorded = len(self.trajectories[-1]) > 0 and self.trajectories[-1].last("step") >= self.step
         if recorded:
             return True
@@ -232,40 +227,48 @@ class Loop:
             if not np.all(np.isfinite(state.L)):
                 self.status = (
                     f"diverged: the logits of replicate {r} are not finite at step {self.step}; lower the learning "
-                    f"rate ({self.pace.learning_rate!r})"
+                    f"rate ({self.optimization.learning_rate!r})"
                 )
                 return False
-            row = {"step": float(self.step), "seconds": self.seconds, **measure(state, self.probes)}
+            row = {"step": float(self.step), "seconds": self.seconds, **measure(state, self.hooks.probes)}
             trajectory.append(row)
-            if self.on_record:
-                self.on_record(self.step, self.pace.steps, row)
+            if self.hooks.on_record:
+                self.hooks.on_record(self.step, self.optimization.steps, row)
         return True
 
     def _runs(self) -> list[Run]:
         runs = []
         for r in range(self.engine.replicates):
             readout = self.engine.readout(r)
-            gap = self.labels.loss_gap(readout.logits) if self.status[:8] != "diverged" else float("nan")
-            rest = (self.trajectories[r], self.settings[r], self.status, self.step, self.seconds)
-            runs.append(Run(readout.W, readout.H, gap, *rest, self.labels.entropy))
+            diverged = self.status.startswith("diverged")
+            run = Run(
+                W=readout.W,
+                H=readout.H,
+                loss_gap=float("nan") if diverged else self.labels.loss_gap(readout.logits),
+                trajectory=self.trajectories[r],
+                settings=self.settings[r],
+                status=self.status,
+                steps=self.step,
+                seconds=self.seconds,
+                entropy=self.labels.entropy,
+                statistics_hash=self.labels.statistics_hash,
+            )
+            runs.append(run)
         return runs
 
     def _save(self) -> None:
-        assert self.checkpoints is not None
-        if not speaks():
+        checkpoints = self.hooks.checkpoints
+        if checkpoints is None or not is_main_process():
             return
-        extra = {
-            "step": self.step,
-            "seconds": self.seconds,
-            "data": self.labels.digest,
-            "generators": [sampler.state() for sampler in self.samplers or []],
-        }
-        self.checkpoints.save(self.step, snapshot(self._runs(), self.engine.state(), extra))
+        generators = [sampler.state() for sampler in self.samplers or []]
+        checkpoints.save(
+            Snapshot(self._runs(), self.engine.state(), self.step, self.seconds, self.labels.hash, generators)
+        )
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
-        """Turn the first Ctrl-C into a stop between two portions; a second one is the user's last word."""
-        # Processes that train together must make the same steps: a launcher ends them all at once.
+        """A context in which the first Ctrl-C stops between two portions; a second one is handled as usual."""
+        # Processes that train together must make the same steps; their launcher stops them all at once.
         if threading.current_thread() is not threading.main_thread() or "WORLD_SIZE" in os.environ:
             yield
             return

@@ -1,14 +1,12 @@
-"""Several processes that train one network together, as PyTorch's own launcher starts them.
+"""Torch engine of networks: exact soft-label gradients, one flat buffer, a recorded step on a GPU, several processes.
 
-``torchrun --nproc-per-node 4 -m tokengeom train STATS --model transformer --device cuda`` starts four of them, one a
-GPU. Each takes a part of the contexts (or of a batch), PyTorch's DistributedDataParallel averages the gradients, and
-the first alone writes and speaks.
+All parameters are views into one flat buffer, and their gradients into another, so an elementwise rule is one pass over
+everything; a rule for matrices gets each parameter in its own shape (a vector as a matrix of one column). The gradient
+of the loss by the logits is computed explicitly, ``(softmax(L) - P) diag(pi)``, and propagated back from there.
 
-The torch engine of sequence networks: exact soft-label gradients, one flat buffer, a captured step on a GPU.
-
-All parameters are views into one flat buffer, and their gradients into another, so that an elementwise rule is one pass
-over everything; a rule for matrices sees each parameter in its own shape (a vector as a matrix of one column). The
-gradient of the loss by the logits is written out, ``(softmax(L) - P) diag(pi)``, and carried back from there.
+``torchrun --nproc-per-node 4 -m tokengeom train STATS --model transformer --device cuda`` trains one network in four
+processes, one per GPU. Each process takes a part of the contexts (or of a batch), PyTorch's DistributedDataParallel
+averages the gradients, and only the first process writes files and prints.
 """
 
 from __future__ import annotations
@@ -31,22 +29,24 @@ from tokengeom.training.objective import SoftLabels
 from tokengeom.training.optimizers.base import AbstractOptimizer
 from tokengeom.training.torch_engine import StepGraph
 
+_BUFFERS = ("theta", "first", "second")
+
 
 @dataclass(frozen=True)
 class Processes:
-    """One process among others: its number from 0, how many there are, and the device it works on."""
+    """One process among others: its number from 0, how many there are, and the device that it uses."""
 
     rank: int
     world: int
     device: str
 
     def part(self, size: int) -> slice:
-        """Share of ``size`` things, in order, that falls to this process; shares differ by one at most."""
+        """The part of ``size`` items that this process takes; parts differ in size by one at most."""
         return slice(self.rank * size // self.world, (self.rank + 1) * size // self.world)
 
 
 def join_processes(torch: Any, device: str) -> Processes:
-    """Join the processes that the launcher named in the environment; alone where there is none."""
+    """Join the processes that a launcher has started; without a launcher there is one process."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1:
         return Processes(0, 1, device)
@@ -58,16 +58,13 @@ def join_processes(torch: Any, device: str) -> Processes:
     return Processes(torch.distributed.get_rank(), world, device)
 
 
-_BUFFERS = ("theta", "first", "second")
-
-
 class NetworkEngine(AbstractEngine):
     """One network on one device.
 
     ``precision``
         ``float32`` or ``float64``; ``bfloat16`` keeps weights, logits, their gradient and the optimizer in float32 and
-        makes the body's products in bfloat16, so that gradients carry about three digits. W and H are
-        read off in an unmixed pass.
+        computes the products of the body in bfloat16, so gradients have about three digits. W and H are computed in a
+        pass without bfloat16.
     """
 
     replicates = 1
@@ -90,24 +87,25 @@ class NetworkEngine(AbstractEngine):
         self._mixed = precision == "bfloat16"
         self._dtype = torch.float32 if self._mixed else getattr(torch, precision)
         self._model, self._optimizer = model, optimizer
-        # Processes average their gradients; the loss is a sum over all of them.
+        # Processes average their gradients, while the loss is a sum over all of them.
         self._scale = scale * self.processes.world
         model.decoder.to(device=self._device, dtype=self._dtype).train()
         if compiled:
             model.decoder.body.compile()
         self._place_parameters()
         self._place_labels(labels)
-        # Forward and twice as much backward: each parameter is multiplied three times a token.
+        # One forward pass and a backward pass of twice the work: three multiplications per parameter and token.
         self._work = 3.0 * self._theta.numel() * model.inputs.rows.size
         alone = self.processes.world == 1
         self._forward = model.decoder if alone else torch.nn.parallel.DistributedDataParallel(model.decoder)
         self._random = _RandomState(torch, self._device, seed + self.processes.rank)
-        drawn = model.shape.attention_dropout > 0
-        capture = self._device.type == "cuda" and optimizer.capturable and alone and not drawn
-        self._graph = StepGraph(torch, self._device, self._step, self._moving()) if capture else None
+        dropout = model.shape.attention_dropout > 0
+        capture = self._device.type == "cuda" and optimizer.capturable and alone and not dropout
+        changed = [self._flat(name) for name in _BUFFERS]
+        self._graph = StepGraph(torch, self._device, self._step, changed) if capture else None
 
     def advance(self, table: Float, windows: list[Int] | None) -> None:
-        """Make the steps one by one, or replay them from the captured graph."""
+        """Make the steps one by one, or replay them from the recorded graph."""
         torch = self._torch
         rows = torch.as_tensor(table, dtype=self._dtype, device=self._device)
         drawn = None if windows is None else torch.as_tensor(self._own_part(windows[0]), device=self._device)
@@ -119,34 +117,30 @@ class NetworkEngine(AbstractEngine):
                 self._step(rows[t], None if drawn is None else drawn[t])
 
     def _own_part(self, windows: Int) -> Int:
-        """Windows of each step that fall to this process; as many for each."""
+        """The windows of each step that this process takes, as many as every other process."""
         size, world = windows.shape[1], self.processes.world
         if size % world:
             raise ProblemError(f"batch must be a multiple of the {world} processes; got {size}.")
         return windows[:, self.processes.part(size)]
 
     def readout(self, replicate: int) -> Factors:
-        """W and H, proven to give the network's own logits."""
+        """W and H, checked to reproduce the network's own logits."""
         with threads_for(self._torch, self._work):
             return self._model.readout()
 
     def state(self) -> Arrays:
-        """Parameters, slots, and the generator that draws dropout."""
+        """Parameters, optimizer slots, and the state of the generator that draws dropout."""
         arrays = {name: self._flat(name).cpu().numpy().copy() for name in _BUFFERS}
         return arrays | {"random": self._random.state}
 
     def load(self, state: Arrays) -> None:
-        """Copy into the engine's own buffers, which parameters and graph look at."""
+        """Copy the state into the engine's own buffers, which parameters and graph refer to."""
         for name in _BUFFERS:
             self._flat(name).copy_(self._torch.as_tensor(np.array(state[name])))
         self._random.state = np.array(state["random"])
 
     def _flat(self, name: str) -> Any:
         return {"theta": self._theta, "first": self._first, "second": self._second}[name]
-
-    def _moving(self) -> list[Any]:
-        """Everything that a step changes and the next step reads."""
-        return [self._flat(name) for name in _BUFFERS]
 
     def _place_parameters(self) -> None:
         torch = self._torch
@@ -186,16 +180,16 @@ class NetworkEngine(AbstractEngine):
             self._parts.append((which, column, torch.as_tensor(flat, device=device), share))
 
     def _step(self, c: Any, drawn: Any) -> None:
-        """One step: gradients of all parameters, then the rule."""
+        """One step: compute the gradients of all parameters, then apply the rule."""
         self._gradient.zero_()
         if drawn is None:
             for number, (which, weight, flat, share) in enumerate(self._parts, 1):
                 with self._averaged(number == len(self._parts)):
-                    self._carry_back(which, lambda q, w=weight, f=flat, s=share: _towards(q.mul_(w), f, s))
+                    self._propagate(which, lambda q, w=weight, f=flat, s=share: _minus_target(q.mul_(w), f, s))
         else:
             token = self._token[drawn].unsqueeze(1)
             share = self._scale / (drawn.shape[0] * self.processes.world)
-            self._carry_back(
+            self._propagate(
                 self._context[drawn],
                 lambda q: q.scatter_add_(1, token, q.new_full(token.shape, -1.0)).mul_(share),
             )
@@ -204,11 +198,11 @@ class NetworkEngine(AbstractEngine):
         self._update(c)
 
     def _averaged(self, last: bool) -> Any:
-        """Gradients of several portions add up here, and are averaged over processes with the last one."""
+        """A context in which gradients add up over portions, and are averaged over processes with the last portion."""
         return nullcontext() if last or self.processes.world == 1 else self._forward.no_sync()
 
-    def _carry_back(self, which: Any, gradient_of: Any) -> None:
-        """Run the chosen contexts and carry ``gradient_of(softmax(L))`` back to the parameters."""
+    def _propagate(self, which: Any, gradient_of: Any) -> None:
+        """Run the chosen contexts and propagate ``gradient_of(softmax(L))`` back to the parameters."""
         torch = self._torch
         mixed = torch.autocast(self._device.type, torch.bfloat16) if self._mixed else nullcontext()
         with mixed:
@@ -230,15 +224,15 @@ class NetworkEngine(AbstractEngine):
                 rule(x, g, first, None, c, None)
 
 
-def _towards(q: Any, flat: Any, share: Any) -> Any:
-    """``q - P diag(pi)``; each entry of P appears once, so that nothing is added up."""
+def _minus_target(q: Any, flat: Any, share: Any) -> Any:
+    """``q - P diag(pi)``; each entry of P appears once, so no entry is subtracted twice."""
     entries = q.view(-1)
     entries[flat] = entries[flat] - share
     return q
 
 
 class _RandomState:
-    """Torch's generator as the engine's own: put in place while it works, and the caller's put back."""
+    """The engine's own state of torch's generator, in place while the engine works; the caller's is restored."""
 
     def __init__(self, torch: Any, device: Any, seed: int) -> None:
         self._torch, self._device = torch, device

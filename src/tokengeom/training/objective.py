@@ -10,13 +10,12 @@ where
     q_j      softmax of column j; q_j(on), q_j(off) its mass on and off the support S_j
     u_{j,z}  ``log q_{j,z} - log q_j(on) - log p_{j,z}``, on the support
 
-Both terms are positive sums in log space: a gap of 1e-30 is a number and not the rounding of 1.6 - 1.6.
-The loss on the n raw windows is the same number, since equal contexts share a column [thrampoulidis2024, sec. 2].
+Both terms are sums of positive numbers in log space, so a gap of 1e-30 is accurate, where the difference of two losses
+of 1.6 would be rounding noise. The loss on the n raw windows is the same number, since equal contexts share a column
+[thrampoulidis2024].
 
-Batches of raw windows, drawn from the corpus' own distribution.
-
-A window is a pair (context j, next token z) with probability ``pi_j p_{j,z}``. Its label is one-hot, so that the
-mean over many batches of the gradient is the gradient of the exact loss.
+`WindowSampler` draws batches of raw windows. A window is a pair (context j, next token z) with probability
+``pi_j p_{j,z}`` and a one-hot label, so the mean gradient over batches is the gradient of the exact loss.
 """
 
 from __future__ import annotations
@@ -24,27 +23,31 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tokengeom.errors import ProblemError, StatisticsError
-from tokengeom.numerics import Float, Int, excess_exponential, log_sum_exp
+from tokengeom.numerics import Bool, Float, Int, excess_exponential, log_sum_exp
+
+if TYPE_CHECKING:
+    from tokengeom.statistics.next_token import NextTokenStatistics
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class SoftLabels:
-    """Next-token distributions of m contexts, context after context, as plain arrays.
+    """Next-token distributions of m contexts as plain arrays, one context after the other.
 
     ``start``
-        Context j owns the pairs e from ``start[j]`` to ``start[j + 1]``; m + 1 integers.
+        Context j has the pairs e from ``start[j]`` to ``start[j + 1]``; m + 1 integers.
     ``token``, ``share``
         Token z and probability ``p_{j,z} > 0`` of each pair.
     ``weight``
         ``pi``, m; sums to 1.
     ``windows``
-        Number of windows n that the statistics were counted from; the number of contexts when not counted.
+        Number of windows n that the statistics were counted from; the number of contexts where there are no counts.
+    ``statistics_hash``
+        Hash of the statistics that the labels were made of; None where they were given as arrays.
     """
 
     V: int
@@ -53,10 +56,11 @@ class SoftLabels:
     share: Float
     weight: Float
     windows: int
+    statistics_hash: str | None = None
 
     @classmethod
-    def from_statistics(cls, stats: Any) -> SoftLabels:
-        """Take ``P`` and ``pi`` from statistics (``V``, ``m``, ``P`` in CSC form, ``pi``, and ``n`` if counted)."""
+    def from_statistics(cls, stats: NextTokenStatistics) -> SoftLabels:
+        """The labels of next-token statistics."""
         P = stats.P
         labels = cls(
             V=int(stats.V),
@@ -64,14 +68,15 @@ class SoftLabels:
             token=np.array(P.indices, np.int64),
             share=np.array(P.data, np.float64),
             weight=np.array(stats.pi, np.float64),
-            windows=int(stats.n if getattr(stats, "has_counts", True) else stats.m),
+            windows=int(stats.n if stats.has_counts else stats.m),
+            statistics_hash=stats.hash,
         )
         labels.check()
         return labels
 
     @classmethod
     def from_dense(cls, P: Float, pi: Float | None = None, windows: int | None = None) -> SoftLabels:
-        """Take a dense V x m matrix of probabilities; ``pi`` is uniform unless given."""
+        """The labels of a dense V x m matrix of probabilities; ``pi`` is uniform unless given."""
         P = np.asarray(P, np.float64)
         if P.ndim != 2:
             raise StatisticsError(f"P must be a V x m matrix; got {P.ndim} dimension(s), shape {P.shape}.")
@@ -82,6 +87,9 @@ class SoftLabels:
         labels = cls(V, start, token.astype(np.int64), P.T[context, token], pi, windows or m)
         labels.check()
         return labels
+
+    def __repr__(self) -> str:
+        return f"SoftLabels(V={self.V:,}, m={self.m:,}, windows={self.windows:,})"
 
     @property
     def m(self) -> int:
@@ -94,7 +102,7 @@ class SoftLabels:
         return np.repeat(np.arange(self.m), np.diff(self.start))
 
     @cached_property
-    def support(self) -> NDArray[np.bool_]:
+    def support(self) -> Bool:
         """``S``, V x m."""
         S = np.zeros((self.V, self.m), dtype=bool)
         S[self.token, self.context] = True
@@ -106,13 +114,15 @@ class SoftLabels:
         return float(-np.sum(self.weight[self.context] * self.share * np.log(self.share)))
 
     @cached_property
-    def digest(self) -> str:
-        """Fingerprint of the data, by which a resumed run knows its own."""
+    def hash(self) -> str:
+        """Hash of the statistics, or of the arrays where there are none: a resumed run must have the same."""
+        if self.statistics_hash is not None:
+            return self.statistics_hash
         parts = (self.start, self.token, self.share, self.weight)
         return hashlib.sha256(str(self.V).encode() + b"".join(p.tobytes() for p in parts)).hexdigest()
 
     def check(self) -> None:
-        """Refuse labels that no model can be trained on, naming what is wrong."""
+        """Refuse labels that no model can be trained on, and say what is wrong with them."""
         if self.m < 1:
             raise StatisticsError("Training needs at least one context; got m=0. Was the text shorter than a window?")
         if self.V < 2:
@@ -120,8 +130,8 @@ class SoftLabels:
         empty = np.flatnonzero(np.diff(self.start) == 0)
         if empty.size:
             raise StatisticsError(
-                f"Every context needs at least one next token; context {empty[0]} has none ({empty.size} such). "
-                f"Did a support policy empty it? Drop these contexts or loosen the policy."
+                f"Every context needs at least one next token; context {empty[0]} has none ({empty.size} such "
+                "contexts in all). Did a support policy remove them? Drop these contexts or relax the policy."
             )
         if not (np.all(np.isfinite(self.share)) and np.all(self.share > 0)):
             raise StatisticsError(f"Stored probabilities must be positive; the smallest is {self.share.min()}.")
@@ -131,7 +141,7 @@ class SoftLabels:
             raise StatisticsError(f"Columns of P must sum to 1; context {worst} sums to {sums[worst]:.12g}.")
         if self.weight.shape != (self.m,) or np.any(self.weight < 0) or abs(self.weight.sum() - 1.0) > 1e-8:
             raise StatisticsError(
-                f"pi must hold m={self.m} shares >= 0 that sum to 1; got shape {self.weight.shape}, sum "
+                f"pi must have m={self.m} entries >= 0 that sum to 1; got shape {self.weight.shape}, sum "
                 f"{self.weight.sum():.12g}."
             )
 
@@ -160,7 +170,7 @@ class SoftLabels:
         return np.asarray(q * self.weight)
 
     def margins(self, L: Float) -> Float:
-        """Smallest in-support minus largest off-support logit of each context; inf for a full support."""
+        """Smallest in-support minus largest off-support logit of each context; inf where the support is full."""
         self._check_logits(L)
         lowest = np.min(np.where(self.support, L, np.inf), axis=0)
         highest = np.max(np.where(self.support, -np.inf, L), axis=0)
@@ -173,7 +183,7 @@ class SoftLabels:
 
 @dataclass
 class WindowSampler:
-    """Draws windows with an explicit generator whose state can be stored and put back."""
+    """Draws windows with its own generator, whose state can be saved and restored."""
 
     labels: SoftLabels
     generator: np.random.Generator
@@ -184,14 +194,14 @@ class WindowSampler:
         self._cumulative = total / total[-1]
 
     def draw(self, steps: int, batch: int) -> Int:
-        """Pair index of each window, steps x batch; two calls give the same windows as one call for both."""
+        """Index of the pair of each window, steps x batch; two calls give the same windows as one call for both."""
         uniform = self.generator.random((steps, batch))
         return np.searchsorted(self._cumulative, uniform, side="right").astype(np.int64)
 
     def state(self) -> dict[str, Any]:
-        """State of the generator, as JSON can hold it."""
+        """State of the generator as plain data."""
         return dict(self.generator.bit_generator.state)
 
     def load(self, state: dict[str, Any]) -> None:
-        """Put the generator back."""
+        """Restore a state of the generator."""
         self.generator.bit_generator.state = state

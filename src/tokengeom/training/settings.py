@@ -1,180 +1,211 @@
-"""Everything that a training run is asked for, checked in one place and storable as plain data."""
+"""`TrainingSettings`: the settings of `train`, with their defaults, documentation and checks."""
 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from tokengeom.errors import ProblemError
-from tokengeom.models.factored import Init
-from tokengeom.training.loop import Pace
-from tokengeom.training.optimizers import AbstractOptimizer, optimizer_named
-from tokengeom.training.optimizers.base import Constant, Given, schedule_named
+from tokengeom.models.factored import FACTORED, Init
+from tokengeom.settings import did_you_mean, member_names, option, options_of
+from tokengeom.training.optimizers.base import (
+    AbstractOptimizer,
+    Optimization,
+    ScheduleLike,
+    optimizer_named,
+    optimizer_names,
+    parse_schedule,
+    schedule_named,
+)
 
 Reduction = Literal["mean", "sum"]
-FACTORED = ("linear", "ufm")
-NETWORKS = ("transformer", "mamba", "xlstm", "lstm", "mlp")
-_CHOICES = {
-    "model": (*FACTORED, *NETWORKS),
-    "init": ("zero", "lecun"),
-    "reduction": ("mean", "sum"),
-    "precision": ("bfloat16", "float32", "float64"),
-}
-# Fields that only a network has, with the value that means "not asked for".
-_OF_NETWORKS = {
-    "layers": None,
-    "heads": None,
-    "positions": False,
-    "tied": False,
-    "attention_dropout": 0.0,
-    "compiled": False,
-}
+Precision = Literal["bfloat16", "float32", "float64"]
+MODEL, TRAINING = "Model", "Training"
+DEFAULT_DIM = 128
+"""Embedding dimension of the papers' experiments."""
 
 
-def _help(text: str) -> dict[str, str]:
-    return {"help": text}
+def model_names() -> list[str]:
+    """Names of all models, found without importing the networks."""
+    return [*FACTORED, *member_names("tokengeom.models.networks")]
+
+
+def model_options(model: str) -> tuple[str, ...]:
+    """Names of the settings under the heading "Model" that a model has, as its class lists them."""
+    if model in FACTORED:
+        return FACTORED[model].options
+    from tokengeom.models.networks.base import architecture_named
+
+    return architecture_named(model).options
 
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """Settings of a run; each field's help is its documentation, here and on the command line."""
+    """Settings of a run. Where None means a default of the model or the optimizer, that default is filled in."""
 
-    model: str = field(
-        default="ufm",
-        metadata=_help("linear (embeddings given), ufm (both factors trained), or a network: " + ", ".join(NETWORKS)),
+    model: str = option(
+        "ufm",
+        "Model to train: linear (W on given embeddings), ufm (W and H both free), or a network.",
+        panel=MODEL,
+        choices=model_names,
     )
-    dim: int | None = field(default=None, metadata=_help("embedding dimension d, from 1 up; 128 for a network"))
-    layers: int | None = field(default=None, metadata=_help("of a network; None takes the architecture's default"))
-    heads: int | None = field(default=None, metadata=_help("of a transformer or xlstm; None takes the default"))
-    positions: bool = field(default=False, metadata=_help("rotary positions in a transformer"))
-    tied: bool = field(default=False, metadata=_help("W shares the input embeddings of a network"))
-    attention_dropout: float = field(default=0.0, metadata=_help("share of attention dropped in a transformer"))
-    optimizer: str | AbstractOptimizer | None = field(
-        default=None,
-        metadata=_help(
-            "gd, ngd, adam, adamw, signgd or spectral, or settings of one; None: adamw for networks, else gd"
-        ),
+    dim: int | None = option(
+        None,
+        f"Embedding dimension d. By default {DEFAULT_DIM}, and that of the embeddings for the linear model.",
+        panel=MODEL,
     )
-    steps: int = field(default=10_000, metadata=_help("number of steps"))
-    learning_rate: float | None = field(default=None, metadata=_help("None takes the optimizer's default"))
-    weight_decay: float = field(
-        default=0.0, metadata=_help("ridge added to the loss; decoupled for adamw and spectral")
+    layers: int | None = option(None, "Layers of a network. By default those of its architecture.", panel=MODEL)
+    heads: int | None = option(
+        None, "Heads of a network that has them. By default those of its architecture.", panel=MODEL
     )
-    rate_schedule: Given | None = field(
-        default=None,
-        metadata=_help("constant, cosine, paper, or settings; None: paper for adamw, else constant"),
+    positions: bool = option(False, "Use rotary positions in a network with attention.", panel=MODEL)
+    tied: bool = option(False, "Use the input embeddings of a network as its W.", panel=MODEL)
+    attention_dropout: float = option(
+        0.0, "Dropout rate of the attention weights, in a network with attention.", panel=MODEL
     )
-    decay_schedule: Given = field(default="constant", metadata=_help("the same, for the weight decay"))
-    init: Init = field(default="lecun", metadata=_help("zero or lecun: entries N(0, 1/d)"))
-    seed: int = field(default=0, metadata=_help("seed of the initialisation and of the sampled windows"))
-    batch: int | None = field(
-        default=None, metadata=_help("raw windows a step; None takes the exact loss on all distinct contexts")
+    learn_embeddings: bool = option(False, "Train the embeddings of the linear model too.", panel=MODEL)
+    init: Init = option(
+        "lecun",
+        "Start of the linear model and the ufm: zero, or lecun with entries N(0, 1/d). The ufm cannot start at zero.",
+        panel=MODEL,
+        choices=lambda: get_args(Init),
     )
-    reduction: Reduction | None = field(
-        default=None,
-        metadata=_help("mean over the windows, or sum: times their number; None: sum for networks, else mean"),
+    compiled: bool = option(
+        False, "Compile a network with torch.compile, which pays off on a GPU beyond some 20,000 steps.", panel=MODEL
     )
-    precision: str | None = field(
-        default=None,
-        metadata=_help(
-            "float64, float32, or bfloat16 for a network on a GPU; None: float32 for networks, else float64; "
-            "measurements are in float64"
-        ),
+    optimizer: str | AbstractOptimizer | None = option(
+        None,
+        "Optimizer. By default gd for the linear model and adamw for all others.",
+        panel=TRAINING,
+        choices=optimizer_names,
     )
-    device: str = field(default="cpu", metadata=_help("cpu or cuda"))
-    compiled: bool = field(
-        default=False,
-        metadata=_help("compile a network's body first (torch.compile): pays on a GPU beyond some 20,000 steps"),
+    steps: int = option(10_000, "Number of steps.", panel=TRAINING)
+    learning_rate: float | None = option(None, "Learning rate. By default that of the optimizer.", panel=TRAINING)
+    weight_decay: float = option(
+        0.0, "Weight decay: decoupled in adamw and spectral, a ridge added to the loss in the others.", panel=TRAINING
     )
-    learn_embeddings: bool = field(default=False, metadata=_help("train the linear model's embeddings too"))
-    records_per_decade: int = field(default=10, metadata=_help("records for each factor of ten in steps"))
+    rate_schedule: ScheduleLike | None = option(
+        None,
+        "Schedule of the learning rate: constant, cosine, paper (times 0.4 at 5k, 10k, ... 25k steps), or a table such "
+        "as '{name=\"steps\", milestones=[100], factor=0.1}'. By default paper for adamw and constant for the others.",
+        panel=TRAINING,
+        parse=parse_schedule,
+    )
+    decay_schedule: ScheduleLike = option(
+        "constant",
+        "Schedule of the weight decay, given like that of the learning rate.",
+        panel=TRAINING,
+        parse=parse_schedule,
+    )
+    reduction: Reduction | None = option(
+        None,
+        "Loss to minimise: the mean over the windows, or their sum. By default sum for adamw, as in the papers, and "
+        "mean for the others.",
+        panel=TRAINING,
+        choices=lambda: get_args(Reduction),
+    )
+    batch: int | None = option(
+        None, "Sampled windows per step. By default the exact loss on all distinct contexts.", panel=TRAINING
+    )
+    seed: int = option(0, "Seed of the initialisation and of the sampled windows.", panel=TRAINING)
+    precision: Precision | None = option(
+        None,
+        "Precision of training; measurements are in float64. By default float32 for networks and float64 for the "
+        "others; bfloat16 is for a network on a GPU.",
+        panel=TRAINING,
+        choices=lambda: get_args(Precision),
+    )
+    device: str = option("cpu", "Device: cpu, cuda, or one of several such as cuda:1.", panel=TRAINING)
+    records_per_decade: int = option(
+        10, "Records of the trajectory per factor of ten in the number of steps.", panel=TRAINING
+    )
 
     def __post_init__(self) -> None:
+        self._check_choices()
         self._fill()
-        for name, known in _CHOICES.items():
-            if getattr(self, name) not in known:
-                raise ProblemError(f"{name} must be {' or '.join(map(repr, known))}; got {getattr(self, name)!r}.")
-        _check_whole("steps", self.steps, 0)
-        _check_whole("seed", self.seed, 0)
-        _check_whole("records_per_decade", self.records_per_decade, 1)
-        if self.batch is not None:
-            _check_whole("batch", self.batch, 1)
-        if self.dim is not None:
-            _check_whole("dim", self.dim, 1)
+        self._check_model()
+        for name, least in (("steps", 0), ("seed", 0), ("records_per_decade", 1)):
+            _check_whole(name, getattr(self, name), least)
+        for name in ("dim", "layers", "heads", "batch"):
+            if getattr(self, name) is not None:
+                _check_whole(name, getattr(self, name), 1)
         if self.learning_rate is not None:
             _check_number("learning_rate", self.learning_rate, positive=True)
         _check_number("weight_decay", self.weight_decay, positive=False)
-        if self.model != "linear" and self.learn_embeddings:
-            raise ProblemError(
-                f"learn_embeddings belongs to model 'linear'; model {self.model!r} always learns its embeddings."
-            )
-        self._check_network()
-        optimizer_named(self.optimizer or "gd")
+        self.optimization()
 
     @property
     def is_network(self) -> bool:
-        """Whether the model is a sequence network, and not a pair of matrices."""
-        return self.model in NETWORKS
+        """Whether the model is a network, rather than a pair of matrices."""
+        return self.model not in FACTORED
 
-    def _fill(self) -> None:
-        """Put the model's defaults where nothing was asked for."""
-        network = self.is_network
-        filled = {
-            "optimizer": "adamw" if network else "gd",
-            "reduction": "sum" if network else "mean",
-            "precision": "float32" if network else "float64",
-            "dim": 128 if network else None,
-        }
-        for name, value in filled.items():
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, value)
-
-    def _check_network(self) -> None:
-        for name in ("layers", "heads"):
-            if getattr(self, name) is not None:
-                _check_whole(name, getattr(self, name), 1)
-        if not self.is_network:
-            asked = [name for name, absent in _OF_NETWORKS.items() if getattr(self, name) != absent]
-            if asked:
-                raise ProblemError(f"{asked[0]} belongs to a network; model {self.model!r} is a pair of matrices.")
-        elif self.init != "lecun":
-            raise ProblemError("init belongs to models 'linear' and 'ufm'; a network has its own start. Leave it out.")
-        if self.precision == "bfloat16" and not (self.is_network and self.device.startswith("cuda")):
-            raise ProblemError(
-                f"precision 'bfloat16' is for a network on a GPU; got model {self.model!r} on device {self.device!r}, "
-                f"where float32 is faster and more exact."
-            )
-
-    def pace(self) -> Pace:
-        """Optimizer, rates and schedules, with the defaults filled in."""
-        optimizer = optimizer_named(self.optimizer or "gd")
+    def optimization(self) -> Optimization:
+        """Optimizer, rates and schedules, with the optimizer's defaults filled in."""
+        optimizer = self._optimizer()
         rate = optimizer.default_rate if self.learning_rate is None else float(self.learning_rate)
         given = self.rate_schedule
         schedule = optimizer.default_schedule() if given is None else schedule_named(given)
-        return Pace(optimizer, self.steps, rate, self.weight_decay, schedule, schedule_named(self.decay_schedule))
+        decay_schedule = schedule_named(self.decay_schedule)
+        return Optimization(optimizer, self.steps, rate, self.weight_decay, schedule, decay_schedule)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for a manifest, with the defaults filled in."""
-        pace = self.pace()
+        """All settings as plain data, with the defaults filled in."""
+        filled = self.optimization()
         plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        plain["learning_rate"] = pace.learning_rate
+        plain["learning_rate"] = filled.learning_rate
         for name in ("optimizer", "rate_schedule", "decay_schedule"):
-            parts = getattr(pace, name).to_dict()
-            plain[name] = {key: list(x) if isinstance(x, tuple) else x for key, x in parts.items()}
+            plain[name] = getattr(filled, name).to_dict()
         return plain
 
     def differs_from(self, stored: dict[str, Any]) -> list[str]:
-        """Names of the settings under which a stored run was started differently; more steps are no difference."""
+        """Names of settings that differ from those of a stored run; ``steps`` only where the schedules depend on it."""
         mine = self.to_dict()
-        free = {"steps"} if _independent_of_length(self.pace()) else set()
-        return sorted(name for name in mine if name not in free and mine[name] != stored.get(name))
+        if not self.optimization().depends_on_steps:
+            del mine["steps"]
+        return sorted(name for name, value in mine.items() if value != stored.get(name))
 
+    def _check_choices(self) -> None:
+        for name, field in options_of(type(self)).items():
+            value, choices = getattr(self, name), field.metadata["choices"]
+            if choices is None or value is None or isinstance(value, AbstractOptimizer):
+                continue
+            known = list(choices())
+            if value not in known:
+                hint = did_you_mean(str(value), known)
+                raise ProblemError(f"{name} must be one of {', '.join(known)}; got {value!r}. {hint}")
 
-def _independent_of_length(pace: Pace) -> bool:
-    return all(s.name in (Constant.name, "steps") for s in (pace.rate_schedule, pace.decay_schedule))
+    def _fill(self) -> None:
+        """Replace None by the default of the model and the optimizer."""
+        self._default("optimizer", "gd" if self.model == "linear" else "adamw")
+        self._default("reduction", "sum" if self._optimizer().name == "adamw" else "mean")
+        self._default("precision", "float32" if self.is_network else "float64")
+        self._default("dim", None if self.model == "linear" else DEFAULT_DIM)
+
+    def _optimizer(self) -> AbstractOptimizer:
+        assert self.optimizer is not None, "filled in when the settings are made"
+        return optimizer_named(self.optimizer)
+
+    def _default(self, name: str, value: object) -> None:
+        if getattr(self, name) is None:
+            object.__setattr__(self, name, value)
+
+    def _check_model(self) -> None:
+        """Refuse settings that the model does not have, and a precision that it cannot be trained in."""
+        known = model_options(self.model)
+        for name, field in options_of(type(self)).items():
+            of_some_models = field.metadata["panel"] == MODEL and name not in ("model", "dim")
+            if of_some_models and name not in known and getattr(self, name) != field.default:
+                raise ProblemError(
+                    f"{name} is not a setting of model {self.model!r}, which has {', '.join(known)}. Leave it out."
+                )
+        if self.precision == "bfloat16" and not (self.is_network and self.device.startswith("cuda")):
+            raise ProblemError(
+                f"precision 'bfloat16' is for a network on a GPU; got model {self.model!r} on device {self.device!r}, "
+                "where float32 is faster and more accurate."
+            )
 
 
 def _check_whole(name: str, value: object, least: int) -> None:
@@ -183,6 +214,7 @@ def _check_whole(name: str, value: object, least: int) -> None:
         raise ProblemError(f"{name} must be a whole number >= {least}; got {value!r}.")
 
 
-def _check_number(name: str, value: float, *, positive: bool) -> None:
-    if not np.isfinite(value) or value < 0 or (positive and value == 0):
+def _check_number(name: str, value: object, *, positive: bool) -> None:
+    number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+    if not number or not np.isfinite(value) or value < 0 or (positive and value == 0):  # type: ignore[call-overload, operator]
         raise ProblemError(f"{name} must be a number {'> 0' if positive else '>= 0'}; got {value!r}.")

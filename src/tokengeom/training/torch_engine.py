@@ -1,12 +1,11 @@
-"""Training steps recorded once as a CUDA graph and replayed, so that the host's part is shared by many steps.
+"""Torch engine of factored models: many replicates in one batch, recorded as a CUDA graph on a GPU.
 
-The torch engine of factored models: many replicates in one batch, captured as a CUDA graph on a GPU.
+Replicates (seeds, dimensions) are stacked: W is R x V x d and K, the transpose of H, is R x m x d, with d the largest
+dimension. Smaller dimensions are padded with zero columns, whose gradients are zero, so they stay zero under every
+rule. All parameters are in one flat buffer, so an elementwise rule is one pass over all of them.
 
-Replicates (seeds, dimensions) are stacked: W is R x V x d and K, the transpose of H, is R x m x d, with d the
-largest dimension. Smaller dimensions are padded by zero columns, which get zero gradients and stay zero under
-every rule. All parameters lie in one flat buffer, so that an elementwise rule is one pass over all of them.
-
-It imports torch and numpy alone, and runs on the CPU too, where it serves the tests.
+`StepGraph` records training steps once as a CUDA graph and replays them, which costs the host little per step. The
+module needs only torch and NumPy, and runs on the CPU too, where it serves the tests.
 """
 
 from __future__ import annotations
@@ -18,32 +17,31 @@ import numpy as np
 
 from tokengeom.errors import ProblemError, missing_extra
 from tokengeom.factors import Factors
-from tokengeom.models.base import AbstractFactoredModel
 from tokengeom.models.devices import checked_device
+from tokengeom.models.factored import AbstractFactoredModel
 from tokengeom.numerics import Arrays, Float, Int
 from tokengeom.training.loop import AbstractEngine
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.optimizers.base import AbstractOptimizer
 
-# Steps in the long graph.
+# Steps per replay of the long graph.
 _UNROLL = 16
-# Steps made on a side stream before recording, as capture asks.
+# Steps made on a side stream before recording, which CUDA requires.
 _WARM_UP = 3
 
 
 class StepGraph:
-    """Replays ``step(coefficients, windows)``; ``moving`` are the tensors that a step changes.
+    """Replays ``step(coefficients, windows)``; ``changed`` are the tensors that a step changes.
 
-    Graphs of one step and of many are recorded when they are first needed; recording leaves the moving tensors as
-    they were.
+    Graphs of one step and of many are recorded when they are first needed; recording restores the changed tensors.
     """
 
-    def __init__(self, torch: Any, device: Any, step: Callable[[Any, Any], None], moving: Sequence[Any]) -> None:
-        self._torch, self._device, self._step, self._moving = torch, device, step, moving
+    def __init__(self, torch: Any, device: Any, step: Callable[[Any, Any], None], changed: Sequence[Any]) -> None:
+        self._torch, self._device, self._step, self._changed = torch, device, step, changed
         self._recorded: dict[int, tuple[Any, Any, Any]] = {}
 
     def run(self, rows: Any, drawn: Any) -> None:
-        """Make one step for each row of coefficients; ``drawn`` has the windows of each step, or is None."""
+        """Make one step per row of coefficients; ``drawn`` has the windows of each step, or is None."""
         done, steps = 0, rows.shape[0]
         while done < steps:
             count = _UNROLL if steps - done >= _UNROLL else 1
@@ -65,7 +63,7 @@ class StepGraph:
     def _record(self, rows: Any, drawn: Any) -> tuple[Any, Any, Any]:
         torch = self._torch
         static_rows, static_drawn = rows.clone(), None if drawn is None else drawn.clone()
-        kept = [x.clone() for x in self._moving]
+        kept = [x.clone() for x in self._changed]
         stream = torch.cuda.Stream(self._device)
         stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(stream):
@@ -76,7 +74,7 @@ class StepGraph:
         with torch.cuda.graph(graph):
             for t in range(rows.shape[0]):
                 self._step(static_rows[t], None if static_drawn is None else static_drawn[t])
-        for x, old in zip(self._moving, kept, strict=True):
+        for x, old in zip(self._changed, kept, strict=True):
             x.copy_(old)
         return graph, static_rows, static_drawn
 
@@ -107,11 +105,11 @@ class TorchEngine(AbstractEngine):
         self._place_parameters(models, labels)
         self._place_labels(labels)
         capture = self._device.type == "cuda" and optimizer.capturable
-        moving = (self._theta, self._first, self._second)
-        self._graph = StepGraph(torch, self._device, self._step, moving) if capture else None
+        changed = (self._theta, self._first, self._second)
+        self._graph = StepGraph(torch, self._device, self._step, changed) if capture else None
 
     def advance(self, table: Float, windows: list[Int] | None) -> None:
-        """Replay the captured graph over the table, or step eagerly where nothing can be captured."""
+        """Replay the recorded graph, or make the steps one by one where nothing can be recorded."""
         torch = self._torch
         rows = torch.as_tensor(table, dtype=self._dtype, device=self._device)
         drawn = None if windows is None else torch.as_tensor(np.stack(windows, 1), device=self._device)
@@ -129,12 +127,12 @@ class TorchEngine(AbstractEngine):
         return Factors(np.ascontiguousarray(W), np.ascontiguousarray(K.T))
 
     def state(self) -> Arrays:
-        """All parameters and both slots, flat."""
+        """All parameters and both optimizer slots, flat."""
         flat = {"theta": self._theta, "fixed": self._fixed, "first": self._first, "second": self._second}
         return {name: tensor.cpu().numpy().copy() for name, tensor in flat.items()}
 
     def load(self, state: Arrays) -> None:
-        """Copy the state into the engine's own tensors (their addresses are what a graph has captured)."""
+        """Copy the state into the engine's own tensors, whose addresses a graph has recorded."""
         flat = {"theta": self._theta, "fixed": self._fixed, "first": self._first, "second": self._second}
         for name, tensor in flat.items():
             tensor.copy_(self._torch.as_tensor(np.array(state[name])))
@@ -178,7 +176,7 @@ class TorchEngine(AbstractEngine):
         return flat[:, begin:end].unflatten(1, (rows, -1))
 
     def _step(self, c: Any, drawn: Any) -> None:
-        """One step of all replicates: the gradient into the flat buffer, then the rule."""
+        """One step of all replicates: write the gradient into the flat buffer, then apply the rule."""
         if drawn is None:
             q = self._torch.softmax(self._K @ self._W.mT, -1)
             G = self._torch.addcmul(self._minus_target, q, self._weight)

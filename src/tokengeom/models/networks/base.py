@@ -1,12 +1,20 @@
-"""What an architecture is here: a shape in, a body out that gives each position of a sequence a hidden state."""
+"""What network architectures share: the interface, the shape, and finding an architecture by its name.
+
+An architecture builds a body: a torch module that maps tokens to one hidden state per position. The head and the
+reading of contexts are the same for all of them (``models/network.py``).
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tokengeom.errors import ProblemError, missing_extra
+from tokengeom.errors import missing_extra
+from tokengeom.settings import member
+
+_PACKAGE = __name__.removesuffix(".base")
 
 
 @dataclass(frozen=True)
@@ -14,70 +22,74 @@ class NetworkShape:
     """Size of a network.
 
     where
-        tokens   number of distinct input tokens, the start of a document and the filling of short contexts included
+        tokens   number of distinct input tokens, including the start of a document and the padding of short contexts
         length   L, the longest context
-        dim      d, dimension of the hidden states and of W's rows
-        layers, heads, positions, attention_dropout   as the architecture reads them
+        dim      d, dimension of the hidden states and of the rows of W
+
+    The other fields are settings of `train`; an architecture reads those that are among its ``defaults``.
     """
 
     tokens: int
     length: int
     dim: int
-    layers: int
-    heads: int | None = None
+    layers: int = 1
+    heads: int = 1
     positions: bool = False
     attention_dropout: float = 0.0
 
 
 class AbstractArchitecture(ABC):
-    """Builds bodies: torch modules that map tokens (rows x L) to hidden states (rows x L x d), weights at random.
+    """Builds torch modules that map tokens (rows x L) to hidden states (rows x L x d), with random weights.
 
+    ``defaults``
+        The settings of `train` that this architecture has besides those of every network, with their defaults, for
+        example ``{"layers": 4, "heads": 6}``.
     ``causal``
-        Whether the state at a position depends on the tokens up to it alone. Contexts that are the beginning of
-        others are then read off the same row.
-    ``default_layers``, ``default_heads``
-        What is built unless asked otherwise; no heads where the architecture has none.
-    ``attends``
-        Whether it has attention, and so the options of positions and attention dropout.
+        Whether the state at a position depends only on the tokens up to it. A context that is the beginning of
+        another is then read from the same row.
     """
 
-    name: ClassVar[str]
+    defaults: ClassVar[Mapping[str, Any]]
     causal: ClassVar[bool] = True
-    default_layers: ClassVar[int]
-    default_heads: ClassVar[int | None] = None
-    attends: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        """Name of the file that defines the architecture."""
+        return type(self).__module__.rpartition(".")[2]
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Settings of `train` that the model has besides ``dim``."""
+        return (*self.defaults, "tied", "compiled")
 
     @abstractmethod
     def body(self, shape: NetworkShape) -> Any:
-        """Build the body; the caller has seeded the generator of torch."""
+        """Build the body; the caller has seeded torch's generator."""
 
     @abstractmethod
     def embedding(self, body: Any) -> Any:
-        """Return the table of input embeddings (``torch.nn.Embedding``) of a body, which a tied head shares."""
+        """The table of input embeddings (``torch.nn.Embedding``) of a body, which a tied head shares."""
 
-    def check(self, shape: NetworkShape) -> None:
+    def check(self, shape: NetworkShape) -> None:  # noqa: B027 - most architectures take every shape
         """Refuse a shape that this architecture cannot have."""
-        if not self.attends and (shape.positions or shape.attention_dropout):
-            raise ProblemError(
-                f"positions and attention_dropout belong to an architecture with attention; {self.name!r} has none."
-            )
-        if self.default_heads is None and shape.heads is not None:
-            raise ProblemError(f"heads must be left out: {self.name!r} has none; got {shape.heads}.")
-        if not 0.0 <= shape.attention_dropout < 1.0:
-            raise ProblemError(f"attention_dropout must lie in [0, 1); got {shape.attention_dropout!r}.")
+
+
+def architecture_named(name: str) -> AbstractArchitecture:
+    """The architecture of a name."""
+    return member(_PACKAGE, name, AbstractArchitecture, "a network")()  # type: ignore[type-abstract]
 
 
 def import_torch() -> Any:
-    """PyTorch, or an error that names the extra."""
+    """PyTorch, or an error that names the extra to install."""
     try:
         import torch
     except ModuleNotFoundError:
-        missing_extra("torch", "networks", "A sequence network")
+        missing_extra("torch", "networks", "A network")
     return torch
 
 
 def import_transformers() -> Any:
-    """Hugging Face transformers, or an error that names the extra."""
+    """Hugging Face transformers, or an error that names the extra to install."""
     import_torch()
     try:
         import transformers
@@ -87,7 +99,7 @@ def import_transformers() -> Any:
 
 
 def hidden_states_of(inner: Any, **always: Any) -> Any:
-    """Module that returns the last hidden states of a Hugging Face model, and nothing around them."""
+    """A module that returns only the last hidden states of a Hugging Face model."""
     torch = import_torch()
 
     class HiddenStates(torch.nn.Module):  # type: ignore[name-defined, misc]

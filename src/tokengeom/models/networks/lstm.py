@@ -1,7 +1,8 @@
-"""LSTM: PyTorch's recurrent layers over an embedding of each token, with the last norm that the other networks have."""
+"""LSTM: PyTorch's recurrent layers on token embeddings, followed by a norm, as in the other networks."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from tokengeom.models.networks.base import AbstractArchitecture, NetworkShape, import_torch
@@ -10,15 +11,14 @@ from tokengeom.models.networks.base import AbstractArchitecture, NetworkShape, i
 class LSTM(AbstractArchitecture):
     """Stacked LSTM layers.
 
-    The last norm is not decoration. Without it states start small and grow a hundredfold, the loss reaches its floor
-    all the same, and the geometry stays far from the predicted one (measured in docs/experiments.md).
+    Without the last norm, states start small and grow a hundredfold; in the run in docs/experiments.md the loss reached
+    its floor all the same, and the geometry stayed far from the predicted one.
     """
 
-    name: ClassVar[str] = "lstm"
-    default_layers: ClassVar[int] = 2
+    defaults: ClassVar[Mapping[str, Any]] = {"layers": 2}
 
     def body(self, shape: NetworkShape) -> Any:
-        """Embedding, layers, norm with gain."""
+        """Embedding, LSTM layers, norm with gain."""
         torch = import_torch()
 
         class Body(torch.nn.Module):  # type: ignore[name-defined, misc]

@@ -1,7 +1,8 @@
-"""MLP: the embeddings of a context's tokens side by side, through fully connected layers (Bengio et al. 2003)."""
+"""MLP: the concatenated embeddings of a context's tokens through fully connected layers (Bengio et al. 2003)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -12,14 +13,13 @@ _WIDENING = 4
 
 
 class MLP(AbstractArchitecture):
-    """Reads the whole context at once, so that shorter contexts are filled up with a token of their own."""
+    """Reads the whole context at once; shorter contexts are padded with a token of their own."""
 
-    name: ClassVar[str] = "mlp"
+    defaults: ClassVar[Mapping[str, Any]] = {"layers": 2}
     causal: ClassVar[bool] = False
-    default_layers: ClassVar[int] = 2
 
     def body(self, shape: NetworkShape) -> Any:
-        """Embedding, hidden layers with GELU, linear map to d, norm with gain (why: see the LSTM)."""
+        """Embedding, hidden layers with GELU, linear map to d, norm with gain (for the reason given in ``lstm.py``)."""
         torch = import_torch()
 
         class Body(torch.nn.Module):  # type: ignore[name-defined, misc]

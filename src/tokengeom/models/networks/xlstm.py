@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from tokengeom.errors import ProblemError
@@ -11,24 +12,21 @@ from tokengeom.models.networks.base import AbstractArchitecture, NetworkShape, h
 class XLSTM(AbstractArchitecture):
     """Blocks of mLSTM and gated feed-forward layers.
 
-    Only the body is taken: the published language model caps its logits softly, ``cap tanh(L / cap)``, under which
-    no W and H have the logits as their product.
+    Only the body is used: the published language model applies a soft cap to its logits, ``cap tanh(L / cap)``, and
+    capped logits are not a product W H.
     """
 
-    name: ClassVar[str] = "xlstm"
-    default_layers: ClassVar[int] = 4
-    default_heads: ClassVar[int | None] = 4
+    defaults: ClassVar[Mapping[str, Any]] = {"layers": 4, "heads": 4}
 
     def check(self, shape: NetworkShape) -> None:
-        """Refuse a dimension that heads cannot share: keys have half the width."""
-        super().check(shape)
-        if shape.heads is None or shape.heads < 1 or shape.dim % (2 * shape.heads):
+        """Refuse a dimension that cannot be divided between the heads: keys have half the width."""
+        if shape.heads < 1 or shape.dim % (2 * shape.heads):
             raise ProblemError(
                 f"dim of an xlstm must be a multiple of twice its heads; got dim={shape.dim}, heads={shape.heads}."
             )
 
     def body(self, shape: NetworkShape) -> Any:
-        """One chunk a context, kernels in single precision."""
+        """One chunk per context, kernels in single precision."""
         transformers = import_transformers()
         config = transformers.xLSTMConfig(
             vocab_size=shape.tokens,

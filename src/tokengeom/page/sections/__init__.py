@@ -1,1 +1,1 @@
-"""The page's sections: what each shows, as plain data for its template."""
+"""The sections of the page: each function returns plain data for a template."""

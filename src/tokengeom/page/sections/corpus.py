@@ -1,4 +1,4 @@
-"""The corpus in numbers: sizes, support sizes, cuts and why, the most frequent contexts."""
+"""The corpus in numbers: sizes, supports, cuts with their reasons, and the most frequent contexts."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import Any
 import numpy as np
 
 from tokengeom.figures.base import Curve, Figure, LinePanel
+from tokengeom.numerics import Int
 from tokengeom.page.contents import Contents
+from tokengeom.page.figures import Picture, picture
 from tokengeom.page.formatting import count, percent
-from tokengeom.page.sections.base import Picture, Reading, Section, picture
+from tokengeom.page.sections.base import Page, Section
+from tokengeom.statistics.cuts import Effect
 from tokengeom.statistics.supports import warnings_about
 
 CONTEXTS = 12
@@ -18,9 +21,9 @@ NEXT = 6
 """Most frequent contexts, and next tokens of each, in the table."""
 
 
-def section(reading: Reading) -> Section:
-    """Make the section."""
-    contents = reading.contents
+def corpus(page: Page) -> Section:
+    """The corpus in numbers."""
+    contents = page.contents
     stats = contents.stats
     view = {
         "rows": _rows(contents),
@@ -37,32 +40,32 @@ def section(reading: Reading) -> Section:
 
 
 def _source(source: str) -> str:
-    """A source by its own name: where it lies on a machine is nobody's business but its owner's."""
+    """A source without its folder: a page may be shared, and folders are private."""
     return PurePath(source).name if PurePath(source).is_absolute() else source
 
 
 def _rows(contents: Contents) -> list[tuple[str, str, str, str]]:
-    """Symbol, value, name, and what it means."""
+    """Symbol, value, name and meaning."""
     stats, groups = contents.stats, contents.stats.groups
     shared = int(groups.multiplicity[groups.multiplicity > 1].sum())
     rows = [("n", f"{stats.n:,}", "windows", "pairs of a context and the token after it")] if stats.has_counts else []
     rows += [
-        ("m", f"{stats.m:,}", "distinct contexts", "what a model must tell apart"),
-        ("V", f"{stats.V:,}", "next tokens", "what may come next, over all contexts"),
-        ("H", f"{stats.entropy:.4f}", "entropy floor, nats", "the loss that no model can go below here"),
-        ("g", f"{groups.count:,}", "support groups", "sets of contexts that the same tokens may follow"),
+        ("m", f"{stats.m:,}", "distinct contexts", "what a model has to distinguish"),
+        ("V", f"{stats.V:,}", "next tokens", "tokens that follow some context"),
+        ("H", f"{stats.entropy:.4f}", "entropy floor, nats", "the lowest loss that a model can have"),
+        ("g", f"{groups.count:,}", "support groups", "sets of contexts with the same support"),
         ("", f"{shared:,}", "contexts that share their support", f"{percent(shared / stats.m)} of all contexts"),
         ("", percent(stats.one_hot_share), "contexts with one next token", "their label is one-hot"),
-        ("", _range(stats.support_sizes), "tokens in a support", "smallest, median and largest"),
+        ("", _range(stats.support_sizes), "tokens per support", "smallest, median and largest"),
     ]
     return rows
 
 
-def _range(sizes: Any) -> str:
+def _range(sizes: Int) -> str:
     return f"{int(sizes.min()):,} · {float(np.median(sizes)):g} · {int(sizes.max()):,}"
 
 
-def _effect(effect: Any) -> dict[str, Any]:
+def _effect(effect: Effect) -> dict[str, str]:
     before, after = effect.before, effect.after
     return {
         "cut": effect.cut,
@@ -82,10 +85,10 @@ def _sizes(contents: Contents) -> Picture:
         Curve("share of the contexts", x, contexts / stats.m),
         Curve("share of the windows" if stats.has_counts else "share by weight", x, windows),
     ]
-    panel = LinePanel("How many tokens may follow a context", "tokens in the support", "share", curves)
+    panel = LinePanel("Number of tokens that may follow a context", "tokens in the support", "share", curves)
     caption = (
-        f"Support sizes of {count(stats.m, 'context')}. The smaller the supports against the vocabulary, the more "
-        "geometry they determine; supports of one token alone are ordinary classification."
+        f"Support sizes of {count(stats.m, 'context')}. Small supports, compared with the vocabulary, determine more "
+        "geometry; contexts with a single next token are ordinary classification."
     )
     return picture(Figure("support-sizes", "Support sizes", caption, [panel], columns=1), bars=True)
 
@@ -97,6 +100,6 @@ def _context(contents: Contents, j: int) -> dict[str, Any]:
         "text": stats.context_text(j),
         "share": percent(float(stats.pi[j])),
         "size": size,
-        "next": [(token, percent(p), p) for token, p in stats.next_tokens(j, NEXT)],
+        "next": [(token, percent(p)) for token, p in stats.next_tokens(j, NEXT)],
         "more": max(0, size - NEXT),
     }

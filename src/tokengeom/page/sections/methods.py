@@ -1,47 +1,112 @@
-"""Methods: how each number came about, settings, versions, seeds, hashes, how to verify, how to cite, a glossary."""
+"""Methods: how each number was computed, settings, versions, seeds, hashes, how to verify and to cite, a glossary."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from tokengeom.page.glossary import BIBTEX, GLOSSARY
-from tokengeom.page.sections.base import Reading, Section
+from tokengeom.page.sections.base import Page, Section
 
 TITLES = {
     "versions": "Versions",
     "machine": "Machine",
     "seeds": "Seeds",
     "settings": "Settings",
-    "hashes": "Hashes (SHA-256 of what went into each stage)",
-    "seconds": "Seconds of each stage",
+    "hashes": "Hashes (SHA-256 of the inputs of each stage)",
+    "seconds": "Seconds per stage",
 }
+GLOSSARY = (
+    ("token", "V", "a unit of text: a word, a part of a word, a character or a byte; V is the number of next tokens"),
+    ("context", "m", "the tokens before the one to be predicted; m is the number of distinct contexts"),
+    ("window", "n", "one position in the text: a context and the token that follows it there"),
+    ("support", "S", "the tokens that follow a context somewhere in the text, after the cuts; all others never do"),
+    ("support group", "g", "all contexts with the same support"),
+    ("probability", "P", "how often a token follows a context, as a share of the context's windows"),
+    ("entropy floor", "H", "the average surprise of the next token, in nats: the lowest loss that any model can have"),
+    ("loss gap", "CE - H", "how far a model's loss is above the entropy floor"),
+    ("embedding", "W, H", "the vector of d numbers that a model gives to a token (W) or to a context (H)"),
+    ("logit", "L", "the score W H that a model gives a token after a context; softmax turns scores into probabilities"),
+    ("separable", "", "possible next tokens can have higher logits than impossible ones in every context at once"),
+    ("compatible", "", "every context can have its own frequencies inside its support at once"),
+    ("margin", "", "by how much the lowest logit of a possible token exceeds the highest one of an impossible token"),
+    ("finite part", "L_in", "what logits converge to inside the supports: centred log-probabilities"),
+    (
+        "direction",
+        "L_mm",
+        "along which logits grow without bound: separates with margin 1 at the smallest nuclear norm",
+    ),
+    ("nuclear norm", "||L||_*", "the sum of a matrix's singular values; small for matrices of few, weak patterns"),
+    ("proxy", "S~", "the matrix of supports with its columns centred: a simple approximation of L_mm"),
+    ("relative gap", "", "how far a solution can be from the optimum at most, from a dual bound"),
+    ("rank", "r", "the number of independent directions of a matrix: the dimensions that its geometry needs"),
+    ("cosine", "", "similarity of two directions: 1 equal, 0 orthogonal, -1 opposite"),
+    (
+        "structural similarity",
+        "SIM",
+        "correlation of two matrices of cosines, diagonals included: 1 is equal geometry",
+    ),
+    ("collapse", "", "contexts with the same support get the same direction; measured as scatter within over between"),
+    ("interval", "", "95% bootstrap interval over the contexts (or tokens) that a number averages over"),
+    (
+        "chance",
+        "",
+        "95th percentile over random permutations of the run's contexts (or tokens); 5th if lower is better",
+    ),
+    ("concept", "u, v, s", "a singular vector pair: a contrast between tokens (u) and contexts (v), of strength s"),
+    ("unconstrained features", "UFM", "a model in which every context has its own free embedding"),
+)
+"""Term, symbol, meaning."""
+
+BIBTEX = """\
+@software{tokengeom,
+  title  = {tokengeom: the geometry of next-token prediction, predicted and measured},
+  author = {{The tokengeom authors}}
+}
+@inproceedings{thrampoulidis2024,
+  title     = {Implicit Optimization Bias of Next-Token Prediction in Linear Models},
+  author    = {Thrampoulidis, Christos},
+  booktitle = {NeurIPS},
+  year      = {2024},
+  note      = {arXiv:2402.18551}
+}
+@inproceedings{zhao2024,
+  title     = {Implicit Geometry of Next-token Prediction: From Language Sparsity Patterns to Model Representations},
+  author    = {Zhao, Yize and Behnia, Tina and Vakilian, Vala and Thrampoulidis, Christos},
+  booktitle = {COLM},
+  year      = {2024},
+  note      = {arXiv:2408.15417}
+}
+@article{zhao2025,
+  title   = {On the Geometry of Semantics in Next-token Prediction},
+  author  = {Zhao, Yize and Thrampoulidis, Christos},
+  journal = {arXiv:2505.08348},
+  year    = {2025}
+}"""
 
 
-def section(reading: Reading) -> Section:
-    """Make the section."""
-    contents = reading.contents
+def methods(page: Page) -> Section:
+    """How the numbers were computed, from what, and how to check and cite them."""
+    contents = page.contents
     provenance = dict(contents.provenance)
     ordered = [key for key in TITLES if provenance.get(key)] + [key for key in provenance if key not in TITLES]
     runs = {name: run.settings for name, run in contents.runs.items()}
     view = {
-        "tables": [{"title": TITLES.get(key, key), "rows": flat(provenance[key])} for key in ordered],
-        "runs": [{"title": f"Training settings: {name}", "rows": flat(one)} for name, one in runs.items()],
+        "tables": [{"title": TITLES.get(key, key), "rows": flattened(provenance[key])} for key in ordered],
+        "runs": [{"title": f"Training settings: {name}", "rows": flattened(one)} for name, one in runs.items()],
         "counted": contents.stats.has_counts,
         "bibtex": BIBTEX,
         "glossary": GLOSSARY,
     }
-    return Section("methods", "Methods, proofs and sources", view)
+    return Section("methods", "Methods and sources", view)
 
 
-def flat(value: Any, path: str = "") -> list[tuple[str, str]]:
+def flattened(value: object, path: str = "") -> list[tuple[str, str]]:
     """Nested plain data as rows of a dotted name and a value."""
     if isinstance(value, Mapping):
-        return [row for key, item in value.items() for row in flat(item, f"{path}.{key}" if path else str(key))]
+        return [row for key, item in value.items() for row in flattened(item, f"{path}.{key}" if path else str(key))]
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [(path, ", ".join(_text(item) for item in value))]
     return [(path, _text(value))]
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else "none" if value is None else str(value)

@@ -1,172 +1,231 @@
-"""What theory predicts, and whether it applies: plain answers, each with its reason."""
+"""What theory predicts for these statistics, as questions and answers, and the concepts in the prediction."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from tokengeom.figures.base import LinePanel
+from tokengeom.figures.concepts import concepts as concepts_figure
 from tokengeom.geometry.logit_numbers import FiniteLogits
+from tokengeom.numerics import Float
 from tokengeom.page.contents import Contents
+from tokengeom.page.figures import Picture, picture, supports_figure
 from tokengeom.page.formatting import listed, number, percent
-from tokengeom.page.geometry_figures import supports_figure
-from tokengeom.page.sections.base import Reading, Section, picture
+from tokengeom.page.sections.base import Page, Section
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.proxy import ProxyPrediction
+
+CONCEPTS = 8
+TYPICAL_TOKENS, TYPICAL_CONTEXTS = 7, 5
+CURVES = 6
+EQUAL = 1e-3
+"""Relative difference of strengths below which the contrasts of two concepts can be mixed."""
+CURVES_CAPTION = (
+    "Left: the strength of each concept, its singular value. Right: the order in which concepts are learned, as theory "
+    "predicts for a square-loss surrogate from a small initialisation: stronger concepts come earlier. The time axis "
+    "is that of the surrogate, not steps of a run."
+)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A question that a reader has, the answer in a few words, and the reason."""
+    """A question, a short answer, and the reason."""
 
     question: str
     answer: str
     reason: str
 
 
-def section(reading: Reading) -> Section:
-    """Make the section."""
-    contents, prediction = reading.contents, reading.contents.prediction
-    if isinstance(prediction, FeaturePrediction):
-        answers, warnings = _certified(contents, prediction), list(prediction.warnings)
+def prediction(page: Page) -> Section:
+    """What theory predicts, and whether it applies."""
+    contents, predicted = page.contents, page.contents.prediction
+    if isinstance(predicted, FeaturePrediction):
+        answers, warnings = _certified_answers(contents, predicted), list(predicted.warnings)
     else:
-        answers, warnings = _by_proxy(contents, prediction), []
-    view: dict[str, Any] = {
+        answers, warnings = _proxy_answers(contents, predicted), []
+    view = {
         "answers": answers,
         "warnings": warnings,
-        "diverges": not isinstance(prediction, FeaturePrediction) or prediction.rank > 0,
-        "certified": isinstance(prediction, FeaturePrediction),
-        "supports": picture(supports_figure(contents, reading.order)),
+        "diverges": not isinstance(predicted, FeaturePrediction) or predicted.rank > 0,
+        "certified": isinstance(predicted, FeaturePrediction),
+        "supports": picture(supports_figure(contents, page.order)),
     }
     return Section("prediction", "What theory predicts", view)
 
 
-def _certified(contents: Contents, prediction: FeaturePrediction) -> list[Answer]:
-    if prediction.rank == 0:
+def _certified_answers(contents: Contents, predicted: FeaturePrediction) -> list[Answer]:
+    if predicted.rank == 0:
         return [
             Answer(
                 "Is there a geometry to predict?",
                 "no",
-                "Every token may follow every context, so nothing has to be told apart: logits stay finite and "
-                "converge to the log-probabilities L_in, and no direction diverges.",
+                "Every token may follow every context, so no token has to be excluded: logits stay finite and converge "
+                "to the log-probabilities L_in, and no direction diverges.",
             ),
-            _finite(contents),
+            _finite_part(contents),
         ]
     return [
         _separable(contents),
-        _margin(prediction),
-        _finite(contents),
-        _rank(contents, prediction),
-        _proxy(prediction),
-        _unique(prediction),
+        _margin(predicted),
+        _finite_part(contents),
+        _rank(contents, predicted),
+        _proxy(predicted),
+        _unique(predicted),
         _applies(contents),
     ]
 
 
 def _separable(contents: Contents) -> Answer:
-    stats = contents.stats
-    one_hot = " Here every support is one token, which is ordinary classification." if stats.one_hot_share == 1 else ""
+    one_hot = " Here every support is a single token, which is ordinary classification."
     return Answer(
-        "Separable: can the possible next tokens of every context be set apart from the impossible ones?",
+        "Separable: can the possible next tokens of every context be separated from the impossible ones?",
         "yes, proven",
-        "With learned embeddings the matrix of supports with its columns centred, S~, does it itself: in every context "
-        f"each possible token stands exactly 1 above each impossible one.{one_hot}",
+        "With learned embeddings the matrix of supports with its columns centred, S~, separates them: in every context "
+        "the logit of each possible token is exactly 1 above that of each impossible one."
+        f"{one_hot if contents.stats.one_hot_share == 1 else ''}",
     )
 
 
-def _margin(prediction: FeaturePrediction) -> Answer:
-    proof = prediction.certificate
+def _margin(predicted: FeaturePrediction) -> Answer:
+    proof = predicted.certificate
     return Answer(
         "Along which direction do the logits grow?",
-        f"L_mm, with a margin of {number(1.0 / prediction.nuclear_norm, 6)} per unit of nuclear norm",
+        f"L_mm, with a margin of {number(1.0 / predicted.nuclear_norm, 6)} per unit of nuclear norm",
         f"L_mm is the matrix of smallest nuclear norm that separates with margin 1: ||L_mm||_* = "
-        f"{number(prediction.nuclear_norm, 6)}, and no separating matrix is below {number(prediction.lower_bound, 6)} "
-        f"(dual bound; relative gap {proof.relative_gap:.1e}, constraint residual {proof.primal_residual:.0e}). So no "
-        f"matrix has a margin per unit of norm that is larger than 1/||L_mm||_* by more than a share of "
-        f"{max(proof.relative_gap, 0.0):.1e}.",
+        f"{number(predicted.nuclear_norm, 6)}, and no separating matrix has one below "
+        f"{number(predicted.lower_bound, 6)} (dual bound; relative gap {proof.relative_gap:.1e}, constraint "
+        f"residual {proof.primal_residual:.0e}). The largest possible margin per unit of nuclear norm exceeds "
+        f"1/||L_mm||_* by at most a factor of 1 + {max(proof.relative_gap, 0.0):.1e}.",
     )
 
 
-def _finite(contents: Contents) -> Answer:
-    finite = FiniteLogits.of(contents.stats.P)
-    size = float(np.linalg.norm(finite.value))
+def _finite_part(contents: Contents) -> Answer:
+    size = float(np.linalg.norm(FiniteLogits.of(contents.stats.P).value))
     if size == 0:
-        told = "every support is used evenly or holds one token, so that the finite part is 0"
+        norm = "the tokens of every support are equally frequent, so the finite part is 0"
     else:
-        told = f"||L_in|| = {number(size, 5)}"
+        norm = f"||L_in|| = {number(size, 5)}"
     return Answer(
-        "Compatible: can every context have its own frequencies as well?",
+        "Compatible: can every context also have its own frequencies?",
         "yes, in closed form",
-        "Inside each support the logits converge to the log-probabilities, centred: the finite part L_in. With learned "
-        f"embeddings each context has its own, so no two can be in conflict; {told}.",
+        "Inside each support the logits converge to the centred log-probabilities: the finite part L_in. With learned "
+        f"embeddings each context has its own, so no two contexts conflict; {norm}.",
     )
 
 
-def _rank(contents: Contents, prediction: FeaturePrediction) -> Answer:
+def _rank(contents: Contents, predicted: FeaturePrediction) -> Answer:
     dims = {name: run.H.shape[0] for name, run in contents.runs.items()}
-    short = [f"'{name}' (d = {d})" for name, d in dims.items() if not prediction.suffices(d)]
-    held = (
-        f"Too small for it: {listed(short)}; disagreement of such a run does not speak against the prediction."
-        if short
-        else "Every run on this page has at least as many."
-        if dims
-        else ""
-    )
+    short = [f"'{name}' (d = {d})" for name, d in dims.items() if not predicted.suffices(d)]
+    runs = ""
+    if short:
+        runs = f" Too small for it, so that disagreement is not evidence against the prediction: {listed(short)}."
+    elif dims:
+        runs = " Every run on this page has at least as many."
     return Answer(
         "How many dimensions does the geometry need?",
-        f"{prediction.smallest_dim:,}",
-        f"That is the rank of L_mm (for V = {prediction.reduction.V:,} tokens). That embeddings of this dimension lose "
-        f"nothing is conjectured, not proven. {held}",
+        f"{predicted.smallest_dim:,}",
+        f"This is the rank of L_mm (for V = {predicted.reduction.V:,} tokens). That embeddings of this dimension "
+        f"suffice is conjectured, not proven.{runs}",
     )
 
 
-def _proxy(prediction: FeaturePrediction) -> Answer:
-    above = prediction.proxy_nuclear_norm / prediction.nuclear_norm - 1.0
-    how_far = "." if prediction.proxy_is_exact else f", {percent(max(above, 0.0))} above that of L_mm."
+def _proxy(predicted: FeaturePrediction) -> Answer:
+    excess = predicted.proxy_nuclear_norm / predicted.nuclear_norm - 1.0
+    above = "." if predicted.proxy_is_exact else f", {percent(max(excess, 0.0))} above that of L_mm."
     return Answer(
         "Is the simple proxy S~ exact?",
-        "yes" if prediction.proxy_is_exact else "no",
-        f"{prediction.proxy_sentence} Its nuclear norm is {number(prediction.proxy_nuclear_norm, 6)}{how_far}",
+        "yes" if predicted.proxy_is_exact else "no",
+        f"{predicted.proxy_sentence} Its nuclear norm is {number(predicted.proxy_nuclear_norm, 6)}{above}",
     )
 
 
-def _unique(prediction: FeaturePrediction) -> Answer:
-    pinned = (
-        f"The proof alone pins down {percent(prediction.pinned.tight_share())} of the margins of every optimal answer."
-    )
-    if prediction.spread is None:
-        return Answer("Is L_mm the only optimal answer?", "not measured", pinned)
-    answer = "it looks so" if prediction.spread.looks_unique else "no"
-    return Answer("Is L_mm the only optimal answer?", answer, f"{prediction.spread.sentence} {pinned}")
+def _unique(predicted: FeaturePrediction) -> Answer:
+    question = "Is L_mm the only optimal matrix?"
+    share = percent(predicted.solution_bounds.tight_share())
+    fixed = f"The certificate alone fixes {share} of the margins of all optimal matrices."
+    if predicted.spread is None:
+        return Answer(question, "not measured", fixed)
+    answer = "apparently yes" if predicted.spread.looks_unique else "no"
+    return Answer(question, answer, f"{predicted.spread.sentence} {fixed}")
 
 
 def _applies(contents: Contents) -> Answer:
     free = [name for name, run in contents.runs.items() if run.settings.get("model") == "ufm"]
     other = [name for name in contents.runs if name not in free]
-    told = ["The theory is a limit: training without end, with vanishing weight decay."]
+    sentences = ["The theory describes a limit: infinitely long training with vanishing weight decay."]
     if free:
-        told.append(f"Its model is that of {_quoted(free)}, where every context has a free embedding.")
+        sentences.append(f"It is about the model {_quoted(free)}, in which every context has a free embedding.")
     if other:
-        told.append(
-            f"For {_quoted(other)} it is a hypothesis, which this page tests: embeddings come out of a network, and "
-            "theory holds as far as the network can place every context freely."
+        sentences.append(
+            f"For {_quoted(other)} it is a hypothesis that this page tests: embeddings are the output of a network, "
+            "and the theory applies as far as the network can place every context freely."
         )
-    return Answer("When does this apply?", "as a limit", " ".join(told))
+    return Answer("When does this apply?", "in the limit", " ".join(sentences))
 
 
-def _by_proxy(contents: Contents, prediction: ProxyPrediction) -> list[Answer]:
+def _proxy_answers(contents: Contents, predicted: ProxyPrediction) -> list[Answer]:
     return [
         _separable(contents),
         Answer(
             "Along which direction do the logits grow?",
-            "the proxy S~ stands for it",
-            f"L_mm was not solved for at this size. {prediction.summary()} How far S~ is from L_mm is not known here.",
+            "approximately the proxy S~",
+            f"L_mm was not computed at this size. {predicted.summary()} The distance from S~ to L_mm is unknown.",
         ),
-        _finite(contents),
+        _finite_part(contents),
         _applies(contents),
     ]
 
 
 def _quoted(names: list[str]) -> str:
     return listed(f"'{name}'" for name in names)
+
+
+def concepts(page: Page) -> Section:
+    """Contrasts between tokens and between contexts in the predicted geometry, the strongest first."""
+    contents = page.contents
+    found = contents.concepts
+    count = min(CONCEPTS, len(found))
+    energy = float((found.singular_values**2).sum())
+    view = {
+        "concepts": [_concept(contents, k, energy) for k in range(count)],
+        "total": len(found),
+        "equal": equally_strong(found.singular_values, count),
+        "curves": _curves(contents, count) if count else None,
+    }
+    return Section("concepts", "Concepts", view)
+
+
+def equally_strong(strengths: Float, count: int) -> str:
+    """A sentence about the shown concepts that are as strong as another one; empty where there are none."""
+    near = np.isclose(strengths[1:], strengths[:-1], rtol=EQUAL)
+    tied = [k + 1 for k in range(count) if (k and near[k - 1]) or (k < near.size and near[k])]
+    if not tied:
+        return ""
+    which = f"Concept {tied[0]} is" if len(tied) == 1 else f"Concepts {listed(map(str, tied))} are"
+    return f"{which} as strong as another one: only the subspace that such concepts span is determined."
+
+
+def _curves(contents: Contents, count: int) -> Picture:
+    figure = concepts_figure(contents.concepts, contents.stats, count=min(count, CURVES))
+    panels = [panel for panel in figure.panels if isinstance(panel, LinePanel)]
+    return picture(replace(figure, panels=panels, title="Strength and order of learning"), caption=CURVES_CAPTION)
+
+
+def _concept(contents: Contents, k: int, energy: float) -> dict[str, Any]:
+    stats, concept = contents.stats, contents.concepts.concept(k, typical=max(TYPICAL_TOKENS, TYPICAL_CONTEXTS))
+    sides = [
+        {
+            "tokens": [stats.vocabulary[int(z)] for z in tokens[:TYPICAL_TOKENS]],
+            "contexts": [stats.context_text(int(j)) for j in contexts[:TYPICAL_CONTEXTS]],
+        }
+        for tokens, contexts in zip(concept.tokens, concept.contexts, strict=True)
+    ]
+    return {
+        "number": k + 1,
+        "strength": concept.importance,
+        "share": concept.importance**2 / energy if energy > 0 else 0.0,
+        "sides": sides,
+    }

@@ -1,5 +1,6 @@
 "use strict";
-// Draws every plot from the data beside it, follows the theme, saves pictures and data. Nothing is fetched.
+// Draws every plot from the data next to it, applies the light or dark theme, and saves pictures and data.
+// Nothing is fetched.
 (() => {
   const root = document.documentElement;
   const DARK = JSON.parse(document.getElementById("theme").textContent).dark;
@@ -18,16 +19,16 @@
     const numbers = new Int16Array(bytes.buffer);
     const [rows, columns] = z.shape;
     const value = (i, j) => {
-      const place = z.symmetric ? (i >= j ? (i * (i + 1)) / 2 + j : (j * (j + 1)) / 2 + i) : i * columns + j;
-      return numbers[place] < 0 ? null : z.low + numbers[place] * z.step;
+      const index = z.symmetric ? (i >= j ? (i * (i + 1)) / 2 + j : (j * (j + 1)) / 2 + i) : i * columns + j;
+      return numbers[index] < 0 ? null : z.low + numbers[index] * z.step;
     };
     return Array.from({ length: rows }, (_, i) => Array.from({ length: columns }, (_, j) => value(i, j)));
   }
 
   function read(element) {
-    const island = JSON.parse(element.textContent);
-    for (const trace of island.drawn.data) if (trace.z && trace.z.packed !== undefined) trace.z = unpacked(trace.z);
-    return island;
+    const plot = JSON.parse(element.textContent);
+    for (const trace of plot.drawn.data) if (trace.z && trace.z.packed !== undefined) trace.z = unpacked(trace.z);
+    return plot;
   }
 
   // ---- theme ------------------------------------------------------------------------------------------------------
@@ -43,14 +44,14 @@
     return value;
   }
 
-  function drawing(island, dark) {
-    const copy = structuredClone(island.drawn.layout);
-    return { data: themed(island.drawn.data, dark), layout: themed(copy, dark) };
+  function drawing(plot, dark) {
+    const copy = structuredClone(plot.drawn.layout);
+    return { data: themed(plot.drawn.data, dark), layout: themed(copy, dark) };
   }
 
   function draw(id) {
-    const { element, island } = plots.get(id);
-    const { data, layout } = drawing(island, isDark());
+    const { element, plot } = plots.get(id);
+    const { data, layout } = drawing(plot, isDark());
     return Plotly.react(element, data, layout, CONFIG);
   }
 
@@ -72,8 +73,8 @@
     return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };
 
-  function table(island) {
-    const { data, layout } = island.drawn;
+  function table(plot) {
+    const { data, layout } = plot.drawn;
     const heat = data.find((trace) => trace.type === "heatmap");
     if (heat) {
       const across = layout.xaxis.ticktext, down = layout.yaxis.ticktext;
@@ -87,7 +88,7 @@
     return rows;
   }
 
-  function give(name, url) {
+  function download(name, url) {
     const link = document.createElement("a");
     link.href = url;
     link.download = name;
@@ -99,34 +100,34 @@
     return URL.createObjectURL(new Blob([text], { type }));
   }
 
-  // A picture of its own is light, with its title and its scale of colours; one for print has its title above it already.
+  // A saved picture is light and has its title and colour scale; on paper the page prints the title above the picture.
   async function image(id, format, { width, height, scale = 1, title = false }) {
-    const { island } = plots.get(id);
-    const { data, layout } = drawing(island, false);
-    const plainly = { ...layout, paper_bgcolor: "#FFFFFF", plot_bgcolor: "#FFFFFF" };
+    const { plot } = plots.get(id);
+    const { data, layout } = drawing(plot, false);
+    const printed = { ...layout, paper_bgcolor: "#FFFFFF", plot_bgcolor: "#FFFFFF" };
     if (title) {
-      plainly.title = { text: `${escaped(island.figure)}: ${escaped(island.title)}`, x: 0.02, font: { size: 14 } };
-      plainly.margin = { ...layout.margin, t: 44 };
+      printed.title = { text: `${escaped(plot.figure)}: ${escaped(plot.title)}`, x: 0.02, font: { size: 14 } };
+      printed.margin = { ...layout.margin, t: 44 };
     }
     const shown = title ? data.map((t) => (t.type === "heatmap" ? { ...t, showscale: true } : t)) : data;
-    return Plotly.toImage({ data: shown, layout: plainly, config: CONFIG }, { format, width, height, scale });
+    return Plotly.toImage({ data: shown, layout: printed, config: CONFIG }, { format, width, height, scale });
   }
 
-  function pictureSize(id, form) {
+  function pictureSize(id, format) {
     const { element } = plots.get(id);
     const width = Math.max(element.clientWidth, 520), height = Math.max(element.clientHeight, 420);
-    return { width, height, scale: form === "png" ? 3 : 1, title: true };
+    return { width, height, scale: format === "png" ? 3 : 1, title: true };
   }
 
-  async function save(id, form) {
-    const { island } = plots.get(id);
-    if (form === "csv") {
-      give(`${id}.csv`, blob(table(island).map((row) => row.map(cell).join(",")).join("\r\n"), "text/csv"));
-    } else if (form === "json") {
-      const about = { title: `${island.figure}: ${island.title}`, table: table(island).map((row) => row.map((v) => typeof v === "string" ? plain(v) : v)) };
-      give(`${id}.json`, blob(JSON.stringify(about), "application/json"));
+  async function save(id, format) {
+    const { plot } = plots.get(id);
+    if (format === "csv") {
+      download(`${id}.csv`, blob(table(plot).map((row) => row.map(cell).join(",")).join("\r\n"), "text/csv"));
+    } else if (format === "json") {
+      const saved = { title: `${plot.figure}: ${plot.title}`, table: table(plot).map((row) => row.map((v) => typeof v === "string" ? plain(v) : v)) };
+      download(`${id}.json`, blob(JSON.stringify(saved), "application/json"));
     } else {
-      give(`${id}.${form}`, await image(id, form, pictureSize(id, form)));
+      download(`${id}.${format}`, await image(id, format, pictureSize(id, format)));
     }
   }
 
@@ -147,7 +148,7 @@
   });
   window.addEventListener("afterprint", () => { for (const one of folded) one.open = false; });
 
-  async function still(id) {
+  async function addStill(id) {
     const { element } = plots.get(id);
     const picture = document.createElement("img");
     picture.className = "still";
@@ -161,29 +162,29 @@
   }
 
   // ---- start ------------------------------------------------------------------------------------------------------
-  const breath = () => new Promise((resolve) => setTimeout(resolve, 0));
+  const pause = () => new Promise((resolve) => setTimeout(resolve, 0));
 
   async function start() {
     for (const element of document.querySelectorAll("script[data-for]")) {
       const id = element.dataset.for;
-      plots.set(id, { element: document.getElementById(id), island: read(element) });
+      plots.set(id, { element: document.getElementById(id), plot: read(element) });
     }
-    for (const id of plots.keys()) { await draw(id); await breath(); }
+    for (const id of plots.keys()) { await draw(id); await pause(); }
     root.dataset.plots = "drawn";
-    for (const id of plots.keys()) { await still(id); await breath(); }
+    for (const id of plots.keys()) { await addStill(id); await pause(); }
     root.dataset.stills = "ready";
   }
 
   const contents = document.querySelector(".toc details");
   if (window.matchMedia("(max-width: 1099px)").matches) contents.open = false;
   const links = new Map([...document.querySelectorAll(".toc a")].map((a) => [a.hash.slice(1), a]));
-  const seen = new IntersectionObserver((entries) => {
+  const observer = new IntersectionObserver((entries) => {
     for (const entry of entries) {
       if (!entry.isIntersecting) continue;
       for (const link of links.values()) link.classList.remove("here");
       links.get(entry.target.id).classList.add("here");
     }
   }, { rootMargin: "-15% 0px -75% 0px" });
-  for (const section of document.querySelectorAll("main > section")) seen.observe(section);
+  for (const section of document.querySelectorAll("main > section")) observer.observe(section);
   start();
 })();

@@ -1,11 +1,10 @@
 """Adam: ``u <- b1 u + (1-b1) g``, ``v <- b2 v + (1-b2) g^2``, ``x <- x - lr u^ / (sqrt(v^) + eps)``.
 
-where u^ = u / (1 - b1^t) and v^ = v / (1 - b2^t). Weight decay, if any, is the ridge's gradient, as in the
-original; :mod:`tokengeom.training.optimizers.adam` has it decoupled.
-
-AdamW: Adam's rule beside the shrinkage ``x <- (1 - lr weight_decay) x`` (decoupled weight decay).
+where u^ = u / (1 - b1^t) and v^ = v / (1 - b2^t). Weight decay, if any, is the ridge's gradient, as in the original
+method; AdamW (``adamw.py``) decouples it.
 """
 
+# mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -15,20 +14,12 @@ import numpy as np
 
 from tokengeom.numerics import Float
 from tokengeom.training.kernels import jit
-from tokengeom.training.optimizers.base import (
-    PAPER_STEPS,
-    AbstractOptimizer,
-    AbstractSchedule,
-    check_fraction,
-    check_positive,
-)
-
-# mypy: disable-error-code="no-untyped-def"
+from tokengeom.training.optimizers.base import AbstractOptimizer, check_fraction, check_positive
 
 
 @dataclass(frozen=True)
 class AbstractAdam(AbstractOptimizer):
-    """Adaptive moments, whichever way weight decay is taken."""
+    """Adaptive moments, with weight decay coupled or decoupled."""
 
     slots: ClassVar[int] = 2
     betas: tuple[float, float] = (0.9, 0.999)
@@ -47,11 +38,11 @@ class AbstractAdam(AbstractOptimizer):
         b1, b2 = self.betas
         rate, root = rates / (1 - b1**steps), 1 / np.sqrt(1 - b2**steps)
         shrink = rates * decays if self.decoupled else np.zeros_like(rates)
-        some = np.maximum(rate, 1e-30)  # a rate of zero makes a step of zero, not 0 / 0
+        some = np.maximum(rate, 1e-30)  # a learning rate of 0 makes no step, instead of 0 / 0
         return [rate, root, b1, b2, self.eps, shrink, root / some, self.eps / some, 1 - shrink]
 
     def kernel(self) -> Any:
-        """Return the compiled rule."""
+        """The compiled rule."""
         return update
 
     def torch_update(self, x: Any, g: Any, first: Any, second: Any, c: Any, norm: Any) -> None:
@@ -70,9 +61,8 @@ class AbstractAdam(AbstractOptimizer):
 
 @dataclass(frozen=True)
 class Adam(AbstractAdam):
-    """Adam; the linear experiments of the papers take ``betas=(0.9, 0.99)``."""
+    """Adam; the papers' linear experiments use ``betas=(0.9, 0.99)``."""
 
-    name: ClassVar[str] = "adam"
     default_rate: ClassVar[float] = 0.01
 
 
@@ -88,16 +78,3 @@ def update(x, g, first, second, c, norm):
         uf[i] = u
         vf[i] = v
         xf[i] = xf[i] - shrink * xf[i] - rate * u / (np.sqrt(v) * root + eps)
-
-
-@dataclass(frozen=True)
-class AdamW(AbstractAdam):
-    """Adam with decoupled weight decay and, unless another is given, the papers' schedule."""
-
-    name: ClassVar[str] = "adamw"
-    decoupled: ClassVar[bool] = True
-    default_rate: ClassVar[float] = 1e-4
-
-    def default_schedule(self) -> AbstractSchedule:
-        """Learning rate times 0.4 at steps 5k, 10k, 15k, 20k and 25k."""
-        return PAPER_STEPS

@@ -1,15 +1,16 @@
-"""Schedules as data: the factor that multiplies a learning rate or a weight decay at each step.
+"""What optimizers share: schedules, the interface, and finding an optimizer by its name.
 
-What an optimizer is here: settings, a table of coefficients, and one rule written for both engines.
+An optimizer is a frozen dataclass of settings with one update rule, which moves a parameter matrix x by its gradient g.
+The rule is written twice, compiled for the CPU (``kernel``) and in torch (``torch_update``), because both engines make
+many steps without returning to Python; tests compare the two with each other and with torch's own optimizers.
 
-The rule moves one matrix x by its gradient g. It is written twice, compiled for the CPU (``kernel``) and in torch
-(``torch_update``), because both engines run many steps without coming back to Python; a conformance test holds
-the two, and torch's own optimizers, together.
+A schedule gives the factor that multiplies a learning rate or a weight decay at each step.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import tomllib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +20,10 @@ import numpy as np
 
 from tokengeom.errors import ProblemError
 from tokengeom.numerics import Float
+from tokengeom.settings import member, member_names
+
+_PACKAGE = __name__.removesuffix(".base")
+PAPER_FACTOR, PAPER_PARTS = 0.4, 6
 
 
 @dataclass(frozen=True)
@@ -29,11 +34,11 @@ class AbstractSchedule(ABC):
 
     @abstractmethod
     def factors(self, steps: Float, last: int) -> Float:
-        """Factor of each of the given steps (counted from 0: the steps already made) of a run of ``last`` steps."""
+        """Factor of each of the given steps (the number of steps already made, from 0) in a run of ``last`` steps."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Name and settings, for a manifest."""
-        return {"name": self.name, **dataclasses.asdict(self)}
+        """Name and settings as plain data."""
+        return _plain(self.name, self)
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class Constant(AbstractSchedule):
     name: ClassVar[str] = "constant"
 
     def factors(self, steps: Float, last: int) -> Float:
-        """Return ones."""
+        """Ones."""
         return np.ones(steps.shape)
 
 
@@ -69,7 +74,7 @@ class Steps(AbstractSchedule):
 
 @dataclass(frozen=True)
 class Cosine(AbstractSchedule):
-    """Half a cosine from 1 down to ``floor`` over the whole run, after a linear warm-up of ``warmup`` steps."""
+    """Linear warm-up over ``warmup`` steps, then half a cosine from 1 down to ``floor`` at the last step."""
 
     name: ClassVar[str] = "cosine"
     floor: float = 0.0
@@ -89,19 +94,29 @@ class Cosine(AbstractSchedule):
         return np.asarray(np.minimum(1.0, (steps + 1.0) / max(self.warmup, 1)) * wave)
 
 
-# lr x0.4 at 5k, 10k, 15k, 20k and 25k: the setting of the transformer and unconstrained-features experiments.
-PAPER_STEPS = Steps(milestones=(5_000, 10_000, 15_000, 20_000, 25_000), factor=0.4)
+def paper_steps(steps: int = 30_000) -> Steps:
+    """The papers' schedule for a run of ``steps`` steps: times 0.4 after each sixth of it.
 
-_KNOWN: dict[str, type[AbstractSchedule]] = {kind.name: kind for kind in (Constant, Steps, Cosine)}
+    For the papers' own 30,000 steps the milestones are 5k, 10k, 15k, 20k and 25k.
+    """
+    if steps < PAPER_PARTS:
+        raise ProblemError(
+            f"The papers' schedule has {PAPER_PARTS} parts and needs at least as many steps; got steps={steps}."
+        )
+    return Steps(tuple(steps * part // PAPER_PARTS for part in range(1, PAPER_PARTS)), PAPER_FACTOR)
 
 
-Given = str | AbstractSchedule | Mapping[str, Any]
+PAPER_STEPS = paper_steps()
+"""The schedule called "paper": milestones at 5k, 10k, 15k, 20k and 25k, whatever the length of the run."""
+
+ScheduleLike = str | AbstractSchedule | Mapping[str, Any]
+_SCHEDULES: dict[str, type[AbstractSchedule]] = {kind.name: kind for kind in (Constant, Steps, Cosine)}
 
 
-def schedule_named(given: Given) -> AbstractSchedule:
-    """Return the schedule itself; ``"paper"``; a kind by its name; or a kind with settings, as plain data.
+def schedule_named(given: ScheduleLike) -> AbstractSchedule:
+    """A schedule from its name, from its settings as plain data, or itself.
 
-    For example ``{"name": "steps", "milestones": [100, 200], "factor": 0.1}``.
+    For example ``"cosine"``, ``"paper"`` or ``{"name": "steps", "milestones": [100, 200], "factor": 0.1}``.
     """
     if isinstance(given, AbstractSchedule):
         return given
@@ -109,34 +124,54 @@ def schedule_named(given: Given) -> AbstractSchedule:
         return PAPER_STEPS
     settings = {"name": given} if isinstance(given, str) else dict(given)
     name = settings.pop("name", None)
-    if name not in _KNOWN:
-        raise ProblemError(f"a schedule must be 'paper', {', '.join(map(repr, _KNOWN))}, or settings; got {given!r}.")
-    fields = [f.name for f in dataclasses.fields(_KNOWN[name])]
+    if name not in _SCHEDULES:
+        raise ProblemError(
+            f"a schedule must be 'paper', {', '.join(map(repr, _SCHEDULES))}, or settings of one; got {given!r}."
+        )
+    fields = [f.name for f in dataclasses.fields(_SCHEDULES[name])]
     unknown = sorted(set(settings) - set(fields))
     if unknown:
         raise ProblemError(f"a schedule {name!r} has the settings {', '.join(fields) or 'none'}; got {unknown[0]!r}.")
-    return _KNOWN[name](**{key: tuple(x) if isinstance(x, list) else x for key, x in settings.items()})
+    return _SCHEDULES[name](**{key: tuple(x) if isinstance(x, list) else x for key, x in settings.items()})
+
+
+def parse_schedule(text: str) -> str | dict[str, Any]:
+    """A schedule's name, or its settings written as an inline TOML table."""
+    if not text.lstrip().startswith("{"):
+        return text
+    try:
+        return dict(tomllib.loads(f"schedule = {text}")["schedule"])
+    except tomllib.TOMLDecodeError as error:
+        raise ProblemError(
+            "a schedule must be a name or an inline table such as {name='steps', milestones=[100], factor=0.1}; "
+            f"got {text!r}: {error}."
+        ) from error
 
 
 @dataclass(frozen=True)
 class AbstractOptimizer(ABC):
-    """Settings of an optimizer. ``slots`` matrices are kept a parameter (0 to 2).
+    """Settings of an optimizer, which keeps ``slots`` matrices (0 to 2) per parameter.
 
     ``elementwise``
-        Whether an entry's move depends on that entry's history alone, so that parts may be moved apart.
+        Whether the update of an entry depends on the history of that entry only; parts of a matrix can then be
+        updated independently.
     ``needs_norm``
         Whether the rule divides by the Frobenius norm of the whole gradient.
     ``decoupled``
-        Whether weight decay shrinks the parameter beside the rule; otherwise it is the gradient of the ridge
+        Whether weight decay shrinks the parameter separately from the rule; otherwise it is the gradient of the ridge
         ``(weight_decay / 2) (||W||^2 + ||H||^2)``, added to the gradient before the rule.
     """
 
-    name: ClassVar[str]
     slots: ClassVar[int]
     elementwise: ClassVar[bool] = True
     needs_norm: ClassVar[bool] = False
     decoupled: ClassVar[bool] = False
     default_rate: ClassVar[float]
+
+    @property
+    def name(self) -> str:
+        """Name of the file that defines the optimizer."""
+        return type(self).__module__.rpartition(".")[2]
 
     @property
     def matrixwise(self) -> bool:
@@ -145,16 +180,16 @@ class AbstractOptimizer(ABC):
 
     @property
     def capturable(self) -> bool:
-        """Whether the rule can be recorded as a CUDA graph (a decomposition on the host's side cannot)."""
+        """Whether the rule can be recorded as a CUDA graph; a decomposition that synchronises with the host cannot."""
         return True
 
     @abstractmethod
     def rule(self, steps: Float, rates: Float, decays: Float) -> list[Float | float]:
-        """Coefficients of the rule at the given steps (1-based), as columns."""
+        """Coefficients of the rule at the given steps (from 1), as columns."""
 
     @abstractmethod
     def kernel(self) -> Any:
-        """Return the compiled rule ``update(x, g, first, second, c, norm)``, in place, on one matrix."""
+        """The compiled rule ``update(x, g, first, second, c, norm)``, in place, on one matrix."""
 
     @abstractmethod
     def torch_update(self, x: Any, g: Any, first: Any, second: Any, c: Any, norm: Any) -> None:
@@ -164,7 +199,7 @@ class AbstractOptimizer(ABC):
         """
 
     def coefficients(self, steps: Float, rates: Float, decays: Float) -> Float:
-        """Table with a row a step: the decay that joins the gradient, then the rule's own coefficients."""
+        """Table with one row per step: the decay that is added to the gradient, then the rule's own coefficients."""
         coupled = np.zeros_like(decays) if self.decoupled else decays
         columns = [coupled, *self.rule(steps, rates, decays)]
         return np.stack([np.broadcast_to(np.asarray(column, np.float64), steps.shape) for column in columns], 1)
@@ -174,8 +209,44 @@ class AbstractOptimizer(ABC):
         return Constant()
 
     def to_dict(self) -> dict[str, Any]:
-        """Name and settings, for a manifest."""
-        return {"name": self.name, **dataclasses.asdict(self)}
+        """Name and settings as plain data."""
+        return _plain(self.name, self)
+
+
+@dataclass(frozen=True)
+class Optimization:
+    """An optimizer with its learning rate, weight decay and their schedules over a number of steps."""
+
+    optimizer: AbstractOptimizer
+    steps: int
+    learning_rate: float
+    weight_decay: float
+    rate_schedule: AbstractSchedule
+    decay_schedule: AbstractSchedule
+
+    def coefficients(self, begin: int, end: int) -> Float:
+        """Coefficients of the steps from ``begin`` to ``end``, one row per step."""
+        done = np.arange(begin, end, dtype=np.float64)
+        rates = self.learning_rate * self.rate_schedule.factors(done, self.steps)
+        decays = self.weight_decay * self.decay_schedule.factors(done, self.steps)
+        return self.optimizer.coefficients(done + 1.0, rates, decays)
+
+    @property
+    def depends_on_steps(self) -> bool:
+        """Whether a run of another length makes other first steps: a cosine ends with the run."""
+        return not all(isinstance(one, Constant | Steps) for one in (self.rate_schedule, self.decay_schedule))
+
+
+def optimizer_names() -> list[str]:
+    """Names of the optimizers, found without importing them."""
+    return member_names(_PACKAGE)
+
+
+def optimizer_named(given: str | AbstractOptimizer) -> AbstractOptimizer:
+    """An optimizer with its default settings, from its name; settings of one are returned as they are."""
+    if isinstance(given, AbstractOptimizer):
+        return given
+    return member(_PACKAGE, given, AbstractOptimizer, "optimizer")()  # type: ignore[type-abstract]
 
 
 def check_fraction(optimizer: str, name: str, value: float) -> None:
@@ -183,7 +254,7 @@ def check_fraction(optimizer: str, name: str, value: float) -> None:
     if not 0.0 <= value < 1.0:
         raise ProblemError(
             f"{name} of {optimizer} must lie in [0, 1); got {value!r}. It is the weight of the past in a running "
-            f"average: 0 forgets everything, 0.9 is usual."
+            "average: 0 keeps nothing of the past, 0.9 is usual."
         )
 
 
@@ -191,3 +262,8 @@ def check_positive(optimizer: str, name: str, value: float) -> None:
     """Refuse a setting that must be a positive number."""
     if not value > 0.0 or not np.isfinite(value):
         raise ProblemError(f"{name} of {optimizer} must be a positive number; got {value!r}.")
+
+
+def _plain(name: str, settings: AbstractSchedule | AbstractOptimizer) -> dict[str, Any]:
+    values = dataclasses.asdict(settings)
+    return {"name": name, **{key: list(x) if isinstance(x, tuple) else x for key, x in values.items()}}

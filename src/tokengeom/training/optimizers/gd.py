@@ -1,6 +1,6 @@
 """Gradient descent: ``x <- x - lr g``, with optional heavy-ball momentum ``u <- mu u + g, x <- x - lr u``.
 
-It maximises the margin in the Frobenius norm [thrampoulidis2024, Thm 3].
+It maximises the margin in the Frobenius norm [thrampoulidis2024].
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -16,9 +16,8 @@ from tokengeom.training.optimizers.base import AbstractOptimizer, check_fraction
 
 @dataclass(frozen=True)
 class GD(AbstractOptimizer):
-    """Plain gradient descent; ``momentum=0`` is the method of the theorem."""
+    """Gradient descent; with ``momentum=0`` it is the method of the theorem."""
 
-    name: ClassVar[str] = "gd"
     slots: ClassVar[int] = 1
     default_rate: ClassVar[float] = 0.1
     momentum: float = 0.0
@@ -31,7 +30,7 @@ class GD(AbstractOptimizer):
         return [rates, self.momentum]
 
     def kernel(self) -> Any:
-        """Return the compiled rule."""
+        """The compiled rule."""
         return update
 
     def torch_update(self, x: Any, g: Any, first: Any, second: Any, c: Any, norm: Any) -> None:

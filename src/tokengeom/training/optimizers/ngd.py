@@ -1,7 +1,7 @@
 """Normalised gradient descent: ``x <- x - lr g / ||g||``, the norm taken over all trained parameters together.
 
-The step does not die with the gradient, so that the margin grows linearly in the number of steps instead of
-logarithmically; the direction is still the Frobenius maximum margin.
+The length of a step does not shrink with the gradient, so the margin grows linearly in the number of steps instead of
+logarithmically; the direction is still that of the maximum margin in the Frobenius norm.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -17,9 +17,8 @@ from tokengeom.training.optimizers.base import AbstractOptimizer
 
 @dataclass(frozen=True)
 class NGD(AbstractOptimizer):
-    """Steps of fixed length; a zero gradient makes no step."""
+    """Steps of a fixed length; a gradient of 0 makes no step."""
 
-    name: ClassVar[str] = "ngd"
     slots: ClassVar[int] = 0
     elementwise: ClassVar[bool] = False
     needs_norm: ClassVar[bool] = True
@@ -30,7 +29,7 @@ class NGD(AbstractOptimizer):
         return [rates]
 
     def kernel(self) -> Any:
-        """Return the compiled rule."""
+        """The compiled rule."""
         return update
 
     def torch_update(self, x: Any, g: Any, first: Any, second: Any, c: Any, norm: Any) -> None:

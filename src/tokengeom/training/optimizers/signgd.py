@@ -15,9 +15,8 @@ from tokengeom.training.optimizers.base import AbstractOptimizer
 
 @dataclass(frozen=True)
 class SignGD(AbstractOptimizer):
-    """Every entry moves by the learning rate; Adam with its memory switched off."""
+    """Every entry moves by the learning rate: Adam without its running averages."""
 
-    name: ClassVar[str] = "signgd"
     slots: ClassVar[int] = 0
     default_rate: ClassVar[float] = 0.001
 
@@ -26,7 +25,7 @@ class SignGD(AbstractOptimizer):
         return [rates]
 
     def kernel(self) -> Any:
-        """Return the compiled rule."""
+        """The compiled rule."""
         return update
 
     def torch_update(self, x: Any, g: Any, first: Any, second: Any, c: Any, norm: Any) -> None:

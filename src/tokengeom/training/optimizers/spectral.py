@@ -1,10 +1,10 @@
-"""Spectral descent: ``x <- x - lr polar(u)``, with ``u <- mu u + g`` (Muon; ``mu = 0`` is without momentum).
+"""Spectral descent: ``x <- x - lr polar(u)``, with ``u <- mu u + g`` (Muon; ``mu = 0`` has no momentum).
 
 where
-    polar(u)   ``U V^T`` from ``u = U Sigma V^T``: the steepest direction in the spectral norm
+    polar(u)   ``U V^T`` from ``u = U Sigma V^T``: the direction of steepest descent in the spectral norm
 
-The polar factor is exact, by a singular value decomposition, or approached by five Newton-Schulz iterations
-``y <- a y + b (y y^T) y + c (y y^T)^2 y`` from ``y = u / ||u||_F``: products of matrices alone, which suit a GPU.
+The polar factor is exact, from a singular value decomposition, or approximated by five Newton-Schulz iterations
+``y <- a y + b (y y^T) y + c (y y^T)^2 y`` from ``y = u / ||u||_F``: matrix products only, which suit a GPU.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -20,7 +20,7 @@ from tokengeom.numerics import Float
 from tokengeom.training.kernels import jit
 from tokengeom.training.optimizers.base import AbstractOptimizer, check_fraction
 
-# The quintic of Muon's reference implementation: steep at 0, and everything ends between about 0.7 and 1.2.
+# The quintic of Muon's reference implementation: steep at 0; singular values end between about 0.7 and 1.2.
 _A, _B, _C = 3.4445, -4.7750, 2.0315
 _ITERATIONS = 5
 
@@ -30,14 +30,12 @@ class Spectral(AbstractOptimizer):
     """Orthogonalised gradient.
 
     ``cutoff``
-        Singular values below ``cutoff`` times the largest count as zero and are not moved along: they are the
-        rounding noise of the gradient (its columns sum to zero, so that one is always there). ``None`` takes the
-        square root of the precision's unit.
+        Singular values below ``cutoff`` times the largest count as 0: their directions are rounding noise of the
+        gradient (its columns sum to 0, so there is always one). None means the square root of the machine epsilon.
     ``nesterov``
         Orthogonalise ``g + mu u`` instead of ``u``, as Muon does.
     """
 
-    name: ClassVar[str] = "spectral"
     slots: ClassVar[int] = 1
     elementwise: ClassVar[bool] = False
     decoupled: ClassVar[bool] = True
@@ -56,7 +54,7 @@ class Spectral(AbstractOptimizer):
 
     @property
     def capturable(self) -> bool:
-        """Newton-Schulz is; the singular value decomposition is not."""
+        """Newton-Schulz can be recorded; the singular value decomposition cannot."""
         return self.method == "newton-schulz"
 
     def rule(self, steps: Float, rates: Float, decays: Float) -> list[Float | float]:
@@ -72,7 +70,7 @@ class Spectral(AbstractOptimizer):
         ]
 
     def kernel(self) -> Any:
-        """Return the compiled rule."""
+        """The compiled rule."""
         return update
 
     def torch_update(self, x: Any, g: Any, first: Any, second: Any, c: Any, norm: Any) -> None:
@@ -110,7 +108,7 @@ def polar(u, cutoff):
 
 @jit
 def newton_schulz(u):
-    """Muon's approximate polar factor, on the smaller side."""
+    """Muon's approximate polar factor, computed on the smaller side."""
     wide = u.shape[0] <= u.shape[1]
     y = u.copy() if wide else u.T.copy()
     y /= np.sqrt(np.sum(y * y)) + y.dtype.type(1e-30)

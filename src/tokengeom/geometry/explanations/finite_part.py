@@ -1,0 +1,25 @@
+"""The finite part of the logits, L_in: centred log-probabilities on support."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokengeom.geometry.explanations.base import AbstractLogitRival
+from tokengeom.geometry.logit_numbers import FiniteLogits
+
+if TYPE_CHECKING:
+    from scipy.sparse import csc_array
+
+    from tokengeom.numerics import Float
+
+
+class FinitePart(AbstractLogitRival):
+    """``M = L_in``: log-probabilities on support with their mean removed; 0 for a context with one next token."""
+
+    name = "L_in"
+    meaning = "log-count part of the logits, which stays finite"
+    order = 3
+
+    def values(self, P: csc_array, background: Float) -> Float:
+        """Centred log-probabilities."""
+        return FiniteLogits.of(P).value

@@ -1,0 +1,26 @@
+"""The proxy: contexts are alike where the same tokens may follow both, however often [zhao2024]."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokengeom.geometry.explanations.base import AbstractLogitRival
+
+if TYPE_CHECKING:
+    from scipy.sparse import csc_array
+
+    from tokengeom.numerics import Float
+
+
+class Proxy(AbstractLogitRival):
+    """``M = S~ = (I - 11^T/V) S``."""
+
+    name = "S~"
+    meaning = "proxy: centred supports"
+    order = 5
+
+    def values(self, P: csc_array, background: Float) -> Float:
+        """1 on support."""
+        return np.ones(P.nnz)

@@ -1,0 +1,60 @@
+"""Neural collapse: tokens on a simplex frame, each context at its most frequent next token [papyan2020]."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokengeom.geometry.explanations.base import AbstractFit, AbstractRival
+
+if TYPE_CHECKING:
+    from scipy.sparse import csc_array
+
+    from tokengeom.numerics import Float, Int
+    from tokengeom.statistics.next_token import NextTokenStatistics
+
+TIE = 1e-9
+"""Probabilities that differ by less than this share are equally frequent."""
+
+
+class SimplexFrame(AbstractRival):
+    """Tokens ``I - 11^T/V``, equiangular; a context is at the vertex of its token.
+
+    Neural collapse is stated for one-hot labels. With soft labels a context is placed at the vertex of its most
+    frequent next token, or at the mean of the vertices where several are equally frequent: the one-hot label that fits
+    it best.
+    """
+
+    name = "ETF"
+    meaning = "simplex frame of neural collapse, each context at its most frequent next token"
+    order = 1
+
+    def fit(self, stats: NextTokenStatistics) -> FrameFit:
+        """The frame, which is the same for all statistics."""
+        return FrameFit(stats.P)
+
+
+@dataclass(frozen=True, eq=False)
+class FrameFit(AbstractFit):
+    """The simplex frame on the tokens of P (V x m)."""
+
+    P: csc_array
+
+    def tokens(self, tokens: Int) -> Float:
+        """Vertices ``e_z - 1/V``."""
+        V = self.P.shape[0]
+        vertices = np.full((V, tokens.size), -1.0 / V)
+        vertices[tokens, np.arange(tokens.size)] += 1.0
+        return vertices
+
+    def contexts(self, columns: Int) -> Float:
+        """Placed by the same rule as any other context."""
+        return self.place(self.P[:, columns])
+
+    def place(self, P: csc_array) -> Float:
+        """Mean of the vertices of the most frequent next tokens."""
+        dense = P.toarray()
+        frequent = dense >= (1.0 - TIE) * dense.max(axis=0)
+        return np.asarray(frequent / frequent.sum(axis=0) - 1.0 / dense.shape[0])

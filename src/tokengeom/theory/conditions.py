@@ -1,0 +1,111 @@
+"""The two conditions of the linear model, compatibility and separability: yes or no, with a proof and a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokengeom.problems.base import Certificate
+
+if TYPE_CHECKING:
+    from tokengeom.numerics import Float
+    from tokengeom.problems.linear_data import LinearData
+    from tokengeom.solvers.compatibility import CompatibilityAnswer
+    from tokengeom.solvers.least_distance import MarginAnswer
+
+VISIBLE = 1e-7
+"""Entries of a proof below this share of its largest are rounding."""
+
+
+@dataclass(frozen=True, eq=False)
+class Condition:
+    """Whether a condition holds, and why. Its truth value is ``holds``.
+
+    ``proof``
+        Where it holds, a decoder (V x d) that satisfies it; where it does not, the V x m matrix that refutes it.
+    ``contexts``, ``pairs``
+        Where it does not hold, the contexts and the (context, token) pairs that the proof uses; else empty.
+    """
+
+    holds: bool
+    sentence: str
+    certificate: Certificate
+    proof: Float = field(repr=False)
+    contexts: tuple[int, ...] = ()
+    pairs: tuple[tuple[int, int], ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.holds
+
+    def __str__(self) -> str:
+        return self.sentence
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the proof as plain data."""
+        return {
+            "holds": self.holds,
+            "sentence": self.sentence,
+            "certificate": self.certificate.to_dict(),
+            "contexts": list(self.contexts),
+            "pairs": [list(pair) for pair in self.pairs],
+        }
+
+    @staticmethod
+    def from_dict(content: dict[str, Any], proof: Float) -> Condition:
+        """A condition from what `to_dict` gave, and its proof."""
+        return Condition(
+            holds=content["holds"],
+            sentence=content["sentence"],
+            certificate=Certificate.from_dict(content["certificate"]),
+            proof=proof,
+            contexts=tuple(content["contexts"]),
+            pairs=tuple((j, v) for j, v in content["pairs"]),
+        )
+
+
+def compatibility(data: LinearData, found: CompatibilityAnswer) -> Condition:
+    """The condition that a solved or refuted compatibility system proves."""
+    solution = found.solution
+    if found.compatible:
+        residual = solution.certificate.primal_residual
+        sentence = (
+            f"The data are compatible: one W gives every context its log-probability ratios (residual {residual:.1g})."
+        )
+        return Condition(True, sentence, solution.certificate, solution.x)
+    Y = solution.dual if solution.dual is not None else np.zeros(data.S.shape)
+    size = np.linalg.norm(Y, axis=0)
+    contexts = [int(j) for j in np.argsort(-size, kind="stable") if size[j] > VISIBLE * size.max()]
+    sentence = (
+        f"The data are not compatible: the log-probability ratios of {data.list_contexts(contexts)} contradict "
+        "each other, because their embeddings are linearly dependent "
+        f"(proof residual {solution.certificate.primal_residual:.1g})."
+    )
+    return Condition(False, sentence, solution.certificate, Y, tuple(contexts))
+
+
+def separability(data: LinearData, found: MarginAnswer) -> Condition:
+    """The condition that a solved or refuted NTP-SVM proves."""
+    solution = found.solution
+    if found.separable:
+        size = float(np.linalg.norm(solution.x))
+        sentence = "The data are separable: no token is off support, so there are no margin constraints."
+        if size > 0:
+            sentence = (
+                f"The data are separable with margin {1.0 / size:.6g} (relative gap "
+                f"{solution.certificate.relative_gap:.1g})."
+            )
+        return Condition(True, sentence, solution.certificate, solution.x)
+    A = solution.dual if solution.dual is not None else np.zeros(data.S.shape)
+    weights = np.where(data.S, 0.0, -A)
+    j, v = np.nonzero(VISIBLE * float(weights.max()) < weights.T)
+    order = np.argsort(-weights[v, j], kind="stable")
+    pairs = tuple((int(j[i]), int(v[i])) for i in order)
+    contexts = tuple(dict.fromkeys(pair[0] for pair in pairs))
+    sentence = (
+        f"The data are not separable: no W lowers the logits of {data.list_pairs(pairs)} all at once, "
+        f"because a convex combination of these constraints vanishes (proof residual "
+        f"{solution.certificate.primal_residual:.1g})."
+    )
+    return Condition(False, sentence, solution.certificate, A, contexts, pairs)

@@ -1,0 +1,177 @@
+"""Options come from settings dataclasses: the command line and Python have the same settings and defaults."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pytest
+import typer
+
+import tokengeom as tg
+from command_line import all_commands, run, say
+from geometry_cases import grouped_counts
+from tokengeom.cli import app as cli
+from tokengeom.cli.options import expanded, gathered, keywords
+from tokengeom.corpus.locate import ReadingSettings
+from tokengeom.geometry.compare import CompareSettings
+from tokengeom.geometry.rivals import RivalSettings
+from tokengeom.page.compare_models import ModelTextSettings
+from tokengeom.page.settings import ReportSettings
+from tokengeom.settings import default_of, option, options_of
+from tokengeom.statistics.count import CountSettings
+from tokengeom.statistics.cuts import CutSettings
+from tokengeom.statistics.engines import EngineSettings
+from tokengeom.theory.predict import PredictSettings
+from tokengeom.training.settings import TrainingSettings
+
+VERBS: dict[str, tuple[Any, list[type]]] = {
+    "compare": (tg.compare, [CompareSettings]),
+    "count": (tg.count, [CountSettings, ReadingSettings, CutSettings, EngineSettings]),
+    "predict": (tg.predict, [PredictSettings]),
+    "report": (tg.report, [ReportSettings, ReadingSettings]),
+    "rivals": (tg.rivals, [RivalSettings]),
+    "train": (tg.train, [TrainingSettings]),
+}
+WITHOUT_SETTINGS = {"stories", "study", "verify"}
+
+
+@dataclass(frozen=True)
+class Pair:
+    left: int = option(1, "The first.", short="l")
+    right: Literal["a", "b"] = option("b", "The second.")
+    weight: float | None = option(None, "The third.")
+    fast: bool = option(False, "The fourth.")
+    sure: bool | None = option(None, "The fifth.")
+    names: tuple[str, ...] | None = option(None, "The sixth.", choices=lambda: ["x", "y"])
+    size: int | str = option("3", "The seventh.", parse=int)
+    hidden: object = option(None, "The eighth.", python_only=True)
+
+
+def command(name: str, *, pair: Pair, last: bool = False) -> None:
+    """Stand-in of a command."""
+
+
+def test_fields_replace_their_settings_with_types_and_defaults() -> None:
+    flat, groups = expanded(inspect.signature(command, eval_str=True).parameters.values())
+    assert [p.name for p in flat] == ["name", "left", "right", "weight", "fast", "sure", "names", "size", "last"]
+    assert groups == {"pair": Pair}
+    kinds = {p.name: get_args(p.annotation)[0] for p in flat[1:-1]}
+    assert kinds["left"] is int
+    assert kinds["right"] == Literal["a", "b"]
+    assert kinds["weight"] == float | None
+    assert kinds["names"] == list[str] | None
+    assert get_args(flat[6].annotation)[1].help == "The sixth. Names: x, y."
+    assert kinds["size"] is str
+    options = {p.name: get_args(p.annotation)[1] for p in flat[1:-1]}
+    # Typer takes the first name of an annotated option where a default would be.
+    declared = {name: (option.default, *option.param_decls) for name, option in options.items()}
+    assert declared["left"] == ("--left", "-l")
+    assert declared["fast"] == ("--fast",)
+    assert declared["sure"] == ("--sure/--no-sure",)
+
+
+def test_values_become_the_settings_again() -> None:
+    values = {"left": 5, "right": "a", "weight": None, "fast": True, "sure": None, "names": ["x"], "size": "7"}
+    found = gathered({"name": "n", **values, "last": True}, {"pair": Pair})
+    assert found == {"name": "n", "pair": Pair(5, "a", None, True, None, ("x",), 7), "last": True}
+    assert keywords(Pair())["size"] == "3"
+
+
+def test_every_command_with_settings_is_compared_with_python() -> None:
+    assert set(all_commands()) == set(VERBS) | WITHOUT_SETTINGS
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_defaults_and_help_are_those_of_python(name: str) -> None:
+    verb, kinds = VERBS[name]
+    all_commands()
+    parameters = {p.name: p for p in typer.main.get_command(cli.app).commands[name].params}  # type: ignore[attr-defined]
+    python = inspect.signature(verb).parameters
+    for kind in kinds:
+        for field in options_of(kind).values():
+            assert python[field.name].default == default_of(field), "the same default in Python"
+            if not field.metadata["python_only"]:
+                shown = parameters[field.name]
+                assert shown.default == default_of(field), "the same default on the command line"
+                assert shown.help.startswith(field.metadata["help"])
+
+
+def test_models_compared_with_a_text_have_the_same_settings_too() -> None:
+    all_commands()
+    parameters = {p.name: p for p in typer.main.get_command(cli.app).commands["compare"].params}  # type: ignore[attr-defined]
+    python = inspect.signature(tg.compare_models).parameters
+    for field in options_of(ModelTextSettings).values():
+        assert python[field.name].default == parameters[field.name].default == default_of(field)
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("same")
+    stats = tg.NextTokenStatistics.from_counts(grouped_counts(12, 8, 3, 3, seed=0))
+    stats.save(folder / "stats")
+    tg.predict(stats).save(folder / "prediction")
+    tg.train(stats, "ufm", dim=6, steps=30).save(folder / "run")
+    (folder / "text.txt").write_text("a b a b c a b d a c b a b c d a b")
+    np.save(folder / "H.npy", np.random.default_rng(0).normal(size=(30, stats.m)))
+    return folder
+
+
+def saved(capsys: pytest.CaptureFixture[str], *arguments: object) -> None:
+    done = say(capsys, *arguments, "--quiet")
+    assert done.code == 0, done.err
+
+
+@pytest.mark.parametrize("model", ["ufm", "linear"])
+def test_training_is_the_same_to_the_last_bit(model: str, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = {"embeddings": np.load(work / "H.npy")} if model == "linear" else {}
+    mine = tg.train(work / "stats", model=model, steps=40, **given)
+    shown = ["--embeddings", work / "H.npy"] if model == "linear" else []
+    out = work / f"run-{model}"
+    saved(capsys, "train", work / "stats", "--model", model, "--steps", 40, *shown, "--out", out)
+    theirs = tg.Run.load(out)
+    assert np.array_equal(mine.W, theirs.W)
+    assert np.array_equal(mine.H, theirs.H)
+    assert mine.settings == theirs.settings
+
+
+def test_counting_is_the_same(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved(capsys, "count", work / "text.txt", "--context", 1, "--out", work / "counted")
+    assert tg.count(work / "text.txt", context=1).hash == tg.NextTokenStatistics.load(work / "counted").hash
+
+
+def test_predicting_is_the_same_to_the_last_bit(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved(capsys, "predict", work / "stats", "--out", work / "predicted")
+    theirs = tg.FeaturePrediction.load(work / "predicted")
+    assert np.array_equal(tg.predict(work / "stats").L_merged, theirs.L_merged)
+
+
+def test_comparing_and_rivals_are_the_same(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved(capsys, "compare", work / "prediction", work / "run", "--out", work / "comparison")
+    assert tg.load(work / "comparison").to_dict() == tg.compare(work / "prediction", work / "run").to_dict()
+    saved(capsys, "rivals", work / "stats", work / "run", "--out", work / "rivals")
+    assert tg.load(work / "rivals").summary() == tg.rivals(work / "stats", work / "run").summary()
+
+
+MEMBERS = {
+    "train --model": ("tokengeom.models.networks", "train"),
+    "train --optimizer": ("tokengeom.training.optimizers", "train"),
+    "rivals": ("tokengeom.geometry.explanations", "rivals"),
+    "study": ("tokengeom.studies", "study"),
+}
+
+
+@pytest.mark.parametrize("place", MEMBERS)
+def test_a_new_file_is_a_new_name_in_the_help(place: str, tmp_path: Path) -> None:
+    package, name = MEMBERS[place]
+    (tmp_path / "newcomer.py").write_text('"""A member that was added as one file."""\n')
+    code = f"import {package} as p; p.__path__.append({str(tmp_path)!r}); from tokengeom.cli import main; main()"
+    wide = {**os.environ, "COLUMNS": "200"}
+    with_it = run(name, "--help", code=code, env=wide)
+    assert with_it.returncode == 0, with_it.stderr
+    assert "newcomer" in with_it.stdout
+    assert "newcomer" not in run(name, "--help", env=wide).stdout

@@ -1,0 +1,88 @@
+"""`CheckpointCurve` as a result: saved with its arrays, loaded without its text, and described."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from geometry_cases import grouped_counts
+from tokengeom.errors import InputError
+from tokengeom.factors import Factors
+from tokengeom.geometry.checkpoints import CheckpointComparison, CheckpointCurve
+from tokengeom.geometry.compare import compare
+from tokengeom.results import load, verify
+from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.theory.predict import predict
+
+
+@pytest.fixture(scope="module")
+def curve() -> CheckpointCurve:
+    stats = NextTokenStatistics.from_counts(grouped_counts(8, 5, 2, 3, seed=0))
+    prediction, rng = predict(stats, spread_solves=0), np.random.default_rng(0)
+
+    def point(step: int, bias: bool, other_gap: float | None) -> CheckpointComparison:
+        factors = Factors(
+            rng.normal(size=(stats.V, 4)), rng.normal(size=(4, stats.m)), rng.normal(size=stats.V) if bias else None
+        )
+        return CheckpointComparison(
+            model=f"checkpoint-{step}",
+            step=step,
+            convention="W: the rows of the head.",
+            factors=factors,
+            loss_gap=1.0 / step,
+            entropy=stats.entropy,
+            bos=True,
+            other_gap=other_gap,
+            windows=stats.n,
+            context=2,
+            is_proxy=False,
+            comparison=compare(prediction, factors, resamples=20, permutations=20),
+        )
+
+    return CheckpointCurve((point(1, False, None), point(20, True, 0.5)), prediction, stats)
+
+
+def test_arrays_and_numbers_are_loaded_as_they_were_saved(curve: CheckpointCurve, tmp_path: Path) -> None:
+    curve.save(tmp_path / "c")
+    again = load(tmp_path / "c")
+    assert isinstance(again, CheckpointCurve)
+    assert str(again.to_dict()) == str(curve.to_dict())
+    assert again.summary() == curve.summary()
+    assert again.prediction is None
+    assert again.stats is None
+    for mine, theirs in zip(curve, again, strict=True):
+        np.testing.assert_array_equal(mine.W, theirs.W)
+        np.testing.assert_array_equal(mine.H, theirs.H)
+        assert mine.other_gap == theirs.other_gap
+    assert again.points[0].bias is None
+    np.testing.assert_array_equal(again.points[1].bias, curve.points[1].bias)
+    assert verify(tmp_path / "c")
+
+
+def test_damaged_arrays_are_refused(curve: CheckpointCurve, tmp_path: Path) -> None:
+    curve.save(tmp_path / "c")
+    path = tmp_path / "c/checkpoints.safetensors"
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(InputError, match=r"is damaged: checkpoints\.safetensors"):
+        CheckpointCurve.load(tmp_path / "c")
+
+
+def test_the_last_checkpoint_is_described_in_full_and_all_of_them_in_a_table(curve: CheckpointCurve) -> None:
+    assert curve.steps.tolist() == [1, 20]
+    assert [one["step"] for one in curve.to_dict()["checkpoints"]] == [1, 20]
+    assert "which gives the lower loss (CE - H is 0.5000 without it)" in curve.summary()
+    assert repr(curve).startswith("CheckpointCurve(checkpoints=2, last=checkpoint-20, loss_gap=0.05, ")
+    assert repr(curve.points[0]) == "CheckpointComparison(checkpoint-1, step=1, loss_gap=1, V=8, m=10)"
+    html = curve._repr_html_()
+    assert html.count("<tr>") == 3
+    assert "checkpoint-20" in html
+
+
+def test_steps_that_are_not_known_are_numbered(curve: CheckpointCurve) -> None:
+    from dataclasses import replace
+
+    unknown = CheckpointCurve(tuple(replace(point, step=None) for point in curve))
+    assert unknown.steps.tolist() == [1, 2]
+    assert not unknown.steps_known

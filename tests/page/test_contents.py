@@ -1,0 +1,58 @@
+"""Contents of a page, put together from the results of stages or from a comparison."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from page_cases import RUN, from_pattern, story_contents
+from tokengeom import compare
+from tokengeom.errors import InputError
+from tokengeom.page.choice import Choice
+from tokengeom.page.contents import Contents, title_of
+from tokengeom.results import AbstractResult
+
+
+def stages() -> dict[str, AbstractResult]:
+    made = story_contents()
+    assert isinstance(made.prediction, AbstractResult)
+    return {
+        "statistics": made.stats,
+        "prediction": made.prediction,
+        "run-ufm": made.runs[RUN],
+        "comparison-ufm": made.comparisons[RUN],
+    }
+
+
+def test_results_of_stages_are_found_by_the_name_of_their_model() -> None:
+    found = stages()
+    contents = Contents.from_stages(found, "a title", ["something is missing"], {"seeds": {"seed": 0}})
+    assert contents.runs == {RUN: found["run-ufm"]}
+    assert contents.comparisons == {RUN: found["comparison-ufm"]}
+    assert contents.rivals == {}
+    assert contents.choice.to_dict() == Choice.given(contents.stats).to_dict()
+    assert (contents.title, contents.missing) == ("a title", ("something is missing",))
+    assert len(contents.concepts) > 0
+
+
+def test_a_choice_among_the_stages_is_kept() -> None:
+    choice = Choice({"context": 2})
+    assert Contents.from_stages({**stages(), "choice": choice}, "t").choice is choice
+
+
+def test_stages_of_another_kind_are_refused() -> None:
+    with pytest.raises(InputError, match="needs statistics and a prediction of learned features; got Run"):
+        Contents.from_stages({**stages(), "statistics": stages()["run-ufm"]}, "t")
+
+
+def test_a_comparison_needs_what_it_compared() -> None:
+    made = story_contents()
+    contents = Contents.from_comparison(made.comparisons[RUN])
+    assert contents.runs == {RUN: made.runs[RUN]}
+    run = made.runs[RUN]
+    with pytest.raises(InputError, match="in memory"):
+        Contents.from_comparison(compare(made.prediction, (run.W, run.H), resamples=0, permutations=0))
+
+
+def test_statistics_without_a_source_have_a_title() -> None:
+    assert title_of(from_pattern(np.eye(2))) == "given statistics"

@@ -1,0 +1,148 @@
+"""The page as html: complete, self-contained, true for degenerate texts, and safe for hostile ones."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sys
+from base64 import b64decode
+from dataclasses import dataclass, field, replace
+from functools import cache
+from html.parser import HTMLParser
+
+import pytest
+
+from page_cases import ATTACK, CASES, RUN, TEMPLATE, rendered, story_contents
+from tokengeom.errors import MissingExtraError
+from tokengeom.geometry.agreement import Agreement
+from tokengeom.geometry.rival_table import Lead, RivalRow, Rivals
+from tokengeom.page.render import SECTIONS, render
+
+VOID = {"meta", "link", "br", "img", "hr", "input"}
+
+
+@dataclass
+class Read(HTMLParser):
+    """A page as an independent parser reads it."""
+
+    tags: list[tuple[str, dict[str, str | None]]] = field(default_factory=list)
+    text: list[str] = field(default_factory=list)
+    scripts: list[tuple[dict[str, str | None], str]] = field(default_factory=list)
+    open: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "script":
+            self.scripts.append((dict(attrs), ""))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, f"</{tag}> closes something else"
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "script":
+            about, before = self.scripts[-1]
+            self.scripts[-1] = (about, before + data)
+        elif self.open and self.open[-1] != "style":
+            self.text.append(data)
+
+    @property
+    def prose(self) -> str:
+        return re.sub(r"\s+", " ", " ".join(self.text))
+
+
+@cache
+def page(case: str) -> Read:
+    read = Read()
+    read.feed(rendered(case))
+    read.close()
+    assert not read.open
+    return read
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_page_is_complete_and_shows_no_raw_values(case: str) -> None:
+    read = page(case)
+    anchors = {about.get("id") for tag, about in read.tags if tag == "section"}
+    assert {section.__name__ for section in SECTIONS} == anchors
+    named = [about["id"] for _, about in read.tags if "id" in about]
+    assert len(named) == len(set(named))
+    assert not re.search(r"\bnan\b|\binf\b|\bNone\b|(?<![\d.])0(\.0+)? \u00d7 10|undefined", read.prose)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_page_names_nothing_outside_itself(case: str) -> None:
+    for _, about in page(case).tags:
+        for name in ("src", "href", "action", "data", "srcset"):
+            assert (about.get(name) or "#").startswith("#")
+        assert not [name for name in about if name.startswith("on")]
+
+
+def test_tokens_that_look_like_markup_stay_text() -> None:
+    read = page("hostile")
+    assert len([1 for about, _ in read.scripts if about.get("type") is None]) == 2
+    assert not [tag for tag, about in read.tags if tag == "img" or "onerror" in about]
+    assert ATTACK in read.prose
+    assert TEMPLATE in read.prose
+    assert "\u202e" not in read.prose
+
+
+def test_the_policy_allows_the_two_scripts_and_no_other() -> None:
+    read = page("hostile")
+    (policy,) = [about["content"] for _, about in read.tags if about.get("http-equiv") == "Content-Security-Policy"]
+    allowed = set(re.findall(r"'sha256-([^']+)'", policy or ""))
+    code = [text for about, text in read.scripts if about.get("type") is None]
+    assert {b64decode(one).hex() for one in allowed} == {hashlib.sha256(text.encode()).hexdigest() for text in code}
+    assert "unsafe-eval" not in (policy or "")
+
+
+def test_a_page_is_light_enough() -> None:
+    assert len(rendered("stories").encode()) < 6_500_000
+
+
+def test_the_same_contents_give_the_same_page() -> None:
+    assert render(story_contents()) == rendered("stories")
+
+
+def test_sentences_about_degenerate_texts_are_true() -> None:
+    assert "The supports leave no geometry to predict" in page("full supports").prose
+    assert "R grows without bound" not in page("full supports").prose
+    assert "ordinary classification" in page("one-hot").prose
+    assert "All contexts have the same support" in page("one group").prose
+    assert "R grows without bound" in page("stories").prose
+    assert "not claimed to be optimal" in page("proxy").prose
+    assert "No model was trained" in page("untrained").prose
+    # The title is in the table of contents first, then above the section.
+    section = page("untrained").prose.split("The corpus in numbers")[2].split("What theory predicts")[0]
+    assert "entropy floor" in section
+    assert "window" not in section
+    assert "numbers that are not finite" in page("diverged").prose
+    assert "No check could be made" not in page("stories").prose
+
+
+def test_rival_explanations_have_their_table() -> None:
+    number = Agreement(0.5, 0.4, 0.6, 0.1, 0.0, "higher", "contexts")
+    row = RivalRow("shifted PMI", "log p(z|j) / p(z)", "contexts", number, number, Lead(0.25, 0.2, 0.3), 2)
+    rivals = Rivals((row,), 0, (), 20, 20, 0)
+    prose = Read()
+    prose.feed(render(replace(story_contents(), rivals={RUN: rivals})))
+    assert rivals.summary().splitlines()[0] in prose.prose
+    assert "0.400 to 0.600" in prose.prose
+    assert "0.250" in prose.prose
+    assert "no direction for 2" in prose.prose
+
+
+def test_without_the_template_engine_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(MissingExtraError, match=r"tokengeom\[report\]"):
+        render(story_contents())
+
+
+def test_no_sentence_calls_tokens_words() -> None:
+    for case in ("stories", "proxy", "one group"):
+        prose = re.sub(r"a word, a part of a word|tokenizer word", "", page(case).prose)
+        assert not re.search(r"\bwords?\b", prose.split("How to cite")[0]), case

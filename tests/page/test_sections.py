@@ -1,0 +1,61 @@
+"""What the sections of the page show, as data."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+from page_cases import RUN, story_contents, untrained_contents
+from tokengeom.page.sections import corpus, summary
+from tokengeom.page.sections.base import Page
+from tokengeom.page.sections.measurement import group_cosines
+from tokengeom.page.sections.methods import BIBTEX, flattened
+from tokengeom.page.sections.prediction import equally_strong
+
+
+def test_cosines_of_groups_are_those_of_all_pairs() -> None:
+    contents = story_contents()
+    run, groups = contents.runs[RUN], contents.stats.groups
+    X = run.H / np.linalg.norm(run.H, axis=0)
+    cosines, found = X.T @ X, group_cosines(run, contents)
+    for g in range(groups.count):
+        mine, others = groups.members(g), np.flatnonzero(groups.label != g)
+        np.testing.assert_allclose(found.outside[g], cosines[np.ix_(mine, others)].mean(), atol=1e-12)
+        pairs = cosines[np.ix_(mine, mine)][~np.eye(mine.size, dtype=bool)]
+        if pairs.size:
+            np.testing.assert_allclose(found.inside[g], pairs.mean(), atol=1e-12)
+        else:
+            assert np.isnan(found.inside[g])
+
+
+def test_the_papers_to_cite_are_those_of_the_citation_file() -> None:
+    titles = re.findall(r"(?<!-)title: \"?([^\"\n]+)", (Path(__file__).parents[2] / "CITATION.cff").read_text())
+    assert len(titles) == 3
+    assert all(title in BIBTEX for title in titles)
+
+
+def test_equally_strong_concepts_are_named() -> None:
+    said = equally_strong(np.array([5.0, 3.0, 1.0, 1.0, 1.0]), 4)
+    assert said.startswith("Concepts 3 and 4 are as strong as another one")
+    assert equally_strong(np.array([5.0, 3.0, 3.0 - 1e-9]), 2).startswith("Concept 2 is as strong")
+    assert equally_strong(np.array([5.0, 3.0, 1.0]), 3) == ""
+    assert equally_strong(np.array([5.0]), 1) == ""
+
+
+def test_the_summary_has_a_tile_per_similarity() -> None:
+    tiles = summary.summary(Page(story_contents())).view["tiles"]
+    assert [tile["label"] for tile in tiles][-2:] == ["similarity of contexts", "similarity of tokens"]
+    assert all(tile["note"].startswith(RUN) for tile in tiles[-2:])
+    (answer,) = summary.summary(Page(untrained_contents())).view["answers"]
+    assert "No model was trained" in answer["verdict"]
+
+
+def test_a_source_is_shown_without_its_folder() -> None:
+    assert corpus._source("/home/someone/private/stories.txt") == "stories.txt"
+    assert corpus._source("built-in stories") == "built-in stories"
+
+
+def test_nested_settings_become_rows_with_dotted_names() -> None:
+    assert flattened({"a": {"b": 1.5, "c": None}, "d": [1, "x"]}) == [("a.b", "1.5"), ("a.c", "none"), ("d", "1, x")]

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tokengeom.errors import ProblemError, ResourceError
+from tokengeom.problems.backend import Backend
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_numpy_and_torch_give_the_same_numbers(device: str | None) -> None:
+    backend = Backend.on(device)
+    X = np.random.default_rng(0).standard_normal((4, 7))
+    x = backend.asarray(X)
+    s = np.linalg.svd(X, compute_uv=False)[::-1]
+    assert np.allclose(backend.to_numpy(backend.singular_values(x)), s, rtol=1e-10)
+    assert np.allclose(backend.to_numpy(backend.fast_singular_values(x.T)), s, rtol=1e-7)
+    assert backend.norm(x) == pytest.approx(np.linalg.norm(X))
+    assert backend.dot(x, 2.0 * x) == pytest.approx(2.0 * (X**2).sum())
+    assert backend.dot(x.T, x.T) == pytest.approx((X**2).sum())
+    assert (backend.to_numpy(backend.at_least(x, 0.0)) == np.maximum(X, 0.0)).all()
+    assert (backend.to_numpy(backend.at_most(x, 0.0)) == np.minimum(X, 0.0)).all()
+    assert backend.to_numpy(backend.full((2, 2), 3.0)).tolist() == [[3.0, 3.0], [3.0, 3.0]]
+    mask = backend.asarray(X > 0)
+    assert backend.to_numpy(mask).dtype == np.bool_
+    assert float(backend.as_float(mask).sum()) == (X > 0).sum()
+    assert not backend.on_gpu
+    backend.synchronise()
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+@pytest.mark.parametrize("shape", [(4, 7), (7, 4)])
+def test_the_polar_factor_is_that_of_an_svd_and_leaves_out_the_null_space(
+    device: str | None, shape: tuple[int, int]
+) -> None:
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((shape[0], 3)) @ rng.standard_normal((3, shape[1]))
+    backend = Backend.on(device)
+    polar, s = backend.polar_factor(backend.asarray(X))
+    U, values, Vt = np.linalg.svd(X, full_matrices=False)
+    assert np.allclose(backend.to_numpy(polar), U[:, :3] @ Vt[:3], atol=1e-7)
+    assert np.allclose(backend.to_numpy(s), values[:3][::-1], rtol=1e-9)
+
+
+def test_a_device_that_does_not_exist_is_refused() -> None:
+    torch = pytest.importorskip("torch")
+    with pytest.raises(ProblemError, match="device='tpu'"):
+        Backend.on("tpu")
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(ResourceError, match="cuda"):
+        Backend.on("cuda")

@@ -1,0 +1,141 @@
+"""The splitting loop: threshold, acceleration, balance of residuals, and a solve of a problem with a known answer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tokengeom.errors import ProblemError
+from tokengeom.numerics import Float
+from tokengeom.problems.backend import Backend
+from tokengeom.solvers.logit_admm import LogitADMM
+from tokengeom.solvers.nuclear_admm import NuclearADMM
+from tokengeom.solvers.splitting import (
+    AbstractSplitting,
+    AbstractTerm,
+    AndersonMemory,
+    Bounds,
+    Iterate,
+    rebalanced,
+    singular_value_threshold,
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(V=st.integers(1, 8), m=st.integers(1, 8), tau=st.floats(0.01, 4.0), seed=st.integers(0, 10**6))
+def test_the_threshold_is_that_of_an_svd(V: int, m: int, tau: float, seed: int) -> None:
+    M = np.random.default_rng(seed).standard_normal((V, m))
+    U, s, Vt = np.linalg.svd(M, full_matrices=False)
+    shrunk = np.maximum(s - tau, 0.0)
+    found = singular_value_threshold(Backend.on(), M, tau)
+    assert np.allclose(found.X, (U * shrunk) @ Vt, atol=1e-6)
+    assert found.nuclear_norm == pytest.approx(shrunk.sum(), abs=1e-6)
+    assert found.rank == (shrunk > 0).sum()
+
+
+class SquaredDistance(AbstractTerm):
+    """``f(X) = ||X - M||^2 / 2``: then ``min f + ||X||_*`` is the threshold of M at 1, and G = M - X its dual."""
+
+    def __init__(self, M: Float) -> None:
+        self.M = M
+        self.checks = 0
+
+    def prox(self, w: Float, rho: float) -> Float:
+        return np.asarray((self.M + rho * w) / (1.0 + rho))
+
+    def bounds(self, at: Iterate) -> Bounds:
+        self.checks += 1
+        value = 0.5 * np.sum((at.Z - self.M) ** 2) + np.linalg.norm(at.Z, "nuc")
+        G = self.M - at.Z
+        G = G / max(1.0, float(np.linalg.norm(G, 2)))
+        return Bounds(float(value), at.Z, float(np.vdot(self.M, G) - 0.5 * np.sum(G**2)), G)
+
+
+@pytest.mark.parametrize("memory", [0, 5])
+def test_the_loop_solves_to_the_proven_gap(memory: int) -> None:
+    M = np.random.default_rng(0).standard_normal((5, 8)) * 2.0
+    solver = AbstractSplitting(tolerance=1e-10, memory=memory, check_every=3)
+    seen: list[float] = []
+    run = solver.iterate(SquaredDistance(M), Backend.on(), np.zeros((5, 8)), 0.3, lambda _, __, gap: seen.append(gap))
+    wanted = singular_value_threshold(Backend.on(), M, 1.0).X
+    assert run.gap <= 1e-10
+    assert np.allclose(run.best.answer, wanted, atol=1e-4)
+    assert np.allclose(run.best.dual, M - wanted, atol=1e-4)
+    assert seen == sorted(seen, reverse=True), "the best value and the best bound are kept"
+
+
+def test_an_out_of_balance_penalty_is_corrected_without_changing_the_answer() -> None:
+    M = np.random.default_rng(1).standard_normal((6, 6)) * 2.0
+    solver = AbstractSplitting(tolerance=1e-8, check_every=2)
+    answers = []
+    for rho in (1e-3, 1e3):
+        run = solver.iterate(SquaredDistance(M), Backend.on(), np.zeros((6, 6)), rho)
+        assert run.rho != rho
+        answers.append(run.best.answer)
+    assert np.allclose(answers[0], answers[1], atol=1e-3)
+
+
+def test_a_solve_stops_at_the_iteration_limit_and_at_the_time_limit() -> None:
+    term = SquaredDistance(np.eye(4))
+    few = AbstractSplitting(tolerance=1e-15, max_iterations=4).iterate(term, Backend.on(), np.ones((4, 4)), 1e-4)
+    assert few.iterations == 4
+    assert term.checks == 1, "the gap is computed at the first iteration and then at every tenth"
+    short = AbstractSplitting(tolerance=1e-15, time_limit=0.0).iterate(term, Backend.on(), np.ones((4, 4)), 1e-4)
+    assert short.iterations == 1
+    assert np.isfinite(short.gap)
+
+
+@pytest.mark.parametrize("solver", [NuclearADMM, LogitADMM])
+@pytest.mark.parametrize(
+    "setting", [{"tolerance": 0.0}, {"relaxation": 2.0}, {"memory": -1}, {"check_every": 0}, {"max_iterations": 0}]
+)
+def test_settings_that_cannot_work_are_refused(solver: type[AbstractSplitting], setting: dict[str, float]) -> None:
+    with pytest.raises(ProblemError, match=next(iter(setting))):
+        solver(**setting)  # type: ignore[arg-type]
+
+
+def iterate(memory: AndersonMemory, A: Float, b: Float, steps: int) -> float:
+    w = np.zeros_like(b)
+    for _ in range(steps):
+        w = memory.advance(w, A @ w + b - w)
+    return float(np.linalg.norm(A @ w + b - w))
+
+
+def test_acceleration_solves_a_linear_fixed_point_in_as_many_steps_as_it_has_dimensions() -> None:
+    rng = np.random.default_rng(0)
+    Q = np.linalg.qr(rng.standard_normal((4, 4)))[0]
+    A = Q @ np.diag([0.99, 0.9, 0.5, -0.3]) @ Q.T
+    b = rng.standard_normal((4, 1))
+    plain = iterate(AndersonMemory(Backend.on(), 0), A, b, 12)
+    fast = iterate(AndersonMemory(Backend.on(), 5), A, b, 12)
+    assert fast < 1e-3 * plain
+
+
+def test_a_residual_that_grows_clears_the_memory_and_gives_the_plain_step() -> None:
+    memory = AndersonMemory(Backend.on(), 5)
+    w = np.ones((2, 2))
+    memory.advance(w, 0.1 * w)
+    memory.advance(1.1 * w, 0.05 * w)
+    assert len(memory.dF) == 1
+    assert np.allclose(memory.advance(w, 10.0 * w), 11.0 * w)
+    assert memory.rejected == 1
+    assert not memory.dF
+
+
+def test_the_memory_keeps_its_size_and_its_gram_matrix_is_that_of_the_differences() -> None:
+    memory = AndersonMemory(Backend.on(), 2)
+    rng = np.random.default_rng(0)
+    for i in range(6):
+        memory.advance(rng.standard_normal((3, 3)), rng.uniform(0.5, 0.6, (3, 3)) / (1 + 0.1 * i))
+        products = [[float((a * b).sum()) for b in memory.dF] for a in memory.dF]
+        assert np.allclose(memory.gram, np.reshape(products, memory.gram.shape))
+    assert len(memory.dF) == 2
+
+
+def test_rho_moves_only_when_residuals_are_out_of_balance_and_by_a_bounded_factor() -> None:
+    assert rebalanced(1.0, 1.0, 1.0) == 1.0
+    assert rebalanced(1.0, 3.0, 1.0) == 1.0
+    assert rebalanced(1.0, 1e6, 1.0) == pytest.approx(2.5)
+    assert rebalanced(1.0, 1.0, 1e6) == pytest.approx(0.4)

@@ -1,0 +1,87 @@
+"""Spark runs the same queries on the same table and gives equal results, row for row."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from counting_oracle import as_pairs, cut_by_engine, dictionary_count
+from tokengeom import CountedPairs, count
+from tokengeom.statistics.count import count_lengths
+from tokengeom.statistics.cuts import CommonestTokens, MinimumCount, MostFrequentContexts, SupportByMass
+from tokengeom.statistics.engines import AbstractEngine, EngineSettings, open_engine
+from tokengeom.statistics.pairs import build_statistics
+from tokengeom.statistics.spark_engine import SparkEngine
+
+pytestmark = [
+    pytest.mark.skipif(
+        shutil.which("java") is None and "JAVA_HOME" not in os.environ, reason="Spark needs Java 17; install a JDK"
+    ),
+    # PySpark leaves sockets to the garbage collector when its session stops.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AbstractEngine]:
+    """One session for the module, which every count below shares."""
+    pytest.importorskip("pyspark", reason="needs the extra 'spark'")
+    settings = EngineSettings(engine="spark", memory="1GB", master="local[2]")
+    with open_engine(tmp_path_factory.mktemp("spark"), settings) as engine:
+        assert isinstance(engine, SparkEngine)
+        yield engine
+
+
+@pytest.mark.parametrize(
+    ("kind", "pad"), [("sliding", False), ("sliding", True), ("prefixes", False), ("prefixes", True)]
+)
+def test_spark_counts_as_a_dictionary_does(spark: AbstractEngine, kind: str, pad: bool) -> None:
+    rng = np.random.default_rng(0)
+    documents = [rng.integers(0, 4, size).tolist() for size in rng.integers(0, 12, 30)]
+    statistics = count(documents, context=3, windows=kind, pad=pad, vocabulary_size=4, engine="spark")
+    assert as_pairs(statistics) == dictionary_count(documents, 3, kind, pad)
+
+
+def test_both_engines_agree_after_every_cut(spark: AbstractEngine, tmp_path: Path) -> None:
+    """Sharded Parquet is read, counted and cut in the engine; only what is left is gathered."""
+    rng = np.random.default_rng(1)
+    documents = [rng.zipf(1.5, size).clip(max=60).tolist() for size in rng.integers(5, 60, 80)]
+    for shard in range(4):
+        pq.write_table(pa.table({"ids": documents[shard::4]}), tmp_path / f"{shard}.parquet")
+    cuts = [MinimumCount(2), MostFrequentContexts(60), CommonestTokens(12, "merge"), SupportByMass(0.9)]
+    embedded = cut_by_engine(tmp_path, cuts, context=2, column="ids", windows="prefixes")
+    cluster = EngineSettings(engine="spark", master="local[2]")
+    distributed = cut_by_engine(tmp_path, cuts, cluster, context=2, column="ids", windows="prefixes")
+    assert distributed.equals(embedded)
+    for mine, theirs in zip(embedded.effects, distributed.effects, strict=True):
+        assert (mine.cut, mine.after.n, mine.after.m) == (theirs.cut, theirs.after.n, theirs.after.m)
+        assert mine.after.entropy == pytest.approx(theirs.after.entropy, abs=1e-12)
+
+
+def test_pairs_of_one_engine_are_read_and_merged_by_the_other(spark: AbstractEngine, tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    documents = [rng.integers(0, 5, 20).tolist() for _ in range(20)]
+    whole = count(documents, context=2, vocabulary_size=5)
+    for half, engine in enumerate(["spark", "duckdb"]):
+        count(documents[half::2], context=2, vocabulary_size=5, engine=engine, pairs=tmp_path / engine)
+    assert len(list((tmp_path / "spark" / "pairs").glob("*.parquet"))) >= 1
+    assert count([tmp_path / "spark", tmp_path / "duckdb"]).equals(whole)
+    one, two = (CountedPairs.load(tmp_path / name) for name in ("spark", "duckdb"))
+    merged = one.merge(two, engine=spark, folder=tmp_path / "merged")
+    assert build_statistics(merged, spark).equals(whole)
+
+
+def test_spark_counts_several_lengths_of_parquet_shards(spark: AbstractEngine, tmp_path: Path) -> None:
+    documents = [[0, 1, 2, 1, 0, 0, 2], [1, 2], [2, 2, 1]]
+    pq.write_table(pa.table({"ids": documents}), tmp_path / "a.parquet")
+    for length, statistics in count_lengths(tmp_path, [1, 2, 4], column="ids", engine="spark").items():
+        assert as_pairs(statistics) == dictionary_count(documents, length, "sliding", False)
+        assert statistics.corpus == count(tmp_path, context=length, column="ids").corpus

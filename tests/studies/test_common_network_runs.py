@@ -1,0 +1,199 @@
+"""Networks trained as a recipe says, numbers before and after training, and checks that can fail."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import ortho_group
+
+from tokengeom.errors import ResourceError
+from tokengeom.geometry.compare import compare
+from tokengeom.geometry.similarity import centred_tokens, structural_similarity
+from tokengeom.numerics import cosines
+from tokengeom.progress import SilentProgress
+from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.studies.common.feature_runs import count_stories
+from tokengeom.studies.common.network_runs import (
+    REPORTED,
+    Trained,
+    agreement_checks,
+    agreement_table,
+    compare_runs,
+    outcome,
+    reported_loss_checks,
+    require_device,
+    train_and_compare,
+    train_network,
+    train_ufm_and_compare,
+    training_curves,
+)
+from tokengeom.theory.features import FeaturePrediction
+from tokengeom.theory.predict import predict
+from tokengeom.training.optimizers.base import paper_steps
+from tokengeom.training.run import Run, Trajectory
+from tokengeom.training.train import train
+
+QUIET = SilentProgress()
+RECIPE: dict[str, Any] = {
+    "seed": 3, "stories": 300, "context": 3, "contexts": 100, "vocabulary": 40, "layers": 1, "heads": 2, "dim": 32,
+    "steps": 100, "learning_rate": 1e-2, "weight_decay": 1e-6, "schedule": "cosine", "device": "cpu", "draws": 20,
+    "ufm_steps": 60, "ufm_learning_rate": 2e-2,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def stats() -> NextTokenStatistics:
+    return count_stories(RECIPE, QUIET)
+
+
+@pytest.fixture(scope="module")
+def prediction(stats: NextTokenStatistics) -> FeaturePrediction:
+    return predict(stats)
+
+
+@pytest.fixture(scope="module")
+def transformer(stats: NextTokenStatistics, prediction: FeaturePrediction) -> Trained:
+    return train_and_compare(stats, prediction, RECIPE, progress=QUIET)
+
+
+@pytest.fixture(scope="module")
+def free(stats: NextTokenStatistics, prediction: FeaturePrediction) -> Trained:
+    return train_ufm_and_compare(stats, prediction, RECIPE, QUIET)
+
+
+def short(stats: NextTokenStatistics, **changes: Any) -> dict[str, Any]:
+    return train_network(stats, RECIPE, probes=None, progress=QUIET, **{"steps": 0, **changes}).settings
+
+
+def test_a_network_is_trained_as_its_recipe_says(transformer: Trained) -> None:
+    settings = transformer.run.settings
+    for name in ("seed", "layers", "heads", "dim", "steps", "learning_rate", "weight_decay", "device"):
+        assert settings[name] == RECIPE[name]
+    assert settings["rate_schedule"]["name"] == "cosine"
+    assert settings["optimizer"]["name"] == "adamw"
+    assert settings["reduction"] == "sum"
+
+
+def test_only_a_transformer_has_heads(stats: NextTokenStatistics) -> None:
+    assert short(stats)["heads"] == 2
+    assert short(stats, heads=1)["heads"] == 1
+    assert short(stats, model="lstm")["heads"] is None
+
+
+def test_changes_override_the_recipe(stats: NextTokenStatistics) -> None:
+    settings = short(stats, dim=8, learning_rate=0.5, weight_decay=0.25)
+    assert (settings["dim"], settings["learning_rate"], settings["weight_decay"]) == (8, 0.5, 0.25)
+
+
+def test_a_recipe_without_d_needs_it_as_a_change(stats: NextTokenStatistics) -> None:
+    recipe = {name: value for name, value in RECIPE.items() if name != "dim"}
+    assert train_network(stats, recipe, probes=None, progress=QUIET, dim=4, steps=0).settings["dim"] == 4
+
+
+def test_the_papers_schedule_has_the_length_of_the_run(stats: NextTokenStatistics) -> None:
+    recipe = {**RECIPE, "schedule": "papers", "steps": 12}
+    found = train_network(stats, recipe, probes=None, progress=QUIET).settings["rate_schedule"]
+    assert tuple(found["milestones"]) == paper_steps(12).milestones == (2, 4, 6, 8, 10)
+    assert found["factor"] == 0.4
+    # A run of another length than the recipe's has that length's schedule.
+    changed = train_network(stats, recipe, probes=None, progress=QUIET, steps=6).settings["rate_schedule"]
+    assert tuple(changed["milestones"]) == (1, 2, 3, 4, 5)
+
+
+def test_the_number_before_training_is_that_of_a_network_without_steps(
+    stats: NextTokenStatistics, prediction: FeaturePrediction, transformer: Trained
+) -> None:
+    untrained = train(stats, "transformer", dim=32, layers=1, heads=2, steps=0, seed=3)
+    expected = compare(prediction, untrained, resamples=0, permutations=0)
+    for number in ("context_similarity", "token_similarity"):
+        assert transformer.before(number) == pytest.approx(expected[number].value, abs=1e-9)
+        end = transformer.comparison[number].value
+        assert transformer.gain(number) == pytest.approx(end - expected[number].value, abs=1e-9)
+
+
+def test_two_runs_agree_as_brute_force_says(transformer: Trained, free: Trained) -> None:
+    found = compare_runs(transformer.run, free.run, RECIPE)
+    a, b = transformer.run, free.run
+    contexts = structural_similarity(cosines(a.H), cosines(b.H))
+    tokens = structural_similarity(cosines(centred_tokens(a.W)), cosines(centred_tokens(b.W)))
+    assert found["context_similarity"].value == pytest.approx(contexts, abs=1e-9)
+    assert found["token_similarity"].value == pytest.approx(tokens, abs=1e-9)
+    swapped = compare_runs(free.run, transformer.run, RECIPE)
+    assert swapped["context_similarity"].value == pytest.approx(contexts, abs=1e-9)
+
+
+def test_a_rotated_run_agrees_fully_with_itself(free: Trained) -> None:
+    R = ortho_group.rvs(free.run.H.shape[0], random_state=np.random.default_rng(0))
+    turned = _run(free.run.W @ R, R.T @ free.run.H, free.run.trajectory)
+    found = compare_runs(free.run, turned, RECIPE)
+    assert found["context_similarity"].value == pytest.approx(1.0, abs=1e-9)
+    assert found["token_similarity"].value == pytest.approx(1.0, abs=1e-9)
+    assert found["context_similarity"].null < 0.9
+
+
+def _run(W: Any, H: Any, trajectory: Trajectory, gap: float = 0.0) -> Run:
+    return Run(W, H, gap, trajectory, {}, "finished", 1, 0.0, 1.0)
+
+
+def failed(found: Trained, **limits: float) -> set[str]:
+    return {check.name for check in agreement_checks("run", found, **limits) if not check.passed}
+
+
+def test_a_trained_network_passes_and_an_untrained_one_does_not(
+    stats: NextTokenStatistics, prediction: FeaturePrediction, transformer: Trained
+) -> None:
+    assert failed(transformer, contexts=0.5, tokens=0.5, loss_gap=0.2) == set()
+    untrained = train_and_compare(stats, prediction, RECIPE, progress=QUIET, steps=0)
+    missed = failed(untrained, contexts=0.5, tokens=0.5, loss_gap=0.2)
+    assert {
+        "run: loss gap",
+        "run: SIM of contexts gained in training",
+        "run: SIM of tokens gained in training",
+    } <= missed
+
+
+def test_the_sentence_on_a_run_holds_its_numbers(transformer: Trained) -> None:
+    text = outcome("transformer", transformer)
+    for number in ("context_similarity", "token_similarity"):
+        assert f"{transformer.comparison[number].value:.3f}" in text
+        assert f"{transformer.before(number):.2f}" in text
+
+
+def test_the_table_has_every_number_of_every_run(transformer: Trained, free: Trained) -> None:
+    table = agreement_table({"a": transformer, "b": free})
+    assert len(table["model"]) == 2 * len(transformer.comparison)
+    row = [
+        i for i, (m, n) in enumerate(zip(table["model"], table["number"], strict=True)) if (m, n) == ("b", "collapse")
+    ]
+    assert table["before"][row[0]] == free.before("collapse")
+    # CKA is not measured during training, so it has no value before training.
+    cka = list(table["number"]).index("context_cka")
+    assert np.isnan(table["before"][cka])
+
+
+def test_curves_start_and_end_where_the_runs_do(transformer: Trained, free: Trained) -> None:
+    figure = training_curves({"one": transformer, "two": free}, "Two runs.")
+    loss, contexts = figure.panels[0], figure.panels[1]
+    assert [curve.y[-1] for curve in loss.curves] == [transformer.run.loss_gap, free.run.loss_gap]  # type: ignore[union-attr]
+    chance = dict(contexts.levels)["highest chance"]  # type: ignore[union-attr]
+    assert chance == max(one.comparison.context_similarity.null for one in (transformer, free))
+
+
+@pytest.mark.parametrize(("scale", "passed"), [(1.0, True), (9.0, True), (11.0, False)])
+def test_losses_are_compared_with_reported_ones_where_a_run_is_long_enough(scale: float, passed: bool) -> None:
+    steps = [0, *REPORTED]
+    gaps = [5.0, *(scale * gap for gap in REPORTED.values())]
+    run = _run(np.eye(2), np.eye(2), Trajectory({"step": steps, "loss_gap": gaps}))
+    checks = reported_loss_checks(run)
+    assert len(checks) == len(REPORTED)
+    assert [check.passed for check in checks] == [passed] * len(REPORTED)
+    early = _run(np.eye(2), np.eye(2), Trajectory({"step": steps[:2], "loss_gap": gaps[:2]}))
+    assert len(reported_loss_checks(early)) == 1
+
+
+def test_a_device_that_does_not_exist_is_refused() -> None:
+    require_device({"device": "cpu"})
+    with pytest.raises(ResourceError, match="cuda:99"):
+        require_device({"device": "cuda:99"})

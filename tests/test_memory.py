@@ -1,0 +1,38 @@
+"""The memory guard: how much is free, and how work that does not fit is refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tokengeom import memory
+from tokengeom.errors import ResourceError
+from tokengeom.memory import free_memory, require_memory
+
+
+def test_free_memory_includes_what_the_system_only_caches() -> None:
+    assert free_memory() == pytest.approx(psutil.virtual_memory().available, rel=0.2)
+
+
+def test_a_system_that_does_not_say_is_assumed_to_have_a_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "_MEMORY_OF_LINUX", tmp_path / "meminfo")
+    monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PAGE_SIZE": 4096, "SC_AVPHYS_PAGES": 10}[name])
+    assert free_memory() == 40960
+    monkeypatch.delattr(os, "sysconf")
+    assert free_memory() == memory.ASSUMED_FREE
+    (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:   7 kB\n")
+    assert free_memory() == 7 * 1024
+
+
+def test_what_does_not_fit_is_refused_with_both_sizes_and_an_alternative(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free_memory", lambda: 2**30)
+    require_memory(2**30, "The table", "Use less.")
+    with pytest.raises(ResourceError, match=r"^The table must fit in memory: 2 GiB are needed and 1 GiB are free. Use"):
+        require_memory(2**31, "The table", "Use less.")
+    with pytest.raises(ResourceError, match=r"2 GiB are needed and 0.5 GiB are allowed"):
+        require_memory(2**31, "The table", "Use less.", limit=2**29)

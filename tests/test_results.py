@@ -1,0 +1,192 @@
+"""Every kind of result keeps one contract: saved, loaded, described and checked in the same way."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pkgutil
+from importlib import import_module
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tiny_models
+import tokengeom as tg
+from html_reader import read
+from pipeline_cases import plain_page, quick, write_text
+from study_cases import run_study
+from tokengeom.errors import InputError
+from tokengeom.geometry.checkpoints import CheckpointCurve
+from tokengeom.page.choice import Choice
+from tokengeom.results import KINDS, AbstractResult, Verification, close, html_table, load, result_class, verify
+from tokengeom.statistics.count import count_pairs
+
+DRAWS: dict[str, Any] = {"resamples": 20, "permutations": 20}
+SHORT = sorted(kind.removeprefix("tokengeom-") for kind in KINDS)
+Samples = dict[str, AbstractResult]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("results")
+
+
+@pytest.fixture(scope="module")
+def samples(folder: Path) -> Samples:
+    """One result of each kind."""
+    counts = np.array([[3, 1, 0, 0, 1], [2, 0, 4, 0, 1], [0, 5, 1, 0, 0], [0, 0, 0, 7, 0], [1, 0, 0, 1, 2]])
+    stats = tg.NextTokenStatistics.from_counts(counts)
+    prediction, run = tg.predict(stats), tg.train(stats, "ufm", dim=5, steps=30)
+    with pytest.MonkeyPatch.context() as patch:
+        plain_page(patch)
+        report = quick(write_text(folder / "stories.txt"), folder / "page.html")
+    assert report.results is not None
+    return {
+        "statistics": stats,
+        "pairs": count_pairs(["a b a b c", "b c a a b"], folder / "counted", context=1),
+        "features": prediction,
+        "linear": tg.predict(stats, embeddings=np.random.default_rng(0).normal(size=(6, 5))),
+        "proxy": tg.predict_proxy(stats, components=2),
+        "run": run,
+        "comparison": tg.compare(prediction, run, **DRAWS),
+        "rivals": tg.rivals(stats, run, prediction, held_out=0.0, **DRAWS),
+        "checkpoints": checkpoint_curve(folder),
+        "findings": run_study("linear-2d", steps=50),
+        "choice": Choice.load(report.results / "choice"),
+        "report": report,
+    }
+
+
+def checkpoint_curve(folder: Path) -> CheckpointCurve:
+    tiny_models.save(tiny_models.build("llama", seed=0), folder / "model")
+    tokens = np.random.default_rng(0).integers(3, 9, size=(20, 15))
+    documents = [" ".join(f"w{z}" for z in row) for row in tokens]
+    return tg.compare_models(folder / "model", documents, context=1, bos=False, **DRAWS)
+
+
+def saved(samples: Samples, kind: str, folder: Path) -> Path:
+    """A saved result; the results of a report were saved when it was made, beside its page."""
+    result = samples[kind]
+    if isinstance(result, tg.Report):
+        assert result.results is not None
+        return result.results
+    return result.save(folder / f"saved-{kind}")
+
+
+def test_the_registry_lists_every_class_of_results() -> None:
+    for module in pkgutil.walk_packages(tg.__path__, "tokengeom."):
+        if not module.name.endswith("__main__"):
+            import_module(module.name)
+    classes = {f"{one.__module__}.{one.__name__}": one for one in AbstractResult.__subclasses__()}
+    assert set(KINDS.values()) == {name for name in classes if name.startswith("tokengeom.")}
+    assert all(result_class(kind).kind == kind for kind in KINDS)
+
+
+@pytest.mark.parametrize("kind", SHORT)
+def test_a_result_is_a_frozen_dataclass(samples: Samples, kind: str) -> None:
+    result = samples[kind]
+    assert dataclasses.is_dataclass(result)
+    field = dataclasses.fields(result)[0].name
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(result, field, None)
+
+
+@pytest.mark.parametrize("kind", SHORT)
+def test_what_is_saved_is_loaded_by_its_own_class(samples: Samples, kind: str, folder: Path) -> None:
+    again = load(saved(samples, kind, folder))
+    assert type(again) is type(samples[kind])
+    assert plain(again.to_dict()) == pytest.approx(plain(samples[kind].to_dict()), nan_ok=True)
+
+
+def plain(data: dict[str, object]) -> dict[str, object]:
+    """Flat numbers and texts by path, without what tells how long a page took to make."""
+    found: dict[str, object] = {}
+
+    def walk(name: str, value: object) -> None:
+        if isinstance(value, dict):
+            for key, item in value.items():
+                walk(f"{name}/{key}", item)
+        elif isinstance(value, list | tuple):
+            for index, item in enumerate(value):
+                walk(f"{name}/{index}", item)
+        else:
+            found[name] = value
+
+    walk("", {key: value for key, value in data.items() if key not in ("seconds", "made")})
+    return found
+
+
+@pytest.mark.parametrize("kind", SHORT)
+def test_a_result_is_plain_data_a_summary_a_short_repr_and_a_table(samples: Samples, kind: str) -> None:
+    result = samples[kind]
+    json.dumps(result.to_dict())
+    assert result.summary().strip()
+    assert repr(result).startswith(f"{type(result).__name__}(")
+    assert len(repr(result)) < 300
+    assert "array(" not in repr(result)
+    assert "table" in read(result._repr_html_()).tags
+
+
+@pytest.mark.parametrize("kind", SHORT)
+def test_a_saved_result_passes_and_a_changed_byte_is_named(samples: Samples, kind: str, folder: Path) -> None:
+    target = saved(samples, kind, folder)
+    found = verify(target)
+    assert found.ok, found.failed
+    file = max(
+        (one for one in target.rglob("*") if one.is_file() and one.name != "manifest.json"), key=lambda f: f.name
+    )
+    before = file.read_bytes()
+    file.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
+    assert not verify(target)
+    with pytest.raises(InputError, match="damaged") as refused:
+        load(target)
+    assert file.name in str(refused.value)
+    file.write_bytes(before)
+    assert verify(target)
+
+
+def test_a_folder_of_results_is_checked_one_by_one(samples: Samples, tmp_path: Path) -> None:
+    for name in ("statistics", "run"):
+        samples[name].save(tmp_path / name)
+    found = verify(tmp_path)
+    assert found.ok
+    assert {sentence.partition(":")[0] for sentence in found.checked} == {"statistics", "run"}
+    with pytest.raises(InputError, match="no saved result"):
+        verify(tmp_path / "run" / "nothing")
+
+
+def test_what_is_not_a_result_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="manifest"):
+        load(tmp_path)
+    (tmp_path / "manifest.json").write_text('{"format": "tokengeom-poem", "format_version": 1}')
+    with pytest.raises(InputError, match="tokengeom-poem"):
+        load(tmp_path)
+    with pytest.raises(InputError, match="'tokengeom-poem', not 'tokengeom-run'"):
+        tg.Run.load(tmp_path)
+
+
+def test_a_target_is_refused_before_the_work(samples: Samples, tmp_path: Path) -> None:
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters/dear.txt").write_text("dear")
+    with pytest.raises(InputError, match=r"dear\.txt"):
+        tg.Run.require_target(tmp_path / "letters")
+    tg.Run.require_target(tmp_path / "new")
+
+
+def test_a_verification_is_true_when_nothing_failed() -> None:
+    found = Verification.of({"a holds": True, "b holds": False})
+    assert (bool(found), found.failed) == (False, ("b holds",))
+    assert found.under("x") == {"x: a holds": True, "x: b holds": False}
+    assert close(1.0, 1.0 + 1e-12)
+    assert not close(1.0, 1.0 + 1e-6)
+    assert close(np.inf, np.inf)
+
+
+def test_first_facts_of_statistics_are_their_repr() -> None:
+    stats = tg.NextTokenStatistics.from_counts([[1, 2], [3, 0]])
+    names = [name for name, _ in islice(stats._facts(), 3)]
+    assert all(name in repr(stats) for name in names)
+    assert html_table("T", [("a", "<b>")]).count("&lt;b&gt;") == 1

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.sparse import csc_array, random_array, vstack
+
+from feature_cases import from_counts, random_counts
+from tokengeom import results
+from tokengeom.errors import InputError, ProblemError
+from tokengeom.folders import MANIFEST, file_hash
+from tokengeom.problems.nuclear_svm import NuclearSVM
+from tokengeom.problems.supports import reduce_support
+from tokengeom.theory.proxy import ARRAYS, ProxyPrediction, predict_proxy, proxy, proxy_factors
+
+STATS = from_counts(random_counts(20, 50, 4, seed=1))
+
+
+def test_every_margin_of_the_proxy_is_one() -> None:
+    S = STATS.S.toarray() > 0
+    L = proxy(S)
+    assert np.allclose(L.sum(axis=0), 0.0, atol=1e-12)
+    assert NuclearSVM.from_support(S, merge=False).primal_violation(L) <= 1e-12
+
+
+def test_the_factors_are_balanced_and_give_the_proxy() -> None:
+    S = np.concatenate([STATS.S.toarray(), STATS.S.toarray()[:, :7]], axis=1)
+    factors = proxy_factors(reduce_support(S))
+    assert np.allclose(factors.W @ factors.H, proxy(S), atol=1e-10)
+    assert np.allclose(factors.W.T @ factors.W, factors.H @ factors.H.T, atol=1e-10)
+
+
+def test_the_truncated_svd_is_that_of_the_dense_proxy() -> None:
+    found = predict_proxy(STATS, components=6)
+    U, s, Vt = np.linalg.svd(proxy(STATS.S), full_matrices=False)
+    assert np.allclose(found.singular_values, s[:6], rtol=1e-9)
+    assert np.allclose(np.abs(np.diag(found.U.T @ U[:, :6])), 1.0, atol=1e-6)
+    assert np.allclose(found.W @ found.H, (U[:, :6] * s[:6]) @ Vt[:6], atol=1e-6)
+    assert found.captured == pytest.approx((s[:6] ** 2).sum() / (s**2).sum(), rel=1e-9)
+
+
+def test_the_proxy_says_what_it_is() -> None:
+    found = predict_proxy(STATS, components=6)
+    assert "not the certified L_mm" in found.summary()
+    assert found.to_dict()["is_proxy"]
+    assert found.statistics_hash == STATS.hash
+    assert repr(found).startswith("ProxyPrediction(contexts=50, tokens=20, components=6")
+
+
+def test_a_saved_proxy_loads_like_every_result_and_is_verified(tmp_path: Path) -> None:
+    before = predict_proxy(STATS, components=5)
+    back = results.load(before.save(tmp_path / "p"))
+    assert isinstance(back, ProxyPrediction)
+    assert back.to_dict() == before.to_dict()
+    assert (back.W == before.W).all()
+    assert (back.H == before.H).all()
+    found = results.verify(tmp_path / "p")
+    assert found.ok, found.failed
+    assert len(found.checked) == 6
+
+
+@pytest.mark.parametrize(
+    ("change", "fails"),
+    [
+        ({"U": 1.01}, "the singular vectors of tokens are orthonormal"),
+        ({"Vt": 0.99}, "the singular vectors of contexts are orthonormal"),
+        ({"singular_values": -1.0}, "the singular values are at least 0 and falling"),
+        ({"captured": 20.0}, "the captured share is in (0, 1]"),
+        ({"captured": 0.0}, "the captured share is in (0, 1]"),
+    ],
+)
+def test_a_changed_proxy_fails_its_check(change: dict[str, float], fails: str) -> None:
+    found = predict_proxy(STATS, components=5)
+    ((name, factor),) = change.items()
+    changed = replace(found, **{name: getattr(found, name) * factor})
+    assert not changed.checks()[fails]
+    assert all(found.checks().values())
+
+
+def test_tokens_that_are_not_centred_fail_their_check() -> None:
+    found = predict_proxy(STATS, components=5)
+    turned = np.roll(np.eye(20), 1, axis=1)
+    turned[0] *= -1.0  # orthogonal, so only the centring is lost
+    assert not replace(found, U=turned @ found.U).checks()["the columns of the logits are centred"]
+
+
+def test_arrays_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    folder = predict_proxy(STATS, components=5).save(tmp_path / "p")
+    arrays = load_file(folder / ARRAYS)
+    save_file(arrays | {"Vt": np.ascontiguousarray(arrays["Vt"][:3])}, folder / ARRAYS)
+    manifest = json.loads((folder / MANIFEST).read_text())
+    manifest["files"][ARRAYS] = file_hash(folder / ARRAYS)
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(InputError, match="singular triplets"):
+        ProxyPrediction.load(folder)
+
+
+def test_saved_statistics_are_used_by_their_path(tmp_path: Path) -> None:
+    STATS.save(tmp_path / "stats")
+    assert predict_proxy(tmp_path / "stats", components=4).to_dict() == predict_proxy(STATS, components=4).to_dict()
+
+
+def test_a_corpus_sized_pattern_is_never_made_dense() -> None:
+    # It would take 8 GB as a dense matrix.
+    S = random_array((9_999, 100_000), density=2e-5, rng=np.random.default_rng(0), format="csc")
+    pattern = vstack([csc_array(np.ones((1, 100_000))), S]) > 0
+    found = predict_proxy(from_counts(pattern.astype(np.int64)), components=3)
+    assert found.H.shape == (3, 100_000)
+
+
+def test_settings_and_patterns_that_cannot_be_used_are_refused() -> None:
+    with pytest.raises(ProblemError, match="components=20"):
+        predict_proxy(STATS, components=20)
+    with pytest.raises(ProblemError, match="components=0"):
+        predict_proxy(STATS, components=0)
+    with pytest.raises(InputError, match="Did you mean 'components'"):
+        predict_proxy(STATS, component=3)
+    with pytest.raises(ProblemError, match="column 0"):
+        proxy(np.array([[0, 1], [0, 1]]))

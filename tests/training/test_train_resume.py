@@ -1,0 +1,149 @@
+"""A run that was stopped and resumed equals an uninterrupted one, to the last bit on a CPU."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tokengeom.errors import InputError
+from tokengeom.training.loop import TrainingHooks
+from tokengeom.training.optimizers.base import optimizer_names
+from tokengeom.training.run import Checkpoints, Run
+from tokengeom.training.settings import TrainingSettings
+from tokengeom.training.train import train, train_many
+from training_problems import random_statistics
+
+STEPS = 60
+EMBEDDINGS = np.random.default_rng(1).standard_normal((5, 9))
+MODELS: dict[str, dict[str, Any]] = {
+    "linear": {"model": "linear", "embeddings": EMBEDDINGS},
+    "learned": {"model": "linear", "embeddings": EMBEDDINGS, "learn_embeddings": True},
+    "ufm": {"model": "ufm", "dim": 4},
+}
+CASES = [
+    *((name, model, None) for name in optimizer_names() for model in MODELS),
+    ("gd", "linear", 5),
+    ("adamw", "ufm", 5),
+]
+
+
+def stop_at(step: int) -> Any:
+    def on_record(at: int, steps: int, row: dict[str, float]) -> None:
+        if at == step:
+            signal.raise_signal(signal.SIGINT)
+
+    return on_record
+
+
+def assert_same_run(one: Run, other: Run) -> None:
+    np.testing.assert_array_equal(one.W, other.W)
+    np.testing.assert_array_equal(one.H, other.H)
+    for name in one.trajectory:
+        if name != "seconds":
+            np.testing.assert_array_equal(one.trajectory[name], other.trajectory[name])
+
+
+@pytest.mark.parametrize(("optimizer", "model", "batch"), CASES)
+def test_interrupted_and_resumed_equals_uninterrupted(
+    tmp_path: Path, optimizer: str, model: str, batch: int | None
+) -> None:
+    settings = {**MODELS[model], "optimizer": optimizer, "steps": STEPS, "batch": batch, "weight_decay": 1e-3}
+    whole = train(random_statistics(0), **settings)
+    first = train(random_statistics(0), **settings, checkpoint=tmp_path, on_record=stop_at(10))
+    assert (first.status, first.steps) == ("interrupted", 10)
+    assert Run.load(tmp_path).steps == 10
+    second = train(random_statistics(0), **settings, checkpoint=tmp_path, resume=True)
+    assert (second.status, second.steps) == ("finished", STEPS)
+    assert_same_run(whole, second)
+
+
+def test_a_finished_run_can_be_continued(tmp_path: Path) -> None:
+    settings = {**MODELS["ufm"], "optimizer": "adamw"}
+    train(random_statistics(0), **settings, steps=30, checkpoint=tmp_path)
+    longer = train(random_statistics(0), **settings, steps=STEPS, checkpoint=tmp_path, resume=True)
+    np.testing.assert_array_equal(longer.W, train(random_statistics(0), **settings, steps=STEPS).W)
+
+
+def test_ctrl_c_without_a_folder_returns_what_was_done() -> None:
+    previous = signal.getsignal(signal.SIGINT)
+    run = train(random_statistics(0), **MODELS["ufm"], steps=STEPS, on_record=stop_at(6))
+    assert (run.status, run.steps) == ("interrupted", 6)
+    assert signal.getsignal(signal.SIGINT) is previous
+
+
+def test_a_folder_in_use_other_settings_and_other_data_are_refused(tmp_path: Path) -> None:
+    train(random_statistics(0), **MODELS["ufm"], steps=5, checkpoint=tmp_path)
+    with pytest.raises(InputError, match="already holds a run"):
+        train(random_statistics(0), **MODELS["ufm"], steps=5, checkpoint=tmp_path)
+    with pytest.raises(InputError, match="learning_rate"):
+        train(random_statistics(0), **MODELS["ufm"], steps=5, learning_rate=0.3, checkpoint=tmp_path, resume=True)
+    with pytest.raises(InputError, match="other statistics"):
+        train(random_statistics(1), **MODELS["ufm"], steps=5, checkpoint=tmp_path, resume=True)
+
+
+KILLED = """
+import sys
+sys.path.insert(0, sys.argv[2])
+from training_problems import random_statistics
+from tokengeom.training import train
+train(random_statistics(0), "ufm", dim=4, optimizer="adam", batch=3, steps=10**9, checkpoint=sys.argv[1],
+      checkpoint_seconds=0.01, learning_rate=1e-4)
+"""
+
+
+def test_a_killed_run_loses_at_most_one_interval(tmp_path: Path) -> None:
+    tests = str(Path(__file__).parents[1])
+    child = subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path), tests])
+    limit = time.monotonic() + 60
+    while len(seen := {path.name for path in tmp_path.glob("step-*")}) < 1 or max(seen) < "step-000000001000":
+        assert child.poll() is None
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+    child.kill()
+    child.wait()
+    kept = Run.load(tmp_path)
+    assert kept.steps >= 1000
+    assert Checkpoints(tmp_path).newest() is not None
+    settings: dict[str, Any] = {"dim": 4, "optimizer": "adam", "batch": 3, "learning_rate": 1e-4}
+    end = kept.steps + 500
+    resumed = train(random_statistics(0), "ufm", **settings, steps=end, checkpoint=tmp_path, resume=True)
+    whole = train(random_statistics(0), "ufm", **settings, steps=end)
+    np.testing.assert_array_equal(resumed.W, whole.W)
+    np.testing.assert_array_equal(resumed.H, whole.H)
+
+
+def test_a_saved_run_is_not_a_folder_for_snapshots(tmp_path: Path) -> None:
+    train(random_statistics(0), **MODELS["ufm"], steps=5).save(tmp_path / "run")
+    with pytest.raises(InputError, match="holds a saved result"):
+        train(random_statistics(0), **MODELS["ufm"], steps=5, checkpoint=tmp_path / "run", resume=True)
+    assert Run.verify(tmp_path / "run")
+
+
+def test_a_damaged_snapshot_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    train(random_statistics(0), **MODELS["ufm"], steps=5, checkpoint=tmp_path)
+    newest = Checkpoints(tmp_path).newest()
+    assert newest is not None
+    content = bytearray((newest / "arrays.safetensors").read_bytes())
+    content[-1] ^= 1
+    (newest / "arrays.safetensors").write_bytes(content)
+    with pytest.raises(InputError, match=r"damaged: arrays\.safetensors"):
+        train(random_statistics(0), **MODELS["ufm"], steps=9, checkpoint=tmp_path, resume=True)
+
+
+def test_replicates_resume_to_the_same_end(tmp_path: Path) -> None:
+    stats = random_statistics(0)
+    settings = [TrainingSettings(dim=d, seed=d, steps=STEPS, batch=4) for d in (2, 3)]
+    whole = train_many(stats, settings)
+    short = [replace(one, steps=10) for one in settings]
+    train_many(stats, short, hooks=TrainingHooks(checkpoint=tmp_path))
+    resumed = train_many(stats, settings, hooks=TrainingHooks(checkpoint=tmp_path, resume=True))
+    for one, other in zip(whole, resumed, strict=True):
+        assert_same_run(one, other)
