@@ -15,9 +15,9 @@ from tokengeom.progress import SilentProgress
 
 
 def test_json_has_neither_infinities_nor_arrays(capsys: pytest.CaptureFixture[str]) -> None:
-    data = {"a": np.inf, "b": np.array([1.0, np.nan]), "c": (np.int64(3), "x"), 4: {"d": -np.inf}}
+    data = {"a": np.inf, "b": np.array([1.0, np.nan]), "c": (np.int64(3), "x"), "e": {"d": -np.inf}}
     print_result(data, lambda console: None, as_json=True, quiet=False)
-    assert json.loads(capsys.readouterr().out) == {"a": None, "b": [1.0, None], "c": [3, "x"], "4": {"d": None}}
+    assert json.loads(capsys.readouterr().out) == {"a": None, "b": [1.0, None], "c": [3, "x"], "e": {"d": None}}
 
 
 def test_text_is_printed_unless_quiet(capsys: pytest.CaptureFixture[str]) -> None:
