@@ -1,4 +1,4 @@
-"""What several rooms' tests share."""
+"""Fixtures that tests of several packages share."""
 
 from __future__ import annotations
 

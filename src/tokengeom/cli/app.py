@@ -16,7 +16,7 @@ import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
@@ -158,6 +158,7 @@ app = typer.Typer(
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.", rich_help_panel="Output")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary.", rich_help_panel="Output")]
 _NOT_ECHOED = {"json", "quiet"}
+_SHARED_MODULES = {"app", "options", "output"}
 
 
 def _show_version(wanted: bool) -> None:
@@ -175,7 +176,7 @@ def _set_debug(wanted: bool) -> None:
 def _use_settings(context: typer.Context, path: Path | None) -> None:
     """Take defaults from the file before the other options are parsed."""
     if path is not None:
-        found = read_settings(path, context.find_root().command.commands)  # type: ignore[attr-defined]
+        found = read_settings(path, command_names(), _command)
         mine = found if context.parent is None else found.get(str(context.info_name), {})
         context.default_map = {**(context.default_map or {}), **mine}
 
@@ -283,15 +284,28 @@ def main() -> None:
 def run_command(arguments: list[str] | None = None) -> int:
     """Run one command line, by default the process's own, and return its exit code."""
     Debug.enabled = False
+    typed = sys.argv[1:] if arguments is None else arguments
     try:
         with errors_as_paragraphs():
-            add_commands()
+            # Importing one command takes a fraction of the time of all; help and completion need all of them.
+            add_commands([name for name in command_names() if name in typed])
             return app(arguments, prog_name="tokengeom", standalone_mode=False) or 0
     except typer.Exit as ended:
         return ended.exit_code
 
 
-def add_commands() -> None:
-    """Import every module of this package; a module with a command adds it to the application."""
-    for module in iter_modules([str(Path(__file__).parent)]):
-        import_module(f"tokengeom.cli.{module.name}")
+def command_names() -> list[str]:
+    """Names of all commands: one module each."""
+    return [module.name for module in iter_modules([str(Path(__file__).parent)]) if module.name not in _SHARED_MODULES]
+
+
+def add_commands(names: Sequence[str] = ()) -> None:
+    """Import the modules of these commands, or of all; a module adds its command to the application."""
+    for name in names or command_names():
+        import_module(f"tokengeom.cli.{name}")
+
+
+def _command(name: str) -> Any:
+    """A command as the application holds it."""
+    add_commands([name])
+    return typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]

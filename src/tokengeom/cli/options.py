@@ -21,7 +21,7 @@ import dataclasses
 import inspect
 import tomllib
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import Field
 from operator import getitem
 from pathlib import Path
@@ -153,10 +153,10 @@ def _members(hint: Any) -> tuple[Any, ...]:
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
 
 
-def read_settings(path: Path, commands: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def read_settings(path: Path, commands: Sequence[str], command: Callable[[str], Any]) -> dict[str, dict[str, Any]]:
     """Read and check a settings file: command -> parameter of its function -> value, as Typer's ``default_map``.
 
-    ``commands`` are the commands by name, as the root command holds them.
+    ``commands`` are the names of all commands; ``command`` gives one as the application holds it.
     """
     found: dict[str, dict[str, Any]] = {}
     for table, content in _load(path).items():
@@ -167,7 +167,7 @@ def read_settings(path: Path, commands: Mapping[str, Any]) -> dict[str, dict[str
             )
         if table not in commands:
             raise InputError(f"{path}: there is no command [{table}]. {did_you_mean(table, commands)}")
-        found[table] = _checked(path, table, content, commands[table])
+        found[table] = _checked(path, table, content, command(table))
     return found
 
 

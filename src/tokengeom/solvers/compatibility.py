@@ -11,7 +11,6 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import linprog
 
 from tokengeom.numerics import Bool, Float
 from tokengeom.problems.base import Solution
@@ -96,6 +95,8 @@ def _sparsest(problem: CompatibilitySystem, residual: Float, R: Float) -> Float:
     equations = np.vstack([E.T / scale, b])
     right = np.zeros(len(equations))
     right[-1] = 1.0
+    from scipy.optimize import linprog
+
     found = linprog(np.ones(2 * len(E)), A_eq=np.hstack([equations, -equations]), b_eq=right, method="highs")
     if found.x is None:
         return residual

@@ -14,7 +14,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import linprog
 
 from tokengeom.errors import ResourceError
 from tokengeom.numerics import Bool, Float
@@ -78,6 +77,8 @@ def _linear_program(S: Bool, H: Float) -> tuple[Bool, Float]:
     cost = np.concatenate([np.zeros(unknowns), -np.ones(pairs)])
     rows = np.hstack([-G, np.eye(pairs)])
     bounds = [(None, None)] * unknowns + [(0.0, 1.0)] * pairs
+    from scipy.optimize import linprog
+
     found = linprog(cost, A_ub=rows, b_ub=np.zeros(pairs), bounds=bounds, method="highs")
     if found.x is None:
         raise ResourceError(f"the linear program of the supports could not be solved; HiGHS said: {found.message}")

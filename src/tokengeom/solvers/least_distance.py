@@ -13,7 +13,6 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import nnls
 
 from tokengeom.numerics import Bool, Float
 from tokengeom.problems.base import Solution
@@ -77,6 +76,8 @@ def solve_least_distance(problem: MarginProblem, R: Float, U: Float) -> MarginAn
     E = np.vstack([G.T, np.ones(len(G))])
     f = np.zeros(len(E))
     f[-1] = 1.0
+    from scipy.optimize import nnls
+
     u, _ = nnls(E, f, maxiter=50 * E.shape[1])
     residual = E @ u - f
     separable = bool(-residual[-1] > SMALLEST_MARGIN**2)

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.optimize import linprog
 
 from tokengeom.errors import ProblemError, ResourceError
 from tokengeom.numerics import Bool, Float
@@ -93,6 +92,8 @@ def _program(E: sparse.csr_array, G: sparse.csr_array, norm: str) -> tuple[Float
     equal = sparse.hstack([sign * E for sign in signs] + [nothing], format="csr")
     cost = np.append(np.zeros(parts * size), -1.0)
     options: Any = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+    from scipy.optimize import linprog
+
     found: Any = linprog(
         cost,
         upper,

@@ -17,7 +17,6 @@ as C grows, with an error of order 1/C; where they cannot, h is the best comprom
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import nnls
 
 from tokengeom.numerics import Bool, Float
 
@@ -33,6 +32,8 @@ def separating_vector(W: Float, S: Bool, penalty: float = PENALTY) -> Float:
         return np.zeros(W.shape[1])
     slack = np.sqrt(penalty)
     A = np.vstack([G.T / scale, np.eye(len(b)) / slack])
+    from scipy.optimize import nnls
+
     u, _ = nnls(A, np.concatenate([np.zeros(W.shape[1]), slack * b]), maxiter=50 * len(b))
     return np.asarray(G.T @ u / scale**2)
 

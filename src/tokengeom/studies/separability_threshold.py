@@ -186,6 +186,6 @@ def _half_lines(found: Sequence[Threshold]) -> LinePanel:
         share = np.array([t.size / V for t in rows])
         curves.append(Curve(f"V = {V}", share, np.array([t.half for t in rows]), colour=place))
         if len(rows) > 1:
-            room = np.array([(t.size - 1) / (V - 1) for t in rows])
-            curves.append(Curve(f"V = {V}, count of unknowns", share, room, dashed=True, colour=place))
+            unknowns = np.array([(t.size - 1) / (V - 1) for t in rows])
+            curves.append(Curve(f"V = {V}, count of unknowns", share, unknowns, dashed=True, colour=place))
     return LinePanel("Half are separable", "k / V", "d / m", curves, levels=[("d = m", 1.0)])

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from safetensors.numpy import load_file, save_file
 from scipy.sparse import csc_array
-from scipy.sparse.linalg import LinearOperator, svds
 
 from tokengeom.errors import ProblemError
 from tokengeom.factors import Factors
@@ -246,6 +245,8 @@ def leading_triplets(M: Matrix, components: int, *, seed: int = 0) -> tuple[Floa
 
     def back(y: Float) -> Float:
         return np.asarray(turned @ y - total * (y.sum(axis=0) / V))
+
+    from scipy.sparse.linalg import LinearOperator, svds
 
     operator: Any = LinearOperator(
         (V, m),
