@@ -48,6 +48,7 @@ def samples(folder: Path) -> Samples:
         "statistics": stats,
         "pairs": count_pairs(["a b a b c", "b c a a b"], folder / "counted", context=1),
         "features": prediction,
+        "at-loss": tg.predict(stats, loss_gap=0.1),
         "linear": tg.predict(stats, embeddings=np.random.default_rng(0).normal(size=(6, 5))),
         "proxy": tg.predict_proxy(stats, components=2),
         "run": run,

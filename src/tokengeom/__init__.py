@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tokengeom.statistics.count import count as count
     from tokengeom.statistics.next_token import NextTokenStatistics as NextTokenStatistics
     from tokengeom.statistics.pairs import CountedPairs as CountedPairs
+    from tokengeom.theory.at_loss import LossPrediction as LossPrediction
     from tokengeom.theory.features import FeaturePrediction as FeaturePrediction
     from tokengeom.theory.linear import LinearPrediction as LinearPrediction
     from tokengeom.theory.predict import predict as predict
@@ -44,6 +45,7 @@ _MODULES = {
     "Factors": "factors",
     "FeaturePrediction": "theory.features",
     "LinearPrediction": "theory.linear",
+    "LossPrediction": "theory.at_loss",
     "NextTokenStatistics": "statistics.next_token",
     "ProxyPrediction": "theory.proxy",
     "ReadingSettings": "corpus.locate",

@@ -36,6 +36,7 @@ KINDS = {
     "tokengeom-statistics": "tokengeom.statistics.next_token.NextTokenStatistics",
     "tokengeom-pairs": "tokengeom.statistics.pairs.CountedPairs",
     "tokengeom-features": "tokengeom.theory.features.FeaturePrediction",
+    "tokengeom-at-loss": "tokengeom.theory.at_loss.LossPrediction",
     "tokengeom-linear": "tokengeom.theory.linear.LinearPrediction",
     "tokengeom-proxy": "tokengeom.theory.proxy.ProxyPrediction",
     "tokengeom-run": "tokengeom.training.run.Run",

@@ -349,3 +349,18 @@ def test_four_hundred_contexts_take_seconds() -> None:
     began = time.perf_counter()
     compare(p, noise(p, d=128))
     assert time.perf_counter() - began < 30.0  # about 2 s on an idle core
+
+
+def test_a_run_is_compared_with_the_prediction_at_its_own_loss() -> None:
+    stats = NextTokenStatistics.from_counts(grouped_counts(12, 8, 3, 3, seed=0))
+    run = train(stats, "ufm", dim=12, learning_rate=1e-2, steps=300)
+    features = predict(stats)
+    at = features.at(run.loss_gap)
+    found = compare(at, run, resamples=20, permutations=20)
+    assert found["at_loss_context_similarity"].beats_chance
+    assert "with L_g's" in found.summary()
+    assert any("the same loss gap" in sentence for sentence in found.limitations)
+    itself = compare(at, at, resamples=0, permutations=0)
+    assert itself["at_loss_token_similarity"].value == pytest.approx(1.0)
+    other = compare(features.at(run.loss_gap * 3), run, resamples=0, permutations=0)
+    assert any("like with like" in sentence for sentence in other.limitations)

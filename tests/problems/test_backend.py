@@ -50,3 +50,21 @@ def test_a_device_that_does_not_exist_is_refused() -> None:
         pytest.skip("this machine has a GPU")
     with pytest.raises(ResourceError, match="cuda"):
         Backend.on("cuda")
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_the_proven_spectral_norm_is_an_upper_bound_and_tight(device: str | None) -> None:
+    backend, rng = Backend.on(device), np.random.default_rng(0)
+    for _ in range(200):
+        shape = (int(rng.integers(1, 40)), int(rng.integers(1, 60)))
+        x = rng.standard_normal(shape) * 10.0 ** rng.uniform(-12, 3) * 10.0 ** rng.uniform(-6, 0, shape[1])
+        norm = float(np.linalg.svd(x, compute_uv=False)[0])
+        proven = backend.proven_spectral_norm(backend.asarray(x))
+        assert norm <= proven <= norm * (1 + 1e-11)
+    assert backend.proven_spectral_norm(backend.asarray(np.zeros((3, 4)))) == 0.0
+
+
+def test_the_proven_spectral_norm_of_a_known_matrix() -> None:
+    """An orthogonal matrix times a number, whose norm is known exactly."""
+    Q = np.array([[3.0, -4.0], [4.0, 3.0]])
+    assert 5.0 <= Backend.on().proven_spectral_norm(Q) <= 5.0 * (1 + 1e-13)

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from feature_cases import random_probabilities
 from tokengeom.errors import ProblemError
+from tokengeom.problems.backend import Backend
 from tokengeom.problems.regularised_logits import RegularisedLogits
+from tokengeom.solvers.logit_admm import LogitADMM
 
 
 def problem(V: int, m: int, seed: int, lam: float) -> RegularisedLogits:
@@ -35,7 +37,7 @@ def test_loss_gap_and_entropy_gain_equal_their_definitions(V: int, m: int, seed:
     kl = (p.P * (log_p - np.log(q))).sum(axis=0) @ p.pi
     assert p.loss_gap(L) == pytest.approx(kl, rel=1e-10)
     gain = (-(q * np.log(q)).sum(axis=0) + (p.P * log_p).sum(axis=0)) @ p.pi
-    assert p.entropy_gain(p.dual_change(L)) == pytest.approx(gain, rel=1e-9, abs=1e-12)
+    assert p.entropy_gain(p.dual_change(L))[0] == pytest.approx(gain, rel=1e-9, abs=1e-12)
 
 
 def test_a_tiny_loss_gap_keeps_its_digits() -> None:
@@ -61,3 +63,48 @@ def test_probabilities_and_shares_that_cannot_be_used_are_refused() -> None:
         RegularisedLogits.from_probabilities(np.array([[1.0, 0.0], [0.0, 0.0]]), [0.5, 0.5], 0.1)
     with pytest.raises(ProblemError, match="NaN"):
         problem(3, 2, 0, 0.1).certify(np.full((3, 2), np.nan), None)
+
+
+def count_false_proofs(number: int, seed: int) -> int:
+    """Duals near an optimal one, and wild ones, whose bound is above the value of known logits."""
+    rng = np.random.default_rng(seed)
+    false = 0
+    for block in range(max(1, number // 500)):
+        V, m = int(rng.integers(2, 7)), int(rng.integers(1, 7))
+        p = problem(V, m, seed + block, 10.0 ** rng.integers(-12, 0))
+        solution, _ = LogitADMM(tolerance=1e-11, max_iterations=400)(p)
+        best = solution.certificate.value
+        for _ in range(500):
+            noise = rng.standard_normal((V, m)) * 10.0 ** rng.uniform(-16, 1)
+            dual = solution.dual * (1.0 + rng.choice([0.0, 1e-12, 1e-3])) + noise * rng.choice([0.0, p.lam, 1.0])
+            false += p.certify(solution.x, dual).bound > best
+    return false
+
+
+def test_no_perturbed_dual_proves_too_much() -> None:
+    assert count_false_proofs(2_000, 0) == 0
+
+
+@pytest.mark.slow
+def test_none_of_100_000_perturbed_duals_proves_too_much() -> None:
+    assert count_false_proofs(100_000, 1) == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(V=st.integers(2, 6), m=st.integers(1, 5), seed=st.integers(0, 10**6), size=st.sampled_from([1e-9, 1.0, 30.0]))
+def test_a_repaired_dual_is_feasible_as_stored(V: int, m: int, seed: int, size: float) -> None:
+    p = problem(V, m, seed, 0.1)
+    change, _ = p.repair_dual(np.random.default_rng(seed).standard_normal((V, m)) * size)
+    assert (p.P + change >= 0).all()
+    assert np.abs(change.sum(axis=0)).max() <= 1e-14 * max(1.0, np.abs(change).max()) * V
+
+
+def test_the_torch_backend_gives_the_same_numbers() -> None:
+    rng = np.random.default_rng(0)
+    P, pi = random_probabilities(6, 5, 0, density=0.6), rng.dirichlet(np.full(5, 5.0))
+    here = RegularisedLogits.from_probabilities(P, pi, 1e-3)
+    there = RegularisedLogits.from_probabilities(P, pi, 1e-3, backend=Backend.on("cpu"))
+    (one, _), (other, _) = LogitADMM(tolerance=1e-8)(here), LogitADMM(tolerance=1e-8)(there)
+    assert np.allclose(one.x, there.backend.to_numpy(other.x), atol=1e-6)
+    assert other.certificate.bound == pytest.approx(one.certificate.bound, rel=1e-9)
+    assert there.certify(one.x, one.dual).bound == pytest.approx(one.certificate.bound, rel=1e-12)

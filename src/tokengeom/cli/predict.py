@@ -16,6 +16,7 @@ from tokengeom.theory.predict import PredictSettings
 
 if TYPE_CHECKING:
     from tokengeom.numerics import Float
+    from tokengeom.results import AbstractResult
 
 
 @app.command("predict")
@@ -27,6 +28,12 @@ def predict_command(
         Path | None,
         typer.Option(
             help="Embeddings H (d x m) of the linear model, in .safetensors (tensor H) or .npy.", show_default=False
+        ),
+    ] = None,
+    loss_gap: Annotated[
+        float | None,
+        typer.Option(
+            help="Predict at this loss above the entropy floor, in nats, instead of in the limit.", show_default=False
         ),
     ] = None,
     proxy: Annotated[
@@ -45,27 +52,31 @@ def predict_command(
     For example:
 
     * `tokengeom predict stats --out prediction`
+    * `tokengeom predict stats --loss-gap 0.01 --out at-loss`
     * `tokengeom predict stats --embeddings H.safetensors --out linear`
     * `tokengeom predict big-stats --proxy --components 64 --out proxy`
     """
+    from tokengeom.theory.at_loss import LossPrediction
     from tokengeom.theory.features import FeaturePrediction
     from tokengeom.theory.linear import LinearPrediction
     from tokengeom.theory.predict import predict
     from tokengeom.theory.proxy import ProxyPrediction, predict_proxy
 
     began = time.monotonic()
-    if proxy and embeddings is not None:
-        raise InputError(
-            "--proxy is for learned features and --embeddings for the linear model: leave one of them out."
-        )
+    if [proxy, embeddings is not None, loss_gap is not None].count(True) > 1:
+        raise InputError("--proxy, --embeddings and --loss-gap ask for different predictions: give one of them.")
     if components is not None and not proxy:
         raise InputError("--components is the number of singular vectors of the proxy: use it with --proxy.")
-    kind = ProxyPrediction if proxy else FeaturePrediction if embeddings is None else LinearPrediction
+    kind: type[AbstractResult] = FeaturePrediction
+    if proxy or embeddings is not None or loss_gap is not None:
+        kind = ProxyPrediction if proxy else LossPrediction if embeddings is None else LinearPrediction
     if out is not None:
         kind.require_target(out)
     with progress_shown(quiet) as progress:
-        prediction: ProxyPrediction | FeaturePrediction | LinearPrediction
-        if proxy:
+        prediction: AbstractResult
+        if loss_gap is not None:
+            prediction = predict(statistics, loss_gap=loss_gap, progress=progress, **keywords(settings))
+        elif proxy:
             prediction = predict_proxy(statistics, **({} if components is None else {"components": components}))
         elif embeddings is not None:
             H = load_embeddings(embeddings)

@@ -18,13 +18,14 @@ import numpy as np
 from tokengeom.errors import ProblemError
 from tokengeom.factors import Factors, HasFactors
 from tokengeom.geometry.agreement import AbstractNumbers, Agreement, assess, check_draws
-from tokengeom.geometry.comparison import MEANINGS, Comparison, PredictionKind
+from tokengeom.geometry.comparison import MEANINGS, PREFIXES, Comparison, PredictionKind
 from tokengeom.geometry.linear_numbers import DecoderNumbers, MarginNumbers
 from tokengeom.geometry.logit_numbers import CollapseNumbers, FiniteLogits, LogitNumbers
 from tokengeom.geometry.similarity_numbers import RANK_ITEMS, SimilarityNumbers
 from tokengeom.numerics import blas_threads_for
 from tokengeom.results import load
 from tokengeom.settings import make, option, takes
+from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.linear import LinearPrediction
 from tokengeom.theory.proxy import ProxyPrediction, proxy_factors
@@ -33,10 +34,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 PANEL = "Intervals and null"
+SAME_LOSS = 0.02
+"""Loss gaps with a relative difference below this are the same."""
 EMBEDDING_TOLERANCE = 1e-9
 """Embeddings with a relative distance below this are the same."""
 
-Prediction = FeaturePrediction | LinearPrediction | ProxyPrediction
+Prediction = FeaturePrediction | LinearPrediction | LossPrediction | ProxyPrediction
 Observed = HasFactors | tuple[object, object]
 """A run: any object with W (V x d) and H (d x m), or the pair (W, H)."""
 
@@ -73,8 +76,8 @@ def compare(
     Parameters
     ----------
     prediction
-        Of learned features, of the linear model, or of the proxy alone (every name then starts with ``proxy_``); or the
-        path of a saved one.
+        Of learned features in the limit, at a loss (names start with ``at_loss_``) or of the proxy alone (names start
+        with ``proxy_``), or of the linear model; or the path of a saved one.
     run
         What ``train`` returned, the path of a saved run, any object with W (V x d) and H (d x m) (and perhaps
         ``bias``), or the pair (W, H).
@@ -145,7 +148,12 @@ def _prepare(
         floor = 0.0 if prediction.reaches_entropy else prediction.loss_floor - prediction.entropy
         return "linear", families, run_limitations(run, loss_gap, floor) + _linear_limitations(prediction, factors)
     factors.require_sizes(prediction.W.shape[0], prediction.H.shape[1])
-    state, direction = run_limitations(run, loss_gap), Factors(prediction.W, prediction.H)
+    direction = Factors(prediction.W, prediction.H)
+    if isinstance(prediction, LossPrediction):
+        families = _families(factors, {"at_loss_": direction}, None)
+        limitations = _loss_limitations(prediction, run, loss_gap)
+        return "features", families, limitations + _sampling_limitations(families)
+    state = run_limitations(run, loss_gap)
     if isinstance(prediction, FeaturePrediction):
         targets = {"": direction, "proxy_": proxy_factors(prediction.reduction)}
         families = _families(factors, targets, FiniteLogits.of(prediction.P))
@@ -166,8 +174,8 @@ def _families(run: Factors, targets: dict[str, Factors], finite: FiniteLogits | 
 
 
 def _ordered(found: dict[str, Agreement]) -> dict[str, Agreement]:
-    """Numbers against L_mm first, in the order of `MEANINGS`, then those against the proxy."""
-    names = [*MEANINGS, *(f"proxy_{name}" for name in MEANINGS)]
+    """Numbers against L_mm first, in the order of `MEANINGS`, then those at a loss and those against the proxy."""
+    names = [f"{prefix}{name}" for prefix in PREFIXES for name in MEANINGS]
     return {name: found[name] for name in names if name in found}
 
 
@@ -184,6 +192,18 @@ def run_limitations(run: object, loss_gap: float | None = None, floor: float = 0
             "where this is 0."
         )
     return found
+
+
+def _loss_limitations(prediction: LossPrediction, run: object, loss_gap: float | None) -> list[str]:
+    gap = getattr(run, "loss_gap", None) if loss_gap is None else loss_gap
+    if not isinstance(gap, float):
+        return [f"The prediction is at a loss gap of {prediction.loss_gap:.3g} nats; that of the run is not known."]
+    if abs(gap - prediction.loss_gap) <= SAME_LOSS * prediction.loss_gap:
+        return [f"Run and prediction have the same loss gap: {gap:.3g} and {prediction.loss_gap:.3g} nats."]
+    return [
+        f"The prediction is at a loss gap of {prediction.loss_gap:.3g} nats and the run at {gap:.3g}: predict at the "
+        "run's own loss gap to compare like with like."
+    ]
 
 
 def _feature_limitations(prediction: FeaturePrediction, run: Factors) -> list[str]:

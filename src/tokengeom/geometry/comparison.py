@@ -39,7 +39,13 @@ MEANINGS = {
     "margin_spectral": "smallest margin per unit of spectral norm, larger is better",
     "margin_sum": "smallest margin per unit of the sum of absolute entries, larger is better",
 }
-"""What each number is. A name that starts with ``proxy_`` compares the run with the proxy S~ instead of L_mm."""
+"""What each number is, where the run is compared with L_mm."""
+PREFIXES = {
+    "": ("", "L_mm", "prediction"),
+    "at_loss_": ("at a loss: ", "L_g", "prediction at a loss gap"),
+    "proxy_": ("against the proxy: ", "S~", "proxy"),
+}
+"""Beginning of a number's name -> what stands before its meaning, what the run is compared with, and that in words."""
 
 FILE = "comparison.json"
 _STORED = ("prediction_kind", "resamples", "permutations", "seed")
@@ -120,7 +126,7 @@ class Comparison(AbstractResult):
         if self.prediction_kind == "linear":
             names = ["cosine_without_finite"]
         else:
-            prefix = "" if "context_similarity" in self.agreements else "proxy_"
+            prefix = next(prefix for prefix in PREFIXES if f"{prefix}context_similarity" in self.agreements)
             names = [f"{prefix}context_similarity", f"{prefix}token_similarity"]
         return {name: self[name] for name in names}
 
@@ -163,9 +169,14 @@ class Comparison(AbstractResult):
 
 def meaning(name: str) -> str:
     """What a number is, in a phrase."""
-    if name.startswith("proxy_"):
-        return f"against the proxy: {MEANINGS[name.removeprefix('proxy_')].replace('L_mm', 'S~')}"
-    return MEANINGS[name]
+    prefix = prefix_of(name)
+    before, other, _ = PREFIXES[prefix]
+    return f"{before}{MEANINGS[name.removeprefix(prefix)].replace('L_mm', other)}"
+
+
+def prefix_of(name: str) -> str:
+    """The beginning of a number's name that says what the run is compared with."""
+    return next((prefix for prefix in PREFIXES if prefix and name.startswith(prefix)), "")
 
 
 def describe_draws(resamples: int, permutations: int) -> list[str]:
@@ -189,8 +200,8 @@ def none_to_nan(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sentence(name: str, number: Agreement) -> str:
-    """How well one kind of items agrees with the prediction, or with the proxy."""
-    other = "proxy" if name.startswith("proxy_") else "prediction"
+    """How well one kind of items agrees with what the run is compared with."""
+    other = PREFIXES[prefix_of(name)][2]
     if math.isnan(number.value):
         return f"The {other} gives {number.items} no geometry to compare with."
     if math.isnan(number.null):

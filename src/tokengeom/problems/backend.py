@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 Array = Any
 """A NumPy array or a PyTorch tensor; both share the operators and methods that are used here."""
 
+UNIT = float(np.finfo(np.float64).eps) / 2
+"""Unit of rounding of float64."""
 GRAM_RANK_TOLERANCE = 1e-7
 """Singular values from a Gram matrix that are below this share of the largest are rounding."""
 
@@ -107,6 +109,42 @@ class Backend:
         if self.device is None:
             return np.linalg.svd(x, compute_uv=False)[::-1]
         return self.fast_singular_values(x)
+
+    def is_positive_definite(self, A: Array) -> bool:
+        """Whether the Cholesky factorisation of a symmetric matrix runs to its end."""
+        if self.device is not None:
+            return int(self.xp.linalg.cholesky_ex(A).info) == 0
+        try:
+            np.linalg.cholesky(A)
+        except np.linalg.LinAlgError:
+            return False
+        return True
+
+    def proven_spectral_norm(self, x: Array) -> float:
+        """An upper bound of the spectral norm that holds in spite of rounding.
+
+        With G the computed smaller Gram matrix (n x n, products of length k), ``||x||^2 <= lambda_max(G) + gamma_k
+        ||x||_F^2``. If the Cholesky factorisation of ``A = t I - G`` runs to its end, then ``lambda_max(G) <= t +
+        gamma_{n+1} trace(A) / (1 - gamma_{n+1})`` [rump2006]; here ``gamma_k = k u / (1 - k u)`` and u is the unit of
+        rounding. t starts just above the computed eigenvalue and is raised until the factorisation succeeds.
+        """
+        k, n = max(x.shape), min(x.shape)
+        size = self.norm(x) ** 2 * (1.0 + 4.0 * k * UNIT)
+        if not size > 0.0:
+            return 0.0
+        G = self.gram(x)
+        top = max(float(self.xp.linalg.eigvalsh(G)[-1]), 0.0)
+        margin = 8.0 * n * UNIT
+        identity = self.asarray(np.eye(n))
+        while True:
+            t = top * (1.0 + margin) + 1e-300
+            A = t * identity - G
+            if self.is_positive_definite(A):
+                break
+            margin *= 4.0
+        trace = n * t
+        squared = t + 2.0 * (n + 2) * UNIT * trace + 2.0 * k * UNIT * size
+        return float(np.sqrt(squared)) * (1.0 + 4.0 * UNIT)
 
     def polar_factor(self, x: Array) -> tuple[Array, Array]:
         """``U V^T`` of ``x = U diag(s) V^T`` and the nonzero ``s``, rising, from the smaller Gram matrix."""

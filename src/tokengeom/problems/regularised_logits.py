@@ -1,10 +1,10 @@
 """The regularised loss of logits: one point of the regularisation path of learned features, with its dual.
 
-``min_L CE(L) + lambda ||L||_*``
+``min_L CE(L) + lambda ||diag(r) L diag(c)||_*``
 
 with the dual
 
-``max_R sum_j pi_j Ent(r_j)  s.t.  ||(P - R) diag(pi)||_2 <= lambda``
+``max_R sum_j pi_j Ent(r_j)  s.t.  ||diag(1/r) (P - R) diag(pi) diag(1/c)||_2 <= lambda``
 
 where
 
@@ -12,15 +12,27 @@ where
 ``L``      logits, V x m; ``CE(L) = H + sum_j pi_j KL(p_j || softmax L_j)``
 ``R``      dual: one distribution per column, V x m; at the optimum ``R = softmax(L)``
 ``Ent``    entropy: the dual is the most uncertain prediction whose error has spectral norm <= lambda
+``r, c``   weights of the norm, V and m: all 1 for the nuclear norm of the logits themselves
+
+**Merging.** Tokens with equal rows of P, and contexts with equal columns of P and equal shares, are merged into one row
+or column, with ``a`` tokens and ``n`` contexts each, ``r = sqrt a`` and ``c = sqrt n``. This is exact: permuting such
+tokens or contexts changes neither loss nor norm, both are convex, so averaging an optimum over the permutations gives
+an optimum that is constant on the groups; and ``||E_r L E_c^T||_* = ||diag(sqrt a) L diag(sqrt n)||_*``, since the
+matrices ``E_r, E_c`` that repeat rows and columns have orthogonal columns of these norms. All tokens that no context
+allows are one row.
 
 Both sides are computed relative to the entropy floor H, as sums of terms that do not cancel: ``CE - H = sum pi
-(sum_on p (e^d - 1 - d) + sum_off q)`` with ``d = log q - log p``, which keeps its digits at 1e-14. Any R is made
-feasible by moving it towards P: ``P + t (R - P)``, ``t = min(1, lambda / ||(P - R) diag(pi)||_2)``.
+(sum_on p (e^d - 1 - d) + sum_off q)`` with ``d = log q - log p``, which keeps its digits at 1e-14.
+
+**What is proven.** For a feasible R the dual value bounds ``CE(L) - H + lambda ||L||_*`` from below for every L, so no
+logits of loss gap g have a norm below ``(bound - g) / lambda``. The bound of `certify` holds as computed: R is made
+feasible as stored, its spectral norm is bounded from above (`Backend.proven_spectral_norm`), and the rounding of the
+entropy is subtracted (each column of P is taken as divided by its exact sum).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import final
 
@@ -28,23 +40,37 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tokengeom.errors import ProblemError
-from tokengeom.numerics import Bool, Float, Matrix, dense, excess_exponential, log_sum_exp
+from tokengeom.numerics import Matrix, dense
+from tokengeom.problems.backend import UNIT, Array, Backend
 from tokengeom.problems.base import AbstractProblem, Certificate
 from tokengeom.problems.supports import as_support
 
+ENTROPY_ROUNDING = 256.0
+"""Units of rounding per term of the entropy: logarithms within 4, products, and a sum in a tree of 2^64 terms."""
+
 
 @final
-@dataclass(frozen=True)
-class RegularisedLogits(AbstractProblem[Float, Float]):
-    """``CE(L) + lam ||L||_*``; objective and bound are given without the entropy floor H.
+@dataclass(frozen=True, eq=False)
+class RegularisedLogits(AbstractProblem[Array, Array]):
+    """``CE(L) + lam ||diag(r) L diag(c)||_*`` on merged tokens and contexts, without the entropy floor H.
 
-    A dual is given as the change ``R - P`` (V x m, columns sum to 0, >= 0 off support), which stays exact
+    ``a``, ``n``
+        Tokens per row, V', and contexts per column, m'; ``pi`` is the share of all contexts of a column together.
+    ``r``, ``c``
+        Weights of the norm, V' and m'.
+
+    A dual is given as the change ``R - P`` (V' x m', columns sum to 0 over tokens, >= 0 off support), which stays exact
     where R itself would round to P.
     """
 
-    P: Float
-    pi: Float
+    P: Array
+    pi: Array
     lam: float
+    a: Array
+    n: Array
+    r: Array
+    c: Array
+    backend: Backend
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.lam) and self.lam > 0):
@@ -54,11 +80,22 @@ class RegularisedLogits(AbstractProblem[Float, Float]):
             )
 
     @staticmethod
-    def from_probabilities(P: Matrix, pi: ArrayLike, lam: float) -> RegularisedLogits:
-        """The problem of checked probabilities (columns sum to 1) and shares (> 0, sum to 1)."""
+    def from_probabilities(
+        P: Matrix,
+        pi: ArrayLike,
+        lam: float,
+        *,
+        a: ArrayLike | None = None,
+        n: ArrayLike | None = None,
+        backend: Backend | None = None,
+    ) -> RegularisedLogits:
+        """The problem of checked probabilities (columns sum to 1 over tokens) and shares (> 0, sum to 1)."""
+        on = Backend.on() if backend is None else backend
         probabilities, shares = dense(P), np.asarray(pi, dtype=np.float64)
         as_support(probabilities)
-        sums = probabilities.sum(axis=0)
+        tokens = np.ones(probabilities.shape[0]) if a is None else np.asarray(a, dtype=np.float64)
+        contexts = np.ones(probabilities.shape[1]) if n is None else np.asarray(n, dtype=np.float64)
+        sums = tokens @ probabilities
         if (probabilities < 0).any() or not np.allclose(sums, 1.0, atol=1e-9):
             raise ProblemError(
                 f"Each column of P must be a distribution: >= 0 with sum 1; the sums range from {sums.min():.6g} to "
@@ -69,64 +106,126 @@ class RegularisedLogits(AbstractProblem[Float, Float]):
                 f"Shares must be one positive number per context with sum 1; got pi of shape {shares.shape} and sum "
                 f"{shares.sum():.6g} for m={sums.size}. Drop contexts that never occur."
             )
-        return RegularisedLogits(probabilities, shares, lam)
+        plain = (probabilities, shares, tokens, contexts, np.sqrt(tokens), np.sqrt(contexts))
+        on_P, on_pi, on_a, on_n, on_r, on_c = (on.asarray(x) for x in plain)
+        return RegularisedLogits(on_P, on_pi, lam, on_a, on_n, on_r, on_c, on)
 
     def at(self, lam: float) -> RegularisedLogits:
         """The same data with another strength."""
-        return RegularisedLogits(self.P, self.pi, lam)
+        return replace(self, lam=lam)
 
     @cached_property
-    def S(self) -> Bool:
-        """Support, V x m."""
-        return np.asarray(self.P > 0)
+    def S(self) -> Array:
+        """Support, V' x m'."""
+        return self.P > 0
 
     @cached_property
-    def log_P(self) -> Float:
-        """``log P`` on support, 0 elsewhere, V x m."""
-        return np.log(np.where(self.S, self.P, 1.0))
+    def log_P(self) -> Array:
+        """``log P`` on support, 0 elsewhere, V' x m'."""
+        return self.backend.xp.log(self.backend.xp.where(self.S, self.P, 1.0))
 
-    def log_ratio(self, L: Float) -> tuple[Float, Float]:
+    @cached_property
+    def weight(self) -> Array:
+        """``r c^T``, V' x m'."""
+        return self.r[:, None] * self.c[None, :]
+
+    @property
+    def zero_gap(self) -> float:
+        """``CE - H`` of logits 0: no point of the path has a larger one."""
+        return self.loss_gap(0.0 * self.P)
+
+    @property
+    def largest_lam(self) -> float:
+        """Strength from which on logits 0 are optimal: the spectral norm of the gradient there."""
+        return float(self.backend.fast_singular_values(self.scaled_dual(1.0 / float(self.a.sum()) - self.P))[-1])
+
+    def scaled_dual(self, change: Array) -> Array:
+        """``diag(1/r) (R - P) diag(pi) diag(1/c)`` of all tokens, V' x m', whose spectral norm lambda bounds."""
+        return change * ((self.a / self.r)[:, None] * (self.pi / self.c)[None, :])
+
+    def log_ratio(self, L: Array) -> tuple[Array, Array]:
         """``d = log q - log p`` on support and ``q`` off support, each 0 elsewhere, with q = softmax L."""
-        log_q = L - log_sum_exp(L)
-        return np.where(self.S, log_q - self.log_P, 0.0), np.where(self.S, 0.0, np.exp(log_q))
+        xp = self.backend.xp
+        top = xp.amax(L, 0)
+        log_q = L - (xp.log((self.a[:, None] * xp.exp(L - top)).sum(0)) + top)
+        return xp.where(self.S, log_q - self.log_P, 0.0), xp.where(self.S, 0.0, xp.exp(log_q))
 
-    def loss_gap(self, L: Float) -> float:
+    def loss_gap(self, L: Array) -> float:
         """``CE(L) - H``, a sum of terms >= 0."""
         d, off = self.log_ratio(L)
-        return float((self.P * excess_exponential(d) + off).sum(axis=0) @ self.pi)
+        terms = self.P * _excess_exponential(self.backend, d) + off
+        return float((self.a @ terms) @ self.pi)
 
-    def dual_change(self, L: Float) -> Float:
-        """``R - P`` for ``R = softmax(L)``, V x m."""
+    def dual_change(self, L: Array) -> Array:
+        """``R - P`` for ``R = softmax(L)``, V' x m'."""
         d, off = self.log_ratio(L)
-        return np.asarray(self.P * np.expm1(d) + off)
+        return self.P * self.backend.xp.expm1(d) + off
 
-    def entropy_gain(self, change: Float) -> float:
-        """``sum_j pi_j (Ent(p_j + change_j) - Ent(p_j))``, with slope and curvature summed separately."""
-        e = np.where(self.S, change / np.where(self.S, self.P, 1.0), 0.0)
-        off = np.where(self.S, 0.0, np.maximum(change, 0.0))
-        # -(1 + e) log(1 + e) + e is the curvature; the terms in e (1 + log p) and off sum to the slope.
-        curvature = -self.P * ((1.0 + e) * np.log1p(np.where(e > -1.0, e, 0.0)) - e)
-        slope = np.where(self.S, -change * (1.0 + self.log_P), 0.0) - off * np.log(np.where(off > 0, off, 1.0))
-        return float((curvature + slope).sum(axis=0) @ self.pi)
+    def entropy_gain(self, change: Array) -> tuple[float, float]:
+        """``sum_j pi_j (Ent(p_j + change_j) - Ent(p_j))``, and a bound on the rounding of this number."""
+        xp, P, S = self.backend.xp, self.P, self.S
+        e = xp.where(S, change / xp.where(S, P, 1.0), 0.0)
+        off = xp.where(S, 0.0, self.backend.at_least(change, 0.0))
+        # (1 + e) log(1 + e) has the limit 0 at e = -1, where the whole probability is taken away.
+        inside = (1.0 + e) * xp.log1p(xp.where(e > -1.0, e, 0.0))
+        slope = xp.where(S, change * (1.0 + self.log_P), 0.0)
+        spread = off * xp.log(xp.where(off > 0, off, 1.0))
+        gain = P * (e - inside) - slope - spread
+        size = P * (abs(e) + abs(inside) + xp.where(e < -0.5, 64.0, 0.0)) + abs(slope) + abs(change) + abs(spread) + off
+        rounding = ENTROPY_ROUNDING * UNIT * float((self.a @ size) @ self.pi)
+        # Dividing a column by its sum 1 + delta changes its entropy by at most delta (log V + 3).
+        rounding += float(self._column_excess(change) @ self.pi) * (float(np.log(float(self.a.sum()))) + 3.0)
+        return float((self.a @ gain) @ self.pi), rounding
 
-    def certify(self, x: Float, dual: Float | None) -> Certificate:
+    def _column_excess(self, change: Array) -> Array:
+        """A bound on how far each column of a change is from summing to 0, m'."""
+        return abs(self.a @ change) + 4.0 * self.P.shape[0] * UNIT * (self.a @ abs(change))
+
+    def certify(self, x: Array, dual: Array | None) -> Certificate:
         """Certificate of logits and a dual change ``R - P``, which is made feasible; value and bound without H."""
-        if not np.isfinite(x).all():
+        L = self.backend.asarray(x)
+        if not bool(self.backend.xp.isfinite(L).all()):
             raise ProblemError("Logits must be finite; L holds NaN or infinity. Likely a run that diverged.")
-        nuclear = float(np.linalg.svd(x, compute_uv=False).sum())
-        value = self.loss_gap(x) + self.lam * nuclear
+        norm = float(self.backend.singular_values(L * self.weight).sum())
+        value = self.loss_gap(L) + self.lam * norm
         if dual is None:
             return Certificate(0.0, float("inf"), value, float("-inf"))
-        change, moved = self.repair_dual(dual)
-        spectral = float(np.linalg.norm(change * self.pi, 2))
-        t = min(1.0, self.lam / max(spectral, 1e-300))
-        return Certificate(0.0, max(moved, spectral / self.lam - 1.0, 0.0), value, self.entropy_gain(t * change))
+        change, moved = self.repair_dual(self.backend.asarray(dual))
+        spectral = self.proven_dual_norm(change)
+        gain, rounding = self.entropy_gain(change * min(1.0, self.lam / max(spectral, 1e-300)))
+        return Certificate(0.0, max(moved, spectral / self.lam - 1.0, 0.0), value, gain - rounding)
 
-    def repair_dual(self, change: Float) -> tuple[Float, float]:
+    def proven_dual_norm(self, change: Array) -> float:
+        """An upper bound of the dual norm of a change whose columns sum to 0 up to rounding.
+
+        A column that sums to ``delta`` stands for ``change - delta (P + change) / (1 + delta)``, whose sum is exactly
+        0; the spectral norm of the difference is at most its Frobenius norm.
+        """
+        delta = self._column_excess(change)
+        moved = 1.1 * self.backend.norm(self.scaled_dual((self.P + abs(change)) * delta[None, :]))
+        scaled = self.scaled_dual(change)
+        return self.backend.proven_spectral_norm(scaled) + moved + 8.0 * UNIT * self.backend.norm(scaled)
+
+    def repair_dual(self, change: Array) -> tuple[Array, float]:
         """A feasible change near the given one, and the largest difference in units of lambda.
 
-        Entries are clipped at 0 off support and at -P on it; column sums are restored in proportion to P.
+        ``R = P + change`` is clipped at 0, and each column divided by its sum: as a change,
+        ``(clipped - P s) / (1 + s)`` with s the sum of the clipped change, which is never below -P.
         """
-        clipped = np.where(self.S, np.maximum(change, -self.P), np.maximum(change, 0.0))
-        fixed = clipped - self.P * clipped.sum(axis=0)
-        return fixed, float(np.abs(fixed - change).max() / self.lam)
+        xp = self.backend.xp
+        clipped = xp.where(self.S, xp.maximum(change, -self.P), self.backend.at_least(change, 0.0))
+        s = self.a @ clipped
+        # A column that takes away nearly all of P has no sum to be divided by: P itself is feasible.
+        kept = s > -1.0 + 1e-6
+        fixed = xp.where(kept, (clipped - self.P * s) / xp.where(kept, 1.0 + s, 1.0), 0.0)
+        fixed = xp.maximum(fixed, -self.P)
+        return fixed, float(abs(fixed - change).max()) / self.lam
+
+
+def _excess_exponential(backend: Backend, u: Array) -> Array:
+    """``exp(u) - 1 - u >= 0``, without the cancellation at small u."""
+    xp = backend.xp
+    small = abs(u) < 1e-2
+    v = xp.where(small, u, 0.0)
+    series = v * v * (0.5 + v * (1 / 6 + v * (1 / 24 + v * (1 / 120 + v * (1 / 720 + v / 5040)))))
+    return xp.where(small, series, xp.expm1(u) - u)

@@ -17,7 +17,7 @@ of SELI.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -34,7 +34,9 @@ from tokengeom.problems.base import Certificate
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.problems.supports import SupportReduction, as_support, centre_on, reduce_support
 from tokengeom.results import SAME, AbstractResult, close
+from tokengeom.settings import make, takes
 from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.theory.at_loss import LossPath, LossPrediction, LossSettings
 from tokengeom.theory.proxy import proxy_exactness
 from tokengeom.theory.uniqueness import SolutionBounds, Spread
 
@@ -54,8 +56,8 @@ class FeaturePrediction(AbstractResult):
     ``certificate``
         Proof of ``L_mm``: residuals, ``value`` (= ``nuclear_norm``), ``bound`` (= ``lower_bound``) and their
         ``relative_gap``.
-    ``P``, ``entropy``
-        Next-token probabilities, V x m, and the entropy floor in nats.
+    ``P``, ``pi``, ``entropy``
+        Next-token probabilities, V x m, shares of the contexts, m, and the entropy floor in nats.
     ``proxy_is_exact``
         Whether ``S~`` is itself a solution, by the sign test or, where that cannot decide, within the gap.
     ``solution_bounds``, ``spread``
@@ -78,6 +80,7 @@ class FeaturePrediction(AbstractResult):
     dual_merged: Float
     certificate: Certificate
     P: csc_array
+    pi: Float
     entropy: float
     proxy_nuclear_norm: float
     proxy_is_exact: bool
@@ -149,6 +152,23 @@ class FeaturePrediction(AbstractResult):
         """Finite part of the logits, V x m."""
         self._require_dense("L_in")
         return finite_part(self.P)
+
+    @takes(LossSettings)
+    def at(self, loss_gap: float, **settings: object) -> LossPrediction:
+        """The prediction at a loss gap in nats: the point of the regularisation path that has it."""
+        return self.path([loss_gap], **settings)[0]
+
+    @takes(LossSettings)
+    def path(self, loss_gaps: Iterable[float], **settings: object) -> list[LossPrediction]:
+        """Predictions at many loss gaps, in the order given; each solve starts at the nearest point solved before."""
+        path = LossPath(
+            self.P,
+            self.pi,
+            entropy=self.entropy,
+            statistics_hash=self.statistics_hash,
+            settings=make(LossSettings, settings, "path"),
+        )
+        return [path.at(gap) for gap in loss_gaps]
 
     @property
     def token_gram(self) -> Float:
@@ -270,6 +290,7 @@ class FeaturePrediction(AbstractResult):
             "L_merged": self.L_merged,
             "dual_merged": self.dual_merged,
             "slack_bound": self.solution_bounds.slack_bound,
+            "pi": self.pi,
             "P_data": P.data.astype(np.float64),
             "P_indices": P.indices.astype(np.int64),
             "P_indptr": P.indptr.astype(np.int64),
@@ -291,6 +312,7 @@ class FeaturePrediction(AbstractResult):
             dual_merged=arrays["dual_merged"],
             certificate=Certificate.from_dict(manifest["certificate"]),
             P=P,
+            pi=arrays["pi"],
             entropy=manifest["entropy"],
             proxy_nuclear_norm=manifest["proxy_nuclear_norm"],
             proxy_is_exact=manifest["proxy_is_exact"],

@@ -23,6 +23,7 @@ from tokengeom.settings import default_of, make, option, options_of, takes
 from tokengeom.solvers.nuclear_admm import NuclearADMM
 from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
 from tokengeom.statistics.supports import degenerate_support_warnings
+from tokengeom.theory.at_loss import LossPath, LossPrediction, LossSettings
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.proxy import ProxyExactness, proxy_exactness
 from tokengeom.theory.uniqueness import measure_spread, solution_bounds
@@ -44,7 +45,8 @@ class PredictSettings:
 
     tolerance: float | None = option(
         None,
-        "Proven relative gap to reach. By default 1e-6 for learned features and 1e-9 for the linear model.",
+        "Proven relative gap to reach. By default 1e-6 for learned features in the limit, 1e-4 at a loss, and 1e-9 for "
+        "the linear model.",
     )
     max_iterations: int = option(5000, "Largest number of iterations of the solver for learned features.")
     device: str = option(
@@ -64,6 +66,7 @@ def predict(
     stats: NextTokenStatistics | str | Path,
     *,
     embeddings: Matrix,
+    loss_gap: None = None,
     progress: AbstractProgress | None = None,
     **settings: object,
 ) -> LinearPrediction: ...
@@ -74,9 +77,21 @@ def predict(
     stats: NextTokenStatistics | str | Path,
     *,
     embeddings: None = None,
+    loss_gap: None = None,
     progress: AbstractProgress | None = None,
     **settings: object,
 ) -> FeaturePrediction: ...
+
+
+@overload
+def predict(
+    stats: NextTokenStatistics | str | Path,
+    *,
+    embeddings: None = None,
+    loss_gap: float,
+    progress: AbstractProgress | None = None,
+    **settings: object,
+) -> LossPrediction: ...
 
 
 @takes(PredictSettings)
@@ -84,10 +99,11 @@ def predict(
     stats: NextTokenStatistics | str | Path,
     *,
     embeddings: Matrix | None = None,
+    loss_gap: float | None = None,
     progress: AbstractProgress | None = None,
     **settings: object,
-) -> FeaturePrediction | LinearPrediction:
-    """Predict where next-token training converges.
+) -> FeaturePrediction | LinearPrediction | LossPrediction:
+    """Predict where next-token training converges, or where it is at a loss.
 
     Parameters
     ----------
@@ -97,11 +113,18 @@ def predict(
         Fixed context embeddings H, d x m, with columns in the order of ``stats``: the prediction is then for the linear
         model, in which only the decoder is trained. Without them both factors are learned, and the geometry follows
         from the supports alone.
+    loss_gap
+        Loss above the entropy floor, in nats: the prediction is then for learned features at this loss, instead of in
+        the limit of training.
     progress
         Where to show the work; by default nowhere.
     """
     chosen = make(PredictSettings, settings, "predict")
     given = statistics_of(stats, "predict")
+    if loss_gap is not None:
+        if embeddings is not None:
+            raise InputError("loss_gap is for learned features and embeddings for the linear model: leave one out.")
+        return _predict_at_loss(given, loss_gap, chosen, progress or SilentProgress())
     if embeddings is None:
         return _predict_features(given, chosen, progress or SilentProgress())
     from tokengeom.theory.linear import predict_linear
@@ -111,6 +134,24 @@ def predict(
         if chosen.tolerance is None:
             return predict_linear(given, embeddings)
         return predict_linear(given, embeddings, chosen.tolerance)
+
+
+def _predict_at_loss(
+    stats: NextTokenStatistics, loss_gap: float, settings: PredictSettings, progress: AbstractProgress
+) -> LossPrediction:
+    path = LossPath(
+        stats.P,
+        stats.pi,
+        entropy=float(stats.entropy),
+        statistics_hash=stats.hash,
+        settings=LossSettings(
+            **({} if settings.tolerance is None else {"tolerance": settings.tolerance}),
+            max_iterations=settings.max_iterations,
+            device=settings.device,
+            memory_limit=settings.memory_limit,
+        ),
+    )
+    return path.at(loss_gap, progress)
 
 
 def _require_defaults(settings: PredictSettings) -> None:
@@ -149,6 +190,7 @@ def _predict_features(
         dual_merged=problem.backend.to_numpy(solution.dual),
         certificate=solution.certificate,
         P=stats.P,
+        pi=stats.pi,
         entropy=float(stats.entropy),
         proxy_nuclear_norm=exactness.nuclear_norm,
         proxy_is_exact=exact,
