@@ -36,7 +36,7 @@ def section(title: str, about: str, files: list[Path]) -> list[str]:
 
 def package_map() -> str:
     """The whole page."""
-    lines = ["# Map of the package", "", "One line per module. A module imports only what stands above it here.", ""]
+    lines = ["# Map of the package", "", "One line per module. A module imports only modules listed above it.", ""]
     top = [path for path in sorted(SOURCE.glob("*.py")) if path.name != "__init__.py"]
     lines += section("Top-level modules", "What every package may use.", top)
     for package in PACKAGES:

@@ -155,7 +155,7 @@ def test_a_folder_of_results_is_checked_one_by_one(samples: Samples, tmp_path: P
     found = verify(tmp_path)
     assert found.ok
     assert {sentence.partition(":")[0] for sentence in found.checked} == {"statistics", "run"}
-    with pytest.raises(InputError, match="no saved result"):
+    with pytest.raises(InputError, match="does not exist"):
         verify(tmp_path / "run" / "nothing")
 
 

@@ -25,23 +25,23 @@ def check_embeddings(given: Matrix, m: int) -> Float:
         H = dense(given)
     except (TypeError, ValueError) as cause:
         raise ProblemError(
-            f"embeddings must be a d x m array of numbers; got {type(given).__name__}: {cause}"
+            f"Embeddings must be a d x m array of numbers; got {type(given).__name__}: {cause}"
         ) from cause
     if H.ndim != 2 or H.shape[1] != m or H.shape[0] == 0:
         hint = " They look transposed: pass H.T." if H.ndim == 2 and H.shape[0] == m else ""
         raise ProblemError(
-            f"embeddings must have shape (d, m) with one column per context, here (d, {m}); got shape {H.shape}.{hint}"
+            f"Embeddings must have shape (d, m) with one column per context, here (d, {m}); got shape {H.shape}.{hint}"
         )
     bad = np.argwhere(~np.isfinite(H))
     if bad.size:
         i, j = bad[0]
         raise ProblemError(
-            f"embeddings must be finite; got H[{i}, {j}]={H[i, j]} (context {j}; {len(bad)} such entries in all)."
+            f"Embeddings must be finite; got H[{i}, {j}]={H[i, j]} (context {j}; {len(bad)} such entries in all)."
         )
     zero = np.flatnonzero(~H.any(axis=0))
     if zero.size:
         raise ProblemError(
-            f"every context needs a nonzero embedding, because its logits would stay 0 whatever W is; column "
+            f"Every context needs a nonzero embedding, because its logits would stay 0 whatever W is; column "
             f"{zero[0]} of H is 0 ({zero.size} such columns in all). Drop the context or give it an embedding."
         )
     return H
@@ -57,6 +57,6 @@ def check_duplicates(contexts: ArrayLike, H: Float) -> None:
         j, i = int(clash[0]), int(representative[clash[0]])
         distance = float(np.linalg.norm(H[:, j] - H[:, i]))
         raise ProblemError(
-            f"a context must have one embedding; contexts {i} and {j} are both {rows[j].tolist()} but their "
+            f"A context must have one embedding; contexts {i} and {j} are both {rows[j].tolist()} but their "
             f"embeddings are {distance:.3g} apart. Merge the two contexts, or give them the same column of H."
         )

@@ -216,7 +216,8 @@ def read_manifest(folder: Path, kind: str, newest: int) -> dict[str, Any]:
     """The manifest of a folder of this kind and a version up to ``newest``; other folders are refused."""
     manifest = _read(folder)
     if manifest.get("format") != kind:
-        raise InputError(f"{folder} contains '{manifest.get('format')}', not '{kind}'. Choose another folder.")
+        other = manifest.get("format")
+        raise InputError(f"{folder} holds a result of the kind '{other}', not '{kind}'. Choose another folder.")
     found = manifest.get("format_version")
     if not isinstance(found, int):
         raise InputError(f"{folder / MANIFEST} is damaged: its format_version must be a number; got {found!r}.")
@@ -233,12 +234,20 @@ def _read(folder: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise InputError(f"{folder} contains no saved result: it has no {MANIFEST}.") from None
+        raise InputError(f"{folder} {_why_no_result(folder)}") from None
+    except NotADirectoryError:
+        raise InputError(f"{folder} is a file; a saved result is a folder with a {MANIFEST}.") from None
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {error}") from error
     if not isinstance(manifest, dict):
         raise InputError(f"{path} cannot be read: it must contain an object and contains a {type(manifest).__name__}.")
     return manifest
+
+
+def _why_no_result(folder: Path) -> str:
+    if not folder.exists():
+        return "does not exist. Check the path."
+    return f"contains no saved result: it has no {MANIFEST}."
 
 
 def _version() -> str:

@@ -139,6 +139,8 @@ def load(folder: str | Path) -> AbstractResult:
 
 def saved_folder(folder: str | Path) -> Path:
     """The folder that holds the result: the given one, or the newest snapshot ``step-*`` of a run inside it."""
+    if not isinstance(folder, str | Path):
+        raise InputError(f"The path of a saved folder is needed; got {type(folder).__name__}. Save the result first.")
     path = Path(folder)
     if (path / MANIFEST).is_file():
         return path
@@ -219,6 +221,8 @@ def verify(folder: str | Path) -> Verification:
         return result_class(read_kind(path)).verify(path)
     inside = sorted(found.parent for found in path.glob(f"*/{MANIFEST}")) if path.is_dir() else []
     if not inside:
+        if not path.exists():
+            raise InputError(f"{folder} does not exist. Check the path.")
         raise InputError(f"{folder} contains no saved result: neither it nor a folder inside it has a {MANIFEST}.")
     checks: dict[str, bool] = {}
     for one in inside:

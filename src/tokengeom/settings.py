@@ -34,7 +34,6 @@ def option(
     help: str,  # noqa: A002 - the word that every command line uses
     *,
     panel: str = "",
-    name: str = "",
     short: str = "",
     choices: Choices | None = None,
     suggestions: Choices | None = None,
@@ -51,8 +50,8 @@ def option(
         Its documentation: a sentence or two.
     panel
         Heading under which the command's help lists it.
-    name, short
-        Long name (without dashes) where it is not the field's own, and a one-letter name, on the command line.
+    short
+        One-letter name on the command line.
     choices, suggestions
         Names that it must be one of, or names among others, looked up when they are needed; the command line lists the
         former in its help and completes both.
@@ -61,7 +60,7 @@ def option(
     python_only
         Whether the command line leaves it out.
     """
-    described = {"help": help, "panel": panel, "name": name, "short": short, "parse": parse, "python_only": python_only}
+    described = {"help": help, "panel": panel, "short": short, "parse": parse, "python_only": python_only}
     return dataclasses.field(default=default, metadata={**described, "choices": choices, "suggestions": suggestions})
 
 
@@ -116,8 +115,13 @@ def default_of(field: Field[Any]) -> Any:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The nearest of the known names, or all of them."""
     names = sorted(known)
-    near = get_close_matches(name, names, 1, cutoff=0.5)
-    return f"Did you mean '{near[0]}'?" if near else f"There are: {', '.join(names)}."
+    return nearest_hint(name, names).strip() or f"There are: {', '.join(names)}."
+
+
+def nearest_hint(name: str, known: Iterable[str]) -> str:
+    """A question that names the nearest of the known names, after a space; empty where none is near."""
+    near = get_close_matches(name, sorted(known), 1, cutoff=0.5)
+    return f" Did you mean '{near[0]}'?" if near else ""
 
 
 def member_names(package: str) -> list[str]:
@@ -133,7 +137,7 @@ def member(package: str, name: str, base: type[M], what: str) -> type[M]:
     """The class of one member: the final subclass of ``base`` in the file of that name."""
     names = member_names(package)
     if name not in names:
-        raise InputError(f"{what} must be one of {', '.join(names)}; got {name!r}. {did_you_mean(str(name), names)}")
+        raise InputError(f"{what} must be one of {', '.join(names)}; got {name!r}.{nearest_hint(str(name), names)}")
     module = import_module(f"{package}.{name}")
     found = [
         one

@@ -40,7 +40,7 @@ def test_the_summary_is_readable(tmp_path: Path) -> None:
         "entropy floor H",
         "the cat",
         "Support sizes",
-        "1 of 2 documents are shorter than a window",
+        "1 of 2 documents is shorter than a window",
     ):
         assert text in done.stdout
     assert "\x1b[" not in done.stdout, "colours only on a terminal"

@@ -24,7 +24,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_table_is_printed_as_json_and_drawn(work: Path) -> None:
-    few = ["--held-out", 0.5, "--resamples", 20, "--permutations", 20]
+    few = ["--held-out", 0.5, "--resamples", 20, "--permutations", 20, "--k", 2]
     done = run("rivals", work / "stats", work / "run", *few, "--figure", work / "rivals.png", "--json")
     assert done.returncode == 0, done.stderr
     data = json.loads(done.stdout)

@@ -108,7 +108,7 @@ def test_standard_input(expected: NextTokenStatistics, monkeypatch: pytest.Monke
         ("a.txt.xz", lzma.compress(b"x" * 1000)[:-20], {}, "is incomplete"),
         ("a.txt", b"", {}, "empty: no token"),
         ("a.txt", b" \n\n \n", {}, "empty: no token"),
-        ("a.txt", b"one two", {}, "No document is long enough: 1 documents with 2 tokens"),
+        ("a.txt", b"one two", {}, "No document is long enough: 1 document with 2 tokens"),
     ],
 )
 def test_bad_files_are_refused(

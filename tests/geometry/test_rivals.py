@@ -241,7 +241,7 @@ def test_equal_angles_between_all_tokens_explain_nothing(stats: NextTokenStatist
     assert (first.rival, first.is_chance) == ("ETF", True)
     assert table.to_dict()["beats_chance"]["tokens"] is False
     (line,) = [line for line in table.summary().splitlines() if line.startswith("Tokens: ")]
-    assert "but no more than chance, so it explains nothing" in line
+    assert "which is no more than chance; no other explanation does better than chance." in line
     assert "explains them best" not in line
 
 
@@ -272,11 +272,13 @@ def test_bad_input_is_refused(stats: NextTokenStatistics, prediction: Any, noise
     with pytest.raises(ProblemError, match="got LinearPrediction"):
         rivals(stats, noise, predict_linear(stats, np.eye(M)))  # type: ignore[arg-type]
     other = predict(NextTokenStatistics.from_counts(grouped_counts(V, 8, 3, 3, seed=6)), spread_solves=0)
-    with pytest.raises(ProblemError, match=f"{stats.hash[:8]} for the statistics and .* for the prediction"):
+    with pytest.raises(ProblemError, match=f"statistics and the prediction .*hashes {stats.hash[:8]} and "):
         rivals(stats, noise, other)
     with pytest.raises(ProblemError, match="must be for these statistics"):
         rivals(stats, noise, replace(other, statistics_hash=None))
-    with pytest.raises(ProblemError, match="for the statistics and 0123abcd for the run"):
+    with pytest.raises(
+        ProblemError, match=r"statistics and the run .* and 0123abcd\). Make both from the same statistics\.$"
+    ):
         rivals(stats, SimpleNamespace(W=W, H=H, statistics_hash="0123abcd" * 8), prediction)
     with pytest.raises(InputError, match="rivals has no setting 'hold_out'"):
         rivals(stats, noise, prediction, hold_out=0.2)

@@ -34,7 +34,7 @@ def _plain_page(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_text_itself_is_never_replaced_by_its_page(tmp_path: Path) -> None:
     text = write_text(tmp_path / "stories.txt")
     before = text.read_bytes()
-    with pytest.raises(InputError, match=r"stories\.txt exists and is not a page"):
+    with pytest.raises(InputError, match=r"must end in \.html or \.htm; got .*stories\.txt"):
         tg.report(text, text, **QUICK)
     link = tmp_path / "link.html"
     link.symlink_to(text)
@@ -53,7 +53,7 @@ def test_a_text_that_is_itself_a_page_is_not_replaced_either(tmp_path: Path) -> 
 
 
 def test_another_file_is_not_changed_and_an_older_page_is_replaced(tmp_path: Path) -> None:
-    notes = tmp_path / "notes.md"
+    notes = tmp_path / "notes.html"
     notes.write_text("a year of work")
     with pytest.raises(InputError, match="not a page of tokengeom"):
         require_place(notes)

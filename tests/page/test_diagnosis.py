@@ -11,9 +11,10 @@ import pytest
 from page_cases import RUN, diverged_contents, one_group_contents, one_hot_contents, story_contents
 from tokengeom import compare
 from tokengeom.page.contents import Contents
-from tokengeom.page.diagnosis import CHECKS, diagnose, frequency_error, still_falling
+from tokengeom.page.diagnosis import CHECKS, _group_causes, diagnose, frequency_error, still_falling
 from tokengeom.page.sections.base import Page
 from tokengeom.page.sections.summary import summary
+from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.features import finite_part
 from tokengeom.training.run import Trajectory
 
@@ -105,6 +106,24 @@ def test_a_wide_enough_model_is_not_called_too_small() -> None:
     assert not any(token in said for token in ("too few parameters", "dimension may be too small", "deeper"))
     narrow = diagnose(with_run(contents, W[:, :3], shuffled[:3], loss_gap=2.0)).misfits
     assert any("dimension may be too small" in cause for one in narrow for cause in one.causes)
+
+
+def test_groups_are_called_few_or_small_only_where_they_are() -> None:
+    def causes(groups: int, contexts: int) -> list[str]:
+        counts = np.repeat(np.eye(groups, dtype=int), contexts, axis=1)
+        return _group_causes(replace(story_contents(), stats=NextTokenStatistics.from_counts(counts)))
+
+    assert causes(10, 3) == []
+    assert causes(10, 2) == ["The groups may be too small to judge."]
+    assert causes(9, 3) == ["The groups may be too few to judge."]
+    assert causes(9, 2) == ["The groups may be too few and too small to judge."]
+
+
+def test_a_partial_fit_has_a_title_of_its_own() -> None:
+    contents = with_run(*limit())
+    uniform = np.log(contents.stats.V) - contents.stats.entropy
+    (one,) = diagnose(with_run(*limit(), loss_gap=0.05 * uniform)).misfits
+    assert one.title == "The loss is close to the entropy floor, but not there yet"
 
 
 def test_agreement_far_above_the_floor_is_qualified() -> None:

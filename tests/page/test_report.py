@@ -18,7 +18,7 @@ from pipeline_cases import QUICK, plain_page, quick, results_of, write_text
 from tokengeom import Run, verify
 from tokengeom.errors import InputError, MissingExtraError
 from tokengeom.folders import as_json, file_hash
-from tokengeom.page.cache import key_of, sealed
+from tokengeom.page.cache import key_of, require_place, sealed
 from tokengeom.page.render import render
 from tokengeom.page.report import Report, report
 
@@ -117,6 +117,15 @@ def test_the_signature_shows_every_setting() -> None:
 def test_a_folder_is_refused_as_a_page(text: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is a folder"):
         quick(text, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["page", "page.txt", "page.html.gz"])
+def test_a_page_that_does_not_end_in_html_is_refused_before_any_work(text: Path, tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match=r"must end in \.html or \.htm; got .*" + name.replace(".", r"\.")):
+        quick(text, tmp_path / "new" / name)
+    assert list(tmp_path.iterdir()) == []
+    for good in ("page.html", "page.htm", "PAGE.HTML"):
+        require_place(tmp_path / good)
 
 
 def files(folder: Path) -> list[Path]:

@@ -103,6 +103,16 @@ def test_options_that_cannot_be_used_are_refused_with_the_reason(
     assert message in " ".join(done.stderr.split())
 
 
+def test_a_page_that_does_not_end_in_html_is_refused_on_the_command_line(tmp_path: Path) -> None:
+    text = write_text(tmp_path / "stories.txt")
+    done = run("report", text, "--out", tmp_path / "page.pdf", "--no-transformer", *QUICK)
+    assert done.exit_code == 2
+    said = "".join(done.stderr.split())
+    assert "mustendin.htmlor.htm" in said
+    assert "page.pdf" in said
+    assert list(tmp_path.iterdir()) == [text]
+
+
 def test_ctrl_c_says_that_the_same_command_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(*args: object, **options: object) -> None:
         raise KeyboardInterrupt

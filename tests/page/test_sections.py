@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from page_cases import RUN, story_contents, untrained_contents
+from tokengeom import count
 from tokengeom.page.sections import corpus, summary
 from tokengeom.page.sections.base import Page
 from tokengeom.page.sections.measurement import group_cosines
-from tokengeom.page.sections.methods import BIBTEX, flattened
+from tokengeom.page.sections.methods import BIBTEX, flattened, methods
 from tokengeom.page.sections.prediction import equally_strong
 
 
@@ -50,6 +52,27 @@ def test_the_summary_has_a_tile_per_similarity() -> None:
     assert all(tile["note"].startswith(RUN) for tile in tiles[-2:])
     (answer,) = summary.summary(Page(untrained_contents())).view["answers"]
     assert "No model was trained" in answer["verdict"]
+
+
+def test_the_head_of_the_page_says_what_share_of_the_windows_the_cuts_kept() -> None:
+    contents = story_contents()
+    whole = count(["a b c a b d a c b", "c a b a c b b a"], context=1)
+    cut = whole.limited(top_contexts=2).limited(vocabulary=2)
+    assert len(cut.effects) == 2
+    kept = np.prod([effect.after.n / effect.before.n for effect in cut.effects])
+    assert kept < 1
+    for stats, share in ((whole, "all of the text's"), (cut, f"{100 * kept:.3g}% of the text's")):
+        said = summary.summary(Page(replace(contents, stats=stats, runs={}))).view["text"]
+        assert said.startswith(f"{stats.n} windows ({share}), {stats.m} distinct contexts")
+
+
+def test_settings_of_a_run_are_shown_once() -> None:
+    contents = story_contents()
+    training = {"ufm": contents.runs[RUN].settings, "transformer": {"layers": 2}}
+    contents = replace(contents, provenance={"settings": {"draws": 20, "training": training}})
+    view = methods(Page(contents)).view
+    assert view["tables"] == [{"title": "Settings", "rows": [("draws", "20"), ("training.transformer.layers", "2")]}]
+    assert [table["title"] for table in view["runs"]] == [f"Training settings: {RUN}"]
 
 
 def test_a_source_is_shown_without_its_folder() -> None:

@@ -285,7 +285,7 @@ def test_several_lengths_are_counted_across_rows_of_a_long_document(monkeypatch:
 def test_a_length_that_no_document_has_is_left_out_unless_it_is_the_only_one(tmp_path: Path) -> None:
     assert list(count_lengths([[0, 1, 0, 1]], [1, 3, 4, 5], temp=tmp_path)) == [1, 3]
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(CorpusError, match="No document is long enough: 1 documents with 4 tokens in all, and a window"):
+    with pytest.raises(CorpusError, match="No document is long enough: 1 document with 4 tokens in all, and a window"):
         count_lengths([[0, 1, 0, 1]], [4, 5])
     with pytest.raises(InputError, match="at least one context length"):
         count_lengths([[0, 1]], [])

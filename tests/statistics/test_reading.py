@@ -53,7 +53,9 @@ def test_documents_without_a_window_are_counted(read: TokenizedCorpus, windows: 
     assert read.short_documents(windows) == short
     assert read.has(windows) == (short < 3)
     if short == 3:
-        with pytest.raises(CorpusError, match="3 documents with 8 tokens in all, and a window needs 5 in one"):
+        with pytest.raises(
+            CorpusError, match="3 documents with 8 tokens in all, and a window needs 5 tokens in one document"
+        ):
             read.require(windows)
 
 

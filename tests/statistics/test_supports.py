@@ -78,5 +78,5 @@ def test_a_token_file_with_a_likely_separator_is_worth_a_warning(tmp_path: Path)
 def test_documents_that_are_too_short_and_bytes_that_were_replaced_are_worth_a_warning(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"one two three\n\nfour \xff")
     sentences = warnings_about(count(tmp_path / "a.txt", context=2, errors="replace"))
-    assert "1 of 2 documents are shorter than a window and were not counted." in " ".join(sentences)
+    assert "1 of 2 documents is shorter than a window and was not counted." in " ".join(sentences)
     assert "1 bytes were not valid UTF-8" in " ".join(sentences)

@@ -110,9 +110,10 @@ def _is_usage(error: Exception) -> bool:
 
 def _usage(error: Exception) -> str:
     message = str(error.format_message()).rstrip(" .")  # type: ignore[attr-defined]
+    message += "" if message.endswith("?") else "."
     context = getattr(error, "ctx", None)
     command = "tokengeom" if context is None else context.command_path
-    return f"{message}. See: {command} --help"
+    return f"{message} See: {command} --help"
 
 
 def _drop_unwritten(error: Exception) -> None:

@@ -92,7 +92,7 @@ def compare_command(
     if prediction is not None or run is not None or arrays is not None:
         raise InputError("--model makes its own prediction from --text: leave out PREDICTION, RUN and --arrays.")
     if not text:
-        raise InputError("--model needs --text FILE: the contexts come from it, and the prediction too.")
+        raise InputError("--model needs --text FILE, which the contexts and the prediction come from.")
     require_figure_path(figure)
     from tokengeom.geometry.checkpoints import CheckpointCurve
     from tokengeom.page.compare_models import compare_models

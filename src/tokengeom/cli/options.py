@@ -124,7 +124,7 @@ def _help(field: Field[Any], hint: Any) -> str:
 
 def _names(field: Field[Any], hint: Any, default: Any) -> list[str]:
     """Names of an option: a flag that is off has one, a flag that is on or undecided can be said both ways."""
-    name = field.metadata["name"] or field.name.replace("_", "-")
+    name = field.name.replace("_", "-")
     short = [f"-{field.metadata['short']}"] if field.metadata["short"] else []
     if hint is bool and default is False:
         return [f"--{name}", *short]

@@ -64,7 +64,7 @@ def predict_command(
 
     began = time.monotonic()
     if [proxy, embeddings is not None, loss_gap is not None].count(True) > 1:
-        raise InputError("--proxy, --embeddings and --loss-gap ask for different predictions: give one of them.")
+        raise InputError("--proxy, --embeddings and --loss-gap are mutually exclusive: give only one of them.")
     if components is not None and not proxy:
         raise InputError("--components is the number of singular vectors of the proxy: use it with --proxy.")
     kind: type[AbstractResult] = FeaturePrediction

@@ -28,7 +28,8 @@ def report_command(
     ] = None,
     *,
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="The page; results go into a folder beside it, NAME-results.")
+        Path,
+        typer.Option("--out", "-o", help="The page (.html or .htm); results go into a folder beside it, NAME-results."),
     ] = Path("report.html"),
     settings: ReportSettings,
     reading: ReadingSettings,

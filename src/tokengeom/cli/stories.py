@@ -16,7 +16,7 @@ from tokengeom.cli.output import print_result
 def stories_command(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="File to write; blank lines separate the stories.")],
     *,
-    words: Annotated[int, typer.Option(help="Stop after this many words.")] = 100_000,
+    words: Annotated[int, typer.Option(help="Write at least this many words, ending with a whole story.")] = 100_000,
     seed: Annotated[int, typer.Option(help="The same seed writes the same stories.")] = 0,
     as_json: Json = False,
     quiet: Quiet = False,

@@ -54,8 +54,8 @@ def train_command(
 ) -> None:
     """Train a model on exact soft labels, and record metrics during training.
 
-    Ctrl-C keeps what was done; the same command with --resume continues from there, bit for bit. Several GPUs train one
-    network through PyTorch's launcher: `torchrun --nproc-per-node 4 -m tokengeom train ...`.
+    Ctrl-C keeps what was done; the same command with --resume continues from there (bit for bit on a CPU). Several GPUs
+    train one network through PyTorch's launcher: `torchrun --nproc-per-node 4 -m tokengeom train ...`.
 
     For example:
 

@@ -22,7 +22,7 @@ def verify_command(
 ) -> None:
     """Compare every file of a saved result with its hash, and check its certificates again.
 
-    Exit code 1 means that a check failed. For example:
+    For example:
 
     * `tokengeom verify prediction`
     * `tokengeom verify report-results`
@@ -36,7 +36,8 @@ def verify_command(
             mark = "[red]failed[/]" if sentence in found.failed else "[green]passed[/]"
             console.print(mark, end=" ")
             console.print(sentence, markup=False)
-        console.print(f"{len(found.checked)} checks, {len(found.failed)} failed")
+        total = len(found.checked)
+        console.print(f"{total} check{'' if total == 1 else 's'}, {len(found.failed)} failed")
 
     data = {"ok": found.ok, "checked": found.checked, "failed": found.failed}
     print_result(data, print_text, as_json=as_json, quiet=quiet)

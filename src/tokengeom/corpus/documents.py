@@ -224,7 +224,7 @@ class Utf8Reader:
             bad = error.object[error.start]
             raise CorpusError(
                 f"{self._name} is not valid UTF-8: byte 0x{bad:02x} at position {where:,}. "
-                "Convert the file, or pass --errors replace to read each bad byte as U+FFFD and count them."
+                "Convert the file, or pass --errors replace to read each invalid byte as U+FFFD."
             ) from error
         if self._errors == "replace":
             text, found = _ESCAPED_BYTE.subn("\ufffd", text)
@@ -249,7 +249,6 @@ class AbstractUtf8Source(AbstractTextSource):
 
 AUTO = "auto"
 BLANK_LINE = "blank"
-WHOLE_FILE = "file"
 KNOWN_MARKER = "<|endoftext|>"
 
 _BLANK = re.compile(r"\n[^\S\n]*\n\s*")

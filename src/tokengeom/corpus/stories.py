@@ -2,8 +2,8 @@
 
 A rule of the grammar is a list of alternatives; earlier ones are chosen more often (shares fall like 1/rank).
 ``{name}`` stands for a rule, or for something that is the same throughout a story: the hero, the friend, their
-pronouns, the thing that they look for. The commonest contexts are followed by one token, by several or by a dozen, and
-their supports overlap: the case that the theory of next-token prediction is about.
+pronouns, the thing that they look for. The most frequent contexts are followed by one token, by several or by a dozen,
+and their supports overlap: the case that the theory of next-token prediction is about.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ def _windows(
     m, length = len(supports), 1
     while V**length < m:
         if V == 1:
-            raise CorpusError(f"One token makes only one context, and {m} are needed: use 2 tokens or more.")
+            raise CorpusError(f"With one token there is only one context, and {m} are needed. Use 2 or more tokens.")
         length += 1
     share = 1.0 / np.arange(1, m + 1) ** zipf
     P = _conditionals(V, supports, concentration, rng)

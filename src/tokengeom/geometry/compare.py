@@ -33,7 +33,7 @@ from tokengeom.theory.proxy import ProxyPrediction, proxy_factors
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-PANEL = "Intervals and null"
+PANEL = "Intervals and permutation test"
 SAME_LOSS = 0.02
 """Loss gaps with a relative difference below this are the same."""
 EMBEDDING_TOLERANCE = 1e-9
@@ -46,12 +46,12 @@ Observed = HasFactors | tuple[object, object]
 
 @dataclass(frozen=True)
 class CompareSettings:
-    """Draws behind intervals and null."""
+    """Draws for intervals and the permutation test."""
 
     resamples: int = option(
         200, "Bootstrap resamples behind the 95% intervals; at least 20, or 0 for no intervals.", panel=PANEL
     )
-    permutations: int = option(200, "Permutations behind the null; at least 20, or 0 for no null.", panel=PANEL)
+    permutations: int = option(200, "Permutations of the permutation test; at least 20, or 0 for none.", panel=PANEL)
     seed: int = option(0, "Seed of resamples, permutations and random splits.", panel=PANEL)
 
     def __post_init__(self) -> None:
@@ -86,7 +86,8 @@ def compare(
     """
     chosen = make(CompareSettings, settings, "compare")
     expected, observed = prediction_of(prediction), run_of(run)
-    require_same_statistics("prediction", hash_of(expected), "run", hash_of(observed))
+    hint = " Pass the pair (run.W, run.H) to compare regardless."
+    require_same_statistics("prediction", hash_of(expected), "run", hash_of(observed), hint)
     factors = Factors.of(observed)
     kind, families, limitations = _prepare(expected, factors, observed, loss_gap)
     found: dict[str, Agreement] = {}
@@ -115,19 +116,18 @@ def run_of(given: Observed | str | Path) -> Observed:
     found = load(given)
     if not isinstance(found, HasFactors):
         raise ProblemError(
-            f"A run must have W (V x d) and H (d x m); {given} holds a {type(found).__name__}, which has not. Pass the "
-            "folder that `train` saved."
+            f"A run must have W (V x d) and H (d x m); {given} holds a {type(found).__name__}, which does not. Pass "
+            "the folder that `train` saved."
         )
     return found
 
 
-def require_same_statistics(name: str, one: str | None, other_name: str, other: str | None) -> None:
+def require_same_statistics(name: str, one: str | None, other_name: str, other: str | None, hint: str = "") -> None:
     """Refuse two results whose statistics have different hashes; a hash that is not known (None) is not compared."""
     if one is not None and other is not None and one != other:
         raise ProblemError(
-            f"The {name} and the {other_name} must belong to the same statistics; the hash of their statistics is "
-            f"{one[:8]} for the {name} and {other[:8]} for the {other_name}. Make both from the same statistics, or "
-            "pass the pair (run.W, run.H) to compare regardless."
+            f"The {name} and the {other_name} come from different statistics (hashes {one[:8]} and {other[:8]}). "
+            f"Make both from the same statistics.{hint}"
         )
 
 
@@ -199,7 +199,10 @@ def _loss_limitations(prediction: LossPrediction, run: object, loss_gap: float |
     if not isinstance(gap, float):
         return [f"The prediction is at a loss gap of {prediction.loss_gap:.3g} nats; that of the run is not known."]
     if abs(gap - prediction.loss_gap) <= SAME_LOSS * prediction.loss_gap:
-        return [f"Run and prediction have the same loss gap: {gap:.3g} and {prediction.loss_gap:.3g} nats."]
+        return [
+            f"The loss gaps of the run ({gap:.3g} nats) and of the prediction ({prediction.loss_gap:.3g} nats) agree "
+            f"within {SAME_LOSS:.0%}."
+        ]
     return [
         f"The prediction is at a loss gap of {prediction.loss_gap:.3g} nats and the run at {gap:.3g}: predict at the "
         "run's own loss gap to compare like with like."
@@ -226,7 +229,7 @@ def _feature_limitations(prediction: FeaturePrediction, run: Factors) -> list[st
 
 def _uniqueness(prediction: FeaturePrediction) -> str:
     share = prediction.solution_bounds.tight_share()
-    pinned = f"The certificate pins down {share:.0%} of the margins of L_mm: they are equal in every optimal solution."
+    pinned = f"The certificate determines {share:.0%} of the margins of L_mm: they are equal in every optimal solution."
     if prediction.spread is None:
         return f"{pinned} Whether L_mm is unique was not measured (predict(stats, spread_solves=2) measures it)."
     if prediction.spread.looks_unique:
@@ -257,7 +260,7 @@ def _group_limitations(prediction: FeaturePrediction) -> list[str]:
 def _proxy_limitations(prediction: ProxyPrediction) -> list[str]:
     return [
         f"The run is compared with the proxy S~, not the certified L_mm: {prediction.singular_values.size} leading "
-        f"singular vectors, {prediction.captured:.1%} of its energy. How far S~ is from L_mm is not known here."
+        f"singular vectors, {prediction.captured:.1%} of its squared norm. How far S~ is from L_mm is not known here."
     ]
 
 

@@ -30,7 +30,7 @@ MEANINGS = {
     "token_spearman": "rank correlation of off-diagonal token cosines, 1 is best",
     "logit_distance": "distance of centred normalised logits, 0 is best, sqrt(2) is unrelated",
     "finite_distance": "||P_F(L) - L_in||, 0 is best",
-    "collapse": "scatter of context directions within support groups over between, 0 is best",
+    "collapse": "ratio of the scatter of context directions within support groups to that between them, 0 is best",
     "cosine": "cos(W, W_mm), 1 is best",
     "cosine_without_finite": "cos(W - W_star, W_mm), 1 is best",
     "finite_error": "||P_F(W) - W_star|| / ||W_star||, 0 is best",
@@ -43,7 +43,7 @@ MEANINGS = {
 PREFIXES = {
     "": ("", "L_mm", "prediction"),
     "at_loss_": ("at a loss: ", "L_g", "prediction at a loss gap"),
-    "proxy_": ("against the proxy: ", "S~", "proxy"),
+    "proxy_": ("compared with the proxy: ", "S~", "proxy"),
 }
 """Beginning of a number's name -> what stands before its meaning, what the run is compared with, and that in words."""
 

@@ -203,12 +203,9 @@ def _verdict(rows: Sequence[RivalRow]) -> str:
 def _only_chance(rows: Sequence[RivalRow]) -> str:
     """For a largest SIM that permutations reach too, such as that of equal angles, which explains nothing."""
     first, better = rows[0], [row for row in rows if not row.is_chance]
-    found = (
-        f"{first.rival} ({first.meaning}) has the largest SIM, {first.similarity}, but no more than chance, so it "
-        "explains nothing"
-    )
+    found = f"{first.rival} ({first.meaning}) has the largest SIM, {first.similarity}, which is no more than chance"
     if not better:
-        return f"{found}; nor does any other explanation."
+        return f"{found}; no other explanation does better than chance."
     best = better[0]
     return f"{found}; of those that beat chance, {best.rival} ({best.meaning}) is best, SIM {best.similarity}."
 

@@ -67,9 +67,11 @@ class RivalSettings(CompareSettings):
     """Which explanations are compared, and how."""
 
     held_out: float = option(
-        0.2, "Share of the contexts that explanations are made without, then evaluated on; at most 0.5, 0 for none."
+        0.2,
+        "Share of the contexts to hold out when explanations are fitted, and to evaluate them on; at most 0.5, 0 for "
+        "none.",
     )
-    k: float = option(1.0, "k of shifted PMI, whose shift is log k.", name="shift")
+    k: float = option(1.0, "k of shifted PMI, whose shift is log k.")
     explanations: tuple[str, ...] | str | None = option(
         None, "Which explanations, by file name; all by default.", choices=lambda: member_names(EXPLANATIONS)
     )
@@ -324,7 +326,7 @@ def _held_out_limitations(folds: Sequence[Fold], evaluated: int, stats: NextToke
     ]
     if evaluated < stats.m:
         found.append(
-            f"{stats.m - evaluated} contexts were not evaluated as held-out: no token that follows them also follows a "
+            f"{stats.m - evaluated} contexts were not evaluated: no token that follows them also follows a "
             "context outside their fold, or they were not drawn, or their fold is too small."
         )
     return found

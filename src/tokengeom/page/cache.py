@@ -46,6 +46,7 @@ OUTSIDE_STAGES = (
 """Code that only shows results, or belongs to other verbs: changing it does not change the result of a stage."""
 KIND, FORMAT_VERSION = "tokengeom-report", 1
 UNFINISHED, SEAL = "unfinished", "seal"
+PAGE_SUFFIXES = (".html", ".htm")
 MADE_BY_US = b'<meta name="generator" content="tokengeom'
 HEAD_BYTES = 4096
 """Bytes at the beginning of a file in which a page of ours says so."""
@@ -230,6 +231,8 @@ def require_place(page: Path) -> None:
     """Refuse, before minutes of work, a page that cannot be written or would replace a file that is not ours."""
     if page.is_dir():
         raise InputError(f"The page must be a file, such as report.html; {page} is a folder. Give a file name.")
+    if page.suffix.lower() not in PAGE_SUFFIXES:
+        raise InputError(f"The page must end in {' or '.join(PAGE_SUFFIXES)}; got {page}. Choose another --out.")
     try:
         page.parent.mkdir(parents=True, exist_ok=True)
         ours = not page.exists() or _is_ours(page)

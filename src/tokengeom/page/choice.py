@@ -135,7 +135,8 @@ def choose_tokenizer(documents: Iterable[str]) -> tuple[str, str]:
             f"Tokens are characters: only {spaces:.1%} of the text is white space, too little to separate words."
         )
     return "word", (
-        f"Tokens are lower-case words and punctuation marks: {spaces:.0%} of the text is white space between them."
+        "Tokens are lower-case words and punctuation marks, because the text separates words with white space "
+        f"({spaces:.0%} of its characters)."
     )
 
 
@@ -289,10 +290,11 @@ def _why_size(chosen: Candidate, candidates: Sequence[Candidate], asked: ReportS
         )
     larger = [one for one in candidates if one.size > chosen.size]
     papers = ", about as in the papers' experiments" if not larger and _as_in_the_papers(chosen) else ""
-    others = " At larger cuts fewer than half were, at the context length that scores best there." if larger else ""
+    fewer = " At larger cuts fewer than half were seen that often, at the context length that scores best there."
+    others = fewer if larger else ""
     return (
-        f"{size}, are kept{papers}: {chosen.well_sampled:.0%} of these contexts were {often}, so a token missing from "
-        f"a support probably does not follow.{others}"
+        f"{size}, are kept{papers}. {chosen.well_sampled:.0%} of these contexts were {often}: in these, a token "
+        f"missing from the support probably never follows.{others}"
     )
 
 
@@ -318,7 +320,7 @@ def _why_length(chosen: Candidate, candidates: Sequence[Candidate], asked: Repor
     if higher.score > chosen.score:
         return (
             f"The context length is {tokens}: {facts}. A length of {higher.context} scores slightly higher "
-            f"({higher.score:.2f} against {chosen.score:.2f}); of nearly equal scores the longest length is chosen."
+            f"({higher.score:.2f} against {chosen.score:.2f}); among nearly equal scores the longest context is chosen."
         )
     return (
         f"The context length is {tokens}: {facts}. Its score of {chosen.score:.2f} is the highest of the lengths tried "

@@ -1,8 +1,8 @@
 """`compare_models`: trained models from local folders, compared with the prediction for a text.
 
 The text is counted with the models' own tokenizer. The loss is that of the model as it is, over all its rows and all
-next tokens of the text. The geometry is compared on the next tokens that occur in the text (or the commonest of them):
-the other rows of W have no counterpart in the prediction.
+next tokens of the text. The geometry is compared on the next tokens that occur in the text (or the most frequent of
+them): the other rows of W have no counterpart in the prediction.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ModelTextSettings:
     context: int = option(4, "Number of tokens in a context.", panel=PANEL, short="c")
     top_contexts: int = option(400, "Keep this many of the most frequent contexts.", panel=PANEL)
     vocabulary: int | None = option(
-        None, "Compare this many of the commonest next tokens; by default all that occur.", panel=PANEL
+        None, "Compare this many of the most frequent next tokens; by default all that occur.", panel=PANEL
     )
     support: str = option(
         "raw",
@@ -194,7 +194,7 @@ def prepare_text(
     stats = counted.cut(cut, *([] if policy is None else [policy]))
     if stats.V < 2:
         raise StatisticsError(
-            f"A geometry needs at least two tokens; {stats.V} token follows the {stats.m} chosen contexts. Use a "
+            f"A geometry needs at least two tokens; only {stats.V} token follows the {stats.m} chosen contexts. Use a "
             "longer text, more contexts or shorter ones."
         )
     tokens = cut_table(counted.counts, cut)[2]

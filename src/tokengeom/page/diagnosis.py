@@ -16,6 +16,7 @@ import numpy as np
 from tokengeom.factors import Factors
 from tokengeom.geometry.agreement import Agreement
 from tokengeom.geometry.logit_numbers import FiniteLogits
+from tokengeom.numerics import Bool
 from tokengeom.page.contents import Contents
 from tokengeom.page.formatting import count, fixed, listed, number, percent
 from tokengeom.theory.features import FeaturePrediction
@@ -50,9 +51,17 @@ FAILED = {
     "collapse": "Contexts with equal supports do not collapse",
     "frequencies": "Frequencies inside the supports are wrong",
 }
+PARTIAL = {
+    "loss": "The loss is close to the entropy floor, but not there yet",
+    "alignment": "The geometry agrees only partly with the prediction",
+    "collapse": "Contexts with equal supports collapse only partly",
+    "frequencies": "Frequencies inside the supports are only roughly right",
+}
 MORE_STEPS = "Train for more steps: directions converge slowly, like 1/log(steps)."
 LARGEST_DECAY = 1e-5
 """Weight decay above which it is named as a cause."""
+FEW_GROUPS, SMALL_GROUP = 10, 3
+"""Fewer groups of contexts with equal supports than this are few; groups of fewer contexts than this are small."""
 
 
 @dataclass(frozen=True)
@@ -190,6 +199,12 @@ def _at_chance(level: Level, sentence: str) -> tuple[Level, str]:
     return "does not fit", f"{sentence}."
 
 
+def collapsing_groups(contents: Contents) -> Bool:
+    """Groups that theory predicts to collapse: several contexts, and a support that is not the whole vocabulary."""
+    groups = contents.stats.groups
+    return np.asarray((groups.multiplicity > 1) & (np.diff(groups.S.indptr) < contents.stats.V))
+
+
 def _collapse(contents: Contents, name: str) -> Check:
     comparison = contents.comparisons.get(name)
     one = comparison.agreements.get("collapse") if comparison is not None else None
@@ -235,7 +250,7 @@ def _finding(contents: Contents, check: Check) -> Finding:
     if check.level in ("fits", "not judged"):
         return Finding(check, TITLES[check.name])
     causes, remedies = _explanation(contents, check)
-    title = FAILED[check.name] if check.level == "does not fit" else f"{TITLES[check.name]}, but only in part"
+    title = (FAILED if check.level == "does not fit" else PARTIAL)[check.name]
     return Finding(check, title, tuple(causes), tuple(remedies))
 
 
@@ -251,7 +266,7 @@ def _explanation(contents: Contents, check: Check) -> tuple[list[str], list[str]
         "collapse": _collapse_causes,
         "frequencies": _frequency_causes,
     }
-    more_causes, more_remedies = general[check.name](run, _is_wide_enough(contents, run))
+    more_causes, more_remedies = general[check.name](contents, run)
     return [*causes, *more_causes], [*dict.fromkeys([*remedies, *more_remedies])]
 
 
@@ -294,18 +309,18 @@ def still_falling(run: Run) -> bool:
     return bool(before.size and gaps[-1] < 0.9 * before[-1])
 
 
-def _loss_causes(run: Run, wide: bool) -> tuple[list[str], list[str]]:
-    if wide and run.settings.get("model") == "ufm":
+def _loss_causes(contents: Contents, run: Run) -> tuple[list[str], list[str]]:
+    if _is_wide_enough(contents, run) and run.settings.get("model") == "ufm":
         return ["Training was too short, or its steps were too small."], [MORE_STEPS, "Try a larger learning rate."]
     causes = ["The model may have too few parameters for this many contexts, or training is stuck or too short."]
     remedies = [MORE_STEPS, "Try a larger learning rate, or a wider or deeper model."]
     if run.settings.get("model") == "linear":
-        causes.append("With fixed embeddings the data may be neither compatible nor separable.")
+        causes.append("With fixed embeddings the data may not be compatible, or not separable.")
         remedies.append("Check that with predict(stats, embeddings=H).")
     return causes, remedies
 
 
-def _alignment_causes(run: Run, wide: bool) -> tuple[list[str], list[str]]:
+def _alignment_causes(contents: Contents, run: Run) -> tuple[list[str], list[str]]:
     causes = [
         "Directions converge much later than the loss.",
         "A learning rate that is too large can keep the direction from converging.",
@@ -320,17 +335,26 @@ def _alignment_causes(run: Run, wide: bool) -> tuple[list[str], list[str]]:
     return causes, remedies
 
 
-def _collapse_causes(run: Run, wide: bool) -> tuple[list[str], list[str]]:
-    few = "groups may be too few and too small to judge"
+def _collapse_causes(contents: Contents, run: Run) -> tuple[list[str], list[str]]:
     causes = [
-        f"The {few}." if wide else f"The embedding dimension may be too small, or the {few}.",
+        *([] if _is_wide_enough(contents, run) else ["The embedding dimension may be too small."]),
+        *_group_causes(contents),
         "Rare contexts converge last.",
         "The contribution of the random initialisation fades only as the norms grow.",
     ]
     return causes, [MORE_STEPS, "Keep only the more frequent contexts, whose supports are better known."]
 
 
-def _frequency_causes(run: Run, wide: bool) -> tuple[list[str], list[str]]:
+def _group_causes(contents: Contents) -> list[str]:
+    """That the groups of contexts with equal supports are few or small, where they are."""
+    shared = contents.stats.groups.multiplicity[collapsing_groups(contents)]
+    few = "too few" if shared.size < FEW_GROUPS else ""
+    small = "too small" if shared.max(initial=0) < SMALL_GROUP else ""
+    said = " and ".join(filter(None, (few, small)))
+    return [f"The groups may be {said} to judge."] if said else []
+
+
+def _frequency_causes(contents: Contents, run: Run) -> tuple[list[str], list[str]]:
     causes = [
         "The finite part of the logits has not converged: rare contexts have little weight in the loss, and their "
         "frequencies are learned last."

@@ -160,7 +160,9 @@ class Report(AbstractResult):
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> Report:
         page, stages = manifest["page"], manifest["stages"]
         if not page:
-            raise InputError(f"The report in {folder} is not finished. Make it again: finished stages are kept.")
+            raise InputError(
+                f"The report in {folder} is not finished. Run the same command again; finished stages are reused."
+            )
         try:
             names = [name for name in page["inputs"]["stages"] if stages[name]["key"] == page["inputs"]["stages"][name]]
             results = {name: load(folder / name) for name in names}
@@ -217,7 +219,8 @@ def report(
         A text (a path, several paths, or a list of documents), statistics, a folder of saved statistics, or a
         comparison that was made in this session; None is the built-in stories.
     out
-        The page. The folder of results is named after it: ``report-results`` for ``report.html``.
+        The page, a file that ends in .html or .htm. The folder of results is named after it: ``report-results`` for
+        ``report.html``.
     progress
         Shows how far the work is; by default nothing is shown.
     """

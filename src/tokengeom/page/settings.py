@@ -41,6 +41,7 @@ def presets() -> dict[str, dict[str, TrainingSettings]]:
 
 CUTS = "Text (what is not given is chosen)"
 TRAINING = "Training"
+INTERVALS = "Intervals and permutation test"
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,9 @@ class ReportSettings:
     transformer: bool = option(True, "Train a transformer as well as the unconstrained features model.", panel=TRAINING)
     device: str = option("cpu", "Device to train on: cpu or cuda.", panel=TRAINING)
     seed: int = option(0, "Seed of every random choice.", panel=TRAINING)
-    draws: int = option(200, "Bootstrap resamples per interval, and permutations per permutation test.", panel=TRAINING)
+    draws: int = option(
+        200, "Bootstrap resamples per interval, and permutations per permutation test.", panel=INTERVALS
+    )
 
     def __post_init__(self) -> None:
         if self.preset not in get_args(Preset):

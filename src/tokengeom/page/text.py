@@ -116,7 +116,7 @@ def _names(source: object) -> list[str | Path]:
         raise CorpusError(
             "A report is made from files, a list of documents (strings), statistics, a folder of saved statistics, or "
             f"a comparison; got {type(source).__name__}{inside}. Count anything else first: "
-            "stats = tg.count(...); tg.report(stats)."
+            "stats = tg.count(...); tg.report(stats). For a saved run or comparison, pass its statistics."
         )
     return named
 

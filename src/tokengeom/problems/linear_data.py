@@ -107,22 +107,22 @@ def _checked_probabilities(given: Matrix) -> Float:
         raise ProblemError(f"P must be a V x m matrix; got an array of shape {P.shape}.")
     V, m = P.shape
     if m == 0:
-        raise ProblemError("the data must hold at least one context; got m=0. Count a longer text.")
+        raise ProblemError("The data must hold at least one context; got m=0. Count a longer text.")
     if V < 2:
-        raise ProblemError(f"the vocabulary must hold at least 2 tokens, or nothing is left to predict; got V={V}.")
+        raise ProblemError(f"The vocabulary must hold at least 2 tokens, or nothing is left to predict; got V={V}.")
     if not np.all(np.isfinite(P)) or P.min() < 0:
         v, j = np.argwhere(~(P >= 0) | ~np.isfinite(P))[0]
         raise ProblemError(
-            f"probabilities must be finite and at least 0; got P[{v}, {j}]={P[v, j]} (token {v}, context {j})."
+            f"Probabilities must be finite and at least 0; got P[{v}, {j}]={P[v, j]} (token {v}, context {j})."
         )
     total = P.sum(axis=0)
     for j in np.flatnonzero(total <= 0)[:1]:
         raise ProblemError(
-            f"every context must be followed by at least one token; context {j} has an empty support "
+            f"Every context must be followed by at least one token; context {j} has an empty support "
             f"(column sum {total[j]}). Drop the context or fix its counts."
         )
     for j in np.flatnonzero(np.abs(total - 1) > 1e-8)[:1]:
-        raise ProblemError(f"every column of P must sum to 1; column {j} sums to {total[j]!r}. Pass counts instead.")
+        raise ProblemError(f"Every column of P must sum to 1; column {j} sums to {total[j]!r}. Pass counts instead.")
     return np.asarray(P / total)
 
 
@@ -132,5 +132,5 @@ def _checked_weights(pi: ArrayLike | None, m: int) -> Float:
         raise ProblemError(f"pi must have one entry per context, shape ({m},); got shape {weights.shape}.")
     bad = np.flatnonzero(~(weights > 0) | ~np.isfinite(weights))
     if bad.size:
-        raise ProblemError(f"every context's weight must be positive; got pi[{bad[0]}]={weights[bad[0]]}.")
+        raise ProblemError(f"Every context's weight must be positive; got pi[{bad[0]}]={weights[bad[0]]}.")
     return np.asarray(weights / weights.sum())

@@ -81,7 +81,7 @@ def _linear_program(S: Bool, H: Float) -> tuple[Bool, Float]:
 
     found = linprog(cost, A_ub=rows, b_ub=np.zeros(pairs), bounds=bounds, method="highs")
     if found.x is None:
-        raise ResourceError(f"the linear program of the supports could not be solved; HiGHS said: {found.message}")
+        raise ResourceError(f"The linear program of the supports could not be solved; HiGHS said: {found.message}")
     blocked = found.x[unknowns:] < 0.5
     j, v = np.nonzero(~S.T)
     grown = S.copy()

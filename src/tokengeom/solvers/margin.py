@@ -35,7 +35,7 @@ SMALLEST_MARGIN = 1e-8
 def solve_margin_program(problem: MarginProblem) -> MarginAnswer:
     """The answer for ``problem.norm`` max or sum, with its certificate."""
     if problem.norm.name not in ("max", "sum"):
-        raise ProblemError(f"linear programs solve the norms max and sum; got norm={problem.norm.name!r}.")
+        raise ProblemError(f"Linear programs solve the norms max and sum; got norm={problem.norm.name!r}.")
     began = time.perf_counter()
     S, scale = problem.S, float(np.max(np.linalg.norm(problem.H, axis=0)))
     H = problem.H / scale
@@ -105,7 +105,7 @@ def _program(E: sparse.csr_array, G: sparse.csr_array, norm: str) -> tuple[Float
         options=options,
     )
     if found.x is None:
-        raise ResourceError(f"the linear program of the margin could not be solved; HiGHS said: {found.message}")
+        raise ResourceError(f"The linear program of the margin could not be solved; HiGHS said: {found.message}")
     x = np.asarray(found.x[:-1])
     return (x if norm == "max" else x[:size] - x[size:]), found
 

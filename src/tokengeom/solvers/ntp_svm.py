@@ -78,7 +78,7 @@ def _alternate(problem: MarginProblem, R: Float, U: Float, tolerance: float, max
                 return _refuted(problem, refutation, spent)
         budget *= 2
     raise ResourceError(
-        f"separability must be proven or refuted within {max_iterations} iterations; the best bounds are "
+        f"Separability must be proven or refuted within {max_iterations} iterations; the best bounds are "
         f"||W_mm|| >= {found.certificate.bound:.6g} with a constraint residual of "
         f"{found.certificate.primal_residual:.2g}. The data are close to the threshold of separability: raise "
         "max_iterations."

@@ -62,7 +62,7 @@ class PathNewton:
         size = V * R.shape[0]
         if size > MOST_UNKNOWNS or size * V * m > MOST_ENTRIES:
             raise ResourceError(
-                f"the path solver holds dense bases, so V * rank(H) must be at most {MOST_UNKNOWNS}; got "
+                f"The path solver holds dense bases, so V * rank(H) must be at most {MOST_UNKNOWNS}; got "
                 f"{V} * {R.shape[0]} = {size} with m={m} contexts. Use fewer contexts or embeddings of lower rank."
             )
         self.S, self.q, self.pi, self.shape = S, np.where(S, q, 0.0), pi, (V, R.shape[0])

@@ -58,7 +58,7 @@ def solve_spectral_margin(problem: MarginProblem, tolerance: float = 1e-7) -> So
     shape = (problem.S.shape[0], R.shape[0])
     if shape[0] * shape[1] > MOST_UNKNOWNS:
         raise ResourceError(
-            f"the spectral-norm solver needs V * rank(H) <= {MOST_UNKNOWNS}; got {shape[0]} * {shape[1]}. "
+            f"The spectral-norm solver needs V * rank(H) <= {MOST_UNKNOWNS}; got {shape[0]} * {shape[1]}. "
             "Use the Frobenius, max or sum norm, or fewer contexts."
         )
     scale = float(np.max(np.linalg.norm(R, axis=0)))
@@ -95,7 +95,7 @@ def _follow(
             if value - bound <= tolerance * value:
                 return w, A, steps
         t *= GROWTH
-    raise ResourceError(f"the spectral margin must be positive; it is below {parameter / t:.1g}. Check separability.")
+    raise ResourceError(f"The spectral margin must be positive; it is below {parameter / t:.1g}. Check separability.")
 
 
 def _centre(frame: _Frame, w: Float, g: float, t: float) -> tuple[Float, float, int]:

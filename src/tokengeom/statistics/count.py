@@ -40,7 +40,7 @@ class CountSettings:
     tokenizer: str | Path | AbstractTokenizer | None = option(
         "word",
         "Tokenizer of text: word, whitespace, character, byte, bpe, bpe:SIZE, or the path of a saved one, which also "
-        "gives token ids their texts.",
+        "supplies the text of token ids.",
         short="t",
         suggestions=lambda: ["word", "whitespace", "character", "byte", "bpe", "bpe:4096"],
     )
@@ -50,7 +50,7 @@ class CountSettings:
     pad: bool = option(False, "Predict the first tokens of a document too, from contexts with start markers.")
     vocabulary_size: int | None = option(
         None,
-        "Number of tokens V, which ids must be below; by default that of the tokenizer, else the largest id plus one.",
+        "Vocabulary size V; every id must be smaller; by default that of the tokenizer, else the largest id plus one.",
     )
 
     def __post_init__(self) -> None:

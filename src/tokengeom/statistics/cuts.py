@@ -197,7 +197,7 @@ class MinimumCount(AbstractCut):
 
 @dataclass(frozen=True)
 class CommonestTokens(AbstractCut):
-    """Limit the vocabulary to the ``size`` commonest next tokens; ties go to the smaller id.
+    """Limit the vocabulary to the ``size`` most frequent next tokens; ties go to the smaller id.
 
     ``rest="drop"`` drops the windows that end in any other token. ``rest="merge"`` replaces those tokens by a single
     new one, so no window is lost.
@@ -213,7 +213,7 @@ class CommonestTokens(AbstractCut):
     def describe(self) -> str:
         """The rule, as a phrase."""
         fate = "dropped" if self.rest == "drop" else "merged into one"
-        return f"the {self.size:,} commonest next tokens, the rest {fate}"
+        return f"the {self.size:,} most frequent next tokens, the rest {fate}"
 
     def in_memory(self, pairs: PairArrays) -> PairArrays:
         """The pairs that are kept."""
@@ -228,7 +228,7 @@ class CommonestTokens(AbstractCut):
         return _pooled(replace(pairs, token=np.where(inside, pairs.token, other), rows=rows))
 
     def query(self, pairs: PairTable) -> ibis.Table:
-        """The commonest tokens, one more than are kept: then it is known whether any are left over."""
+        """The most frequent tokens, one more than are kept: then it is known whether any are left over."""
         totals = pairs.table.group_by("next").aggregate(windows=pairs.table["count"].sum())
         return totals.order_by([totals.windows.desc(), totals["next"]]).limit(self.size + 1).select("next")
 
@@ -288,7 +288,10 @@ class SupportByCount(AbstractCut):
 
 @dataclass(frozen=True)
 class SupportByMass(AbstractCut):
-    """Keep in each support the fewest, commonest tokens with a total share of at least ``p``; ties: smaller id."""
+    """Keep in each support the smallest set of most frequent tokens with a total share of at least ``p``.
+
+    Ties go to the smaller id.
+    """
 
     p: float
 
@@ -303,7 +306,7 @@ class SupportByMass(AbstractCut):
 
     def describe(self) -> str:
         """The rule, as a phrase."""
-        return f"supports of the commonest tokens with a total share of {self.p:g}"
+        return f"supports of the most frequent tokens with a total share of {self.p:g}"
 
     def in_memory(self, pairs: PairArrays) -> PairArrays:
         """The pairs that are kept."""
@@ -375,7 +378,7 @@ class CutSettings:
 
     min_count: int | None = option(None, "Keep contexts with at least this many windows.", panel=PANEL)
     top_contexts: int | None = option(None, "Keep this many of the most frequent contexts.", panel=PANEL)
-    vocabulary: int | None = option(None, "Keep this many of the commonest next tokens.", panel=PANEL)
+    vocabulary: int | None = option(None, "Keep this many of the most frequent next tokens.", panel=PANEL)
     rest: Rest = option(
         "drop",
         "What to do with windows that end in any other token: drop them, or merge those tokens into one.",
@@ -384,7 +387,7 @@ class CutSettings:
     support: str = option(
         "raw",
         "Support policy, which decides the tokens that may follow a context: raw (all that did), count:TAU (those that "
-        "did at least TAU times) or top-p:P (the fewest, commonest ones with a total share of at least P).",
+        "did at least TAU times) or top-p:P (the smallest set of most frequent ones with a total share of at least P).",
         panel=PANEL,
         suggestions=lambda: ["raw", "count:2", "top-p:0.9"],
     )

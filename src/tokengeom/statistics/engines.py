@@ -47,8 +47,8 @@ class EngineSettings:
     threads: int | None = option(None, "Threads of DuckDB; by default one per core.", panel=PANEL)
     master: str | None = option(
         None,
-        "Spark's master, such as local[4] or spark://host:7077; by default SPARK_MASTER of the environment, "
-        "else all cores of this machine.",
+        "Spark's master, such as local[4] or spark://host:7077; by default the environment variable "
+        "SPARK_MASTER, else all cores of this machine.",
         panel=PANEL,
     )
     temp: str | Path | None = option(

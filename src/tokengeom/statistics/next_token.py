@@ -270,7 +270,7 @@ class NextTokenStatistics(AbstractResult):
         return " ".join([START_TEXT] * starts + ([text] if text else []))
 
     def next_tokens(self, j: int, k: int | None = None) -> list[tuple[str, float]]:
-        """The ``k`` commonest next tokens of context j with their probabilities, commonest first."""
+        """The ``k`` most frequent next tokens of context j with their probabilities, most frequent first."""
         entries = slice(self.P.indptr[j], self.P.indptr[j + 1])
         tokens, p = self.P.indices[entries], self.P.data[entries]
         order = np.argsort(-p, kind="stable")[:k]

@@ -61,10 +61,12 @@ class TokenizedCorpus:
     def require(self, windows: Windows) -> None:
         """Refuse a corpus in which no document has a window."""
         if not self.has(windows):
+            sizes = {"document": self.totals.documents, "token": self.totals.tokens}
+            documents, tokens = (f"{size:,} {noun}{'' if size == 1 else 's'}" for noun, size in sizes.items())
             raise CorpusError(
-                f"No document is long enough: {self.totals.documents:,} documents with {self.totals.tokens:,} tokens "
-                f"in all, and a window needs {windows.shortest_document} in one. Use a shorter --context, count with "
-                "--pad, or check the separator between documents."
+                f"No document is long enough: {documents} with {tokens} in all, and a window needs "
+                f"{windows.shortest_document} tokens in one document. Use a shorter --context, count with --pad, or "
+                "check the separator between documents."
             )
 
 
@@ -163,7 +165,7 @@ def _refuse_vast_vocabulary(size: int) -> None:
     if size > _LARGEST_VOCABULARY:
         raise StatisticsError(
             f"The vocabulary must have at most {_LARGEST_VOCABULARY:,} tokens; the ids need {size:,}. "
-            "The dtype or the column is probably wrong; otherwise number the tokens anew, without gaps."
+            "The dtype or the column is probably wrong; otherwise renumber the tokens without gaps."
         )
 
 

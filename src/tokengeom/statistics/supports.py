@@ -192,9 +192,10 @@ def _reading_warnings(statistics: NextTokenStatistics) -> Iterator[str]:
     corpus = statistics.corpus
     short, documents = corpus.get("short_documents", 0), corpus.get("documents", 0)
     if short:
+        are, were, them = ("is", "was", "it") if short == 1 else ("are", "were", "them")
         yield (
-            f"{short:,} of {documents:,} documents are shorter than a window and were not counted. Pad documents or "
-            "use a shorter context to count them."
+            f"{short:,} of {documents:,} documents {are} shorter than a window and {were} not counted. Pad documents "
+            f"or use a shorter context to count {them}."
         )
     separators = [one for one in corpus.get("separators", []) if one != "file"]
     if separators and documents == len(corpus.get("sources", [])):

@@ -242,9 +242,9 @@ class LossPrediction(AbstractResult):
         limit = self.certificate.relative_gap * (1 + 1e-6) + SAME
         return {
             "the loss gap is the one claimed": close(problem.loss_gap(self.L_merged), self.loss_gap),
-            "the objective is the one claimed": close(found.value, self.certificate.value),
-            "the lower bound is the one claimed": close(found.bound, self.certificate.bound),
-            f"the proven gap is within {limit:.1e}": found.relative_gap <= limit,
+            "the regularised objective is the one claimed": close(found.value, self.certificate.value),
+            "the lower bound of the objective is the one claimed": close(found.bound, self.certificate.bound),
+            f"the proven gap of the objective is within {limit:.1e}": found.relative_gap <= limit,
         }
 
     def _problem(self) -> RegularisedLogits:
@@ -340,20 +340,20 @@ class LossPath:
                 points.append((log_lam, math.log(found)))
                 slope = _slope(points, slope)
                 log_lam = min(log_lam + (target - points[-1][1]) / slope, math.log(self.largest_lam) - 1e-9)
-        status = f"{solution.status}, {iterations} iterations in all"
+        status = f"{solution.status}, {iterations} iterations in total"
         if abs(found / loss_gap - 1.0) > GAP_ACCURACY:
             raise ProblemError(
                 f"The search for a loss gap of {loss_gap:.4g} ended at {found:.4g}: {solution.status}. Likely the gap "
-                "is at the end of its range, or the tolerance is too large. Lower the tolerance or ask for another gap."
+                "is at the end of its range, or the tolerance is too large. Lower the tolerance or choose another gap."
             )
         return self._prediction(problem, solution.x, solution.dual, found, solution.certificate, status, seconds)
 
-    def _require(self, loss_gap: float) -> None:
-        if not 0.0 < loss_gap < self.largest_gap:
+    def _require(self, loss_gap: object) -> None:
+        if not isinstance(loss_gap, int | float | np.integer | np.floating) or not 0.0 < loss_gap < self.largest_gap:
             raise ProblemError(
-                f"A loss gap must lie between 0 and {self.largest_gap:.4g} nats, the gap of logits 0 on these "
-                f"statistics; got {loss_gap!r}. No logits with a larger gap are needed for any prediction, and none "
-                "have a gap of 0 or less."
+                f"A loss gap must lie strictly between 0 and {self.largest_gap:.4g} nats, the gap of a uniform guess "
+                f"on these statistics; got {loss_gap!r}. For a gap near 0 use predict(stats), the prediction in the "
+                "limit."
             )
 
     def _first_guess(self, target: float) -> tuple[float, float]:

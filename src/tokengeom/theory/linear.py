@@ -135,11 +135,11 @@ class LinearPrediction(AbstractResult):
 
     def _consequences(self) -> list[str]:
         if self.reaches_entropy:
-            floor = f"So the loss can come arbitrarily close to the entropy, {self.entropy:.6g} nats."
+            floor = f"The loss can therefore come arbitrarily close to the entropy, {self.entropy:.6g} nats."
         else:
             excess = self.loss_floor - self.entropy
             floor = (
-                f"So the loss converges to {self.loss_floor:.6g} nats, {excess:.3g} above the entropy "
+                f"The loss therefore converges to {self.loss_floor:.6g} nats, {excess:.3g} above the entropy "
                 f"{self.entropy:.6g}."
             )
         size = float(np.linalg.norm(self.W_star))

@@ -133,7 +133,7 @@ class _Curve:
                 self.state = state
                 return self._measure(state)
             state = self._walk(state, state.tau + self._stride(state, float(ratio)))
-        raise ResourceError(f"no strength was found whose solution has norm {B}; reached {self.newton.norm(state)}.")
+        raise ResourceError(f"No strength was found whose solution has norm {B}; reached {self.newton.norm(state)}.")
 
     def _stride(self, state: PathState, ratio: float) -> float:
         dx, dy = self._tangent(state)
@@ -177,7 +177,7 @@ class _Curve:
                 state, stride = found, 2.0 * move
             else:
                 stride = 0.25 * move
-        raise ResourceError(f"the path did not reach log strength {tau}; it stopped at {state.tau}.")
+        raise ResourceError(f"The path did not reach log strength {tau}; it stopped at {state.tau}.")
 
     def _measure(self, state: PathState) -> PathPoint:
         X, Y = self.newton.deviation(state)

@@ -214,8 +214,10 @@ def _proxy_verdict(found: ProxyExactness, proof: Certificate, tolerance: float) 
         return True, f"The proxy is optimal within {max(excess, 0.0):.1e} (the sign test cannot decide)."
     if found.nuclear_norm > proof.value:
         above = found.nuclear_norm / proof.value - 1
-        return False, f"The proxy is not exact: {above:.1e} above a feasible answer."
-    return False, "Whether the proxy is exact is not decided at this gap."
+        return False, (
+            f"The proxy is not exact: its nuclear norm is a relative {above:.1e} above that of feasible logits."
+        )
+    return False, "This gap does not decide whether the proxy is exact."
 
 
 def _require_solvable(problem: NuclearSVM, limit: int | None) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tokengeom.errors import ProblemError
 from tokengeom.models.factored import FACTORED, Init
-from tokengeom.settings import did_you_mean, member_names, option, options_of
+from tokengeom.settings import member_names, nearest_hint, option, options_of
 from tokengeom.training.optimizers.base import (
     AbstractOptimizer,
     Optimization,
@@ -174,8 +174,8 @@ class TrainingSettings:
                 continue
             known = list(choices())
             if value not in known:
-                hint = did_you_mean(str(value), known)
-                raise ProblemError(f"{name} must be one of {', '.join(known)}; got {value!r}. {hint}")
+                hint = nearest_hint(str(value), known)
+                raise ProblemError(f"{name} must be one of {', '.join(known)}; got {value!r}.{hint}")
 
     def _fill(self) -> None:
         """Replace None by the default of the model and the optimizer."""

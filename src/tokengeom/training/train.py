@@ -132,8 +132,8 @@ def resume_from_checkpoint(loop: Loop, settings: Sequence[TrainingSettings]) -> 
         return
     if not resume:
         raise InputError(
-            f"{folder} already holds a run. Pass resume=True (--resume) to continue it, or another folder to start "
-            "again."
+            f"{folder} already holds a run. Pass resume=True (--resume) to continue it, or choose another folder "
+            "for a new run."
         )
     if snapshot.data != loop.labels.hash or len(snapshot.runs) != len(settings):
         raise InputError(f"{folder} holds a run on other statistics or of other replicates. Give another folder.")

@@ -15,9 +15,9 @@ from tokengeom.geometry.agreement import Agreement
 from tokengeom.geometry.collapse import group_sums
 from tokengeom.geometry.comparison import Comparison, meaning
 from tokengeom.geometry.rival_table import RivalRow, Rivals
-from tokengeom.numerics import Bool, Float, Int, unit_columns
+from tokengeom.numerics import Float, Int, unit_columns
 from tokengeom.page.contents import Contents
-from tokengeom.page.diagnosis import is_chance, is_finite
+from tokengeom.page.diagnosis import collapsing_groups, is_chance, is_finite
 from tokengeom.page.figures import Picture, geometry_figures, geometry_sources, order_sentence, picture
 from tokengeom.page.formatting import DASH, listed, percent
 from tokengeom.page.formatting import name as shown_name
@@ -161,7 +161,7 @@ def collapse(page: Page) -> Section:
     """Support groups with their tokens, and how similar their contexts are."""
     contents = page.contents
     groups = contents.stats.groups
-    several = np.flatnonzero(_collapsing(contents))
+    several = np.flatnonzero(collapsing_groups(contents))
     largest = several[np.argsort(-groups.multiplicity[several], kind="stable")]
     measured = {name: group_cosines(run, contents) for name, run in contents.runs.items() if is_finite(run)}
     view = {
@@ -189,12 +189,6 @@ def group_cosines(run: Run, contents: Contents) -> GroupCosines:
         inside = (np.sum(sums**2, axis=0) - square) / (n * (n - 1.0))
         outside = (total @ sums - np.sum(sums**2, axis=0)) / (n * (m - n))
     return GroupCosines(np.where(n > 1, inside, np.nan), np.where(n < m, outside, np.nan))
-
-
-def _collapsing(contents: Contents) -> Bool:
-    """Groups that theory predicts to collapse: several contexts, and a support that is not the whole vocabulary."""
-    groups = contents.stats.groups
-    return np.asarray((groups.multiplicity > 1) & (np.diff(groups.S.indptr) < contents.stats.V))
 
 
 def _group(contents: Contents, g: int, measured: Mapping[str, GroupCosines]) -> dict[str, Any]:

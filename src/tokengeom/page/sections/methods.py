@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tokengeom.page.contents import Contents
 from tokengeom.page.sections.base import Page, Section
+from tokengeom.page.settings import MODEL_NAMES
 
 TITLES = {
     "versions": "Versions",
@@ -18,7 +20,11 @@ GLOSSARY = (
     ("token", "V", "a unit of text: a word, a part of a word, a character or a byte; V is the number of next tokens"),
     ("context", "m", "the tokens before the one to be predicted; m is the number of distinct contexts"),
     ("window", "n", "one position in the text: a context and the token that follows it there"),
-    ("support", "S", "the tokens that follow a context somewhere in the text, after the cuts; all others never do"),
+    (
+        "support",
+        "S",
+        "the tokens that follow a context somewhere in the text, after the cuts; no other token ever does",
+    ),
     ("support group", "g", "all contexts with the same support"),
     ("probability", "P", "how often a token follows a context, as a share of the context's windows"),
     ("entropy floor", "H", "the average surprise of the next token, in nats: the lowest loss that any model can have"),
@@ -34,7 +40,11 @@ GLOSSARY = (
         "L_mm",
         "along which logits grow without bound: separates with margin 1 at the smallest nuclear norm",
     ),
-    ("nuclear norm", "||L||_*", "the sum of a matrix's singular values; small for matrices of few, weak patterns"),
+    (
+        "nuclear norm",
+        "||L||_*",
+        "the sum of a matrix's singular values; small for matrices with few or weak singular directions",
+    ),
     ("proxy", "S~", "the matrix of supports with its columns centred: a simple approximation of L_mm"),
     ("relative gap", "", "how far a solution can be from the optimum at most, from a dual bound"),
     ("rank", "r", "the number of independent directions of a matrix: the dimensions that its geometry needs"),
@@ -44,7 +54,12 @@ GLOSSARY = (
         "SIM",
         "correlation of two matrices of cosines, diagonals included: 1 is equal geometry",
     ),
-    ("collapse", "", "contexts with the same support get the same direction; measured as scatter within over between"),
+    (
+        "collapse",
+        "",
+        "contexts with the same support get the same direction; measured as the ratio of the scatter of context "
+        "directions within support groups to that between them",
+    ),
     ("interval", "", "95% bootstrap interval over the contexts (or tokens) that a number averages over"),
     (
         "chance",
@@ -86,7 +101,7 @@ BIBTEX = """\
 def methods(page: Page) -> Section:
     """How the numbers were computed, from what, and how to check and cite them."""
     contents = page.contents
-    provenance = dict(contents.provenance)
+    provenance = {**contents.provenance, "settings": _other_settings(contents)}
     ordered = [key for key in TITLES if provenance.get(key)] + [key for key in provenance if key not in TITLES]
     runs = {name: run.settings for name, run in contents.runs.items()}
     view = {
@@ -97,6 +112,14 @@ def methods(page: Page) -> Section:
         "glossary": GLOSSARY,
     }
     return Section("methods", "Methods and sources", view)
+
+
+def _other_settings(contents: Contents) -> dict[str, object]:
+    """Settings apart from those of the runs, which have tables of their own."""
+    settings = dict(contents.provenance.get("settings", {}))
+    training = settings.pop("training", {})
+    not_run = {name: one for name, one in training.items() if MODEL_NAMES.get(name, name) not in contents.runs}
+    return {**settings, **({"training": not_run} if not_run else {})}
 
 
 def flattened(value: object, path: str = "") -> list[tuple[str, str]]:

@@ -10,6 +10,7 @@ from tokengeom.page.contents import Contents
 from tokengeom.page.diagnosis import CHECKS, Level, is_chance, is_finite, similarities
 from tokengeom.page.formatting import DASH, count, fixed, listed, number, percent
 from tokengeom.page.sections.base import Page, Section
+from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.features import FeaturePrediction
 
 VERDICTS = {
@@ -18,7 +19,10 @@ VERDICTS = {
     "does not fit": "does not agree with the prediction",
     "not judged": "could not be compared with a predicted geometry",
 }
-FAR_FROM_FLOOR = " Its loss is still far above the entropy floor, and the prediction is for the limit at the floor."
+FAR_FROM_FLOOR = (
+    " Its loss is still far above the entropy floor, whereas the prediction is for the limit, where the loss reaches "
+    "the floor."
+)
 NO_RUN = {
     "run": "",
     "level": "not judged",
@@ -44,7 +48,7 @@ def summary(page: Page) -> Section:
 
 def _text(contents: Contents) -> str:
     stats = contents.stats
-    windows = f"{count(stats.n, 'window')}, " if stats.has_counts else ""
+    windows = f"{count(stats.n, 'window')}{_share(stats)}, " if stats.has_counts else ""
     sliding = stats.windows is not None and stats.windows.kind == "sliding"
     length = f" of {count(stats.windows.context, 'token')}" if sliding and stats.windows else ""
     return (
@@ -52,6 +56,13 @@ def _text(contents: Contents) -> str:
         "which tokens may follow which contexts, and nothing else, theory predicts the directions of the context and "
         "token embeddings of a model that learns to predict the next token."
     )
+
+
+def _share(stats: NextTokenStatistics) -> str:
+    """Share of the text's windows that the cuts kept, in brackets; empty where there was no text."""
+    if stats.effects:
+        return f" ({percent(stats.n / stats.effects[0].before.n)} of the text's)"
+    return " (all of the text's)" if stats.windows is not None else ""
 
 
 def _answer(page: Page, name: str) -> dict[str, str]:
@@ -87,7 +98,7 @@ def _with_interval(one: Agreement) -> str:
     if math.isfinite(one.low):
         inside.append(f"95% interval {fixed(one.low)} to {fixed(one.high)}")
     if math.isfinite(one.null):
-        inside.append(f"95th percentile under shuffling {fixed(one.null)}")
+        inside.append(f"95th percentile under permutation {fixed(one.null)}")
     return f"{fixed(one.value)} ({'; '.join(inside)})" if inside else fixed(one.value)
 
 
@@ -98,7 +109,7 @@ def _confidence(contents: Contents) -> list[str]:
         return [
             "The prediction here is the proxy S~, which has a closed form and approximates L_mm; its "
             f"{count(prediction.singular_values.size, 'leading concept')} hold {percent(prediction.captured)} of its "
-            "energy. It is not claimed to be optimal."
+            "squared norm. It is not claimed to be optimal."
         ]
     if prediction.rank == 0:
         return ["The supports leave no geometry to predict: see What theory predicts."]

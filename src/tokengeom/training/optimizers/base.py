@@ -62,9 +62,9 @@ class Steps(AbstractSchedule):
 
     def __post_init__(self) -> None:
         if list(self.milestones) != sorted(set(self.milestones)) or any(s < 0 for s in self.milestones):
-            raise ProblemError(f"milestones of a schedule must be increasing steps; got {self.milestones!r}.")
+            raise ProblemError(f"The milestones of a schedule must be increasing steps; got {self.milestones!r}.")
         if not (np.isfinite(self.factor) and self.factor >= 0):
-            raise ProblemError(f"factor of a schedule must be a number >= 0; got {self.factor!r}.")
+            raise ProblemError(f"The factor of a schedule must be a number >= 0; got {self.factor!r}.")
 
     def factors(self, steps: Float, last: int) -> Float:
         """``factor`` to the number of milestones <= step."""
@@ -83,7 +83,7 @@ class Cosine(AbstractSchedule):
     def __post_init__(self) -> None:
         if not 0.0 <= self.floor <= 1.0 or self.warmup < 0:
             raise ProblemError(
-                f"a cosine schedule needs floor in [0, 1] and warmup >= 0; got floor={self.floor!r}, "
+                f"A cosine schedule needs floor in [0, 1] and warmup >= 0; got floor={self.floor!r}, "
                 f"warmup={self.warmup!r}."
             )
 
@@ -126,12 +126,12 @@ def schedule_named(given: ScheduleLike) -> AbstractSchedule:
     name = settings.pop("name", None)
     if name not in _SCHEDULES:
         raise ProblemError(
-            f"a schedule must be 'paper', {', '.join(map(repr, _SCHEDULES))}, or settings of one; got {given!r}."
+            f"A schedule must be 'paper', {', '.join(map(repr, _SCHEDULES))}, or settings of one; got {given!r}."
         )
     fields = [f.name for f in dataclasses.fields(_SCHEDULES[name])]
     unknown = sorted(set(settings) - set(fields))
     if unknown:
-        raise ProblemError(f"a schedule {name!r} has the settings {', '.join(fields) or 'none'}; got {unknown[0]!r}.")
+        raise ProblemError(f"A schedule {name!r} has the settings {', '.join(fields) or 'none'}; got {unknown[0]!r}.")
     return _SCHEDULES[name](**{key: tuple(x) if isinstance(x, list) else x for key, x in settings.items()})
 
 
@@ -143,7 +143,7 @@ def parse_schedule(text: str) -> str | dict[str, Any]:
         return dict(tomllib.loads(f"schedule = {text}")["schedule"])
     except tomllib.TOMLDecodeError as error:
         raise ProblemError(
-            "a schedule must be a name or an inline table such as {name='steps', milestones=[100], factor=0.1}; "
+            "A schedule must be a name or an inline table such as {name='steps', milestones=[100], factor=0.1}; "
             f"got {text!r}: {error}."
         ) from error
 
