@@ -69,7 +69,10 @@ def test_zero_is_white_in_a_range_with_both_signs() -> None:
 
 @pytest.mark.parametrize("values", [np.zeros((2, 2)), np.full((2, 2), np.nan), np.full((1, 1), -3.0), np.ones((1, 3))])
 def test_a_matrix_without_a_range_is_drawn(values: Float) -> None:
-    rendered(Figure("f", "t", "c", [HeatmapPanel("t", values, "x", "y", colour_label="c")]))
+    drawn = rendered(Figure("f", "t", "c", [HeatmapPanel("t", values, "x", "y", colour_label="c")]))
+    image = drawn.axes[0].get_images()[0]
+    assert image.norm.vmin < image.norm.vmax
+    assert image.get_array().shape == values.shape
 
 
 def test_empty_panels_are_drawn() -> None:
