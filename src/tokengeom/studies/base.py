@@ -196,7 +196,7 @@ class AbstractStudy(ABC):
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Run the experiment with the settings of the recipe."""
 
-    def recipe(self, size: str = "small", **changes: Any) -> dict[str, Any]:
+    def recipe(self, size: str = "small", **changes: object) -> dict[str, Any]:
         """The recipe of a size, with single settings changed."""
         sizes = {"small": self.small, "paper": self.paper}
         if size not in sizes:

@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,10 @@ from tokengeom.errors import InputError, ProblemError, missing_extra
 from tokengeom.folders import MANIFEST, atomic_folder, changed_files, write_manifest
 from tokengeom.numerics import Arrays, Float, Int
 from tokengeom.results import AbstractResult, Verification, close, read_saved, saved_folder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pandas import DataFrame
 
 _ARRAYS, _TABLE = "arrays.safetensors", "trajectory.parquet"
 _STATE = "state."
@@ -87,13 +91,13 @@ class Trajectory:
         """Columns as NumPy arrays; ``step`` in integers."""
         return {name: self.steps if name == "step" else self[name] for name in self._columns}
 
-    def to_arrow(self) -> Any:
+    def to_arrow(self) -> pa.Table:
         """Columns as a pyarrow table."""
         import pyarrow as pa
 
         return pa.table(self.to_dict())
 
-    def to_frame(self) -> Any:
+    def to_frame(self) -> DataFrame:
         """Columns as a pandas data frame."""
         try:
             import pandas as pd
