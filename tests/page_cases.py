@@ -42,6 +42,7 @@ def contents_of(stats: NextTokenStatistics, *, steps: int = 300, **changes: Any)
         optimizer="adamw",
         probes=feature_probes(prediction),
     )
+    comparison = compare(prediction, run, permutations=20)
     made = Contents(
         title="a small text",
         stats=stats,
@@ -49,7 +50,8 @@ def contents_of(stats: NextTokenStatistics, *, steps: int = 300, **changes: Any)
         prediction=prediction,
         concepts=Concepts.of(proxy(np.asarray(stats.S.toarray()) > 0)),
         runs={RUN: run},
-        comparisons={RUN: compare(prediction, run, resamples=20, permutations=20)},
+        comparisons={RUN: comparison},
+        at_loss={RUN: comparison.at},
         provenance={"versions": {"tokengeom": "0.1.0"}, "hashes": {"text": "ab" * 32}, "seconds": {"count": 0.5}},
     )
     return replace(made, **changes)
@@ -57,9 +59,13 @@ def contents_of(stats: NextTokenStatistics, *, steps: int = 300, **changes: Any)
 
 @cache
 def story_contents() -> Contents:
-    """A part of the built-in stories."""
+    """A part of the built-in stories, and a second training."""
     stats = count(list(islice(stories(), 150)), context=2).limited(top_contexts=60, vocabulary=40)
-    return contents_of(stats, title="some stories")
+    made = contents_of(stats, title="some stories")
+    first = made.runs[RUN]
+    again = train(stats, model="ufm", dim=32, steps=300, learning_rate=3e-2, optimizer="adamw", seed=1)
+    found = compare(made.prediction, [first, again], at=made.at_loss[RUN], permutations=20)
+    return replace(made, comparisons={RUN: found}, repeats={RUN: (again,)})
 
 
 def from_pattern(pattern: Any, **names: Any) -> NextTokenStatistics:
@@ -79,6 +85,7 @@ def hostile_contents() -> Contents:
         made,
         runs={bad: made.runs[RUN]},
         comparisons={bad: made.comparisons[RUN]},
+        at_loss={bad: made.at_loss[RUN]},
         missing=(f"Nothing of {ATTACK} is missing.",),
         provenance={"settings": {"path": ATTACK}},
         choice=Choice({"tokenizer": ATTACK}, (f"Because of {ATTACK}.",), ({"<b>": ATTACK},)),
@@ -106,8 +113,16 @@ def proxy_contents() -> Contents:
     prediction = predict_proxy(made.stats, components=12)
     concepts = Concepts.from_svd(prediction.U, prediction.singular_values, prediction.Vt)
     run = train(made.stats, model="ufm", dim=16, steps=30, learning_rate=3e-2, optimizer="adamw")
-    found = compare(prediction, run, resamples=20, permutations=20)
-    return replace(made, prediction=prediction, concepts=concepts, runs={RUN: run}, comparisons={RUN: found})
+    found = compare(prediction, run, permutations=20)
+    return replace(
+        made,
+        prediction=prediction,
+        concepts=concepts,
+        runs={RUN: run},
+        comparisons={RUN: found},
+        repeats={},
+        at_loss={},
+    )
 
 
 def diverged_contents() -> Contents:
@@ -127,16 +142,17 @@ def untrained_contents() -> Contents:
     P = rng.random((5, 6)) * (rng.random((5, 6)) < 0.5)
     P[0] += 0.1
     made = contents_of(NextTokenStatistics.from_probabilities(P / P.sum(axis=0)))
-    return replace(made, runs={}, comparisons={}, choice=Choice({}), provenance={})
+    return replace(made, runs={}, comparisons={}, at_loss={}, choice=Choice({}), provenance={})
 
 
 def unmeasured_contents() -> Contents:
     """A comparison in which nothing is defined."""
     made = story_contents()
     nan = float("nan")
-    nothing = Agreement(nan, nan, nan, nan, nan, "higher", "contexts")
-    names = ("context_similarity", "token_similarity", "collapse")
-    return replace(made, comparisons={RUN: Comparison(dict.fromkeys(names, nothing), "features", (), 0, 0, 0)})
+    nothing = Agreement(nan, better="higher")
+    names = ("limit_context_agreement", "limit_token_agreement", "collapse")
+    found = Comparison(dict.fromkeys(names, nothing), "features", "cannot be told", ("Nothing is defined.",), (), 0, 0)
+    return replace(made, comparisons={RUN: found}, at_loss={}, repeats={})
 
 
 CASES: dict[str, Callable[[], Contents]] = {

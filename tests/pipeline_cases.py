@@ -17,10 +17,12 @@ QUICK: dict[str, Any] = {
     "vocabulary": 20,
     "steps": 60,
     "dim": 8,
-    "draws": 20,
+    "permutations": 20,
     "transformer": False,
 }
-STAGES = ("choice", "statistics", "prediction", "run-ufm", "comparison-ufm", "rivals-ufm", "page")
+RUNS = ("run-ufm", "run-ufm-2")
+JUDGED = ("at-loss-ufm-nuclear", "at-loss-ufm-gamma2", "comparison-ufm", "rivals-ufm")
+STAGES = ("choice", "statistics", "prediction", *RUNS, *JUDGED, "page")
 
 
 def write_text(path: Path, number: int = 60, seed: int = 0) -> Path:

@@ -11,7 +11,7 @@ from command_line import all_commands
 
 TESTS = Path(__file__).parent
 SOURCE = TESTS.parent / "src" / "tokengeom"
-TOP = {"errors", "numerics", "memory", "checks", "factors", "folders", "progress", "results", "settings"}
+TOP = {"errors", "numerics", "memory", "checks", "factors", "folders", "processes", "progress", "results", "settings"}
 TEXT = TOP | {"corpus", "statistics"}
 PREDICTION = {"problems", "solvers", "theory"}
 OBSERVATION = {"models", "training"}
@@ -19,6 +19,7 @@ MAY_IMPORT = {
     "errors": set(),
     "numerics": set(),
     "progress": set(),
+    "processes": {"errors"},
     "memory": {"errors"},
     "checks": {"errors", "numerics"},
     "factors": {"errors", "numerics"},

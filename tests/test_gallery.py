@@ -24,7 +24,7 @@ EXPECTED = {
     "synthetic_language": "the predicted norm is the true one: True",
     "rival_explanations": "L_mm ",
     "train_a_network": "after 300 steps: CE - H",
-    "train_and_compare": "finished: loss",
+    "train_and_compare": "logit_cosine: 0.9",
 }
 """Part of the output that only a right result has."""
 

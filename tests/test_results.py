@@ -24,7 +24,7 @@ from tokengeom.page.choice import Choice
 from tokengeom.results import KINDS, AbstractResult, Verification, close, html_table, load, result_class, verify
 from tokengeom.statistics.count import count_pairs
 
-DRAWS: dict[str, Any] = {"resamples": 20, "permutations": 20}
+DRAWS: dict[str, Any] = {"permutations": 20}
 SHORT = sorted(kind.removeprefix("tokengeom-") for kind in KINDS)
 Samples = dict[str, AbstractResult]
 

@@ -8,5 +8,5 @@ shape = {"dim": 32, "layers": 1, "heads": 2}
 
 for steps in (0, 300):
     run = tg.train(stats, model="transformer", steps=steps, learning_rate=1e-2, rate_schedule="cosine", **shape)
-    found = tg.compare(prediction, run, resamples=50, permutations=50).context_similarity
-    print(f"after {steps} steps: CE - H = {run.loss_gap:.3g}, similarity {found.value:.2f}, chance {found.null:.2f}")
+    found = tg.compare(prediction, run, permutations=50).context_agreement
+    print(f"after {steps} steps: CE - H = {run.loss_gap:.3g}, agreement {found.value:.2f}, floor {found.floor:.2f}")

@@ -15,11 +15,11 @@ from tokengeom import NextTokenStatistics, predict, train
 COMMANDS = all_commands()
 # How each command is called in the folder of `work`; a new command needs a line here, and one in BAD.
 WORKING = {
-    "compare": ["prediction", "run", "--resamples", "0", "--permutations", "0"],
+    "compare": ["prediction", "run", "--permutations", "0"],
     "count": ["text.txt", "--context", "1"],
     "predict": ["stats"],
     "report": ["stats", "--no-transformer", "--steps", "10", "--dim", "3"],
-    "rivals": ["stats", "run", "--held-out", "0", "--resamples", "0", "--permutations", "0"],
+    "rivals": ["stats", "run", "--held-out", "0", "--permutations", "0"],
     "stories": ["stories.txt", "--words", "50"],
     "study": ["linear-2d", "--set", "steps=50"],
     "train": ["stats", "--dim", "3", "--steps", "5"],

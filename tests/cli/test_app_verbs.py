@@ -81,7 +81,7 @@ def test_a_run_is_resumed_and_never_overwritten(work: Path) -> None:
 
 
 def test_agreement_comes_with_interval_and_null(work: Path) -> None:
-    data = result("compare", work / "prediction", work / "run", "--resamples", 20, "--permutations", 20)
+    data = result("compare", work / "prediction", work / "run", "--permutations", 20)
     for name in ("context_similarity", "token_similarity"):
         agreement = data[name]
         assert {"value", "low", "high", "null"} <= set(agreement)

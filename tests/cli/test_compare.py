@@ -11,13 +11,17 @@ import pytest
 from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
+from geometry_cases import grouped_counts
 from tiny_models import build, save
 from tokengeom.cli import compare as _command  # noqa: F401 - adds the command
 from tokengeom.cli.app import app
+from tokengeom.geometry.comparison import Comparison
+from tokengeom.statistics.count import count
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.predict import predict
+from tokengeom.training import train
 
-DRAWS = ["--resamples", 20, "--permutations", 20]
+DRAWS = ["--permutations", 20]
 
 
 def run(*arguments: object) -> Any:
@@ -72,6 +76,47 @@ def test_arrays_are_compared_with_a_saved_prediction(tmp_path: Path) -> None:
     done = run("compare", tmp_path / "prediction", "--arrays", tmp_path / "W_H.safetensors", "--json", *DRAWS)
     assert done.exit_code == 0, done.stderr
     assert json.loads(done.stdout)["context_similarity"]["value"] == pytest.approx(1.0, abs=1e-6)
+
+
+def test_several_runs_give_a_verdict_with_a_ceiling_and_are_saved(tmp_path: Path) -> None:
+    stats = NextTokenStatistics.from_counts(grouped_counts(14, 12, 2, 3, seed=0))
+    predict(stats).save(tmp_path / "prediction")
+    for seed in (0, 1):
+        train(stats, "ufm", dim=12, steps=200, learning_rate=0.01, seed=seed).save(tmp_path / f"run-{seed}")
+    command = ("compare", tmp_path / "prediction", tmp_path / "run-0", tmp_path / "run-1", "--out", tmp_path / "out")
+    done = run(*command, "--json", *DRAWS)
+    assert done.exit_code == 0, done.stderr
+    data = json.loads(done.stdout)
+    assert {"verdict", "reasons", "efficiency", "loss_gap", "in_limit"} <= data.keys()
+    for name in ("context_agreement", "token_agreement"):
+        assert {"value", "low", "high", "floor", "ceiling"} <= data[name].keys()
+        assert {"value", "low", "high", "floor", "ceiling"} <= data["in_limit"][name].keys()
+        assert data[name]["ceiling"] is not None
+    for name in ("context_similarity", "token_similarity"):
+        assert {"value", "low", "high", "null"} <= data[name].keys()
+    assert data["runs"] == 2
+    assert Comparison.load(tmp_path / "out").verdict == data["verdict"]
+    text = run(*command, *DRAWS).stdout
+    assert text.startswith(data["reasons"][0]), "the verdict comes first"
+    one = json.loads(
+        run("compare", tmp_path / "prediction", tmp_path / "run-0", "--no-at-loss", "--json", *DRAWS).stdout
+    )
+    assert (one["norm"], one["context_agreement"]["ceiling"]) == (None, None)
+
+
+def test_two_texts_are_refused_and_compared_on_what_they_share(tmp_path: Path) -> None:
+    for name, seed in (("stats", 0), ("other", 1)):
+        tokens = np.random.default_rng(seed).integers(0, 5, size=400)
+        count([" ".join("abcde"[z] for z in tokens)], context=1).save(tmp_path / name)
+    predict(tmp_path / "stats").save(tmp_path / "prediction")
+    train(tmp_path / "other", "ufm", dim=5, steps=20).save(tmp_path / "run")
+    refused = run("compare", tmp_path / "prediction", tmp_path / "run")
+    assert refused.exit_code == 2
+    assert "--shared-tokens STATS_OF_RUN" in refused.stderr
+    shared = ("compare", tmp_path / "stats", tmp_path / "run", "--shared-tokens", tmp_path / "other")
+    done = run(*shared, "--json", *DRAWS)
+    assert done.exit_code == 0, done.stderr
+    assert json.loads(done.stdout)["verdict"] == "cannot be told"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from geometry_cases import grouped_counts
 from tokengeom.cli import app as cli
 from tokengeom.cli.options import expanded, gathered, keywords
 from tokengeom.corpus.locate import ReadingSettings
-from tokengeom.geometry.compare import CompareSettings
+from tokengeom.geometry.inputs import CompareSettings
 from tokengeom.geometry.rivals import RivalSettings
 from tokengeom.page.compare_models import ModelTextSettings
 from tokengeom.page.settings import ReportSettings

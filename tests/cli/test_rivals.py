@@ -7,41 +7,75 @@ from pathlib import Path
 
 import pytest
 
-from command_line import run
+from command_line import run, say
 from geometry_cases import grouped_counts
+from tokengeom.geometry.explanations.base import explanation_classes
+from tokengeom.results import verify
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.training.train import train
 
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Statistics and a short run."""
+    """Statistics and two short runs."""
     folder = tmp_path_factory.mktemp("rivals")
     stats = NextTokenStatistics.from_counts(grouped_counts(12, 8, 3, 3, seed=0))
     stats.save(folder / "stats")
-    train(stats, "ufm", dim=12, optimizer="adamw", learning_rate=1e-2, steps=200).save(folder / "run")
+    for seed in (0, 1):
+        found = train(stats, "ufm", dim=12, steps=100, seed=seed, optimizer="adamw", learning_rate=1e-2)
+        found.save(folder / f"run{seed}")
     return folder
 
 
-def test_the_table_is_printed_as_json_and_drawn(work: Path) -> None:
-    few = ["--held-out", 0.5, "--resamples", 20, "--permutations", 20, "--k", 2]
-    done = run("rivals", work / "stats", work / "run", *few, "--figure", work / "rivals.png", "--json")
+def test_the_table_is_printed_as_json_saved_and_drawn(work: Path) -> None:
+    few = ["--held-out", 0.5, "--permutations", 20]
+    done = run(
+        "rivals", work / "stats", work / "run0", work / "run1", *few,
+        "--figure", work / "rivals.png", "--out", work / "table", "--json",
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     data = json.loads(done.stdout)
     assert set(data["best"]) == {"contexts", "tokens", "held-out contexts"}
-    assert {row["rival"] for row in data["rows"]} == {"ETF", "PMI", "L_in", "P", "S~", "L_mm"}
-    assert {"value", "low", "high", "null"} <= set(data["rows"][0]["similarity"])
+    assert set(data["rivals"]) == {kind.name for kind in explanation_classes()}
+    for one in data["rivals"].values():
+        assert {"value", "low", "high", "floor", "ceiling"} <= set(one["contexts"]) & set(one["tokens"])
+    assert data["runs"] == 2
+    assert data["rivals"]["S~"]["contexts"]["ceiling"] is not None
     assert (work / "rivals.png").read_bytes().startswith(b"\x89PNG")
+    assert verify(work / "table")
 
 
-def test_unusable_options_are_refused(work: Path) -> None:
-    wrong = run("rivals", work / "stats", work / "run", "--held-out", 0.9)
-    assert wrong.returncode == 2
-    assert "at most 0.5" in wrong.stderr
-    unknown = run("rivals", work / "stats", work / "run", "--held-out", 0, "--figure", work / "rivals.bmp")
-    assert unknown.returncode == 2
-    assert "--figure must end in" in unknown.stderr
-    assert unknown.stdout == "", "a picture that cannot be is refused before the work, not after"
-    plain = run("rivals", work / "stats", work / "run", "--held-out", 0, "--resamples", 20, "--permutations", 20)
-    assert "explains them best" in plain.stdout
-    assert "Held out" not in plain.stdout
+def test_unusable_options_are_refused(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = say(capsys, "rivals", work / "stats", work / "run0", "--held-out", 0.9)
+    assert wrong.code == 2
+    assert "at most 0.5" in wrong.err
+    unknown = say(capsys, "rivals", work / "stats", work / "run0", "--held-out", 0, "--figure", work / "rivals.bmp")
+    assert unknown.code == 2
+    assert "--figure must end in" in unknown.err
+    assert unknown.out == "", "a picture that cannot be is refused before the work, not after"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["stats"], "Rivals needs STATS and RUN, or --model PATH and --text FILE"),
+        (["stats", "run0", "--text", "a.txt"], "--text needs --model PATH"),
+        (["stats", "run0", "--model", "m", "--text", "a.txt"], "leave out STATS, RUN and --prediction"),
+        (["--model", "m"], "--model needs --text FILE"),
+    ],
+)
+def test_a_run_or_a_model_is_needed_and_not_both(
+    work: Path, given: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = say(capsys, "rivals", *(work / one if one in ("stats", "run0") else one for one in given))
+    assert done.code == 2
+    assert said in " ".join(done.err.split())
+
+
+def test_chosen_explanations_as_text(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chosen = ["--explanations", "proxy", "--explanations", "support_cosines"]
+    done = say(capsys, "rivals", work / "stats", work / "run0", "--held-out", 0, "--permutations", 20, *chosen)
+    assert done.code == 0, done.err
+    assert "fits best" in done.out
+    assert "Held out" not in done.out
+    assert "PMI" not in done.out

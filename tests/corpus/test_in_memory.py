@@ -50,7 +50,7 @@ def test_bad_iterables_are_refused(tmp_path: Path) -> None:
         count(["missing.txt"])
     with pytest.raises(CorpusError, match="no file, folder or match"):
         count(tmp_path / "missing")
-    with pytest.raises(CorpusError, match="has no file that ends in"):
+    with pytest.raises(CorpusError, match="has no text file in UTF-8, and no file that ends in"):
         count(tmp_path)
 
 

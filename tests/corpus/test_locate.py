@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from tokengeom import NextTokenStatistics, ReadingSettings, count
-from tokengeom.corpus.locate import open_corpus
+from tokengeom.corpus.locate import find_files, open_corpus, skipped_files
 from tokengeom.errors import CorpusError, TokengeomError
 
 TEXTS = ["the cat sat on the mat", "the dog sat on the cat", "a mat"]
@@ -80,12 +80,41 @@ def test_folders_globs_and_lists(
 ) -> None:
     for number, text in enumerate(TEXTS):
         (tmp_path / f"{number}.txt").write_text(text)
-    (tmp_path / "ignored.log").write_text("noise noise noise noise")
+    (tmp_path / ".hidden").write_text("noise noise noise noise")
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
     monkeypatch.chdir(tmp_path)
     assert count(tmp_path, context=2).equals(expected)
     assert count(str(tmp_path / "*.txt"), context=2).equals(expected)
     assert count(["0.txt", "1.txt", "2.txt"], context=2).equals(expected)
     assert count([Path("*.txt")], context=2).equals(expected)
+
+
+def test_a_folder_of_any_text_files_is_read_and_others_are_named(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "a.py").write_text("x = 1")
+    (tmp_path / "deep/NOTES").write_text("naïve text without a suffix")
+    (tmp_path / "b.c.gz").write_bytes(gzip.compress(b"int main"))
+    (tmp_path / "latin.log").write_bytes("naïve".encode("latin-1"))
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
+    (tmp_path / "broken.gz").write_bytes(b"\x1f\x8bnothing")
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__/a.pyc").write_bytes(b"\0\0")
+    found = find_files([tmp_path])
+    assert [path.name for path in found.read] == ["a.py", "b.c.gz", "NOTES"]
+    assert [path.name for path in found.skipped] == ["broken.gz", "latin.log", "picture.png"]
+    assert skipped_files(tmp_path) == skipped_files([str(tmp_path)]) == found.skipped
+    stats = count(tmp_path, context=1)
+    assert stats.corpus["documents"] == 3
+    said = "3 files are not text in UTF-8, and they were skipped: broken.gz, latin.log, picture.png."
+    assert said in stats.summary()
+    assert "skipped" not in count(tmp_path / "a.py", context=1).summary()
+    assert skipped_files(["a b", "c d"]) == skipped_files(None) == ()
+
+
+def test_text_beside_files_of_data_is_not_part_of_them(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a b c"}')
+    (tmp_path / "LICENSE").write_text("free as in beer")
+    assert [path.name for path in find_files([tmp_path]).read] == ["a.jsonl"]
 
 
 def test_standard_input(expected: NextTokenStatistics, monkeypatch: pytest.MonkeyPatch) -> None:

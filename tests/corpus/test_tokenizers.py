@@ -16,6 +16,7 @@ from tokengeom.corpus.tokenizers import (
     AbstractTokenizer,
     ByteTokenizer,
     CharacterTokenizer,
+    CodeTokenizer,
     WhitespaceTokenizer,
     WordTokenizer,
     load_tokenizer,
@@ -27,7 +28,8 @@ TEXTS = ["The cat — don't! — sat.", "Größe: 3,5 m (approx.)", "他们 said
 
 
 def every_tokenizer() -> list[AbstractTokenizer]:
-    made: list[AbstractTokenizer] = [WordTokenizer(), WhitespaceTokenizer(), CharacterTokenizer(), ByteTokenizer()]
+    made: list[AbstractTokenizer] = [WordTokenizer(), WhitespaceTokenizer(), CodeTokenizer()]
+    made += [CharacterTokenizer(), ByteTokenizer()]
     made.append(train_bpe(iter(TEXTS), 300))
     for tokenizer in made:
         tokenizer.encode(TEXTS)
@@ -114,7 +116,7 @@ def test_a_closed_vocabulary_refuses_unknown_tokens(kind: type[AbstractTokenizer
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        ("nonsense", r"neither a kind \(word, whitespace, character, byte, bpe, bpe:SIZE\)"),
+        ("nonsense", r"neither a kind \(word, whitespace, code, character, byte, bpe, bpe:SIZE\)"),
         ("bpe:x", "whole number"),
         ("bpe", "trained on text"),
     ],
@@ -137,3 +139,42 @@ def test_broken_tokenizer_files(tmp_path: Path) -> None:
     path.write_text("{}")
     with pytest.raises(TokenizerError, match="cannot be read as a tokenizer"):
         load_tokenizer(path)
+
+
+CODE = """class Parser(Base):
+    def read(self, Path=None):
+        if x == 1 and y != 2:
+
+            return self._data->next **= 3
+    z = 'a b'"""
+
+
+def test_code_keeps_its_case_its_operators_and_its_indentation() -> None:
+    tokenizer = CodeTokenizer()
+    tokens = tokenizer.split(CODE)
+    assert tokens[:7] == ["class", "Parser", "(", "Base", ")", ":", "\n    "]
+    assert {"==", "!=", "->", "**=", "_data", "Path", "\n            ", "'"} <= set(tokens)
+    # A blank line is no token, and an indentation belongs to the line break before it.
+    assert all(token.strip() or token[0] == "\n" for token in tokens)
+    assert sum(token[0] == "\n" for token in tokens) == 4
+    shown = tokenizer.decode(tokenizer.encode([CODE])[0].tolist())
+    assert shown.splitlines()[2] == "        if x == 1 and y != 2 :"
+    assert shown.startswith("class Parser ( Base ) :\n    def read (")
+    assert tokenizer.split("a\n\n") == ["a"]
+
+
+def test_code_may_be_split_before_white_space() -> None:
+    whole = CodeTokenizer.split(CODE)
+    for cut in (CODE.index("\n        if"), CODE.index(" and"), CODE.index("\n\n")):
+        assert CodeTokenizer.split(CODE[:cut]) + CodeTokenizer.split(CODE[cut:]) == whole
+
+
+def test_code_loses_nothing_but_white_space() -> None:
+    assert "".join("".join(CodeTokenizer.split(CODE)).split()) == "".join(CODE.split())
+
+
+def test_marked_tokens_of_a_tokenized_text_stay_whole() -> None:
+    text = "the <unk> cat @-@ like , 3 @,@ 000"
+    assert WhitespaceTokenizer.split(text) == text.split(" ")
+    stats = count([text], context=1, tokenizer="whitespace")
+    assert {"<unk>", "@-@", "@,@"} <= set(stats.vocabulary)

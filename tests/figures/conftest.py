@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tokengeom.figures.base import Figure
-from tokengeom.figures.comparisons import checkpoints, rival_bars
+from tokengeom.figures.comparisons import checkpoints, disagreement, rival_bars
 from tokengeom.figures.concepts import LearnedConcepts, concepts
 from tokengeom.figures.heatmaps import (
     Snapshots,
@@ -111,7 +111,7 @@ def over_training(
             windows=stats.n,
             context=4,
             is_proxy=False,
-            comparison=compare(prediction, factors, resamples=20, permutations=20),
+            comparison=compare(prediction, factors, permutations=20),
         )
         for step, factors in snapshots.taken.items()
     ]
@@ -154,8 +154,11 @@ def figures(
             path(regularisation_path(stats.P, stats.pi, prediction.L_mm, lambdas=np.logspace(-1, -4, 4))),
         ],
         "rival_bars": [
-            rival_bars(rivals(stats, run, prediction, held_out=0.5, resamples=20, permutations=20)),
-            rival_bars(rivals(stats, run, prediction, held_out=0, resamples=0, permutations=0)),
+            rival_bars(rivals(stats, run, prediction, held_out=0.5, permutations=20)),
+            rival_bars(rivals(stats, run, prediction, held_out=0, permutations=0)),
+        ],
+        "disagreement": [
+            disagreement({f"run {k}": point.comparison for k, point in enumerate(over_training.points[1:])})
         ],
         "small_d": [small_d(d, seeds, {"contexts": seeds, "tokens": seeds[:, 0]}, seeds[:, 1], rank=4, V=16)],
         "concepts": [concepts(found, stats), concepts(found, stats, learned=learned)],

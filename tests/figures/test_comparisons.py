@@ -7,7 +7,7 @@ import pytest
 
 from figure_cases import line_panel
 from tokengeom.errors import InputError
-from tokengeom.figures.comparisons import checkpoints, rival_bars
+from tokengeom.figures.comparisons import checkpoints, disagreement, rival_bars
 from tokengeom.geometry.checkpoints import CheckpointCurve
 from tokengeom.geometry.rival_table import Rivals
 from tokengeom.geometry.rivals import rivals
@@ -18,38 +18,77 @@ from tokengeom.training.run import Run
 
 def test_checkpoints_are_drawn_by_step_with_interval_and_chance(over_training: CheckpointCurve) -> None:
     figure = checkpoints(over_training)
-    loss, similarity = (line_panel(figure, panel.title) for panel in figure.panels)
+    loss, at_loss, limit = (line_panel(figure, panel.title) for panel in figure.panels)
     np.testing.assert_array_equal(loss.curves[0].x, [0, 32, 200])
     assert loss.x_scale == "linear", "step 0 has no logarithm"
     np.testing.assert_array_equal(loss.curves[0].y, [point.loss_gap for point in over_training])
-    contexts, chance, tokens, _ = similarity.curves
-    assert [contexts.label, chance.label, tokens.label] == ["contexts", "contexts, chance", "tokens"]
-    last = over_training.points[-1].comparison.context_similarity
-    assert contexts.low is not None
-    assert (contexts.low[-1], contexts.y[-1], chance.y[-1]) == (last.low, last.value, last.null)
+    last = over_training.points[-1].comparison
+    for panel, table in ((at_loss, last.at_loss), (limit, last.in_limit)):
+        contexts, chance, tokens, _ = panel.curves
+        assert [contexts.label, chance.label, tokens.label] == ["contexts", "contexts, chance", "tokens"]
+        one = table["context_agreement"]
+        assert contexts.low is not None
+        assert (contexts.low[-1], contexts.y[-1], chance.y[-1]) == (one.low, one.value, one.floor)
+        assert tokens.y[-1] == table["token_agreement"].value
     with pytest.raises(InputError, match="at least two checkpoints"):
         checkpoints(replace(over_training, points=over_training.points[:1]))
 
 
-def test_rivals_are_ranked_with_interval_and_chance(
+def test_a_checkpoint_above_the_uniform_guess_has_a_gap_in_the_curve(over_training: CheckpointCurve) -> None:
+    first = over_training.points[0]
+    without = {name: one for name, one in first.comparison.agreements.items() if name.startswith("limit_")}
+    bare = replace(first, comparison=replace(first.comparison, agreements=without, norm=None))
+    figure = checkpoints(replace(over_training, points=(bare, *over_training.points[1:])))
+    curve = line_panel(figure, "Agreement with the prediction at the loss").curves[0]
+    assert np.isnan(curve.y[0])
+    assert np.isfinite(curve.y[1:]).all()
+
+
+def test_efficiency_logits_and_split_are_drawn_as_they_were_measured(over_training: CheckpointCurve) -> None:
+    comparison = over_training.points[-1].comparison
+    one = comparison.disagreement
+    assert one is not None
+    figure = disagreement({"run": comparison, "again": comparison})
+    shares, exponent = (line_panel(figure, panel.title) for panel in figure.panels)
+    mine = [curve for curve in shares.curves if curve.label == "run"]
+    cosine = comparison[f"{comparison.prefix}logit_cosine"]
+    expected = [[one.efficiency, one.efficiency_high], [cosine.low, cosine.value, cosine.high]]
+    for curve, heights in zip(mine, [*expected, [one.split_contexts], [one.split_tokens]], strict=True):
+        np.testing.assert_array_equal(curve.y, heights)
+    assert [round(float(curve.x[0])) for curve in mine] == [1, 2, 3, 4]
+    assert [curve.in_legend for curve in shares.curves] == [True, False, False, False] * 2
+    assert exponent.curves[0].y == one.split_exponent
+    assert exponent.levels == [("balanced", 0.5)]
+    with pytest.raises(InputError, match="at least one comparison"):
+        disagreement({})
+
+
+def test_rivals_are_ranked_with_interval_floor_and_ceiling(
     prediction: FeaturePrediction, stats: NextTokenStatistics, run: Run
 ) -> None:
-    table = rivals(stats, run, prediction, held_out=0, resamples=20, permutations=20)
+    table = rivals(stats, [run, run], prediction, held_out=0, permutations=20, at_loss=False)
     figure = rival_bars(table)
     assert [panel.title for panel in figure.panels] == ["Contexts", "Tokens"]
     panels = [line_panel(figure, title) for title in ("Contexts", "Tokens")]
     for panel in panels:
-        *bars, chance = panel.curves
-        rows = table.of(panel.title.lower())
-        assert [bar.label for bar in bars] == [row.rival for row in rows]
+        *bars, floor, ceiling = panel.curves
+        rows = [row for row in table.of(panel.title.lower()) if np.isfinite(row.agreement.value)]
+        assert [bar.label for bar in bars] == [row.rival for row in rows] == list(panel.x_names)
         for rank, (bar, row) in enumerate(zip(bars, rows, strict=True), start=1):
             np.testing.assert_array_equal(bar.x, rank)
-            np.testing.assert_array_equal(bar.y, [row.similarity.low, row.similarity.value, row.similarity.high])
-        np.testing.assert_array_equal(chance.y, [row.similarity.null for row in rows])
+            ends = [row.agreement.low, row.agreement.value, row.agreement.high]
+            np.testing.assert_array_equal(bar.y, ends if np.isfinite(ends).all() else ends[1:2])
+        assert (floor.label, ceiling.label) == ("floor", "ceiling")
+        np.testing.assert_array_equal(floor.y, [row.agreement.floor for row in rows])
+        np.testing.assert_array_equal(ceiling.y, [row.agreement.ceiling for row in rows])
     colours = [{curve.label: curve.colour for curve in panel.curves} for panel in panels]
-    assert colours[0] == colours[1], "a rival has one colour in all panels"
+    shared = colours[0].keys() & colours[1].keys()
+    assert len(shared) > 8
+    assert all(colours[0][name] == colours[1][name] for name in shared), "a rival has one colour in all panels"
+    without = rival_bars(rivals(stats, run, prediction, held_out=0, permutations=0, at_loss=False))
+    assert "ceiling" not in {curve.label for curve in line_panel(without, "Contexts").curves}
 
 
 def test_an_empty_table_of_rivals_is_refused() -> None:
     with pytest.raises(InputError, match="at least one row"):
-        rival_bars(Rivals((), 0, (), 0, 0, 0))
+        rival_bars(Rivals((), 0, (), 0, 0))

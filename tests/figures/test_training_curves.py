@@ -41,6 +41,19 @@ def test_a_panel_without_a_measurement_is_left_out(linear_case: LinearCase) -> N
     assert "nan" not in linear_training(bare, prediction).caption
 
 
+def test_agreement_at_each_steps_loss_is_beside_that_in_the_limit(run: Run) -> None:
+    steps = {name: run.trajectory[name] for name in ("step", "loss_gap")}
+    at, limit = np.linspace(0, 0.9, len(run.trajectory)), np.linspace(0, 0.7, len(run.trajectory))
+    measured = Trajectory({**steps, "context_agreement": at, "limit_context_agreement": limit})
+    figure = feature_training({"UFM": replace(run, trajectory=measured)})
+    curves = line_panel(figure, "Contexts: agreement across supports").curves
+    assert [(curve.label, curve.dashed) for curve in curves] == [("UFM, at its loss", False), ("UFM, with L^mm", True)]
+    np.testing.assert_array_equal(curves[0].y, at)
+    np.testing.assert_array_equal(curves[1].y, limit)
+    assert "agreement of contexts at the loss = 0.900, agreement of contexts in the limit = 0.700" in figure.caption
+    assert "Tokens: agreement" not in {panel.title for panel in figure.panels}
+
+
 def test_data_on_which_nothing_diverges_have_no_direction_panel() -> None:
     stats = NextTokenStatistics.from_probabilities(np.array([[0.5, 0.25], [0.5, 0.75]]))
     embeddings = np.eye(2)

@@ -23,9 +23,9 @@ def curve() -> CheckpointCurve:
     prediction, rng = predict(stats, spread_solves=0), np.random.default_rng(0)
 
     def point(step: int, bias: bool, other_gap: float | None) -> CheckpointComparison:
-        factors = Factors(
-            rng.normal(size=(stats.V, 4)), rng.normal(size=(4, stats.m)), rng.normal(size=stats.V) if bias else None
-        )
+        # Near the prediction, so that the loss is below that of a uniform guess.
+        W, H = (x + 0.3 * rng.normal(size=x.shape) for x in (prediction.W, prediction.H))
+        factors = Factors(W, H, 0.1 * rng.normal(size=stats.V) if bias else None)
         return CheckpointComparison(
             model=f"checkpoint-{step}",
             step=step,
@@ -38,7 +38,7 @@ def curve() -> CheckpointCurve:
             windows=stats.n,
             context=2,
             is_proxy=False,
-            comparison=compare(prediction, factors, resamples=20, permutations=20),
+            comparison=compare(prediction, factors, permutations=20),
         )
 
     return CheckpointCurve((point(1, False, None), point(20, True, 0.5)), prediction, stats)
@@ -73,11 +73,30 @@ def test_the_last_checkpoint_is_described_in_full_and_all_of_them_in_a_table(cur
     assert curve.steps.tolist() == [1, 20]
     assert [one["step"] for one in curve.to_dict()["checkpoints"]] == [1, 20]
     assert "which gives the lower loss (CE - H is 0.5000 without it)" in curve.summary()
-    assert repr(curve).startswith("CheckpointCurve(checkpoints=2, last=checkpoint-20, loss_gap=0.05, ")
+    last = curve.points[-1].comparison
+    assert repr(curve).startswith(
+        f"CheckpointCurve(checkpoints=2, last=checkpoint-20, loss_gap=0.05, verdict={last.verdict}, contexts, at the "
+    )
     assert repr(curve.points[0]) == "CheckpointComparison(checkpoint-1, step=1, loss_gap=1, V=8, m=10)"
     html = curve._repr_html_()
     assert html.count("<tr>") == 3
+    assert "tokens, in the limit" in html
     assert "checkpoint-20" in html
+
+
+def test_agreement_is_given_at_the_loss_and_in_the_limit(curve: CheckpointCurve) -> None:
+    point = curve.points[-1]
+    assert list(point.headline()) == [
+        "contexts, at the loss", "contexts, in the limit", "tokens, at the loss", "tokens, in the limit",
+    ]  # fmt: skip
+    assert point.headline()["tokens, at the loss"] == point.comparison.token_agreement
+    data = point.to_dict()
+    assert data["context_agreement"] == point.comparison.context_agreement.to_dict()
+    assert (data["loss_gap"], data["compared_loss_gap"]) == (0.05, point.comparison.loss_gap)
+    assert data["verdict"] == point.comparison.verdict
+    said = curve.summary().splitlines()
+    assert said[1].startswith(f"checkpoint-20: loss gap 0.0500; {point.comparison.verdict}; contexts, at the loss ")
+    assert f"alone it is {point.comparison.loss_gap:.4f} nats above" in curve.summary()
 
 
 def test_steps_that_are_not_known_are_numbered(curve: CheckpointCurve) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tokengeom.errors import InputError
+from tokengeom.errors import InputError, ProblemError
 from tokengeom.geometry.compare import compare
-from tokengeom.geometry.comparison import Comparison
+from tokengeom.geometry.comparison import Comparison, meaning, nan_to_none, none_to_nan, prefix_of
 from tokengeom.results import load, verify
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.predict import predict
@@ -21,7 +21,7 @@ def comparison() -> Comparison:
     rng = np.random.default_rng(0)
     stats = NextTokenStatistics.from_counts(rng.integers(0, 3, (6, 9)) + np.eye(6, 9, dtype=int) + np.eye(6, 9, 6, int))
     run = rng.normal(size=(6, 4)), rng.normal(size=(4, 9))
-    return compare(predict(stats), run, resamples=20, permutations=0)
+    return compare(predict(stats), run, permutations=0)
 
 
 def test_every_number_is_loaded_as_it_was_saved_nan_included(comparison: Comparison, tmp_path: Path) -> None:
@@ -32,6 +32,9 @@ def test_every_number_is_loaded_as_it_was_saved_nan_included(comparison: Compari
     assert str(again.to_dict()) == str(comparison.to_dict())
     assert again.summary() == comparison.summary()
     assert np.isnan(again.context_similarity.null)
+    assert again._repr_html_() == comparison._repr_html_()
+    assert [row.rival for row in again.rows] == [row.rival for row in comparison.rows]
+    assert len(again.rows) > 4
     assert again.compared is None
     json.loads((tmp_path / "c/comparison.json").read_text(), parse_constant=pytest.fail)
     assert verify(tmp_path / "c")
@@ -49,12 +52,38 @@ def test_a_damaged_folder_or_one_of_another_kind_is_refused(comparison: Comparis
 
 
 def test_repr_is_short_and_names_the_main_numbers(comparison: Comparison) -> None:
-    assert repr(comparison).startswith("Comparison(prediction=features, context_similarity=")
-    assert len(repr(comparison)) < 200
+    assert repr(comparison).startswith("Comparison(verdict=cannot be told, limit_context_agreement=")
+    assert len(repr(comparison)) < 300
 
 
 def test_the_notebook_table_has_one_row_per_number(comparison: Comparison) -> None:
     html = comparison._repr_html_()
     assert html.count("<tr>") == len(comparison) + 1
     assert "Comparison" in html
-    assert "token_similarity" in html
+    assert "limit_token_similarity" in html
+    assert comparison.reasons[0].split("(")[0].strip() in html
+
+
+def test_every_number_has_a_meaning_and_says_what_it_is_compared_with(comparison: Comparison) -> None:
+    for name in comparison:
+        assert meaning(name) in comparison.summary()
+    assert meaning("limit_context_agreement").startswith("in the limit of training: correlation")
+    assert (prefix_of("gamma2_token_cka"), prefix_of("collapse")) == ("gamma2_", "")
+
+
+def test_tables_at_the_loss_and_in_the_limit_have_plain_names(comparison: Comparison) -> None:
+    assert comparison.at_loss == {}
+    assert comparison.in_limit["token_agreement"] is comparison["limit_token_agreement"]
+    with pytest.raises(ProblemError, match="has no number 'pearson'"):
+        comparison["pearson"]
+
+
+def test_the_data_frame_has_one_row_per_number(comparison: Comparison) -> None:
+    frame = comparison.to_frame()
+    assert list(frame.index) == list(comparison)
+    assert {"value", "low", "high", "null", "gaussian", "untrained", "ceiling", "floor", "meaning"} <= {*frame.columns}
+
+
+def test_json_has_null_for_nan_and_back() -> None:
+    assert nan_to_none({"a": float("nan"), "b": [1.0, float("inf")]}) == {"a": None, "b": [1.0, None]}
+    assert str(none_to_nan({"a": None, "b": {"c": None}, "d": "x"})) == "{'a': nan, 'b': {'c': nan}, 'd': 'x'}"

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.stats import pearsonr
 
 from geometry_cases import grouped_counts
 from tokengeom.errors import ProblemError
 from tokengeom.factors import Factors
 from tokengeom.geometry.probes import feature_probes, linear_probes
-from tokengeom.geometry.similarity import logit_distance, structural_similarity
+from tokengeom.geometry.similarity import directional_agreement, structural_similarity
 from tokengeom.numerics import cosines
 from tokengeom.problems.ntp_svm import NORMS, MarginProblem
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.features import FeaturePrediction, project_on_F
 from tokengeom.theory.linear import LinearPrediction, predict_linear
+from tokengeom.theory.loss_path import LossPath
 from tokengeom.theory.predict import predict
 from tokengeom.theory.proxy import proxy
 from tokengeom.training import SoftLabels, State, train
 from training_problems import paper_setting, random_statistics
 
 LINEAR = ["cosine", "cosine_without_finite", "finite_error"] + [f"margin_{name}" for name in NORMS]
+AT_LOSS = ["context_agreement", "token_agreement"]
 FEATURES = [
     "finite_distance",
     "logit_distance",
@@ -30,6 +33,7 @@ FEATURES = [
     "proxy_token_similarity",
     "collapse",
 ]
+LIMIT = ["limit_context_agreement", "limit_token_agreement"]
 
 
 def state(W: np.ndarray, H: np.ndarray, bias: np.ndarray | None = None) -> State:
@@ -41,6 +45,18 @@ def measured(prediction: LinearPrediction | FeaturePrediction, here: State) -> d
     probes = linear_probes(prediction) if isinstance(prediction, LinearPrediction) else feature_probes(prediction)
     found = {name: probe(here) for name, probe in probes.items()}
     return {name: value for name, value in found.items() if isinstance(value, float)}
+
+
+def centred(L: np.ndarray) -> np.ndarray:
+    """Logits with each column's mean removed, of norm 1."""
+    found = L - L.mean(axis=0)
+    return np.asarray(found / np.linalg.norm(found))
+
+
+def over_pairs(X: np.ndarray, Y: np.ndarray, groups: np.ndarray) -> float:
+    """Correlation of cosines over pairs of different groups."""
+    apart = groups[:, None] != groups[None, :]
+    return float(pearsonr(cosines(X)[apart], cosines(Y)[apart])[0])
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +132,8 @@ def test_the_predicted_geometry_itself_agrees_fully(
 ) -> None:
     _, p = features
     here = measured(p, state(p.W, p.H))
-    assert list(here) == FEATURES
+    assert list(here) == AT_LOSS + LIMIT + FEATURES
+    assert [here[name] for name in LIMIT] == pytest.approx([1.0, 1.0], abs=1e-9)
     assert here["context_similarity"] == pytest.approx(1.0, abs=1e-9)
     assert here["token_similarity"] == pytest.approx(1.0, abs=1e-9)
     assert here["logit_distance"] < 1e-5
@@ -139,7 +156,9 @@ def test_feature_probes_equal_the_numbers_on_dense_matrices(
     proxy_tokens, proxy_contexts = (U[:, :r] * np.sqrt(s[:r])).T, np.sqrt(s[:r])[:, None] * Vt[:r]
     expected = {
         "finite_distance": np.linalg.norm(project_on_F(L, S) - p.L_in),
-        "logit_distance": logit_distance(L, p.L_mm),
+        "logit_distance": np.linalg.norm(centred(L) - centred(p.L_mm)),
+        "limit_context_agreement": over_pairs(H, p.H, p.context_groups),
+        "limit_token_agreement": over_pairs(tokens, p.W.T, np.arange(stats.V)),
         "context_similarity": structural_similarity(cosines(H), p.context_cosines),
         "token_similarity": structural_similarity(cosines(tokens), p.token_cosines),
         "proxy_context_similarity": structural_similarity(cosines(H), cosines(proxy_contexts)),
@@ -165,6 +184,7 @@ def test_probes_improve_during_training() -> None:
     run = train(stats, "ufm", dim=8, optimizer="adam", steps=2000, learning_rate=0.01, probes=feature_probes(p))
     first, last = ({name: run.trajectory[name][k] for name in FEATURES} for k in (0, -1))
     assert last["context_similarity"] > max(0.8, first["context_similarity"])
+    assert {*AT_LOSS, *LIMIT} <= set(run.trajectory.names)
     assert last["finite_distance"] < 0.2 * first["finite_distance"]
     assert last["logit_distance"] < first["logit_distance"]
 
@@ -172,7 +192,7 @@ def test_probes_improve_during_training() -> None:
 def test_full_supports_have_no_geometry_to_compare_with() -> None:
     stats = NextTokenStatistics.from_probabilities(np.array([[0.3, 0.6], [0.7, 0.4]]))
     here = measured(predict(stats), state(np.eye(2), np.eye(2)))
-    assert np.isnan([here[name] for name in FEATURES[1:]]).all()
+    assert np.isnan([here[name] for name in FEATURES[1:] + LIMIT]).all()
     assert np.isfinite(here["finite_distance"])
 
 
@@ -186,3 +206,65 @@ def test_a_diverged_state_gives_nan_and_another_shape_an_error(
         measured(p, state(np.ones((stats.V + 1, 3)), np.ones((3, stats.m))))
     with pytest.raises(ProblemError, match="V x d = 10 x 60"):
         measured(linear, state(np.ones((10, 61)), np.ones((61, 50))))
+
+
+def test_a_record_is_compared_with_the_prediction_nearest_to_its_own_loss(
+    features: tuple[NextTokenStatistics, FeaturePrediction],
+) -> None:
+    stats, p = features
+    labels = SoftLabels.from_statistics(stats)
+    probes = feature_probes(p)
+    for gap in (0.6, 0.05, 1e-3):
+        at = p.at(gap)
+        here = State(0, Factors(at.W, at.H), labels)
+        agreement = [float(probes[name](here)) for name in AT_LOSS]  # type: ignore[arg-type]
+        assert min(agreement) > 0.99, "the grid is within a factor of 1.34"
+        grid = p.largest_gap * 10 ** (-round(4 * np.log10(p.largest_gap / gap)) / 4)
+        assert abs(np.log(grid / gap)) <= np.log(1.34)
+        near = p.at(grid, tolerance=1e-2)
+        groups = p.context_groups
+        expected = directional_agreement(
+            Factors(near.W, near.H).context_directions, here.readout.context_directions, groups
+        )
+        assert agreement[0] == pytest.approx(expected, abs=2e-3)
+    assert min(float(probes[name](here)) for name in LIMIT) < 1.0  # type: ignore[arg-type]
+
+
+def test_the_prediction_at_the_loss_is_solved_for_once_and_can_be_left_out(
+    features: tuple[NextTokenStatistics, FeaturePrediction], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stats, p = features
+    asked: list[float] = []
+    original = LossPath.at
+
+    def counting(self: LossPath, gap: float, *more: object) -> object:
+        asked.append(gap)
+        return original(self, gap, *more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(LossPath, "at", counting)
+    labels, probes = SoftLabels.from_statistics(stats), feature_probes(p)
+    at = p.at(0.01)
+    asked.clear()
+    for scale in (1.0, 1.0 + 1e-6):
+        for name in AT_LOSS:
+            probes[name](State(0, Factors(at.W * scale, at.H), labels))
+    assert len(asked) == 1
+    assert not {*AT_LOSS} & set(feature_probes(p, at_loss=False))
+    monkeypatch.setattr("tokengeom.geometry.probes.AT_LOSS_ENTRIES", 1)
+    assert not {*AT_LOSS} & set(feature_probes(p))
+    assert {*AT_LOSS} <= set(feature_probes(p, at_loss=True))
+
+
+def test_above_the_loss_of_a_uniform_guess_there_is_no_prediction_at_the_loss(
+    features: tuple[NextTokenStatistics, FeaturePrediction],
+) -> None:
+    stats, p = features
+    rng = np.random.default_rng(0)
+    here = State(
+        0,
+        Factors(9 * rng.standard_normal((stats.V, 4)), rng.standard_normal((4, stats.m))),
+        SoftLabels.from_statistics(stats),
+    )
+    found = {name: probe(here) for name, probe in feature_probes(p).items()}
+    assert np.isnan([found[name] for name in AT_LOSS]).all()  # type: ignore[arg-type]
+    assert np.isfinite([found[name] for name in LIMIT]).all()  # type: ignore[arg-type]

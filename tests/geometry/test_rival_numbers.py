@@ -1,88 +1,141 @@
-"""Numbers of several explanations on the same draws: paired differences, and means over folds."""
+"""Rows of explanations on the same pairs: order, paired differences, and the choice of free parameters."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from tokengeom.geometry.agreement import draw
-from tokengeom.geometry.rival_numbers import FoldedNumbers, RivalNumbers, full_cosines
-from tokengeom.geometry.similarity import structural_similarity
+from geometry_cases import explained_counts
+from tokengeom.factors import Factors
+from tokengeom.geometry import rival_numbers
+from tokengeom.geometry.agreement import assess, with_reference
+from tokengeom.geometry.explanations.base import Known
+from tokengeom.geometry.explanations.log_counts import LogCounts
+from tokengeom.geometry.explanations.maximum_margin import MaximumMargin
+from tokengeom.geometry.explanations.pmi import ShiftedPMI
+from tokengeom.geometry.rival_numbers import (
+    ExplanationInfo,
+    Lead,
+    RivalRow,
+    best_candidate,
+    best_rival,
+    context_agreements,
+    rival_rows,
+)
+from tokengeom.geometry.similarity_numbers import SimilarityNumbers
+from tokengeom.numerics import Float, cosines
+from tokengeom.statistics.next_token import NextTokenStatistics
+
+INFOS = {
+    "near: ": ExplanationInfo("near", "close to the run", "supports"),
+    "mine: ": ExplanationInfo("mine", "the prediction", "the loss", ours=True),
+    "far: ": ExplanationInfo("far", "noise", "counts", "k=3"),
+}
 
 
-def test_differences_are_paired() -> None:
+@pytest.fixture(scope="module")
+def numbers() -> SimilarityNumbers:
     rng = np.random.default_rng(0)
     run = rng.normal(size=(6, 40))
-    near = run + 0.7 * rng.normal(size=run.shape)
-    targets = {"a": near, "b": near + 0.02 * rng.normal(size=run.shape)}
-    drawn = draw(RivalNumbers("contexts", run, targets), resamples=200, permutations=0, seed=0)
-    difference, low, high = drawn.difference("a similarity", "b similarity")
-    alone = drawn.agreements()["a similarity"]
-    assert low <= difference <= high
-    assert high - low < 0.2 * (alone.high - alone.low)
-    assert drawn.difference("a similarity", "a similarity") == (0.0, 0.0, 0.0)
+    near = run + 0.4 * rng.normal(size=run.shape)
+    targets = {"near: ": near, "mine: ": near + 0.02 * rng.normal(size=run.shape), "far: ": rng.normal(size=run.shape)}
+    return SimilarityNumbers.of("contexts", run, targets, np.arange(40) // 2)
 
 
-def test_numbers_are_means_over_folds_and_pairs_stay_within_folds() -> None:
-    rng = np.random.default_rng(4)
-    parts = [RivalNumbers("held-out contexts", rng.normal(size=(3, n)), {"a": rng.normal(size=(3, n))}) for n in (8, 4)]
-    both = FoldedNumbers("held-out contexts", [np.arange(8), np.arange(8, 12)], parts)
-    first, second = (structural_similarity(full_cosines(part.run), full_cosines(part.targets["a"])) for part in parts)
-    assert both.values()["a similarity"] == pytest.approx((2 * first + second) / 3)
-    order = np.array([[9, 3, 0, 1, 2, 11, 4, 5, 8, 6, 7, 10]])
-    within = [np.array([6, 3, 0, 1, 2, 7, 4, 5]), np.array([2, 0, 1, 3])]
-    permuted = [
-        structural_similarity(full_cosines(part.run[:, place]), full_cosines(part.targets["a"]))
-        for part, place in zip(parts, within, strict=True)
-    ]
-    assert both.permuted(order)["a similarity"][0] == pytest.approx((2 * permuted[0] + permuted[1]) / 3)
+def test_rows_are_in_order_with_paired_differences(numbers: SimilarityNumbers) -> None:
+    assessed = assess(numbers, permutations=20, seed=0)
+    rows = rival_rows(assessed, INFOS, "mine: ")
+    values = [row.agreement.value for row in rows]
+    assert values == sorted(values, reverse=True)
+    assert rows[-1].rival == "far"
+    assert rows[0].behind == Lead(0.0, 0.0, 0.0)
+    far = rows[-1]
+    assert far.behind.value == pytest.approx(values[0] - values[-1])
+    assert far.behind.is_clear
+    assert (far.meaning, far.uses, far.parameters, far.ours) == ("noise", "counts", "k=3", False)
+    mine = next(row for row in rows if row.rival == "mine")
+    assert mine.ours
+    assert mine.ahead == Lead(0.0, 0.0, 0.0)
+    assert far.ahead.value == pytest.approx(far.agreement.value - mine.agreement.value)
+    near = next(row for row in rows if row.rival == "near")
+    width = near.agreement.high - near.agreement.low
+    assert near.ahead.high - near.ahead.low < 0.3 * width, "differences are paired"
 
 
-def test_an_item_in_two_folds_is_drawn_in_both() -> None:
-    rng = np.random.default_rng(6)
-    run, target = rng.normal(size=(2, 3, 6))
-    columns = [np.array([0, 1, 2, 3]), np.array([2, 3, 4, 5])]
-    parts = [RivalNumbers("held-out contexts", run[:, c], {"a": target[:, c]}) for c in columns]
-    both = FoldedNumbers("held-out contexts", columns, parts)
-    draws = np.array([[1.0, 0.0, 2.0, 1.0, 1.0, 1.0]])
-    alone = [part.resampled(draws[:, c])["a similarity"] for part, c in zip(parts, columns, strict=True)]
-    assert both.size == 6
-    np.testing.assert_allclose(both.resampled(draws)["a similarity"], np.mean(alone, axis=0))
+def test_rows_show_references_that_are_given_and_no_lead_without_a_prediction(numbers: SimilarityNumbers) -> None:
+    assessed = assess(numbers, permutations=0, seed=0)
+    ceiling = with_reference(assessed.agreements(), "ceiling", {"far: context_agreement": 0.9})
+    rows = rival_rows(assessed, INFOS, None, ceiling)
+    assert {row.rival: row.agreement.ceiling for row in rows if np.isfinite(row.agreement.ceiling)} == {"far": 0.9}
+    assert all(np.isnan(row.ahead.value) for row in rows)
 
 
-def test_a_fold_without_items_in_a_resample_is_not_counted() -> None:
-    rng = np.random.default_rng(5)
-    parts = [RivalNumbers("held-out contexts", rng.normal(size=(3, 4)), {"a": rng.normal(size=(3, 4))}) for _ in "ab"]
-    draws = np.array([[1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0], [0.0] * 8])
-    columns = [np.arange(4), np.arange(4, 8)]
-    found = FoldedNumbers("held-out contexts", columns, parts).resampled(draws)["a similarity"]
-    assert found[0] == pytest.approx(parts[0].values()["a similarity"])
-    assert np.isnan(found[1])
+def test_rows_are_the_same_after_to_dict(numbers: SimilarityNumbers) -> None:
+    for row in rival_rows(assess(numbers, permutations=20, seed=0), INFOS, "mine: "):
+        assert RivalRow.from_dict(row.to_dict()) == row
 
 
-def test_a_fold_with_fewer_than_three_different_items_in_a_resample_is_not_counted() -> None:
-    rng = np.random.default_rng(0)
-    columns = [np.arange(4), np.arange(4, 8)]
-    folds = [RivalNumbers("x", rng.normal(size=(3, 4)), {"R": rng.normal(size=(3, 4))}) for _ in columns]
-    numbers = FoldedNumbers("x", columns, folds)
-    # Any two cosine matrices of two items correlate perfectly; only the second fold is informative here.
-    draws = np.array([[4.0, 1, 0, 0, 1, 1, 1, 1]])
-    found = numbers.resampled(draws)
-    alone = folds[1].resampled(np.ones((1, 4)))
-    assert found["R similarity"] == pytest.approx(alone["R similarity"])
-    assert found["R cka"] == pytest.approx(alone["R cka"])
+def test_the_best_rival_is_not_the_prediction(numbers: SimilarityNumbers) -> None:
+    rows = rival_rows(assess(numbers, permutations=0, seed=0), INFOS, "mine: ")
+    found = best_rival(rows, "contexts")
+    assert found is not None
+    assert found.rival == "near"
+    assert best_rival(rows, "tokens") is None
 
 
-def test_a_fold_in_which_a_rival_has_no_variation_is_counted_for_none() -> None:
-    """SIM with a matrix of equal cosines is 1 whatever the run does."""
-    rng = np.random.default_rng(0)
-    run, other = rng.normal(size=(3, 4)), rng.normal(size=(3, 4))
-    flat = RivalNumbers("x", run, {"flat": np.ones((1, 4)), "other": other})
-    assert flat.values()["flat similarity"] == pytest.approx(1.0)
-    varied = RivalNumbers("x", run, {"flat": rng.normal(size=(3, 4)), "other": other})
-    both = FoldedNumbers("x", [np.arange(4), np.arange(4, 8)], [flat, varied])
-    assert both.values() == pytest.approx(varied.values())
-    orders = np.array([[1, 0, 3, 2, 4, 5, 6, 7]])
-    assert both.permuted(orders)["other similarity"] == pytest.approx(varied.values()["other similarity"])
-    none = FoldedNumbers("x", [np.arange(4)], [flat])
-    assert np.isnan(list(none.values().values())).all()
+@pytest.fixture(scope="module")
+def stats() -> NextTokenStatistics:
+    return NextTokenStatistics.from_counts(explained_counts())
+
+
+def run_of(stats: NextTokenStatistics, rival: LogCounts | ShiftedPMI) -> Factors:
+    fit = rival.fit(stats)
+    contexts, tokens = fit.contexts(np.arange(stats.m)), fit.tokens(np.arange(stats.V))
+    return Factors(
+        np.zeros((stats.V, contexts.shape[0])) if tokens.shape[0] != contexts.shape[0] else tokens.T, contexts
+    )
+
+
+@pytest.mark.parametrize(
+    "made", [ShiftedPMI(5.0, 0.5), ShiftedPMI(0.3, 1.0), LogCounts(0.01, 0.5), LogCounts(10.0, 1.0)]
+)
+def test_the_parameters_that_made_the_run_are_found(stats: NextTokenStatistics, made: LogCounts | ShiftedPMI) -> None:
+    everything = np.arange(stats.m)
+    found = best_candidate(type(made), stats, Known(), run_of(stats, made), everything, stats.groups.label)
+    assert found is not None
+    info, fit = found
+    number = len(type(made).candidates(Known()))
+    assert info.parameters == f"{made.chosen}, the best of {number} for this run's contexts"
+    np.testing.assert_allclose(cosines(fit.contexts(everything)), cosines(run_of(stats, made).H), atol=1e-8)
+
+
+def test_an_explanation_that_cannot_be_made_is_none(stats: NextTokenStatistics) -> None:
+    shares = NextTokenStatistics.from_probabilities(stats.P, stats.pi)
+    run = Factors(np.ones((stats.V, 1)), np.ones((1, stats.m)))
+    everything = np.arange(stats.m)
+    assert best_candidate(LogCounts, shares, Known(), run, everything, stats.groups.label) is None
+    assert best_candidate(MaximumMargin, stats, Known(proxy_only=True), run, everything, stats.groups.label) is None
+
+
+def test_parameters_are_chosen_on_a_sample_of_many_contexts(
+    stats: NextTokenStatistics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rival_numbers, "MOST_CHOOSING", 10)
+    sizes: list[int] = []
+
+    def recorded(run: Float, targets: list[Float], groups: Float) -> Float:
+        sizes.append(run.shape[1])
+        return np.zeros(len(targets))
+
+    monkeypatch.setattr(rival_numbers, "context_agreements", recorded)
+    run = Factors(np.ones((stats.V, 1)), np.ones((1, stats.m)))
+    best_candidate(ShiftedPMI, stats, Known(), run, np.arange(stats.m), stats.groups.label)
+    assert sizes == [10]
+
+
+def test_candidates_are_judged_by_the_agreement_of_the_table(numbers: SimilarityNumbers) -> None:
+    found = context_agreements(numbers.run, list(numbers.targets.values()), numbers.units)
+    values = numbers.values()
+    np.testing.assert_allclose(found, [values[f"{prefix}context_agreement"] for prefix in numbers.targets])
+    assert np.isnan(context_agreements(numbers.run, [np.ones((1, 40))], numbers.units)).all()
+    assert np.isnan(context_agreements(numbers.run, [numbers.run], np.zeros(40, np.int64))).all(), "one support"

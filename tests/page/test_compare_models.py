@@ -12,15 +12,20 @@ import pytest
 from tiny_models import BOS, build, save, save_tokenizer
 from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.errors import CheckpointError, InputError
+from tokengeom.factors import Factors
 from tokengeom.geometry.checkpoints import CheckpointCurve
 from tokengeom.geometry.compare import compare
+from tokengeom.geometry.inputs import CompareSettings
+from tokengeom.geometry.rivals import rivals
 from tokengeom.models.checkpoint import load_checkpoint
 from tokengeom.page import compare_models as module
-from tokengeom.page.compare_models import ModelTextSettings, compare_models, prepare_text
+from tokengeom.page.compare_models import ModelTextSettings, compare_models, model_rivals, prepare_text
 from tokengeom.progress import SilentProgress
+from tokengeom.theory.features import FeaturePrediction
+from tokengeom.training.objective import SoftLabels
 
 L = 2
-FEW: dict[str, Any] = {"resamples": 20, "permutations": 20, "context": L}
+FEW: dict[str, Any] = {"permutations": 20, "context": L}
 
 
 def sentences(seed: int = 0) -> list[str]:
@@ -95,11 +100,16 @@ def test_rows_and_columns_are_those_of_the_tokens_and_contexts(folder: Path, voc
 def test_numbers_are_those_of_compare(found: CheckpointCurve) -> None:
     (point,) = found
     assert found.prediction is not None
-    expected = compare(found.prediction, (point.W, point.H), resamples=20, permutations=20)
-    assert point.comparison.agreements == expected.agreements
+    expected = compare(found.prediction, (point.W, point.H), permutations=20)
+    assert str(point.comparison.agreements) == str(expected.agreements)
+    assert point.comparison.reasons == expected.reasons
+    assert found.stats is not None
+    gap = SoftLabels.from_statistics(found.stats).loss_gap(point.W @ point.H)
+    assert point.comparison.loss_gap == pytest.approx(gap, rel=1e-12)
+    assert gap < point.loss_gap, "tokens that do not occur take probability from those that do"
     data = point.to_dict()
-    assert {"context_similarity", "token_similarity", "loss_gap", "entropy", "convention", "bos"} <= set(data)
-    assert {"value", "low", "high", "null"} <= set(data["context_similarity"])
+    assert {"verdict", "context_agreement", "token_agreement", "loss_gap", "entropy", "convention", "bos"} <= set(data)
+    assert {"value", "low", "high", "floor", "ceiling"} <= set(data["context_agreement"])
     assert f"{point.loss_gap:.4f} above the text's entropy floor {point.entropy:.4f}" in point.summary()
     assert any("nats above its floor" in sentence for sentence in point.comparison.limitations)
 
@@ -135,7 +145,8 @@ def test_the_proxy_is_used_where_the_solver_would_take_long(folder: Path, monkey
     monkeypatch.setattr(module, "EXACT_ENTRIES", 10)
     (point,) = compare_models(folder, sentences(), bos=False, **FEW)
     assert point.is_proxy
-    assert point.to_dict()["context_similarity"] == point.comparison["proxy_context_similarity"].to_dict()
+    assert point.to_dict()["context_agreement"] == point.comparison["proxy_context_agreement"].to_dict()
+    assert list(point.headline()) == ["contexts, with the proxy", "tokens, with the proxy"]
     (exact,) = compare_models(folder, sentences(), bos=False, proxy=False, **FEW)
     assert not exact.is_proxy
 
@@ -154,6 +165,37 @@ def test_checkpoints_are_in_the_order_of_their_steps(tmp_path: Path) -> None:
     save_tokenizer(tmp_path / "checkpoint-20", tokens=29)
     with pytest.raises(CheckpointError, match="the same tokenizer"):
         compare_models(tmp_path, sentences(), bos=False, top_contexts=30, **FEW)
+
+
+def test_predictions_at_the_losses_of_several_models_are_those_of_each(folder: Path) -> None:
+    chosen = ModelTextSettings(context=L, top_contexts=30)
+    tokenizer = load_checkpoint(folder).tokenizer
+    text = prepare_text(sentences(), tokenizer, chosen, ReadingSettings(), SilentProgress())
+    prediction = text.prediction
+    assert isinstance(prediction, FeaturePrediction)
+    models = [Factors(scale * prediction.W, prediction.H) for scale in (-1.0, 0.5, 2.0)]
+    found = module._predictions_at(text, models, CompareSettings(), SilentProgress())
+    assert found[0] is None, "a loss above that of a uniform guess"
+    labels = SoftLabels.from_statistics(text.stats)
+    for model, given in zip(models[1:], found[1:], strict=True):
+        assert given is not None
+        assert [one.norm for one in given] == ["nuclear", "gamma2"]
+        for one in given:
+            alone = prediction.at(labels.loss_gap(model.logits), norm=one.norm, tolerance=1e-3)
+            assert one.loss_gap == pytest.approx(alone.loss_gap, rel=0.02)
+            assert one.norm_value == pytest.approx(alone.norm_value, rel=0.02)
+    assert module._predictions_at(text, models, CompareSettings(at_loss=False), SilentProgress()) == [None] * 3
+
+
+def test_rivals_of_a_model_are_those_of_its_rows_and_states(folder: Path, found: CheckpointCurve) -> None:
+    quick: dict[str, Any] = {"held_out": 0, "explanations": ("probabilities", "proxy")}
+    (point,) = found
+    assert found.stats is not None
+    expected = rivals(found.stats, (point.W, point.H), found.prediction, permutations=20, **quick)
+    table = model_rivals(folder, sentences(), bos=False, top_contexts=1000, **FEW, **quick)
+    assert str(table.rows) == str(expected.rows)
+    with pytest.raises(CheckpointError, match="At least one model"):
+        model_rivals([], sentences())
 
 
 def test_reading_settings_are_passed_on(folder: Path, tmp_path: Path) -> None:

@@ -20,6 +20,9 @@ def stages() -> dict[str, AbstractResult]:
         "statistics": made.stats,
         "prediction": made.prediction,
         "run-ufm": made.runs[RUN],
+        "run-ufm-2": made.repeats[RUN][0],
+        "at-loss-ufm-nuclear": made.at_loss[RUN][0],
+        "at-loss-ufm-gamma2": made.at_loss[RUN][1],
         "comparison-ufm": made.comparisons[RUN],
     }
 
@@ -29,7 +32,11 @@ def test_results_of_stages_are_found_by_the_name_of_their_model() -> None:
     contents = Contents.from_stages(found, "a title", ["something is missing"], {"seeds": {"seed": 0}})
     assert contents.runs == {RUN: found["run-ufm"]}
     assert contents.comparisons == {RUN: found["comparison-ufm"]}
+    assert contents.repeats == {RUN: (found["run-ufm-2"],)}
+    assert contents.at_loss == {RUN: (found["at-loss-ufm-nuclear"], found["at-loss-ufm-gamma2"])}
     assert contents.rivals == {}
+    assert contents.compared_models == [RUN]
+    assert contents.main_comparison == RUN
     assert contents.choice.to_dict() == Choice.given(contents.stats).to_dict()
     assert (contents.title, contents.missing) == ("a title", ("something is missing",))
     assert len(contents.concepts) > 0
@@ -51,7 +58,7 @@ def test_a_comparison_needs_what_it_compared() -> None:
     assert contents.runs == {RUN: made.runs[RUN]}
     run = made.runs[RUN]
     with pytest.raises(InputError, match="in memory"):
-        Contents.from_comparison(compare(made.prediction, (run.W, run.H), resamples=0, permutations=0))
+        Contents.from_comparison(compare(made.prediction, (run.W, run.H), permutations=0))
 
 
 def test_statistics_without_a_source_have_a_title() -> None:

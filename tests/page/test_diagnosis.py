@@ -10,10 +10,12 @@ import pytest
 
 from page_cases import RUN, diverged_contents, one_group_contents, one_hot_contents, story_contents
 from tokengeom import compare
+from tokengeom.geometry.agreement import Agreement
+from tokengeom.geometry.verdict import level_of
 from tokengeom.page.contents import Contents
 from tokengeom.page.diagnosis import CHECKS, _group_causes, diagnose, frequency_error, still_falling
 from tokengeom.page.sections.base import Page
-from tokengeom.page.sections.summary import summary
+from tokengeom.page.sections.summary import FAR_FROM_FLOOR, diagnosis, summary
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.features import finite_part
 from tokengeom.training.run import Trajectory
@@ -30,8 +32,8 @@ def limit(scale: float = 40.0) -> tuple[Contents, Any, Any]:
 
 def with_run(contents: Contents, W: Any, H: Any, loss_gap: float = 1e-9) -> Contents:
     run = replace(contents.runs[RUN], W=W, H=H, loss_gap=loss_gap)
-    comparison = compare(contents.prediction, run, resamples=0, permutations=40)
-    return replace(contents, runs={RUN: run}, comparisons={RUN: comparison})
+    comparison = compare(contents.prediction, run, at_loss=False, permutations=40)
+    return replace(contents, runs={RUN: run}, comparisons={RUN: comparison}, at_loss={}, repeats={})
 
 
 def levels(contents: Contents) -> dict[str, str]:
@@ -71,7 +73,9 @@ def test_wrong_frequencies_are_found_with_their_size() -> None:
 
 def test_a_misfit_names_a_dimension_that_is_too_small() -> None:
     contents, W, H = limit()
-    found = diagnose(with_run(contents, W[:, :3], H[:3]))
+    narrow = with_run(contents, W[:, :3], H[:3])
+    judged = replace(narrow.comparisons[RUN], verdict="agrees in part")
+    found = diagnose(replace(narrow, comparisons={RUN: judged}))
     (one,) = [finding for finding in found.findings if finding.check.name == "alignment"]
     assert "3 dimensions" in one.causes[0]
     assert f"at least {contents.prediction.rank} dimensions" in one.remedies[0]  # type: ignore[union-attr]
@@ -82,19 +86,83 @@ def test_agreement_that_shuffling_cannot_change_is_not_judged() -> None:
     assert diagnose(one_hot_contents()).level(RUN, "frequencies") == "not judged"
 
 
-def test_chance_level_for_tokens_does_not_affect_contexts() -> None:
-    contents = with_run(*limit())
+@pytest.mark.parametrize(
+    ("outcome", "level", "title"),
+    [
+        ("agrees", "fits", "The geometry agrees with the prediction"),
+        ("agrees in part", "in part", "The geometry agrees in part with the prediction"),
+        ("another explanation fits better", "in part", "Another explanation fits the geometry better: counts"),
+        ("does not agree", "does not fit", "The geometry does not agree with the prediction"),
+        ("cannot be told", "not judged", "The geometry agrees with the prediction"),
+    ],
+)
+def test_head_and_diagnosis_say_what_the_verdict_says(outcome: Any, level: str, title: str) -> None:
+    contents = story_contents()
+    better = "counts" if outcome.startswith("another") else None
+    reasons = (f"The verdict: {outcome}.", "A reason.")
+    judged = replace(contents.comparisons[RUN], verdict=outcome, reasons=reasons, better_explanation=better)
+    page = Page(replace(contents, comparisons={RUN: judged}))
+    assert page.diagnosis.level(RUN) == level
+    (finding,) = [one for one in page.diagnosis.findings if one.check.name == "alignment"]
+    assert finding.title == title
+    assert finding.check.sentence.startswith(reasons[0])
+    (answer,) = summary(page).view["answers"]
+    assert (answer["level"], answer["verdict"], answer["notes"]) == (level, reasons[0], ["A reason."])
+
+
+def test_contexts_and_tokens_are_judged_by_the_rule_of_the_verdict() -> None:
+    contents = story_contents()
     comparison = contents.comparisons[RUN]
-    tied = replace(comparison["token_similarity"], value=0.9, null=0.95)
-    found = {**comparison.agreements, "token_similarity": tied}
-    contents = replace(contents, comparisons={RUN: replace(comparison, agreements=found)})
-    diagnosis = diagnose(contents)
-    assert diagnosis.level(RUN) == "fits"
-    (check,) = [one.check for one in diagnosis.findings if one.check.name == "alignment"]
-    assert "For tokens, this is no better than chance" in check.sentence
-    assert "For contexts" not in check.sentence
-    (answer,) = summary(Page(contents)).view["answers"]
-    assert "agrees with the prediction for contexts; for tokens it is no closer than chance" in answer["verdict"]
+    tied = replace(comparison.token_agreement, value=0.5, low=0.4, high=0.6, null=0.45)
+    found = {**comparison.agreements, f"{comparison.prefix}token_agreement": tied}
+    check = next(
+        one.check
+        for one in diagnose(replace(contents, comparisons={RUN: replace(comparison, agreements=found)})).findings
+        if one.check.name == "alignment"
+    )
+    assert level_of(tied) == "does not agree"
+    said = {"agrees": "agree", "in part": "agree in part"}[level_of(comparison.context_agreement)]
+    assert f"By themselves, contexts {said} and tokens do not agree." in check.sentence
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ({"floor": 0.2, "ceiling": 0.8}, "50% of the way from chance (0.20) to a second training (0.80)"),
+        ({"floor": 0.2, "ceiling": 0.4}, "at least as close to the prediction as to a second training (0.40)"),
+        ({"floor": 0.2}, "there is no second training"),
+        ({"floor": 0.45, "ceiling": 0.8}, "not clearly above chance (0.45)"),
+        ({"ceiling": 0.8}, "chance was not measured"),
+    ],
+)
+def test_a_number_is_placed_between_chance_and_a_second_training(numbers: dict[str, float], said: str) -> None:
+    contents = story_contents()
+    comparison = contents.comparisons[RUN]
+    nan = float("nan")
+    one = Agreement(0.5, 0.4, 0.6, numbers.get("floor", nan), ceiling=numbers.get("ceiling", nan))
+    found = {**comparison.agreements, f"{comparison.prefix}context_agreement": one}
+    page = Page(replace(contents, comparisons={RUN: replace(comparison, agreements=found)}))
+    scale = summary(page).view["answers"][0]["scales"][0]
+    assert said in scale["sentence"]
+    assert (scale["name"], scale["value"], scale["at"], scale["low"]) == ("contexts", "0.50", 50.0, 40.0)
+    assert scale["floor"] == (None if "floor" not in numbers else 100 * numbers["floor"])
+
+
+def test_where_a_disagreement_comes_from_is_said_with_what_to_do() -> None:
+    contents = story_contents()
+    comparison = contents.comparisons[RUN]
+    assert comparison.disagreement is not None
+    wasteful = replace(comparison.disagreement, efficiency=0.39, efficiency_high=0.4, split_exponent=0.1)
+    changed = replace(comparison, disagreement=wasteful, verdict="agrees in part")
+    page = Page(replace(contents, comparisons={RUN: changed}))
+    (source,) = diagnosis(page).view["sources"]
+    assert source["sentences"][:2] == wasteful.sentences()
+    assert source["remedies"] == wasteful.remedies()
+    assert len(wasteful.remedies()) == 2
+    (finding,) = [one for one in page.diagnosis.findings if one.check.name == "alignment"]
+    assert set(wasteful.remedies()) <= set(finding.remedies)
+    cosine = comparison[f"{comparison.prefix}logit_cosine"].value
+    assert source["sentences"][2].endswith(f"predicted ones is {cosine:.3f}.")
 
 
 def test_a_wide_enough_model_is_not_called_too_small() -> None:
@@ -130,7 +198,7 @@ def test_agreement_far_above_the_floor_is_qualified() -> None:
     for gap, far in ((1e-9, False), (2.0, True)):
         contents = with_run(*limit(), loss_gap=gap)
         (answer,) = summary(Page(contents)).view["answers"]
-        assert ("still far above the entropy floor" in answer["numbers"]) == far
+        assert (FAR_FROM_FLOOR in answer["notes"]) == far
 
 
 def test_a_diverged_run_is_a_misfit_with_one_remedy() -> None:

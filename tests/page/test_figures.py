@@ -54,6 +54,13 @@ def test_heat_maps_share_a_scale_only_where_their_ends_are_equal() -> None:
 def test_the_logits_of_a_figure_are_those_of_the_run() -> None:
     contents = story_contents()
     order = page_order(contents)
+    at = contents.at_loss[RUN][1]
+    assert at.norm == contents.comparisons[RUN].norm == "gamma2"
+    found = figures.geometry_sources(contents)
+    assert list(found) == [
+        RUN, f"predicted for: {RUN}", "predicted in the limit: L^mm", "proxy: S~",
+    ]  # fmt: skip
+    np.testing.assert_array_equal(found[f"predicted for: {RUN}"].H, at.H)
     logits = geometry_figures(contents, order)[2].panels[0]
     assert isinstance(logits, HeatmapPanel)
     assert logits.title == RUN

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import tokengeom as tg
-from pipeline_cases import STAGES, plain_page, quick, results_of, write_text
+from pipeline_cases import JUDGED, RUNS, STAGES, plain_page, quick, results_of, write_text
 from tokengeom.corpus.tokenizers import ByteTokenizer, CharacterTokenizer
 from tokengeom.errors import ResourceError
 from tokengeom.page import pipeline
@@ -72,8 +72,10 @@ def test_every_stage_is_made_once_and_then_found(text: Path, first: Report) -> N
 @pytest.mark.parametrize(
     ("change", "made"),
     [
-        ({"seed": 1}, ("run-ufm", "comparison-ufm", "rivals-ufm", "page")),
-        ({"draws": 25}, ("comparison-ufm", "rivals-ufm", "page")),
+        ({"seed": 2}, STAGES[3:]),
+        ({"permutations": 25}, ("comparison-ufm", "rivals-ufm", "page")),
+        # Without the second run, the predictions at the loss of the first one are found.
+        ({"seeds": 1}, ("comparison-ufm", "rivals-ufm", "page")),
         ({"vocabulary": 15}, STAGES),
         # The same settings, now given by the user: only the reasons differ.
         ({"tokenizer": "word"}, ("choice", "page")),
@@ -100,22 +102,25 @@ def test_another_text_repeats_every_stage(first: Report, tmp_path: Path) -> None
     assert quick(write_text(tmp_path / "other.txt", seed=5), first.page).made == STAGES
 
 
-def test_training_resumes_after_ctrl_c(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    straight = quick(text, tmp_path / "straight.html").contents.runs["unconstrained features"]
+@pytest.mark.parametrize("place", [0, 1])
+def test_training_resumes_after_ctrl_c(
+    text: Path, first: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    straight = [*first.contents.runs.values(), *first.contents.repeats["unconstrained features"]][place]
 
     def stop(step: int, steps: int, row: object) -> None:
         if step == 10:
             os.kill(os.getpid(), signal.SIGINT)
 
     def interrupted(*args: Any, **options: Any) -> Any:
-        return tg.train(*args, **options, on_record=stop)
+        return tg.train(*args, **options, on_record=stop if options["seed"] == place else None)
 
     with monkeypatch.context() as patch:
         patch.setattr(pipeline, "train", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            quick(text, tmp_path / "page.html")
-    results = tmp_path / "page-results"
-    assert not (results / "run-ufm").exists()
+            quick(text, tmp_path / "new.html")
+    results = tmp_path / "new-results"
+    assert [(results / name).exists() for name in RUNS] == [place == 1, False]
     assert "the report is finished" in tg.verify(results).failed
     resumed: list[int] = []
 
@@ -123,10 +128,11 @@ def test_training_resumes_after_ctrl_c(text: Path, tmp_path: Path, monkeypatch: 
         return tg.train(*args, **options, on_record=lambda step, steps, row: resumed.append(step))
 
     monkeypatch.setattr(pipeline, "train", watched)
-    done = quick(text, tmp_path / "page.html")
-    assert done.made == STAGES[3:]
-    assert min(resumed) > 9
-    assert np.array_equal(done.contents.runs["unconstrained features"].W, straight.W)
+    done = quick(text, tmp_path / "new.html")
+    assert done.made == STAGES[3 + place :]
+    assert resumed[0] > 9
+    again = [*done.contents.runs.values(), *done.contents.repeats["unconstrained features"]][place]
+    assert np.array_equal(again.W, straight.W)
     assert tg.verify(results)
 
 
@@ -186,7 +192,7 @@ def test_a_full_disk_is_reported_and_damages_nothing(
         with pytest.raises(ResourceError, match="No space left on device"):
             quick(text, first.page, seed=7)
     assert first.page.read_text() == "<title>stories.txt</title>"
-    assert quick(text, first.page, seed=7).made[-3:] == ("comparison-ufm", "rivals-ufm", "page")
+    assert quick(text, first.page, seed=7).made[-3:] == STAGES[-3:]
     assert tg.verify(results_of(first))
 
 
@@ -211,9 +217,12 @@ def test_a_page_that_cannot_be_written_leaves_the_old_one(
 
 def test_a_transformer_is_trained_and_compared_as_well(text: Path, first: Report) -> None:
     both = quick(text, first.page, transformer=True, steps=12)
-    judged = ("comparison-ufm", "rivals-ufm", "comparison-transformer", "rivals-transformer")
-    assert both.made == ("run-ufm", "run-transformer", *judged, "page")
-    assert set(both.contents.comparisons) == {"unconstrained features", "transformer"}
+    own = [tuple(name.replace("ufm", "transformer") for name in names) for names in (RUNS, JUDGED)]
+    assert both.made == (*RUNS, *own[0], *JUDGED, *own[1], "page")
+    assert {name: comparison.runs for name, comparison in both.contents.comparisons.items()} == {
+        "unconstrained features": 2,
+        "transformer": 2,
+    }
     assert both.contents.missing == ()
     assert tg.verify(results_of(both))
     # Without it, the other stages are found, and its results are kept for the next time.
@@ -227,7 +236,7 @@ def test_a_missing_network_package_is_named_with_the_remedy(
     monkeypatch.setattr(pipeline, "find_spec", lambda name: None)
     made = quick(text, tmp_path / "page.html", transformer=True)
     assert set(made.contents.runs) == {"unconstrained features"}
-    (sentence,) = made.contents.missing
+    sentence = made.contents.missing[0]
     assert "torch and transformers" in sentence
     assert "pip install 'tokengeom[networks]'" in sentence
 
@@ -242,8 +251,24 @@ def test_a_diverged_run_is_shown_and_not_compared(text: Path, tmp_path: Path, mo
     assert made.contents.runs["unconstrained features"].status.startswith("diverged")
     assert made.contents.comparisons == {}
     assert "lower the learning rate" in made.contents.missing[1]
-    assert "context_similarity" not in made.to_dict()
+    assert not {"verdict", "context_agreement"} & set(made.to_dict())
     assert tg.verify(results_of(made))
+
+
+def test_a_second_training_gives_the_ceiling(text: Path, first: Report) -> None:
+    name = "unconstrained features"
+    (second,) = first.contents.repeats[name]
+    run, found = first.contents.runs[name], first.contents.comparisons[name]
+    assert second.settings == {**run.settings, "seed": 1}
+    group = first.contents.stats.groups.label
+    apart = group[:, None] != group[None, :]
+    directions = [one.H / np.linalg.norm(one.H, axis=0) for one in (run, second)]
+    x, y = ((D.T @ D)[apart] for D in directions)
+    assert found.runs == 2
+    assert found.context_agreement.ceiling == pytest.approx(np.corrcoef(x, y)[0, 1], abs=1e-9)
+    once = quick(text, first.page, seeds=1)
+    assert np.isnan(once.contents.comparisons[name].context_agreement.ceiling)
+    assert "There is no ceiling for the model 'unconstrained features'" in once.contents.missing[1]
 
 
 class _Bar(AbstractStage):
@@ -289,15 +314,13 @@ def test_the_overall_bar_moves_by_the_share_of_each_part_and_no_further() -> Non
 def test_stages_are_listed_for_a_text_and_for_statistics() -> None:
     settings = ReportSettings(steps=600)
     from_text = build_stages(find_text(["a b c"], tg.ReadingSettings()), settings, [UFM, TRANSFORMER])
-    judged = ("comparison-ufm", "rivals-ufm", "comparison-transformer", "rivals-transformer")
-    assert [one.name for one in from_text] == [
-        "choice", "statistics", "prediction", "run-ufm", "run-transformer", *judged,
-    ]  # fmt: skip
+    networks = [[name.replace("ufm", "transformer") for name in names] for names in (RUNS, JUDGED)]
+    assert [one.name for one in from_text] == [*STAGES[:3], *RUNS, *networks[0], *JUDGED, *networks[1]]
     given = build_stages(tg.NextTokenStatistics.from_counts([[1, 2], [3, 0]]), settings, [UFM])
     assert [one.name for one in given] == ["statistics", *STAGES[2:-1]]
     for stages in (from_text, given):
         for place, stage in enumerate(stages):
-            assert set(stage.needs) <= {one.name for one in stages[:place]}
+            assert {*stage.needs, *stage.uses} <= {one.name for one in stages[:place]}
             assert stage.seconds > 0
 
 
@@ -307,7 +330,8 @@ def test_progress_names_every_stage_and_ends_complete(text: Path, tmp_path: Path
     notes = [note for note in shown.bars["Report"].notes if note]
     assert notes == [
         "Choosing settings", "Counting", "Predicting", "Training: unconstrained features",
+        "Training: unconstrained features, training 2", *["Predicting at the loss: unconstrained features"] * 2,
         "Comparing: unconstrained features", "Rival explanations: unconstrained features", "Writing the page",
     ]  # fmt: skip
     assert shown.bars["Report"].at == pytest.approx(shown.totals["Report"])
-    assert {"Predicting", "Comparing: unconstrained features"} <= set(shown.bars)
+    assert {"Predicting", "Predicting at the loss: unconstrained features"} <= set(shown.bars)

@@ -14,9 +14,9 @@ import pytest
 
 from page_cases import ATTACK, CASES, RUN, TEMPLATE, rendered, story_contents
 from tokengeom.errors import MissingExtraError
-from tokengeom.geometry.agreement import Agreement
-from tokengeom.geometry.rival_table import Lead, RivalRow, Rivals
 from tokengeom.page.render import SECTIONS, render
+from tokengeom.page.sections.base import Page
+from tokengeom.page.sections.summary import summary
 
 VOID = {"meta", "link", "br", "img", "hr", "input"}
 
@@ -71,7 +71,7 @@ def test_every_page_is_complete_and_shows_no_raw_values(case: str) -> None:
     assert {section.__name__ for section in SECTIONS} == anchors
     named = [about["id"] for _, about in read.tags if "id" in about]
     assert len(named) == len(set(named))
-    assert not re.search(r"\bnan\b|\binf\b|\bNone\b|(?<![\d.])0(\.0+)? \u00d7 10|undefined", read.prose)
+    assert not re.search(r"\bnan\b|\binf\b|\bNone\b|(?<![\d.])0(\.0+)? \u00d7 10|undefined|built-in method", read.prose)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -125,15 +125,28 @@ def test_sentences_about_degenerate_texts_are_true() -> None:
 
 
 def test_rival_explanations_have_their_table() -> None:
-    number = Agreement(0.5, 0.4, 0.6, 0.1, 0.0, "higher", "contexts")
-    row = RivalRow("shifted PMI", "log p(z|j) / p(z)", "contexts", number, number, Lead(0.25, 0.2, 0.3), 2)
-    rivals = Rivals((row,), 0, (), 20, 20, 0)
-    prose = Read()
-    prose.feed(render(replace(story_contents(), rivals={RUN: rivals})))
-    assert rivals.summary().splitlines()[0] in prose.prose
-    assert "0.400 to 0.600" in prose.prose
-    assert "0.250" in prose.prose
-    assert "no direction for 2" in prose.prose
+    contents = story_contents()
+    rows = contents.comparisons[RUN].rows
+    changed = replace(rows[-1], rival="<b>shifted PMI", parameters="k=5", without_direction=2)
+    comparison = replace(contents.comparisons[RUN], rows=(*rows[:-1], changed))
+    read = Read()
+    read.feed(render(replace(contents, comparisons={RUN: comparison})))
+    section = read.prose.split(f"Rival explanations: {RUN}")[1].split("Which contexts collapsed")[0]
+    assert "<b>shifted PMI" in section
+    assert f"from {changed.uses}; k=5; no direction for 2" in section
+    for row in rows[:-1]:
+        assert f"{row.agreement.value:.3f}".replace("-", "\u2212") in section
+        assert f"{row.agreement.low:.3f} to {row.agreement.high:.3f}".replace("-", "\u2212") in section
+
+
+def test_the_verdict_is_the_first_sentence_about_the_run() -> None:
+    comparison = story_contents().comparisons[RUN]
+    prose = page("stories").prose
+    head = prose.split("Skip to the text")[1].split("did not fully pass")[0]
+    (answer,) = summary(Page(story_contents())).view["answers"]
+    assert comparison.reasons[0] == answer["verdict"]
+    assert comparison.reasons[0].split(" (")[0] in head
+    assert head.index(comparison.reasons[0].split(" (")[0]) < head.index("proven within")
 
 
 def test_without_the_template_engine_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,5 +157,5 @@ def test_without_the_template_engine_the_error_says_what_to_install(monkeypatch:
 
 def test_no_sentence_calls_tokens_words() -> None:
     for case in ("stories", "proxy", "one group"):
-        prose = re.sub(r"a word, a part of a word|tokenizer word", "", page(case).prose)
+        prose = re.sub(r"a word, a part of a word|tokenizer word|word2vec", "", page(case).prose)
         assert not re.search(r"\bwords?\b", prose.split("How to cite")[0]), case

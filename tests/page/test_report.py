@@ -18,11 +18,13 @@ from pipeline_cases import QUICK, plain_page, quick, results_of, write_text
 from tokengeom import Run, verify
 from tokengeom.errors import InputError, MissingExtraError
 from tokengeom.folders import as_json, file_hash
+from tokengeom.geometry.comparison import Comparison
+from tokengeom.geometry.verdict import Outcome
 from tokengeom.page.cache import key_of, require_place, sealed
 from tokengeom.page.render import render
 from tokengeom.page.report import Report, report
 
-OPTIONS = {name: value for name, value in QUICK.items() if name in ("steps", "dim", "draws", "transformer")}
+OPTIONS = {name: value for name, value in QUICK.items() if name in ("steps", "dim", "permutations", "transformer")}
 
 
 @pytest.fixture(autouse=True)
@@ -50,15 +52,19 @@ def copy(finished: Report, tmp_path: Path) -> Path:
 
 
 def test_the_numbers_are_those_of_the_verbs(finished: Report, text: Path) -> None:
-    stats = tg.count(text, context=2).limited(top_contexts=30, vocabulary=20)
+    stats = tg.count(text, context=2).limited(top_contexts=30, vocabulary=20, rest="merge")
     assert finished.contents.stats.equals(stats)
     found = finished.to_dict()
     assert (found["windows"], found["contexts"], found["vocabulary"]) == (stats.n, stats.m, stats.V)
     assert found["nuclear_norm"] == pytest.approx(tg.predict(stats).nuclear_norm, rel=1e-5)
     run = finished.contents.runs["unconstrained features"]
-    direct = tg.compare(tg.predict(stats), run, resamples=20, permutations=20)
-    assert found["context_similarity"]["value"] == pytest.approx(direct.context_similarity.value, abs=1e-4)
-    assert {"low", "high", "null"} <= set(found["token_similarity"])
+    direct = tg.compare(tg.predict(stats), [run, *finished.contents.repeats["unconstrained features"]], permutations=20)
+    for name in ("context_agreement", "token_agreement", "context_similarity", "token_similarity"):
+        assert found[name]["value"] == pytest.approx(getattr(direct, name).value, abs=2e-3), name
+        assert {"low", "high", "floor", "ceiling"} <= set(found[name])
+    assert (found["verdict"], found["model"]) == (direct.verdict, "unconstrained features")
+    assert set(found["in_limit"]) == {"context_agreement", "token_agreement"}
+    assert finished.summary().startswith(f"unconstrained features: {found['reasons'][0]}")
     assert {"versions", "machine", "seeds", "settings", "hashes", "seconds"} <= set(finished.contents.provenance)
 
 
@@ -78,19 +84,19 @@ def test_a_report_is_made_from_statistics_in_memory_and_in_a_folder(text: Path, 
     assert made.contents.title == "stories.txt"
     stats.save(tmp_path / "saved")
     assert report([tmp_path / "saved"], tmp_path / "page.html", **OPTIONS).made == ()
-    assert report(stats, tmp_path / "page.html", **OPTIONS, vocabulary=10).contents.stats.V == 10
+    assert report(stats, tmp_path / "page.html", **OPTIONS, vocabulary=10, rest="drop").contents.stats.V == 10
 
 
 def test_a_comparison_in_memory_has_a_page_without_results(text: Path, tmp_path: Path) -> None:
     stats = tg.count(text, context=2).limited(top_contexts=30, vocabulary=20)
     prediction, run = tg.predict(stats), tg.train(stats, "ufm", dim=4, steps=5)
-    made = report(tg.compare(prediction, run, resamples=0, permutations=0), tmp_path / "page.html")
+    made = report(tg.compare(prediction, run, permutations=0), tmp_path / "page.html")
     assert made.page.read_text() == "<title>stories.txt</title>"
     assert made.results is None
     with pytest.raises(InputError, match=r"comparison\.save"):
         made.save(tmp_path / "saved")
     with pytest.raises(InputError, match="in the same session"):
-        report(tg.compare(prediction, (run.W, run.H), resamples=0, permutations=0), tmp_path / "page.html")
+        report(tg.compare(prediction, (run.W, run.H), permutations=0), tmp_path / "page.html")
 
 
 def test_report_is_a_function_before_and_after_its_modules_are_imported() -> None:
@@ -109,7 +115,8 @@ def test_report_is_a_function_before_and_after_its_modules_are_imported() -> Non
 def test_the_signature_shows_every_setting() -> None:
     shown = inspect.signature(report).parameters
     assert {"source", "out", "progress", "preset", "steps", "tokenizer", "separator_id", "format"} <= set(shown)
-    assert shown["draws"].default == 200
+    assert shown["permutations"].default == 200
+    assert shown["seeds"].default is None
     with pytest.raises(InputError, match=r"report has no setting 'step'. Did you mean 'steps'"):
         report(["a b"], step=3)
 
@@ -140,6 +147,8 @@ def test_an_intact_report_passes_in_any_folder(copy: Path) -> None:
         "the logits are feasible",
         "its loss is the one claimed",
         "its numbers are the ones claimed",
+        "its verdict is the one claimed",
+        "at-loss-ufm-gamma2: it is about these statistics",
         "page: it is",
     ):
         assert words in said
@@ -221,6 +230,36 @@ def test_numbers_that_cannot_be_recomputed_are_found_although_the_hashes_match(c
     failed = verify(copy / "page-results").failed
     assert "run-ufm: its loss is the one claimed" in failed
     assert "comparison-ufm: its numbers are the ones claimed" in failed
+
+
+@pytest.mark.parametrize("forged", ["floor", "ceiling", "low", "efficiency", "verdict", "reasons", "explanation"])
+def test_a_forged_comparison_is_found_although_the_hashes_match(copy: Path, forged: str) -> None:
+    folder = copy / "page-results/comparison-ufm"
+    claimed = Comparison.load(folder)
+    name = f"{claimed.prefix}context_agreement"
+    match forged:
+        case "verdict":
+            other: Outcome = "agrees" if claimed.verdict != "agrees" else "does not agree"
+            changed = replace(claimed, verdict=other)
+        case "reasons":
+            changed = replace(claimed, reasons=("All is well.", *claimed.reasons[1:]))
+        case "efficiency":
+            assert claimed.disagreement is not None
+            changed = replace(claimed, disagreement=replace(claimed.disagreement, efficiency=0.99))
+        case "explanation":
+            row = claimed.rows[0]
+            better = replace(row, agreement=replace(row.agreement, value=row.agreement.value + 0.01))
+            changed = replace(claimed, rows=(better, *claimed.rows[1:]))
+        case _:
+            field = "null" if forged == "floor" else forged
+            one = replace(claimed[name], **{field: getattr(claimed[name], field) - 0.01})
+            changed = replace(claimed, agreements={**claimed.agreements, name: one})
+    changed.save(folder)
+    rewritten(
+        copy, lambda record: record["stages"]["comparison-ufm"].update(manifest=file_hash(folder / "manifest.json"))
+    )
+    said = "verdict is the one" if forged in ("verdict", "reasons") else "numbers are the ones"
+    assert f"comparison-ufm: its {said} claimed" in verify(copy / "page-results").failed
 
 
 def test_a_page_in_another_folder_is_not_read(copy: Path) -> None:

@@ -86,7 +86,7 @@ def test_a_bad_text_leaves_an_earlier_report_as_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--vocabulary", "1"], "a larger --vocabulary"),
+        (["--vocabulary", "1", "--rest", "drop"], "a larger --vocabulary"),
         (["--steps", "2"], "steps must be 6 or more"),
         (["--tokenizer", "nonsense"], "nonsense"),
         (["--context", "60"], "No document is long enough"),

@@ -12,9 +12,9 @@ from page_cases import RUN, story_contents, untrained_contents
 from tokengeom import count
 from tokengeom.page.sections import corpus, summary
 from tokengeom.page.sections.base import Page
-from tokengeom.page.sections.measurement import group_cosines
+from tokengeom.page.sections.measurement import agreement, group_cosines, training
 from tokengeom.page.sections.methods import BIBTEX, flattened, methods
-from tokengeom.page.sections.prediction import equally_strong
+from tokengeom.page.sections.prediction import equally_strong, prediction
 
 
 def test_cosines_of_groups_are_those_of_all_pairs() -> None:
@@ -46,12 +46,51 @@ def test_equally_strong_concepts_are_named() -> None:
     assert equally_strong(np.array([5.0]), 1) == ""
 
 
-def test_the_summary_has_a_tile_per_similarity() -> None:
+def test_the_summary_has_a_tile_per_agreement() -> None:
     tiles = summary.summary(Page(story_contents())).view["tiles"]
-    assert [tile["label"] for tile in tiles][-2:] == ["similarity of contexts", "similarity of tokens"]
-    assert all(tile["note"].startswith(RUN) for tile in tiles[-2:])
+    assert [tile["label"] for tile in tiles][-2:] == ["agreement of contexts", "agreement of tokens"]
+    assert all(tile["note"].startswith(f"{RUN}; chance ") for tile in tiles[-2:])
+    assert all("second training" in tile["note"] for tile in tiles[-2:])
     (answer,) = summary.summary(Page(untrained_contents())).view["answers"]
     assert "No model was trained" in answer["verdict"]
+
+
+def test_agreement_is_shown_at_the_loss_then_in_the_limit_and_the_papers_measure_last() -> None:
+    contents = story_contents()
+    (table,) = agreement(Page(contents)).view["tables"]
+    titles = [title for title, _ in table["parts"]]
+    assert titles == [
+        "At the loss reached, gamma_2 norm",
+        "In the limit of training",
+        "Finite part and collapse",
+        "The papers' measure: structural similarity (SIM)",
+    ]
+    keys = [[row["key"] for row in rows] for _, rows in table["parts"]]
+    assert keys[0][:2] == ["gamma2_context_agreement", "gamma2_token_agreement"]
+    assert keys[1][:2] == ["limit_context_agreement", "limit_token_agreement"]
+    assert keys[3] == ["limit_context_similarity", "limit_token_similarity"]
+    assert [title for title, _ in table["folded"]] == ["The same at the loss reached, nuclear norm"]
+    row, one = table["parts"][0][1][0], contents.comparisons[RUN].context_agreement
+    assert (row["value"], row["interval"], row["floor"], row["ceiling"]) == (
+        one.value, (one.low, one.high), one.floor, one.ceiling,
+    )  # fmt: skip
+
+
+def test_the_predictions_at_the_loss_are_described_with_their_proofs() -> None:
+    contents = story_contents()
+    said = prediction(Page(contents)).view["answers"][0]
+    for one in contents.at_loss[RUN]:
+        assert (
+            f"{one.norm_value:.4g}, proven within {one.relative_gap:.1e} of the smallest, rank {one.rank}"
+            in said.reason
+        )
+    without = prediction(Page(replace(contents, at_loss={}))).view["answers"]
+    assert without[0].question.startswith("Separable")
+
+
+def test_the_second_training_is_among_the_runs() -> None:
+    rows = training(Page(story_contents())).view["runs"]
+    assert [row["name"] for row in rows] == [RUN, f"{RUN}, training 2"]
 
 
 def test_the_head_of_the_page_says_what_share_of_the_windows_the_cuts_kept() -> None:
@@ -69,9 +108,11 @@ def test_the_head_of_the_page_says_what_share_of_the_windows_the_cuts_kept() -> 
 def test_settings_of_a_run_are_shown_once() -> None:
     contents = story_contents()
     training = {"ufm": contents.runs[RUN].settings, "transformer": {"layers": 2}}
-    contents = replace(contents, provenance={"settings": {"draws": 20, "training": training}})
+    contents = replace(contents, provenance={"settings": {"permutations": 20, "training": training}})
     view = methods(Page(contents)).view
-    assert view["tables"] == [{"title": "Settings", "rows": [("draws", "20"), ("training.transformer.layers", "2")]}]
+    assert view["tables"] == [
+        {"title": "Settings", "rows": [("permutations", "20"), ("training.transformer.layers", "2")]}
+    ]
     assert [table["title"] for table in view["runs"]] == [f"Training settings: {RUN}"]
 
 

@@ -10,8 +10,10 @@ from typing import Any, get_args
 import pytest
 
 from tokengeom.corpus.tokenizers import WordTokenizer
-from tokengeom.errors import InputError
+from tokengeom.errors import InputError, StatisticsError
 from tokengeom.page.settings import MODEL_NAMES, TRANSFORMER, UFM, Preset, ReportSettings, presets
+from tokengeom.settings import options_of
+from tokengeom.statistics.cuts import CutSettings
 from tokengeom.training.optimizers.base import paper_steps
 
 
@@ -62,3 +64,15 @@ def test_the_path_of_a_tokenizer_is_kept_as_text() -> None:
 def test_settings_out_of_range_are_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         ReportSettings(**given)
+
+
+def test_cuts_are_those_of_count_with_rare_tokens_merged() -> None:
+    settings = ReportSettings(vocabulary=9)
+    assert (settings.rest, settings.support) == ("merge", "raw")
+    assert settings.limits == {"top_contexts": None, "vocabulary": 9, "rest": "merge", "support": "raw"}
+    report, count = options_of(ReportSettings), options_of(CutSettings)
+    for name in ("rest", "support"):
+        assert report[name].metadata["help"] == count[name].metadata["help"]
+    for wrong in ({"rest": "keep"}, {"support": "best"}):
+        with pytest.raises(StatisticsError, match="must be"):
+            ReportSettings(**wrong)  # type: ignore[arg-type]

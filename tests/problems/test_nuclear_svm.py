@@ -94,3 +94,28 @@ def test_a_cyclic_instance_without_a_known_answer_is_refused() -> None:
         cyclic(12, 5)
     with pytest.raises(ProblemError, match="k=0"):
         cyclic(5, 0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_projection_of_a_dual_is_that_of_cvxpy(seed: int) -> None:
+    import cvxpy as cp
+
+    rng = np.random.default_rng(seed)
+    S = random_pattern(6, 5, seed)
+    p = NuclearSVM.from_support(np.concatenate([S, S[:, :2]], axis=1)[[0, 0, 1, 2, 3, 4, 5]])
+    given_G = rng.standard_normal(p.shape)
+    found, level = p.project_dual(given_G)
+    G = cp.Variable(p.shape)
+    constraints = [p.row_scale.T @ G == 0, G[~p.S] <= 0]
+    cp.Problem(cp.Minimize(cp.sum_squares(G - given_G)), constraints).solve(solver="CLARABEL")
+    assert np.allclose(found, G.value, atol=1e-6)
+    again, _ = p.project_dual(found, level)
+    assert np.allclose(again, found, atol=1e-12)
+
+
+def test_the_value_bounds_the_nuclear_norm_of_a_feasible_point_from_above() -> None:
+    for seed in range(20):
+        p = NuclearSVM.from_support(random_pattern(7, 12, seed))
+        Z, _ = p.project(p.proxy() + 0.1 * np.random.default_rng(seed).standard_normal(p.shape))
+        norm = float(np.linalg.svd(Z, compute_uv=False).sum())
+        assert norm <= p.certify(p.unscale(Z), None).value <= norm * (1 + 1e-11)

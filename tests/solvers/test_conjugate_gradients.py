@@ -42,6 +42,23 @@ def test_least_squares_give_the_solution_of_least_norm_and_its_dual(shape: tuple
     assert np.allclose(A.T @ found.y, found.x, atol=EXACT)
 
 
+def test_least_squares_stop_at_the_last_correct_digit() -> None:
+    """Without a way to stop, the recurrences of a solvable system would diverge after it is solved."""
+    rng = np.random.default_rng(0)
+    S = np.stack([np.isin(np.arange(20), rng.choice(20, 4, replace=False)) for _ in range(60)], axis=1)
+    H = rng.standard_normal((40, 60))
+    B = centre_on(S, rng.standard_normal((20, 40)) @ H)
+    found = conjugate_gradients(
+        lambda X: centre_on(S, X @ H),
+        B,
+        transpose=lambda r: r @ H.T,
+        stop=lambda *_: False,
+        flat=0.0,
+        max_iterations=500,
+    )
+    assert np.linalg.norm(centre_on(S, found.x @ H) - B) < 1e-12 * np.linalg.norm(B)
+
+
 def test_a_direction_without_curvature_ends_the_iteration() -> None:
     found = conjugate_gradients(lambda x: np.zeros_like(x), np.ones(3), stop=below(0.0), flat=1e-15, max_iterations=50)
     assert found.iterations == 0

@@ -8,21 +8,21 @@ import pytest
 from hypothesis import given, settings
 
 from linear_cases import INTERIOR, linear_data, margin_constraints
-from tokengeom.errors import ProblemError, ResourceError
-from tokengeom.problems.instances import one_hot_orthonormal, overparameterised, plane
+from tokengeom.errors import ProblemError
+from tokengeom.problems.instances import clusters, one_hot_orthonormal, overparameterised, plane
 from tokengeom.problems.linear_data import LinearData
 from tokengeom.problems.ntp_svm import FROBENIUS, NORMS, MarginProblem, Norm
 from tokengeom.solvers.margin import solve_margin, solve_margin_program
-from tokengeom.solvers.spectral_barrier import solve_spectral_margin
 
 OBJECTIVE = {
     "frobenius": lambda W: cp.norm(W, "fro"),
     "max": lambda W: cp.max(cp.abs(W)),
     "sum": lambda W: cp.sum(cp.abs(W)),
     "spectral": lambda W: cp.sigma_max(W),
+    "nuclear": lambda W: cp.normNuc(W),
 }
-# The central path stops where rounding does; linear programs end at a vertex.
-PROVEN = {"frobenius": 1e-8, "max": 1e-7, "sum": 1e-7, "spectral": 1e-5}
+# Linear programs end at a vertex; the spectral and the nuclear norm are solved to the gap that is asked for.
+PROVEN = {"frobenius": 1e-8, "max": 1e-7, "sum": 1e-7, "spectral": 1e-6, "nuclear": 1e-6}
 
 
 @pytest.mark.parametrize("norm", NORMS.values(), ids=lambda norm: norm.name)
@@ -49,7 +49,16 @@ def test_the_papers_setting_is_certified_in_every_norm(norm: Norm) -> None:
     assert certificate.holds(PROVEN[norm.name])
 
 
-@pytest.mark.parametrize(("name", "value"), [("frobenius", np.sqrt(3)), ("max", 0.5), ("sum", 4.0), ("spectral", 1.0)])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("frobenius", np.sqrt(3)),
+        ("max", 0.5),
+        ("sum", 4.0),
+        ("spectral", 1.0),
+        ("nuclear", 3.0),
+    ],
+)
 def test_four_orthonormal_one_hot_contexts_have_closed_forms(name: str, value: float) -> None:
     data = one_hot_orthonormal(4)
     certificate = solve_margin(MarginProblem(data.S, data.H, NORMS[name])).solution.certificate
@@ -75,13 +84,29 @@ def test_each_norm_is_smallest_for_its_own_solution() -> None:
     found = {name: solve_margin(MarginProblem(data.S, data.H, norm)).solution.x for name, norm in NORMS.items()}
     for name, norm in NORMS.items():
         own = norm.value(found[name])
-        assert all(norm.value(W) >= own * (1 - 1e-6) for W in found.values())
+        assert all(norm.value(W) >= own * (1 - 2e-6) for W in found.values())
 
 
-def test_problems_that_a_method_cannot_solve_are_refused() -> None:
+def test_a_norm_that_is_no_linear_program_is_refused_by_the_linear_program() -> None:
     data = plane((90, 210, 330))
     with pytest.raises(ProblemError, match="norm='frobenius'"):
         solve_margin_program(MarginProblem(data.S, data.H, FROBENIUS))
-    big = overparameterised(0, V=60, d=60, m=50, size=5, n=500)
-    with pytest.raises(ResourceError, match=r"60 \* 50"):
-        solve_spectral_margin(MarginProblem(big.S, big.H, NORMS["spectral"]))
+
+
+@pytest.mark.parametrize("name", ["spectral", "nuclear"])
+def test_lengths_of_embeddings_may_differ_by_many_orders(name: str) -> None:
+    data = clusters(V=6, d=8, per_token=20)
+    lengths = 10.0 ** np.random.default_rng(0).uniform(-4, 4, data.m)
+    answer = solve_margin(MarginProblem(data.S, data.H * lengths, NORMS[name]))
+    assert answer.separable
+    assert answer.solution.certificate.holds(1e-6)
+
+
+@pytest.mark.parametrize("name", ["spectral", "nuclear"])
+def test_a_refutation_on_embeddings_of_any_length_is_a_proof_for_the_given_ones(name: str) -> None:
+    data = overparameterised(0, V=50, d=80, m=300, size=10, n=20_000)
+    problem = MarginProblem(data.S, data.H * np.linspace(0.1, 10, data.m), NORMS[name])
+    answer = solve_margin(problem)
+    assert not answer.separable
+    assert answer.solution.dual is not None
+    assert problem.refute(answer.solution.dual).holds(1e-9)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from sklearn.svm import LinearSVC
 
 from linear_cases import CERTIFIED, EXACT, INTERIOR, linear_data, margin_constraints, random_data
-from tokengeom.problems.instances import LinearInstance, linear_catalogue, overparameterised
+from tokengeom.problems.instances import LinearInstance, clusters, linear_catalogue, overparameterised
 from tokengeom.problems.linear_data import LinearData
 from tokengeom.problems.ntp_svm import MarginProblem
 from tokengeom.solvers.accelerated_gradient import solve_accelerated_dual
@@ -100,6 +100,17 @@ def test_large_data_far_from_separable_are_refuted_with_a_proof() -> None:
     assert not answer.separable
     assert answer.solution.dual is not None
     assert problem.refute(answer.solution.dual).holds(1e-10)
+
+
+def test_at_the_iteration_limit_a_decoder_that_separates_is_returned_with_its_gap() -> None:
+    data = clusters(10, 25, 50, 0.3)
+    problem = MarginProblem(data.S, data.H)
+    answer = solve_ntp_svm(problem, max_iterations=1000, tolerance=1e-14)
+    assert answer.separable
+    assert not answer.solution.converged
+    assert "stopped after 1000 iterations" in answer.solution.status
+    assert answer.solution.certificate.primal_residual < 1e-9
+    assert answer.solution.certificate.relative_gap < 0.1
 
 
 def test_relabelling_tokens_and_permuting_contexts_moves_the_answer_alike() -> None:

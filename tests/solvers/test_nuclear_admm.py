@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -13,7 +14,8 @@ from feature_cases import random_pattern
 from tokengeom.numerics import Bool
 from tokengeom.problems.instances import KnownInstance, catalogue
 from tokengeom.problems.nuclear_svm import NuclearSVM
-from tokengeom.solvers.nuclear_admm import NuclearADMM
+from tokengeom.solvers.nuclear_admm import NuclearADMM, _Constraints
+from tokengeom.solvers.splitting import Threshold, Thresholded
 
 
 def pattern(V: int, m: int, seed: int) -> Bool:
@@ -116,6 +118,44 @@ def test_acceleration_changes_the_iterations_and_not_the_answer() -> None:
     fast = NuclearADMM(tolerance=1e-8)(p)
     assert fast.certificate.value == pytest.approx(plain.certificate.value, rel=1e-7)
     assert np.allclose(fast.x, plain.x, atol=1e-3)
+
+
+def test_polishing_improves_the_bound_of_a_dual_and_keeps_it_feasible() -> None:
+    p = NuclearSVM.from_support(pattern(40, 120, 4))
+    optimum = NuclearADMM(tolerance=1e-9)(p).certificate.value
+    Z, level = p.project(p.proxy())
+    term, rough = _Constraints(p, 1e-9, level), NuclearADMM(tolerance=1e-3)(p).dual
+    assert rough is not None
+    G, _ = p.project_dual(rough + 1e-3 * np.random.default_rng(0).standard_normal(p.shape))
+    norm = max(1.0, float(np.linalg.norm(G, 2)))
+    before = float((p.B * G).sum()) / norm
+    bound, polished, size = term._polished(before, G, norm, optimum)
+    assert before < bound <= optimum
+    assert optimum - bound < 0.5 * (optimum - before)
+    proof = p.certify(p.unscale(Z), polished / size)
+    assert proof.bound == pytest.approx(bound, rel=1e-10)
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_a_larger_problem_is_solved_with_few_decompositions(
+    device: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[int] = []
+    exact = Threshold._exact
+
+    def counted(*given: Any) -> Thresholded:
+        used.append(1)
+        return exact(*given)
+
+    monkeypatch.setattr(Threshold, "_exact", counted)
+    rng = np.random.default_rng(0)
+    S = np.zeros((280, 420), dtype=bool)
+    for j in range(420):
+        S[np.unique((280 * rng.random(8) ** 3).astype(int)), j] = True
+    solution = NuclearADMM(tolerance=1e-5)(NuclearSVM.from_support(S, device=device))
+    assert solution.converged, solution.status
+    assert solution.certificate.relative_gap <= 1e-5
+    assert len(used) < 0.6 * solution.iterations
 
 
 def test_torch_and_numpy_agree() -> None:

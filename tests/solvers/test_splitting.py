@@ -18,6 +18,7 @@ from tokengeom.solvers.splitting import (
     AndersonMemory,
     Bounds,
     Iterate,
+    Threshold,
     rebalanced,
     singular_value_threshold,
 )
@@ -33,6 +34,56 @@ def test_the_threshold_is_that_of_an_svd(V: int, m: int, tau: float, seed: int) 
     assert np.allclose(found.X, (U * shrunk) @ Vt, atol=1e-6)
     assert found.nuclear_norm == pytest.approx(shrunk.sum(), abs=1e-6)
     assert found.rank == (shrunk > 0).sum()
+    assert found.spectral_norm == pytest.approx(s[0])
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_the_threshold_about_earlier_eigenvectors_has_an_error_of_second_order(
+    device: str | None, turned: bool
+) -> None:
+    rng, backend = np.random.default_rng(0), Backend.on(device)
+    M, move = rng.standard_normal((2, 300, 320))
+    M, move = (M.T, move.T) if turned else (M, move)
+    tau, errors = float(np.median(np.linalg.svd(M, compute_uv=False))), []
+    for size in (1e-3, 1e-4):
+        threshold = Threshold(backend)
+        threshold(backend.asarray(M), tau)
+        moved = backend.asarray(M + size * move)
+        near = threshold(moved, tau, accuracy=1e-2)
+        assert threshold.decompositions == 1, "no second decomposition"
+        exact = singular_value_threshold(backend, moved, tau)
+        errors.append(backend.norm(near.X - exact.X) / backend.norm(exact.X))
+        assert near.nuclear_norm == pytest.approx(exact.nuclear_norm, rel=10 * size)
+    assert errors[0] < 1e-3
+    assert errors[1] < errors[0] / 20, "ten times nearer, far more than ten times as exact"
+
+
+def test_the_threshold_is_exact_where_accuracy_is_not_enough_or_the_matrix_is_small() -> None:
+    rng = np.random.default_rng(1)
+    M, far = rng.standard_normal((2, 300, 310))
+    threshold = Threshold(Backend.on())
+    threshold(M, 1.0)
+    for other, accuracy in ((far, 1e-2), (far + 1e-3 * M, 1e-9), (far + 1e-3 * M, 0.0)):
+        found = threshold(other, 1.0, accuracy)
+        assert np.allclose(found.X, singular_value_threshold(Backend.on(), other, 1.0).X, atol=1e-8)
+    assert threshold.decompositions == 4
+    small = Threshold(Backend.on())
+    for _ in range(2):
+        small(M[:20], 1.0, 1e-2)
+    assert small.decompositions == 2
+
+
+def test_checks_are_further_apart_while_the_gap_is_far_from_the_tolerance() -> None:
+    rng = np.random.default_rng(2)
+    term = SquaredDistance(rng.standard_normal((6, 9)))
+    solver = AbstractSplitting(tolerance=1e-13, check_every=1, memory=0, relaxation=0.05, max_iterations=100)
+    seen: list[int] = []
+    solver.iterate(term, Backend.on(), np.zeros((6, 9)), 1.0, lambda iteration, _, __: seen.append(iteration))
+    steps = np.diff(seen)
+    assert steps.max() == 3
+    assert seen[0] == 1
+    assert seen[-1] == 100, "the last iteration is checked"
 
 
 class SquaredDistance(AbstractTerm):
@@ -81,7 +132,7 @@ def test_a_solve_stops_at_the_iteration_limit_and_at_the_time_limit() -> None:
     term = SquaredDistance(np.eye(4))
     few = AbstractSplitting(tolerance=1e-15, max_iterations=4).iterate(term, Backend.on(), np.ones((4, 4)), 1e-4)
     assert few.iterations == 4
-    assert term.checks == 1, "the gap is computed at the first iteration and then at every tenth"
+    assert term.checks == 2, "the gap is computed at the first iteration and at the last"
     short = AbstractSplitting(tolerance=1e-15, time_limit=0.0).iterate(term, Backend.on(), np.ones((4, 4)), 1e-4)
     assert short.iterations == 1
     assert np.isfinite(short.gap)

@@ -18,6 +18,7 @@ from tokengeom.statistics.cuts import (
     MostFrequentContexts,
     SupportByCount,
     SupportByMass,
+    follows,
     support_policy,
 )
 from tokengeom.statistics.next_token import OTHER
@@ -45,6 +46,8 @@ def test_cuts_in_an_engine_and_in_memory_agree(seed: int, cuts: list[AbstractCut
         return
     relational = cut_by_engine(documents, cuts, context=1, vocabulary_size=6)
     assert relational.equals(in_memory)
+    assert (relational.text_counts is None) == (in_memory.text_counts is None)
+    np.testing.assert_allclose(relational.left_out, in_memory.left_out)
     assert len(relational.effects) == len(cuts)
     for mine, theirs in zip(relational.effects, in_memory.effects, strict=True):
         assert mine.cut == theirs.cut
@@ -74,6 +77,30 @@ def test_dropping_loses_windows_and_merging_loses_none(small: NextTokenStatistic
     assert merged.vocabulary == ("a", "b", OTHER)
     assert merged.n == small.n
     assert merged.counts.toarray()[2].tolist() == [2, 4, 0, 1]
+
+
+def test_the_share_that_a_cut_leaves_out_of_a_context_is_known(small: NextTokenStatistics) -> None:
+    assert small.text_counts is None
+    assert small.left_out.tolist() == [0, 0, 0, 0]
+    dropped = small.limited(top_contexts=3, vocabulary=2)
+    assert dropped.text_counts is not None
+    assert dropped.text_counts.tolist() == [10, 5, 5]
+    np.testing.assert_allclose(dropped.left_out, [2 / 10, 4 / 5, 1 / 5])
+    # The most frequent context is followed by a in 5 of its 10 windows, whatever the cut keeps of them.
+    assert "a 50%, b 30% (left out: 20%)" in dropped._repr_html_()
+    twice = dropped.limited(support="count:2")
+    np.testing.assert_allclose(twice.left_out[0], 2 / 10)
+    assert small.limited(vocabulary=2, rest="merge").text_counts is None
+
+
+def test_merging_twice_gives_one_merged_token(small: NextTokenStatistics) -> None:
+    once = small.limited(vocabulary=3, rest="merge")
+    twice = once.limited(vocabulary=2, rest="merge")
+    assert twice.vocabulary.count(OTHER) == 1
+    assert (twice.n, twice.other) == (small.n, twice.V - 1)
+    again = small.limited(vocabulary=1, rest="merge").limited(vocabulary=1, rest="merge")
+    assert again.vocabulary.count(OTHER) == 1
+    assert again.n == small.n
 
 
 def test_top_p_keeps_the_fewest_commonest_tokens(small: NextTokenStatistics) -> None:
@@ -137,3 +164,11 @@ def test_wrong_settings_are_refused_before_anything_is_read(settings: dict[str, 
     if "contexts" not in settings:
         with pytest.raises(InputError, match=message):
             count("a text that does not exist", **settings)  # type: ignore[arg-type]
+
+
+def test_cuts_that_do_not_lead_to_the_sizes_are_noticed(small: NextTokenStatistics) -> None:
+    cut = small.limited(top_contexts=3, vocabulary=2)
+    assert follows(cut.effects, cut.totals)
+    assert follows((), small.totals)
+    assert not follows(cut.effects, small.totals)
+    assert not follows(cut.effects[::-1], cut.totals)

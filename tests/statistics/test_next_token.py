@@ -174,8 +174,8 @@ def test_the_summary_and_the_table_say_what_the_statistics_are(built_in: NextTok
     assert f"{cut.entropy:.4f} nats" in lines[1]
     assert lines[3].startswith("Kept: the 400 most frequent contexts;")
     assert repr(cut) == (
-        f"NextTokenStatistics(windows={cut.n:,}, contexts={cut.m}, vocabulary=104, entropy floor={cut.entropy:.4f} "
-        f"nats, distinct supports={cut.groups.count})"
+        f"NextTokenStatistics(windows={cut.n:,} ({cut.coverage:.1%} of the text's), contexts={cut.m}, vocabulary=104, "
+        f"entropy floor={cut.entropy:.4f} nats, distinct supports={cut.groups.count})"
     )
     assert {"windows", "contexts", "vocabulary", "entropy_nats", "distinct_supports", "one_hot_share"} <= set(
         cut.to_dict()
@@ -214,3 +214,22 @@ def test_a_verb_refuses_anything_else_and_says_what_to_do(tmp_path: Path) -> Non
     ):
         with pytest.raises(StatisticsError, match=f"^train needs next-token statistics.*{message}"):
             statistics_of(given_, "train")
+
+
+def test_coverage_is_the_share_of_the_text_that_is_kept(built_in: NextTokenStatistics) -> None:
+    assert built_in.coverage == 1.0
+    cut = built_in.limited(top_contexts=100).limited(vocabulary=50)
+    assert cut.coverage == cut.n / built_in.n < 1
+    merged = built_in.limited(top_contexts=100, vocabulary=50, rest="merge")
+    assert merged.coverage == built_in.limited(top_contexts=100).coverage
+    assert merged.to_dict()["coverage"] == merged.coverage
+    assert NextTokenStatistics.from_counts([[1, 2]]).coverage is None
+    assert NextTokenStatistics.from_probabilities([[1.0]]).coverage is None
+
+
+def test_windows_in_the_text_are_at_least_those_counted() -> None:
+    table = NextTokenStatistics.from_counts([[2, 3]]).table
+    for wrong in ([1, 3], [2], [2, 3, 4]):
+        with pytest.raises(StatisticsError, match="text_counts must give"):
+            NextTokenStatistics(table, None, ("a",), text_counts=np.array(wrong))
+    assert NextTokenStatistics(table, None, ("a",), text_counts=np.array([4, 3])).left_out.tolist() == [0.5, 0.0]

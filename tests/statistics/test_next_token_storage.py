@@ -112,7 +112,7 @@ def forge(folder: Path, name: str = "", changes: Mapping[str, object] = MappingP
 def test_verify_recomputes_what_the_manifest_claims(tmp_path: Path, changes: dict[str, object], failed: str) -> None:
     count([[0, 1, 0, 2, 0, 1]], context=1, vocabulary_size=3).save(tmp_path / "s")
     found = verify(tmp_path / "s")
-    assert (found.ok, len(found.checked)) == (True, 6)
+    assert (found.ok, len(found.checked)) == (True, 7)
     forge(tmp_path / "s", changes=changes)
     assert verify(tmp_path / "s").failed == (failed,)
 
@@ -198,3 +198,17 @@ def test_saving_again_replaces(tmp_path: Path) -> None:
     NextTokenStatistics.from_counts([[1, 2]]).save(tmp_path / "s")
     assert NextTokenStatistics.load(tmp_path / "s").m == 2
     assert np.array_equal(NextTokenStatistics.load(tmp_path / "s").context_counts, [1, 2])
+
+
+def test_coverage_and_what_was_left_out_are_saved(tmp_path: Path) -> None:
+    statistics = count(["a b a c a d a b c d a b"], context=1, vocabulary=2)
+    again = NextTokenStatistics.load(statistics.save(tmp_path / "s"))
+    assert again.coverage == statistics.coverage
+    assert statistics.text_counts is not None
+    assert again.text_counts is not None
+    assert again.text_counts.tolist() == statistics.text_counts.tolist()
+    assert verify(tmp_path / "s").ok
+    manifest = json.loads((tmp_path / "s/manifest.json").read_text())
+    manifest["cuts"][0]["after"]["n"] += 1
+    forge(tmp_path / "s", changes={"cuts": manifest["cuts"]})
+    assert verify(tmp_path / "s").failed == ("the cuts lead to these sizes",)

@@ -10,7 +10,7 @@ import pytest
 from study_cases import failed, run_study
 from tokengeom.figures.base import HeatmapPanel
 from tokengeom.models.networks.base import architecture_named
-from tokengeom.studies.architectures import NETWORKS, UFM
+from tokengeom.studies.architectures import AT_LOSS, LIMIT, NETWORKS, UFM
 from tokengeom.studies.base import Findings
 
 SMALL: dict[str, Any] = {
@@ -40,18 +40,33 @@ def test_every_pair_of_architectures_is_compared_once(found: Findings) -> None:
     assert set(found.tables["agreement"]["model"]) == set(models)
 
 
+def test_the_sentence_counts_the_models_that_are_nearer_to_the_prediction_than_to_each_other(found: Findings) -> None:
+    counts = []
+    for panel in found.figures[0].panels:
+        assert isinstance(panel, HeatmapPanel)
+        values = panel.values
+        others = [max(values[i, j] for j in range(6) if j != i) for i in range(6)]
+        counts.append(sum(values[i, 6] > others[i] for i in range(6)))
+    assert f"the contexts of {counts[0]} and the tokens of {counts[1]} agree with the prediction" in found.sentence
+
+
 def test_the_heat_map_holds_the_numbers_of_the_tables(found: Findings) -> None:
     panel = found.figures[0].panels[0]
     assert isinstance(panel, HeatmapPanel)
     values, names = panel.values, list(panel.x_names)
-    assert np.array_equal(values, values.T)
-    assert np.array_equal(np.diag(values), np.ones(7))
+    assert names == [*panel.y_names, AT_LOSS, LIMIT]
+    assert np.array_equal(values[:, :6], values[:, :6].T)
+    assert np.array_equal(np.diag(values), np.ones(6))
     agreement = found.tables["agreement"]
     rows = zip(agreement["model"], agreement["number"], agreement["value"], strict=True)
+    columns = {"gamma2_context_agreement": AT_LOSS, "limit_context_agreement": LIMIT}
+    seen = 0
     for model, number, value in rows:
-        if number == "context_similarity":
-            assert values[names.index(model), names.index("L_mm")] == value
+        if number in columns:
+            assert values[names.index(model), names.index(columns[number])] == value
+            seen += 1
+    assert seen == 12
     pairs = found.tables["pairs"]
     for one, other, number, value in zip(*(pairs[key] for key in ("one", "other", "number", "value")), strict=True):
-        if number == "context_similarity":
+        if number == "context_agreement":
             assert values[names.index(one), names.index(other)] == value

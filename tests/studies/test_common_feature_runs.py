@@ -59,6 +59,10 @@ def test_a_prediction_is_carried_over_to_statistics_with_the_same_supports() -> 
     assert np.array_equal(carried.L_in, solved.L_in)
     assert carried.entropy == other.entropy
     assert carried.statistics_hash == solved.statistics_hash == other.hash
+    assert carried.windows == solved.windows == other.n
+    # Shares of contexts count at a loss.
+    assert not np.array_equal(one.pi, other.pi)
+    assert pytest.approx(solved.at(0.3).L, abs=1e-3) == carried.at(0.3).L
 
 
 def test_the_direction_of_the_limit_has_cosine_one() -> None:

@@ -9,9 +9,10 @@ import pytest
 from scipy.stats import ortho_group
 
 from tokengeom.errors import ResourceError
+from tokengeom.geometry.agreement import Agreement
 from tokengeom.geometry.compare import compare
 from tokengeom.geometry.similarity import centred_tokens, structural_similarity
-from tokengeom.numerics import cosines
+from tokengeom.numerics import Float, Int, cosines
 from tokengeom.progress import SilentProgress
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.studies.common.feature_runs import count_stories
@@ -20,7 +21,9 @@ from tokengeom.studies.common.network_runs import (
     Trained,
     agreement_checks,
     agreement_table,
+    compare_run,
     compare_runs,
+    floor_check,
     outcome,
     reported_loss_checks,
     require_device,
@@ -28,6 +31,7 @@ from tokengeom.studies.common.network_runs import (
     train_network,
     train_ufm_and_compare,
     training_curves,
+    with_interval,
 )
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import predict
@@ -106,31 +110,65 @@ def test_the_number_before_training_is_that_of_a_network_without_steps(
     stats: NextTokenStatistics, prediction: FeaturePrediction, transformer: Trained
 ) -> None:
     untrained = train(stats, "transformer", dim=32, layers=1, heads=2, steps=0, seed=3)
-    expected = compare(prediction, untrained, resamples=0, permutations=0)
-    for number in ("context_similarity", "token_similarity"):
-        assert transformer.before(number) == pytest.approx(expected[number].value, abs=1e-9)
-        end = transformer.comparison[number].value
-        assert transformer.gain(number) == pytest.approx(end - expected[number].value, abs=1e-9)
+    expected = compare(prediction, untrained, permutations=0, at_loss=False)
+    for item in ("context", "token"):
+        start = expected.in_limit[f"{item}_agreement"].value
+        assert transformer.in_limit(item).untrained == pytest.approx(start, abs=1e-9)
+        similarity = transformer.similarity(item).untrained
+        assert transformer.before(f"{item}_similarity") == pytest.approx(similarity, abs=1e-9)
 
 
-def test_two_runs_agree_as_brute_force_says(transformer: Trained, free: Trained) -> None:
-    found = compare_runs(transformer.run, free.run, RECIPE)
+def correlation_across(x: Float, y: Float, units: Int) -> float:
+    """Correlation of the cosines of two sets of columns over pairs of different units, by brute force."""
+    pairs = [(i, j) for i in range(units.size) for j in range(i) if units[i] != units[j]]
+    X, Y = cosines(x), cosines(y)
+    return float(np.corrcoef([X[pair] for pair in pairs], [Y[pair] for pair in pairs])[0, 1])
+
+
+def test_two_runs_agree_as_brute_force_says(prediction: FeaturePrediction, transformer: Trained, free: Trained) -> None:
+    found = compare_runs(prediction, transformer.run, free.run, RECIPE)
     a, b = transformer.run, free.run
-    contexts = structural_similarity(cosines(a.H), cosines(b.H))
-    tokens = structural_similarity(cosines(centred_tokens(a.W)), cosines(centred_tokens(b.W)))
-    assert found["context_similarity"].value == pytest.approx(contexts, abs=1e-9)
-    assert found["token_similarity"].value == pytest.approx(tokens, abs=1e-9)
-    swapped = compare_runs(free.run, transformer.run, RECIPE)
-    assert swapped["context_similarity"].value == pytest.approx(contexts, abs=1e-9)
+    each = np.arange(a.W.shape[0])
+    contexts = correlation_across(a.H, b.H, prediction.context_groups)
+    tokens = correlation_across(centred_tokens(a.W), centred_tokens(b.W), each)
+    assert found["context_agreement"].value == pytest.approx(contexts, abs=1e-9)
+    assert found["token_agreement"].value == pytest.approx(tokens, abs=1e-9)
+    similarity = structural_similarity(cosines(a.H), cosines(b.H))
+    assert found["context_similarity"].value == pytest.approx(similarity, abs=1e-9)
+    assert a.start is not None
+    assert b.start is not None
+    starts = [correlation_across(x.H, y.H, prediction.context_groups) for x, y in ((a.start, b), (b.start, a))]
+    assert found["context_agreement"].untrained == pytest.approx(max(starts), abs=1e-9)
+    swapped = compare_runs(prediction, free.run, transformer.run, RECIPE)
+    assert swapped["context_agreement"].value == pytest.approx(contexts, abs=1e-9)
+    assert swapped["context_agreement"].untrained == pytest.approx(max(starts), abs=1e-9)
 
 
-def test_a_rotated_run_agrees_fully_with_itself(free: Trained) -> None:
+def test_a_rotated_run_agrees_fully_with_itself(prediction: FeaturePrediction, free: Trained) -> None:
     R = ortho_group.rvs(free.run.H.shape[0], random_state=np.random.default_rng(0))
     turned = _run(free.run.W @ R, R.T @ free.run.H, free.run.trajectory)
-    found = compare_runs(free.run, turned, RECIPE)
-    assert found["context_similarity"].value == pytest.approx(1.0, abs=1e-9)
-    assert found["token_similarity"].value == pytest.approx(1.0, abs=1e-9)
-    assert found["context_similarity"].null < 0.9
+    found = compare_runs(prediction, free.run, turned, RECIPE)
+    for item in ("context", "token"):
+        assert found[f"{item}_agreement"].value == pytest.approx(1.0, abs=1e-9)
+        assert found[f"{item}_similarity"].value == pytest.approx(1.0, abs=1e-9)
+    assert found["context_agreement"].null < 0.9
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        Agreement(0.5, 0.4, 0.6, null=0.3),
+        Agreement(0.5, 0.2, 0.6, null=0.3),
+        Agreement(0.5, 0.3, 0.6, null=0.3, untrained=0.1),
+        Agreement(0.5, 0.4, 0.6, null=0.1, untrained=0.45),
+        Agreement(0.5, null=0.3),
+        Agreement(0.1, -0.1, 0.2, gaussian=-0.2),
+        Agreement(0.5, 0.4, 0.6),
+        Agreement(float("nan"), null=0.3),
+    ],
+)
+def test_a_floor_check_passes_where_a_number_is_above_its_floor(number: Agreement) -> None:
+    assert floor_check("a number", number).passed == number.above_floor
 
 
 def _run(W: Any, H: Any, trajectory: Trajectory, gap: float = 0.0) -> Run:
@@ -149,16 +187,37 @@ def test_a_trained_network_passes_and_an_untrained_one_does_not(
     missed = failed(untrained, contexts=0.5, tokens=0.5, loss_gap=0.2)
     assert {
         "run: loss gap",
-        "run: SIM of contexts gained in training",
-        "run: SIM of tokens gained in training",
+        "run: agreement of contexts, lower end of the interval above the floor",
+        "run: agreement of contexts gained in training",
+        "run: agreement of tokens, lower end of the interval above the floor",
+        "run: agreement of tokens gained in training",
     } <= missed
+
+
+def test_a_trained_network_is_compared_at_its_loss_and_an_untrained_one_in_the_limit(
+    stats: NextTokenStatistics, prediction: FeaturePrediction, transformer: Trained
+) -> None:
+    assert transformer.compared_with == "at the loss reached (gamma_2 norm)"
+    assert transformer.agreement("context") == transformer.comparison.context_agreement
+    assert transformer.in_limit("context") != transformer.agreement("context")
+    # W and H with the sign of the logits turned have a loss above that of a uniform guess.
+    turned = _run(-transformer.run.W, transformer.run.H, transformer.run.trajectory)
+    found = compare_run(prediction, turned, RECIPE)
+    assert found.compared_with == "in the limit"
+    assert found.agreement("context") == found.in_limit("context")
 
 
 def test_the_sentence_on_a_run_holds_its_numbers(transformer: Trained) -> None:
     text = outcome("transformer", transformer)
-    for number in ("context_similarity", "token_similarity"):
-        assert f"{transformer.comparison[number].value:.3f}" in text
-        assert f"{transformer.before(number):.2f}" in text
+    for item in ("context", "token"):
+        assert with_interval(transformer.agreement(item)) in text
+        assert f"in the limit {transformer.in_limit(item).value:.2f}" in text
+        assert f"{transformer.similarity(item).value:.3f} for {item}s" in text
+
+
+def test_an_interval_is_shown_where_there_is_one() -> None:
+    assert with_interval(Agreement(0.51239, 0.4, 0.6)) == "0.512 [0.400, 0.600]"
+    assert with_interval(Agreement(0.51239)) == "0.512"
 
 
 def test_the_table_has_every_number_of_every_run(transformer: Trained, free: Trained) -> None:
@@ -168,17 +227,17 @@ def test_the_table_has_every_number_of_every_run(transformer: Trained, free: Tra
         i for i, (m, n) in enumerate(zip(table["model"], table["number"], strict=True)) if (m, n) == ("b", "collapse")
     ]
     assert table["before"][row[0]] == free.before("collapse")
-    # CKA is not measured during training, so it has no value before training.
-    cka = list(table["number"]).index("context_cka")
-    assert np.isnan(table["before"][cka])
+    # The agreement is not measured during training: its value before training is that of the start of the run.
+    place = list(table["number"]).index("limit_context_agreement")
+    assert table["before"][place] == transformer.in_limit("context").untrained
 
 
 def test_curves_start_and_end_where_the_runs_do(transformer: Trained, free: Trained) -> None:
     figure = training_curves({"one": transformer, "two": free}, "Two runs.")
     loss, contexts = figure.panels[0], figure.panels[1]
     assert [curve.y[-1] for curve in loss.curves] == [transformer.run.loss_gap, free.run.loss_gap]  # type: ignore[union-attr]
-    chance = dict(contexts.levels)["highest chance"]  # type: ignore[union-attr]
-    assert chance == max(one.comparison.context_similarity.null for one in (transformer, free))
+    floor = dict(contexts.levels)["highest floor"]  # type: ignore[union-attr]
+    assert floor == max(one.comparison.context_similarity.floor for one in (transformer, free))
 
 
 @pytest.mark.parametrize(("scale", "passed"), [(1.0, True), (9.0, True), (11.0, False)])

@@ -34,7 +34,7 @@ def test_a_small_recipe_passes(found: Findings) -> None:
 
 
 def test_an_untrained_transformer_fails() -> None:
-    assert "transformer, raw supports: SIM of contexts gained in training" in failed(run(steps=1))
+    assert "transformer, raw supports: agreement of contexts gained in training" in failed(run(steps=1))
 
 
 def test_built_in_stories_are_not_called_natural(found: Findings) -> None:

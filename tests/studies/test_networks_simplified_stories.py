@@ -34,4 +34,4 @@ def test_both_models_are_compared_in_both_modes(found: Findings) -> None:
 def test_an_untrained_transformer_fails() -> None:
     missed = failed(run_study("networks-simplified-stories", **{**SMALL, "steps": 1}))
     assert "transformer, natural counts: loss gap" in missed
-    assert "transformer, random repeats: SIM of contexts" in missed
+    assert "transformer, random repeats: SIM of contexts with L_mm" in missed

@@ -78,7 +78,8 @@ def test_parameters_are_given_per_context_and_per_window(found: Findings) -> Non
 def test_an_untrained_network_fails() -> None:
     lost = failed(run(steps=1))
     assert "largest network: loss gap" in lost
-    assert "largest network: SIM of contexts gained in training" in lost
+    assert "largest network: agreement of contexts, lower end of the interval above the floor" in lost
+    assert "largest network: agreement of contexts gained in training" in lost
 
 
 def test_a_single_size_is_refused() -> None:

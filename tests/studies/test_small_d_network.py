@@ -34,7 +34,7 @@ def test_a_small_recipe_passes(found: Findings) -> None:
 def test_the_table_has_one_row_per_dimension(found: Findings) -> None:
     table = found.tables["dimensions"]
     assert table["d"] == [4, 48]
-    assert np.diff(table["context_pearson"])[0] > 0.1
+    assert np.diff(table["limit_context_agreement"])[0] > 0.1
 
 
 @pytest.mark.parametrize(

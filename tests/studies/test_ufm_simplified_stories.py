@@ -33,6 +33,12 @@ def test_a_small_recipe_passes(found: Findings) -> None:
 def test_the_tables_cover_both_modes(found: Findings) -> None:
     assert set(found.tables["agreement"]["mode"]) == {NATURAL, REPEATS}
     assert {f"half_step, {mode}" for mode in (NATURAL, REPEATS)} <= set(found.tables["concepts"])
+    explanations = found.tables["explanations"]
+    assert set(explanations["mode"]) == {NATURAL, REPEATS}
+    assert {"S~", "L_mm"} <= set(explanations["explanation"])
+    rows = list(zip(*(explanations[key] for key in ("explanation", "items", "similarity")), strict=True))
+    proxy = next(value for name, items, value in rows if (name, items) == ("S~", "contexts"))
+    assert f"SIM with the proxy {proxy:.3f} for contexts" in found.sentence
 
 
 def test_blocks_of_decreasing_size_are_learned_in_the_order_of_their_singular_values() -> None:

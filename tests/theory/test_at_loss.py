@@ -17,7 +17,8 @@ from tokengeom.numerics import Float, centre_columns
 from tokengeom.problems.regularised_logits import RegularisedLogits
 from tokengeom.solvers.logit_admm import LogitADMM
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.at_loss import GAP_ACCURACY, LossPrediction, Merging
+from tokengeom.theory.at_loss import LossPrediction
+from tokengeom.theory.loss_path import GAP_ACCURACY
 
 
 def statistics(V: int = 12, m: int = 15, seed: int = 0) -> NextTokenStatistics:
@@ -81,13 +82,6 @@ def test_merging_changes_nothing() -> None:
     solution, _ = LogitADMM(tolerance=1e-8)(whole)
     assert solution.certificate.value == pytest.approx(found.certificate.value, rel=1e-6)
     assert np.allclose(solution.x, found.L, atol=1e-2)
-
-
-def test_contexts_of_different_shares_are_not_merged() -> None:
-    stats = NextTokenStatistics.from_probabilities([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]], pi=[0.5, 0.3, 0.2])
-    assert Merging.of(stats.P, stats.pi).column_of.tolist() == [0, 1, 2]
-    equal = NextTokenStatistics.from_probabilities([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]], pi=[0.4, 0.4, 0.2])
-    assert Merging.of(equal.P, equal.pi).column_of.tolist() == [0, 0, 1]
 
 
 def test_relabelling_tokens_and_contexts_moves_rows_and_columns_only() -> None:

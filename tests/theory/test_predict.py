@@ -103,5 +103,5 @@ def test_progress_shows_the_proven_gap() -> None:
     predict(STATS, progress=shown, tolerance=1e-9)
     predict(STATS, embeddings=H, progress=shown)
     assert shown.titles == ["Predicting", "Predicting"]
-    assert all("proven gap" in note for note in shown.notes)
+    assert all("estimated gap" in note for note in shown.notes)
     assert shown.notes

@@ -11,10 +11,15 @@ import numpy as np
 import pytest
 
 from network_cases import small_stories
+from tokengeom.processes import Processes
 from tokengeom.training import Run, train
-from tokengeom.training.network_engine import Processes
+from tokengeom.training.network_engine import NetworkEngine
 
 LAUNCHER = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+
+
+def test_all_processes_train_one_network() -> None:
+    assert NetworkEngine.replicates == 1
 
 
 def test_parts_cover_everything_once() -> None:

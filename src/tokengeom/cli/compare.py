@@ -13,7 +13,7 @@ from tokengeom.cli.options import keywords
 from tokengeom.cli.output import print_summary, progress_shown, require_figure_path, save_figure
 from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.errors import InputError
-from tokengeom.geometry.compare import CompareSettings
+from tokengeom.geometry.inputs import CompareSettings
 from tokengeom.page.compare_models import ModelTextSettings
 
 if TYPE_CHECKING:
@@ -31,14 +31,28 @@ def compare_command(
         typer.Argument(metavar="PREDICTION", help="Folder that `tokengeom predict --out` wrote.", show_default=False),
     ] = None,
     run: Annotated[
-        Path | None,
-        typer.Argument(metavar="RUN", help="Folder that `tokengeom train --out` wrote.", show_default=False),
+        list[Path] | None,
+        typer.Argument(
+            metavar="RUN",
+            help="Folder that `tokengeom train --out` wrote. Further ones, of the same training with other seeds, give "
+            "the ceiling: how much of the geometry is reproducible.",
+            show_default=False,
+        ),
     ] = None,
     *,
     arrays: Annotated[
         Path | None,
         typer.Option(
             help="Instead of RUN: W (V x d) and H (d x m) in one .safetensors file, or a folder with W.npy and H.npy.",
+            show_default=False,
+        ),
+    ] = None,
+    shared_tokens: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="STATS",
+            help="Statistics of the text that RUN was trained on, where that is another text. PREDICTION is then the "
+            "statistics of this text, and both are compared on the tokens and contexts that they share.",
             show_default=False,
         ),
     ] = None,
@@ -73,12 +87,13 @@ def compare_command(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure how well a run or a trained model agrees with a prediction, with intervals and a permutation test.
+    """Compare a run or a trained model with a prediction: a verdict, and numbers between chance and a second training.
 
     For example:
 
-    * `tokengeom compare prediction run --out comparison`
+    * `tokengeom compare prediction run second_run --out comparison`
     * `tokengeom compare prediction --arrays W_H.safetensors`
+    * `tokengeom compare stats run --shared-tokens stats_of_run`
     * `tokengeom compare --model stories260K --text stories.txt --figure geometry.html`
     * `tokengeom compare --model checkpoint-1000 --model checkpoint-2000 --text stories.txt --figure training.png`
     """
@@ -86,11 +101,13 @@ def compare_command(
     if not model:
         if text or figure is not None:
             raise InputError("--text and --figure need --model PATH: name the model's folder, or leave them out.")
-        comparison = _compare_run(prediction, run, arrays, out, settings, quiet)
+        comparison = _compare_run(prediction, run or [], arrays, shared_tokens, out, settings, quiet)
         print_summary(comparison, began=began, out=out, as_json=as_json, quiet=quiet)
         return
-    if prediction is not None or run is not None or arrays is not None:
-        raise InputError("--model makes its own prediction from --text: leave out PREDICTION, RUN and --arrays.")
+    if prediction is not None or run or arrays is not None or shared_tokens is not None:
+        raise InputError(
+            "--model makes its own prediction from --text: leave out PREDICTION, RUN, --arrays and --shared-tokens."
+        )
     if not text:
         raise InputError("--model needs --text FILE, which the contexts and the prediction come from.")
     require_figure_path(figure)
@@ -113,8 +130,9 @@ def compare_command(
 
 def _compare_run(
     prediction: Path | None,
-    run: Path | None,
+    runs: list[Path],
     arrays: Path | None,
+    shared_tokens: Path | None,
     out: Path | None,
     settings: CompareSettings,
     quiet: bool,
@@ -123,17 +141,16 @@ def _compare_run(
     from tokengeom.geometry.comparison import Comparison
     from tokengeom.models.saved_arrays import load_arrays
 
-    if prediction is None or (run is None) == (arrays is None):
+    if prediction is None or bool(runs) == (arrays is not None):
         raise InputError(
             "Compare needs PREDICTION and RUN, or PREDICTION and --arrays FILE, or --model PATH and --text FILE. For "
             "example: tokengeom compare prediction run"
         )
     if out is not None:
         Comparison.require_target(out)
-    with progress_shown(quiet) as progress, progress.stage("Comparing", None):
-        measured = load_arrays(arrays) if arrays is not None else run
-        assert measured is not None, "a run or arrays were given"
-        comparison = compare(prediction, measured, **keywords(settings))
+    with progress_shown(quiet) as progress:
+        measured = [*runs] if arrays is None else load_arrays(arrays)
+        comparison = compare(prediction, measured, shared_tokens=shared_tokens, progress=progress, **keywords(settings))
         if out is not None:
             comparison.save(out)
     return comparison

@@ -135,17 +135,30 @@ def _numbers(statistics: NextTokenStatistics) -> Table:
     rows = [
         ("documents", f"{corpus.get('documents', 0):,}", between),
         ("tokens", f"{corpus.get('tokens', 0):,}", ""),
-        ("windows n", f"{statistics.n:,}", ""),
+        ("windows n", f"{statistics.n:,}", _coverage(statistics)),
         ("distinct contexts m", f"{statistics.m:,}", f"{statistics.n / statistics.m:.1f} windows each"),
         ("vocabulary V", f"{statistics.V:,}", _tokenizer(statistics)),
         ("entropy floor H", f"{statistics.entropy:.4f}", "nats: no model's loss on these windows is lower"),
         ("distinct supports", f"{statistics.groups.count:,}", ""),
         ("support size", f"{sizes.mean():.2f}", f"on average; median {np.median(sizes):.0f}, largest {sizes.max():,}"),
         ("one-hot contexts", f"{statistics.one_hot_share:.1%}", "with a single next token"),
+        *_completeness(statistics),
     ]
     for name, value, note in rows:
         table.add_row(name, Text(value, justify="right"), Text(note, style="dim"))
     return table
+
+
+def _coverage(statistics: NextTokenStatistics) -> str:
+    share = statistics.coverage
+    return "" if share is None or not statistics.effects else f"{share:.1%} of the text's"
+
+
+def _completeness(statistics: NextTokenStatistics) -> list[tuple[str, str, str]]:
+    found = statistics.completeness
+    if found is None:
+        return []
+    return [("outside supports", f"{found.missing_share:.1%}", "of further windows of these contexts, by Good-Turing")]
 
 
 def _tokenizer(statistics: NextTokenStatistics) -> str:
@@ -170,9 +183,11 @@ def _contexts(statistics: NextTokenStatistics) -> Table:
     table = _table("Most frequent contexts", "windows", "context", "next tokens")
     for j in statistics.most_frequent(_CONTEXTS):
         tokens = statistics.next_tokens(int(j), _TOKENS)
-        more = int(statistics.support_sizes[j]) - len(tokens)
-        followers = ", ".join(f"{_visible(token)} {p:.0%}" for token, p in tokens)
+        more, left_out = int(statistics.support_sizes[j]) - len(tokens), float(statistics.left_out[j])
+        # Shares of all windows of the context in the text, also of those that a cut left out.
+        followers = ", ".join(f"{_visible(token)} {p * (1 - left_out):.0%}" for token, p in tokens)
         rest = f", and {more:,} more" if more > 0 else ""
+        rest += f" (left out: {left_out:.0%})" if left_out else ""
         table.add_row(
             f"{statistics.context_counts[j]:,}", Text(_visible(statistics.context_text(int(j)))), Text(followers + rest)
         )

@@ -12,6 +12,7 @@ from tokengeom.cli.app import Json, Quiet, app, guarded
 from tokengeom.cli.options import keywords
 from tokengeom.cli.output import print_summary, progress_shown
 from tokengeom.errors import InputError
+from tokengeom.progress import is_main_process
 from tokengeom.theory.predict import PredictSettings
 
 if TYPE_CHECKING:
@@ -49,10 +50,14 @@ def predict_command(
 ) -> None:
     """Predict where training converges, with a certificate.
 
+    Learned features can be solved for by several processes together, each with a part of the contexts, through
+    PyTorch's launcher: `torchrun --nproc-per-node 4 -m tokengeom predict ...`.
+
     For example:
 
     * `tokengeom predict stats --out prediction`
     * `tokengeom predict stats --loss-gap 0.01 --out at-loss`
+    * `tokengeom predict stats --loss-gap 0.01 --norm gamma2 --out at-loss`
     * `tokengeom predict stats --embeddings H.safetensors --out linear`
     * `tokengeom predict big-stats --proxy --components 64 --out proxy`
     """
@@ -83,7 +88,7 @@ def predict_command(
             prediction = predict(statistics, embeddings=H, progress=progress, **keywords(settings))
         else:
             prediction = predict(statistics, progress=progress, **keywords(settings))
-        if out is not None:
+        if out is not None and is_main_process():
             prediction.save(out)
     print_summary(prediction, began=began, out=out, as_json=as_json, quiet=quiet)
 

@@ -1,24 +1,44 @@
-"""``tokengeom rivals``: which explanation fits the geometry of a run best."""
+"""``tokengeom rivals``: which explanation fits the geometry of a run or of a trained model best."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tokengeom.cli.app import Json, Quiet, app, guarded
 from tokengeom.cli.options import keywords
 from tokengeom.cli.output import print_summary, progress_shown, require_figure_path, save_figure
+from tokengeom.corpus.locate import ReadingSettings
+from tokengeom.errors import InputError
 from tokengeom.geometry.rivals import RivalSettings
+from tokengeom.page.compare_models import ModelTextSettings
+
+if TYPE_CHECKING:
+    from tokengeom.geometry.rival_table import Rivals
+    from tokengeom.progress import AbstractProgress
+
+MODEL = "Model and text"
 
 
 @app.command("rivals")
 @guarded
 def rivals_command(
-    statistics: Annotated[Path, typer.Argument(metavar="STATS", help="Folder that `tokengeom count --out` wrote.")],
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder that `tokengeom train --out` wrote.")],
+    statistics: Annotated[
+        Path | None,
+        typer.Argument(metavar="STATS", help="Folder that `tokengeom count --out` wrote.", show_default=False),
+    ] = None,
+    run: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="RUN...",
+            help="Folder that `tokengeom train --out` wrote. Further runs of the same training, with other seeds, give "
+            "the ceiling.",
+            show_default=False,
+        ),
+    ] = None,
     *,
     prediction: Annotated[
         Path | None,
@@ -27,6 +47,24 @@ def rivals_command(
         ),
     ] = None,
     settings: RivalSettings,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            help="Instead of STATS and RUN: folder of a Hugging Face causal language model.",
+            rich_help_panel=MODEL,
+            show_default=False,
+        ),
+    ] = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Text to count with the model's own tokenizer: what `tokengeom count` takes; may be repeated.",
+            rich_help_panel=MODEL,
+            show_default=False,
+        ),
+    ] = None,
+    trained: ModelTextSettings,
+    reading: ReadingSettings,
     figure: Annotated[
         Path | None, typer.Option(help="Draw the table: .png, .svg, .pdf or .html.", show_default=False)
     ] = None,
@@ -34,26 +72,59 @@ def rivals_command(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare rival explanations of a run's geometry, with intervals, a permutation test and held-out contexts.
+    """Compare rival explanations of a model's geometry, with intervals, floors, a ceiling and held-out contexts.
 
     For example:
 
     * `tokengeom rivals stats run --prediction prediction --out rivals`
+    * `tokengeom rivals stats run run-of-another-seed --json`
     * `tokengeom rivals stats run --explanations pmi --explanations proxy --figure rivals.png`
+    * `tokengeom rivals --model stories260K --text stories.txt`
     """
     from tokengeom.geometry.rival_table import Rivals
-    from tokengeom.geometry.rivals import rivals
 
     began = time.monotonic()
     require_figure_path(figure)
+    _require_one_source(statistics, run, prediction, model, text)
     if out is not None:
         Rivals.require_target(out)
     with progress_shown(quiet) as progress:
-        table = rivals(statistics, run, prediction, progress=progress, **keywords(settings))
+        if model is not None:
+            table = _of_model(model, text or [], keywords(trained, reading, settings), progress)
+        else:
+            from tokengeom.geometry.rivals import rivals
+
+            assert statistics is not None, "checked above"
+            table = rivals(statistics, list(run or []), prediction, progress=progress, **keywords(settings))
         if out is not None:
             table.save(out)
     print_summary(table, began=began, out=out, as_json=as_json, quiet=quiet)
+    # The numbers are printed by now: a figure that cannot be drawn does not lose them.
     if figure is not None:
         from tokengeom.figures.comparisons import rival_bars
 
         save_figure(rival_bars(table), figure)
+
+
+def _require_one_source(
+    statistics: Path | None, run: list[Path] | None, prediction: Path | None, model: Path | None, text: list[str] | None
+) -> None:
+    """Refuse anything but statistics with a run, or a model with a text."""
+    if model is None:
+        if text:
+            raise InputError("--text needs --model PATH: name the model's folder, or leave it out.")
+        if statistics is None or not run:
+            raise InputError(
+                "Rivals needs STATS and RUN, or --model PATH and --text FILE. For example: tokengeom rivals stats run"
+            )
+    elif statistics is not None or run or prediction is not None:
+        raise InputError("--model makes its own statistics from --text: leave out STATS, RUN and --prediction.")
+    elif not text:
+        raise InputError("--model needs --text FILE, which the contexts and the explanations come from.")
+
+
+def _of_model(model: Path, text: list[str], settings: dict[str, object], progress: AbstractProgress) -> Rivals:
+    from tokengeom.page.compare_models import model_rivals
+
+    corpus = [name if "://" in name else Path(name) for name in text]
+    return model_rivals(model, corpus, progress=progress, **settings)

@@ -17,6 +17,7 @@ from tokengeom.errors import InputError
 from tokengeom.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
+    from tokengeom.statistics.next_token import NextTokenStatistics
     from tokengeom.training.loop import Probe
     from tokengeom.training.run import Run
 
@@ -63,15 +64,17 @@ def train_command(
     * `tokengeom train stats --model linear --embeddings H.safetensors --optimizer ngd --prediction linear --out run`
     * `tokengeom train stats --model transformer --layers 2 --heads 4 --dim 128 --steps 1000 --learning-rate 2e-3`
     """
+    from tokengeom.statistics.next_token import statistics_of
     from tokengeom.training.train import train
 
     began = time.monotonic()
+    stats = statistics_of(statistics, "train")
     with progress_shown(quiet) as progress:
         run = train(
-            statistics,
+            stats,
             **keywords(settings),
             embeddings=None if embeddings is None else load_embeddings(embeddings),
-            probes=None if prediction is None else _probes(prediction),
+            probes=None if prediction is None else _probes(prediction, stats),
             progress=progress,
             checkpoint=out,
             resume=resume,
@@ -98,14 +101,16 @@ def _print_run(run: Run, final: dict[str, float], console: Console) -> None:
         console.print(f"  {name:<28} {value:.6g}")
 
 
-def _probes(folder: Path) -> dict[str, Probe]:
-    """Measurements against a saved prediction."""
+def _probes(folder: Path, stats: NextTokenStatistics) -> dict[str, Probe]:
+    """Agreement with a saved prediction for the same statistics."""
+    from tokengeom.geometry.inputs import hash_of, require_same_statistics
     from tokengeom.geometry.probes import feature_probes, linear_probes
     from tokengeom.results import load
     from tokengeom.theory.features import FeaturePrediction
     from tokengeom.theory.linear import LinearPrediction
 
     prediction = load(folder)
+    require_same_statistics("prediction", hash_of(prediction), "statistics", stats.hash)
     if isinstance(prediction, LinearPrediction):
         return linear_probes(prediction)
     if isinstance(prediction, FeaturePrediction):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import glob
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,9 @@ from tokengeom.corpus.documents import (
     Errors,
     JsonLines,
     PlainText,
+    byte_chunks,
     exists,
+    ignore_bytes,
     plain_suffix,
 )
 from tokengeom.corpus.in_memory import is_dataset, load_saved_dataset, open_dataset, open_iterable
@@ -41,7 +44,8 @@ _BY_SUFFIX: dict[str, Format] = {
     ".bin": "bin",
 }
 PANEL = "Reading"
-_KNOWN_SUFFIXES = (".txt", ".text", ".md", *_BY_SUFFIX)
+_TEXT_SUFFIXES = (".txt", ".text", ".md")
+_KNOWN_SUFFIXES = (*_TEXT_SUFFIXES, *_BY_SUFFIX)
 _LONGEST_NAME = 4096
 
 
@@ -87,7 +91,7 @@ def open_corpus(corpus: Corpus | None, settings: ReadingSettings) -> Sources:
     if corpus is None:
         return _of_one_kind([BuiltInStories()])
     if isinstance(corpus, str | Path):
-        return _of_one_kind([_open_file(path, settings) for path in expand([corpus])])
+        return _of_one_kind([_open_file(path, settings) for path in find_files([corpus]).read])
     if is_dataset(corpus):
         return _of_one_kind([open_dataset(corpus, settings.column)])
     if isinstance(corpus, Mapping) or hasattr(corpus, "columns"):
@@ -95,7 +99,7 @@ def open_corpus(corpus: Corpus | None, settings: ReadingSettings) -> Sources:
     if not isinstance(corpus, Iterable):
         raise CorpusError(f"A corpus is a path or an iterable of documents; got {type(corpus).__name__}.")
     if isinstance(corpus, Sequence) and corpus and (isinstance(corpus[0], Path) or all(map(_is_path, corpus))):
-        return _of_one_kind([_open_file(path, settings) for path in expand(list(corpus))])
+        return _of_one_kind([_open_file(path, settings) for path in find_files(list(corpus)).read])
     if isinstance(corpus, Sequence):
         _refuse_misspelt_paths(corpus)
     return _of_one_kind([open_iterable(corpus)])
@@ -131,44 +135,90 @@ def _matches(name: str) -> list[Path]:
     return [Path(found) for found in sorted(glob.glob(name, recursive=True))] if pattern else []
 
 
-def expand(names: Sequence[str | Path]) -> list[Path]:
-    """Every file that the names stand for; folders are searched with their subfolders, in alphabetical order."""
-    files: list[Path] = []
+@dataclass(frozen=True)
+class FoundFiles:
+    """The files that names stand for.
+
+    ``read``
+        Files of a corpus; folders are searched with their subfolders, in alphabetical order.
+    ``skipped``
+        Files in these folders that are not text.
+    """
+
+    read: tuple[Path, ...]
+    skipped: tuple[Path, ...] = ()
+
+
+def find_files(names: Sequence[str | Path]) -> FoundFiles:
+    """Every file that the names stand for, and what was skipped in folders."""
+    read: list[Path] = []
+    skipped: list[Path] = []
     for name in names:
         found = _matches(str(name))
         if not found:
             raise CorpusError(f"There is no file, folder or match for '{name}'. Check the path.")
         for path in found:
-            files.extend(_inside(path) if path.is_dir() and not _is_saved_dataset(path) else [path])
-    return files
+            if path.is_dir() and not _is_saved_dataset(path):
+                inside = _inside(path)
+                read += inside.read
+                skipped += inside.skipped
+            else:
+                read.append(path)
+    return FoundFiles(tuple(read), tuple(skipped))
+
+
+def skipped_files(corpus: object) -> tuple[Path, ...]:
+    """Files that are skipped because they are not text, where a corpus is a folder or several names."""
+    named = [corpus] if isinstance(corpus, str | Path) else corpus
+    if not isinstance(named, Sequence) or not named or not all(map(_is_path, named)):
+        return ()
+    return find_files(named).skipped if any(Path(str(name)).is_dir() for name in named) else ()
 
 
 def _is_saved_dataset(folder: Path) -> bool:
     return (folder / "dataset_info.json").is_file() and (folder / "state.json").is_file()
 
 
-def _inside(folder: Path) -> list[Path]:
+def _inside(folder: Path) -> FoundFiles:
     if (folder / "manifest.json").is_file():
         raise CorpusError(f"{folder} holds a saved result (it has a manifest.json), not a corpus. Check the path.")
-    files = sorted(path for path in _walk(folder) if plain_suffix(path) in _KNOWN_SUFFIXES)
-    if not files:
-        endings = ", ".join(_KNOWN_SUFFIXES)
+    files = sorted(_walk(folder))
+    if any(plain_suffix(path) in _BY_SUFFIX for path in files):
+        # What lies beside files of data, such as a licence or a script, is not part of them.
+        return FoundFiles(tuple(path for path in files if plain_suffix(path) in _KNOWN_SUFFIXES))
+    texts = {path for path in files if plain_suffix(path) in _TEXT_SUFFIXES or _is_text(path)}
+    if not texts:
+        endings = ", ".join(_BY_SUFFIX)
         raise CorpusError(
-            f"The folder {folder} has no file that ends in {endings}, or in one of these followed by "
-            f"{', '.join(COMPRESSED_SUFFIXES)}. Name the files themselves."
+            f"The folder {folder} has no text file in UTF-8, and no file that ends in {endings}, or in one of these "
+            f"followed by {', '.join(COMPRESSED_SUFFIXES)}. Name the files themselves."
         )
-    return files
+    return FoundFiles(tuple(path for path in files if path in texts), tuple(p for p in files if p not in texts))
+
+
+def _is_text(path: Path) -> bool:
+    """Whether a file begins with text in UTF-8; a file that cannot be unpacked does not."""
+    try:
+        beginning = next(byte_chunks(path, ignore_bytes), b"")
+        codecs.getincrementaldecoder("utf-8")().decode(beginning)
+    except (CorpusError, UnicodeDecodeError):
+        return False
+    return b"\0" not in beginning
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """Every file below a folder, except hidden files and saved results; links to folders are not followed."""
+    """Every file below a folder, except hidden files, saved results and Python's caches; links are not followed."""
 
     def refuse(error: OSError) -> None:
         raise CorpusError(f"Cannot read {error.filename}: {error.strerror}. Check its permissions.") from error
 
     for root, folders, files in os.walk(folder, onerror=refuse):
-        folders[:] = [name for name in folders if not name.startswith(".") and not _is_result(Path(root) / name)]
+        folders[:] = [name for name in folders if not _is_apart(Path(root) / name)]
         yield from (Path(root) / name for name in files if not name.startswith("."))
+
+
+def _is_apart(folder: Path) -> bool:
+    return folder.name.startswith(".") or folder.name == "__pycache__" or _is_result(folder)
 
 
 def _is_result(folder: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Tokenizers: text to token ids and back. Words, white space, characters, bytes, and how each is named or loaded.
+"""Tokenizers: text to token ids and back. Words, white space, code, characters, bytes, and how each is named or loaded.
 
 A tokenizer is saved as one JSON text, whose hash identifies it. BPE tokenizers are in `huggingface_tokenizer`.
 """
@@ -29,7 +29,7 @@ class AbstractTokenizer(ABC):
     """
 
     kind: str
-    """``word``, ``whitespace``, ``character``, ``byte`` or ``huggingface``."""
+    """``word``, ``whitespace``, ``code``, ``character``, ``byte`` or ``huggingface``."""
 
     grows: bool = False
     """Whether `encode` adds new tokens to the vocabulary."""
@@ -178,6 +178,34 @@ class WhitespaceTokenizer(AbstractSplitter):
         return text.split()
 
 
+class CodeTokenizer(AbstractSplitter):
+    """Tokens of program code, in its own case.
+
+    A token is a run of letters, digits and underscores, an operator of two or three characters (``==``, ``->``,
+    ``**=``), a line break with the indentation of the next line, or one other character. Blank lines and white space
+    inside a line are not part of any token.
+    """
+
+    kind = "code"
+    RULE = "runs of letters, digits and underscores; operators; line breaks with indentation; other characters alone"
+
+    @staticmethod
+    def split(text: str) -> list[str]:
+        """Names, numbers, operators, brackets, and line breaks with the indentation after them."""
+        return [f"\n{line}" if mark else token for mark, line, token in _CODE.findall(text)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The tokens with a space between two on the same line; the original spacing inside a line is not kept."""
+        tokens = [self.token(identifier) for identifier in ids]
+        pairs = zip(tokens, ["\n", *tokens], strict=False)
+        return "".join(token if token[0] == "\n" or before[0] == "\n" else f" {token}" for token, before in pairs)
+
+
+# A line break takes the blank lines after it; its indentation is that of the next line with something on it.
+_CODE = re.compile(
+    r"(\n)(?:[^\S\n]*\n)*([^\S\n]*)(?=\S)"
+    r"|(\w+|\*\*=|//=|<<=|>>=|===|!==|\.\.\.|[-+*/%&|^=!<>:@]=|->|=>|\*\*|//|<<|>>|&&|\|\||::|\+\+|--|[^\w\s])"
+)
 _PLAIN_WORDS = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")  # noqa: RUF001 - the typographic apostrophe is meant
 
 
@@ -299,11 +327,14 @@ DEFAULT_BPE_SIZE = 1024
 _LEARNING_KINDS: dict[str, type[AbstractSplitter] | type[CharacterTokenizer]] = {
     "word": WordTokenizer,
     "whitespace": WhitespaceTokenizer,
+    "code": CodeTokenizer,
     "character": CharacterTokenizer,
 }
 _KINDS: dict[str, type[AbstractTokenizer]] = {**_LEARNING_KINDS, "char": CharacterTokenizer, "byte": ByteTokenizer}
-TOKENIZERS = ("word", "whitespace", "character", "byte", "bpe", "bpe:SIZE")
+TOKENIZERS = ("word", "whitespace", "code", "character", "byte", "bpe", "bpe:SIZE")
 """Names of the kinds, as messages list them."""
+SUGGESTED_TOKENIZERS = (*TOKENIZERS[:-1], "bpe:4096")
+"""Names that the command line completes."""
 
 
 def make_tokenizer(
@@ -314,8 +345,8 @@ def make_tokenizer(
     Parameters
     ----------
     wanted
-        ``word``, ``whitespace``, ``character``, ``byte``, ``bpe`` (of 1024 tokens), ``bpe:SIZE``, the path of a saved
-        tokenizer, or a tokenizer.
+        ``word``, ``whitespace``, ``code``, ``character``, ``byte``, ``bpe`` (of 1024 tokens), ``bpe:SIZE``, the path of
+        a saved tokenizer, or a tokenizer.
     texts
         Opens the texts that a BPE is trained on.
     """

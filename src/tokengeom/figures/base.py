@@ -26,6 +26,8 @@ class Curve:
         Dashed lines are predictions or second quantities; dotted lines accompany a solid line of the same colour.
     ``colour``
         Index into the palette; by default the curve's index in its panel.
+    ``in_legend``
+        Whether the legend lists the curve; its name appears on hover in any case.
     """
 
     label: str
@@ -36,6 +38,7 @@ class Curve:
     dashed: bool = False
     dotted: bool = False
     colour: int | None = None
+    in_legend: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +49,8 @@ class LinePanel:
         Named horizontal lines, such as a floor or a bound.
     ``marks``
         Named vertical lines, such as a rank or a change of schedule.
+    ``x_names``
+        Names of 1, 2, 3, ... on the x axis, instead of numbers.
     """
 
     title: str
@@ -56,6 +61,7 @@ class LinePanel:
     y_scale: Scale = "linear"
     levels: Sequence[tuple[str, float]] = ()
     marks: Sequence[tuple[str, float]] = ()
+    x_names: Sequence[str] = ()
 
 
 @dataclass(frozen=True, eq=False)

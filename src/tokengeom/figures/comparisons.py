@@ -1,89 +1,160 @@
-"""Similarity with a model's geometry: of rival explanations, and of checkpoints during training."""
+"""Agreement with a model's geometry: of rival explanations and of checkpoints; where a disagreement comes from."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from tokengeom.errors import InputError
 from tokengeom.figures.base import Curve, Figure, LinePanel, Scale
+from tokengeom.geometry.agreement import Agreement
 from tokengeom.geometry.checkpoints import CheckpointCurve
-from tokengeom.geometry.rival_table import RivalRow, Rivals
+from tokengeom.geometry.comparison import Comparison
+from tokengeom.geometry.rival_numbers import RivalRow
+from tokengeom.geometry.rival_table import Rivals
 from tokengeom.numerics import Float
 
 WIDE = 20.0
 """Ratio of the last to the first step beyond which the axis of steps is logarithmic."""
 EQUAL = [("equal geometry", 1.0)]
+SOURCES = ("efficiency", "logits", "split: H", "split: W")
+EXPONENT = ("split: W and H",)
 
 
 def rival_bars(table: Rivals) -> Figure:
-    """SIM of every rival with its interval, best first; one panel for contexts, one for tokens, ..."""
+    """Agreement of every rival with its interval, best first; one panel for contexts, one for tokens, ..."""
     if not table.rows:
         raise InputError("A figure of rivals needs at least one row; got none. Pass what rivals(stats, run) returned.")
     names = sorted({row.rival for row in table.rows})
     panels = [_rivals_panel(items, table.of(items), names) for items in table.items]
-    best = "; ".join(f"{items}: {row.rival}, {row.similarity.value:.3f}" for items, row in table.best.items())
+    panels = [panel for panel in panels if panel.curves]
+    known = {items: row for items, row in table.best.items() if np.isfinite(row.agreement.value)}
+    best = "; ".join(f"{items}: {row.rival}, {row.agreement.value:.3f}" for items, row in known.items())
+    largest = f" Largest agreement: {best}." if best else ""
     incomplete = sorted({row.rival for row in table.rows if row.without_direction})
     note = f" In {', '.join(incomplete)}, some items have no direction; their cosines count as 0." if incomplete else ""
     meanings = dict(sorted((row.rival, row.meaning) for row in table.rows))
     caption = (
-        "Explanations of a model's geometry, each made from the text alone and compared with the model's cosines by "
-        "structural similarity (SIM; 1 if the cosines are equal), best on the left. Vertical lines: 95% intervals from "
-        "resampled items. Dotted: 95th percentile of SIM under permutation. "
-        f"Largest SIM: {best}.{note} {'; '.join(f'{name}: {meaning}' for name, meaning in meanings.items())}."
+        "Explanations of a model's geometry compared with the model: correlation of cosines over pairs of contexts "
+        "with different supports, and of different tokens (1 is best), best on the left. Vertical lines: 95% "
+        "intervals, leaving out support groups or tokens in turn. Dotted: floor, what chance or the untrained model "
+        f"gives, and, where there is one, the ceiling, what a second training gives.{largest}{note} "
+        f"{'; '.join(f'{name}: {meaning}' for name, meaning in meanings.items())}."
     )
     return Figure("rivals", "Which explanation fits the model's geometry", caption, panels, columns=len(panels))
 
 
 def _rivals_panel(items: str, rows: tuple[RivalRow, ...], names: list[str]) -> LinePanel:
+    rows = tuple(row for row in rows if np.isfinite(row.agreement.value))
     curves = [_interval(rank, row, names.index(row.rival)) for rank, row in enumerate(rows, start=1)]
-    nulls = np.array([row.similarity.null for row in rows])
-    if np.isfinite(nulls).any():
-        ranks = np.arange(1.0, len(rows) + 1.0)
-        curves.append(Curve("chance", ranks, nulls, dotted=True, colour=len(names)))
+    ranks = np.arange(1.0, len(rows) + 1.0)
+    for place, name in enumerate(("floor", "ceiling")):
+        heights = np.array([getattr(row.agreement, name) for row in rows])
+        if np.isfinite(heights).any():
+            curves.append(Curve(name, ranks, heights, dotted=True, colour=len(names) + place))
     title = f"{items[:1].upper()}{items[1:]}"
-    return LinePanel(title, "rank (1 is best)", "SIM with the model", curves, levels=EQUAL)
+    names_shown = [row.rival for row in rows]
+    label = "explanation, best first"
+    return LinePanel(title, label, "agreement with the model", curves, levels=EQUAL, x_names=names_shown)
 
 
 def _interval(rank: int, row: RivalRow, colour: int) -> Curve:
     """A vertical line from the low to the high end of the interval, with the value as its middle point."""
-    number = row.similarity
+    number = row.agreement
     heights: Float = np.array([number.low, number.value, number.high])
     heights = heights if np.isfinite(heights).all() else np.array([number.value])
-    return Curve(row.rival, np.full(heights.size, float(rank)), heights, colour=colour)
+    return Curve(row.rival, np.full(heights.size, float(rank)), heights, colour=colour, in_legend=False)
 
 
 def checkpoints(curve: CheckpointCurve) -> Figure:
-    """Loss gap and similarity of the checkpoints that `compare_models` compared, one point per checkpoint."""
+    """Loss gap and agreement of the checkpoints that `compare_models` compared, one point per checkpoint."""
     if len(curve) < 2:
         raise InputError(f"A curve over training needs at least two checkpoints; got {len(curve)}.")
     steps, last = curve.steps, curve.points[-1]
     x = "training step" if curve.steps_known else "checkpoint"
     scale: Scale = "log" if steps.min() > 0 and steps.max() > WIDE * steps.min() else "linear"
     gaps = np.array([point.loss_gap for point in curve])
-    similar = [c for index, kind in enumerate(("context", "token")) for c in _similarity_curves(curve, kind, index)]
-    target = "proxy S~" if last.is_proxy else "prediction L^mm"
-    panels = [
-        LinePanel("Loss gap", x, "CE - H, nats", [Curve("loss gap", steps, gaps)], scale, "log"),
-        LinePanel(f"Similarity with the {target}", x, "SIM", similar, scale, "linear", EQUAL),
-    ]
+    tables = {
+        "Agreement with the prediction at the loss": [point.comparison.at_loss for point in curve],
+        "Agreement with the limit, L^mm": [point.comparison.in_limit for point in curve],
+        "Agreement with the proxy S~": [point.with_proxy for point in curve],
+    }
+    panels = [LinePanel("Loss gap", x, "CE - H, nats", [Curve("loss gap", steps, gaps)], scale, "log")]
+    for title, found in tables.items():
+        curves = [
+            one for index, kind in enumerate(("context", "token")) for one in _over_training(steps, found, kind, index)
+        ]
+        if curves:
+            panels.append(LinePanel(title, x, "correlation of cosines", curves, scale, "linear", EQUAL))
     caption = (
         f"{len(curve)} checkpoints of one model on the {last.m:,} most frequent contexts of {last.context} tokens and "
-        f"{last.V:,} tokens of a text. Left: the loss of the model on these contexts minus the entropy of the text, "
-        f"{last.entropy:.3f} nats. Right: structural similarity of the cosines between its contexts, and between its "
-        f"tokens, with those of the {target} (1 if they are equal). Bands: 95% intervals from resampling; dotted: 95th "
-        "percentile under permutation."
+        f"{last.V:,} tokens of a text. Loss gap: the loss of the model on these contexts minus the entropy of the "
+        f"text, {last.entropy:.3f} nats. Agreement: correlation of the cosines between contexts with different "
+        "supports, and between different tokens, with the predicted ones (1 is equal geometry); at the loss, the "
+        "prediction is that for each checkpoint's own loss on the compared tokens. Bands: 95% intervals. Dotted: what "
+        "chance gives."
     )
-    return Figure("checkpoints", "Geometry over training", caption, panels, columns=2)
+    return Figure("checkpoints", "Geometry over training", caption, panels, columns=len(panels))
 
 
-def _similarity_curves(curve: CheckpointCurve, kind: str, colour: int) -> list[Curve]:
-    found = [point.agreement(f"{kind}_similarity") for point in curve]
-    value, low, high, null = (
-        np.array([getattr(a, name) for a in found], dtype=np.float64) for name in ("value", "low", "high", "null")
+def _over_training(steps: Float, tables: Sequence[Mapping[str, Agreement]], kind: str, colour: int) -> list[Curve]:
+    """Value with its interval, and the floor, of one kind of items; NaN where a checkpoint has no such number."""
+    found = [table.get(f"{kind}_agreement", Agreement(float("nan"))) for table in tables]
+    value, low, high, floor = (
+        np.array([getattr(one, name) for one in found], dtype=np.float64) for name in ("value", "low", "high", "floor")
     )
-    known = bool(np.isfinite(low).all() and np.isfinite(high).all())
-    band = (low if known else None), (high if known else None)
-    curves = [Curve(f"{kind}s", curve.steps, value, band[0], band[1], colour=colour)]
-    if np.isfinite(null).any():
-        curves.append(Curve(f"{kind}s, chance", curve.steps, null, dotted=True, colour=colour))
+    if not np.isfinite(value).any():
+        return []
+    known = bool(np.isfinite(low[np.isfinite(value)]).all())
+    curves = [Curve(f"{kind}s", steps, value, low if known else None, high if known else None, colour=colour)]
+    if np.isfinite(floor).any():
+        curves.append(Curve(f"{kind}s, chance", steps, floor, dotted=True, colour=colour))
     return curves
+
+
+def disagreement(comparisons: Mapping[str, Comparison]) -> Figure:
+    """Where a disagreement comes from: efficiency, cosine of the logits and split of each run, by its name."""
+    if not comparisons:
+        raise InputError("A figure of disagreement needs at least one comparison; got none.")
+    shares, exponents = list[Curve](), list[Curve]()
+    for index, (name, comparison) in enumerate(comparisons.items()):
+        offset = 0.12 * (index - (len(comparisons) - 1) / 2)
+        for place, heights in _sources(comparison).items():
+            known = heights[np.isfinite(heights)]
+            if known.size:
+                target = exponents if place > len(SOURCES) else shares
+                x = np.full(known.size, float((place - 1) % len(SOURCES) + 1) + offset)
+                target.append(Curve(name, x, known, colour=index, in_legend=not any(c.label == name for c in target)))
+    panels = []
+    if shares:
+        panels.append(
+            LinePanel(
+                "How close to 1", "what is measured", "share or cosine", shares, levels=[("best", 1.0)], x_names=SOURCES
+            )
+        )
+    if exponents:
+        balanced = [("balanced", 0.5)]
+        panels.append(
+            LinePanel("Split exponent", "what is measured", "exponent", exponents, levels=balanced, x_names=EXPONENT)
+        )
+    caption = (
+        "Efficiency: norm of the cheapest logits with the run's loss over the norm of the run's logits, from the "
+        "proven lower bound to the value found. Logits: cosine of the run's centred logits with the predicted ones, "
+        "with its 95% interval. Split: agreement of the run's contexts H and tokens W with the balanced factors of "
+        "its own logits. Split exponent: 0.5 where W and H share the logits equally, below it where the tokens carry "
+        "less than their share, above it where the contexts do."
+    )
+    return Figure("disagreement", "Where a disagreement comes from", caption, panels, columns=2)
+
+
+def _sources(comparison: Comparison) -> dict[int, Float]:
+    """Place on the axis -> heights of one line; the last place is the split exponent."""
+    one = comparison.disagreement
+    cosine = comparison.agreements.get(f"{comparison.prefix}logit_cosine")
+    found = {} if cosine is None else {2: np.array([cosine.low, cosine.value, cosine.high])}
+    if one is not None:
+        found[1] = np.array([one.efficiency, one.efficiency_high])
+        found |= {3: np.array([one.split_contexts]), 4: np.array([one.split_tokens])}
+        found[len(SOURCES) + 1] = np.array([one.split_exponent])
+    return {place: found[place] for place in sorted(found)}

@@ -27,6 +27,7 @@ PANELS: dict[str, type[Panel]] = {"line": LinePanel, "heatmap": HeatmapPanel, "s
 TABLE_FIELDS = ("values", "curves", "points")
 """Fields of a panel that are kept in its table and not in the JSON file."""
 CURVE_COLUMNS = ("curve", "x", "y", "low", "high")
+CURVE_STYLE = ("dashed", "dotted", "colour", "in_legend")
 POINT_COLUMNS = ("kind", "name", "x", "y")
 TEXT_COLUMNS = ("curve", "kind", "name", "row_name", "column_name")
 
@@ -106,8 +107,7 @@ def _about(panel: Panel) -> dict[str, Any]:
     found = {name: value for name, value in vars(panel).items() if name not in TABLE_FIELDS}
     if isinstance(panel, LinePanel):
         found["curves"] = [
-            {**_fields(c, "label", "dashed", "dotted", "colour"), "size": len(c.x), "band": c.low is not None}
-            for c in panel.curves
+            {**_fields(c, "label", *CURVE_STYLE), "size": len(c.x), "band": c.low is not None} for c in panel.curves
         ]
     elif isinstance(panel, ScatterPanel):
         found["points"] = [
@@ -147,7 +147,7 @@ def _read_curves(entries: Sequence[dict[str, Any]], table: dict[str, Any]) -> li
     for entry, part in zip(entries, _parts(entries), strict=True):
         x, y, low, high = (columns[name][part] for name in ("x", "y", "low", "high"))
         band = (low, high) if entry["band"] else (None, None)
-        style = {name: entry[name] for name in ("dashed", "dotted", "colour")}
+        style = {name: entry[name] for name in CURVE_STYLE}
         curves.append(Curve(entry["label"], x, y, *band, **style))
     return curves
 

@@ -24,6 +24,7 @@ from tokengeom.figures.layout import (
     grid_columns,
     grid_sizes,
     names_are_turned,
+    panel_size,
     place_names,
     scatter_limits,
     wrap,
@@ -246,6 +247,12 @@ def _add_lines(drawn: go.Figure, panel: LinePanel, place: Place, where: dict[str
     ends = x_limits(panel, scales[0])
     shown = np.log10(ends).tolist() if scales[0] == "log" else list(ends)
     drawn.update_layout({f"xaxis{place.suffix}": {"range": shown}})
+    if panel.x_names:
+        names = {"tickvals": list(range(1, len(panel.x_names) + 1)), "ticktext": [*map(plotly_text, panel.x_names)]}
+        turn = 270 if names_are_turned(panel.x_names, panel_size(panel, 1).width) else 0
+        drawn.update_layout(
+            {f"xaxis{place.suffix}": {"tickmode": "array", **names, "showgrid": False, "tickangle": turn}}
+        )
     for curve, index in zip(panel.curves, colour_indices(panel.curves), strict=True):
         clean, shade = clean_curve(curve, scales), colour(index)
         if clean.low is not None and clean.high is not None:
@@ -259,7 +266,7 @@ def _add_lines(drawn: go.Figure, panel: LinePanel, place: Place, where: dict[str
                 x=_list(clean.x), y=_list(clean.y), name=plotly_text(curve.label),
                 mode="lines" if clean.x.size > FEW_POINTS or dash != "solid" else "lines+markers", marker_size=4,
                 line={"color": shade, "width": LINE * LARGER, "dash": dash},
-                text=[plotly_text(curve.label)] * clean.x.size, showlegend=bool(curve.label),
+                text=[plotly_text(curve.label)] * clean.x.size, showlegend=bool(curve.label) and curve.in_legend,
                 hovertemplate="%{text}<br>x = %{x:.6g}<br>y = %{y:.6g}<extra></extra>", **where,
             )
         )  # fmt: skip
@@ -388,12 +395,16 @@ def _add_scatter(drawn: go.Figure, panel: ScatterPanel, size: PanelSize, place: 
 
 def _add_names(drawn: go.Figure, placed: Sequence[PlacedName], shade: str, where: dict[str, str]) -> None:
     """Names beside their points, as annotations at the same distance as in the static picture."""
-    for name in placed:
-        drawn.add_annotation(
-            x=name.x, y=name.y, xref=where["xaxis"], yref=where["yaxis"], text=plotly_text(name.text), showarrow=False,
-            xshift=8 * name.right, yshift=7 * name.up, font={"color": shade, "size": 11},
-            xanchor=("center", "left", "right")[name.right], yanchor=("middle", "bottom", "top")[name.up],
-        )  # fmt: skip
+    notes = [
+        {
+            "x": name.x, "y": name.y, "xref": where["xaxis"], "yref": where["yaxis"], "text": plotly_text(name.text),
+            "showarrow": False, "xshift": 8 * name.right, "yshift": 7 * name.up, "font": {"color": shade, "size": 11},
+            "xanchor": ("center", "left", "right")[name.right], "yanchor": ("middle", "bottom", "top")[name.up],
+        }
+        for name in placed
+    ]  # fmt: skip
+    # All at once: plotly checks every annotation again whenever one is added.
+    drawn.layout.annotations = [*drawn.layout.annotations, *notes]
 
 
 def _decades(values: Sequence[Float]) -> int:

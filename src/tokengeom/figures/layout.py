@@ -84,6 +84,8 @@ def panel_size(panel: Panel, columns: int, stacked: bool = False) -> PanelSize:
         left = 0.35 + _tick_label_room(panel.y_names, panel.values.shape[0], height)
         bottom = 0.35 + _tick_label_room(panel.x_names, panel.values.shape[1], width, across=True)
         right = 0.95 if panel.colour_label else 0.75
+    elif isinstance(panel, LinePanel) and names_are_turned(panel.x_names, width):
+        bottom += _longest(panel.x_names)
     left += 0.15 * (len(wrap(panel.y_label, height, LABEL_SIZE)) - 1)
     bottom += 0.15 * (len(wrap(panel.x_label, width, LABEL_SIZE)) - 1)
     per_row, rows = legend_grid(legend_labels(panel), 0.0 if stacked else LEGEND_LEFT + width)

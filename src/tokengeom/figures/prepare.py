@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -60,7 +60,7 @@ def clean_curve(curve: Curve, scales: tuple[Scale, Scale]) -> Curve:
     kept = np.isfinite(x)
     y = drawable(curve.y, scales[1])[kept]
     low, high = (None if b is None else drawable(b, scales[1])[kept] for b in (curve.low, curve.high))
-    return Curve(curve.label, x[kept], y, low, high, curve.dashed, curve.dotted, curve.colour)
+    return replace(curve, x=x[kept], y=y, low=low, high=high)
 
 
 def colour_range(panel: HeatmapPanel) -> ColourRange:
@@ -124,9 +124,11 @@ def legend_labels(panel: Panel) -> list[str]:
     """Entries of a panel's legend; curves and points without a label have none."""
     if isinstance(panel, HeatmapPanel):
         return []
-    labels = [item.label for item in (panel.curves if isinstance(panel, LinePanel) else panel.points)]
     if isinstance(panel, LinePanel):
+        labels = [curve.label for curve in panel.curves if curve.in_legend]
         labels += [name for name, _ in (*panel.levels, *panel.marks)]
+    else:
+        labels = [points.label for points in panel.points]
     return [label for label in labels if label]
 
 
@@ -143,7 +145,9 @@ def finite_range(parts: Sequence[Float]) -> tuple[float, float]:
 
 
 def x_limits(panel: LinePanel, scale: Scale) -> tuple[float, float]:
-    """Ends of the x axis: the range of the curves and marks, with a margin."""
+    """Ends of the x axis: the range of the curves and marks, with a margin; half a step around named places."""
+    if panel.x_names:
+        return 0.5, len(panel.x_names) + 0.5
     values = [curve.x for curve in panel.curves] + [np.array([value for _, value in panel.marks])]
     low, high = finite_range([drawable(v, scale) for v in values])
     if scale == "log":

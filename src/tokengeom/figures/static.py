@@ -19,6 +19,7 @@ from tokengeom.figures.layout import (
     grid_columns,
     grid_sizes,
     names_are_turned,
+    panel_size,
     place_names,
     scatter_limits,
     wrap,
@@ -156,10 +157,13 @@ def _draw_lines(axes: Axes, panel: LinePanel) -> list[tuple[str, Any]]:
         (line,) = axes.plot(clean.x, clean.y, style, color=shade, linewidth=LINE, marker=marker, markersize=2.6)
         if clean.low is not None and clean.high is not None:
             axes.fill_between(clean.x, clean.low, clean.high, color=shade, alpha=0.18, linewidth=0)
-        entries.append((curve.label, line))
+        entries.append((curve.label if curve.in_legend else "", line))
     entries += _straight_lines(axes.axhline, panel.levels, scales[1], LEVELS)
     entries += _straight_lines(axes.axvline, panel.marks, scales[0], MARKS)
     axes.set_xlim(*x_limits(panel, scales[0]))
+    if panel.x_names:
+        turn = 90 if names_are_turned(panel.x_names, panel_size(panel, 1).width) else 0
+        axes.set_xticks(range(1, len(panel.x_names) + 1), [legible(name) for name in panel.x_names], rotation=turn)
     axes.grid(True, color=GRID, linewidth=THIN)
     axes.set_axisbelow(True)
     _frame(axes)

@@ -1,6 +1,7 @@
 """Measurements during training compared with the prediction, one colour per run.
 
-`feature_training`   learned features: loss gap, norms, finite part, direction, similarity and collapse [zhao2024]
+`feature_training`   learned features: loss gap, norms, finite part, agreement at each step's own loss and in the
+                     limit, collapse, and the papers' SIM [zhao2024]
 `linear_training`    the linear model: loss, norm, direction, finite part, margin [thrampoulidis2024, Fig. 4 and 5]
 
 Both draw runs by name, from the columns that ``geometry.probes`` records; panels without a measurement are left out.
@@ -33,23 +34,28 @@ def feature_training(runs: Mapping[str, Run]) -> Figure:
         _panel("Norms", "Frobenius norm", norms, "log"),
         _panel("Finite part: distance on F", "||P_F(L) - L^in||", _curves(runs, "finite_distance"), "log"),
         _panel("Direction: distance of normalised logits", "distance", _curves(runs, "logit_distance")),
-        _similarity("Contexts: SIM of cos(H, H)", runs, "context_similarity"),
-        _similarity("Tokens: SIM of cos(W, W)", runs, "token_similarity"),
+        _agreement("Contexts: agreement across supports", runs, "context_agreement"),
+        _agreement("Tokens: agreement", runs, "token_agreement"),
         _panel("Collapse: spread in support groups", "within / between", _curves(runs, "collapse"), "log"),
+        _similarity("Contexts: the papers' SIM", runs, "context_similarity"),
+        _similarity("Tokens: the papers' SIM", runs, "token_similarity"),
     ]
+    names = {item: f"{item[:-1]}_agreement" for item in ("contexts", "tokens")}
     ends = _ends(
         runs,
-        ("SIM of contexts", "context_similarity", ".3f"),
-        ("SIM of tokens", "token_similarity", ".3f"),
+        *((f"agreement of {items} at the loss", name, ".3f") for items, name in names.items()),
+        *((f"agreement of {items} in the limit", f"limit_{name}", ".3f") for items, name in names.items()),
     )
     caption = (
         "Token embeddings W and context embeddings H trained together; the entropy is "
         f"{next(iter(runs.values())).entropy:.4f} nats. With enough dimensions and vanishing weight decay, theory "
         "predicts: the loss falls to the entropy while the norms grow without bound; within the supports, logits "
         "converge to the finite part L^in (distance 0); the rest grows along L^mm, so that the cosines between "
-        "contexts and between tokens approach those of L^mm. SIM is the structural similarity of two cosine matrices, "
-        "1 if they are equal; dotted: with the proxy S~ instead of L^mm. Collapse is the spread of the directions of "
-        "contexts that share a support, relative to the spread of all. Step 0 cannot be shown on a log axis. "
+        "contexts and between tokens approach those of L^mm. Agreement is the correlation of the cosines between "
+        "contexts with different supports, or between different tokens, with the predicted ones: at each step's own "
+        "loss, and (dashed) with L^mm. SIM is the papers' structural similarity of two cosine matrices, 1 if they are "
+        "equal; dotted: with the proxy S~ instead of L^mm. Collapse is the spread of the directions of contexts that "
+        "share a support, relative to the spread of all. Step 0 cannot be shown on a log axis. "
         f"At the end: {ends}."
     )
     shown = [panel for panel in panels if panel.curves]
@@ -106,6 +112,14 @@ def _loss_panels(runs: Mapping[str, Run], prediction: LinearPrediction) -> list[
         _panel("Loss", "CE, nats", losses, levels=levels),
         _panel("Loss above its predicted infimum", f"CE - {floor}, nats", above, "log"),
     ]
+
+
+def _agreement(title: str, runs: Mapping[str, Run], column: str) -> LinePanel:
+    curves = [
+        *_curves(runs, column, "{run}, at its loss"),
+        *_curves(runs, f"limit_{column}", "{run}, with L^mm", dashed=True),
+    ]
+    return _panel(title, "correlation of cosines", curves, levels=EQUAL)
 
 
 def _similarity(title: str, runs: Mapping[str, Run], column: str) -> LinePanel:

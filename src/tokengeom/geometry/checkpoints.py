@@ -26,7 +26,6 @@ FILE, ARRAYS = "checkpoints.json", "checkpoints.safetensors"
 _STORED = (
     "model", "step", "convention", "loss_gap", "entropy", "bos", "other_gap", "windows", "context", "is_proxy",
 )  # fmt: skip
-_SIMILARITIES = ("context_similarity", "token_similarity")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,7 +39,8 @@ class CheckpointComparison:
     ``factors``
         Rows of the compared tokens (V x d), states of the compared contexts (d x m), bias of these tokens or None.
     ``loss_gap``, ``entropy``
-        ``CE - H`` of the model on these contexts, softmax over all its rows, and the text's floor H; nats.
+        ``CE - H`` of the model on these contexts, softmax over all its rows, and the text's floor H; nats. The loss on
+        the compared tokens alone, which the prediction at the loss is for, is ``comparison.loss_gap``.
     ``bos``
         Whether the model read its BOS token before every context.
     ``other_gap``
@@ -50,7 +50,7 @@ class CheckpointComparison:
     ``is_proxy``
         Whether the prediction is the proxy instead of L_mm.
     ``comparison``
-        Agreement numbers with intervals and null.
+        Agreement at the loss reached and in the limit, with its verdict.
     """
 
     model: str
@@ -96,30 +96,49 @@ class CheckpointComparison:
         """Dimension of the model's embeddings."""
         return int(self.W.shape[1])
 
-    def agreement(self, name: str) -> Agreement:
-        """A number against L_mm, or against the proxy where the prediction is the proxy."""
-        return self.comparison[f"proxy_{name}" if self.is_proxy else name]
+    @property
+    def with_proxy(self) -> dict[str, Agreement]:
+        """Numbers with the proxy, without their prefix; empty where the prediction is not the proxy."""
+        found = self.comparison.agreements.items()
+        return {name.removeprefix("proxy_"): one for name, one in found if name.startswith("proxy_")}
+
+    def headline(self) -> dict[str, Agreement]:
+        """Agreement of contexts and tokens with each prediction, by a phrase such as "contexts, at the loss"."""
+        tables = {
+            "at the loss": self.comparison.at_loss,
+            "in the limit": self.comparison.in_limit,
+            "with the proxy": self.with_proxy,
+        }
+        return {
+            f"{items}, {place}": table[f"{items[:-1]}_agreement"]
+            for items in ("contexts", "tokens")
+            for place, table in tables.items()
+            if table
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers of the comparison by name, then what was compared."""
         sizes = {"contexts": self.m, "vocabulary": self.V, "dimension": self.d}
-        similar = {name: self.agreement(name).to_dict() for name in _SIMILARITIES}
-        return self.comparison.to_dict() | similar | {name: getattr(self, name) for name in _STORED} | sizes
+        losses = {"compared_loss_gap": self.comparison.loss_gap}
+        return self.comparison.to_dict() | {name: getattr(self, name) for name in _STORED} | losses | sizes
 
     def summary(self) -> str:
         """What was compared, the loss, and the comparison, one sentence per line."""
         saved = "" if self.step is None else f", step {self.step:,}"
-        return "\n".join(
-            [
-                f"{self.model}{saved}: {self.m:,} contexts of {self.context} tokens ({self.windows:,} windows), "
-                f"{self.V:,} tokens, d={self.d}.",
-                self.convention,
-                self._bos_sentence(),
-                f"On these contexts its loss is {self.entropy + self.loss_gap:.4f} nats: {self.loss_gap:.4f} above the "
-                f"text's entropy floor {self.entropy:.4f}.",
-                self.comparison.summary(),
-            ]
-        )
+        lines = [
+            f"{self.model}{saved}: {self.m:,} contexts of {self.context} tokens ({self.windows:,} windows), "
+            f"{self.V:,} tokens, d={self.d}.",
+            self.convention,
+            self._bos_sentence(),
+            f"On these contexts its loss is {self.entropy + self.loss_gap:.4f} nats: {self.loss_gap:.4f} above the "
+            f"text's entropy floor {self.entropy:.4f}.",
+        ]
+        if self.comparison.loss_gap is not None:
+            lines.append(
+                f"With softmax over the compared tokens alone it is {self.comparison.loss_gap:.4f} nats above the "
+                "floor of the compared statistics: the prediction at the loss is for this gap."
+            )
+        return "\n".join([*lines, self.comparison.summary()])
 
     def _bos_sentence(self) -> str:
         read = "its BOS token before every context" if self.bos else "the contexts alone, without its BOS token"
@@ -176,29 +195,26 @@ class CheckpointCurve(AbstractResult):
         """One line per checkpoint, then the last one in full."""
         if len(self.points) == 1:
             return self.points[0].summary()
-        lines = [
-            f"{point.model}: loss gap {point.loss_gap:.4f}, contexts SIM {point.agreement('context_similarity')}, "
-            f"tokens SIM {point.agreement('token_similarity')}"
-            for point in self.points
-        ]
+        lines = []
+        for point in self.points:
+            numbers = "; ".join(f"{name} {one.value:.3f}" for name, one in point.headline().items())
+            lines.append(f"{point.model}: loss gap {point.loss_gap:.4f}; {point.comparison.verdict}; {numbers}")
         return "\n".join([*lines, "", "The last one:", self.points[-1].summary()])
 
     def _facts(self) -> list[tuple[str, str]]:
         last = self.points[-1]
-        similar = [(name, str(last.agreement(name))) for name in _SIMILARITIES]
-        return [("checkpoints", str(len(self))), ("last", last.model), ("loss_gap", f"{last.loss_gap:.4g}"), *similar]
+        facts = [("checkpoints", str(len(self))), ("last", last.model), ("loss_gap", f"{last.loss_gap:.4g}")]
+        return [*facts, ("verdict", last.comparison.verdict), *((n, str(one)) for n, one in last.headline().items())]
 
     def _repr_html_(self) -> str:
-        columns = ("checkpoint", "step", "loss gap, nats", "contexts: SIM", "tokens: SIM")
-        rows = [
-            (
-                point.model,
-                "" if point.step is None else f"{point.step:,}",
-                f"{point.loss_gap:.4f}",
-                *(str(point.agreement(name)) for name in _SIMILARITIES),
-            )
-            for point in self.points
-        ]
+        names = list(dict.fromkeys(name for point in self.points for name in point.headline()))
+        columns = ("checkpoint", "step", "loss gap, nats", *names, "verdict")
+        rows = []
+        for point in self.points:
+            found = point.headline()
+            step = "" if point.step is None else f"{point.step:,}"
+            numbers = (str(found[name]) if name in found else "" for name in names)
+            rows.append((point.model, step, f"{point.loss_gap:.4f}", *numbers, point.comparison.verdict))
         return html_table(self.title, rows, self.points[-1].summary().splitlines(), columns)
 
     def _write(self, folder: Path) -> dict[str, Any]:

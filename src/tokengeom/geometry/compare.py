@@ -1,74 +1,99 @@
-"""The verb `compare`: a prediction and a run in, agreement numbers with intervals and a permutation null out.
+"""The verb `compare`: a prediction and one or several runs in, agreement on a scale and a verdict out.
 
-The numbers (cosines, Gram matrices, centred normalised logits, projections on F) do not change under the rotation R of
-``W R, R^T H`` or under a softmax shift. With learned features each is computed against L_mm and, with the prefix
-``proxy_``, against the proxy S~. Both are given by factors, for M = L_mm and M = S~:
-
-``M = U Sigma V^T``,  ``W = U Sigma^{1/2}`` (V x r),  ``H = Sigma^{1/2} V^T`` (r x m)
+With learned features a run is compared at the loss that it has reached (in the norm that goes with its optimizer, and
+in the other one), then in the limit of training, L_mm. The numbers (cosines, Gram matrices, centred logits, projections
+on F) do not change under the rotation R of ``W R, R^T H`` or under a softmax shift. Predictions are given by their
+factors ``M = U Sigma V^T``, ``W = U Sigma^{1/2}`` (V x r), ``H = Sigma^{1/2} V^T`` (r x m).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokengeom.errors import ProblemError
-from tokengeom.factors import Factors, HasFactors
-from tokengeom.geometry.agreement import AbstractNumbers, Agreement, assess, check_draws
-from tokengeom.geometry.comparison import MEANINGS, PREFIXES, Comparison, PredictionKind
+from tokengeom.factors import Factors
+from tokengeom.geometry.agreement import AbstractNumbers, Agreement, Reference, assess, with_reference
+from tokengeom.geometry.comparison import MEANINGS, NORM_PREFIX, PREFIXES, Comparison
+from tokengeom.geometry.disagreement import Disagreement, disagreement
+from tokengeom.geometry.explanations.base import Known, explanation_classes
+from tokengeom.geometry.inputs import (
+    CompareSettings,
+    Observed,
+    Prediction,
+    hash_of,
+    prediction_of,
+    require_same_statistics,
+    run_limitations,
+    runs_of,
+)
+from tokengeom.geometry.limitations import (
+    feature_limitations,
+    linear_limitations,
+    loss_limitations,
+    proxy_limitations,
+    sampling_limitations,
+    training_limitations,
+)
 from tokengeom.geometry.linear_numbers import DecoderNumbers, MarginNumbers
 from tokengeom.geometry.logit_numbers import CollapseNumbers, FiniteLogits, LogitNumbers
-from tokengeom.geometry.similarity_numbers import RANK_ITEMS, SimilarityNumbers
+from tokengeom.geometry.norms import choose_norm, norm_of, norm_sentence
+from tokengeom.geometry.rival_numbers import ExplanationInfo, RivalRow, best_candidate, rival_rows
+from tokengeom.geometry.shared_tokens import on_shared_tokens
+from tokengeom.geometry.similarity_numbers import SimilarityNumbers
+from tokengeom.geometry.verdict import Evidence, Verdict, judge, judge_decoder
 from tokengeom.numerics import blas_threads_for
-from tokengeom.results import load
-from tokengeom.settings import make, option, takes
-from tokengeom.theory.at_loss import LossPrediction
+from tokengeom.progress import AbstractProgress, SilentProgress
+from tokengeom.settings import make, takes
+from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
+from tokengeom.theory.at_loss import NORMS, LossPrediction, LossSettings
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.linear import LinearPrediction
-from tokengeom.theory.proxy import ProxyPrediction, proxy_factors
+from tokengeom.theory.loss_path import LossPath
+from tokengeom.theory.proxy import ProxyPrediction
+from tokengeom.training.objective import SoftLabels
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from tokengeom.numerics import Float, Int
 
-PANEL = "Intervals and permutation test"
-SAME_LOSS = 0.02
-"""Loss gaps with a relative difference below this are the same."""
-EMBEDDING_TOLERANCE = 1e-9
-"""Embeddings with a relative distance below this are the same."""
-
-Prediction = FeaturePrediction | LinearPrediction | LossPrediction | ProxyPrediction
-Observed = HasFactors | tuple[object, object]
-"""A run: any object with W (V x d) and H (d x m), or the pair (W, H)."""
-
-
-@dataclass(frozen=True)
-class CompareSettings:
-    """Draws for intervals and the permutation test."""
-
-    resamples: int = option(
-        200, "Bootstrap resamples behind the 95% intervals; at least 20, or 0 for no intervals.", panel=PANEL
-    )
-    permutations: int = option(200, "Permutations of the permutation test; at least 20, or 0 for none.", panel=PANEL)
-    seed: int = option(0, "Seed of resamples, permutations and random splits.", panel=PANEL)
-
-    def __post_init__(self) -> None:
-        check_draws(self.resamples, self.permutations)
-
-    @property
-    def draws(self) -> dict[str, int]:
-        """Resamples, permutations and seed by name."""
-        return {"resamples": self.resamples, "permutations": self.permutations, "seed": self.seed}
+OTHER_TEXT = (
+    " To compare two texts on what they share, pass the statistics of both: compare(stats, run, "
+    "shared_tokens=stats_of_run), or tokengeom compare STATS RUN --shared-tokens STATS_OF_RUN. To compare regardless, "
+    "pass the pair (run.W, run.H)."
+)
+LARGEST_GAP = 0.05
+"""Proven relative gap above which a prediction at the loss is not used."""
+AT_LOSS_ENTRIES = 400_000
+"""Tokens times contexts up to which predictions at the loss are made by default: 400 x 1,000 took about 20 s."""
+_AT_LOSS = "probabilities and the loss"
+OURS = {
+    "nuclear_": ExplanationInfo("at loss, nuclear", "prediction at the loss, nuclear norm", _AT_LOSS, ours=True),
+    "gamma2_": ExplanationInfo("at loss, gamma_2", "prediction at the loss, gamma_2 norm", _AT_LOSS, ours=True),
+    "limit_": ExplanationInfo("L_mm", "prediction in the limit of training", "supports", ours=True),
+    "proxy_": ExplanationInfo("S~", "proxy: centred supports", "supports", ours=True),
+}
+TARGETS = {
+    "nuclear_": "prediction at the loss reached (nuclear norm)",
+    "gamma2_": "prediction at the loss reached (gamma_2 norm)",
+    "limit_": "prediction in the limit of training",
+    "proxy_": "proxy",
+}
+"""What a run is compared with, by the beginning of the numbers' names, as an explanation and in a sentence."""
 
 
 @takes(CompareSettings)
 def compare(
-    prediction: Prediction | str | Path,
-    run: Observed | str | Path,
+    prediction: Prediction | NextTokenStatistics | str | Path,
+    run: Observed | str | Path | Sequence[Observed | str | Path],
     *,
+    at: LossPrediction | Sequence[LossPrediction] | None = None,
     loss_gap: float | None = None,
+    shared_tokens: NextTokenStatistics | str | Path | None = None,
+    progress: AbstractProgress | None = None,
     **settings: object,
 ) -> Comparison:
     """Compare a run with a prediction.
@@ -76,226 +101,348 @@ def compare(
     Parameters
     ----------
     prediction
-        Of learned features in the limit, at a loss (names start with ``at_loss_``) or of the proxy alone (names start
-        with ``proxy_``), or of the linear model; or the path of a saved one.
+        Of learned features in the limit, at a loss, or of the proxy alone, or of the linear model; or the path of a
+        saved one. With the prediction in the limit, the one at the run's own loss is made as well.
     run
         What ``train`` returned, the path of a saved run, any object with W (V x d) and H (d x m) (and perhaps
-        ``bias``), or the pair (W, H).
+        ``bias``), or the pair (W, H). A list of runs of the same training with different seeds compares the first one;
+        the others give the ceiling.
+    at
+        Predictions at the run's loss that were made before, instead of making them.
     loss_gap
-        ``CE - H`` of the run in nats, for a run that does not carry it.
+        ``CE - H`` of the run in nats, where its logits are more than ``W H (+ bias)``.
+    shared_tokens
+        Statistics of the text that the run was trained on, where that is another text: pass the statistics of this one
+        in place of the prediction. It is predicted and compared on the tokens and contexts that both texts have.
     """
     chosen = make(CompareSettings, settings, "compare")
-    expected, observed = prediction_of(prediction), run_of(run)
-    hint = " Pass the pair (run.W, run.H) to compare regardless."
-    require_same_statistics("prediction", hash_of(expected), "run", hash_of(observed), hint)
-    factors = Factors.of(observed)
-    kind, families, limitations = _prepare(expected, factors, observed, loss_gap)
-    found: dict[str, Agreement] = {}
-    with blas_threads_for(factors.W.shape[0], factors.H.shape[1]):
-        for numbers in families:
-            found |= assess(numbers, **chosen.draws)
-    return Comparison(_ordered(found), kind, tuple(limitations), **chosen.draws, compared=(expected, observed))
-
-
-def prediction_of(given: Prediction | str | Path) -> Prediction:
-    """A prediction from what a user passed: a prediction, or the path of a saved one."""
-    found: object = load(given) if isinstance(given, str | Path) else given
-    if not isinstance(found, Prediction):
-        at = f" in {given}" if isinstance(given, str | Path) else ""
-        raise ProblemError(
-            f"A prediction must come from predict; got {type(found).__name__}{at}. Call compare(prediction, run), in "
-            "this order."
-        )
-    return found
-
-
-def run_of(given: Observed | str | Path) -> Observed:
-    """A run from what a user passed: a run, arrays, or the path of a saved result that has W and H."""
-    if not isinstance(given, str | Path):
-        return given
-    found = load(given)
-    if not isinstance(found, HasFactors):
-        raise ProblemError(
-            f"A run must have W (V x d) and H (d x m); {given} holds a {type(found).__name__}, which does not. Pass "
-            "the folder that `train` saved."
-        )
-    return found
-
-
-def require_same_statistics(name: str, one: str | None, other_name: str, other: str | None, hint: str = "") -> None:
-    """Refuse two results whose statistics have different hashes; a hash that is not known (None) is not compared."""
-    if one is not None and other is not None and one != other:
-        raise ProblemError(
-            f"The {name} and the {other_name} come from different statistics (hashes {one[:8]} and {other[:8]}). "
-            f"Make both from the same statistics.{hint}"
-        )
-
-
-def hash_of(result: object) -> str | None:
-    """Hash of the statistics that a result was made from, where it knows it."""
-    found = getattr(result, "statistics_hash", None)
-    return found if isinstance(found, str) else None
-
-
-def _prepare(
-    prediction: Prediction, factors: Factors, run: object, loss_gap: float | None
-) -> tuple[PredictionKind, list[AbstractNumbers], list[str]]:
-    """Kind of the prediction, numbers and limitations, after checking that the shapes fit."""
-    if isinstance(prediction, LinearPrediction):
-        factors.require_sizes(prediction.data.V, prediction.data.m)
-        factors.require_decoder(prediction.W_mm.shape)
-        families: list[AbstractNumbers] = [DecoderNumbers(factors, prediction), MarginNumbers(factors, prediction)]
-        floor = 0.0 if prediction.reaches_entropy else prediction.loss_floor - prediction.entropy
-        return "linear", families, run_limitations(run, loss_gap, floor) + _linear_limitations(prediction, factors)
-    factors.require_sizes(prediction.W.shape[0], prediction.H.shape[1])
-    direction = Factors(prediction.W, prediction.H)
-    if isinstance(prediction, LossPrediction):
-        families = _families(factors, {"at_loss_": direction}, None)
-        limitations = _loss_limitations(prediction, run, loss_gap)
-        return "features", families, limitations + _sampling_limitations(families)
-    state = run_limitations(run, loss_gap)
-    if isinstance(prediction, FeaturePrediction):
-        targets = {"": direction, "proxy_": proxy_factors(prediction.reduction)}
-        families = _families(factors, targets, FiniteLogits.of(prediction.P))
-        families.append(CollapseNumbers(factors.H, prediction.context_groups))
-        limitations = _feature_limitations(prediction, factors)
+    shown = progress or SilentProgress()
+    expected: Prediction
+    if shared_tokens is None:
+        expected, runs = prediction_of(prediction), runs_of(run)
+        for one in runs:
+            require_same_statistics("prediction", hash_of(expected), "run", hash_of(one), OTHER_TEXT)
     else:
-        families = _families(factors, {"proxy_": direction}, None)
-        limitations = _proxy_limitations(prediction)
-    return "features", families, state + limitations + _sampling_limitations(families)
+        mine, theirs = (statistics_of(one, "compare") for one in (prediction, shared_tokens))
+        expected, runs = on_shared_tokens(mine, runs_of(run), theirs, shown)
+    factors = [Factors.of(one) for one in runs]
+    with blas_threads_for(factors[0].W.shape[0], factors[0].H.shape[1]):
+        if isinstance(expected, LinearPrediction):
+            return _compare_decoder(expected, factors[0], runs, loss_gap, chosen)
+        for one in factors:
+            one.require_sizes(expected.W.shape[0], expected.H.shape[1])
+        given = () if at is None else (at,) if isinstance(at, LossPrediction) else tuple(at)
+        for known in given:
+            require_same_statistics("prediction", hash_of(expected), "prediction at a loss", hash_of(known))
+            factors[0].require_sizes(known.W.shape[0], known.H.shape[1])
+        compared = _Compared.of(expected, factors, runs, loss_gap, given, chosen, shown)
+        with shown.stage("Comparing", None):
+            return _compare_features(compared, runs, chosen)
 
 
-def _families(run: Factors, targets: dict[str, Factors], finite: FiniteLogits | None) -> list[AbstractNumbers]:
-    return [
-        SimilarityNumbers("contexts", run.H, {prefix: target.H for prefix, target in targets.items()}),
-        SimilarityNumbers("tokens", run.tokens, {prefix: target.tokens for prefix, target in targets.items()}),
-        LogitNumbers(run, targets, finite),
-    ]
+@dataclass(frozen=True, eq=False)
+class _Compared:
+    """What the numbers of learned features are made from.
+
+    ``runs``
+        Factors of the run and of the others of the same training; ``start`` is the run before training.
+    ``targets``
+        Prefix -> factors of a prediction; ``at`` are those at the loss.
+    ``groups``
+        Support group of each context; those without a predicted direction have a group of their own.
+    ``kept``
+        Contexts with a predicted direction.
+    ``gap``
+        Loss gap of the run; None where not known.
+    """
+
+    prediction: FeaturePrediction | LossPrediction | ProxyPrediction
+    runs: list[Factors]
+    start: Factors | None
+    targets: dict[str, Factors]
+    at: tuple[LossPrediction, ...]
+    groups: Int
+    kept: Int
+    gap: float | None
+    limitations: list[str]
+
+    @staticmethod
+    def of(
+        prediction: FeaturePrediction | LossPrediction | ProxyPrediction,
+        factors: list[Factors],
+        runs: list[Observed],
+        loss_gap: float | None,
+        given: tuple[LossPrediction, ...],
+        settings: CompareSettings,
+        progress: AbstractProgress,
+    ) -> _Compared:
+        direction, limitations = Factors(prediction.W, prediction.H), list[str]()
+        own = getattr(runs[0], "loss_gap", None) if loss_gap is None else loss_gap
+        gap = float(own) if isinstance(own, int | float) else None
+        at: tuple[LossPrediction, ...] = ()
+        if isinstance(prediction, LossPrediction):
+            at, targets = (prediction,), {NORM_PREFIX[prediction.norm]: direction}
+            limitations += loss_limitations(prediction, gap)
+        elif isinstance(prediction, ProxyPrediction):
+            targets = {"proxy_": direction}
+            limitations += run_limitations(runs[0], gap) + proxy_limitations(prediction)
+        else:
+            if loss_gap is None:
+                gap = SoftLabels.from_statistics(prediction.statistics).loss_gap(_finite_logits(factors[0]))
+            assert gap is not None
+            at, notes = (given, []) if given else _at_loss(prediction, gap, settings, progress)
+            targets = {NORM_PREFIX[one.norm]: Factors(one.W, one.H) for one in at}
+            if prediction.rank > 0 or not at:
+                targets["limit_"] = direction
+            limitations += run_limitations(runs[0], gap) + notes + feature_limitations(prediction, factors[0])
+        limitations += training_limitations(runs)
+        kept = np.flatnonzero(np.logical_and.reduce([target.H.any(axis=0) for target in targets.values()]))
+        start = _start_of(runs[0], factors[0])
+        return _Compared(prediction, factors, start, targets, at, support_groups(prediction), kept, gap, limitations)
+
+    @property
+    def statistics(self) -> NextTokenStatistics | None:
+        """Statistics that explanations are made from; None where the prediction does not have all probabilities."""
+        if not isinstance(self.prediction, FeaturePrediction):
+            return None
+        return self.prediction.statistics
+
+    def context_agreements(self) -> dict[str, float]:
+        """Agreement of the contexts with the prediction at the loss in each norm."""
+        prefixes, kept = {one.norm: NORM_PREFIX[one.norm] for one in self.at}, self.kept
+        targets = {prefix: self.targets[prefix].H[:, kept] for prefix in prefixes.values()}
+        values = SimilarityNumbers.of("contexts", self.runs[0].H[:, kept], targets, self.groups[kept]).values()
+        return {norm: values[f"{prefix}context_agreement"] for norm, prefix in prefixes.items()}
 
 
-def _ordered(found: dict[str, Agreement]) -> dict[str, Agreement]:
-    """Numbers against L_mm first, in the order of `MEANINGS`, then those at a loss and those against the proxy."""
-    names = [f"{prefix}{name}" for prefix in PREFIXES for name in MEANINGS]
-    return {name: found[name] for name in names if name in found}
-
-
-def run_limitations(run: object, loss_gap: float | None = None, floor: float = 0.0) -> list[str]:
-    """How far the run came; ``floor`` is what ``CE - H`` tends to: 0, unless the entropy is out of reach."""
-    status = getattr(run, "status", None)
-    gap = getattr(run, "loss_gap", None) if loss_gap is None else loss_gap
-    found = []
-    if isinstance(status, str) and status != "finished":
-        found.append(f"The run is not complete: {status}.")
-    if isinstance(gap, float):
-        found.append(
-            f"The run's loss is {gap - floor:.3g} nats above its floor; the prediction is for the limit of training, "
-            "where this is 0."
+def _finite_logits(factors: Factors) -> Float:
+    logits = factors.logits
+    if not np.isfinite(logits).all():
+        raise ProblemError(
+            "The logits W H of a run must be finite; entries of W and H are so large that they overflow. Likely a run "
+            "that diverged: lower its learning rate. To compare directions alone, divide W and H by their norms."
         )
-    return found
+    return logits
 
 
-def _loss_limitations(prediction: LossPrediction, run: object, loss_gap: float | None) -> list[str]:
-    gap = getattr(run, "loss_gap", None) if loss_gap is None else loss_gap
-    if not isinstance(gap, float):
-        return [f"The prediction is at a loss gap of {prediction.loss_gap:.3g} nats; that of the run is not known."]
-    if abs(gap - prediction.loss_gap) <= SAME_LOSS * prediction.loss_gap:
-        return [
-            f"The loss gaps of the run ({gap:.3g} nats) and of the prediction ({prediction.loss_gap:.3g} nats) agree "
-            f"within {SAME_LOSS:.0%}."
+def _start_of(run: object, factors: Factors) -> Factors | None:
+    """W and H of a run before training, where it has them."""
+    start = getattr(run, "start", None)
+    sizes = factors.W.shape[0], factors.H.shape[1]
+    return start if isinstance(start, Factors) and (start.W.shape[0], start.H.shape[1]) == sizes else None
+
+
+def _at_loss(
+    prediction: FeaturePrediction, gap: float, settings: CompareSettings, progress: AbstractProgress
+) -> tuple[tuple[LossPrediction, ...], list[str]]:
+    """Predictions at a loss gap in each norm, and why one is missing."""
+    if settings.at_loss is False:
+        return (), []
+    if not gap < prediction.largest_gap:
+        return (), [
+            f"There is no prediction at the loss reached: the run's loss gap of {gap:.3g} nats is not below that of a "
+            f"uniform guess, {prediction.largest_gap:.3g}."
         ]
-    return [
-        f"The prediction is at a loss gap of {prediction.loss_gap:.3g} nats and the run at {gap:.3g}: predict at the "
-        "run's own loss gap to compare like with like."
-    ]
-
-
-def _feature_limitations(prediction: FeaturePrediction, run: Factors) -> list[str]:
-    d, proof = run.H.shape[0], prediction.certificate
-    found = list(prediction.warnings)
-    if prediction.rank == 0:
-        return found
-    found.append(_uniqueness(prediction))
-    if proof.relative_gap > 1e-4:
-        found.append(f"L_mm is proven only to a relative gap of {proof.relative_gap:.1e}.")
-    if not prediction.suffices(d):
-        found.append(
-            f"The run has d={d} < rank L_mm = {prediction.rank}: it cannot represent the predicted geometry, so "
-            "disagreement is expected and is not evidence against the prediction."
+    V, m = prediction.P.shape
+    if settings.at_loss is None and V * m > AT_LOSS_ENTRIES:
+        return (), [
+            f"There is no prediction at the loss reached: {V} tokens x {m} contexts would take minutes. "
+            "at_loss=True (--at-loss) makes it."
+        ]
+    found, notes = [], []
+    for norm in NORM_PREFIX:
+        path = LossPath(
+            prediction.P,
+            prediction.pi,
+            entropy=prediction.entropy,
+            statistics_hash=prediction.statistics_hash,
+            settings=LossSettings(norm=norm, tolerance=settings.tolerance),
         )
-    if prediction.proxy_is_exact:
-        found.append("The proxy is exact here: its numbers equal those of L_mm as far as L_mm is unique.")
-    return [*found, *_group_limitations(prediction)]
-
-
-def _uniqueness(prediction: FeaturePrediction) -> str:
-    share = prediction.solution_bounds.tight_share()
-    pinned = f"The certificate determines {share:.0%} of the margins of L_mm: they are equal in every optimal solution."
-    if prediction.spread is None:
-        return f"{pinned} Whether L_mm is unique was not measured (predict(stats, spread_solves=2) measures it)."
-    if prediction.spread.looks_unique:
-        return f"{pinned} {prediction.spread.sentence}"
-    return f"{pinned} {prediction.spread.sentence} Differences in agreement below this spread have no meaning."
-
-
-def _group_limitations(prediction: FeaturePrediction) -> list[str]:
-    n, m = prediction.reduction.n, prediction.reduction.m
-    left_out = m - int(n.sum())
-    found = []
-    if left_out:
-        found.append(
-            f"{left_out} of {m} contexts have full support: they have no predicted direction and are left out."
-        )
-    if n.size and n.max() > 1:
-        share = float((n * (n - 1)).sum() / max(n.sum() * (n.sum() - 1), 1.0))
-        found.append(
-            f"{int(n.sum())} contexts share {n.size} supports, and {share:.1%} of the pairs of contexts have the same "
-            "support: part of the agreement is collapse. Intervals treat contexts as independent, which contexts with "
-            "the same support are not."
-        )
-    elif n.size:
-        found.append("No two contexts share a support: collapse is not defined on these data.")
-    return found
-
-
-def _proxy_limitations(prediction: ProxyPrediction) -> list[str]:
-    return [
-        f"The run is compared with the proxy S~, not the certified L_mm: {prediction.singular_values.size} leading "
-        f"singular vectors, {prediction.captured:.1%} of its squared norm. How far S~ is from L_mm is not known here."
-    ]
-
-
-def _sampling_limitations(families: Iterable[AbstractNumbers]) -> list[str]:
-    found = []
-    for numbers in families:
-        if not isinstance(numbers, SimilarityNumbers):
+        try:
+            one = path.at(gap, progress)
+        except ProblemError as problem:
+            notes.append(f"There is no prediction at the loss reached in the {NORMS[norm]}: {problem}")
             continue
-        if numbers.size < numbers.kept.size:
-            found.append(
-                f"Correlations, intervals and null use {numbers.size} of {numbers.kept.size} {numbers.items}, drawn at "
-                "random: intervals are wider than all of them would give."
+        if one.relative_gap <= LARGEST_GAP:
+            found.append(one)
+        else:
+            notes.append(
+                f"There is no prediction at the loss reached in the {NORMS[norm]}: the solver proved it only to a "
+                f"relative gap of {one.relative_gap:.1e}."
             )
-        if numbers.size > RANK_ITEMS:
-            found.append(f"Spearman correlations use {RANK_ITEMS} {numbers.items}, drawn at random.")
-    return found
+    return tuple(one for one in found if one.rank > 0), notes
 
 
-def _linear_limitations(prediction: LinearPrediction, run: Factors) -> list[str]:
-    found = []
-    if not prediction.W_mm.any():
-        found.append("Nothing diverges (W_mm = 0): there is no direction to compare with, and cosines are not defined.")
-    if not prediction.separable:
-        found.append("The data are not separable: margins and finite part are those of the effective supports.")
-    if not prediction.W_star.any():
-        found.append("W_star is 0: finite_error is the absolute norm of the projection on F.")
-    H = prediction.data.H
-    distance = float(np.linalg.norm(run.H - H) / np.linalg.norm(H))
-    if distance > EMBEDDING_TOLERANCE:
-        found.append(
-            f"The distance of the run's embeddings from those of the prediction is {distance:.2g} (relative): the "
-            "prediction is for fixed embeddings, and margins are measured with the run's own."
-        )
-    found.append(
-        "Under gradient descent directions converge like 1/log(steps): a cosine below 1 is expected after any "
-        "practical number of steps."
+def support_groups(prediction: FeaturePrediction | LossPrediction | ProxyPrediction) -> Int:
+    """Support group of each context, numbered from 0; a context without a predicted direction is its own group."""
+    found = prediction.context_groups
+    alone = np.flatnonzero(found < 0)
+    labels = np.array(found)
+    labels[alone] = labels.max(initial=-1) + 1 + np.arange(alone.size)
+    return np.unique(labels, return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+
+def _compare_features(compared: _Compared, runs: list[Observed], settings: CompareSettings) -> Comparison:
+    norm = choose_norm(norm_of(runs[0]), [one.norm for one in compared.at], compared.context_agreements)
+    prefix = next(iter(compared.targets)) if norm is None else NORM_PREFIX[norm]
+    found, rows = _pair_numbers(compared, prefix, settings)
+    found |= _context_sums(compared, settings)
+    verdict = judge(_evidence(compared, found, rows, prefix))
+    return Comparison(
+        _ordered(found),
+        "features",
+        verdict.outcome,
+        (*verdict.reasons, *norm_sentence(norm, runs[0], found)),
+        tuple(compared.limitations + sampling_limitations(compared.runs[0], compared.kept)),
+        permutations=settings.permutations,
+        seed=settings.seed,
+        better_explanation=verdict.better,
+        norm=norm,
+        loss_gap=compared.gap,
+        disagreement=_sources(compared, norm),
+        rows=tuple(rows),
+        runs=len(compared.runs),
+        compared=(compared.prediction, runs[0]),
+        at=compared.at,
     )
+
+
+def _pair_numbers(
+    compared: _Compared, prefix: str, settings: CompareSettings
+) -> tuple[dict[str, Agreement], list[RivalRow]]:
+    """Numbers over pairs of contexts and of tokens, and the explanations beside the prediction with this prefix."""
+    run, kept, explanations = compared.runs[0], compared.kept, _explanations(compared)
+    infos = {name: OURS[name] for name in compared.targets} | {name: info for name, (info, _) in explanations.items()}
+    found: dict[str, Agreement] = {}
+    rows: list[RivalRow] = []
+    for items, units in (("contexts", compared.groups[kept]), ("tokens", None)):
+        ours = {name: _items(target, items, kept) for name, target in compared.targets.items()}
+        others = {name: vectors[items] for name, (_, vectors) in explanations.items()}
+        numbers = SimilarityNumbers.of(items, _items(run, items, kept), ours | others, units, floors=tuple(ours))
+        assessed = assess(numbers, **settings.draws)
+        references: dict[Reference, Mapping[str, float]] = {}
+        if compared.start is not None and settings.permutations:
+            references["untrained"] = numbers.of_other_run(_items(compared.start, items, kept))
+        if len(compared.runs) > 1:
+            references["ceiling"] = numbers.with_other_runs([_items(one, items, kept) for one in compared.runs[1:]])
+        assessed = replace(assessed, references=references)
+        one = assessed.agreements()
+        found |= {name: value for name, value in one.items() if name.startswith(tuple(ours))}
+        rows += rival_rows(assessed, infos, prefix)
+    return found, rows
+
+
+def _items(factors: Factors, items: str, kept: Int) -> Float:
+    return factors.H[:, kept] if items == "contexts" else factors.tokens
+
+
+def _context_sums(compared: _Compared, settings: CompareSettings) -> dict[str, Agreement]:
+    """Numbers that are sums over contexts: cosines of logits, distance of finite parts, collapse."""
+    prediction, run, start = compared.prediction, compared.runs[0], compared.start
+    finite = FiniteLogits.of(prediction.P) if isinstance(prediction, FeaturePrediction) else None
+    logits = LogitNumbers(run, compared.targets, compared.groups, finite)
+    families: list[tuple[AbstractNumbers, AbstractNumbers | None]] = [
+        (logits, None if start is None else replace(logits, run=start))
+    ]
+    if isinstance(prediction, FeaturePrediction):
+        groups = prediction.context_groups
+        families.append((CollapseNumbers(run.H, groups), None if start is None else CollapseNumbers(start.H, groups)))
+    found: dict[str, Agreement] = {}
+    for numbers, before in families:
+        one = assess(numbers, **settings.draws).agreements()
+        if before is not None and settings.permutations:
+            one = with_reference(one, "untrained", before.values())
+        found |= one
+    if len(compared.runs) > 1:
+        found = with_reference(found, "ceiling", logits.with_other_runs(compared.runs[1:]))
     return found
+
+
+def _explanations(compared: _Compared) -> dict[str, tuple[ExplanationInfo, dict[str, Float]]]:
+    """Explanations that need no solver: prefix -> what it is, and its contexts and tokens as columns."""
+    stats = compared.statistics
+    if stats is None:
+        return {}
+    everything = np.arange(stats.V, dtype=np.int64)
+    kept, groups, run = compared.kept, compared.groups, compared.runs[0]
+    found = {}
+    for kind in explanation_classes():
+        best = best_candidate(kind, stats, Known(), run, kept, groups) if kind.quick else None
+        if best is not None:
+            info, fit = best
+            found[f"{info.name}: "] = info, {"contexts": fit.contexts(kept), "tokens": fit.tokens(everything)}
+    return found
+
+
+def _sources(compared: _Compared, norm: str | None) -> Disagreement:
+    """Efficiency and split of the run."""
+    run, unknown = compared.runs[0], (float("nan"), float("nan"))
+    at = next((one for one in compared.at if one.norm == norm), None)
+    efficiency = unknown if at is None else at.efficiency(run.logits)
+    return disagreement(run, compared.groups, norm or "nuclear", efficiency)
+
+
+def _evidence(compared: _Compared, found: Mapping[str, Agreement], rows: Sequence[RivalRow], prefix: str) -> Evidence:
+    prediction = compared.prediction
+    one_hot, gaps = False, tuple[float | None, float | None]((None, None))
+    if isinstance(prediction, FeaturePrediction):
+        one_hot = bool(np.all(np.diff(prediction.P.indptr) == 1))
+        gaps = frequency_gap(prediction), prediction.largest_gap
+    groups = int(np.unique(compared.groups[compared.kept]).size)
+    return Evidence(
+        contexts=found[f"{prefix}context_agreement"],
+        tokens=found[f"{prefix}token_agreement"],
+        collapse=found.get("collapse"),
+        rows=rows,
+        target=TARGETS[prefix],
+        groups=groups,
+        V=prediction.W.shape[0],
+        one_hot=one_hot,
+        coverage=getattr(prediction, "coverage", None),
+        loss_gap=compared.gap,
+        frequency_gap=gaps[0],
+        uniform_gap=gaps[1],
+        d=compared.runs[0].W.shape[1],
+        rank=compared.targets[prefix].W.shape[1],
+    )
+
+
+def frequency_gap(prediction: FeaturePrediction) -> float:
+    """Loss gap in nats of a guess by the tokens' frequencies, the same in every context."""
+    share = np.asarray(prediction.P @ prediction.pi)
+    seen = share[share > 0]
+    return float(-(seen @ np.log(seen)) - prediction.entropy)
+
+
+def _compare_decoder(
+    prediction: LinearPrediction,
+    factors: Factors,
+    runs: list[Observed],
+    loss_gap: float | None,
+    settings: CompareSettings,
+) -> Comparison:
+    factors.require_sizes(prediction.data.V, prediction.data.m)
+    factors.require_decoder(prediction.W_mm.shape)
+    found: dict[str, Agreement] = {}
+    for numbers in (DecoderNumbers(factors, prediction), MarginNumbers(factors, prediction)):
+        found |= assess(numbers, **settings.draws).agreements()
+    floor = 0.0 if prediction.reaches_entropy else prediction.loss_floor - prediction.entropy
+    verdict: Verdict = judge_decoder(found["cosine_without_finite"])
+    gap = getattr(runs[0], "loss_gap", None) if loss_gap is None else loss_gap
+    return Comparison(
+        _ordered(found),
+        "linear",
+        verdict.outcome,
+        verdict.reasons,
+        tuple(run_limitations(runs[0], loss_gap, floor) + linear_limitations(prediction, factors)),
+        permutations=settings.permutations,
+        seed=settings.seed,
+        loss_gap=gap if isinstance(gap, float) else None,
+        compared=(prediction, runs[0]),
+    )
+
+
+def _ordered(found: Mapping[str, Agreement]) -> dict[str, Agreement]:
+    """Numbers at the loss reached first, then in the limit, each in the order of `MEANINGS`."""
+    names = [f"{prefix}{name}" for prefix in (*PREFIXES, "") for name in MEANINGS]
+    return {name: found[name] for name in names if name in found}

@@ -1,4 +1,4 @@
-"""`Comparison`: agreement of a run with a prediction, with intervals, a permutation null and limitations."""
+"""`Comparison`: agreement of a run with a prediction, at the loss reached and in the limit, with a verdict."""
 
 from __future__ import annotations
 
@@ -12,23 +12,26 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from tokengeom.errors import ProblemError, missing_extra
 from tokengeom.folders import as_json
 from tokengeom.geometry.agreement import Agreement
+from tokengeom.geometry.disagreement import Disagreement
+from tokengeom.geometry.rival_numbers import RivalRow
+from tokengeom.geometry.verdict import Outcome
 from tokengeom.results import AbstractResult, html_table
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from tokengeom.theory.at_loss import LossPrediction
+
 PredictionKind = Literal["features", "linear"]
 
 MEANINGS = {
-    "context_similarity": "SIM of context cosines with L_mm's, 1 is best",
-    "token_similarity": "SIM of token cosines with L_mm's, 1 is best",
-    "context_cka": "linear CKA of contexts (norms matter), 1 is best",
-    "token_cka": "linear CKA of tokens (norms matter), 1 is best",
-    "context_pearson": "correlation of off-diagonal context cosines, 1 is best",
-    "token_pearson": "correlation of off-diagonal token cosines, 1 is best",
-    "context_spearman": "rank correlation of off-diagonal context cosines, 1 is best",
-    "token_spearman": "rank correlation of off-diagonal token cosines, 1 is best",
-    "logit_distance": "distance of centred normalised logits, 0 is best, sqrt(2) is unrelated",
+    "context_agreement": "correlation of context cosines over pairs with different supports, 1 is best",
+    "token_agreement": "correlation of token cosines over pairs of different tokens, 1 is best",
+    "context_cka": "centred kernel alignment of contexts with different supports (norms matter), 1 is best",
+    "token_cka": "centred kernel alignment of different tokens (norms matter), 1 is best",
+    "logit_cosine": "cosine of the centred logits, 1 is best",
+    "context_similarity": "the papers' SIM of context cosines, 1 is best",
+    "token_similarity": "the papers' SIM of token cosines, 1 is best",
     "finite_distance": "||P_F(L) - L_in||, 0 is best",
     "collapse": "ratio of the scatter of context directions within support groups to that between them, 0 is best",
     "cosine": "cos(W, W_mm), 1 is best",
@@ -37,18 +40,21 @@ MEANINGS = {
     "margin_frobenius": "smallest margin per unit of Frobenius norm, larger is better",
     "margin_max": "smallest margin per unit of the largest entry, larger is better",
     "margin_spectral": "smallest margin per unit of spectral norm, larger is better",
+    "margin_nuclear": "smallest margin per unit of nuclear norm, larger is better",
     "margin_sum": "smallest margin per unit of the sum of absolute entries, larger is better",
 }
-"""What each number is, where the run is compared with L_mm."""
+"""What each number is."""
 PREFIXES = {
-    "": ("", "L_mm", "prediction"),
-    "at_loss_": ("at a loss: ", "L_g", "prediction at a loss gap"),
-    "proxy_": ("compared with the proxy: ", "S~", "proxy"),
+    "nuclear_": "at the loss reached, nuclear norm",
+    "gamma2_": "at the loss reached, gamma_2 norm",
+    "limit_": "in the limit of training",
+    "proxy_": "with the proxy",
 }
-"""Beginning of a number's name -> what stands before its meaning, what the run is compared with, and that in words."""
+"""Beginning of a number's name -> what the run is compared with."""
+NORM_PREFIX = {"nuclear": "nuclear_", "gamma2": "gamma2_"}
 
 FILE = "comparison.json"
-_STORED = ("prediction_kind", "resamples", "permutations", "seed")
+_STORED = ("prediction_kind", "verdict", "better_explanation", "norm", "loss_gap", "runs", "permutations", "seed")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -56,15 +62,28 @@ class Comparison(AbstractResult):
     """Agreement of a run with a prediction.
 
     ``agreements``
-        Name -> number with interval and null; ``comparison["context_cka"]`` is one of them.
+        Name -> number with interval, floors and ceiling; ``comparison["limit_context_cka"]`` is one of them. Names
+        start with what the run is compared with (`PREFIXES`).
+    ``verdict``, ``reasons``
+        The outcome (`tokengeom.geometry.verdict`), and the sentences behind it; the first is the verdict in full.
+    ``better_explanation``
+        Name of the explanation that fits better, where the verdict says that one does.
     ``prediction_kind``
         "features" (tokens and contexts learned) or "linear" (embeddings fixed).
+    ``norm``
+        Norm of the prediction at the loss that the verdict is about; None where there is none.
+    ``loss_gap``
+        ``CE - H`` of the run in nats on the statistics of the prediction; None where not known.
+    ``disagreement``
+        Efficiency and split; None where they were not computed.
+    ``rows``
+        Explanations that need no solver, beside the prediction, for contexts and tokens.
+    ``runs``
+        Number of runs: the first was compared, the others give the ceiling.
     ``limitations``
         Sentences: what is not unique, what was left out, how the numbers must not be read.
-    ``resamples``, ``permutations``, ``seed``
-        Draws behind intervals and null.
-    ``compared``
-        The prediction and the run, for a page; None in a comparison that was loaded.
+    ``compared``, ``at``
+        Prediction and run, and the predictions at the loss, for a page; empty in a comparison that was loaded.
     """
 
     kind: ClassVar[str] = "tokengeom-comparison"
@@ -72,21 +91,77 @@ class Comparison(AbstractResult):
 
     agreements: Mapping[str, Agreement]
     prediction_kind: PredictionKind
+    verdict: Outcome
+    reasons: tuple[str, ...]
     limitations: tuple[str, ...]
-    resamples: int
     permutations: int
     seed: int
+    better_explanation: str | None = None
+    norm: str | None = None
+    loss_gap: float | None = None
+    disagreement: Disagreement | None = None
+    rows: tuple[RivalRow, ...] = ()
+    runs: int = 1
     compared: tuple[object, object] | None = None
+    at: tuple[LossPrediction, ...] = ()
+
+    @property
+    def prefix(self) -> str:
+        """Beginning of the names of the numbers that the verdict is about."""
+        if self.norm is not None:
+            return NORM_PREFIX[self.norm]
+        return next((p for p in PREFIXES if f"{p}context_agreement" in self.agreements), "")
+
+    @property
+    def at_loss(self) -> dict[str, Agreement]:
+        """Numbers at the loss reached, without their prefix, in the norm of the verdict; empty where there are none."""
+        return {} if self.norm is None else self._table(NORM_PREFIX[self.norm])
+
+    @property
+    def in_limit(self) -> dict[str, Agreement]:
+        """Numbers in the limit of training, without their prefix; empty where there are none."""
+        return self._table("limit_")
+
+    def _table(self, prefix: str) -> dict[str, Agreement]:
+        named = {name: one for name, one in self.agreements.items() if name.startswith(prefix)}
+        return {name.removeprefix(prefix): one for name, one in named.items()}
+
+    @property
+    def context_agreement(self) -> Agreement:
+        """Agreement of the contexts across supports, at the loss reached where it is known."""
+        return self[f"{self.prefix}context_agreement"]
+
+    @property
+    def token_agreement(self) -> Agreement:
+        """Agreement of different tokens, at the loss reached where it is known."""
+        return self[f"{self.prefix}token_agreement"]
 
     @property
     def context_similarity(self) -> Agreement:
-        """SIM of the contexts' cosines with those of L_mm."""
-        return self["context_similarity"]
+        """The papers' SIM of the contexts: with L_mm, or with what the run was compared with instead."""
+        return self[f"{self._papers}context_similarity"]
 
     @property
     def token_similarity(self) -> Agreement:
-        """SIM of the tokens' cosines with those of L_mm."""
-        return self["token_similarity"]
+        """The papers' SIM of the tokens: with L_mm, or with what the run was compared with instead."""
+        return self[f"{self._papers}token_similarity"]
+
+    @property
+    def _papers(self) -> str:
+        return "limit_" if "limit_context_similarity" in self.agreements else self.prefix
+
+    @property
+    def efficiency(self) -> float:
+        """Norm of the cheapest logits with this loss over that of the run's: a proven lower bound; NaN if unknown."""
+        return float("nan") if self.disagreement is None else self.disagreement.efficiency
+
+    @property
+    def split(self) -> dict[str, float]:
+        """Agreement of contexts and tokens with the balanced factors of the run's own logits, and the exponent."""
+        one = self.disagreement
+        if one is None:
+            return {}
+        return {"contexts": one.split_contexts, "tokens": one.split_tokens, "exponent": one.split_exponent}
 
     def __getitem__(self, name: str) -> Agreement:
         if name not in self.agreements:
@@ -102,12 +177,19 @@ class Comparison(AbstractResult):
         return len(self.agreements)
 
     def to_dict(self) -> dict[str, Any]:
-        """Each number by name, then the kind of prediction, the draws and the limitations."""
-        numbers: dict[str, Any] = {name: number.to_dict() for name, number in self.agreements.items()}
-        return numbers | {name: getattr(self, name) for name in _STORED} | {"limitations": list(self.limitations)}
+        """Verdict and headline numbers, then every number by name, explanations, draws and limitations."""
+        found: dict[str, Any] = {name: getattr(self, name) for name in _STORED} | {"reasons": list(self.reasons)}
+        if self.prediction_kind == "features":
+            names = ("context_agreement", "token_agreement", "context_similarity", "token_similarity")
+            found |= {name: getattr(self, name).to_dict() for name in names}
+            found["in_limit"] = {n: one.to_dict() for n, one in self.in_limit.items() if n in names[:2]}
+            found |= {"efficiency": self.efficiency, "split": self.split}
+        found["numbers"] = {name: number.to_dict() for name, number in self.agreements.items()}
+        found["explanations"] = [row.to_dict() for row in self.rows]
+        return found | {"limitations": list(self.limitations)}
 
     def to_frame(self) -> DataFrame:
-        """Data frame with one row per number: value, low, high, null, null_mean, better, items, meaning."""
+        """Data frame with one row per number: value, interval, floors, ceiling, and what it means."""
         try:
             import pandas as pd
         except ModuleNotFoundError:
@@ -116,38 +198,33 @@ class Comparison(AbstractResult):
         return pd.DataFrame(rows).set_index("number")
 
     def summary(self) -> str:
-        """The verdict, every number with its meaning, and the limitations, one per line."""
+        """The verdict with its reasons, every number with its meaning, and the limitations, one per line."""
         numbers = [f"{name}: {number} ({meaning(name)})" for name, number in self.agreements.items()]
-        draws = describe_draws(self.resamples, self.permutations)
-        return "\n".join([*self._verdict(), *numbers, *draws, *self.limitations])
+        sources = [] if self.disagreement is None else self.disagreement.sentences()
+        return "\n".join([*self.reasons, *sources, *numbers, *describe_scale(self.permutations), *self.limitations])
 
     def _headline(self) -> dict[str, Agreement]:
-        """The numbers that the verdict is about."""
+        """The numbers that the verdict is about, and those in the limit."""
         if self.prediction_kind == "linear":
             names = ["cosine_without_finite"]
         else:
-            prefix = next(prefix for prefix in PREFIXES if f"{prefix}context_similarity" in self.agreements)
-            names = [f"{prefix}context_similarity", f"{prefix}token_similarity"]
+            prefixes = dict.fromkeys([self.prefix, *(["limit_"] if self.in_limit else [])])
+            names = [f"{prefix}{item}_agreement" for prefix in prefixes for item in ("context", "token")]
         return {name: self[name] for name in names}
-
-    def _verdict(self) -> list[str]:
-        if self.prediction_kind == "linear":
-            return [f"After subtracting W_star, the decoder's cosine with W_mm is {self['cosine_without_finite']}."]
-        return [_sentence(name, number) for name, number in self._headline().items()]
 
     def _facts(self) -> list[tuple[str, str]]:
         headline = [(name, str(number)) for name, number in self._headline().items()]
-        return [("prediction", self.prediction_kind), *headline, ("numbers", str(len(self)))]
+        efficiency = [] if math.isnan(self.efficiency) else [("efficiency", f"{self.efficiency:.3f}")]
+        return [("verdict", self.verdict), *headline, *efficiency, ("numbers", str(len(self)))]
 
     def _repr_html_(self) -> str:
-        columns = ("number", "value", "95% interval", "chance", "meaning")
+        columns = ("number", "value", "95% interval", "floor", "ceiling", "meaning")
         rows = [(name, *number.cells(), meaning(name)) for name, number in self.agreements.items()]
-        return html_table(self.title, rows, [*self._verdict(), *self.limitations], columns)
+        return html_table(self.title, rows, [*self.reasons, *self.limitations], columns)
 
     def _write(self, folder: Path) -> dict[str, Any]:
-        settings = {name: getattr(self, name) for name in _STORED}
         (folder / FILE).write_bytes(as_json(self.to_json()))
-        return settings
+        return {name: getattr(self, name) for name in _STORED}
 
     @classmethod
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> Self:
@@ -155,56 +232,64 @@ class Comparison(AbstractResult):
 
     def to_json(self) -> dict[str, Any]:
         """Everything that is saved, as valid JSON: NaN is null."""
-        numbers = {name: nan_to_none(number.to_dict()) for name, number in self.agreements.items()}
-        settings = {name: getattr(self, name) for name in _STORED}
-        return {"agreements": numbers, "limitations": list(self.limitations), **settings}
+        content: dict[str, Any] = {name: getattr(self, name) for name in _STORED}
+        content["agreements"] = {name: number.to_dict() for name, number in self.agreements.items()}
+        content["rows"] = [row.to_dict() for row in self.rows]
+        content["disagreement"] = None if self.disagreement is None else self.disagreement.to_dict()
+        content |= {"reasons": list(self.reasons), "limitations": list(self.limitations)}
+        found: dict[str, Any] = nan_to_none(content)
+        return found
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:
         """The comparison that `to_json` described."""
-        numbers = {name: Agreement(**none_to_nan(number)) for name, number in content["agreements"].items()}
-        settings = {name: content[name] for name in _STORED}
-        return cls(numbers, limitations=tuple(content["limitations"]), **settings)
+        source = content["disagreement"]
+        return cls(
+            {name: Agreement.from_dict(none_to_nan(number)) for name, number in content["agreements"].items()},
+            disagreement=None if source is None else Disagreement(**none_to_nan(source)),
+            rows=tuple(RivalRow.from_dict(none_to_nan(row)) for row in content["rows"]),
+            reasons=tuple(content["reasons"]),
+            limitations=tuple(content["limitations"]),
+            **{name: content[name] for name in _STORED},
+        )
 
 
 def meaning(name: str) -> str:
     """What a number is, in a phrase."""
     prefix = prefix_of(name)
-    before, other, _ = PREFIXES[prefix]
-    return f"{before}{MEANINGS[name.removeprefix(prefix)].replace('L_mm', other)}"
+    said = MEANINGS[name.removeprefix(prefix)]
+    return f"{PREFIXES[prefix]}: {said}" if prefix else said
 
 
 def prefix_of(name: str) -> str:
-    """The beginning of a number's name that says what the run is compared with."""
-    return next((prefix for prefix in PREFIXES if prefix and name.startswith(prefix)), "")
+    """The beginning of a number's name that says what the run is compared with; empty where there is none."""
+    return next((prefix for prefix in PREFIXES if name.startswith(prefix)), "")
 
 
-def describe_draws(resamples: int, permutations: int) -> list[str]:
-    """How to read the brackets and "chance" behind a number; nothing where neither was asked for."""
-    parts = []
-    if resamples:
-        parts.append(f"Brackets: 95% interval over {resamples} bootstrap resamples.")
+def describe_scale(permutations: int) -> list[str]:
+    """How to read the brackets, the floor and the ceiling behind a number."""
+    found = "Brackets: 95% interval, leaving out support groups (or tokens) in turn."
     if permutations:
-        parts.append(f"Chance: 95th percentile of {permutations} permutations (5th where lower is better).")
-    return [" ".join(parts)] if parts else []
+        found += (
+            f" Floor: the largest of the 95th percentile over {permutations} permutations of the groups, that of "
+            "Gaussian embeddings, and the model before training (5th and smallest where lower is better). Ceiling: "
+            "another training."
+        )
+    return [found]
 
 
-def nan_to_none(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields with None for numbers that are not finite, which JSON does not have."""
-    return {name: None if isinstance(x, float) and not math.isfinite(x) else x for name, x in fields.items()}
+def nan_to_none(content: Any) -> Any:
+    """Plain data with None for numbers that are not finite, which JSON does not have."""
+    if isinstance(content, dict):
+        return {name: nan_to_none(x) for name, x in content.items()}
+    if isinstance(content, list | tuple):
+        return [nan_to_none(x) for x in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
 def none_to_nan(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The inverse of `nan_to_none`."""
-    return {name: float("nan") if x is None else x for name, x in fields.items()}
-
-
-def _sentence(name: str, number: Agreement) -> str:
-    """How well one kind of items agrees with what the run is compared with."""
-    other = PREFIXES[prefix_of(name)][2]
-    if math.isnan(number.value):
-        return f"The {other} gives {number.items} no geometry to compare with."
-    if math.isnan(number.null):
-        return f"SIM of the run's {number.items} with the {other}: {number}."
-    verdict = "more than chance" if number.beats_chance else "no more than chance"
-    return f"The run's {number.items} agree with the {other} {verdict}: SIM {number}."
+    """The inverse of `nan_to_none` for fields that are numbers, one level into nested ones."""
+    return {
+        name: none_to_nan(x) if isinstance(x, Mapping) else float("nan") if x is None else x
+        for name, x in fields.items()
+    }

@@ -1,10 +1,10 @@
-"""Agreement numbers that are sums over contexts: distances of logits, distance of finite parts, and collapse.
+"""Agreement numbers that are sums over contexts: cosines of logits, distance of finite parts, and collapse.
 
-``logit_distance``    distance of centred normalised logits from L_mm's (``proxy_...``: from S~'s), in [0, 2]
-``finite_distance``   ``||P_F(L) - L_in||_F``
-``collapse``          ``subspace_collapse`` of the context directions by support group
+``logit_cosine``      cosine of the centred logits with those of a prediction, 1 is best
+``finite_distance``   ``||P_F(L) - L_in||_F``, which falls to 0 in the limit of training
+``collapse``          ``subspace_collapse`` of the context directions by support group, which falls to 0 too
 
-All fall to 0 in the limit of training. With learned features, F = span ``(e_z - e_z') e_j^T`` for z, z' in S_j, so
+With learned features, F = span ``(e_z - e_z') e_j^T`` for z, z' in S_j, so
 ``P_F(L)`` subtracts the in-support mean, and only the logits on support are needed. Logits are given by their factors,
 and no V x m matrix is formed.
 """
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokengeom.geometry.agreement import AbstractNumbers, Better
-from tokengeom.geometry.collapse import directions_and_groups, group_means, group_sums, subspace_collapse
+from tokengeom.geometry.collapse import directions_and_groups, subspace_collapse
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
@@ -90,33 +90,48 @@ class FiniteLogits:
 
 @dataclass(frozen=True, eq=False)
 class LogitNumbers(AbstractNumbers):
-    """``logit_distance`` from each target (by prefix) and, if L_in is known, ``finite_distance``, over m contexts."""
+    """``logit_cosine`` with each prediction (by prefix) and, if L_in is known, ``finite_distance``, over m contexts.
+
+    ``groups``
+        Unit of each context, m.
+    """
 
     run: Factors
     targets: Mapping[str, Factors]
+    groups: Int
     finite: FiniteLogits | None = None
     items: str = "contexts"
 
     @property
     def size(self) -> int:
-        """Number of contexts to draw from."""
+        """Number of contexts."""
         return int(self.run.H.shape[1])
 
     @property
+    def units(self) -> Int:
+        """Support group of each context."""
+        return self.groups
+
+    @property
+    def exchangeable(self) -> int:
+        """Contexts are permuted one by one: columns of logits keep their sizes."""
+        return self.size
+
+    @property
     def better(self) -> Mapping[str, Better]:
-        """Lower for all of them: 0 is best."""
-        names = [f"{prefix}logit_distance" for prefix in self.targets]
-        return dict.fromkeys([*names, *(["finite_distance"] if self.finite else [])], "lower")
+        """Higher for cosines, lower for the distance."""
+        found: dict[str, Better] = {f"{prefix}logit_cosine": "higher" for prefix in self.targets}
+        return found | ({"finite_distance": "lower"} if self.finite else {})
 
     def resampled(self, draws: Float) -> Mapping[str, Float]:
-        """Each number in each resample: sums over contexts, weighted by the draws."""
+        """Each number on each selection of contexts."""
         found = {}
         if self.finite is not None:
             found["finite_distance"] = np.sqrt(draws @ self.finite.squared_errors(self.run))
         own = draws @ column_products(self.run, self.run)
         for prefix, target in self.targets.items():
             cross, theirs = column_products(self.run, target), column_products(target, target)
-            found[f"{prefix}logit_distance"] = _distance(draws @ cross, own, draws @ theirs)
+            found[f"{prefix}logit_cosine"] = _cosine(draws @ cross, own, draws @ theirs)
         return found
 
     def permuted(self, orders: Int) -> Mapping[str, Float]:
@@ -134,8 +149,15 @@ class LogitNumbers(AbstractNumbers):
             pulled = (A.T @ C) @ D
             cross = np.array([float(np.vdot(pulled, B[:, order])) for order in orders])
             theirs = float(column_products(target, target).sum())
-            found[f"{prefix}logit_distance"] = _distance(cross, np.array(own), np.array(theirs))
+            found[f"{prefix}logit_cosine"] = _cosine(cross, np.array(own), np.array(theirs))
         return found
+
+    def with_other_runs(self, runs: list[Factors]) -> Mapping[str, float]:
+        """Mean cosine of this run's logits with those of others, under the names of every prediction."""
+        others = LogitNumbers(self.run, {f"{place}": other for place, other in enumerate(runs)}, self.groups).values()
+        return dict.fromkeys(
+            [f"{prefix}logit_cosine" for prefix in self.targets], float(np.mean(list(others.values())))
+        )
 
 
 def column_products(x: Factors, y: Factors) -> Float:
@@ -144,11 +166,11 @@ def column_products(x: Factors, y: Factors) -> Float:
     return np.asarray(np.einsum("im,im->m", B, (A.T @ C) @ D))
 
 
-def _distance(cross: Float, xx: Float, yy: Float) -> Float:
-    """``|| x/||x|| - y/||y|| || = sqrt(2 - 2 cos)``; NaN where either is 0."""
+def _cosine(cross: Float, xx: Float, yy: Float) -> Float:
+    """Cosine from inner products; NaN where either side is 0."""
     size = np.sqrt(xx * yy)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(size > 0, np.sqrt(np.maximum(2.0 - 2.0 * cross / size, 0.0)), np.nan)
+        return np.where(size > 0, np.clip(cross / size, -1.0, 1.0), np.nan)
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,6 +191,16 @@ class CollapseNumbers(AbstractNumbers):
         return int(self._data[1].size)
 
     @property
+    def units(self) -> Int:
+        """Support group of each context."""
+        return self._data[1]
+
+    @property
+    def exchangeable(self) -> int:
+        """Contexts are assigned to groups at random."""
+        return self.size
+
+    @property
     def better(self) -> Mapping[str, Better]:
         """Lower: 0 is best."""
         return {"collapse": "lower"}
@@ -178,46 +210,11 @@ class CollapseNumbers(AbstractNumbers):
         return {"collapse": subspace_collapse(self.H, self.labels)}
 
     def resampled(self, draws: Float) -> Mapping[str, Float]:
-        """The score of each resample; the distance 0 of a context from its own copy does not count as collapse."""
+        """The score of each selection of contexts."""
         X, group = self._data
-        return {"collapse": np.array([_weighted_score(X, group, w) for w in draws])}
+        return {"collapse": np.array([subspace_collapse(X[:, w > 0], group[w > 0]) for w in draws])}
 
     def permuted(self, orders: Int) -> Mapping[str, Float]:
         """The score when contexts are assigned to groups at random, group sizes kept."""
         X, group = self._data
         return {"collapse": np.array([subspace_collapse(X, group[order]) for order in orders])}
-
-
-def _weighted_score(X: Float, group: Int, w: Float) -> float:
-    """``subspace_collapse`` with context j drawn ``w_j`` times.
-
-    Computed from squared distances between different contexts, so copies do not bias it: ``s_g^2`` is half of their
-    mean in group g (the pooled mean where fewer than two contexts of g were drawn), ``D`` their mean between groups,
-    and
-
-    ``m tr(Sigma_B) = (sum_g n_g (n_g - 1) s_g^2 + sum_{g<h} n_g n_h D) / m - sum_g (n_g - 1) s_g^2``
-    """
-    n, m, drawn = np.bincount(group).astype(np.float64), group.size, np.bincount(group, w)
-    pairs = drawn**2 - np.bincount(group, w * w)
-    apart = float(w.sum() ** 2 - drawn @ drawn)
-    if not (pairs.any() and apart > 0):
-        return float("nan")
-    inside, everywhere = _squared_distances(X, group, w)
-    between = (everywhere - float(inside.sum())) / apart
-    pooled = float(inside.sum() / pairs.sum()) / 2.0
-    s2 = np.where(pairs > 0, inside / np.where(pairs > 0, pairs, 1.0) / 2.0, pooled)
-    within = float((n - 1.0) @ s2)
-    spread = (float((n * (n - 1.0)) @ s2) + (m * m - float(n @ n)) / 2.0 * between) / m - within
-    if not spread > 0:
-        return float("nan")
-    return (1.0 - 1.0 / n.size) * (within / float(n[n > 1].sum())) / (spread / m)
-
-
-def _squared_distances(X: Float, group: Int, w: Float) -> tuple[Float, float]:
-    """``sum_ij w_i w_j ||x_i - x_j||^2`` over ordered pairs inside each group, G, and over all pairs."""
-    offset = X - group_means(X, group)[:, group]  # relative to the means, or collapsed groups would cancel
-    sums = group_sums(offset * w, group)
-    square = np.bincount(group, w * np.einsum("ij,ij->j", offset, offset))
-    inside = 2.0 * (np.bincount(group, w) * square - np.sum(sums**2, axis=0))
-    total = 2.0 * (w.sum() * float(w @ np.einsum("ij,ij->j", X, X)) - float(np.sum((X @ w) ** 2)))
-    return np.maximum(inside, 0.0), total

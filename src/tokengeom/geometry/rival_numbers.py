@@ -1,168 +1,200 @@
-"""How well each of several explanations fits a run's cosines and Gram matrix, all on the same items and draws."""
+"""Rows of a table of explanations: how well each one fits a run's contexts or tokens, all on the same pairs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokengeom.geometry.agreement import AbstractNumbers, Better
-from tokengeom.geometry.resampling import PairAgreement
-from tokengeom.geometry.similarity import with_direction
-from tokengeom.numerics import cosines, unit_columns
+from tokengeom.geometry.agreement import Agreement, AssessedNumbers
+from tokengeom.geometry.held_out import FoldedNumbers
+from tokengeom.geometry.similarity import NO_VARIATION
+from tokengeom.geometry.similarity_numbers import SimilarityNumbers
+from tokengeom.numerics import cosines
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from tokengeom.factors import Factors
+    from tokengeom.geometry.explanations.base import AbstractFit, AbstractRival, Known
     from tokengeom.numerics import Float, Int
+    from tokengeom.statistics.next_token import NextTokenStatistics
 
-KINDS = ("similarity", "cka")
-FEWEST_ITEMS = 3
-"""Two items have a single off-diagonal cosine, and any two such matrices correlate perfectly."""
+RESOLUTION = 1e-3
+"""Differences of agreement below this are within the accuracy of the solvers."""
+MOST_CHOOSING = 500
+"""Contexts on which a free parameter is chosen; of more, this many drawn at random."""
 
 
-@dataclass(frozen=True, eq=False)
-class RivalNumbers(AbstractNumbers):
-    """Numbers ``{rival} similarity`` (SIM of cosines) and ``{rival} cka`` (of Gram matrices), as ``L_mm similarity``.
+@dataclass(frozen=True)
+class Lead:
+    """Difference in agreement between two explanations, with its paired 95% interval."""
 
-    where
-        items     what is drawn: "contexts", "tokens" or "held-out contexts"
-        run       d x n, the run's items as columns
-        targets   rival -> r x n, the same items according to this explanation
+    value: float
+    low: float
+    high: float
 
-    All rivals are evaluated on the same items, and none is left out: an item without a direction (a column of 0) has
-    cosine 0 with all others and 1 with itself. In CKA it is at the origin.
+    @property
+    def is_clear(self) -> bool:
+        """Whether the interval excludes a tie."""
+        return self.low > RESOLUTION
+
+    def __str__(self) -> str:
+        interval = f" [{self.low:.3g}, {self.high:.3g}]" if np.isfinite(self.low) else ""
+        return f"{self.value:.3g}{interval}"
+
+
+@dataclass(frozen=True)
+class ExplanationInfo:
+    """What an explanation is.
+
+    ``name``, ``meaning``
+        Short name in tables, and what it is in a phrase.
+    ``uses``
+        What it is made from: "supports", "probabilities", "counts", "probabilities and the loss".
+    ``parameters``
+        Its free parameters and how they were chosen; "none" where there are none.
+    ``ours``
+        Whether it is the prediction itself, at a loss or in the limit.
     """
 
-    items: str
-    run: Float
-    targets: Mapping[str, Float]
-
-    @property
-    def size(self) -> int:
-        """Number of items to draw from."""
-        return int(self.run.shape[1])
-
-    @property
-    def better(self) -> Mapping[str, Better]:
-        """Higher for all of them: 1 is best."""
-        return {f"{name} {kind}": "higher" for name in self.targets for kind in KINDS}
-
-    def without_direction(self, name: str) -> Int:
-        """Items without a direction in a rival."""
-        return np.flatnonzero(~with_direction(unit_columns(self.targets[name])))
-
-    def resampled(self, draws: Float) -> Mapping[str, Float]:
-        """Each number in each resample."""
-        return _named(self._pairs.resampled(draws))
-
-    def varied(self, draws: Float) -> NDArray[np.bool_]:
-        """In which resamples the cosines of the run and of every rival vary, so SIM is informative."""
-        return self._pairs.varied(draws)
-
-    def permuted(self, orders: Int) -> Mapping[str, Float]:
-        """Each number under each permutation."""
-        return _named(self._pairs.permuted(orders))
-
-    @cached_property
-    def _pairs(self) -> PairAgreement:
-        targets = {name: (full_cosines(t), t.T @ t) for name, t in self.targets.items()}
-        return PairAgreement(full_cosines(self.run), self.run.T @ self.run, targets)
+    name: str
+    meaning: str
+    uses: str
+    parameters: str = "none"
+    ours: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class FoldedNumbers(AbstractNumbers):
-    """The same numbers over folds of items, which may overlap: the mean over folds, weighted by their sizes.
+@dataclass(frozen=True)
+class RivalRow:
+    """One explanation, evaluated on one kind of items of a run.
 
-    where
-        items     what is drawn
-        columns   items of each fold, as columns of the run
-        folds     their numbers
-
-    Pairs are formed within folds only, because items in different folds were placed by different tokens. An item that
-    is drawn twice is drawn twice in all of its folds.
+    ``rival``, ``meaning``, ``uses``, ``parameters``, ``ours``
+        As in `ExplanationInfo`.
+    ``items``
+        "contexts", "tokens" or "held-out contexts".
+    ``agreement``, ``cka``, ``similarity``
+        As in `SimilarityNumbers`, with intervals and, where they were asked for, floors and ceiling.
+    ``behind``
+        How far its agreement is behind that of the best explanation of these items; 0 for the best itself.
+    ``ahead``
+        How far its agreement is ahead of the prediction's; NaN where no prediction was among the explanations.
+    ``without_direction``
+        Number of items without a direction; they count as unlike all others.
     """
 
+    rival: str
+    meaning: str
+    uses: str
+    parameters: str
+    ours: bool
     items: str
-    columns: Sequence[Int]
-    folds: Sequence[RivalNumbers]
+    agreement: Agreement
+    cka: Agreement
+    similarity: Agreement
+    behind: Lead
+    ahead: Lead
+    without_direction: int
 
-    @cached_property
-    def pool(self) -> Int:
-        """Items that are in at least one fold."""
-        return np.unique(np.concatenate(self.columns))
+    def to_dict(self) -> dict[str, Any]:
+        """The fields by name, nested."""
+        numbers = {name: getattr(self, name).to_dict() for name in _NUMBERS}
+        return asdict(self) | numbers
 
-    @property
-    def size(self) -> int:
-        """Number of items to draw from."""
-        return int(self.pool.size)
-
-    @property
-    def better(self) -> Mapping[str, Better]:
-        """Higher for all of them: 1 is best."""
-        return self.folds[0].better
-
-    def without_direction(self, name: str) -> Int:
-        """Items without a direction in a rival, in at least one fold."""
-        return np.unique(np.concatenate([c[f.without_direction(name)] for c, f in self._pairs]))
-
-    def resampled(self, draws: Float) -> Mapping[str, Float]:
-        """Each number in each resample of all items."""
-        return self._mean([_resampled(fold, draws[:, self._places(columns)]) for columns, fold in self._pairs])
-
-    def permuted(self, orders: Int) -> Mapping[str, Float]:
-        """Each number when items are permuted within their folds."""
-        # The order of one fold's items within a uniform permutation of all items is uniform too.
-        parts = [orders[:, self._places(columns)] for columns in self.columns]
-        ranks = [np.argsort(np.argsort(part, axis=1), axis=1) for part in parts]
-        return self._mean([_permuted(fold, rank) for fold, rank in zip(self.folds, ranks, strict=True)])
-
-    @property
-    def _pairs(self) -> list[tuple[Int, RivalNumbers]]:
-        return list(zip(self.columns, self.folds, strict=True))
-
-    def _places(self, columns: Int) -> Int:
-        return np.searchsorted(self.pool, columns)
-
-    def _mean(self, found: Sequence[Mapping[str, Float]]) -> dict[str, Float]:
-        """Mean over the folds in which a number is defined."""
-        sizes = np.array([[fold.size] for fold in self.folds], dtype=np.float64)
-        stacked = {name: np.stack([numbers[name] for numbers in found]) for name in self.better}
-        return {name: _weighted_mean(values, sizes) for name, values in stacked.items()}
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> RivalRow:
+        """The row that `to_dict` described."""
+        parts: dict[str, Any] = {name: Agreement.from_dict(content[name]) for name in _NUMBERS}
+        parts |= {name: Lead(**content[name]) for name in ("behind", "ahead")}
+        return cls(**{**content, **parts})
 
 
-def _resampled(fold: RivalNumbers, draws: Float) -> Mapping[str, Float]:
-    """Numbers of a fold; NaN, for all rivals alike, in resamples with too few items or without variation."""
-    undefined = np.count_nonzero(draws, axis=1) < FEWEST_ITEMS
-    draws = np.where(undefined[:, None], 1.0, draws)
-    undefined |= ~fold.varied(draws)
-    return {name: np.where(undefined, np.nan, numbers) for name, numbers in fold.resampled(draws).items()}
+_NUMBERS = ("agreement", "cka", "similarity")
 
 
-def _permuted(fold: RivalNumbers, orders: Int) -> Mapping[str, Float]:
-    """Numbers of a fold; NaN where its cosines do not vary."""
-    varied = bool(fold.varied(np.ones((1, fold.size)))[0])
-    return {
-        name: numbers if varied else np.full_like(numbers, np.nan) for name, numbers in fold.permuted(orders).items()
-    }
+def rival_rows(
+    assessed: AssessedNumbers,
+    explanations: Mapping[str, ExplanationInfo],
+    prediction: str | None,
+    agreements: Mapping[str, Agreement] | None = None,
+) -> list[RivalRow]:
+    """Rows of the explanations, best first; of equal ones, the first in the mapping.
+
+    ``explanations``
+        Prefix of its numbers -> what it is, simplest first.
+    ``prediction``
+        Prefix of the prediction that the others are compared with.
+    ``agreements``
+        The agreements with more references than `assessed` knows: the untrained model and the ceiling.
+    """
+    numbers, found = assessed.numbers, assessed.agreements() if agreements is None else agreements
+    assert isinstance(numbers, SimilarityNumbers | FoldedNumbers)
+    item = numbers.items.removesuffix("s").removeprefix("held-out ")
+
+    def name(prefix: str, kind: str = "agreement") -> str:
+        return f"{prefix}{item}_{kind}"
+
+    order = sorted(explanations, key=lambda prefix: -np.nan_to_num(found[name(prefix)].value, nan=-2.0))
+    unknown = (float("nan"),) * 3
+    return [
+        RivalRow(
+            **_facts(explanations[prefix]),
+            items=numbers.items,
+            agreement=found[name(prefix)],
+            cka=found[name(prefix, "cka")],
+            similarity=found[name(prefix, "similarity")],
+            behind=Lead(*assessed.difference(name(order[0]), name(prefix))),
+            ahead=Lead(*(unknown if prediction is None else assessed.difference(name(prefix), name(prediction)))),
+            without_direction=numbers.without_direction(prefix),
+        )
+        for prefix in order
+    ]
 
 
-def _weighted_mean(values: Float, weights: Float) -> Float:
-    defined = np.isfinite(values)
-    total = np.sum(weights * defined, axis=0)
-    sums = np.sum(np.where(defined, values, 0.0) * weights, axis=0)
-    return np.where(total > 0, sums / np.where(total > 0, total, 1.0), np.nan)
+def _facts(info: ExplanationInfo) -> dict[str, Any]:
+    facts = asdict(info)
+    return {"rival": facts.pop("name"), **facts}
 
 
-def full_cosines(columns: Float) -> Float:
-    """Cosines between columns; each has cosine 1 with itself, even a column of 0."""
-    found = cosines(columns)
-    np.fill_diagonal(found, 1.0)
-    return found
+def best_candidate(
+    kind: type[AbstractRival], stats: NextTokenStatistics, known: Known, run: Factors, kept: Int, groups: Int
+) -> tuple[ExplanationInfo, AbstractFit] | None:
+    """An explanation with the free parameters at which its contexts agree best with the run; None where left out.
+
+    ``kept``
+        Contexts on which that is decided.
+    ``groups``
+        Support group of each context, m.
+    """
+    candidates = kind.candidates(replace(known, has_counts=stats.has_counts))
+    if not candidates:
+        return None
+    fits = [one.fit(stats) for one in candidates]
+    best = 0
+    if len(fits) > 1:
+        if kept.size > MOST_CHOOSING:
+            kept = np.sort(np.random.default_rng(0).choice(kept, MOST_CHOOSING, replace=False))
+        values = context_agreements(run.H[:, kept], [fit.contexts(kept) for fit in fits], groups[kept])
+        best = int(np.argmax(np.nan_to_num(values, nan=-2.0)))
+    chosen = kind.parameters
+    if candidates[best].chosen:
+        chosen = f"{candidates[best].chosen}, the best of {len(candidates)} for this run's contexts"
+    return ExplanationInfo(kind.name, kind.meaning, kind.uses, chosen, kind.ours), fits[best]
 
 
-def _named(found: Mapping[str, Mapping[str, Float]]) -> dict[str, Float]:
-    return {f"{name} {kind}": numbers[kind] for name, numbers in found.items() for kind in KINDS}
+def context_agreements(run: Float, targets: Sequence[Float], groups: Int) -> Float:
+    """Agreement of each of several candidates over pairs of contexts with different supports; NaN where undefined."""
+    apart = np.triu(groups[:, None] != groups[None, :])
+    x = cosines(run)[apart]
+    found = []
+    for target in targets:
+        y = cosines(target)[apart]
+        varied = x.size > 1 and min(np.var(x), np.var(y)) > NO_VARIATION
+        found.append(np.corrcoef(x, y)[0, 1] if varied else np.nan)
+    return np.array(found)
+
+
+def best_rival(rows: Sequence[RivalRow], items: str) -> RivalRow | None:
+    """The best explanation of these items that is not the prediction itself."""
+    others = [row for row in rows if row.items == items and not row.ours and np.isfinite(row.agreement.value)]
+    return max(others, key=lambda row: row.agreement.value, default=None)

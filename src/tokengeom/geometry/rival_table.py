@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -14,67 +14,15 @@ import numpy as np
 from tokengeom.errors import missing_extra
 from tokengeom.folders import as_json
 from tokengeom.geometry.agreement import Agreement
-from tokengeom.geometry.comparison import describe_draws, nan_to_none, none_to_nan
+from tokengeom.geometry.comparison import describe_scale, nan_to_none, none_to_nan
+from tokengeom.geometry.rival_numbers import RivalRow
 from tokengeom.results import AbstractResult, close, html_table
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-RESOLUTION = 1e-4
-"""Differences of SIM below this are within the accuracy of L_mm."""
 FILE = "rivals.json"
-
-
-@dataclass(frozen=True)
-class Lead:
-    """Difference in SIM between the best explanation and another, with its paired 95% interval."""
-
-    value: float
-    low: float
-    high: float
-
-    @property
-    def is_clear(self) -> bool:
-        """Whether the interval excludes a tie."""
-        return self.low > RESOLUTION
-
-    def __str__(self) -> str:
-        interval = f" [{self.low:.3g}, {self.high:.3g}]" if np.isfinite(self.low) else ""
-        return f"{self.value:.3g}{interval}"
-
-
-@dataclass(frozen=True)
-class RivalRow:
-    """One explanation, evaluated on one kind of items of a run.
-
-    ``rival``, ``meaning``
-        Its short name and what it is.
-    ``items``
-        "contexts", "tokens" or "held-out contexts".
-    ``similarity``, ``cka``
-        SIM of cosines and CKA of Gram matrices with the run's; 1 is best; with interval and null.
-    ``behind``
-        How far it is behind the best explanation of these items, in SIM; 0 for the best itself.
-    ``without_direction``
-        Number of items without a direction; they count as unlike all others.
-    """
-
-    rival: str
-    meaning: str
-    items: str
-    similarity: Agreement
-    cka: Agreement
-    behind: Lead
-    without_direction: int
-
-    @property
-    def is_chance(self) -> bool:
-        """Whether its SIM is no more than chance (`Agreement.beats_chance`); False where that was not tested."""
-        return self.similarity.has_null and not self.similarity.beats_chance
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields by name, nested."""
-        return asdict(self)
+_STORED = ("held_out", "permutations", "seed", "prediction", "runs", "loss_gap")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -85,8 +33,14 @@ class Rivals(AbstractResult):
         Number of contexts that were evaluated as held-out: explanations were made without them.
     ``limitations``
         Sentences: how the numbers must not be read.
-    ``resamples``, ``permutations``, ``seed``
-        Draws behind intervals and null; the seed also determines the random splits into folds.
+    ``permutations``, ``seed``
+        Permutations behind the floors; the seed also determines the random split into folds.
+    ``prediction``
+        Name of the explanation that is the prediction for this run, which the others are compared with.
+    ``runs``
+        Number of runs: the first was explained, the others give the ceiling.
+    ``loss_gap``
+        ``CE - H`` of the run in nats; None where nothing that depends on it was compared.
     """
 
     kind: ClassVar[str] = "tokengeom-rivals"
@@ -95,9 +49,11 @@ class Rivals(AbstractResult):
     rows: tuple[RivalRow, ...]
     held_out: int
     limitations: tuple[str, ...]
-    resamples: int
     permutations: int
     seed: int
+    prediction: str | None = None
+    runs: int = 1
+    loss_gap: float | None = None
 
     @property
     def items(self) -> tuple[str, ...]:
@@ -106,30 +62,40 @@ class Rivals(AbstractResult):
 
     @property
     def best(self) -> dict[str, RivalRow]:
-        """Kind of items -> the row with the largest SIM."""
+        """Kind of items -> the row with the largest agreement."""
         return {items: self.of(items)[0] for items in self.items}
+
+    @property
+    def verdicts(self) -> tuple[str, ...]:
+        """One sentence or two per kind of items: which explanation fits best, and by how much."""
+        return tuple(_verdict(self.of(items), self.prediction) for items in self.items)
 
     def of(self, items: str) -> tuple[RivalRow, ...]:
         """Rows of one kind of items, best first."""
         return tuple(row for row in self.rows if row.items == items)
 
     def to_dict(self) -> dict[str, Any]:
-        """The best explanation of each kind of items by name, all rows, the draws and the limitations."""
-        tested = {items: row.similarity for items, row in self.best.items()}
+        """The best explanation of each kind of items, every explanation by name, and the limitations.
+
+        ``rivals`` has per explanation what it is, and per kind of items ``value, low, high`` with floors, ceiling, CKA,
+        SIM and differences.
+        """
+        found: dict[str, dict[str, Any]] = {}
+        for row in self.rows:
+            about = {name: getattr(row, name) for name in ("meaning", "uses", "parameters", "ours")}
+            found.setdefault(row.rival, about)[row.items] = _numbers(row)
         return {
             "best": {items: row.rival for items, row in self.best.items()},
-            "beats_chance": {items: one.beats_chance if one.has_null else None for items, one in tested.items()},
+            "above_floor": {items: _above_floor(row.agreement) for items, row in self.best.items()},
             "clear": {items: _second(self.of(items)).behind.is_clear for items in self.items},
-            "rows": [row.to_dict() for row in self.rows],
-            "held_out": self.held_out,
-            "resamples": self.resamples,
-            "permutations": self.permutations,
-            "seed": self.seed,
+            "rivals": found,
+            **{name: getattr(self, name) for name in _STORED},
+            "verdicts": list(self.verdicts),
             "limitations": list(self.limitations),
         }
 
     def to_frame(self) -> DataFrame:
-        """Data frame with one row per explanation and kind of items: SIM, CKA, intervals, difference to the best."""
+        """Data frame with one row per explanation and kind of items: agreement, CKA, SIM, floors and differences."""
         try:
             import pandas as pd
         except ModuleNotFoundError:
@@ -137,82 +103,111 @@ class Rivals(AbstractResult):
         return pd.DataFrame([_flat(row) for row in self.rows]).set_index(["items", "rival"])
 
     def summary(self) -> str:
-        """Verdict and table for each kind of items, then the limitations."""
+        """Verdict and table for each kind of items, how to read them, then the limitations."""
         lines = []
-        for items in self.items:
-            lines += [_verdict(self.of(items)), *_table(self.of(items))]
-        return "\n".join([*lines, *describe_draws(self.resamples, self.permutations), *self.limitations])
+        for items, verdict in zip(self.items, self.verdicts, strict=True):
+            lines += [verdict, *_table(self.of(items))]
+        about = [
+            f"{row.rival}: {row.meaning}; uses {row.uses}; free parameters: {row.parameters}."
+            for row in sorted(self.of(self.items[0]), key=lambda row: row.rival)
+        ]
+        return "\n".join([*lines, *describe_scale(self.permutations), *about, *self.limitations])
 
     def checks(self) -> Mapping[str, bool]:
-        """Order and differences, recomputed from the similarities."""
-        ordered, differences = True, True
+        """Order and differences, recomputed from the agreements."""
+        ordered, behind, ahead, inside = True, True, True, True
         for items in self.items:
-            values = [row.similarity.value for row in self.of(items)]
+            rows = self.of(items)
+            values = [row.agreement.value for row in rows]
             ranked = [-math.inf if math.isnan(value) else value for value in values]
             ordered &= ranked == sorted(ranked, reverse=True)
-            behind = [row.behind.value for row in self.of(items)]
-            differences &= all(_equal(b, values[0] - value) for b, value in zip(behind, values, strict=True))
+            behind &= all(_equal(row.behind.value, values[0] - row.agreement.value) for row in rows)
+            mine = next((row.agreement.value for row in rows if row.rival == self.prediction), math.nan)
+            ahead &= all(_equal(row.ahead.value, row.agreement.value - mine) for row in rows)
+            inside &= all(_inside(row.agreement) for row in rows)
         return {
-            "explanations are in the order of their similarity": ordered,
-            "differences to the best explanation are those of the similarities": differences,
+            "explanations are in the order of their agreement": ordered,
+            "differences to the best explanation are those of the agreements": behind,
+            "differences to the prediction are those of the agreements": ahead,
+            "every interval contains its value": inside,
         }
 
     def _facts(self) -> list[tuple[str, str]]:
-        best = [(items, f"{row.rival}, SIM {row.similarity}") for items, row in self.best.items()]
+        best = [(items, f"{row.rival}, agreement {row.agreement}") for items, row in self.best.items()]
         return [*best, ("explanations", str(len({row.rival for row in self.rows})))]
 
     def _repr_html_(self) -> str:
-        columns = ("items", "explanation", "SIM", "95% interval", "chance", "CKA", "behind the best", "meaning")
+        columns = (
+            "items", "explanation", "agreement", "95% interval", "floor", "ceiling", "CKA", "SIM", "behind the best",
+            "uses", "free parameters", "meaning",
+        )  # fmt: skip
         rows = [
-            (row.items, row.rival, *row.similarity.cells(), f"{row.cka.value:.4g}", str(row.behind), row.meaning)
+            (row.items, row.rival, *row.agreement.cells(), *_others(row), str(row.behind), *_about(row))
             for row in self.rows
         ]
-        verdicts = [_verdict(self.of(items)) for items in self.items]
-        return html_table(self.title, rows, [*verdicts, *self.limitations], columns)
+        return html_table(self.title, rows, [*self.verdicts, *self.limitations], columns)
 
     def _write(self, folder: Path) -> dict[str, Any]:
-        draws = {name: getattr(self, name) for name in ("held_out", "resamples", "permutations", "seed")}
-        rows = [_row_to_json(row) for row in self.rows]
-        (folder / FILE).write_bytes(as_json({"rows": rows, "limitations": list(self.limitations), **draws}))
-        return draws
+        plain = {name: getattr(self, name) for name in _STORED}
+        content = {"rows": [row.to_dict() for row in self.rows], "limitations": list(self.limitations), **plain}
+        (folder / FILE).write_bytes(as_json(nan_to_none(content)))
+        return plain
 
     @classmethod
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> Self:
         content = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        rows = tuple(_row_from_json(row) for row in content["rows"])
-        return cls(**{**content, "rows": rows, "limitations": tuple(content["limitations"])})
+        rows = tuple(RivalRow.from_dict(none_to_nan(row)) for row in content["rows"])
+        return cls(rows, limitations=tuple(content["limitations"]), **{name: content[name] for name in _STORED})
 
 
-def _verdict(rows: Sequence[RivalRow]) -> str:
-    """Which explanation fits best, by how much, and whether that is more than noise."""
+def _above_floor(one: Agreement) -> bool | None:
+    return one.above_floor if one.has_floor else None
+
+
+def _verdict(rows: Sequence[RivalRow], prediction: str | None) -> str:
+    """Which explanation fits best, by how much, where the prediction is, and what a second training gives."""
     first, second = rows[0], _second(rows)
     items = f"{first.items[:1].upper()}{first.items[1:]}"
-    if np.isnan(first.similarity.value):
+    if np.isnan(first.agreement.value):
         return f"{items}: too few or too similar to rank explanations."
-    if first.is_chance:
+    if _above_floor(first.agreement) is False:
         return f"{items}: {_only_chance(rows)}"
-    best = f"{items}: {first.rival} ({first.meaning}) explains them best, SIM {first.similarity}"
-    if second is first:
-        return f"{best}."
-    if not np.isfinite(second.behind.low):
-        return f"{best}; {second.rival} is {second.behind} behind."
-    clear = "the 95% interval excludes 0" if second.behind.is_clear else "a tie within the 95% interval"
-    return f"{best}; {second.rival} is {second.behind} behind, {clear}.{_by_cka(rows)}"
+    best = f"{items}: {first.rival} ({first.meaning}) fits best, agreement {first.agreement}"
+    if second is not first and np.isfinite(second.behind.value):
+        clear = ""
+        if np.isfinite(second.behind.low):
+            clear = ", the 95% interval excludes 0" if second.behind.is_clear else ", a tie within the 95% interval"
+        best += f"; {second.rival} is {second.behind} behind{clear}"
+    return f"{best}.{_about_prediction(rows, prediction)}"
 
 
 def _only_chance(rows: Sequence[RivalRow]) -> str:
-    """For a largest SIM that permutations reach too, such as that of equal angles, which explains nothing."""
-    first, better = rows[0], [row for row in rows if not row.is_chance]
-    found = f"{first.rival} ({first.meaning}) has the largest SIM, {first.similarity}, which is no more than chance"
+    first, better = rows[0], [row for row in rows if row.agreement.above_floor]
+    found = (
+        f"{first.rival} ({first.meaning}) has the largest agreement, {first.agreement}, which is no more than chance"
+    )
     if not better:
         return f"{found}; no other explanation does better than chance."
     best = better[0]
-    return f"{found}; of those that beat chance, {best.rival} ({best.meaning}) is best, SIM {best.similarity}."
+    return f"{found}; of those above the floor, {best.rival} ({best.meaning}) is best, agreement {best.agreement}."
 
 
-def _by_cka(rows: Sequence[RivalRow]) -> str:
-    best = max(rows, key=lambda row: np.nan_to_num(row.cka.value, nan=-1.0))
-    return "" if best is rows[0] else f" By CKA {best.rival} is first."
+def _about_prediction(rows: Sequence[RivalRow], prediction: str | None) -> str:
+    """How the prediction compares with the best explanation that is not one of its own."""
+    own = next((row for row in rows if row.rival == prediction and np.isfinite(row.agreement.value)), None)
+    others = [row for row in rows if not row.ours and row.rival != prediction and np.isfinite(row.agreement.value)]
+    if own is None or not others:
+        return ""
+    ahead = others[0].ahead
+    if ahead.value > 0:
+        clear = "clearly" if ahead.is_clear else "not clearly"
+        return f" The prediction ({own.rival}, {own.agreement.value:.3g}) is {clear} behind {others[0].rival}."
+    # The interval of the difference with its sign turned.
+    clear = "clearly" if ahead.high < 0 else "not clearly"
+    return (
+        f" The prediction ({own.rival}, {own.agreement.value:.3g}) is {clear} ahead of the best other explanation, "
+        f"{others[0].rival} ({others[0].agreement.value:.3g})."
+    )
 
 
 def _second(rows: Sequence[RivalRow]) -> RivalRow:
@@ -222,40 +217,47 @@ def _second(rows: Sequence[RivalRow]) -> RivalRow:
 def _table(rows: Sequence[RivalRow]) -> list[str]:
     width = max(len(row.rival) for row in rows)
     return [
-        f"  {row.rival:<{width}}  SIM {row.similarity}; CKA {row.cka}{_behind(row) if place else ''}{_missing(row)}"
+        f"  {row.rival:<{width}}  agreement {row.agreement}; CKA {row.cka.value:.3g}; SIM {row.similarity.value:.3g}"
+        f"{f'; behind by {row.behind}' if place else ''}{_missing(row)}"
         for place, row in enumerate(rows)
     ]
 
 
-def _behind(row: RivalRow) -> str:
-    return f"; behind by {row.behind}"
+def _others(row: RivalRow) -> tuple[str, str]:
+    return f"{row.cka.value:.4g}", f"{row.similarity.value:.4g}"
+
+
+def _about(row: RivalRow) -> tuple[str, str, str]:
+    return row.uses, row.parameters, row.meaning
 
 
 def _missing(row: RivalRow) -> str:
     return f"; no direction for {row.without_direction}" if row.without_direction else ""
 
 
+def _numbers(row: RivalRow) -> dict[str, Any]:
+    found = {name: x for name, x in row.agreement.to_dict().items() if name not in ("better", "items")}
+    found |= {name: _plain(getattr(row, name)) for name in ("cka", "similarity", "behind", "ahead")}
+    return found | {"without_direction": row.without_direction}
+
+
+def _plain(one: Any) -> dict[str, float]:
+    return {name: getattr(one, name) for name in ("value", "low", "high")}
+
+
 def _flat(row: RivalRow) -> dict[str, Any]:
     found: dict[str, Any] = {"items": row.items, "rival": row.rival}
-    for name, number in {"similarity": row.similarity, "cka": row.cka}.items():
-        found |= {name: number.value, f"{name}_low": number.low, f"{name}_high": number.high}
-        found[f"{name}_null"] = number.null
-    found |= {"behind": row.behind.value, "behind_low": row.behind.low, "behind_high": row.behind.high}
-    return found | {"without_direction": row.without_direction, "meaning": row.meaning}
+    for name in ("agreement", "cka", "similarity", "behind", "ahead"):
+        one = getattr(row, name)
+        found |= {name: one.value, f"{name}_low": one.low, f"{name}_high": one.high}
+    found |= {"floor": row.agreement.floor, "ceiling": row.agreement.ceiling}
+    about = {name: getattr(row, name) for name in ("uses", "parameters", "meaning")}
+    return found | {"without_direction": row.without_direction, **about}
+
+
+def _inside(one: Agreement) -> bool:
+    return math.isnan(one.low) or one.low <= one.value <= one.high
 
 
 def _equal(a: float, b: float) -> bool:
     return close(a, b) or (math.isnan(a) and math.isnan(b))
-
-
-_PARTS = {"similarity": Agreement, "cka": Agreement, "behind": Lead}
-
-
-def _row_to_json(row: RivalRow) -> dict[str, Any]:
-    content = asdict(row)
-    return content | {name: nan_to_none(content[name]) for name in _PARTS}
-
-
-def _row_from_json(content: dict[str, Any]) -> RivalRow:
-    parts: dict[str, Any] = {name: kind(**none_to_nan(content[name])) for name, kind in _PARTS.items()}
-    return RivalRow(**{**content, **parts})

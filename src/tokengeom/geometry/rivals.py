@@ -1,65 +1,67 @@
 """The verb `rivals`: which explanation fits the geometry of a run best, on the same contexts and tokens.
 
-Each explanation makes tokens and contexts from the statistics alone (``explanations/``, one file each). Their cosines
-and Gram matrices are compared with the run's: SIM and CKA, with intervals, a permutation null, and the paired
-difference to the best.
-
-Held-out contexts: support groups are split at random into folds. Each explanation is fitted without a fold and then
-places its contexts by its own rule. A fold holds whole groups, so no evaluated context shares its support with one that
-the tokens were made from. A token that follows no kept context is not in the fit, and held-out contexts are read on the
-other tokens. The explanations are made without these contexts; the run itself was trained on them.
+Each explanation makes tokens and contexts from the statistics, and some from the run's loss (``explanations/``, one
+file each). Their cosines are compared with the run's over pairs of contexts with different supports, and of different
+tokens, with intervals, floors, a ceiling where there is a second run, and paired differences to the best explanation
+and to the prediction. Contexts are then held out (`tokengeom.geometry.held_out`) and placed by each explanation.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokengeom.errors import ProblemError
+from tokengeom.errors import ProblemError, ResourceError
 from tokengeom.factors import Factors
-from tokengeom.geometry.agreement import DrawnNumbers, draw
-from tokengeom.geometry.compare import (
+from tokengeom.geometry.agreement import assess, with_reference
+from tokengeom.geometry.explanations.base import EXPLANATIONS, AbstractFit, AbstractRival, Known, explanation_classes
+from tokengeom.geometry.held_out import HELD_OUT, Fold, FoldedNumbers, check_share, held_out_limitations, make_folds
+from tokengeom.geometry.inputs import (
+    NORM_OF_OPTIMIZER,
     CompareSettings,
     Observed,
     hash_of,
+    optimizer_of,
     require_same_statistics,
     run_limitations,
-    run_of,
+    runs_of,
 )
-from tokengeom.geometry.explanations.base import AbstractFit, AbstractRival
-from tokengeom.geometry.rival_numbers import FoldedNumbers, RivalNumbers
-from tokengeom.geometry.rival_table import Lead, RivalRow, Rivals
+from tokengeom.geometry.rival_numbers import ExplanationInfo, RivalRow, best_candidate, context_agreements, rival_rows
+from tokengeom.geometry.rival_table import Rivals
+from tokengeom.geometry.similarity_numbers import MOST_ITEMS, SimilarityNumbers
 from tokengeom.numerics import blas_threads_for
 from tokengeom.progress import SilentProgress
 from tokengeom.results import load
-from tokengeom.settings import make, member, member_names, option, takes
+from tokengeom.settings import make, member_names, option, takes
 from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
+from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.proxy import ProxyPrediction
+from tokengeom.training.objective import SoftLabels
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from scipy.sparse import csc_array
-
-    from tokengeom.numerics import Int
+    from tokengeom.numerics import Float, Int
     from tokengeom.progress import AbstractProgress, AbstractStage
 
-EXPLANATIONS = "tokengeom.geometry.explanations"
-HELD_OUT = "held-out contexts"
-MOST_ITEMS = 500
-"""Items up to which all are evaluated; of more, this many are drawn at random (125,000 pairs, 2 MB per matrix)."""
-FEWEST = 3
-"""Smallest number of held-out contexts, and of supports that are kept, in a fold that is evaluated."""
-RANDOM_SPLITS = 4
-"""Random splits into folds: which supports are held out together changes SIM by about as much as rivals differ."""
-FEW_ENTRIES = 100_000
-"""Tokens times supports up to which a solve for L_mm takes about a tenth of a second."""
+AT_LOSS_ENTRIES = 400_000
+"""Tokens times contexts up to which explanations are solved or trained for the run's loss: about a minute."""
+FOLD_ENTRIES = 60_000
+"""Tokens times contexts up to which explanations that need a solver are fitted again in every fold."""
+FOLD_TOLERANCE = 5e-3
+"""Proven relative gap of predictions at a loss in a fold."""
+MOST_HELD_OUT = 500
+"""Held-out contexts that are evaluated, about."""
+FEWEST_CONTEXTS = 3
+NORM_NAMES = {"nuclear": "at loss, nuclear", "gamma2": "at loss, gamma_2"}
+LIMIT, PROXY = "L_mm", "S~"
 
-_Numbers = RivalNumbers | FoldedNumbers
+Fitted = dict[str, tuple[ExplanationInfo, AbstractFit]]
+"""Prefix of the numbers of an explanation -> what it is, and its fit."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,6 @@ class RivalSettings(CompareSettings):
         "Share of the contexts to hold out when explanations are fitted, and to evaluate them on; at most 0.5, 0 for "
         "none.",
     )
-    k: float = option(1.0, "k of shifted PMI, whose shift is log k.")
     explanations: tuple[str, ...] | str | None = option(
         None, "Which explanations, by file name; all by default.", choices=lambda: member_names(EXPLANATIONS)
     )
@@ -79,15 +80,23 @@ class RivalSettings(CompareSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.held_out != 0:
-            _check_share(self.held_out)
+            check_share(self.held_out)
+
+    @property
+    def classes(self) -> list[type[AbstractRival]]:
+        """Classes of the explanations, simplest first."""
+        named = self.explanations
+        return explanation_classes((named,) if isinstance(named, str) else named)
 
 
 @takes(RivalSettings)
 def rivals(
     stats: NextTokenStatistics | str | Path,
-    run: Observed | str | Path,
-    prediction: FeaturePrediction | ProxyPrediction | str | Path | None = None,
+    run: Observed | str | Path | Sequence[Observed | str | Path],
+    prediction: FeaturePrediction | LossPrediction | ProxyPrediction | str | Path | None = None,
     *,
+    at: LossPrediction | Iterable[LossPrediction] = (),
+    loss_gap: float | None = None,
     progress: AbstractProgress | None = None,
     **settings: object,
 ) -> Rivals:
@@ -98,70 +107,53 @@ def rivals(
     stats
         Statistics that the run was trained on, or the path of saved ones.
     run
-        What ``train`` returned, the path of a saved run, any object with W (V x d) and H (d x m), or the pair (W, H).
+        What ``train`` returned, the path of a saved run, any object with W (V x d) and H (d x m), or the pair (W, H). A
+        list of runs of the same training with different seeds explains the first one; the others give the ceiling.
     prediction
-        Prediction of learned features, or its path; L_mm is solved for where it is not given. A prediction of the proxy
-        alone, for statistics that are too large to solve, leaves L_mm out. L_mm is solved for again in every fold.
+        Prediction of learned features in the limit, or its path; it is solved for where it is not given. A prediction
+        of the proxy alone, for statistics that are too large to solve, leaves out what needs a solver.
+    at
+        Predictions at the run's loss that were made before, instead of making them.
+    loss_gap
+        ``CE - H`` of the run in nats, where its logits are more than ``W H (+ bias)``.
     """
     chosen = make(RivalSettings, settings, "rivals")
-    stats, observed = statistics_of(stats, "rivals"), run_of(run)
-    given = _checked_prediction(prediction, stats)
-    require_same_statistics("statistics", stats.hash, "run", hash_of(observed))
-    factors = Factors.of(observed)
-    factors.require_sizes(stats.V, stats.m)
-    members, left_out = explanations_of(chosen, given)
-    folds = make_folds(stats, chosen.held_out, chosen.seed, random_splits(stats)) if chosen.held_out else []
-    shown = (progress or SilentProgress()).stage("Fitting explanations", len(members) * (1 + len(folds)))
-    with blas_threads_for(stats.V, stats.m), shown as stage:
-        fits = {rival.name: _fit(rival, stats, stage) for rival in members}
-        families: list[_Numbers] = [_contexts(factors, fits, chosen.seed), _tokens(factors, fits, chosen.seed)]
-        if folds:
-            fresh = [rival for rival in explanations_of(chosen, None)[0] if rival.name in fits]
-            families.append(_held_out(factors, fresh, folds, chosen.seed, stage))
-        rows = [row for numbers in families for row in _rows(draw(numbers, **chosen.draws), members)]
-    evaluated = families[-1].size if folds else 0
-    limitations = [*run_limitations(observed), *_sampling_limitations(factors, fits)]
-    limitations += _held_out_limitations(folds, evaluated, stats) if chosen.held_out else []
-    limitations += [f"{name} was left out, because the given prediction is of the proxy alone." for name in left_out]
-    return Rivals(tuple(rows), evaluated, tuple(limitations), **chosen.draws)
+    stats, runs = statistics_of(stats, "rivals"), runs_of(run)
+    limit, given = _checked_predictions(prediction, at, stats)
+    for one in runs:
+        require_same_statistics("statistics", stats.hash, "run", hash_of(one))
+    factors = [Factors.of(one) for one in runs]
+    for each in factors:
+        each.require_sizes(stats.V, stats.m)
+    with blas_threads_for(stats.V, stats.m):
+        known, limitations = _known(stats, factors[0], runs[0], limit, given, loss_gap, chosen)
+        table = _Table(stats, factors, _start(runs[0], factors[0]), known, chosen)
+        found = table.compare(progress or SilentProgress())
+    return replace(found, limitations=(*run_limitations(runs[0], known.loss_gap), *limitations, *found.limitations))
 
 
-def explanations_of(
-    settings: RivalSettings, prediction: FeaturePrediction | ProxyPrediction | None
-) -> tuple[tuple[AbstractRival, ...], tuple[str, ...]]:
-    """The explanations that the settings ask for, simplest first, and the names of those that are left out."""
-    named = settings.explanations
-    names = member_names(EXPLANATIONS) if named is None else (named,) if isinstance(named, str) else named
-    classes = [
-        member(EXPLANATIONS, name, AbstractRival, "An explanation")  # type: ignore[type-abstract]
-        for name in dict.fromkeys(names)
-    ]
-    classes.sort(key=lambda rival: (rival.order, rival.name))
-    made = [(rival.name, rival.of(settings, prediction)) for rival in classes]
-    members = tuple(rival for _, rival in made if rival is not None)
-    if not members:
-        raise ProblemError(
-            f"At least one explanation is needed; explanations={named!r} leaves none with this prediction. Choose "
-            f"among {', '.join(member_names(EXPLANATIONS))}, or pass no prediction."
-        )
-    return members, tuple(name for name, rival in made if rival is None)
-
-
-def _checked_prediction(
-    given: FeaturePrediction | ProxyPrediction | str | Path | None, stats: NextTokenStatistics
-) -> FeaturePrediction | ProxyPrediction | None:
-    if given is None:
-        return None
+def _checked_predictions(
+    given: FeaturePrediction | LossPrediction | ProxyPrediction | str | Path | None,
+    at: LossPrediction | Iterable[LossPrediction],
+    stats: NextTokenStatistics,
+) -> tuple[FeaturePrediction | ProxyPrediction | None, dict[str, LossPrediction]]:
+    """The prediction in the limit, and those at the loss by their norm."""
     found: object = load(given) if isinstance(given, str | Path) else given
-    if not isinstance(found, FeaturePrediction | ProxyPrediction):
+    losses = [at] if isinstance(at, LossPrediction) else list(at)
+    if isinstance(found, LossPrediction):
+        losses, found = [found, *losses], None
+    if found is not None and not isinstance(found, FeaturePrediction | ProxyPrediction):
         raise ProblemError(
             "Rivals explain learned tokens and contexts: the prediction must be of learned features, or left out; got "
             f"{type(found).__name__}. Call predict(stats) without embeddings."
         )
-    require_same_statistics("statistics", stats.hash, "prediction", hash_of(found))
+    for one in (found, *losses):
+        require_same_statistics("statistics", stats.hash, "prediction", hash_of(one))
     if isinstance(found, FeaturePrediction):
         _require_same_supports(stats, found)
-    return found
+    for one in losses:
+        Factors(one.W, one.H).require_sizes(stats.V, stats.m)
+    return found, {one.norm: one for one in losses}
 
 
 def _require_same_supports(stats: NextTokenStatistics, prediction: FeaturePrediction) -> None:
@@ -174,159 +166,239 @@ def _require_same_supports(stats: NextTokenStatistics, prediction: FeaturePredic
         )
 
 
-def _fit(rival: AbstractRival, stats: NextTokenStatistics, stage: AbstractStage) -> AbstractFit:
-    found = rival.fit(stats)
-    stage.advance(1, rival.name)
-    return found
+def _start(run: object, factors: Factors) -> Factors | None:
+    """The run before training, where it is known."""
+    found = getattr(run, "start", None)
+    return found if isinstance(found, Factors) and found.W.shape == factors.W.shape else None
 
 
-def _contexts(run: Factors, fits: Mapping[str, AbstractFit], seed: int) -> RivalNumbers:
-    chosen = _sample(run.H.shape[1], seed)
-    return RivalNumbers("contexts", run.H[:, chosen], {name: fit.contexts(chosen) for name, fit in fits.items()})
-
-
-def _tokens(run: Factors, fits: Mapping[str, AbstractFit], seed: int) -> RivalNumbers:
-    chosen = _sample(run.W.shape[0], seed)
-    return RivalNumbers("tokens", run.tokens[:, chosen], {name: fit.tokens(chosen) for name, fit in fits.items()})
-
-
-def _held_out(
-    run: Factors, members: Sequence[AbstractRival], folds: Sequence[Fold], seed: int, stage: AbstractStage
-) -> FoldedNumbers:
-    """Numbers of explanations that are fitted without a fold and placed on it, for every fold."""
-    columns, numbers = [], []
-    for fold in folds:
-        chosen = _sample(fold.columns.size, seed)
-        columns.append(fold.columns[chosen])
-        placed = {rival.name: _fit(rival, fold.kept, stage).place(fold.P[:, chosen]) for rival in members}
-        numbers.append(RivalNumbers(HELD_OUT, run.H[:, columns[-1]], placed))
-    return FoldedNumbers(HELD_OUT, columns, numbers)
-
-
-def _sample(count: int, seed: int) -> Int:
-    """All items, or `MOST_ITEMS` drawn at random."""
-    if count <= MOST_ITEMS:
-        return np.arange(count, dtype=np.int64)
-    return np.sort(np.random.default_rng(seed).choice(count, MOST_ITEMS, replace=False))
-
-
-def _rows(drawn: DrawnNumbers, members: Sequence[AbstractRival]) -> list[RivalRow]:
-    """Rows of one kind of items, best first; of equal ones, the simpler explanation first."""
-    numbers, found = drawn.numbers, drawn.agreements()
-    assert isinstance(numbers, _Numbers)
-    value = {rival.name: found[f"{rival.name} similarity"].value for rival in members}
-    order = sorted(members, key=lambda rival: -np.nan_to_num(value[rival.name], nan=-2.0))
-    best = f"{order[0].name} similarity"
-    return [
-        RivalRow(
-            rival.name,
-            rival.meaning,
-            numbers.items,
-            found[f"{rival.name} similarity"],
-            found[f"{rival.name} cka"],
-            Lead(*drawn.difference(best, f"{rival.name} similarity")),
-            int(numbers.without_direction(rival.name).size),
-        )
-        for rival in order
-    ]
+def _known(
+    stats: NextTokenStatistics,
+    factors: Factors,
+    run: object,
+    limit: FeaturePrediction | ProxyPrediction | None,
+    at: Mapping[str, LossPrediction],
+    loss_gap: float | None,
+    settings: RivalSettings,
+) -> tuple[Known, list[str]]:
+    """What explanations may use beside the statistics, and what is missing."""
+    known = Known(
+        prediction=limit if isinstance(limit, FeaturePrediction) else None,
+        at=at,
+        proxy_only=isinstance(limit, ProxyPrediction),
+        tolerance=settings.tolerance,
+        dim=factors.W.shape[1],
+        optimizer=optimizer_of(run),
+    )
+    if settings.at_loss is False or known.proxy_only:
+        return known, []
+    missing = "Explanations at the loss reached are left out: "
+    if settings.at_loss is None and stats.V * stats.m > AT_LOSS_ENTRIES:
+        would = f"{stats.V} tokens x {stats.m} contexts would take minutes. at_loss=True (--at-loss) makes them."
+        return known, [missing + would]
+    gap = SoftLabels.from_statistics(stats).loss_gap(factors.logits) if loss_gap is None else loss_gap
+    largest = float(np.log(stats.V)) - stats.entropy
+    if not 0.0 < gap < largest:
+        outside = f"the run's loss gap of {gap:.3g} nats is not between 0 and that of a uniform guess, {largest:.3g}."
+        return known, [missing + outside]
+    return replace(known, loss_gap=float(gap)), []
 
 
 @dataclass(frozen=True, eq=False)
-class Fold:
-    """Statistics of the kept contexts, and the contexts that are held out.
+class _Table:
+    """What the rows are made from.
 
-    ``columns``
-        Held-out contexts that are evaluated, by their place in the full statistics.
-    ``P``
-        Their next-token probabilities on the kept tokens, V' x k.
-    ``lost_tokens``
-        Number of tokens that follow no kept context. A held-out context that only such tokens follow is not evaluated.
+    ``runs``
+        Factors of the run and of the others of the same training; ``start`` is the run before training.
     """
 
-    kept: NextTokenStatistics
-    columns: Int
-    P: csc_array
-    lost_tokens: int
+    stats: NextTokenStatistics
+    runs: list[Factors]
+    start: Factors | None
+    known: Known
+    settings: RivalSettings
 
-
-def random_splits(stats: NextTokenStatistics) -> int:
-    """Number of random splits into folds: one where statistics are large, because every fold solves for L_mm."""
-    return RANDOM_SPLITS if stats.V * stats.groups.count <= FEW_ENTRIES else 1
-
-
-def make_folds(stats: NextTokenStatistics, share: float, seed: int, splits: int = 1) -> list[Fold]:
-    """Folds of support groups, ``1/share`` of about equal size per random split.
-
-    Groups are taken in random order, and each goes to the fold with the fewest contexts. A fold with fewer than
-    `FEWEST` contexts that can be placed, or that leaves fewer than `FEWEST` supports, is dropped; none may remain.
-    """
-    _check_share(share)
-    rng, count, found = np.random.default_rng(seed), round(1.0 / share), []
-    for _ in range(splits):
-        fold_of = _assign_groups(stats.groups.multiplicity, count, rng)
-        enough = [fold for fold in range(count) if np.count_nonzero(fold_of != fold) >= FEWEST]
-        found += [leave_out(stats, np.flatnonzero(fold_of[stats.groups.label] == fold)) for fold in enough]
-    return [fold for fold in found if fold.columns.size >= FEWEST]
-
-
-def _check_share(share: float) -> None:
-    if not 0.0 < share <= 0.5:
-        raise ProblemError(
-            f"The share of contexts to hold out must be above 0 and at most 0.5; got held_out={share}. 0.2 is usual, "
-            "0 holds none out."
+    def compare(self, progress: AbstractProgress) -> Rivals:
+        """Fit every explanation to all contexts and without each fold, and compare."""
+        stats, settings, classes = self.stats, self.settings, self.settings.classes
+        folds = make_folds(stats, settings.held_out, settings.seed, MOST_HELD_OUT) if settings.held_out else []
+        again = [kind for kind in classes if kind.quick or stats.V * stats.m <= FOLD_ENTRIES] if folds else []
+        kept, notes = self._kept_contexts()
+        with progress.stage("Fitting explanations", len(classes) + len(again) * len(folds)) as stage:
+            fitted, missing = self._fit(classes, kept, stage)
+            reference = self._reference(fitted, kept)
+            placed, lost = self._place([kind for kind in again if f"{kind.name}: " in fitted], folds, stage)
+            rows = self._rows(self._contexts(fitted, kept), fitted, reference, lambda one: one.H[:, kept])
+            rows += self._rows(self._tokens(fitted), fitted, reference, lambda one: one.tokens)
+            if placed:
+                infos = {prefix: fitted[prefix] for prefix in placed}
+                columns = np.concatenate([fold.columns for fold in folds])
+                rows += self._rows(self._folded(folds, placed), infos, reference, lambda one: one.H[:, columns])
+        held_out = sum(fold.columns.size for fold in folds) if placed else 0
+        notes += [*missing, *lost, *_fit_limitations(fitted), *self._sampling_limitations(kept)]
+        if settings.held_out:
+            solved = [kind.name for kind in classes if kind not in again and f"{kind.name}: " in fitted]
+            notes += held_out_limitations(folds, held_out, stats.m, solved)
+        return Rivals(
+            tuple(rows),
+            held_out,
+            tuple(notes),
+            **settings.draws,
+            prediction=None if reference is None else fitted[reference][0].name,
+            runs=len(self.runs),
+            loss_gap=self.known.loss_gap,
         )
 
+    def _kept_contexts(self) -> tuple[Int, list[str]]:
+        """Contexts whose support is not the whole vocabulary, which have no predicted direction in the limit."""
+        stats = self.stats
+        everything = np.arange(stats.m, dtype=np.int64)
+        partial = everything[stats.support_sizes < stats.V]
+        full = stats.m - partial.size
+        if not full:
+            return everything, []
+        said = f"{full} of {stats.m} contexts have full support: supports give them no direction"
+        if partial.size < FEWEST_CONTEXTS:
+            return everything, [f"{said}."]
+        return partial, [f"{said}, and they are left out."]
 
-def _assign_groups(sizes: Int, count: int, rng: np.random.Generator) -> Int:
-    """Fold of each group."""
-    filled, fold_of = np.zeros(count), np.empty(sizes.size, dtype=np.int64)
-    for group in rng.permutation(sizes.size):
-        fold_of[group] = np.argmin(filled)
-        filled[fold_of[group]] += sizes[group]
-    return fold_of
+    def _fit(self, classes: Sequence[type[AbstractRival]], kept: Int, stage: AbstractStage) -> tuple[Fitted, list[str]]:
+        """Every explanation fitted to all contexts, and why some are not."""
+        fitted: Fitted = {}
+        notes, absent = [], []
+        for kind in classes:
+            try:
+                best = best_candidate(kind, self.stats, self.known, self.runs[0], kept, self.stats.groups.label)
+            except (ProblemError, ResourceError) as problem:
+                if kind.quick:
+                    raise
+                notes.append(f"{kind.name} was left out. {problem}")
+            else:
+                if best is not None:
+                    fitted[f"{kind.name}: "] = best
+                elif not kind.quick and self.known.proxy_only:
+                    absent.append(kind.name)
+            stage.advance(1, kind.name)
+        if absent:
+            notes.append(f"Left out: {', '.join(absent)}. The given prediction is of the proxy alone.")
+        if not fitted:
+            raise ProblemError(
+                f"At least one explanation is needed; explanations={self.settings.explanations!r} leaves none here. "
+                f"{' '.join(notes)} Choose among {', '.join(member_names(EXPLANATIONS))}."
+            )
+        return fitted, notes
+
+    def _reference(self, fitted: Fitted, kept: Int) -> str | None:
+        """Prefix of the prediction: at the loss in the norm of the optimizer, else in the limit, else the proxy.
+
+        Where the optimizer is not known, it is the norm in which contexts agree better.
+        """
+        at = [f"{name}: " for name in NORM_NAMES.values() if f"{name}: " in fitted]
+        wanted = NORM_OF_OPTIMIZER.get(self.known.optimizer or "")
+        if wanted is not None and f"{NORM_NAMES[wanted]}: " in at:
+            return f"{NORM_NAMES[wanted]}: "
+        if len(at) > 1 and self.known.optimizer is None:
+            targets = [fitted[prefix][1].contexts(kept) for prefix in at]
+            values = context_agreements(self.runs[0].H[:, kept], targets, self.stats.groups.label[kept])
+            return at[int(np.argmax(np.nan_to_num(values, nan=-2.0)))]
+        others = [f"{name}: " for name in (LIMIT, *([PROXY] if self.known.proxy_only else []))]
+        return next((prefix for prefix in (*at, *others) if prefix in fitted), None)
+
+    def _place(
+        self, classes: Sequence[type[AbstractRival]], folds: Sequence[Fold], stage: AbstractStage
+    ) -> tuple[dict[str, list[Float]], list[str]]:
+        """Held-out contexts of every fold as each explanation places them; one that fails in a fold is left out."""
+        placed: dict[str, list[Float]] = {f"{kind.name}: ": [] for kind in classes}
+        notes = []
+        for fold in folds:
+            run = _part(self.runs[0], fold.kept_tokens, fold.kept_columns)
+            known = self._known_without(fold, run)
+            everything = np.arange(fold.kept.m, dtype=np.int64)
+            for kind in classes:
+                prefix = f"{kind.name}: "
+                stage.advance(1, f"{kind.name}, without a fold")
+                if prefix not in placed:
+                    continue
+                try:
+                    best = best_candidate(kind, fold.kept, known, run, everything, fold.kept.groups.label)
+                    problem: object = "it does not apply"
+                except (ProblemError, ResourceError) as error:
+                    best, problem = None, error
+                if best is None:
+                    del placed[prefix]
+                    notes.append(f"{kind.name} is not evaluated on held-out contexts: without a fold, {problem}")
+                else:
+                    placed[prefix].append(best[1].place(fold.contexts))
+        return placed if folds else {}, notes
+
+    def _known_without(self, fold: Fold, run: Factors) -> Known:
+        """What is known without a fold: the run's loss on the kept contexts."""
+        gap = None
+        if self.known.loss_gap is not None:
+            gap = SoftLabels.from_statistics(fold.kept).loss_gap(run.logits)
+            gap = gap if 0.0 < gap < np.log(fold.kept.V) - fold.kept.entropy else None
+        tolerance = max(self.known.tolerance, FOLD_TOLERANCE)
+        return replace(self.known, prediction=None, at={}, loss_gap=gap, tolerance=tolerance)
+
+    def _contexts(self, fitted: Fitted, kept: Int) -> SimilarityNumbers:
+        targets = {prefix: fit.contexts(kept) for prefix, (_, fit) in fitted.items()}
+        return SimilarityNumbers.of("contexts", self.runs[0].H[:, kept], targets, self.stats.groups.label[kept])
+
+    def _tokens(self, fitted: Fitted) -> SimilarityNumbers:
+        everything = np.arange(self.stats.V, dtype=np.int64)
+        targets = {prefix: fit.tokens(everything) for prefix, (_, fit) in fitted.items()}
+        return SimilarityNumbers.of("tokens", self.runs[0].tokens, targets)
+
+    def _folded(self, folds: Sequence[Fold], placed: Mapping[str, list[Float]]) -> FoldedNumbers:
+        H, label = self.runs[0].H, self.stats.groups.label
+        ends = np.cumsum([0, *(fold.columns.size for fold in folds)])
+        columns = [np.arange(first, last) for first, last in pairwise(ends)]
+        parts = [
+            SimilarityNumbers.of(
+                HELD_OUT,
+                H[:, fold.columns],
+                {prefix: vectors[place] for prefix, vectors in placed.items()},
+                label[fold.columns],
+            )
+            for place, fold in enumerate(folds)
+        ]
+        groups = np.unique(label[np.concatenate([fold.columns for fold in folds])], return_inverse=True)[1].reshape(-1)
+        return FoldedNumbers(parts, columns, groups)
+
+    def _rows(
+        self,
+        numbers: SimilarityNumbers | FoldedNumbers,
+        fitted: Fitted,
+        reference: str | None,
+        items_of: Callable[[Factors], Float],
+    ) -> list[RivalRow]:
+        """Rows of one kind of items with floors and ceiling; ``items_of`` gives the same items of another run."""
+        assessed = assess(numbers, **self.settings.draws)
+        found = assessed.agreements()
+        if self.start is not None:
+            found = with_reference(found, "untrained", numbers.of_other_run(items_of(self.start)))
+        if len(self.runs) > 1:
+            others = [items_of(one) for one in self.runs[1:]]
+            found = with_reference(found, "ceiling", numbers.with_other_runs(others))
+        infos = {prefix: info for prefix, (info, _) in fitted.items()}
+        return rival_rows(assessed, infos, reference if reference in infos else None, found)
+
+    def _sampling_limitations(self, kept: Int) -> list[str]:
+        return [
+            f"{MOST_ITEMS} of {count} {items}, drawn at random, are compared."
+            for items, count in (("contexts", kept.size), ("tokens", self.stats.V))
+            if count > MOST_ITEMS
+        ]
 
 
-def leave_out(stats: NextTokenStatistics, columns: Int) -> Fold:
-    """The fold that holds out these contexts."""
-    kept = np.setdiff1d(np.arange(stats.m), columns)
-    seen = np.asarray(stats.S[:, kept].sum(axis=1)).ravel() > 0
-    mass = np.asarray(stats.P[seen].sum(axis=0)).ravel()
-    placed = columns[mass[columns] > 0]
-    inside = stats.P[seen].tocsc()
-    return Fold(
-        NextTokenStatistics.from_probabilities(inside[:, kept], stats.pi[kept] / stats.pi[kept].sum()),
-        placed,
-        (inside[:, placed] / mass[placed]).tocsc(),
-        int((~seen).sum()),
-    )
+def _part(run: Factors, tokens: Int, columns: Int) -> Factors:
+    """Some tokens and contexts of a run."""
+    return Factors(run.W[tokens], run.H[:, columns], None if run.bias is None else run.bias[tokens])
 
 
-def _sampling_limitations(run: Factors, fits: Mapping[str, AbstractFit]) -> list[str]:
-    found = []
-    for items, count in (("contexts", run.H.shape[1]), ("tokens", run.W.shape[0])):
-        if count > MOST_ITEMS:
-            found.append(f"{MOST_ITEMS} of {count} {items}, drawn at random, are evaluated.")
-    truncated = [name for name, fit in fits.items() if fit.is_truncated]
+def _fit_limitations(fitted: Fitted) -> list[str]:
+    found = [fit.limitation for _, fit in fitted.values() if fit.limitation]
+    truncated = [info.name for info, fit in fitted.values() if fit.is_truncated]
     if truncated:
         found.append(f"Only the leading singular vectors of {', '.join(truncated)} are used: the statistics are large.")
-    return found
-
-
-def _held_out_limitations(folds: Sequence[Fold], evaluated: int, stats: NextTokenStatistics) -> list[str]:
-    if not folds:
-        return ["No contexts were held out: there are too few supports to split into folds."]
-    splits = random_splits(stats)
-    found = [
-        f"Held out: {evaluated} contexts in {len(folds)} folds ({splits} random split{'s' if splits > 1 else ''}); "
-        "contexts with the same support are in the same fold. Tokens come from the other contexts, each explanation "
-        "places the held-out contexts by its own rule, and numbers are means over folds. A fold in which an "
-        "explanation or the run gives all contexts the same direction is not counted. The run was trained on all "
-        "contexts. Pairs are formed within folds, so these numbers cannot be compared with those of all contexts. "
-        "Intervals do not include the variation between random splits."
-    ]
-    if evaluated < stats.m:
-        found.append(
-            f"{stats.m - evaluated} contexts were not evaluated: no token that follows them also follows a "
-            "context outside their fold, or they were not drawn, or their fold is too small."
-        )
     return found

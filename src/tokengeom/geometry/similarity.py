@@ -1,27 +1,26 @@
 """How alike two geometries are: numbers that do not change under a rotation or a softmax shift.
 
-==========================  ========  ================  =====================================================
-number                      range     best              does not depend on
-==========================  ========  ================  =====================================================
-``structural_similarity``   (-1, 1]   1                 offset of a matrix's entries, and (up to C) their scale
-``linear_cka``              [0, 1]    1                 rotation, scale and offset of either set of points
-``pearson_off_diagonal``    [-1, 1]   1                 offset and scale of the off-diagonal entries
-``spearman_off_diagonal``   [-1, 1]   1                 any increasing map of the off-diagonal entries
-``logit_distance``          [0, 2]    0                 scale, and a constant added to a column (softmax shift)
-``cosine``                  [-1, 1]   1                 scale
-==========================  ========  ================  =====================================================
+===========================  ========  ====  ========================================================================
+number                       range     best  over
+===========================  ========  ====  ========================================================================
+``structural_similarity``    (-1, 1]   1     all entries of two matrices; SIM of the papers
+``directional_similarity``   (-1, 1]   1     the same for cosine matrices given by their factors
+``directional_agreement``    [-1, 1]   1     pairs of items of different groups: correlation of cosines
+``cosine``                   [-1, 1]   1     entries of two arrays
+===========================  ========  ====  ========================================================================
 
-A number that is not defined (nothing varies, a matrix is 0, an entry is not finite) is NaN. W and H are known up to
-``W R, R^T H`` with R orthogonal, so Gram matrices and cosines are compared instead of W and H. Logits are known up to a
-constant per column, that is W up to ``W + 1 a^T``, so the mean token is subtracted first (``centred_tokens``).
+A number that is not defined (nothing varies, a matrix is 0) is NaN. W and H are known up to ``W R, R^T H`` with R
+orthogonal, so Gram matrices and cosines are compared instead of W and H. Logits are known up to a constant per column,
+that is W up to ``W + 1 a^T``, so the mean token is subtracted first (``centred_tokens``).
 
-``directional_similarity`` is SIM of two cosine matrices without an m x m matrix, cheap enough for every record of a
-run. With ``x_ij = X_i . X_j`` and ``y_ij = Y_i . Y_j``, SIM needs sums over pairs of items alone, and
+The numbers from factors need no m x m matrix, and are cheap enough for every record of a run. With
+``x_ij = X_i . X_j`` and ``y_ij = Y_i . Y_j`` they need sums over pairs of items alone, and
 
 ``sum_ij x_ij y_ij = ||X Y^T||_F^2``,   ``sum_ij x_ij = ||X 1||^2``
 
 where ``X`` (p x m) and ``Y`` (q x m) hold the items (contexts or tokens) of two geometries as columns. This costs
-``m p q`` products and ``p q`` numbers of memory instead of ``m^2 (p + q)`` and ``m^2``.
+``m p q`` products and ``p q`` numbers of memory instead of ``m^2 (p + q)`` and ``m^2``. Sums over pairs of different
+groups are those over all pairs less those within each group.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from tokengeom.errors import ProblemError
 from tokengeom.numerics import centre_columns
 
 if TYPE_CHECKING:
-    from tokengeom.numerics import Bool, Float
+    from tokengeom.numerics import Bool, Float, Int
 
 STABILISER = 1e-5
 """C of SIM: keeps the ratio defined where a matrix is constant; entries of cosine matrices vary far more."""
@@ -55,63 +54,6 @@ def structural_similarity(A: Float, B: Float, C: float = STABILISER) -> float:
     return float((np.mean(a * b) + C) / (np.sqrt(np.mean(a * a) * np.mean(b * b)) + C))
 
 
-def linear_cka(A: Float, B: Float) -> float:
-    """Linear centred kernel alignment ``||A_c B_c^T||_F^2 / (||A_c A_c^T||_F ||B_c B_c^T||_F)`` [kornblith2019].
-
-    where ``A`` (p x n) and ``B`` (q x n) hold n points as columns, with the mean point removed. In [0, 1], 1 is best:
-    the same points up to rotation, scale and offset. Norms matter, unlike in cosines. Few points in many dimensions
-    give large values by chance. NaN when all points of one side coincide.
-    """
-    A, B = _as_matrix("A", A), _as_matrix("B", B)
-    if A.shape[1] != B.shape[1]:
-        raise ProblemError(
-            f"CKA compares the same points: A and B need equally many columns; got A {A.shape} and B {B.shape}. "
-            "Points are columns here: pass H as it is and W.T."
-        )
-    if A.size == 0 or B.size == 0:
-        return float("nan")
-    a, b = A - A.mean(axis=1, keepdims=True), B - B.mean(axis=1, keepdims=True)
-    size = np.linalg.norm(a @ a.T) * np.linalg.norm(b @ b.T)
-    return float(np.linalg.norm(a @ b.T) ** 2 / size) if size > 0 else float("nan")
-
-
-def pearson_off_diagonal(A: Float, B: Float) -> float:
-    """Pearson correlation of the entries above the diagonals of two symmetric n x n matrices; 1 is best.
-
-    Unlike SIM it leaves out the diagonal, which is 1 on both sides whatever was learned. NaN where the entries of one
-    side do not vary, as in an equiangular frame.
-    """
-    a, b = _above_diagonal(A, B)
-    return _correlation(a, b)
-
-
-def spearman_off_diagonal(A: Float, B: Float) -> float:
-    """Spearman correlation of the entries above the diagonals: how well the order of similarities agrees; 1 is best.
-
-    Ties share their mean rank. Entries that differ by rounding errors are not ties: round first where that matters.
-    """
-    from scipy.stats import rankdata
-
-    a, b = _above_diagonal(A, B)
-    if a.size == 0 or not (np.isfinite(a).all() and np.isfinite(b).all()):
-        return float("nan")
-    return _correlation(rankdata(a) / a.size, rankdata(b) / b.size)
-
-
-def logit_distance(L: Float, L_mm: Float) -> float:
-    """``|| L_c / ||L_c||_F - M_c / ||M_c||_F ||_F``, with ``L_c`` (V x m) centred in each column and M = L_mm.
-
-    In [0, 2]: 0 is the same direction, sqrt(2) orthogonal, 2 opposite. It falls to 0 like 1/R as logits diverge along
-    L_mm with norm R, since the finite part keeps its size. NaN when either is 0.
-    """
-    L, L_mm = _same_shape(L, L_mm)
-    a, b = centre_columns(L), centre_columns(L_mm)
-    size_a, size_b = float(np.linalg.norm(a)), float(np.linalg.norm(b))
-    if not (size_a > 0 and size_b > 0):
-        return float("nan")
-    return float(np.linalg.norm(a / size_a - b / size_b))
-
-
 def cosine(X: Float, Y: Float) -> float:
     """``<X, Y> / (||X||_F ||Y||_F)`` of two arrays of the same shape; 1 is the same direction, NaN when either is 0."""
     X, Y = _same_shape(X, Y)
@@ -122,31 +64,6 @@ def cosine(X: Float, Y: Float) -> float:
 def centred_tokens(W: Float) -> Float:
     """``W^T`` (d x V) with the mean token removed: the part of W that softmax can see, one column per token."""
     return centre_columns(W).T
-
-
-def _correlation(a: Float, b: Float) -> float:
-    if a.size == 0:
-        return float("nan")
-    a, b = a - a.mean(), b - b.mean()
-    variance = np.mean(a * a), np.mean(b * b)
-    if not min(variance) > NO_VARIATION:
-        return float("nan")
-    return float(np.clip(np.mean(a * b) / np.sqrt(variance[0] * variance[1]), -1.0, 1.0))
-
-
-def _above_diagonal(A: Float, B: Float) -> tuple[Float, Float]:
-    A, B = _same_shape(A, B)
-    if A.ndim != 2 or A.shape[0] != A.shape[1]:
-        raise ProblemError(f"Off-diagonal entries need square matrices; got A and B of shape {A.shape}.")
-    above = np.triu_indices(A.shape[0], k=1)
-    return A[above], B[above]
-
-
-def _as_matrix(name: str, X: Float) -> Float:
-    X = np.asarray(X, dtype=np.float64)
-    if X.ndim != 2:
-        raise ProblemError(f"{name} must be a matrix; got {X.ndim} dimension(s), shape {X.shape}.")
-    return X
 
 
 def _same_shape(A: Float, B: Float) -> tuple[Float, Float]:
@@ -177,6 +94,47 @@ def directional_similarity(target: Float, run: Float) -> float:
     covariance = np.sum((target @ run.T) ** 2) / pairs - mean_x * mean_y
     size = np.sqrt(max(variance_x, 0.0) * max(variance_y, 0.0))
     return float((covariance + STABILISER) / (size + STABILISER))
+
+
+def directional_agreement(target: Float, run: Float, groups: Int | None = None) -> float:
+    """Correlation of the cosines of unit columns ``target`` (p x m) and ``run`` (q x m) over pairs of different groups.
+
+    ``groups`` (m) numbers the groups; None where each item is its own. Items without a direction in the target are left
+    out. NaN where there are no pairs or one side does not vary.
+    """
+    kept = with_direction(target)
+    X, Y = target[:, kept], run[:, kept]
+    sums = _pair_sums(X, Y)
+    if groups is None:
+        inside = np.array([X.shape[1], *[np.sum(A * B) for A, B in ((X, X), (Y, Y))], *_squared_norms(X, Y)])
+    else:
+        labels = groups[kept]
+        order = np.argsort(labels, kind="stable")
+        ends = np.flatnonzero(np.diff(labels[order])) + 1
+        inside = np.sum([_pair_sums(X[:, part], Y[:, part]) for part in np.split(order, ends)], axis=0)
+    pairs, x, y, xx, yy, xy = sums - inside
+    if not pairs > 0:
+        return float("nan")
+    variance = xx / pairs - (x / pairs) ** 2, yy / pairs - (y / pairs) ** 2
+    if not min(variance) > NO_VARIATION:
+        return float("nan")
+    return float(np.clip((xy / pairs - x * y / pairs**2) / np.sqrt(variance[0] * variance[1]), -1.0, 1.0))
+
+
+def _pair_sums(X: Float, Y: Float) -> Float:
+    """Number of pairs, and sums of x, y, x^2, y^2 and x y over them, each item with itself among them."""
+    n, d = X.shape[1], max(X.shape[0], Y.shape[0])
+    if n < d:
+        x, y = X.T @ X, Y.T @ Y
+        return np.array([n * n, x.sum(), y.sum(), np.vdot(x, x), np.vdot(y, y), np.vdot(x, y)])
+    first = [np.sum(A.sum(axis=1) ** 2) for A in (X, Y)]
+    return np.array([n * n, *first, *(np.sum((A @ B.T) ** 2) for A, B in ((X, X), (Y, Y), (X, Y)))])
+
+
+def _squared_norms(X: Float, Y: Float) -> tuple[float, float, float]:
+    """Sums of x_ii^2, y_ii^2 and x_ii y_ii."""
+    x, y = np.einsum("ij,ij->j", X, X), np.einsum("ij,ij->j", Y, Y)
+    return float(x @ x), float(y @ y), float(x @ y)
 
 
 def with_direction(unit: Float) -> Bool:

@@ -4,7 +4,7 @@
 
     manifest.json     kind, version, machine; key, inputs, seconds and manifest's hash of each stage; name, key, hash
                       and provenance of the page; seal, the hash of all this
-    choice/  statistics/  prediction/  run-.../  comparison-.../  rivals-.../      one saved result per stage
+    choice/  statistics/  prediction/  run-.../  at-loss-.../  comparison-.../  rivals-.../     one result per stage
     unfinished/       snapshots of interrupted training, one folder per key
 
 A key is the SHA-256 of a stage's inputs: settings, the package's version and code, and the keys of the stages that it
@@ -162,7 +162,8 @@ class ResultsFolder:
     def _remove_snapshots(self, name: str, keep: Path | None = None) -> None:
         waiting = self.folder / UNFINISHED
         for other in waiting.glob(f"{name}-*"):
-            if other != keep:
+            # The name of another stage may begin with this one's: run-ufm and run-ufm-2.
+            if other != keep and other.name.rpartition("-")[0] == name:
                 shutil.rmtree(other, ignore_errors=True)
         if waiting.is_dir() and not any(waiting.iterdir()):
             waiting.rmdir()

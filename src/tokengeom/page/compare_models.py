@@ -2,7 +2,8 @@
 
 The text is counted with the models' own tokenizer. The loss is that of the model as it is, over all its rows and all
 next tokens of the text. The geometry is compared on the next tokens that occur in the text (or the most frequent of
-them): the other rows of W have no counterpart in the prediction.
+them): the other rows of W have no counterpart in the prediction. The prediction at the loss is for the loss of W and H
+on these tokens alone. `model_rivals` compares other explanations on the same tokens and contexts.
 """
 
 from __future__ import annotations
@@ -15,10 +16,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokengeom.corpus.locate import ReadingSettings
-from tokengeom.errors import CheckpointError, StatisticsError
+from tokengeom.errors import CheckpointError, ProblemError, StatisticsError
 from tokengeom.factors import Factors
 from tokengeom.geometry.checkpoints import CheckpointComparison, CheckpointCurve
-from tokengeom.geometry.compare import CompareSettings, compare
+from tokengeom.geometry.compare import AT_LOSS_ENTRIES, compare
+from tokengeom.geometry.comparison import NORM_PREFIX, Comparison
+from tokengeom.geometry.inputs import CompareSettings
+from tokengeom.geometry.rival_table import Rivals
+from tokengeom.geometry.rivals import RivalSettings, rivals
 from tokengeom.models.checkpoint import Checkpoint, load_checkpoint
 from tokengeom.models.checkpoint_folder import checkpoint_folders
 from tokengeom.progress import SilentProgress
@@ -26,6 +31,7 @@ from tokengeom.settings import option, share, takes
 from tokengeom.statistics.count import count
 from tokengeom.statistics.cuts import CommonestTokens, cut_table, support_policy
 from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import predict
 from tokengeom.theory.proxy import ProxyPrediction, predict_proxy
@@ -94,27 +100,72 @@ def compare_models(
     text
         What `tokengeom.count` takes.
     """
-    chosen, reading, draws = share(settings, ModelTextSettings, ReadingSettings, CompareSettings, verb="compare_models")
+    chosen, reading, comparing = share(
+        settings, ModelTextSettings, ReadingSettings, CompareSettings, verb="compare_models"
+    )
     shown = progress or SilentProgress()
-    named = [models] if isinstance(models, str | Path) else list(models)
-    folders = [inside for folder in named for inside in checkpoint_folders(Path(folder))]
-    if not folders:
-        raise CheckpointError("At least one model is needed; got none. Give the path of a model's folder.")
-
-    def load(folder: Path) -> Checkpoint:
-        with shown.stage(f"Loading {folder.name}", None):
-            return load_checkpoint(folder, device=chosen.device, allow_pickle=chosen.allow_pickle)
-
-    last = load(folders[-1])
-    prepared = prepare_text(text, last.tokenizer, chosen, reading, shown)
-    points = [compare_checkpoint(last, prepared, chosen.bos, draws, shown)]
-    for folder in reversed(folders[:-1]):
-        checkpoint = load(folder)
-        _require_same_tokenizer(checkpoint, last)
-        points.insert(0, compare_checkpoint(checkpoint, prepared, points[0].bos, draws, shown))
+    prepared, read = _read_models(models, text, chosen, reading, shown)
+    at = _predictions_at(prepared, [one.factors for one in read], comparing, shown)
+    points = [
+        _point(one, prepared, compare(prepared.prediction, one.factors, at=given, progress=shown, **vars(comparing)))
+        for one, given in zip(read, at, strict=True)
+    ]
     if all(point.step is not None for point in points):
         points.sort(key=lambda point: point.step or 0)
     return CheckpointCurve(tuple(points), prepared.prediction, prepared.stats)
+
+
+@takes(ModelTextSettings, ReadingSettings, RivalSettings)
+def model_rivals(
+    models: str | Path | Sequence[str | Path],
+    text: Corpus,
+    *,
+    progress: AbstractProgress | None = None,
+    **settings: object,
+) -> Rivals:
+    """Compare explanations of a trained model's geometry on a text; the last of several checkpoints.
+
+    Parameters
+    ----------
+    models, text
+        As in `compare_models`.
+    """
+    chosen, reading, comparing = share(settings, ModelTextSettings, ReadingSettings, RivalSettings, verb="model_rivals")
+    shown = progress or SilentProgress()
+    prepared, read = _read_models(_folders(models)[-1], text, chosen, reading, shown)
+    return rivals(prepared.stats, read[-1].factors, prepared.prediction, progress=shown, **vars(comparing))
+
+
+def _folders(models: str | Path | Sequence[str | Path]) -> list[Path]:
+    named = [models] if isinstance(models, str | Path) else list(models)
+    found = [inside for folder in named for inside in checkpoint_folders(Path(folder))]
+    if not found:
+        raise CheckpointError("At least one model is needed; got none. Give the path of a model's folder.")
+    return found
+
+
+def _read_models(
+    models: str | Path | Sequence[str | Path],
+    text: Corpus,
+    chosen: ModelTextSettings,
+    reading: ReadingSettings,
+    progress: AbstractProgress,
+) -> tuple[CheckpointText, list[ReadModel]]:
+    """The text with its prediction, and every model on it; the last model decides about tokenizer and BOS."""
+    folders = _folders(models)
+
+    def load(folder: Path) -> Checkpoint:
+        with progress.stage(f"Loading {folder.name}", None):
+            return load_checkpoint(folder, device=chosen.device, allow_pickle=chosen.allow_pickle)
+
+    last = load(folders[-1])
+    prepared = prepare_text(text, last.tokenizer, chosen, reading, progress)
+    found = [read_model(last, prepared, chosen.bos, progress)]
+    for folder in reversed(folders[:-1]):
+        checkpoint = load(folder)
+        _require_same_tokenizer(checkpoint, last)
+        found.insert(0, read_model(checkpoint, prepared, found[0].bos, progress))
+    return prepared, found
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,14 +252,19 @@ def prepare_text(
     return CheckpointText(counted, stats, tokens, _predict(stats, chosen.proxy, progress))
 
 
-def compare_checkpoint(
-    checkpoint: Checkpoint,
-    text: CheckpointText,
-    bos: bool | None,
-    draws: CompareSettings,
-    progress: AbstractProgress,
-) -> CheckpointComparison:
-    """Compare one loaded model with a text that `prepare_text` counted with the model's own tokenizer.
+@dataclass(frozen=True, eq=False)
+class ReadModel:
+    """A model on a text: its checkpoint, the compared rows and states, whether it read BOS, and its loss gaps."""
+
+    checkpoint: Checkpoint
+    factors: Factors
+    bos: bool
+    loss_gap: float
+    other_gap: float | None
+
+
+def read_model(checkpoint: Checkpoint, text: CheckpointText, bos: bool | None, progress: AbstractProgress) -> ReadModel:
+    """Read one loaded model on a text that `prepare_text` counted with the model's own tokenizer.
 
     ``bos``
         Whether the model reads its BOS token before every context; None chooses what gives the lower loss.
@@ -217,20 +273,45 @@ def compare_checkpoint(
     read = {one: checkpoint.readout(text.contexts, bos=one, progress=progress) for one in choices}
     gaps = {one: text.loss_gap(factors, checkpoint.head) for one, factors in read.items()}
     chosen = min(gaps, key=gaps.__getitem__)
-    factors = text.compared(read[chosen])
+    return ReadModel(checkpoint, text.compared(read[chosen]), chosen, gaps[chosen], gaps.get(not chosen))
+
+
+def _predictions_at(
+    text: CheckpointText, models: Sequence[Factors], settings: CompareSettings, progress: AbstractProgress
+) -> list[list[LossPrediction] | None]:
+    """Predictions at the losses of several models, each solve started at the nearest one; None leaves it to compare."""
+    prediction = text.prediction
+    nothing: list[list[LossPrediction] | None] = [None] * len(models)
+    large = text.stats.V * text.stats.m > AT_LOSS_ENTRIES and settings.at_loss is None
+    if len(models) < 2 or not isinstance(prediction, FeaturePrediction) or large or settings.at_loss is False:
+        return nothing
+    labels = SoftLabels.from_statistics(text.stats)
+    gaps = [labels.loss_gap(model.logits) for model in models]
+    inside = [0.0 < gap < prediction.largest_gap for gap in gaps]
+    wanted = [gap for gap, known in zip(gaps, inside, strict=True) if known]
+    try:
+        with progress.stage("Predicting at the losses", None):
+            paths = [prediction.path(wanted, norm=norm, tolerance=settings.tolerance) for norm in NORM_PREFIX]
+    except ProblemError:
+        return nothing
+    found = iter(zip(*paths, strict=True))
+    return [[one for one in next(found) if one.rank > 0] or None if known else None for known in inside]
+
+
+def _point(read: ReadModel, text: CheckpointText, comparison: Comparison) -> CheckpointComparison:
     return CheckpointComparison(
-        model=checkpoint.folder.resolve().name,
-        step=checkpoint.step,
-        convention=checkpoint.convention,
-        factors=factors,
-        loss_gap=gaps[chosen],
+        model=read.checkpoint.folder.resolve().name,
+        step=read.checkpoint.step,
+        convention=read.checkpoint.convention,
+        factors=read.factors,
+        loss_gap=read.loss_gap,
         entropy=text.counted.entropy,
-        bos=chosen,
-        other_gap=gaps.get(not chosen),
+        bos=read.bos,
+        other_gap=read.other_gap,
         windows=text.counted.n,
         context=int(text.contexts.shape[1]),
         is_proxy=text.is_proxy,
-        comparison=compare(text.prediction, factors, loss_gap=gaps[chosen], **draws.draws),
+        comparison=comparison,
     )
 
 

@@ -14,6 +14,7 @@ from tokengeom.page.settings import MODEL_NAMES
 from tokengeom.page.text import joined_names
 from tokengeom.results import AbstractResult
 from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.concepts import Concepts
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.proxy import ProxyPrediction
@@ -31,6 +32,9 @@ class Contents:
     ``runs``, ``comparisons``, ``rivals``
         Trained models, their agreement with the prediction and rival explanations of their geometry, each by the name
         that the page uses ("unconstrained features", "transformer").
+    ``repeats``, ``at_loss``
+        Other runs of the same trainings with other seeds, and predictions at the losses that the runs reached, by the
+        same names.
     ``missing``
         Sentences: what was left out, why, and what to do about it.
     ``provenance``
@@ -45,8 +49,20 @@ class Contents:
     runs: Mapping[str, Run]
     comparisons: Mapping[str, Comparison]
     rivals: Mapping[str, Rivals] = field(default_factory=dict)
+    repeats: Mapping[str, Sequence[Run]] = field(default_factory=dict)
+    at_loss: Mapping[str, Sequence[LossPrediction]] = field(default_factory=dict)
     missing: Sequence[str] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def compared_models(self) -> list[str]:
+        """Models with a comparison, the last one trained first: a network before the unconstrained features."""
+        return [name for name in reversed(list(self.runs)) if name in self.comparisons]
+
+    @property
+    def main_comparison(self) -> str | None:
+        """The model whose verdict stands at the head of the page."""
+        return next(iter(self.compared_models), None)
 
     @staticmethod
     def from_stages(
@@ -71,6 +87,8 @@ class Contents:
             runs=_by_model(results, "run-", Run),
             comparisons=_by_model(results, "comparison-", Comparison),
             rivals=_by_model(results, "rivals-", Rivals),
+            repeats=_several_by_model(results, "run-", Run),
+            at_loss=_several_by_model(results, "at-loss-", LossPrediction),
             missing=tuple(missing),
             provenance=provenance or {},
         )
@@ -95,6 +113,7 @@ class Contents:
             concepts=Concepts.of(prediction.L_mm),
             runs={name: run},
             comparisons={name: comparison},
+            at_loss={name: comparison.at},
             provenance={"settings": {"training": {name: run.settings}}, "seeds": {"seed": run.settings["seed"]}},
         )
 
@@ -105,9 +124,15 @@ def title_of(stats: NextTokenStatistics) -> str:
 
 
 def _by_model(results: Mapping[str, AbstractResult], prefix: str, kind: type[R]) -> dict[str, R]:
-    """Results of one kind of stage by the name of their model."""
-    return {
-        MODEL_NAMES[stage.removeprefix(prefix)]: result
-        for stage, result in results.items()
-        if stage.startswith(prefix) and isinstance(result, kind)
+    """Results of one kind of stage by the name of their model; the stage is named ``{prefix}{model}``."""
+    found = {name: results.get(f"{prefix}{model}") for model, name in MODEL_NAMES.items()}
+    return {name: result for name, result in found.items() if isinstance(result, kind)}
+
+
+def _several_by_model(results: Mapping[str, AbstractResult], prefix: str, kind: type[R]) -> dict[str, tuple[R, ...]]:
+    """The same where a model has several such stages, named ``{prefix}{model}-...``."""
+    found = {
+        name: tuple(r for stage, r in results.items() if stage.startswith(f"{prefix}{model}-") and isinstance(r, kind))
+        for model, name in MODEL_NAMES.items()
     }
+    return {name: several for name, several in found.items() if several}

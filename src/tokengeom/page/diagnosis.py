@@ -2,7 +2,8 @@
 
 The papers name four signatures of failure: the loss does not approach the entropy floor, the direction does not align,
 contexts with equal supports do not collapse, frequencies inside the supports are wrong [thrampoulidis2024, zhao2024].
-Each check compares one number with named thresholds.
+The check of alignment is the verdict of the comparison itself (`tokengeom.geometry.verdict`); each other check compares
+one number with named thresholds.
 """
 
 from __future__ import annotations
@@ -15,23 +16,37 @@ import numpy as np
 
 from tokengeom.factors import Factors
 from tokengeom.geometry.agreement import Agreement
+from tokengeom.geometry.comparison import Comparison
 from tokengeom.geometry.logit_numbers import FiniteLogits
+from tokengeom.geometry.verdict import AGREES, IN_PART, Outcome, level_of
 from tokengeom.numerics import Bool
 from tokengeom.page.contents import Contents
-from tokengeom.page.formatting import count, fixed, listed, number, percent
+from tokengeom.page.formatting import count, listed, number, percent
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.training.run import Run
 
 Level = Literal["fits", "in part", "does not fit", "not judged"]
 SEVERITY: dict[Level, int] = {"does not fit": 0, "in part": 1, "not judged": 2, "fits": 3}
 CHECKS = ("loss", "alignment", "collapse", "frequencies")
+ITEMS = {"contexts": "context", "tokens": "token"}
 
 LOSS_FITS, LOSS_PART = 0.01, 0.1
 """Loss gap, as a share of the loss gap of a uniform guess. Geometry comes from the tokens that a run has ruled out: at
 10% it has not ruled out much, below 1% nearly all."""
-ALIGNMENT_FITS, ALIGNMENT_PART = 0.7, 0.4
-"""Structural similarity, a correlation of cosines: at 0.7 half of their variance is shared (0.7^2), at 0.4 a sixth.
-Whatever its size, a similarity that does not beat chance is no evidence of agreement."""
+OF_OUTCOME: dict[Outcome, Level] = {
+    "agrees": "fits",
+    "agrees in part": "in part",
+    "another explanation fits better": "in part",
+    "does not agree": "does not fit",
+    "cannot be told": "not judged",
+}
+"""Level of the check of alignment, by the outcome of the verdict."""
+AGREE = {
+    "agrees": "agree",
+    "in part": "agree in part",
+    "does not agree": "do not agree",
+    "not judged": "are not judged",
+}
 COLLAPSE_FITS, COLLAPSE_PART = 0.1, 0.5
 """Scatter of directions within support groups over the scatter between them: a tenth is visible as collapse in the
 heat-map, a half is not."""
@@ -41,19 +56,19 @@ at 0.5 by about 65%."""
 
 TITLES = {
     "loss": "The loss approaches the entropy floor",
-    "alignment": "The geometry aligns with the prediction",
+    "alignment": "The geometry agrees with the prediction",
     "collapse": "Contexts with equal supports collapse",
     "frequencies": "Frequencies inside the supports are right",
 }
 FAILED = {
     "loss": "The loss does not approach the entropy floor",
-    "alignment": "The geometry does not align with the prediction",
+    "alignment": "The geometry does not agree with the prediction",
     "collapse": "Contexts with equal supports do not collapse",
     "frequencies": "Frequencies inside the supports are wrong",
 }
 PARTIAL = {
     "loss": "The loss is close to the entropy floor, but not there yet",
-    "alignment": "The geometry agrees only partly with the prediction",
+    "alignment": "The geometry agrees in part with the prediction",
     "collapse": "Contexts with equal supports collapse only partly",
     "frequencies": "Frequencies inside the supports are only roughly right",
 }
@@ -116,7 +131,9 @@ class Diagnosis:
 
 def diagnose(contents: Contents) -> Diagnosis:
     """Check every run."""
-    return Diagnosis(tuple(_finding(contents, check) for name in contents.runs for check in checks(contents, name)))
+    return Diagnosis(
+        tuple(_finding(contents, check) for name in reversed(list(contents.runs)) for check in checks(contents, name))
+    )
 
 
 def checks(contents: Contents, name: str) -> list[Check]:
@@ -147,49 +164,37 @@ def _loss(contents: Contents, name: str) -> Check:
     share = gap / uniform
     sentence = (
         f"The loss ended {number(gap)} nats above the entropy floor, {percent(share)} of the loss gap of a uniform "
-        f"guess (at most {percent(LOSS_FITS)} fits, above {percent(LOSS_PART)} does not)."
+        f"guess (at most {percent(LOSS_FITS)} fits, above {percent(LOSS_PART)} does not). The prediction in the limit "
+        "is for a loss at the floor."
     )
     return Check(name, "loss", graded(share, LOSS_FITS, LOSS_PART), sentence)
 
 
-def similarities(contents: Contents, name: str) -> dict[str, Agreement]:
-    """Similarity of contexts and of tokens to L_mm, or to the proxy where L_mm was not computed."""
-    comparison = contents.comparisons.get(name)
-    if comparison is None:
-        return {}
-    prefix = "" if "context_similarity" in comparison.agreements else "proxy_"
-    found = {"contexts": f"{prefix}context_similarity", "tokens": f"{prefix}token_similarity"}
-    return {
-        items: comparison[key]
-        for items, key in found.items()
-        if key in comparison.agreements and math.isfinite(comparison[key].value)
-    }
-
-
-def is_chance(one: Agreement) -> bool:
-    """Whether a permutation test was made and the number does not beat chance."""
-    return one.has_null and not one.beats_chance
+def agreements_of(comparison: Comparison) -> dict[str, Agreement]:
+    """Agreement of contexts and of tokens, at the loss reached where there is a prediction; only those defined."""
+    names = {items: f"{comparison.prefix}{item}_agreement" for items, item in ITEMS.items()}
+    found = {items: comparison.agreements[name] for items, name in names.items() if name in comparison.agreements}
+    return {items: one for items, one in found.items() if math.isfinite(one.value)}
 
 
 def _alignment(contents: Contents, name: str) -> Check:
-    found = similarities(contents, name)
-    if not found:
-        return Check(name, "alignment", "not judged", "There is no predicted geometry to compare the run with.")
-    judged = {items: _aligned(one) for items, one in found.items()}
-    levels = [level for level, _ in judged.values() if level != "not judged"]
-    level: Level = min(levels, key=lambda one: SEVERITY[one]) if levels else "not judged"
-    chance = "".join(f" For {items}, {said}" for items, (_, said) in judged.items() if said)
-    values = listed(f"{fixed(one.value)} for {items}" for items, one in found.items())
-    sentence = (
-        f"Similarity to the prediction: {values} ({ALIGNMENT_FITS} or more fits; below {ALIGNMENT_PART}, or below "
-        f"{ALIGNMENT_FITS} and no better than chance, does not).{chance}"
+    comparison = contents.comparisons.get(name)
+    if comparison is None:
+        return Check(name, "alignment", "not judged", "The run was not compared with a prediction.")
+    levels = {items: AGREE[level_of(one)] for items, one in agreements_of(comparison).items()}
+    by_items = f" By themselves, {listed(f'{items} {said}' for items, said in levels.items())}." if levels else ""
+    rule = (
+        f" Agreement needs an interval above chance and {AGREES:.0%} of the way from chance to a second training (or "
+        f"{AGREES} without one); {IN_PART:.0%} is agreement in part."
     )
-    return Check(name, "alignment", level, sentence)
+    sentence = comparison.reasons[0] + by_items + rule
+    return Check(name, "alignment", OF_OUTCOME[comparison.verdict], sentence)
 
 
-def _aligned(one: Agreement) -> tuple[Level, str]:
-    level = graded(1 - one.value, 1 - ALIGNMENT_FITS, 1 - ALIGNMENT_PART)
-    return _at_chance(level, "this is no better than chance") if is_chance(one) else (level, "")
+def collapsing_groups(contents: Contents) -> Bool:
+    """Groups that theory predicts to collapse: several contexts, and a support that is not the whole vocabulary."""
+    groups = contents.stats.groups
+    return np.asarray((groups.multiplicity > 1) & (np.diff(groups.S.indptr) < contents.stats.V))
 
 
 def _at_chance(level: Level, sentence: str) -> tuple[Level, str]:
@@ -197,12 +202,6 @@ def _at_chance(level: Level, sentence: str) -> tuple[Level, str]:
     if level == "fits":
         return "not judged", f"{sentence}: they are too few or too similar for a permutation to change much."
     return "does not fit", f"{sentence}."
-
-
-def collapsing_groups(contents: Contents) -> Bool:
-    """Groups that theory predicts to collapse: several contexts, and a support that is not the whole vocabulary."""
-    groups = contents.stats.groups
-    return np.asarray((groups.multiplicity > 1) & (np.diff(groups.S.indptr) < contents.stats.V))
 
 
 def _collapse(contents: Contents, name: str) -> Check:
@@ -214,11 +213,11 @@ def _collapse(contents: Contents, name: str) -> Check:
         why = "No two contexts share a support that leaves a token out, or all contexts do: collapse is not defined."
         return Check(name, "collapse", "not judged", why)
     level, chance = graded(one.value, COLLAPSE_FITS, COLLAPSE_PART), ""
-    if is_chance(one):
+    if one.has_floor and not one.above_floor:
         level, chance = _at_chance(level, " For these groups, this is no better than chance")
-    null = f"; 5th percentile for random groups: {number(one.null)}" if math.isfinite(one.null) else ""
+    floor = f"; 5th percentile for random groups: {number(one.floor)}" if math.isfinite(one.floor) else ""
     sentence = (
-        f"Scatter of directions within support groups over the scatter between them: {number(one.value)}{null} "
+        f"Scatter of directions within support groups over the scatter between them: {number(one.value)}{floor} "
         f"(at most {COLLAPSE_FITS} fits, above {COLLAPSE_PART} does not).{chance}"
     )
     return Check(name, "collapse", level, sentence)
@@ -251,6 +250,9 @@ def _finding(contents: Contents, check: Check) -> Finding:
         return Finding(check, TITLES[check.name])
     causes, remedies = _explanation(contents, check)
     title = (FAILED if check.level == "does not fit" else PARTIAL)[check.name]
+    comparison = contents.comparisons.get(check.run)
+    if check.name == "alignment" and comparison is not None and comparison.better_explanation:
+        title = f"Another explanation fits the geometry better: {comparison.better_explanation}"
     return Finding(check, title, tuple(causes), tuple(remedies))
 
 
@@ -259,20 +261,21 @@ def _explanation(contents: Contents, check: Check) -> tuple[list[str], list[str]
     run = contents.runs[check.run]
     if not is_finite(run):
         return ["The steps were too large, and numbers overflowed."], ["Reduce the learning rate, for example tenfold."]
-    causes, remedies = _certain_causes(contents, run)
+    causes, remedies = _certain_causes(contents, check.run)
     general = {
         "loss": _loss_causes,
         "alignment": _alignment_causes,
         "collapse": _collapse_causes,
         "frequencies": _frequency_causes,
     }
-    more_causes, more_remedies = general[check.name](contents, run)
+    more_causes, more_remedies = general[check.name](contents, check.run)
     return [*causes, *more_causes], [*dict.fromkeys([*remedies, *more_remedies])]
 
 
-def _certain_causes(contents: Contents, run: Run) -> tuple[list[str], list[str]]:
+def _certain_causes(contents: Contents, name: str) -> tuple[list[str], list[str]]:
     """Causes that are known to apply to this run."""
     causes, remedies = [], []
+    run = contents.runs[name]
     prediction, d = contents.prediction, run.H.shape[0]
     if run.status != "finished":
         causes.append(f"The run is not complete: {run.status}.")
@@ -309,7 +312,8 @@ def still_falling(run: Run) -> bool:
     return bool(before.size and gaps[-1] < 0.9 * before[-1])
 
 
-def _loss_causes(contents: Contents, run: Run) -> tuple[list[str], list[str]]:
+def _loss_causes(contents: Contents, name: str) -> tuple[list[str], list[str]]:
+    run = contents.runs[name]
     if _is_wide_enough(contents, run) and run.settings.get("model") == "ufm":
         return ["Training was too short, or its steps were too small."], [MORE_STEPS, "Try a larger learning rate."]
     causes = ["The model may have too few parameters for this many contexts, or training is stuck or too short."]
@@ -320,24 +324,29 @@ def _loss_causes(contents: Contents, run: Run) -> tuple[list[str], list[str]]:
     return causes, remedies
 
 
-def _alignment_causes(contents: Contents, run: Run) -> tuple[list[str], list[str]]:
-    causes = [
-        "Directions converge much later than the loss.",
-        "A learning rate that is too large can keep the direction from converging.",
-    ]
-    remedies = [MORE_STEPS, "Decrease the learning rate towards the end of training."]
+def _alignment_causes(contents: Contents, name: str) -> tuple[list[str], list[str]]:
+    run, comparison = contents.runs[name], contents.comparisons[name]
+    causes, remedies = [], []
+    if comparison.disagreement is not None and comparison.disagreement.remedies():
+        causes += comparison.disagreement.sentences()
+        remedies += comparison.disagreement.remedies()
+    if comparison.norm is None:
+        causes.append("The run was compared in the limit of training, and directions converge later than the loss.")
+        remedies.append(MORE_STEPS)
+    causes.append("A learning rate that is too large can keep the direction from converging.")
+    remedies.append("Decrease the learning rate towards the end of training.")
     if run.settings.get("model") != "ufm":
         causes.append(
             "A network's context embeddings are not free vectors: contexts that the architecture makes similar stay "
-            "similar, whatever their supports are."
+            "similar, whatever follows them."
         )
         remedies.append("Compare with a run of the unconstrained features model, whose context embeddings are free.")
     return causes, remedies
 
 
-def _collapse_causes(contents: Contents, run: Run) -> tuple[list[str], list[str]]:
+def _collapse_causes(contents: Contents, name: str) -> tuple[list[str], list[str]]:
     causes = [
-        *([] if _is_wide_enough(contents, run) else ["The embedding dimension may be too small."]),
+        *([] if _is_wide_enough(contents, contents.runs[name]) else ["The embedding dimension may be too small."]),
         *_group_causes(contents),
         "Rare contexts converge last.",
         "The contribution of the random initialisation fades only as the norms grow.",
@@ -354,7 +363,7 @@ def _group_causes(contents: Contents) -> list[str]:
     return [f"The groups may be {said} to judge."] if said else []
 
 
-def _frequency_causes(contents: Contents, run: Run) -> tuple[list[str], list[str]]:
+def _frequency_causes(contents: Contents, name: str) -> tuple[list[str], list[str]]:
     causes = [
         "The finite part of the logits has not converged: rare contexts have little weight in the loss, and their "
         "frequencies are learned last."

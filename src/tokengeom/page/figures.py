@@ -22,6 +22,7 @@ import numpy as np
 from tokengeom.factors import Factors
 from tokengeom.figures.base import Figure, HeatmapPanel
 from tokengeom.figures.boxes import Box, to_boxes
+from tokengeom.figures.comparisons import disagreement
 from tokengeom.figures.data import slug
 from tokengeom.figures.heatmaps import scaled_logits
 from tokengeom.figures.ordering import FeatureOrder, Order, order_groups
@@ -29,6 +30,7 @@ from tokengeom.numerics import Float, Int, centre_columns, cosines
 from tokengeom.page.contents import Contents
 from tokengeom.page.diagnosis import is_finite
 from tokengeom.page.formatting import typeset
+from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.proxy import proxy_factors
 
@@ -67,11 +69,9 @@ def _ordered(chosen: Int, groups: Int, columns: Float) -> Order:
 def order_sentence(order: FeatureOrder) -> str:
     """How the heat-maps are ordered, and what they leave out."""
     contexts, tokens = order.contexts.indices.size, order.tokens.indices.size
-    shown = (
-        f" They show the {contexts:,} most frequent of {order.m:,} contexts and {tokens:,} of {order.V:,} tokens."
-        if contexts < order.m or tokens < order.V
-        else f" They show all {order.m:,} contexts and {order.V:,} tokens."
-    )
+    across = f"the {contexts:,} most frequent of {order.m:,}" if contexts < order.m else f"all {order.m:,}"
+    down = f"{tokens:,} of {order.V:,}" if tokens < order.V else f"all {order.V:,}"
+    shown = f" They show {across} contexts and {down} tokens."
     return (
         "All heat-maps have the same order: contexts with the same support are adjacent, separated by thin lines where "
         f"there is space, and groups with a high predicted cosine are neighbours.{shown}"
@@ -100,11 +100,11 @@ def supports_figure(contents: Contents, order: FeatureOrder) -> Figure:
 
 
 def geometry_figures(contents: Contents, order: FeatureOrder) -> list[Figure]:
-    """Cosines between contexts, between tokens, and logits: each run, the prediction, the proxy."""
+    """Cosines between contexts, between tokens, and logits: each run, the predictions, the proxy."""
     sources = geometry_sources(contents)
     logits = {name: _logits(order, factors) for name, factors in sources.items()}
     reach = max((float(np.abs(L).max(initial=0.0)) for L in logits.values()), default=0.0) or 1.0
-    figure = partial(Figure, columns=len(sources))
+    figure = partial(Figure, columns=min(len(sources), 4))
     return [
         figure(
             "context-cosines",
@@ -129,15 +129,37 @@ def geometry_figures(contents: Contents, order: FeatureOrder) -> list[Figure]:
 
 
 def geometry_sources(contents: Contents) -> dict[str, Factors]:
-    """Tokens and contexts of every finite run, then of the prediction and of the proxy."""
-    found = {name: Factors(run.W, run.H) for name, run in contents.runs.items() if is_finite(run)}
+    """Tokens and contexts of every finite run, each followed by the prediction at its loss; then L_mm and the proxy."""
+    found: dict[str, Factors] = {}
+    for name in reversed(list(contents.runs)):
+        run = contents.runs[name]
+        if is_finite(run):
+            found[name] = Factors(run.W, run.H)
+            at = _judged_prediction(contents, name)
+            if at is not None:
+                found[f"predicted for: {name}"] = Factors(at.W, at.H)
     prediction = contents.prediction
     if isinstance(prediction, FeaturePrediction):
-        found["predicted: L^mm"] = Factors(prediction.W, prediction.H)
+        found["predicted in the limit: L^mm"] = Factors(prediction.W, prediction.H)
         found["proxy: S~"] = proxy_factors(prediction.reduction)
     else:
         found["proxy: S~"] = Factors(prediction.W, prediction.H)
     return {name: factors for name, factors in found.items() if factors.W.shape[1]}
+
+
+def _judged_prediction(contents: Contents, name: str) -> LossPrediction | None:
+    """The prediction at the loss that the verdict on a model is about."""
+    comparison = contents.comparisons.get(name)
+    norm = None if comparison is None else comparison.norm
+    return next((one for one in contents.at_loss.get(name, ()) if one.norm == norm), None)
+
+
+def disagreement_picture(contents: Contents) -> Picture | None:
+    """Efficiency, cosine of the logits and split of every compared run; None where nothing is known."""
+    found = {name: contents.comparisons[name] for name in contents.compared_models}
+    known = {name: one for name, one in found.items() if one.disagreement is not None}
+    figure = disagreement(known) if known else None
+    return picture(figure) if figure is not None and figure.panels else None
 
 
 def _logits(order: FeatureOrder, factors: Factors) -> Float:

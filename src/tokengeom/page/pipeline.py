@@ -2,12 +2,13 @@
 
 ::
 
-    choice -> statistics -> prediction -> run-MODEL -> comparison-MODEL, rivals-MODEL
+    choice -> statistics -> prediction -> run-MODEL, run-MODEL-2 -> at-loss-MODEL-NORM -> comparison-MODEL, rivals-MODEL
 
 A `Stage` is data: its name, the stages and settings that its result depends on, the function that makes the result, and
 how it appears in progress. One piece of code saves every result, finds it again by its key and loads it
 (`tokengeom.page.cache.ResultsFolder.keep`). Given statistics need no choice, and a transformer is trained only where it
-is wanted and can be.
+is wanted and can be. The second run of a model is the same training with another seed, which gives the ceiling of
+agreement; predictions at the loss are made for the loss of the first run.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tokengeom.corpus.documents import exists
-from tokengeom.geometry.compare import compare
-from tokengeom.geometry.comparison import Comparison
+from tokengeom.errors import ProblemError
+from tokengeom.geometry.compare import AT_LOSS_ENTRIES, compare
+from tokengeom.geometry.comparison import NORM_PREFIX, Comparison
 from tokengeom.geometry.probes import feature_probes
 from tokengeom.geometry.rival_table import Rivals
 from tokengeom.geometry.rivals import rivals
@@ -34,6 +36,7 @@ from tokengeom.progress import AbstractProgress, AbstractStage
 from tokengeom.results import AbstractResult
 from tokengeom.statistics.count import count
 from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import predict
 from tokengeom.training.run import Run
@@ -42,6 +45,10 @@ from tokengeom.training.train import train
 CHOICE, STATISTICS, PREDICTION = "choice", "statistics", "prediction"
 SNAPSHOT_SECONDS = 10.0
 """Time between two snapshots of a training."""
+AT_LOSS_SECONDS = {"nuclear": 1.0, "gamma2": 4.0}
+"""Expected duration of a prediction at a loss, by norm."""
+AT_LOSS_TOLERANCE = 1e-3
+"""Proven relative gap of predictions at a loss."""
 R = TypeVar("R", bound=AbstractResult)
 
 
@@ -57,6 +64,8 @@ class Stage:
         Makes the result, given the pipeline with the results of earlier stages; None where there is nothing to make.
     ``needs``
         Names of the stages that the result is made from. Without all of them, the stage is left out.
+    ``uses``
+        Names of stages that the result is also made from, where they have a result.
     ``settings``
         Everything else that decides the result, as plain data.
     ``has_own_bars``
@@ -68,6 +77,7 @@ class Stage:
     seconds: float
     make: Callable[[Pipeline], AbstractResult | None]
     needs: tuple[str, ...] = ()
+    uses: tuple[str, ...] = ()
     settings: Callable[[Pipeline], Mapping[str, Any]] = lambda pipeline: {}
     has_own_bars: bool = False
 
@@ -106,7 +116,8 @@ class Pipeline:
     def _run_stage(self, stage: Stage) -> None:
         if not set(stage.needs) <= set(self.results):
             return
-        inputs = {"stages": {name: self.keys[name] for name in stage.needs}, **stage.settings(self)}
+        present = [name for name in (*stage.needs, *stage.uses) if name in self.keys]
+        inputs = {"stages": {name: self.keys[name] for name in present}, **stage.settings(self)}
         self.keys[stage.name] = self.folder.key(stage.name, inputs)
         result = self.folder.keep(stage.name, inputs, partial(self._make, stage))
         if result is None:
@@ -140,15 +151,39 @@ class Pipeline:
         """Result of the stage of that name."""
         return self.result(PREDICTION, FeaturePrediction)
 
+    def runs(self, model: str) -> list[Run]:
+        """Runs of a model that did not diverge, the first one before others; empty where the first one diverged."""
+        names = [run_stage(model, place) for place in range(self.settings.trainings)]
+        found = [self.result(name, Run) for name in names if name in self.results]
+        return [] if not found or diverged(found[0]) else [run for run in found if not diverged(run)]
+
+    def at_loss(self, model: str) -> list[LossPrediction]:
+        """Predictions at the loss of a model's first run."""
+        names = [at_loss_stage(model, norm) for norm in NORM_PREFIX]
+        return [self.result(name, LossPrediction) for name in names if name in self.results]
+
     @property
     def missing(self) -> list[str]:
-        """A sentence for every run that could not be compared."""
-        runs = {model: self.result(f"run-{model}", Run) for model in self.models}
-        return [
-            f"The model '{MODEL_NAMES[model]}' could not be compared: its run {run.status}."
-            for model, run in runs.items()
-            if _diverged(run)
-        ]
+        """A sentence for every run that could not be compared, every missing ceiling and prediction at a loss."""
+        found = []
+        for model in self.models:
+            first, runs, name = self.result(run_stage(model), Run), self.runs(model), MODEL_NAMES[model]
+            if not runs:
+                found.append(f"The model '{name}' could not be compared: its run {first.status}.")
+            elif len(runs) == 1:
+                why = "its second run diverged" if self.settings.trainings > 1 else "it was trained once (--seeds 2)"
+                found.append(f"There is no ceiling for the model '{name}': {why}.")
+            if runs and not self.at_loss(model):
+                found.append(f"There is no prediction at the loss of the model '{name}': {self._why_no_loss(first)}.")
+        return found
+
+    def _why_no_loss(self, run: Run) -> str:
+        prediction = self.prediction
+        if prediction.rank == 0:
+            return "no direction is predicted"
+        if not run.loss_gap < prediction.largest_gap:
+            return "it is not below that of a uniform guess"
+        return "the statistics are too large, or the solver did not reach it"
 
 
 def build_stages(source: Text | NextTokenStatistics, settings: ReportSettings, models: Sequence[str]) -> list[Stage]:
@@ -161,40 +196,75 @@ def build_stages(source: Text | NextTokenStatistics, settings: ReportSettings, m
     else:
         stages = [Stage(STATISTICS, "Saving the statistics", 1.0, _given, settings=_given_settings)]
     stages.append(Stage(PREDICTION, "Predicting", 3.0, _prediction, needs=(STATISTICS,), has_own_bars=True))
-    stages += [
+    for model in models:
+        stages += _training_stages(model, settings)
+    for model in models:
+        stages += _comparing_stages(model, settings)
+    return stages
+
+
+def run_stage(model: str, place: int = 0) -> str:
+    """Name of the stage of a model's first run (place 0) or of another one: run-ufm, run-ufm-2, ..."""
+    return f"run-{model}-{place + 1}" if place else f"run-{model}"
+
+
+def at_loss_stage(model: str, norm: str) -> str:
+    """Name of the stage of the prediction at a model's loss."""
+    return f"at-loss-{model}-{norm}"
+
+
+def _training_stages(model: str, settings: ReportSettings) -> list[Stage]:
+    title = f"Training: {MODEL_NAMES[model]}"
+    return [
         Stage(
-            f"run-{model}",
-            f"Training: {MODEL_NAMES[model]}",
+            run_stage(model, place),
+            f"{title}, training {place + 1}" if place else title,
             settings.training(model).steps * SECONDS_PER_STEP[model],
-            partial(_run, model),
+            partial(_run, model, place),
             needs=(STATISTICS, PREDICTION),
-            settings=partial(_training_settings, model),
+            settings=partial(_training_settings, model, place),
             has_own_bars=True,
         )
-        for model in models
+        for place in range(settings.trainings)
     ]
-    for model in models:
-        title, run = MODEL_NAMES[model], f"run-{model}"
-        stages += [
+
+
+def _comparing_stages(model: str, settings: ReportSettings) -> list[Stage]:
+    name, run = MODEL_NAMES[model], run_stage(model)
+    others = tuple(run_stage(model, place) for place in range(1, settings.trainings))
+    norms = {norm: at_loss_stage(model, norm) for norm in NORM_PREFIX}
+    return [
+        *(
             Stage(
-                f"comparison-{model}",
-                f"Comparing: {title}",
-                2.0,
-                partial(_comparison, model),
+                stage,
+                f"Predicting at the loss: {name}",
+                AT_LOSS_SECONDS[norm],
+                partial(_at_loss, model, norm),
                 needs=(PREDICTION, run),
-                settings=_draw_settings,
-            ),
-            Stage(
-                f"rivals-{model}",
-                f"Rival explanations: {title}",
-                6.0,
-                partial(_rivals, model),
-                needs=(STATISTICS, PREDICTION, run),
-                settings=_draw_settings,
-                has_own_bars=True,
-            ),
-        ]
-    return stages
+            )
+            for norm, stage in norms.items()
+        ),
+        Stage(
+            f"comparison-{model}",
+            f"Comparing: {name}",
+            3.0,
+            partial(_comparison, model),
+            needs=(PREDICTION, run),
+            uses=(*others, *norms.values()),
+            settings=_draw_settings,
+            has_own_bars=True,
+        ),
+        Stage(
+            f"rivals-{model}",
+            f"Rival explanations: {name}",
+            12.0,
+            partial(_rivals, model),
+            needs=(STATISTICS, PREDICTION, run),
+            uses=(*others, *norms.values()),
+            settings=_draw_settings,
+            has_own_bars=True,
+        ),
+    ]
 
 
 def _choice_settings(pipeline: Pipeline) -> dict[str, Any]:
@@ -224,7 +294,7 @@ def _counted(pipeline: Pipeline) -> NextTokenStatistics:
 
 def _limited(pipeline: Pipeline) -> NextTokenStatistics:
     assert isinstance(pipeline.source, NextTokenStatistics), "only given statistics are taken as they are"
-    return pipeline.source.limited(top_contexts=pipeline.settings.top_contexts, vocabulary=pipeline.settings.vocabulary)
+    return pipeline.source.limited(**pipeline.settings.limits)
 
 
 def _given_settings(pipeline: Pipeline) -> dict[str, Any]:
@@ -239,17 +309,17 @@ def _prediction(pipeline: Pipeline) -> FeaturePrediction:
     return predict(pipeline.statistics, progress=pipeline.progress)
 
 
-def _training_settings(model: str, pipeline: Pipeline) -> dict[str, Any]:
-    return {"training": pipeline.settings.training(model).to_dict()}
+def _training_settings(model: str, place: int, pipeline: Pipeline) -> dict[str, Any]:
+    return {"training": pipeline.settings.training(model, place).to_dict()}
 
 
-def _run(model: str, pipeline: Pipeline) -> Run:
-    """One trained model, with its distance from the prediction recorded during training."""
-    name, settings = f"run-{model}", pipeline.settings.training(model)
+def _run(model: str, place: int, pipeline: Pipeline) -> Run:
+    """One trained model; the first run of a model is compared with the prediction during training."""
+    name, settings = run_stage(model, place), pipeline.settings.training(model, place)
     run = train(
         pipeline.statistics,
         **{field.name: getattr(settings, field.name) for field in fields(settings)},
-        probes=feature_probes(pipeline.prediction),
+        probes={} if place else feature_probes(pipeline.prediction),
         progress=pipeline.progress,
         checkpoint=pipeline.folder.snapshots(name, pipeline.keys[name]),
         checkpoint_seconds=SNAPSHOT_SECONDS,
@@ -261,33 +331,53 @@ def _run(model: str, pipeline: Pipeline) -> Run:
     return run
 
 
+def _at_loss(model: str, norm: str, pipeline: Pipeline) -> LossPrediction | None:
+    """The prediction at the loss of the first run; None where there is none, or it would take minutes."""
+    run, prediction = pipeline.result(run_stage(model), Run), pipeline.prediction
+    V, m = prediction.P.shape
+    if diverged(run) or not 0 < run.loss_gap < prediction.largest_gap or V * m > AT_LOSS_ENTRIES:
+        return None
+    try:
+        found = prediction.at(run.loss_gap, norm=norm, tolerance=AT_LOSS_TOLERANCE)
+    except ProblemError:
+        return None
+    return found if found.rank > 0 else None
+
+
 def _draw_settings(pipeline: Pipeline) -> dict[str, Any]:
-    return {"draws": pipeline.settings.draws, "seed": pipeline.settings.seed}
+    return {"permutations": pipeline.settings.permutations, "seed": pipeline.settings.seed}
 
 
 def _comparison(model: str, pipeline: Pipeline) -> Comparison | None:
-    run, draws = pipeline.result(f"run-{model}", Run), pipeline.settings.draws
-    if _diverged(run):
+    runs, at = pipeline.runs(model), pipeline.at_loss(model)
+    if not runs:
         return None
-    return compare(pipeline.prediction, run, resamples=draws, permutations=draws, seed=pipeline.settings.seed)
-
-
-def _rivals(model: str, pipeline: Pipeline) -> Rivals | None:
-    run, draws = pipeline.result(f"run-{model}", Run), pipeline.settings.draws
-    if _diverged(run):
-        return None
-    return rivals(
-        pipeline.statistics,
-        run,
+    return compare(
         pipeline.prediction,
+        list(runs),
+        at=at or None,
+        at_loss=bool(at),
         progress=pipeline.progress,
-        resamples=draws,
-        permutations=draws,
-        seed=pipeline.settings.seed,
+        **_draw_settings(pipeline),
     )
 
 
-def _diverged(run: Run) -> bool:
+def _rivals(model: str, pipeline: Pipeline) -> Rivals | None:
+    runs = pipeline.runs(model)
+    if not runs:
+        return None
+    return rivals(
+        pipeline.statistics,
+        list(runs),
+        pipeline.prediction,
+        at=pipeline.at_loss(model),
+        progress=pipeline.progress,
+        **_draw_settings(pipeline),
+    )
+
+
+def diverged(run: Run) -> bool:
+    """Whether a run ended with numbers that are not finite."""
     return run.status.startswith("diverged")
 
 

@@ -6,7 +6,7 @@ import math
 import re
 import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -20,7 +20,7 @@ from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.errors import InputError, TokengeomError, missing_extra
 from tokengeom.folders import MANIFEST, as_json, atomic_folder, file_hash, manifest_head, read_kind, replace_file
 from tokengeom.geometry.compare import compare
-from tokengeom.geometry.comparison import Comparison
+from tokengeom.geometry.comparison import NORM_PREFIX, Comparison
 from tokengeom.page.cache import (
     FORMAT_VERSION,
     KIND,
@@ -41,6 +41,7 @@ from tokengeom.page.pipeline import (
     STATISTICS,
     Pipeline,
     build_stages,
+    diverged,
     models_of,
     overall_progress,
     why_no_transformer,
@@ -51,6 +52,7 @@ from tokengeom.progress import AbstractProgress, SilentProgress
 from tokengeom.results import AbstractResult, Verification, close, load, verify
 from tokengeom.settings import share, takes
 from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.run import Run
@@ -58,6 +60,11 @@ from tokengeom.training.run import Run
 PAGE_PACKAGES = {"jinja2": "jinja2", "plotly": "plotly"}
 PAGE_SECONDS = 6.0
 """Expected duration of writing the page, for the estimate of the time left."""
+HEADLINE = (
+    "verdict", "reasons", "efficiency", "context_agreement", "token_agreement", "in_limit", "context_similarity",
+    "token_similarity",
+)  # fmt: skip
+"""Numbers of the main comparison in `Report.to_dict`."""
 RECOMPUTED = 1e-6
 """Relative difference within which agreement numbers are recomputed: sums in another order, on another machine."""
 
@@ -90,14 +97,15 @@ class Report(AbstractResult):
 
     def to_dict(self) -> dict[str, Any]:
         """Paths, seconds, and the numbers of statistics, prediction, runs and comparisons as plain data."""
-        stats, found = self.contents.stats, self.contents.comparisons
-        first = next(iter(found.values()), None)
-        similar = ("context_similarity", "token_similarity")
+        stats, found, main = self.contents.stats, self.contents.comparisons, self.contents.main_comparison
+        judged = {} if main is None else found[main].to_dict()
         return {
             "page": str(self.page),
             "results": None if self.results is None else str(self.results),
             "seconds": self.seconds,
             "made": list(self.made),
+            "model": main,
+            **{name: judged[name] for name in HEADLINE if name in judged},
             "chosen": dict(self.contents.choice.settings),
             "windows": stats.n if stats.has_counts else None,
             "contexts": stats.m,
@@ -107,18 +115,16 @@ class Report(AbstractResult):
             "one_hot_share": stats.one_hot_share,
             **{name: value for name, value in self.contents.prediction.to_dict().items() if name != "warnings"},
             "loss_gap": {name: run.loss_gap for name, run in self.contents.runs.items()},
-            **({name: first[name].to_dict() for name in similar} if first is not None else {}),
             "rivals": {name: table.to_dict()["best"] for name, table in self.contents.rivals.items()},
             "comparisons": {name: comparison.to_dict() for name, comparison in found.items()},
             "missing": list(self.contents.missing),
         }
 
     def summary(self) -> str:
-        """How the text was cut, how well each model agrees with the prediction, and where the page is."""
-        lines = [*self.contents.choice.reasons, *self.contents.missing]
-        for name, comparison in self.contents.comparisons.items():
-            contexts, tokens = comparison.context_similarity, comparison.token_similarity
-            lines.append(f"{name}: similarity to the prediction {contexts} for contexts, {tokens} for tokens.")
+        """The verdict on each model, how the text was cut, and where the page is."""
+        contents = self.contents
+        lines = [f"{name}: {contents.comparisons[name].reasons[0]}" for name in contents.compared_models]
+        lines += [*contents.choice.reasons, *contents.missing]
         size = f" ({self.page.stat().st_size / 1e6:.1f} MB)" if self.page.is_file() else ""
         behind = f"; the results behind it are in {self.results}" if self.results else ""
         return "\n".join([*lines, f"The page is {self.page}{size}{behind}."])
@@ -126,6 +132,8 @@ class Report(AbstractResult):
     def _facts(self) -> list[tuple[str, str]]:
         stats = self.contents.stats
         facts = [("page", str(self.page)), ("contexts", f"{stats.m:,}"), ("vocabulary", f"{stats.V:,}")]
+        if self.contents.main_comparison is not None:
+            facts.append(("verdict", self.contents.comparisons[self.contents.main_comparison].verdict))
         return [*facts, ("models", ", ".join(self.contents.runs) or "none"), ("seconds", f"{self.seconds:.1f}")]
 
     def save(self, folder: str | Path) -> Path:
@@ -179,8 +187,8 @@ class Report(AbstractResult):
         """Check everything behind a report, and its page.
 
         Every file is compared with its hash and every certificate is checked again; each stage must have been made from
-        the results beside it; the prediction must be about these statistics; losses and agreement numbers are
-        recomputed.
+        the results beside it; the predictions must be about these statistics; losses, every number of a comparison
+        and its verdict are recomputed from the saved predictions and runs, without solving or training.
         """
         path = Path(folder)
         record = read_record(path)
@@ -285,11 +293,12 @@ def _provenance(pipeline: Pipeline) -> dict[str, Any]:
     networks = ("torch", "transformers") if TRANSFORMER in pipeline.models else ()
     packages = ("tokengeom", "numpy", "scipy", "duckdb", "numba", *networks)
     training = {model: settings.training(model).to_dict() for model in pipeline.models}
+    seeds = {"seed": settings.seed, "trainings": settings.trainings}
     text = {"text": pipeline.source.digest} if isinstance(pipeline.source, Text) else {}
     return {
         "versions": {name: _version(name) for name in packages},
         "machine": manifest_head("", FORMAT_VERSION)["machine"],
-        "seeds": {"seed": settings.seed},
+        "seeds": seeds,
         "settings": {**asdict(settings), "training": training},
         "hashes": {**text, **pipeline.keys},
         "seconds": {name: stages[name]["seconds"] for name in pipeline.keys},
@@ -371,17 +380,55 @@ def _check_across(folder: Path, stages: Mapping[str, Any]) -> dict[str, bool]:
     about = prediction.P.shape == stats.P.shape and abs(prediction.P - stats.P).max() <= 1e-12
     checks["prediction: it is about these statistics"] = bool(about)
     labels = SoftLabels.from_statistics(stats)
-    for name in (name for name in stages if name.startswith("run-")):
-        run = Run.load(folder / name)
+    runs = {name: Run.load(folder / name) for name in stages if name.startswith("run-")}
+    at = {name: LossPrediction.load(folder / name) for name in stages if name.startswith("at-loss-")}
+    for name, one in at.items():
+        checks[f"{name}: it is about these statistics"] = one.statistics_hash == stats.hash
+    for name, run in runs.items():
         fits = run.W.shape[0] == stats.V and run.H.shape[1] == stats.m
         checks[f"{name}: its loss is the one claimed"] = fits and _same_loss(labels, run)
-        comparison = name.replace("run-", "comparison-")
-        if comparison in stages and fits:
-            claimed = Comparison.load(folder / comparison).agreements
-            again = compare(prediction, run, resamples=0, permutations=0).agreements
-            same = set(claimed) == set(again) and all(_same(claimed[n].value, again[n].value) for n in claimed)
-            checks[f"{comparison}: its numbers are the ones claimed"] = same
+    for name in (name for name in stages if name.startswith("comparison-")):
+        made_from = sorted(stages[name]["inputs"]["stages"])
+        claimed = Comparison.load(folder / name)
+        again = compare(
+            prediction,
+            [runs[one] for one in made_from if one in runs and not diverged(runs[one])],
+            at=[at[one] for norm in NORM_PREFIX for one in made_from if one in at and at[one].norm == norm] or None,
+            at_loss=False,
+            permutations=claimed.permutations,
+            seed=claimed.seed,
+        )
+        checks[f"{name}: its numbers are the ones claimed"] = _same_numbers(claimed, again)
+        judged = (claimed.verdict, claimed.reasons, claimed.better_explanation)
+        checks[f"{name}: its verdict is the one claimed"] = judged == (
+            again.verdict,
+            again.reasons,
+            again.better_explanation,
+        )
     return checks
+
+
+def _same_numbers(claimed: Comparison, again: Comparison) -> bool:
+    """Whether values, intervals, floors, ceilings, efficiency and split are equal within rounding."""
+    mine, theirs = (_numbers(one) for one in (claimed, again))
+    return set(mine) == set(theirs) and all(_same(mine[name], theirs[name]) for name in mine)
+
+
+def _numbers(comparison: Comparison) -> dict[str, float]:
+    """All numbers of a comparison by a dotted name."""
+    content = comparison.to_json()
+    parts = {name: content[name] for name in ("agreements", "rows", "disagreement", "loss_gap")}
+    return {name: math.nan if value is None else value for name, value in _leaves(parts) if not isinstance(value, str)}
+
+
+def _leaves(content: object, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Numbers and strings of nested plain data, by a dotted name."""
+    if isinstance(content, dict | list):
+        items = content.items() if isinstance(content, dict) else enumerate(content)
+        for key, value in items:
+            yield from _leaves(value, f"{path}.{key}")
+    else:
+        yield path, content
 
 
 def _same_loss(labels: SoftLabels, run: Run) -> bool:

@@ -7,8 +7,10 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Literal, get_args
 
+from tokengeom.corpus.tokenizers import SUGGESTED_TOKENIZERS
 from tokengeom.errors import InputError
-from tokengeom.settings import option
+from tokengeom.settings import option, options_of
+from tokengeom.statistics.cuts import CutSettings, Rest
 from tokengeom.training.optimizers.base import paper_steps
 from tokengeom.training.settings import TrainingSettings
 
@@ -16,8 +18,10 @@ Preset = Literal["small", "paper"]
 UFM, TRANSFORMER = "ufm", "transformer"
 MODEL_NAMES = {UFM: "unconstrained features", TRANSFORMER: "transformer"}
 """Models by the name that the page uses."""
-SECONDS_PER_STEP = {UFM: 5e-4, TRANSFORMER: 7e-2}
+SECONDS_PER_STEP = {UFM: 1e-3, TRANSFORMER: 7e-2}
 """Expected duration of a training step on two cores, for the estimate of the time left."""
+TRAININGS: dict[str, int] = {"small": 2, "paper": 1}
+"""Number of trainings of every model, by preset."""
 FEWEST_STEPS = 6
 """The learning rate falls after each sixth of a run."""
 
@@ -32,8 +36,8 @@ def presets() -> dict[str, dict[str, TrainingSettings]]:
     small, paper = partial(adamw, learning_rate=3e-3), partial(adamw, learning_rate=1e-4, steps=30_000)
     return {
         "small": {
-            UFM: small(model=UFM, steps=20_000, precision="float32"),
-            TRANSFORMER: small(model=TRANSFORMER, steps=800, layers=2, heads=4),
+            UFM: small(model=UFM, steps=10_000, precision="float32"),
+            TRANSFORMER: small(model=TRANSFORMER, steps=600, layers=2, heads=4),
         },
         "paper": {UFM: paper(model=UFM), TRANSFORMER: paper(model=TRANSFORMER, layers=4, heads=6)},
     }
@@ -41,7 +45,10 @@ def presets() -> dict[str, dict[str, TrainingSettings]]:
 
 CUTS = "Text (what is not given is chosen)"
 TRAINING = "Training"
-INTERVALS = "Intervals and permutation test"
+FLOORS = "Floors of agreement"
+
+
+_IN_COUNT = {name: described.metadata for name, described in options_of(CutSettings).items()}
 
 
 @dataclass(frozen=True)
@@ -55,22 +62,33 @@ class ReportSettings:
     )
     tokenizer: str | Path | None = option(
         None,
-        "word, whitespace, character, byte, bpe:SIZE, or the path of a saved tokenizer. By default words, or "
-        "characters where the script has no spaces.",
+        "word, whitespace, code, character, byte, bpe:SIZE, or the path of a saved tokenizer, which also supplies the "
+        "text of token ids. By default words; code where the text looks like code; characters where the script has no "
+        "spaces.",
         panel=CUTS,
         short="t",
-        suggestions=lambda: ["word", "whitespace", "character", "byte", "bpe", "bpe:4096"],
+        suggestions=lambda: SUGGESTED_TOKENIZERS,
     )
     context: int | None = option(None, "Number of tokens per context.", panel=CUTS, short="c")
     top_contexts: int | None = option(None, "Keep at most this many contexts, the most frequent.", panel=CUTS)
     vocabulary: int | None = option(None, "Keep at most this many next tokens, the most frequent.", panel=CUTS)
+    rest: Rest = option("merge", _IN_COUNT["rest"]["help"], panel=CUTS)
+    support: str = option(
+        "raw", _IN_COUNT["support"]["help"], panel=CUTS, suggestions=_IN_COUNT["support"]["suggestions"]
+    )
     steps: int | None = option(None, "Training steps of every model; by default the preset's.", panel=TRAINING)
     dim: int | None = option(None, "Embedding dimension of every model; by default the preset's.", panel=TRAINING)
     transformer: bool = option(True, "Train a transformer as well as the unconstrained features model.", panel=TRAINING)
+    seeds: int | None = option(
+        None,
+        "Number of trainings of every model, with different seeds. The second one gives the ceiling of agreement: how "
+        "much of the geometry another training reproduces. By default 2, and 1 with the preset paper.",
+        panel=TRAINING,
+    )
     device: str = option("cpu", "Device to train on: cpu or cuda.", panel=TRAINING)
     seed: int = option(0, "Seed of every random choice.", panel=TRAINING)
-    draws: int = option(
-        200, "Bootstrap resamples per interval, and permutations per permutation test.", panel=INTERVALS
+    permutations: int = option(
+        200, "Permutations behind the floors; at least 20, or 0 for no floors and no verdict.", panel=FLOORS
     )
 
     def __post_init__(self) -> None:
@@ -83,22 +101,46 @@ class ReportSettings:
                 "The tokenizer of a report must be a name or the path of a saved tokenizer; got "
                 f"{type(self.tokenizer).__name__}. Save it, or count with it and make the report from the statistics."
             )
-        least = {"steps": FEWEST_STEPS, "dim": 1, "seed": 0, "context": 1, "top_contexts": 1, "vocabulary": 1}
+        least = {
+            "steps": FEWEST_STEPS,
+            "dim": 1,
+            "seed": 0,
+            "seeds": 1,
+            "context": 1,
+            "top_contexts": 1,
+            "vocabulary": 1,
+        }
         for name, smallest in least.items():
             value = getattr(self, name)
             if value is not None and value < smallest:
                 raise InputError(f"The setting {name} must be {smallest} or more; got {value}.")
+        CutSettings(rest=self.rest, support=self.support)  # Refuses what cannot be used.
 
     @property
     def cuts(self) -> dict[str, str | Path | int | None]:
         """What is fixed of how the text is cut; None is left to `tokengeom.page.choice`."""
-        names = ("tokenizer", "context", "top_contexts", "vocabulary")
+        names = ("tokenizer", "context", "top_contexts", "vocabulary", "rest", "support")
         return {name: getattr(self, name) for name in names}
 
-    def training(self, model: str) -> TrainingSettings:
-        """Settings of one model: the preset's, with the papers' schedule spread over its steps."""
+    @property
+    def limits(self) -> dict[str, str | int | None]:
+        """The cuts of given statistics: only those that were asked for."""
+        asked: dict[str, str | int | None] = {"top_contexts": self.top_contexts, "vocabulary": self.vocabulary}
+        return {**asked, "rest": self.rest, "support": self.support}
+
+    @property
+    def trainings(self) -> int:
+        """Number of trainings of every model."""
+        return self.seeds or TRAININGS[self.preset]
+
+    def training(self, model: str, place: int = 0) -> TrainingSettings:
+        """Settings of one model: the preset's, with the papers' schedule spread over its steps.
+
+        ``place``
+            0 for the first training, 1 for the second, ...; each has its own seed.
+        """
         preset = presets()[self.preset][model]
         steps, dim = self.steps or preset.steps, self.dim or preset.dim
         return replace(
-            preset, steps=steps, dim=dim, seed=self.seed, device=self.device, rate_schedule=paper_steps(steps)
+            preset, steps=steps, dim=dim, seed=self.seed + place, device=self.device, rate_schedule=paper_steps(steps)
         )

@@ -20,7 +20,7 @@ from tokengeom.corpus.documents import (
     exists,
     plain_suffix,
 )
-from tokengeom.corpus.locate import ReadingSettings, expand, open_corpus
+from tokengeom.corpus.locate import ReadingSettings, find_files, open_corpus
 from tokengeom.corpus.stories import BuiltInStories
 from tokengeom.errors import CorpusError
 from tokengeom.folders import file_hash
@@ -39,12 +39,15 @@ class Text:
         Name of the text on the page.
     ``digest``
         SHA-256 of the content and of the suffixes that decide how it is read; the location does not matter.
+    ``skipped``
+        Files in the given folders that are not text and are not read.
     """
 
     corpus: list[Path] | list[str] | None
     title: str
     digest: str
     reading: ReadingSettings
+    skipped: tuple[Path, ...] = ()
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -122,13 +125,14 @@ def _names(source: object) -> list[str | Path]:
 
 
 def _text_of_files(named: Sequence[str | Path], reading: ReadingSettings) -> Text:
-    files = expand(named)
+    found = find_files(named)
+    files = found.read
     if STANDARD_INPUT in files:
         raise CorpusError(
             "A report reads its text several times, and standard input can be read only once. Save it to a file first."
         )
     content = [(plain_suffix(path), *content_hashes(path)) for path in files]
-    return Text(list(files), joined_names(named), _digest(content), reading)
+    return Text(list(files), joined_names(named), _digest(content), reading, found.skipped)
 
 
 def joined_names(paths: Sequence[object]) -> str:

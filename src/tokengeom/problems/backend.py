@@ -2,16 +2,23 @@
 
 An algorithm is written once with a `Backend`. It runs on NumPy by default, and on PyTorch when a device such as
 ``"cuda"`` is given. Everything is float64: a proven gap of 1e-6 does not survive float32.
+
+Columns can be spread over several processes (`Backend.over_processes`). Each process then holds a block of the columns
+of every V x m matrix, and of every vector of length m. Products, norms and sums over columns are added up over the
+processes, and factorisations of V x V matrices are computed by the first process and sent to the others, so all
+processes take the same decisions.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from tokengeom.errors import ProblemError, ResourceError, missing_extra
+from tokengeom.processes import Processes, join_processes, launched_processes
 
 if TYPE_CHECKING:
     from tokengeom.numerics import Float
@@ -31,10 +38,13 @@ class Backend:
 
     ``device``
         ``None`` for NumPy; otherwise a PyTorch device (``"cpu"``, ``"cuda"``, ``"cuda:1"``).
+    ``processes``
+        The processes over which columns are spread; None where this process holds all columns.
     """
 
     device: str | None
     xp: Any
+    processes: Processes | None = None
 
     @staticmethod
     def on(device: str | None = None) -> Backend:
@@ -53,6 +63,27 @@ class Backend:
                 "without a GPU, or a CPU build of PyTorch. Leave device out to use the CPU."
             )
         return Backend(device, torch)
+
+    @staticmethod
+    def over_processes(device: str | None = None) -> Backend:
+        """PyTorch with columns spread over the processes that a launcher has started; without one, as `on`.
+
+        Every process must then make the same calls. With ``"cuda"`` each process uses the GPU of its local rank.
+        """
+        if launched_processes() == 1:
+            return Backend.on(device)
+        here = Backend.on(device or "cpu")
+        joined = join_processes(here.xp, device or "cpu")
+        return replace(here, device=joined.device, processes=joined)
+
+    @property
+    def world(self) -> int:
+        """Number of processes over which columns are spread."""
+        return 1 if self.processes is None else self.processes.world
+
+    def columns(self, size: int) -> slice:
+        """The columns, of ``size``, that this process holds."""
+        return slice(0, size) if self.processes is None else self.processes.part(size)
 
     @property
     def on_gpu(self) -> bool:
@@ -88,27 +119,98 @@ class Backend:
         """``min(x, high)``, entry by entry."""
         return np.minimum(x, high) if self.device is None else x.clamp(max=high)
 
+    def set_diagonal(self, A: Array, values: Array) -> None:
+        """Overwrite the diagonal of a square matrix."""
+        if self.device is None:
+            np.fill_diagonal(A, values)
+        else:
+            A.diagonal().copy_(values)
+
+    def total(self, x: Array) -> Array:
+        """The sum over all processes of each process's array."""
+        if self.processes is None:
+            return x
+        summed = self.xp.as_tensor(x, device=self.device, dtype=self.xp.float64).clone()
+        self.xp.distributed.all_reduce(summed)
+        return summed
+
+    def largest(self, x: Array) -> float:
+        """The largest entry of an array of all processes; ``-inf`` where it has none."""
+        top = float(x.max()) if 0 not in x.shape else -np.inf
+        if self.processes is None:
+            return top
+        shared = self.full((1,), top)
+        self.xp.distributed.all_reduce(shared, op=self.xp.distributed.ReduceOp.MAX)
+        return float(shared)
+
+    def all_finite(self, x: Array) -> bool:
+        """Whether an array of all processes holds neither NaN nor infinity."""
+        return self.largest(~self.xp.isfinite(x)) <= 0
+
+    def agree(self, x: Array) -> Array:
+        """The first process's array or number, on every process."""
+        if self.processes is None:
+            return x
+        shared = self.xp.as_tensor(x, device=self.device, dtype=self.xp.float64).contiguous()
+        # What the others hold may be part of another array, which must not be overwritten.
+        shared = shared if self.processes.rank == 0 else self.xp.empty_like(shared)
+        self.xp.distributed.broadcast(shared, 0)
+        return shared
+
+    def whole(self, x: Array) -> Float:
+        """All columns of an array as a NumPy array, on every process."""
+        if self.processes is None:
+            return self.to_numpy(x)
+        mine = self.as_float(x).contiguous()
+        size = round(float(self.total(float(x.shape[-1]))))
+        blocks = []
+        for rank in range(self.world):
+            part = replace(self.processes, rank=rank).part(size)
+            here = rank == self.processes.rank
+            block = mine if here else self.full((*x.shape[:-1], part.stop - part.start), 0.0)
+            self.xp.distributed.broadcast(block, rank)
+            blocks.append(self.to_numpy(block))
+        return np.concatenate(blocks, axis=-1)
+
     def norm(self, x: Array) -> float:
         """Frobenius norm."""
-        return float(self.xp.linalg.norm(x))
+        own = float(self.xp.linalg.norm(x))
+        return own if self.processes is None else float(self.total(own**2)) ** 0.5
 
     def dot(self, x: Array, y: Array) -> float:
         """Inner product of two arrays of the same shape."""
-        return float(np.vdot(x, y) if self.device is None else self.xp.vdot(x.reshape(-1), y.reshape(-1)))
+        return float(self.dots(x, [y])[0])
+
+    def dots(self, x: Array, others: Sequence[Array]) -> Float:
+        """Inner products of one array with each of several."""
+        if self.device is None:
+            return np.array([np.vdot(x, y) for y in others])
+        flat = x.reshape(-1)
+        return self.to_numpy(self.total(self.xp.stack([self.xp.vdot(flat, y.reshape(-1)) for y in others])))
+
+    def by_rows(self, x: Array) -> bool:
+        """Whether the smaller Gram matrix is ``x x^T``; with columns on several processes it is always used."""
+        return self.processes is not None or x.shape[0] <= x.shape[1]
 
     def gram(self, x: Array) -> Array:
         """``x x^T`` or ``x^T x``, whichever is smaller."""
-        return x @ x.T if x.shape[0] <= x.shape[1] else x.T @ x
+        return self.total(x @ x.T) if self.by_rows(x) else x.T @ x
+
+    def eigh(self, G: Array) -> tuple[Array, Array]:
+        """Eigenvalues, rising, and eigenvectors of a symmetric matrix that every process holds."""
+        if self.processes is None or self.processes.rank == 0:
+            eigenvalues, Q = self.xp.linalg.eigh(G)
+        else:
+            eigenvalues, Q = G[0], G
+        return self.agree(eigenvalues), self.agree(Q)
 
     def fast_singular_values(self, x: Array) -> Array:
         """Singular values, rising, from the smaller Gram matrix; those below 1e-8 of the largest are rounding."""
-        return self.at_least(self.xp.linalg.eigvalsh(self.gram(x)), 0.0) ** 0.5
+        return self.at_least(self._eigenvalues(self.gram(x)), 0.0) ** 0.5
 
-    def singular_values(self, x: Array) -> Array:
-        """Singular values, rising: to full precision with NumPy, from the Gram matrix on a device."""
-        if self.device is None:
-            return np.linalg.svd(x, compute_uv=False)[::-1]
-        return self.fast_singular_values(x)
+    def _eigenvalues(self, G: Array) -> Array:
+        first = self.processes is None or self.processes.rank == 0
+        return self.agree(self.xp.linalg.eigvalsh(G) if first else G[0])
 
     def is_positive_definite(self, A: Array) -> bool:
         """Whether the Cholesky factorisation of a symmetric matrix runs to its end."""
@@ -123,17 +225,19 @@ class Backend:
     def proven_spectral_norm(self, x: Array) -> float:
         """An upper bound of the spectral norm that holds in spite of rounding.
 
-        With G the computed smaller Gram matrix (n x n, products of length k), ``||x||^2 <= lambda_max(G) + gamma_k
-        ||x||_F^2``. If the Cholesky factorisation of ``A = t I - G`` runs to its end, then ``lambda_max(G) <= t +
-        gamma_{n+1} trace(A) / (1 - gamma_{n+1})`` [rump2006]; here ``gamma_k = k u / (1 - k u)`` and u is the unit of
-        rounding. t starts just above the computed eigenvalue and is raised until the factorisation succeeds.
+        With G the computed smaller Gram matrix (n x n, sums of k products in any order, over processes too), ``||x||^2
+        <= lambda_max(G) + gamma_k ||x||_F^2``. If the Cholesky factorisation of ``A = t I - G`` runs to its end, then
+        ``lambda_max(G) <= t + gamma_{n+1} trace(A) / (1 - gamma_{n+1})`` [rump2006]; here ``gamma_k = k u / (1 - k u)``
+        and u is the unit of rounding. t starts just above the computed eigenvalue and is raised until the factorisation
+        succeeds.
         """
-        k, n = max(x.shape), min(x.shape)
+        rows, columns = x.shape[0], round(float(self.total(float(x.shape[1]))))
+        k, n = (columns + self.world, rows) if self.by_rows(x) else (rows, columns)
         size = self.norm(x) ** 2 * (1.0 + 4.0 * k * UNIT)
         if not size > 0.0:
             return 0.0
         G = self.gram(x)
-        top = max(float(self.xp.linalg.eigvalsh(G)[-1]), 0.0)
+        top = max(float(self._eigenvalues(G)[-1]), 0.0)
         margin = 8.0 * n * UNIT
         identity = self.asarray(np.eye(n))
         while True:
@@ -144,16 +248,38 @@ class Backend:
             margin *= 4.0
         trace = n * t
         squared = t + 2.0 * (n + 2) * UNIT * trace + 2.0 * k * UNIT * size
-        return float(np.sqrt(squared)) * (1.0 + 4.0 * UNIT)
+        return float(self.agree(float(np.sqrt(squared)) * (1.0 + 4.0 * UNIT)))
+
+    def proven_nuclear_norm(self, x: Array) -> float:
+        """An upper bound of the nuclear norm that holds in spite of rounding.
+
+        For any Q and Y (n x n and n x k, with n <= k), ``||x||_* <= sum_i ||q_i|| ||y_i|| + sqrt(n) ||x - Q Y||_F``,
+        with ``q_i`` the columns of Q and ``y_i`` the rows of Y: a sum of matrices of rank 1, and the rest. With Q the
+        eigenvectors of the Gram matrix and ``Y = Q^T x`` this is the nuclear norm up to rounding; singular values below
+        1e-8 of the largest, which the Gram matrix loses, are counted too. The computed rest is within ``gamma_{n+1}
+        (||x||_F + ||Q||_F ||Y||_F)`` of the exact one.
+        """
+        if 0 in x.shape and self.processes is None:
+            return 0.0
+        if not self.by_rows(x):
+            return self.proven_nuclear_norm(x.T)
+        n, k = x.shape[0], round(float(self.total(float(x.shape[1]))))
+        _, Q = self.eigh(self.gram(x))
+        Y = Q.T @ x
+        lengths = self.total((Y * Y).sum(1)) ** 0.5 * (Q * Q).sum(0) ** 0.5
+        rest = self.norm(x - Q @ Y)
+        rounding = 2.0 * (n + 2) * UNIT * (self.norm(x) + float((Q * Q).sum()) ** 0.5 * self.norm(Y))
+        relative = 1.0 + 8.0 * (n + k + self.world) * UNIT
+        return float(self.agree((float(lengths.sum()) + float(n) ** 0.5 * (rest + rounding)) * relative))
 
     def polar_factor(self, x: Array) -> tuple[Array, Array]:
         """``U V^T`` of ``x = U diag(s) V^T`` and the nonzero ``s``, rising, from the smaller Gram matrix."""
-        eigenvalues, Q = self.xp.linalg.eigh(self.gram(x))
+        eigenvalues, Q = self.eigh(self.gram(x))
         s = self.at_least(eigenvalues, 0.0) ** 0.5
         kept = s > GRAM_RANK_TOLERANCE * float(s[-1])
         Q, s = Q[:, kept], s[kept]
         inverse_root = (Q / s) @ Q.T
-        return (inverse_root @ x if x.shape[0] <= x.shape[1] else x @ inverse_root), s
+        return (inverse_root @ x if self.by_rows(x) else x @ inverse_root), s
 
     def synchronise(self) -> None:
         """Wait for the device to finish, before a clock is read."""

@@ -91,6 +91,17 @@ def overparameterised(seed: int, V: int = 10, d: int = 60, m: int = 50, size: in
     return LinearData(S, P, pi / pi.sum(), rng.standard_normal((d, m)))
 
 
+def clusters(V: int = 10, d: int = 25, per_token: int = 50, spread: float = 0.1, seed: int = 0) -> LinearData:
+    """One-hot data: Gaussian clusters around one random unit vector per token, ``per_token`` contexts each."""
+    rng = np.random.default_rng(seed)
+    centres = rng.standard_normal((d, V))
+    centres /= np.linalg.norm(centres, axis=0)
+    label = np.repeat(np.arange(V), per_token)
+    S = np.arange(V)[:, None] == label
+    H = centres[:, label] + spread * rng.standard_normal((d, V * per_token))
+    return LinearData(S, S.astype(np.float64), np.full(V * per_token, 1 / (V * per_token)), H)
+
+
 def linear_catalogue() -> list[LinearInstance]:
     """Every small instance of the linear model with a known answer."""
     source = "docs/theory.md section 2"

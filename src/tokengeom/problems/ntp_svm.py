@@ -1,4 +1,4 @@
-"""NTP-SVM: the smallest decoder that separates every context's support from its other tokens, in any of four norms.
+"""NTP-SVM: the smallest decoder that separates every context's support from its other tokens, in any of five norms.
 
 ::
 
@@ -8,7 +8,8 @@
 where ``W`` is V x d, ``H = [h_1 .. h_m]`` is d x m, ``S`` is the V x m support and ``a_j`` is free. In the Frobenius
 norm the solution is W_mm, the direction in which gradient descent diverges [thrampoulidis2024, sec. 4]. Other norms
 belong to other optimizers: steepest descent in a norm maximises the margin of that norm (docs/theory.md section 5),
-so sign descent and Adam belong to the max norm, Muon and spectral descent to the spectral norm.
+so sign descent and Adam belong to the max norm, Muon and spectral descent to the spectral norm. The nuclear norm is the
+dual of the spectral norm; among decoders that separate it favours those of low rank.
 
 The dual has one multiplier matrix A, V x m, with columns that sum to 0 and ``A <= 0`` off support::
 
@@ -66,7 +67,8 @@ FROBENIUS = Norm("frobenius", _frobenius, _frobenius)
 MAX = Norm("max", _largest, _entrywise_sum)
 SUM = Norm("sum", _entrywise_sum, _largest)
 SPECTRAL = Norm("spectral", _spectral, _nuclear)
-NORMS: dict[str, Norm] = {norm.name: norm for norm in (FROBENIUS, MAX, SPECTRAL, SUM)}
+NUCLEAR = Norm("nuclear", _nuclear, _spectral)
+NORMS: dict[str, Norm] = {norm.name: norm for norm in (FROBENIUS, MAX, SPECTRAL, NUCLEAR, SUM)}
 
 
 def norm_named(name: str) -> Norm:

@@ -47,6 +47,8 @@ NEWTON_STEPS = 60
 class NuclearSVM(AbstractProblem[Array, Array]):
     """NTP-SVM* on the merged pattern, on the CPU (NumPy) or on a PyTorch device.
 
+    Where the backend spreads columns over processes, each process holds its part of the g columns of every array.
+
     Answers are logits ``L`` of the merged pattern (V' x g) and duals ``G`` of the scaled problem (V' x g);
     ``reduction.expand`` and ``reduction.expand_dual`` give them for all tokens and contexts.
     """
@@ -65,10 +67,15 @@ class NuclearSVM(AbstractProblem[Array, Array]):
         rows, columns = self.reduction.S_red.shape
         return rows, columns
 
+    @property
+    def columns(self) -> slice:
+        """Merged columns that this process holds: all of them, unless they are spread."""
+        return self.backend.columns(self.shape[1])
+
     @cached_property
     def S(self) -> Array:
         """Merged support pattern on the device, V' x g boolean."""
-        return self.backend.asarray(self.reduction.S_red)
+        return self.backend.asarray(self.reduction.S_red[:, self.columns])
 
     @cached_property
     def a(self) -> Array:
@@ -83,7 +90,7 @@ class NuclearSVM(AbstractProblem[Array, Array]):
     @cached_property
     def column_scale(self) -> Array:
         """``sqrt n`` as a row, 1 x g."""
-        return self.backend.asarray(np.sqrt(self.reduction.n)[None, :])
+        return self.backend.asarray(np.sqrt(self.reduction.n)[None, self.columns])
 
     @cached_property
     def support_weight(self) -> Array:
@@ -105,67 +112,81 @@ class NuclearSVM(AbstractProblem[Array, Array]):
 
     def proxy(self) -> Array:
         """``S~`` of the merged pattern, scaled: the support with each column's mean over tokens removed."""
-        u = self.row_scale / self.backend.norm(self.row_scale)
+        u = self.row_scale / float(self.reduction.V) ** 0.5
         return self.B - u @ (u.T @ self.B)
 
-    def project(self, X: Array, level: Array | None = None) -> tuple[Array, Array]:
+    def project(self, X: Array, level: Array | None = None, margin: float = 1.0) -> tuple[Array, Array]:
         """Nearest point of C to X, and the in-support level ``alpha`` of each of its columns.
 
         Per column, with ``x = X / (sqrt a sqrt n)``: ``alpha`` is the root of the increasing concave
         ``f(alpha) = sum_in a (alpha - x) - sum_off a (x + 1 - alpha)_+``; then support entries become
         ``alpha`` and the others ``min(x, alpha - 1)``. Newton's method is left of the root after one step from any
-        start and rises to it in finitely many steps; the ``level`` of the last call is a good start.
+        start and rises to it in finitely many steps; the ``level`` of the last call is a good start. ``margin`` takes
+        the place of 1.
         """
         xp, backend = self.backend.xp, self.backend
         x = self.unscale(X)
         inside = self.a @ xp.where(self.S, x, 0.0)
-        raised = xp.where(self.S, -np.inf, x + 1.0)
+        raised = xp.where(self.S, -np.inf, x + margin)
         alpha = inside / self.support_weight if level is None else level
         for _ in range(NEWTON_STEPS):
             excess = raised - alpha
             slope = self.support_weight + self.a @ backend.as_float(excess > 0)
             step = (self.support_weight * alpha - inside - self.a @ backend.at_least(excess, 0.0)) / slope
             alpha = alpha - step
-            if float(abs(step).max()) <= 1e-13 * (1.0 + float(abs(alpha).max())):
+            # Columns do not depend on each other, so a process does not ask the others when to stop.
+            if alpha.shape[0] == 0 or float(abs(step).max()) <= 1e-13 * (1.0 + float(abs(alpha).max())):
                 break
-        return self.scale(xp.where(self.S, alpha, xp.minimum(x, alpha - 1.0))), alpha
+        return self.scale(xp.where(self.S, alpha, xp.minimum(x, alpha - margin))), alpha
+
+    def project_dual(self, G: Array, level: Array | None = None) -> tuple[Array, Array]:
+        """Nearest G whose columns sum to 0 (weighted with sqrt a) and that is <= 0 off support, and its levels.
+
+        These G are a cone, whose polar is C with margin 0 in place of 1: ``P(G) = G + P_C(-G)`` (Moreau).
+        """
+        polar, level = self.project(-G, level, 0.0)
+        return G + polar, level
 
     def primal_violation(self, L: Array) -> float:
         """Largest violation of an equality or a margin by logits L, in units of the margin 1."""
         if 0 in self.shape:
             return 0.0
-        low = self.backend.xp.where(self.S, L, np.inf).min(0)
-        high = self.backend.xp.where(self.S, L, -np.inf).max(0)
-        off = self.backend.xp.where(self.S, -np.inf, L).max(0)
-        low, high, off = (part if self.backend.device is None else part.values for part in (low, high, off))
-        return max(float((high - low).max()), float((1.0 - (low - off)).max()), 0.0)
+        xp = self.backend.xp
+        low = xp.amin(xp.where(self.S, L, np.inf), 0)
+        high = xp.amax(xp.where(self.S, L, -np.inf), 0)
+        off = xp.amax(xp.where(self.S, -np.inf, L), 0)
+        return max(self.backend.largest(xp.maximum(high - low, 1.0 - (low - off))), 0.0)
 
     def repair_dual(self, G: Array) -> tuple[Array, float]:
         """G clipped off support, with column sums restored on support; and the largest change that this made."""
         fixed = self.backend.xp.where(self.S, G, self.backend.at_most(G, 0.0))
         sums = (self.row_scale * fixed).sum(0) / self.support_weight
         fixed = fixed - self.backend.as_float(self.S) * self.row_scale * sums
-        return fixed, float(abs(fixed - G).max())
+        return fixed, self.backend.largest(abs(fixed - G))
 
     def certify(self, x: Array, dual: Array | None) -> Certificate:
         """Certificate of logits and a dual, both made feasible first: value and bound are then proven.
 
-        The value is the nuclear norm of the feasible point nearest to ``x``. The bound is that of ``dual`` clipped off
-        support, with column sums restored on support, divided by its spectral norm if that is above 1. The residuals
-        say how far the answers were from feasible before.
+        The value is an upper bound of the nuclear norm of the feasible point nearest to ``x``. What rounding leaves of
+        its violation, at most ``delta`` in each of V x m entries, adds ``sqrt(V' V m) delta``. The bound is that of
+        ``dual`` clipped off support, with column sums restored on support, divided by its spectral norm if that is
+        above 1. The residuals say how far the answers were from feasible before.
         """
         L = self._checked(x, "L")
         if 0 in self.shape:
             return Certificate(0.0, 0.0, 0.0, 0.0)
         Z, _ = self.project(self.scale(L))
-        value = float(self.backend.singular_values(Z).sum())
+        delta = self.primal_violation(self.unscale(Z))
+        entries = float(self.shape[0]) * self.reduction.V * self.reduction.m
+        value = self.backend.proven_nuclear_norm(Z) + 2.0 * entries**0.5 * delta
         if dual is None:
             return Certificate(self.primal_violation(L), float("inf"), value, float("-inf"))
         G, change = self.repair_dual(self._checked(dual, "the dual"))
         spectral = self.proven_dual_norm(G)
-        products = self.B * G
-        inner = float(products.sum()) - ROUNDING * UNIT * float(abs(products).sum())
-        inner -= float((self.column_scale * self._column_excess(G)).sum())
+        products, total = self.B * G, self.backend.total
+        inner = float(total(products.sum()))
+        inner -= (ROUNDING + self.backend.world) * UNIT * float(total(abs(products).sum()))
+        inner -= float(total((self.column_scale * self._column_excess(G)).sum()))
         bound = inner / max(1.0, spectral) if inner > 0 else inner
         return Certificate(self.primal_violation(L), max(change, spectral - 1.0, 0.0), value, bound)
 
@@ -185,13 +206,13 @@ class NuclearSVM(AbstractProblem[Array, Array]):
 
     def _checked(self, x: Array, name: str) -> Array:
         x = self.backend.asarray(x)
-        if tuple(x.shape) != self.shape:
+        if tuple(x.shape) != tuple(self.S.shape):
             raise ProblemError(
-                f"An answer must have one row per merged token and one column per support group, {self.shape}; "
-                f"got {name} of shape {tuple(x.shape)}. Likely logits on all tokens and contexts. Average them "
-                "with reduction.reduce, or build the problem with merge=False."
+                "An answer must have one row per merged token and one column per support group, "
+                f"{tuple(self.S.shape)}; got {name} of shape {tuple(x.shape)}. Likely logits on all tokens and "
+                "contexts. Average them with reduction.reduce, or build the problem with merge=False."
             )
-        if not bool(self.backend.xp.isfinite(x).all()):
+        if not self.backend.all_finite(x):
             raise ProblemError(
                 f"An answer must be finite; {name} holds NaN or infinity. Likely a solver or a training run "
                 "that diverged. Check its status."

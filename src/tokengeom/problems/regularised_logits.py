@@ -46,7 +46,7 @@ from tokengeom.problems.base import AbstractProblem, Certificate
 from tokengeom.problems.supports import as_support
 
 ENTROPY_ROUNDING = 256.0
-"""Units of rounding per term of the entropy: logarithms within 4, products, and a sum in a tree of 2^64 terms."""
+"""Units of rounding per term of the entropy: logarithms within 4, products, and what their sums add to them."""
 
 
 @final
@@ -106,13 +106,25 @@ class RegularisedLogits(AbstractProblem[Array, Array]):
                 f"Shares must be one positive number per context with sum 1; got pi of shape {shares.shape} and sum "
                 f"{shares.sum():.6g} for m={sums.size}. Drop contexts that never occur."
             )
-        plain = (probabilities, shares, tokens, contexts, np.sqrt(tokens), np.sqrt(contexts))
+        # Where columns are spread over processes, each holds its own part of whatever has one entry per context.
+        own = on.columns(shares.size)
+        plain = (probabilities[:, own], shares[own], tokens, contexts[own], np.sqrt(tokens), np.sqrt(contexts[own]))
         on_P, on_pi, on_a, on_n, on_r, on_c = (on.asarray(x) for x in plain)
         return RegularisedLogits(on_P, on_pi, lam, on_a, on_n, on_r, on_c, on)
 
     def at(self, lam: float) -> RegularisedLogits:
         """The same data with another strength."""
-        return replace(self, lam=lam)
+        return self._with(lam=lam)
+
+    def reweighted(self, r: Array, c: Array) -> RegularisedLogits:
+        """The same data with other weights of the norm, V' and m'."""
+        return self._with(r=r, c=c)
+
+    def _with(self, **changed: object) -> RegularisedLogits:
+        new = replace(self, **changed)  # type: ignore[arg-type]
+        # Logarithms of all probabilities cost as much as a step of a solver.
+        new.__dict__.update(S=self.S, log_P=self.log_P)
+        return new
 
     @cached_property
     def S(self) -> Array:
@@ -154,7 +166,7 @@ class RegularisedLogits(AbstractProblem[Array, Array]):
         """``CE(L) - H``, a sum of terms >= 0."""
         d, off = self.log_ratio(L)
         terms = self.P * _excess_exponential(self.backend, d) + off
-        return float((self.a @ terms) @ self.pi)
+        return float(self.backend.total((self.a @ terms) @ self.pi))
 
     def dual_change(self, L: Array) -> Array:
         """``R - P`` for ``R = softmax(L)``, V' x m'."""
@@ -172,10 +184,13 @@ class RegularisedLogits(AbstractProblem[Array, Array]):
         spread = off * xp.log(xp.where(off > 0, off, 1.0))
         gain = P * (e - inside) - slope - spread
         size = P * (abs(e) + abs(inside) + xp.where(e < -0.5, 64.0, 0.0)) + abs(slope) + abs(change) + abs(spread) + off
-        rounding = ENTROPY_ROUNDING * UNIT * float((self.a @ size) @ self.pi)
+        # Products with a and pi add their terms in any order, over processes too.
+        units = ENTROPY_ROUNDING + P.shape[0] + float(self.backend.total(float(P.shape[1]))) + self.backend.world
+        rounding = units * UNIT * float(self.backend.total((self.a @ size) @ self.pi))
         # Dividing a column by its sum 1 + delta changes its entropy by at most delta (log V + 3).
-        rounding += float(self._column_excess(change) @ self.pi) * (float(np.log(float(self.a.sum()))) + 3.0)
-        return float((self.a @ gain) @ self.pi), rounding
+        excess = float(self.backend.total(self._column_excess(change) @ self.pi))
+        rounding += excess * (float(np.log(float(self.a.sum()))) + 3.0)
+        return float(self.backend.total((self.a @ gain) @ self.pi)), rounding
 
     def _column_excess(self, change: Array) -> Array:
         """A bound on how far each column of a change is from summing to 0, m'."""
@@ -184,16 +199,21 @@ class RegularisedLogits(AbstractProblem[Array, Array]):
     def certify(self, x: Array, dual: Array | None) -> Certificate:
         """Certificate of logits and a dual change ``R - P``, which is made feasible; value and bound without H."""
         L = self.backend.asarray(x)
-        if not bool(self.backend.xp.isfinite(L).all()):
+        if not self.backend.all_finite(L):
             raise ProblemError("Logits must be finite; L holds NaN or infinity. Likely a run that diverged.")
-        norm = float(self.backend.singular_values(L * self.weight).sum())
+        norm = self.backend.proven_nuclear_norm(L * self.weight)
         value = self.loss_gap(L) + self.lam * norm
         if dual is None:
             return Certificate(0.0, float("inf"), value, float("-inf"))
+        bound, residual = self.proven_bound(dual)
+        return Certificate(0.0, residual, value, bound)
+
+    def proven_bound(self, dual: Array) -> tuple[float, float]:
+        """The lower bound of the objective that a dual change proves, and how far the dual was from feasible."""
         change, moved = self.repair_dual(self.backend.asarray(dual))
         spectral = self.proven_dual_norm(change)
         gain, rounding = self.entropy_gain(change * min(1.0, self.lam / max(spectral, 1e-300)))
-        return Certificate(0.0, max(moved, spectral / self.lam - 1.0, 0.0), value, gain - rounding)
+        return gain - rounding, max(moved, spectral / self.lam - 1.0, 0.0)
 
     def proven_dual_norm(self, change: Array) -> float:
         """An upper bound of the dual norm of a change whose columns sum to 0 up to rounding.
@@ -219,7 +239,7 @@ class RegularisedLogits(AbstractProblem[Array, Array]):
         kept = s > -1.0 + 1e-6
         fixed = xp.where(kept, (clipped - self.P * s) / xp.where(kept, 1.0 + s, 1.0), 0.0)
         fixed = xp.maximum(fixed, -self.P)
-        return fixed, float(abs(fixed - change).max()) / self.lam
+        return fixed, self.backend.largest(abs(fixed - change)) / self.lam
 
 
 def _excess_exponential(backend: Backend, u: Array) -> Array:

@@ -69,7 +69,7 @@ def conjugate_gradients(
     gradient = residual if transpose is None else transpose(residual)
     x, y = np.zeros(gradient.shape), np.zeros(residual.shape)
     direction, source = gradient, residual
-    size, iterations = float(np.vdot(gradient, gradient)), 0
+    size, iterations, least = float(np.vdot(gradient, gradient)), 0, float(np.linalg.norm(residual))
     while iterations < max_iterations and not stop(residual, gradient):
         moved = image(direction)
         curvature = float(np.vdot(direction if symmetric else moved, moved))
@@ -83,6 +83,11 @@ def conjugate_gradients(
         direction = gradient + (smaller / size) * direction
         if not symmetric:
             y, source = y + length * source, residual + (smaller / size) * source
+            # In exact arithmetic the residual of least squares never grows: past the last correct digit it does.
+            norm = float(np.linalg.norm(residual))
+            if norm > 2.0 * least:
+                break
+            least = min(least, norm)
         size = smaller
     return Combination(x, x if symmetric else y, iterations)
 

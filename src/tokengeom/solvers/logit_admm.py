@@ -40,13 +40,26 @@ LARGEST_RISE = 2.0
 
 @dataclass(frozen=True)
 class WarmStart:
-    """Where a solve ended, for the start of the next: scaled logits ``Z``, dual ``Y``, ``rho``, and the roots u, l."""
+    """Where a solve ended, for the start of the next.
+
+    ``Z``, ``Y``, ``rho``
+        Scaled logits, dual and penalty.
+    ``u``, ``level``
+        The roots of the last proximal map.
+    ``r``, ``c``
+        Weights of rows and columns, where the norm has weights that are solved for.
+    ``lam``
+        The strength, where the next solve needs to know it.
+    """
 
     Z: Array
     Y: Array
     rho: float
     u: Array | None = None
     level: Array | None = None
+    r: Array | None = None
+    c: Array | None = None
+    lam: float | None = None
 
 
 @final
@@ -87,7 +100,8 @@ class RegularisedLoss(AbstractTerm):
             u, level = u + step, level + rise
             if exact == EXACT_STEPS:
                 break
-            if exact or max(float(abs(step).max()), float(abs(rise).max())) <= ROOT_TOLERANCE:
+            # Columns do not depend on each other, so a process does not ask the others when to stop.
+            if exact or rise.shape[0] == 0 or max(float(abs(step).max()), float(abs(rise).max())) <= ROOT_TOLERANCE:
                 exact += 1
         self.u, self.level = u, level
         self.change = xp.where(problem.S, P * xp.expm1(u), xp.exp(u))
@@ -130,7 +144,7 @@ class LogitADMM(AbstractSplitting):
         L, change = run.best.answer / problem.weight, run.best.dual
         certificate = problem.certify(L, change)
         converged = certificate.relative_gap <= 1.01 * self.tolerance
-        status, seconds = self._status(run, converged), time.perf_counter() - began
+        status, seconds = self._status(run.iterations, certificate.relative_gap, converged), time.perf_counter() - began
         solution = Solution(L, change, certificate, status, run.iterations, seconds, converged)
         return solution, WarmStart(run.Z, run.rho * (run.w - run.Z), run.rho, term.u, term.level)
 

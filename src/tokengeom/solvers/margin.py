@@ -1,4 +1,4 @@
-"""The margin problem in any of the four norms; the max norm and the entrywise-sum norm are linear programs for HiGHS.
+"""The margin problem in any norm; the max norm and the entrywise-sum norm are linear programs for HiGHS.
 
 ::
 
@@ -12,6 +12,7 @@ the program are those of the margin problem.
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,13 +24,15 @@ from tokengeom.numerics import Bool, Float
 from tokengeom.problems.base import Solution
 from tokengeom.problems.ntp_svm import FROBENIUS, MarginProblem
 from tokengeom.solvers.least_distance import MarginAnswer, equality_multipliers
-from tokengeom.solvers.ntp_svm import solve_ntp_svm
-from tokengeom.solvers.spectral_barrier import solve_spectral_margin
+from tokengeom.solvers.margin_newton import solve_singular_margin
+from tokengeom.solvers.ntp_svm import column_lengths, solve_ntp_svm
 
 Index = NDArray[np.intp]
 
 SMALLEST_MARGIN = 1e-8
 """Per unit of norm and of the largest embedding; HiGHS is accurate to about 1e-9."""
+START = 1e-4
+"""Relative gap of the Frobenius solution from which the spectral and the nuclear norm start."""
 
 
 def solve_margin_program(problem: MarginProblem) -> MarginAnswer:
@@ -118,14 +121,32 @@ def _multipliers(S: Bool, pairs: Float, equalities: Float) -> Float:
     return A + equality_multipliers(S, equalities) if len(equalities) else A
 
 
-def solve_margin(problem: MarginProblem) -> MarginAnswer:
+def solve_margin(problem: MarginProblem, tolerance: float = 1e-6) -> MarginAnswer:
     """Smallest decoder in ``problem.norm`` that separates with margin 1, or the proof that none does.
 
-    Separability does not depend on the norm, so the Frobenius problem decides it.
+    Separability does not depend on the norm, so the Frobenius problem decides it. ``tolerance`` is the relative gap to
+    prove in the spectral and the nuclear norm; in the others the solution is exact up to rounding.
     """
+    if problem.norm.name in ("spectral", "nuclear"):
+        return _singular_margin(problem, tolerance)
     frobenius = solve_ntp_svm(MarginProblem(problem.S, problem.H, FROBENIUS))
     if problem.norm.name == "frobenius" or not frobenius.separable or not problem.has_margins:
         return frobenius
-    if problem.norm.name == "spectral":
-        return MarginAnswer(True, solve_spectral_margin(problem))
     return solve_margin_program(problem)
+
+
+def _singular_margin(problem: MarginProblem, tolerance: float) -> MarginAnswer:
+    """The answer for ``problem.norm`` spectral or nuclear, from a rough Frobenius solution.
+
+    Embeddings of length 1 for the start: separability does not depend on their lengths.
+    """
+    lengths = column_lengths(problem.H)
+    start = solve_ntp_svm(MarginProblem(problem.S, problem.H / lengths, FROBENIUS), START)
+    found = start.solution
+    assert found.dual is not None
+    A = found.dual / lengths
+    if not start.separable:
+        return MarginAnswer(False, replace(found, dual=A, certificate=problem.refute(A)))
+    if not problem.has_margins:
+        return start
+    return MarginAnswer(True, solve_singular_margin(problem, found.x, A, tolerance))

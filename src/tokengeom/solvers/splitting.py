@@ -27,7 +27,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 import numpy as np
 
@@ -45,34 +45,99 @@ SAFEGUARD = 2.0
 """Growth of the residual over its smallest value at which the acceleration restarts."""
 LARGEST_RHO_CHANGE = 2.5
 SMALLEST_RHO_CHANGE = 2.0
+STOP = 0.99
+"""Share of the tolerance at which the estimated gap ends the loop, so that the certificate is within the tolerance."""
+LONGEST_WAIT = 3
+"""Largest number of multiples of `check_every` between two checks."""
+SMALLEST_SIDE = 256
+"""Smaller side of a matrix below which an eigendecomposition costs less than the products that can replace it."""
+LARGEST_EXPANSION_ERROR = 1e-2
+"""Relative error of the threshold above which it is computed exactly."""
+EXPANSION_SHARE = 0.3
+"""Error of an expanded threshold as a share of the relative residual of the iteration."""
 
 Observer = Callable[[int, float, float], None]
-"""Called at each check with iterations, seconds and the proven relative gap."""
+"""Called at each check with iterations, seconds and the estimated relative gap."""
 
 
 @dataclass(frozen=True)
 class Thresholded:
-    """A matrix after the singular-value threshold, with its rank and nuclear norm."""
+    """A matrix after the singular-value threshold, its rank and nuclear norm, and the spectral norm before."""
 
     X: Array
     rank: int
     nuclear_norm: float
+    spectral_norm: float
 
 
 def singular_value_threshold(backend: Backend, M: Array, tau: float) -> Thresholded:
     """M with every singular value lowered by tau, those below it to 0."""
-    if M.shape[0] > M.shape[1]:
-        turned = singular_value_threshold(backend, M.T, tau)
-        return Thresholded(turned.X.T, turned.rank, turned.nuclear_norm)
-    eigenvalues, Q = backend.xp.linalg.eigh(M @ M.T)
-    s = backend.at_least(eigenvalues, 0.0) ** 0.5
-    rank = int((s > tau).sum())
-    kept = s[s.shape[0] - rank :]
-    Q = Q[:, Q.shape[1] - rank :]
-    shrunk = Q * (1.0 - tau / kept)
-    # Two thin products cost 4 V r m, the V x V operator and one product 2 V^2 (r + m): use the cheaper.
-    X = (shrunk @ Q.T) @ M if 2 * rank > M.shape[0] else shrunk @ (Q.T @ M)
-    return Thresholded(X, rank, float((kept - tau).sum()))
+    return Threshold(backend)(M, tau)
+
+
+@final
+class Threshold:
+    """The singular-value threshold of matrices that change little from one call to the next.
+
+    ``prox_{tau ||.||_*}(M) = h(M M^T) M`` with ``h(x) = (1 - tau / sqrt x)_+``. An eigendecomposition costs as much as
+    many products, so the eigenvectors Q of an earlier call are kept. With ``A = Q^T M M^T Q = D + E``, D its diagonal,
+
+    ``h(M M^T) = Q (h(D) + K o E) Q^T + O(E^2)``,   ``K_ij = (h(d_i) - h(d_j)) / (d_i - d_j)``
+
+    (Daleckii and Krein), where ``o`` is the entrywise product. This is used while E, relative to D, is small enough.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self.decompositions = 0
+        self._Q: Array | None = None
+
+    def __call__(self, M: Array, tau: float, accuracy: float = 0.0) -> Thresholded:
+        """M with every singular value lowered by tau, to within a relative error of about ``accuracy``."""
+        if not self.backend.by_rows(M):
+            turned = self(M.T, tau, accuracy)
+            return Thresholded(turned.X.T, turned.rank, turned.nuclear_norm, turned.spectral_norm)
+        G = self.backend.gram(M)
+        found = self._from_last(G, M, tau, accuracy) if accuracy > 0.0 and G.shape[0] >= SMALLEST_SIDE else None
+        return self._exact(G, M, tau) if found is None else found
+
+    def _exact(self, G: Array, M: Array, tau: float) -> Thresholded:
+        eigenvalues, Q = self.backend.eigh(G)
+        self._Q, self.decompositions = Q, self.decompositions + 1
+        s = self.backend.at_least(eigenvalues, 0.0) ** 0.5
+        rank = int((s > tau).sum())
+        kept = s[s.shape[0] - rank :]
+        Q = Q[:, Q.shape[1] - rank :]
+        shrunk = Q * (1.0 - tau / kept)
+        # Two thin products cost 4 V r m, the V x V operator and one product 2 V^2 (r + m): use the cheaper.
+        X = (shrunk @ Q.T) @ M if 2 * rank > M.shape[0] else shrunk @ (Q.T @ M)
+        return Thresholded(X, rank, float((kept - tau).sum()), float(s[-1]))
+
+    def _from_last(self, G: Array, M: Array, tau: float, accuracy: float) -> Thresholded | None:
+        """The expansion about the last eigenvectors; None where they are too far away."""
+        xp, backend, Q = self.backend.xp, self.backend, self._Q
+        if Q is None or Q.shape != G.shape:
+            return None
+        E = Q.T @ G @ Q
+        s = backend.at_least(1.0 * xp.diagonal(E), 0.0) ** 0.5
+        above = s > tau
+        # Relative to the singular values, or to tau where they are smaller and are removed.
+        size = backend.at_least(s, tau)
+        E /= size[:, None]
+        E /= size[None, :]
+        backend.set_diagonal(E, backend.full((E.shape[0],), 0.0))
+        error = float(backend.agree(float(xp.linalg.norm(E)) / float(s.shape[0]) ** 0.5))
+        if not error**2 <= min(accuracy, LARGEST_EXPANSION_ERROR):
+            return None
+        high, low, upper, lower = s[above], s[~above], Q[:, above], Q[:, ~above]
+        h = 1.0 - tau / high
+        # Divided differences of h, without cancellation: both above tau, and one above and one below.
+        middle = E[above][:, above] * (tau / (high[:, None] + high[None, :]))
+        backend.set_diagonal(middle, h)
+        across = (h * high)[:, None] * tau / (high[:, None] ** 2 - low[None, :] ** 2)
+        coupled = upper @ (E[above][:, ~above] * across) @ lower.T
+        operator = upper @ middle @ upper.T + coupled + coupled.T
+        return Thresholded(operator @ M, int(h.shape[0]), float((high - tau).sum()), float(s.max()))
 
 
 @dataclass(frozen=True)
@@ -96,7 +161,13 @@ class Bounds:
 
 
 class AbstractTerm(ABC):
-    """The convex function f of ``min f(X) + ||X||_*``, as the loop needs it."""
+    """The convex function f of ``min f(X) + ||X||_*``, as the loop needs it.
+
+    ``exact_at_checks``
+        Whether `bounds` needs the threshold exactly, and not only to the accuracy of the iteration.
+    """
+
+    exact_at_checks: ClassVar[bool] = True
 
     @abstractmethod
     def prox(self, w: Array, rho: float) -> Array:
@@ -150,16 +221,17 @@ class AndersonMemory:
         self.dF.append(dF)
         # Only dW + dF is ever used of the states: storing the sum saves a pass over the data.
         self.steps.append(w - last_w + dF)
-        row = np.array([self.backend.dot(dF, old) for old in self.dF])
+        row = self.backend.dots(dF, self.dF)
         self.gram = np.block([[self.gram, row[:-1, None]], [row[None, :]]])
 
     def _extrapolate(self, w: Array, F: Array) -> Array:
         step = w + F
         k = len(self.dF)
         if k:
-            right = np.array([self.backend.dot(dF, F) for dF in self.dF])
+            right = self.backend.dots(F, self.dF)
             ridge = REGULARISATION * np.trace(self.gram) / k + 1e-300
-            for gamma, old in zip(np.linalg.solve(self.gram + ridge * np.eye(k), right), self.steps, strict=True):
+            found = self.backend.agree(np.linalg.solve(self.gram + ridge * np.eye(k), right))
+            for gamma, old in zip(found, self.steps, strict=True):
                 step -= float(gamma) * old
         return step
 
@@ -173,7 +245,8 @@ class AbstractSplitting:
     ``memory``
         Steps that Anderson acceleration remembers, two arrays each; 0 is plain ADMM.
     ``check_every``
-        Iterations between two computations of the gap, each of which costs about one iteration.
+        Smallest number of iterations between two computations of the gap, each of which costs one iteration or two.
+        While the gap is far above the tolerance it is computed at every second or third multiple only.
     """
 
     tolerance: float = 1e-6
@@ -196,21 +269,24 @@ class AbstractSplitting:
     def iterate(
         self, term: AbstractTerm, backend: Backend, w: Array, rho: float, observer: Observer | None = None
     ) -> SplittingRun:
-        """Iterate from state ``w`` until the gap is proven, or iterations or seconds run out."""
+        """Iterate from state ``w`` until the estimated gap is small enough, or iterations or seconds run out."""
         run = SplittingRun(term, backend, self, w, rho)
-        while not run.gap <= self.tolerance and run.iterations < self.max_iterations:
+        while not run.gap <= STOP * self.tolerance and run.iterations < self.max_iterations:
             checked = run.step()
             if checked and observer is not None:
                 observer(run.iterations, run.seconds, run.gap)
-            if run.seconds > self.time_limit:
+            if math.isfinite(self.time_limit) and float(backend.agree(run.seconds)) > self.time_limit:
                 break
         return run
 
-    def _status(self, run: SplittingRun, converged: bool) -> str:
+    def _status(self, iterations: int, gap: float, converged: bool) -> str:
         if converged:
-            return f"proven gap within {self.tolerance:.0e}"
+            # The last digit shown is rounded up: a gap just above the tolerance is not stated as the tolerance.
+            return (
+                f"proven gap within {self.tolerance:.0e}" if gap <= self.tolerance else f"proven gap {1.005 * gap:.2e}"
+            )
         return (
-            f"stopped after {run.iterations} iterations with a proven gap of {run.gap:.1e}, above "
+            f"stopped after {iterations} iterations with a proven gap of {gap:.1e}, above "
             f"{self.tolerance:.0e}: raise max_iterations or time_limit, or accept this gap"
         )
 
@@ -223,6 +299,9 @@ class SplittingRun:
         self.term, self.backend, self.settings = term, backend, settings
         self.w, self.rho, self.Z = w, rho, w
         self.memory = AndersonMemory(backend, settings.memory)
+        self.threshold = Threshold(backend)
+        self._residual = 0.0
+        self._wait, self._next_check = 1, max(settings.check_every, 2)
         self.best = Bounds(math.inf, w, -math.inf, w)
         self.iterations = 0
         self._began = time.perf_counter()
@@ -234,31 +313,43 @@ class SplittingRun:
 
     @property
     def gap(self) -> float:
-        """Proven gap relative to the best value; infinite before the first check."""
+        """Estimated gap relative to the best value (`certify` proves it); infinite before the first check."""
         value = self.best.value
         return (value - self.best.bound) / max(value, 1e-300) if math.isfinite(value) else math.inf
 
     def step(self) -> bool:
         """One iteration; returns whether the gap was computed."""
         previous, self.Z = self.Z, self.term.prox(self.w, self.rho)
-        half = singular_value_threshold(self.backend, 2.0 * self.Z - self.w, 1.0 / self.rho)
         self.iterations += 1
         every = self.settings.check_every
-        checked = self.iterations % every == 0 or self.iterations == 1
+        checked = self.iterations in (1, self._next_check, self.settings.max_iterations)
+        accuracy = 0.0 if checked and self.term.exact_at_checks else EXPANSION_SHARE * self._residual
+        half = self.threshold(2.0 * self.Z - self.w, 1.0 / self.rho, accuracy)
         if checked:
             self._check(Iterate(self.w, self.rho, self.Z, half))
         if self.iterations % (2 * every) != 0 or not self._rebalance(half.X, previous):
             F = half.X
             F -= self.Z
+            self._residual = self.backend.norm(F) / max(self.backend.norm(self.Z), 1e-300)
             F *= self.settings.relaxation
             self.w = self.memory.advance(self.w, F)
         return checked
 
     def _check(self, at: Iterate) -> None:
-        new, best = self.term.bounds(at), self.best
+        new, best, before = self.term.bounds(at), self.best, self.gap
         value, answer = (new.value, new.answer) if new.value < best.value else (best.value, best.answer)
         bound, dual = (new.bound, new.dual) if new.bound > best.bound else (best.bound, best.dual)
         self.best = Bounds(value, answer, bound, dual)
+        if self.iterations > 1:
+            self._wait = self._next_wait(before)
+            self._next_check = self.iterations + self.settings.check_every * self._wait
+
+    def _next_wait(self, before: float) -> int:
+        """Multiples of `check_every` until the next check: half of those that the last fall of the gap predicts."""
+        if not 0.0 < self.gap < before < math.inf:
+            return 1
+        left = self._wait * math.log(self.gap / self.settings.tolerance) / math.log(before / self.gap)
+        return min(max(int(left / 2.0), 1), LONGEST_WAIT)
 
     def _rebalance(self, X: Array, previous: Array) -> bool:
         """Change rho when the residuals are out of balance, keeping Z and the dual; returns whether it changed."""

@@ -16,9 +16,9 @@ import numpy as np
 
 from tokengeom.checks import whole_number
 from tokengeom.corpus.documents import exists
-from tokengeom.corpus.locate import Corpus, ReadingSettings, open_corpus
+from tokengeom.corpus.locate import Corpus, ReadingSettings, open_corpus, skipped_files
 from tokengeom.corpus.token_files import ParquetTokens
-from tokengeom.corpus.tokenizers import AbstractTokenizer
+from tokengeom.corpus.tokenizers import SUGGESTED_TOKENIZERS, AbstractTokenizer
 from tokengeom.errors import InputError, StatisticsError
 from tokengeom.progress import AbstractProgress, SilentProgress
 from tokengeom.settings import option, share, takes
@@ -39,10 +39,10 @@ class CountSettings:
     context: int = option(4, "Number of tokens in a context.", short="c")
     tokenizer: str | Path | AbstractTokenizer | None = option(
         "word",
-        "Tokenizer of text: word, whitespace, character, byte, bpe, bpe:SIZE, or the path of a saved one, which also "
-        "supplies the text of token ids.",
+        "Tokenizer of text: word, whitespace, code, character, byte, bpe, bpe:SIZE, or the path of a saved one, which "
+        "also supplies the text of token ids.",
         short="t",
-        suggestions=lambda: ["word", "whitespace", "character", "byte", "bpe", "bpe:4096"],
+        suggestions=lambda: SUGGESTED_TOKENIZERS,
     )
     windows: WindowKind = option(
         "sliding", "Count contexts of exactly that length (sliding), or of every length up to it, pooled (prefixes)."
@@ -178,7 +178,7 @@ class _Job:
         folder = self.work / "tokens"
         folder.mkdir()
         counting = self.counting
-        return tokenize(
+        read = tokenize(
             sources,
             counting.tokenizer,
             counting.vocabulary_size,
@@ -187,6 +187,8 @@ class _Job:
             self.engine,
             self.progress,
         )
+        skipped = [str(path) for path in skipped_files(corpus)]
+        return replace(read, described={**read.described, "skipped_files": skipped}) if skipped else read
 
     def _shards(self, paths: list[str]) -> TokenizedCorpus:
         counting = self.counting

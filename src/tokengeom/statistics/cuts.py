@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 Rest = Literal["drop", "merge"]
 PANEL = "Cuts, made in this order"
+WINDOWS = "windows"
+"""Column of counted pairs: how many windows the pair's context had before a cut left some of them out."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,17 @@ class Effect:
         """What was kept, and how many of the windows."""
         kept, all_windows = self.after.n, self.before.n
         return f"Kept: {self.cut}; {kept:,} of {all_windows:,} windows remain ({kept / all_windows:.1%})."
+
+
+def follows(effects: Sequence[Effect], end: Totals) -> bool:
+    """Whether each cut starts from the sizes that the one before it left, and the last one leaves ``end``."""
+    starts, ends = [effect.before for effect in effects[1:]], [effect.after for effect in effects]
+    return all(_close(one, two) for one, two in zip(ends, [*starts, end], strict=bool(effects)))
+
+
+def _close(one: Totals, two: Totals) -> bool:
+    sizes = (one.n, one.m, one.V) == (two.n, two.m, two.V)
+    return sizes and bool(np.isclose(one.entropy, two.entropy, rtol=1e-9, atol=1e-12))
 
 
 @dataclass(frozen=True)
@@ -97,12 +110,12 @@ def _sums(keys: Int, count: Int) -> Int:
 
 @dataclass(frozen=True)
 class PairTable:
-    """Counted pairs as a relational table ``keys..., next, count``.
+    """Counted pairs as a relational table ``keys..., next, count``, and `WINDOWS` where windows were left out.
 
     ``rows``
         Ids of the next tokens that exist.
     ``other``
-        An id that none of them has, for the token that others are merged into.
+        Id of the token that others are merged into: one that no token has, except what an earlier cut merged.
     """
 
     table: ibis.Table
@@ -110,9 +123,28 @@ class PairTable:
     rows: Int
     other: int
 
+    @property
+    def kept_columns(self) -> list[str]:
+        """The columns that a cut must not change, where there are any: how many windows each context had."""
+        return [WINDOWS] if WINDOWS in self.table.columns else []
+
+    def with_windows(self) -> PairTable:
+        """The same pairs, with the number of windows that each context has now in the column `WINDOWS`."""
+        import ibis
+
+        if self.kept_columns:
+            return self
+        total = self.table["count"].sum().over(ibis.window(group_by=list(self.keys)))
+        return replace(self, table=self.table.mutate(**{WINDOWS: total.cast("int64")}))
+
 
 class AbstractCut(ABC):
     """A rule that makes statistics smaller."""
+
+    @property
+    def leaves_windows_out(self) -> bool:
+        """Whether a context that is kept may lose some of its windows."""
+        return False
 
     @abstractmethod
     def describe(self) -> str:
@@ -210,6 +242,11 @@ class CommonestTokens(AbstractCut):
         _require_positive("The number of next tokens to keep", self.size)
         _require_rest(self.rest)
 
+    @property
+    def leaves_windows_out(self) -> bool:
+        """Whether a context that is kept may lose some of its windows."""
+        return self.rest == "drop"
+
     def describe(self) -> str:
         """The rule, as a phrase."""
         fate = "dropped" if self.rest == "drop" else "merged into one"
@@ -239,7 +276,7 @@ class CommonestTokens(AbstractCut):
     def _rows(self, commonest: Sequence[int], other: int) -> Int:
         kept = np.sort(np.asarray(commonest[: self.size], np.int64))
         merges = self.rest == "merge" and len(commonest) > self.size
-        return np.append(kept, other) if merges else kept
+        return np.unique(np.append(kept, other)) if merges else kept
 
     def relational(self, pairs: PairTable, answer: Sequence[int]) -> ibis.Table:
         """The table that is kept."""
@@ -251,7 +288,8 @@ class CommonestTokens(AbstractCut):
             return table.filter(inside)
         other = ibis.literal(pairs.other, "int32")
         merged = table.mutate(next=inside.ifelse(table["next"], other))
-        return merged.group_by([*pairs.keys, "next"]).aggregate(count=merged["count"].sum())
+        equal = [*pairs.keys, "next", *pairs.kept_columns]
+        return merged.group_by(equal).aggregate(count=merged["count"].sum())
 
 
 def _pooled(pairs: PairArrays) -> PairArrays:
@@ -272,6 +310,11 @@ class SupportByCount(AbstractCut):
 
     def __post_init__(self) -> None:
         _require_positive("The smallest count in a support", self.count)
+
+    @property
+    def leaves_windows_out(self) -> bool:
+        """Whether a context that is kept may lose some of its windows."""
+        return True
 
     def describe(self) -> str:
         """The rule, as a phrase."""
@@ -303,6 +346,11 @@ class SupportByMass(AbstractCut):
     def _share(self) -> float:
         """``p`` less a rounding error: 55 of 100 is a share of 0.55, although 0.55 x 100 is more than 55 in floats."""
         return self.p * (1 - 1e-12)
+
+    @property
+    def leaves_windows_out(self) -> bool:
+        """Whether a context that is kept may lose some of its windows."""
+        return True
 
     def describe(self) -> str:
         """The rule, as a phrase."""

@@ -13,7 +13,8 @@ Saved statistics are a folder that any language with Parquet, safetensors and JS
 
     manifest.json         what `NextTokenStatistics.to_dict` says, without warnings, and a hash per file
     arrays.safetensors    the V x m matrix in CSC form: data, indices, indptr; contexts, m x L ids, oldest first (-1 the
-                          start of a document, -2 before a shorter context); pi, where there are no counts
+                          start of a document, -2 before a shorter context); pi, where there are no counts;
+                          text_counts, where cuts left out some windows of the contexts
     vocabulary.parquet    one row per next token: its text
     labels.parquet        one row per context: its name, where contexts have no ids
     tokenizer.json        the tokenizer, where there is one
@@ -40,7 +41,8 @@ from tokengeom.folders import MANIFEST, read_kind
 from tokengeom.numerics import Float, Int, x_log_x
 from tokengeom.results import AbstractResult, close
 from tokengeom.settings import make, takes
-from tokengeom.statistics.cuts import AbstractCut, CutSettings, Effect, Totals, cut_table
+from tokengeom.statistics.completeness import Completeness, estimate_completeness
+from tokengeom.statistics.cuts import AbstractCut, CutSettings, Effect, Totals, cut_table, follows
 from tokengeom.statistics.supports import (
     SupportGroups,
     as_matrix,
@@ -51,7 +53,8 @@ from tokengeom.statistics.supports import (
 )
 from tokengeom.statistics.windows import ABSENT, START, Windows
 
-OTHER = "<other>"
+OTHER = "(other tokens)"
+"""Text of the token that stands for all tokens that a cut merged."""
 START_TEXT = "<start>"
 _ARRAYS, _TOKENIZER = "arrays.safetensors", "tokenizer.json"
 _VOCABULARY, _LABELS = "vocabulary.parquet", "labels.parquet"
@@ -75,6 +78,8 @@ class NextTokenStatistics(AbstractResult):
         before a context with fewer than L tokens. None where contexts have no tokens.
     ``labels``
         Names of the contexts where they have no tokens.
+    ``text_counts``
+        Number of windows of each context in the text, where cuts left out some of them; None where they did not.
     ``tokenizer``, ``windows``, ``effects``, ``corpus``
         Where the statistics come from: tokenizer, kind of windows, cuts with their effects, what was read.
     ``claimed``
@@ -89,6 +94,7 @@ class NextTokenStatistics(AbstractResult):
     vocabulary: tuple[str, ...]
     contexts: NDArray[np.int32] | None = None
     labels: tuple[str, ...] | None = None
+    text_counts: Int | None = None
     tokenizer: AbstractTokenizer | None = None
     windows: Windows | None = None
     effects: tuple[Effect, ...] = ()
@@ -98,7 +104,9 @@ class NextTokenStatistics(AbstractResult):
     def __post_init__(self) -> None:
         check_table(self.table, self.context_share)
         self._check_names()
-        for array in (self.table.data, self.table.indices, self.table.indptr, self.contexts, self.context_share):
+        self._check_text_counts()
+        own = (self.table.data, self.table.indices, self.table.indptr, self.contexts, self.context_share)
+        for array in (*own, self.text_counts):
             if array is not None:
                 array.flags.writeable = False
 
@@ -113,6 +121,16 @@ class NextTokenStatistics(AbstractResult):
         if self.contexts is not None and self.contexts.ndim != 2:
             raise StatisticsError(
                 f"Contexts must be an m x L array of token ids; got an array of shape {self.contexts.shape}."
+            )
+
+    def _check_text_counts(self) -> None:
+        given = self.text_counts
+        if given is None:
+            return
+        if not self.has_counts or given.shape != (self.m,) or (given < self.context_counts).any():
+            raise StatisticsError(
+                "text_counts must give, for counts, the windows of each context in the text: m numbers, none of them "
+                "smaller than the number of windows counted."
             )
 
     @classmethod
@@ -231,6 +249,33 @@ class NextTokenStatistics(AbstractResult):
         """Contexts grouped by equal supports."""
         return group_supports(self.S)
 
+    @cached_property
+    def left_out(self) -> Float:
+        """Share of each context's windows in the text that cuts left out, shape m; 0 where they left out none."""
+        if self.text_counts is None:
+            return _frozen(np.zeros(self.m))
+        return _frozen(1.0 - self.context_counts / self.text_counts)
+
+    @property
+    def other(self) -> int | None:
+        """Row of the token that stands for merged ones; None where none were merged."""
+        return self.V - 1 if self.vocabulary[-1] == OTHER else None
+
+    @cached_property
+    def completeness(self) -> Completeness | None:
+        """What a longer text would add to the supports; None where there are no counts."""
+        return estimate_completeness(self.counts) if self.has_counts else None
+
+    @property
+    def coverage(self) -> float | None:
+        """Share of the text's windows that the cuts kept: 1 without cuts, None where no text was counted.
+
+        A window whose next token was merged into `OTHER` is kept.
+        """
+        if self.windows is None or not self.has_counts:
+            return None
+        return self.n / self.effects[0].before.n if self.effects else 1.0
+
     @property
     def totals(self) -> Totals:
         """n, m, V and the entropy floor."""
@@ -300,11 +345,14 @@ class NextTokenStatistics(AbstractResult):
         """Sizes, entropy floor, supports, and where the statistics come from."""
         return {
             "windows": self.n if self.has_counts else None,
+            "coverage": self.coverage,
+            "left_out": float(1 - self.n / self.text_counts.sum()) if self.text_counts is not None else 0.0,
             "contexts": self.m,
             "vocabulary": self.V,
             "entropy_nats": self.entropy,
             "distinct_supports": self.groups.count,
             "one_hot_share": self.one_hot_share,
+            "completeness": None if self.completeness is None else self.completeness.to_dict(),
             "hash": self.hash,
             "window": None if self.windows is None else asdict(self.windows),
             "tokenizer": None if self.tokenizer is None else self.tokenizer.to_dict(),
@@ -330,8 +378,9 @@ class NextTokenStatistics(AbstractResult):
         )
 
     def _facts(self) -> list[tuple[str, str]]:
+        kept = "" if self.coverage is None else f" ({self.coverage:.1%} of the text's)"
         return [
-            *([("windows", f"{self.n:,}")] if self.has_counts else []),
+            *([("windows", f"{self.n:,}{kept}")] if self.has_counts else []),
             ("contexts", f"{self.m:,}"),
             ("vocabulary", f"{self.V:,}"),
             ("entropy floor", f"{self.entropy:.4f} nats"),
@@ -344,9 +393,11 @@ class NextTokenStatistics(AbstractResult):
         ]
 
     def _followed(self, j: int) -> tuple[str, str]:
-        tokens = ", ".join(f"{token} {p:.0%}" for token, p in self.next_tokens(j, _TOKENS_SHOWN))
-        more = int(self.support_sizes[j]) - _TOKENS_SHOWN
-        return f"after \u201c{self.context_text(j)}\u201d", tokens + (f", and {more:,} more" if more > 0 else "")
+        more, left_out = int(self.support_sizes[j]) - _TOKENS_SHOWN, float(self.left_out[j])
+        shown = self.next_tokens(j, _TOKENS_SHOWN)
+        tokens = ", ".join(f"{token} {p * (1 - left_out):.0%}" for token, p in shown)
+        rest = (f", and {more:,} more" if more > 0 else "") + (f" (left out: {left_out:.0%})" if left_out else "")
+        return f"after \u201c{self.context_text(j)}\u201d", tokens + rest
 
     def _write(self, folder: Path) -> dict[str, Any]:
         arrays = {
@@ -355,6 +406,7 @@ class NextTokenStatistics(AbstractResult):
             "indptr": self.table.indptr,
             "contexts": self.contexts,
             "pi": self.context_share,
+            "text_counts": self.text_counts,
         }
         save_file({name: array for name, array in arrays.items() if array is not None}, folder / _ARRAYS)
         _write_names(folder / _VOCABULARY, self.vocabulary)
@@ -379,6 +431,7 @@ class NextTokenStatistics(AbstractResult):
             vocabulary=vocabulary,
             contexts=arrays.get("contexts"),
             labels=_read_names(folder / _LABELS) if (folder / _LABELS).is_file() else None,
+            text_counts=arrays.get("text_counts"),
             tokenizer=load_tokenizer(folder / _TOKENIZER) if manifest["tokenizer"] else None,
             windows=Windows(**manifest["window"]) if manifest["window"] else None,
             effects=tuple(map(Effect.from_dict, manifest["cuts"])),
@@ -398,6 +451,7 @@ class NextTokenStatistics(AbstractResult):
 
         return {
             "the sizes are the ones claimed": equal("windows", "contexts", "vocabulary"),
+            "the cuts lead to these sizes": follows(self.effects, self.totals) if self.has_counts else True,
             "the entropy floor is the one claimed": isinstance(entropy, int | float) and close(self.entropy, entropy),
             "the supports are the ones claimed": equal("distinct_supports", "one_hot_share"),
             "the tokenizer is the one claimed": equal("tokenizer"),
@@ -468,13 +522,41 @@ def _read_names(path: Path) -> tuple[str, ...]:
 
 def _cut(statistics: NextTokenStatistics, cut: AbstractCut) -> NextTokenStatistics:
     table, kept, rows = cut_table(statistics.counts, cut)
-    names = (*statistics.vocabulary, OTHER)
+    before = (*statistics.vocabulary, OTHER)
+    names = tuple(before[token] for token in rows)
+    if names[-2:] == (OTHER, OTHER):
+        # The token of an earlier cut was kept: tokens merged by either are one token.
+        table, names = _last_rows_added(table), names[:-1]
+    read = statistics.text_counts
+    if read is None and cut.leaves_windows_out:
+        read = statistics.context_counts
+    return restricted(statistics, cut.describe(), table, names, kept, None if read is None else read[kept])
+
+
+def _last_rows_added(table: sparse.csc_array) -> sparse.csc_array:
+    """The table with its last two rows added up."""
+    V = table.shape[0]
+    pairs = sparse.coo_array(table)
+    row, column = np.minimum(pairs.coords[0], V - 2), pairs.coords[1]
+    return canonical(sparse.coo_array((pairs.data, (row, column)), shape=(V - 1, table.shape[1])))
+
+
+def restricted(
+    statistics: NextTokenStatistics,
+    description: str,
+    table: sparse.csc_array,
+    vocabulary: tuple[str, ...],
+    kept: Int,
+    text_counts: Int | None,
+) -> NextTokenStatistics:
+    """Statistics with another table and vocabulary for some of the contexts; `effects` records it."""
     after = replace(
         statistics,
         table=table,
-        vocabulary=tuple(names[token] for token in rows),
+        vocabulary=vocabulary,
         contexts=None if statistics.contexts is None else statistics.contexts[kept],
         labels=None if statistics.labels is None else tuple(statistics.labels[j] for j in kept),
+        text_counts=text_counts,
         claimed=None,
     )
-    return replace(after, effects=(*statistics.effects, Effect(cut.describe(), statistics.totals, after.totals)))
+    return replace(after, effects=(*statistics.effects, Effect(description, statistics.totals, after.totals)))

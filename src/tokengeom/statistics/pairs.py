@@ -30,7 +30,7 @@ from tokengeom.memory import require_memory
 from tokengeom.numerics import Int
 from tokengeom.progress import AbstractProgress, SilentProgress
 from tokengeom.results import AbstractResult, close
-from tokengeom.statistics.cuts import AbstractCut, Effect, PairTable, Totals, nothing_left
+from tokengeom.statistics.cuts import WINDOWS, AbstractCut, Effect, PairTable, Totals, nothing_left
 from tokengeom.statistics.engines import AbstractEngine, open_engine, temporary_folder
 from tokengeom.statistics.next_token import OTHER, NextTokenStatistics
 from tokengeom.statistics.windows import ContextPacking, Windows
@@ -122,8 +122,11 @@ class CountedPairs(AbstractResult):
 
     def _make(self, cut: AbstractCut, engine: AbstractEngine, target: Path, progress: AbstractProgress) -> Int:
         """Write the pairs that a cut keeps, and return the next tokens that are left."""
-        other = max(self.vocabulary, int(self.rows[-1]) + 1)
+        # Tokens that an earlier cut merged are one token with those that this one merges.
+        other = max(self.vocabulary, int(self.rows[-1]))
         table = PairTable(self.table(engine), self.packing.columns, self.rows, other)
+        if cut.leaves_windows_out:
+            table = table.with_windows()
         query = cut.query(table)
         batches = [] if query is None else engine.batches(query)
         answer = [int(value) for batch in batches for value in batch.column(0).to_pylist()]
@@ -318,8 +321,10 @@ def build_statistics(pairs: CountedPairs, engine: AbstractEngine) -> NextTokenSt
     table = pairs.table(engine)
     number = int(engine.numbers(table.aggregate(pairs=table.count()))["pairs"])
     _require_room(number, pairs.packing.length)
-    ordered = table.order_by([*pairs.packing.columns, "next"])
-    layout = _Layout(number, pairs.packing)
+    columns = [*pairs.packing.columns, "next"]
+    kept = [WINDOWS] if WINDOWS in table.columns else []
+    ordered = table.select(*columns, "count", *kept).order_by(columns)
+    layout = _Layout(number, pairs.packing, bool(kept))
     for batch in engine.batches(ordered):
         layout.add(batch)
     rows, indptr = _row_numbers(layout.next, pairs.rows), layout.indptr
@@ -328,6 +333,7 @@ def build_statistics(pairs: CountedPairs, engine: AbstractEngine) -> NextTokenSt
         context_share=None,
         vocabulary=_names(pairs),
         contexts=layout.contexts,
+        text_counts=layout.text_counts,
         tokenizer=pairs.tokenizer,
         windows=pairs.windows,
         effects=pairs.effects,
@@ -342,7 +348,8 @@ class _Layout:
     gives them memory only where they are written.
     """
 
-    def __init__(self, number: int, packing: ContextPacking) -> None:
+    def __init__(self, number: int, packing: ContextPacking, has_windows: bool) -> None:
+        self._windows = np.empty(number, np.int64) if has_windows else None
         self.count = np.empty(number, np.int64)
         self.next = np.empty(number, np.int32)
         self._contexts = np.empty((number, packing.length), np.int32)
@@ -357,6 +364,11 @@ class _Layout:
         return self._contexts[: self._seen]
 
     @property
+    def text_counts(self) -> Int | None:
+        """Windows of each context before any were left out; None where none were."""
+        return None if self._windows is None else self._windows[: self._seen]
+
+    @property
     def indptr(self) -> Int:
         """Index of the first pair of each context, and the number of pairs."""
         self._starts[self._seen] = self._pairs
@@ -366,7 +378,9 @@ class _Layout:
         """Add the next rows."""
         if not batch.num_rows:
             return
-        *keys, tokens, count = (_numpy(column) for column in batch.columns)
+        columns = [_numpy(column) for column in batch.columns]
+        windows = columns.pop() if self._windows is not None else None
+        *keys, tokens, count = columns
         begin, end = self._pairs, self._pairs + batch.num_rows
         self.count[begin:end], self.next[begin:end] = count, tokens
         is_new = np.zeros(batch.num_rows, np.bool_)
@@ -377,6 +391,8 @@ class _Layout:
         first, after = self._seen, self._seen + places.size
         self._contexts[first:after] = self._packing.unpack([key[places] for key in keys])
         self._starts[first:after] = places + begin
+        if self._windows is not None and windows is not None:
+            self._windows[first:after] = windows[places]
         self._last = [int(key[-1]) for key in keys]
         self._pairs, self._seen = end, after
 

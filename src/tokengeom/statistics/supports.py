@@ -5,8 +5,9 @@ The support of a context is the set of tokens that may follow it: the rows of it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _SUM_TOLERANCE = 1e-9
 _MOSTLY = 0.9
+_INCOMPLETE = 0.01
+"""Share of further windows outside the supports from which on it is mentioned."""
 
 
 def as_matrix(given: ArrayLike | sparse.sparray | sparse.spmatrix) -> sparse.coo_array:
@@ -164,7 +167,8 @@ def _one_hot_warnings(single: int, m: int) -> Iterator[str]:
         yield (
             "Every context has a single next token: this is one-hot classification, and supports carry no structure "
             "beyond the class. The predicted geometry is neural collapse when all tokens have equally many contexts, "
-            "and SELI geometry otherwise. Shorter contexts or more text give overlapping supports."
+            "and SELI geometry otherwise (Thrampoulidis et al. 2022). Shorter contexts or more text give overlapping "
+            "supports."
         )
     elif single > _MOSTLY * m:
         # Rounded down: 99.9% must not read as all of them.
@@ -182,10 +186,22 @@ def _shared_support_warnings(full: int, m: int, groups: int) -> Iterator[str]:
         yield "All contexts have the same support: there is one direction to predict, of rank 1."
 
 
+def skipped_sentence(skipped: Sequence[str | PurePath]) -> str:
+    """A sentence about files of a folder that were not read, with the names of the first three."""
+    names = ", ".join(PurePath(path).name for path in skipped[:3]) + (", ..." if len(skipped) > 3 else "")
+    is_one, them = ("1 file is", "it was") if len(skipped) == 1 else (f"{len(skipped):,} files are", "they were")
+    return f"{is_one} not text in UTF-8, and {them} skipped: {names}."
+
+
 def warnings_about(statistics: NextTokenStatistics) -> list[str]:
     """What a user should know before using statistics, in sentences; empty if there is nothing to say."""
     degenerate = degenerate_support_warnings(statistics.support_sizes, statistics.V, statistics.groups.count)
-    return [*degenerate, *_reading_warnings(statistics)]
+    return [*degenerate, *_completeness_warnings(statistics), *_reading_warnings(statistics)]
+
+
+def _completeness_warnings(statistics: NextTokenStatistics) -> list[str]:
+    found = statistics.completeness
+    return found.sentences if found is not None and found.missing_share >= _INCOMPLETE else []
 
 
 def _reading_warnings(statistics: NextTokenStatistics) -> Iterator[str]:
@@ -206,8 +222,12 @@ def _reading_warnings(statistics: NextTokenStatistics) -> Iterator[str]:
     for likely in corpus.get("likely_separators", []):
         yield (
             f"Token id {likely} looks like a separator between documents: it is the largest id, it is frequent, and "
-            f"it hardly ever follows itself. Contexts run across it; pass separator_id={likely} to end documents there."
+            f"it hardly ever follows itself. Contexts run across it; pass separator_id={likely} "
+            f"(--separator-id {likely}) to end documents there."
         )
+    skipped = corpus.get("skipped_files", [])
+    if skipped:
+        yield skipped_sentence(skipped)
     replaced = corpus.get("replaced_bytes", 0)
     if replaced:
         yield f"{replaced:,} bytes were not valid UTF-8 and were read as U+FFFD."

@@ -2,9 +2,10 @@
 
 The theory uses supports and embeddings, and does not mention attention, gates or state spaces: any network that is
 expressive enough and trained long enough should converge to the geometry of free embeddings. Five architectures and a
-model of unconstrained features are trained on the same statistics with the same settings, and compared with L_mm and
-with each other. Every network here ends in a norm. Without one, LSTM and MLP reached the same loss in the small size
-with SIM of contexts of only 0.44 and 0.54 (docs/experiments.md has the measurements).
+model of unconstrained features are trained on the same statistics with the same settings, and compared with the
+prediction at the loss that each has reached, with L_mm, and with each other. Every network here ends in a norm. Without
+one, LSTM and MLP reached the same loss in the small size with SIM of contexts with L_mm of only 0.44 and 0.54
+(docs/experiments.md has the measurements).
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from tokengeom.figures.base import Figure, HeatmapPanel
 from tokengeom.geometry.agreement import Agreement
+from tokengeom.geometry.verdict import AGREES, level_of
 from tokengeom.numerics import Float
 from tokengeom.progress import AbstractProgress
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -27,6 +29,7 @@ from tokengeom.studies.common.network_runs import (
     Trained,
     agreement_table,
     compare_runs,
+    floor_check,
     gain_checks,
     require_device,
     train_and_compare,
@@ -38,9 +41,8 @@ from tokengeom.theory.predict import predict
 
 NETWORKS = ("transformer", "mamba", "xlstm", "lstm", "mlp")
 UFM = "UFM"
-NEAR = 0.7
-"""SIM of contexts from which a model is said to be near L_mm."""
-ITEMS = {"contexts": "context_similarity", "tokens": "token_similarity"}
+AT_LOSS, LIMIT = "at its loss", "L_mm"
+ITEMS = {"contexts": "context", "tokens": "token"}
 Pairs = Mapping[tuple[str, str], Mapping[str, Agreement]]
 
 
@@ -54,17 +56,19 @@ class Architectures:
     pairs: Pairs
 
     @property
-    def names(self) -> list[str]:
-        """Names of the models, and L_mm last."""
-        return [*self.models, "L_mm"]
+    def columns(self) -> list[str]:
+        """What each model is compared with: every model, the prediction at its own loss, and L_mm."""
+        return [*self.models, AT_LOSS, LIMIT]
 
-    def similarities(self, number: str) -> Float:
-        """SIM of every model with every other, and with L_mm in the last row and column; 1 on the diagonal."""
-        values = np.eye(len(self.names))
-        for i, j in combinations(range(len(self.names)), 2):
-            one, other = self.names[i], self.names[j]
-            found = self.models[one].comparison if j == len(self.models) else self.pairs[one, other]
-            values[i, j] = values[j, i] = found[number].value
+    def agreements(self, item: str) -> Float:
+        """Agreement of every model (rows) with everything in `columns`; 1 for a model with itself."""
+        names = list(self.models)
+        values = np.eye(len(names), len(self.columns))
+        for (one, other), found in self.pairs.items():
+            i, j = names.index(one), names.index(other)
+            values[i, j] = values[j, i] = found[f"{item}_agreement"].value
+        values[:, -2] = [one.agreement(item).value for one in self.models.values()]
+        values[:, -1] = [one.in_limit(item).value for one in self.models.values()]
         return values
 
 
@@ -112,7 +116,7 @@ class ArchitecturesStudy(AbstractStudy):
     }
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
-        """Count and predict once, train each model, compare each with L_mm and with the others."""
+        """Count and predict once, train each model, compare each with the prediction and with the others."""
         require_device(recipe)
         stats = count_stories(recipe, progress)
         prediction = predict(stats, progress=progress)
@@ -120,7 +124,9 @@ class ArchitecturesStudy(AbstractStudy):
             name: train_and_compare(stats, prediction, recipe, model=name, progress=progress) for name in NETWORKS
         }
         models[UFM] = train_ufm_and_compare(stats, prediction, recipe, progress)
-        pairs = {(a, b): compare_runs(models[a].run, models[b].run, recipe) for a, b in combinations(models, 2)}
+        pairs = {
+            (a, b): compare_runs(prediction, models[a].run, models[b].run, recipe) for a, b in combinations(models, 2)
+        }
         found = Architectures(stats, prediction, models, pairs)
         figures = [
             _heatmap(found),
@@ -134,51 +140,71 @@ def _checks(found: Architectures) -> list[Check]:
     checks = [Check("relative gap of L_mm", found.prediction.certificate.relative_gap, high=1e-6)]
     for name, one in found.models.items():
         checks += gain_checks(name, one, loss_gap=5e-2)
-    for items, number in ITEMS.items():
-        above = [pair[number].value - pair[number].null for pair in found.pairs.values()]
-        checks.append(Check(f"smallest SIM of {items} between two models, above chance", min(above), low=0.0))
+    for items, item in ITEMS.items():
+        between = [
+            floor_check(f"agreement of {items} between two models that agree least", pair[f"{item}_agreement"])
+            for pair in found.pairs.values()
+        ]
+        checks.append(min(between, key=lambda check: check.value))
     return checks
 
 
 def _sentence(found: Architectures) -> str:
     ends = "; ".join(
-        f"{name} {_rise(one, 'context_similarity')} and {_rise(one, 'token_similarity')} "
-        f"(loss gap {one.run.loss_gap:.0e})"
+        f"{name} {_rise(one, 'context')} and {_rise(one, 'token')} (loss gap {one.run.loss_gap:.0e})"
         for name, one in found.models.items()
     )
-    chance = {n: max(one.comparison[n].null for one in found.models.values()) for n in ITEMS.values()}
+    floor = {item: max(one.agreement(item).floor for one in found.models.values()) for item in ITEMS.values()}
     between = " and ".join(_range_of_pairs(found.pairs, items) for items in ITEMS)
     return (
-        f"{_verdict(found.models)} SIM with L_mm of contexts and of tokens, before and after training on "
-        f"{found.stats.m} contexts and {found.stats.V} tokens of the built-in stories: {ends}; chance is at most "
-        f"{chance['context_similarity']:.2f} and {chance['token_similarity']:.2f}. Between two models, SIM is "
-        f"{between}."
+        f"{_verdict(found.models)} Agreement of contexts and of tokens with the prediction at the loss reached, before "
+        f"and after training on {found.stats.m} contexts and {found.stats.V} tokens of the built-in stories: {ends}; "
+        f"floors are at most {floor['context']:.2f} and {floor['token']:.2f}. Between two models, agreement is "
+        f"{between}. {_beside_models(found)}"
     )
+
+
+def _beside_models(found: Architectures) -> str:
+    """How many models agree with the prediction better than with any other model."""
+    count = len(found.models)
+    ahead = []
+    for items, item in ITEMS.items():
+        values = found.agreements(item)
+        others = np.where(np.eye(count, dtype=bool), -1.0, values[:, :count]).max(axis=1)
+        ahead.append(f"the {items} of {int(np.sum(values[:, count] > others))}")
+    return f"Of {count} models, {' and '.join(ahead)} agree with the prediction better than with any other model."
 
 
 def _verdict(models: Mapping[str, Trained]) -> str:
-    near = [name for name, one in models.items() if one.comparison.context_similarity.value >= NEAR]
+    rule = f"above the floor and at least {AGREES:g}"
+    near = [name for name, one in models.items() if level_of(one.agreement("context")) == "agrees"]
     apart = [name for name in models if name not in near]
     if not apart:
-        return f"All {len(models)} models are near the predicted geometry (SIM of contexts at least {NEAR})."
+        return f"The contexts of all {len(models)} models agree with the prediction ({rule})."
     if not near:
-        return f"None of the {len(models)} models is near the predicted geometry (SIM of contexts at least {NEAR})."
+        return f"The contexts of none of the {len(models)} models agree with the prediction ({rule})."
     return (
-        f"Near the predicted geometry (SIM of contexts at least {NEAR}): {', '.join(near)}; not near it after these "
-        f"steps: {', '.join(apart)}."
+        f"The contexts of these models agree with the prediction ({rule}): {', '.join(near)}; those of {_list(apart)} "
+        "do not after these steps."
     )
 
 
-def _rise(one: Trained, number: str) -> str:
-    return f"{one.before(number):.2f} to {one.comparison[number].value:.2f}"
+def _list(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _rise(one: Trained, item: str) -> str:
+    number = one.agreement(item)
+    return f"{number.untrained:.2f} to {number.value:.2f}"
 
 
 def _range_of_pairs(pairs: Pairs, items: str) -> str:
-    values = {pair: found[ITEMS[items]].value for pair, found in pairs.items()}
-    low, high = min(values, key=lambda p: values[p]), max(values, key=lambda p: values[p])
+    numbers = {pair: found[f"{ITEMS[items]}_agreement"] for pair, found in pairs.items()}
+    low, high = min(numbers, key=lambda p: numbers[p].value), max(numbers, key=lambda p: numbers[p].value)
+    floor = max(number.floor for number in numbers.values())
     return (
-        f"{values[low]:.2f} ({' and '.join(low)}) to {values[high]:.2f} ({' and '.join(high)}) for {items} (chance "
-        f"{pairs[low][ITEMS[items]].null:.2f})"
+        f"{numbers[low].value:.2f} ({' and '.join(low)}) to {numbers[high].value:.2f} ({' and '.join(high)}) for "
+        f"{items} (floors at most {floor:.2f})"
     )
 
 
@@ -192,17 +218,21 @@ def _pair_table(pairs: Pairs) -> Table:
 
 
 def _heatmap(found: Architectures) -> Figure:
-    names = found.names
-    panels = []
-    for items, number in ITEMS.items():
-        values = found.similarities(number)
-        panels.append(
-            HeatmapPanel(f"SIM of {items}", values, "", "", names, names, low=0.0, high=1.0, colour_label="SIM")
-        )
+    shown: dict[str, Any] = {
+        "x_names": found.columns,
+        "y_names": list(found.models),
+        "x_breaks": [len(found.models)],
+        "low": 0.0,
+        "high": 1.0,
+        "colour_label": "agreement",
+    }
+    panels = [
+        HeatmapPanel(f"Agreement of {items}", found.agreements(item), "", "", **shown) for items, item in ITEMS.items()
+    ]
     lowest = " and ".join(_range_of_pairs(found.pairs, items) for items in ITEMS)
     caption = (
-        "Structural similarity (SIM) of the cosines between contexts (left) and between tokens (right) for every two "
-        f"models trained on the same text, and with the prediction L_mm; 1 is the same geometry. SIM of two models is "
-        f"{lowest}."
+        "Correlation of the cosines between contexts of different supports (left) and between different tokens (right) "
+        "for every two models trained on the same text, and of each model with the prediction at its own loss and in "
+        f"the limit, L_mm; 1 is the same geometry. The agreement of two models is {lowest}."
     )
     return Figure("architectures", "One text, five architectures", caption, panels)

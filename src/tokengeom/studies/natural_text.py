@@ -31,6 +31,7 @@ from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe, Table, table_of
 from tokengeom.studies.common.feature_runs import count_all_stories
 from tokengeom.studies.common.network_runs import (
+    ITEMS,
     Trained,
     agreement_table,
     gain_checks,
@@ -39,6 +40,7 @@ from tokengeom.studies.common.network_runs import (
     train_and_compare,
     train_ufm_and_compare,
     training_curves,
+    with_interval,
 )
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import predict
@@ -168,17 +170,19 @@ def _variant(counted: NextTokenStatistics, policy: str, recipe: Recipe, progress
 
 
 def _raw_with_cut(raw: Variant, cut: Variant, recipe: Recipe) -> Comparison:
-    """The transformer trained on raw supports, compared with the prediction from the cut supports."""
-    run, draws = raw.models[TRANSFORMER].run, recipe["draws"]
-    H = run.H[:, _places(raw.stats, cut.stats)]
-    return compare(cut.prediction, (run.W, H), resamples=draws, permutations=draws, seed=recipe["seed"])
+    """The transformer trained on raw supports, compared with L_mm of the cut supports.
+
+    The prediction at its loss is left out: on cut statistics, what it learned about the dropped pairs counts as error.
+    """
+    run = raw.models[TRANSFORMER].run
+    factors = run.W, run.H[:, _places(raw.stats, cut.stats)]
+    return compare(cut.prediction, factors, at_loss=False, permutations=recipe["draws"], seed=recipe["seed"])
 
 
 def _explanations(raw: Variant, recipe: Recipe) -> Rivals:
-    draws, run = recipe["draws"], raw.models[TRANSFORMER].run
-    return rivals(
-        raw.stats, run, raw.prediction, held_out=0.0, resamples=draws, permutations=draws, seed=recipe["seed"]
-    )
+    run = raw.models[TRANSFORMER].run
+    draws = {"permutations": recipe["draws"], "seed": recipe["seed"]}
+    return rivals(raw.stats, run, raw.prediction, held_out=0.0, **draws)
 
 
 def _places(raw: NextTokenStatistics, cut: NextTokenStatistics) -> Int:
@@ -198,12 +202,12 @@ def _checks(found: NaturalText) -> list[Check]:
 def _sentence(found: NaturalText) -> str:
     stats = found.variants[RAW].stats
     ends = "; ".join(outcome(name, one) for name, one in found.named.items())
-    contexts, tokens = found.raw_with_cut.context_similarity, found.raw_with_cut.token_similarity
+    crossed = found.raw_with_cut.in_limit
+    contexts, tokens = (with_interval(crossed[f"{item}_agreement"]) for item in ITEMS)
     return (
         f"On the {stats.m} most frequent contexts and {stats.V} tokens of {_source(found.text)}: {ends}. With the L_mm "
-        f"of {found.policy} supports, the transformer trained on raw supports has SIM {contexts.value:.3f} "
-        f"[{contexts.low:.3f}, {contexts.high:.3f}] for contexts and {tokens.value:.3f} [{tokens.low:.3f}, "
-        f"{tokens.high:.3f}] for tokens. {_best_explanations(found.explanations)}"
+        f"of {found.policy} supports, the agreement of the transformer trained on raw supports is {contexts} for "
+        f"contexts and {tokens} for tokens. {_best_explanations(found.explanations)}"
     )
 
 
@@ -213,10 +217,10 @@ def _best_explanations(found: Rivals) -> str:
         first, second = found.of(items)[:2]
         verdict = "clearly ahead of" if second.behind.is_clear else "tied with"
         parts.append(
-            f"{first.rival} fits its {items} best (SIM {first.similarity.value:.3f}), {verdict} {second.rival} "
-            f"({second.similarity.value:.3f})"
+            f"'{first.rival}' fits its {items} best (agreement {first.agreement.value:.3f}), {verdict} "
+            f"'{second.rival}' ({second.agreement.value:.3f})"
         )
-    return f"Of the explanations that use the same counts, {' and '.join(parts)}."
+    return f"Of {len(found.of('contexts'))} explanations of its geometry, {' and '.join(parts)}."
 
 
 def _source(text: str) -> str:
@@ -256,7 +260,7 @@ def _support_table(variants: Mapping[str, Variant]) -> Table:
 
 def _explanation_table(found: Rivals) -> Table:
     rows = [
-        {"items": row.items, "explanation": row.rival, **row.similarity.to_dict(), "behind": row.behind.value}
+        {"items": row.items, "explanation": row.rival, **row.agreement.to_dict(), "behind": row.behind.value}
         for row in found.rows
     ]
     return table_of(rows)

@@ -2,8 +2,8 @@
 
 The theory needs a model that is expressive enough to give every context its logits. Networks of growing width and depth
 are trained on the same text for the same steps at the same rate, so the study shows what a size reaches within a budget
-and not what it could reach. Size is the number of trained parameters per context; V parameters per context would be one
-per logit.
+and not what it could reach. Each is compared with the prediction at the loss that it has reached. Size is the number of
+trained parameters per context; V parameters per context would be one per logit.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe, Table, table_of
 from tokengeom.studies.common.feature_runs import count_stories, rank_correlation
 from tokengeom.studies.common.network_runs import (
+    ITEMS,
     Trained,
     agreement_table,
+    floor_check,
     gain_checks,
     require_device,
     train_and_compare,
@@ -57,10 +59,10 @@ class Sized:
         """``CE - H``."""
         return self.trained.run.loss_gap
 
-    def above_chance(self, number: str) -> float:
-        """A similarity minus its chance level, which depends on d."""
-        found = self.trained.comparison[number]
-        return found.value - found.null
+    def above_floor(self, item: str) -> float:
+        """Agreement of "context" or "token" embeddings minus its floor, which depends on d."""
+        found = self.trained.agreement(item)
+        return found.value - found.floor
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,9 +106,9 @@ class Sizes:
 
 
 class Overparameterisation(AbstractStudy):
-    """Loss and similarity of networks against their number of parameters."""
+    """Loss and agreement of networks against their number of parameters."""
 
-    question: ClassVar[str] = "How close to the entropy and to L_mm does a network of a given size come?"
+    question: ClassVar[str] = "How close to the entropy and to the prediction does a network of a given size come?"
     # Every size is trained for the same steps at the same rate.
     small: ClassVar[Recipe] = {
         "seed": 0,
@@ -196,22 +198,22 @@ def _checks(found: Sizes) -> list[Check]:
     ]
     for family, networks in found.families.items():
         fall = networks[0].loss_gap / networks[-1].loss_gap
-        above = networks[-1].above_chance("context_similarity")
+        number = networks[-1].trained.agreement("context")
         checks += [
             Check(f"{family}: loss gap of the smallest network over that of the largest", fall, low=2.0),
-            Check(f"{family}: SIM of contexts above chance in the largest network", above, low=0.0),
+            floor_check(f"{family}: agreement of contexts in the largest network", number),
         ]
     return checks
 
 
 def _sentence(found: Sizes) -> str:
     stats = found.stats
-    chances = [one.trained.comparison.context_similarity.null for one in found.networks]
+    floors = [one.trained.agreement("context").floor for one in found.networks]
     ranges = "; ".join(_range_over_d(found, family) for family in found.families)
     return (
         f"{_verdict(found)} On {stats.m} contexts and {stats.V} tokens of the built-in stories ({stats.n:,} windows, "
         f"{stats.table.nnz} pairs), after {found.largest.trained.run.steps:,} steps, from the smallest d to the "
-        f"largest: {ranges}. Chance levels of SIM are {min(chances):.2f} to {max(chances):.2f}."
+        f"largest: {ranges}. Floors of the agreement of contexts are {min(floors):.2f} to {max(floors):.2f}."
     )
 
 
@@ -222,12 +224,12 @@ def _verdict(found: Sizes) -> str:
     if not near:
         return f"{nearer}; none is within {NEAR:g} nats of it."
     first = min(near, key=lambda one: one.parameters)
-    ordered = sorted(near, key=lambda one: one.trained.comparison.context_similarity.value)
+    ordered = sorted(near, key=lambda one: one.trained.agreement("context").value)
     return (
         f"{nearer}; the smallest within {NEAR:g} nats of it has {found.per_context(first):,.0f} parameters per context "
-        f"({first.family}, d={first.dim}). Among those within {NEAR:g} nats, SIM of contexts with L_mm is "
-        f"{_similarity(ordered[0])} ({ordered[0].family}, d={ordered[0].dim}) to "
-        f"{_similarity(ordered[-1])} ({ordered[-1].family}, d={ordered[-1].dim})."
+        f"({first.family}, d={first.dim}). Among those within {NEAR:g} nats, the agreement of contexts with the "
+        f"prediction at the loss reached is {_agreement(ordered[0])} ({ordered[0].family}, d={ordered[0].dim}) to "
+        f"{_agreement(ordered[-1])} ({ordered[-1].family}, d={ordered[-1].dim})."
     )
 
 
@@ -235,17 +237,21 @@ def _range_over_d(found: Sizes, family: str) -> str:
     first, last = found.families[family][0], found.families[family][-1]
     return (
         f"{family}, {found.per_context(first):,.0f} to {found.per_context(last):,.0f} parameters per context (d="
-        f"{first.dim} to {last.dim}): loss gap {first.loss_gap:.1e} to {last.loss_gap:.1e}, SIM of contexts "
-        f"{_similarity(first)} to {_similarity(last)}"
+        f"{first.dim} to {last.dim}): loss gap {first.loss_gap:.1e} to {last.loss_gap:.1e}, agreement of contexts "
+        f"{_agreement(first)} to {_agreement(last)} (with L_mm {_in_limit(first)} to {_in_limit(last)})"
     )
 
 
-def _similarity(one: Sized) -> str:
-    return f"{one.trained.comparison.context_similarity.value:.2f}"
+def _agreement(one: Sized) -> str:
+    return f"{one.trained.agreement('context').value:.2f}"
+
+
+def _in_limit(one: Sized) -> str:
+    return f"{one.trained.in_limit('context').value:.2f}"
 
 
 def _table(found: Sizes) -> Table:
-    numbers = ("context_similarity", "token_similarity", "context_pearson", "token_pearson")
+    limits = [f"limit_{item}_{kind}" for kind in ("agreement", "similarity") for item in ITEMS]
     rows = [
         {
             "model": one.model,
@@ -255,7 +261,8 @@ def _table(found: Sizes) -> Table:
             "per_context": found.per_context(one),
             "per_window": one.parameters / found.stats.n,
             "loss_gap": one.loss_gap,
-            **{name: one.trained.comparison[name].value for name in numbers},
+            **{f"{item}_agreement": one.trained.agreement(item).value for item in ITEMS},
+            **{name: one.trained.comparison[name].value for name in limits},
             "slope": found.slope(one.family),
         }
         for one in found.networks
@@ -272,15 +279,17 @@ def _figure(found: Sizes) -> Figure:
         marks = [("one per logit", float(found.stats.V))]
         return LinePanel(title, "parameters / m", label, curves, "log", scale, (), marks)
 
+    label = "agreement - floor"
     panels = [
         panel("Loss gap", "CE - H (nats)", lambda one: one.loss_gap, "log"),
-        panel("Contexts: SIM above chance", "SIM - chance", lambda one: one.above_chance("context_similarity")),
-        panel("Tokens: SIM above chance", "SIM - chance", lambda one: one.above_chance("token_similarity")),
+        panel("Contexts: agreement above the floor", label, lambda one: one.above_floor("context")),
+        panel("Tokens: agreement above the floor", label, lambda one: one.above_floor("token")),
     ]
     caption = (
         f"Networks of growing width, trained with the same settings on {found.stats.m} contexts, against their number "
-        "of parameters per context. Left: loss above the entropy. Middle and right: structural similarity (SIM) of the "
-        "cosines between contexts, and between tokens, with those of L_mm, minus the 95th percentile under permutation "
-        "(chance, which grows with d)."
+        "of parameters per context. Left: loss above the entropy. Middle and right: correlation of the cosines between "
+        "contexts of different supports, and between different tokens, with those of the prediction at the loss "
+        "reached, minus the floor (the largest of the 95th percentile under permutation, that of Gaussian embeddings, "
+        "and the network before training)."
     )
     return Figure("overparameterisation", "Loss and geometry against size", caption, panels, columns=3)

@@ -19,6 +19,7 @@ import numpy as np
 
 from tokengeom.errors import InputError
 from tokengeom.figures.base import Curve, Figure, LinePanel, Scale
+from tokengeom.geometry.agreement import Agreement
 from tokengeom.geometry.probes import feature_probes
 from tokengeom.geometry.similarity import cosine
 from tokengeom.numerics import Float, centre_columns
@@ -27,6 +28,7 @@ from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe, Table
 from tokengeom.studies.common.feature_runs import count_stories
 from tokengeom.studies.common.network_runs import (
+    ITEMS,
     Trained,
     agreement_table,
     compare_run,
@@ -324,10 +326,23 @@ def _checks(found: Schedules) -> list[Check]:
         Check("UFM, plateaus: largest relative distance of the loss gap from the path", found.loss_error, high=0.15),
         Check("UFM, plateaus: largest distance of cos(L, L_mm) from the path", found.cosine_error, high=0.01),
         Check("UFM: increase of cos(L, L_mm) from large decay to small", rise, low=0.1),
+        *_path_checks(found.ufm[PLATEAUS]),
     ]
     for name in (SMALL, PLATEAUS, COSINE):
         checks += gain_checks(f"transformer, {name}", found.network[name], loss_gap=5e-2)
     return checks
+
+
+def _path_checks(one: Trained) -> list[Check]:
+    """A ridge is the nuclear norm of the logits, whatever the optimizer: W and H must be those at the loss reached."""
+    return [
+        Check(
+            f"UFM, plateaus: agreement of {item}s at the loss reached (nuclear norm)",
+            one.comparison.agreements.get(f"nuclear_{item}_agreement", Agreement(float("nan"))).value,
+            low=0.98,
+        )
+        for item in ITEMS
+    ]
 
 
 def _last(one: Trained, number: str) -> float:
@@ -339,7 +354,8 @@ def _sentence(found: Schedules) -> str:
     rank = [f"{value:.0f}" for value in found.plateau_ends("logits.rank")[[0, -1]]]
     turn = [f"{value:.3f}" for value in found.plateau_ends("logits.cosine")[[0, -1]]]
     ends = "; ".join(
-        f"{name} {_last(one, 'cosine'):.3f} (SIM of contexts {one.comparison.context_similarity.value:.3f}, loss gap "
+        f"{name} {_last(one, 'cosine'):.3f} (agreement of contexts at the loss reached "
+        f"{one.agreement('context').value:.3f}, with L_mm {one.in_limit('context').value:.3f}; loss gap "
         f"{one.run.loss_gap:.1e})"
         for name, one in found.network.items()
     )

@@ -21,8 +21,10 @@ from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe, Table
 from tokengeom.studies.common.feature_runs import count_stories
 from tokengeom.studies.common.network_runs import (
+    ITEMS,
     Trained,
     agreement_table,
+    floor_check,
     require_device,
     train_and_compare,
     training_curves,
@@ -53,13 +55,17 @@ class Widths:
         """A number of the comparison for each d."""
         return np.array([one.comparison[number].value for one in self.models.values()])
 
-    def chances(self, number: str) -> Float:
-        """Chance level of a number for each d: higher at large d, where unrelated directions are nearly orthogonal."""
-        return np.array([one.comparison[number].null for one in self.models.values()])
+    def agreements(self, item: str) -> Float:
+        """Agreement of "context" or "token" embeddings at the loss reached, for each d."""
+        return np.array([one.agreement(item).value for one in self.models.values()])
 
-    def lost(self, number: str) -> float:
-        """By how much a number is smaller at the smallest d than at the largest."""
-        values = self.ends(number)
+    def floors(self, number: str) -> Float:
+        """Floor of a number for each d: higher at large d, where unrelated directions are nearly orthogonal."""
+        return np.array([one.comparison[number].floor for one in self.models.values()])
+
+    def lost(self, item: str) -> float:
+        """By how much the agreement with L_mm is smaller at the smallest d than at the largest."""
+        values = self.ends(f"limit_{item}_agreement")
         return float(values[-1] - values[0])
 
 
@@ -123,31 +129,25 @@ def _named(found: Widths) -> dict[str, Trained]:
 
 def _checks(found: Widths) -> list[Check]:
     wide = found.models[found.dims[-1]]
-    number = wide.comparison.context_similarity
     rise = float(found.loss_gaps[0] / found.loss_gaps[-1])
     below = float(np.sum(np.array(found.dims) < found.prediction.rank))
-    # Unlike SIM, correlations leave out the diagonal of ones.
     return [
         Check("relative gap of L_mm", found.prediction.certificate.relative_gap, high=1e-6),
         Check("number of d below the rank of L_mm", below, low=1),
         Check("largest d over the rank of L_mm", found.dims[-1] / found.prediction.smallest_dim, low=1),
         Check("loss gap at the largest d", wide.run.loss_gap, high=2e-2),
         Check("loss gap at the smallest d over that at the largest", rise, low=1),
-        Check(
-            "SIM of contexts at the largest d, lower end of the interval above chance",
-            number.low - number.null,
-            low=0.1,
-        ),
-        Check("correlation of context cosines lost at the smallest d", found.lost("context_pearson"), low=0.1),
-        Check("correlation of token cosines lost at the smallest d", found.lost("token_pearson"), low=0.05),
+        floor_check("agreement of contexts at the largest d", wide.agreement("context"), by=0.1),
+        Check("agreement of contexts with L_mm lost at the smallest d", found.lost("context"), low=0.1),
+        Check("agreement of tokens with L_mm lost at the smallest d", found.lost("token"), low=0.05),
     ]
 
 
 def _sentence(found: Widths) -> str:
     ends = "; ".join(
-        f"d={d}: loss gap {one.run.loss_gap:.1e}, SIM with L_mm {_beside_chance(one, 'context')} for contexts and "
-        f"{_beside_chance(one, 'token')} for tokens, correlation off the diagonal "
-        f"{one.comparison['context_pearson'].value:.2f} and {one.comparison['token_pearson'].value:.2f}"
+        f"d={d}: loss gap {one.run.loss_gap:.1e}, agreement at the loss reached {_beside_floor(one, 'context')} for "
+        f"contexts and {_beside_floor(one, 'token')} for tokens, with L_mm {one.in_limit('context').value:.2f} and "
+        f"{one.in_limit('token').value:.2f}"
         for d, one in found.models.items()
     )
     return (
@@ -157,23 +157,25 @@ def _sentence(found: Widths) -> str:
     )
 
 
-def _beside_chance(one: Trained, items: str) -> str:
-    number = one.comparison[f"{items}_similarity"]
-    return f"{number.value:.2f} (chance {number.null:.2f})"
+def _beside_floor(one: Trained, item: str) -> str:
+    number = one.agreement(item)
+    return f"{number.value:.2f} (floor {number.floor:.2f})"
 
 
 def _table(found: Widths) -> Table:
-    names = ("context_similarity", "token_similarity", "context_pearson", "token_pearson", "collapse", "logit_distance")
+    kinds = ("agreement", "similarity")
+    names = [*(f"limit_{item}_{kind}" for kind in kinds for item in ITEMS), "limit_logit_cosine", "collapse"]
     return {
         "d": found.dims,
         "loss_gap": found.loss_gaps.tolist(),
+        **{f"{item}_agreement": found.agreements(item).tolist() for item in ITEMS},
         **{name: found.ends(name).tolist() for name in names},
     }
 
 
 def _figure(found: Widths) -> Figure:
-    numbers = {"contexts": "context_similarity", "tokens": "token_similarity"}
+    numbers = {"contexts": "limit_context_similarity", "tokens": "limit_token_similarity"}
     similar = {name: found.ends(number) for name, number in numbers.items()}
-    similar |= {f"{name}, chance": found.chances(number) for name, number in numbers.items()}
+    similar |= {f"{name}, floor": found.floors(number) for name, number in numbers.items()}
     dims, rank, V = np.array(found.dims, np.float64), found.prediction.rank, found.stats.V
     return small_d(dims, found.loss_gaps, similar, found.ends("collapse"), rank=rank, V=V)

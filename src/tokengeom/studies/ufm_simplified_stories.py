@@ -2,8 +2,8 @@
 
 The most frequent contexts and tokens of the stories are used once with their natural counts and once with each pair
 seen a random 1 to 4 times, as in the papers' simplified stories: the supports, and so L_mm, are the same. A model of
-unconstrained features is trained on both with AdamW and compared with L_mm and the proxy, with bootstrap intervals and
-a permutation null.
+unconstrained features is trained on both with AdamW and compared with the prediction at the loss reached, and, as in
+the papers, with L_mm and the proxy by SIM.
 
 A second run, of plain gradient descent, shows the order in which concepts are learned. The prediction is that concepts
 with larger singular values are learned earlier:
@@ -27,8 +27,7 @@ from tokengeom.figures.base import Figure
 from tokengeom.figures.concepts import LearnedConcepts, concepts
 from tokengeom.figures.heatmaps import Snapshots, evolution, feature_heatmaps, pattern_triple
 from tokengeom.figures.training_curves import feature_training
-from tokengeom.geometry.compare import compare
-from tokengeom.geometry.comparison import Comparison
+from tokengeom.geometry.explanations.proxy import Proxy
 from tokengeom.geometry.probes import feature_probes
 from tokengeom.numerics import Float, blas_threads_for
 from tokengeom.progress import AbstractProgress
@@ -40,6 +39,7 @@ from tokengeom.studies.common.feature_runs import (
     train_like_the_papers,
     with_probabilities_of,
 )
+from tokengeom.studies.common.network_runs import Trained, agreement_checks, agreement_table, compare_run, outcome
 from tokengeom.studies.common.random_data import repeated
 from tokengeom.theory.concepts import Concepts
 from tokengeom.theory.features import FeaturePrediction
@@ -103,13 +103,12 @@ def _passing(steps: Float, values: Float, level: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Mode:
-    """Natural counts or random repeats: statistics, prediction, run, and its comparison and order of concepts."""
+    """Natural counts or random repeats: statistics, prediction, the model with its comparison, order of concepts."""
 
     stats: NextTokenStatistics
     prediction: FeaturePrediction
-    run: Run
+    trained: Trained
     snapshots: Snapshots
-    comparison: Comparison
     order: ConceptOrder
 
 
@@ -159,7 +158,11 @@ class UfmSimplifiedStories(AbstractStudy):
         with blas_threads_for(natural.V, natural.m):
             modes = _modes(natural, recipe, progress)
             figures = _figures(modes)
-        tables = {"agreement": _agreements(modes), "concepts": _concept_table(modes, natural)}
+        tables = {
+            "agreement": agreement_table({name: mode.trained for name, mode in modes.items()}, "mode"),
+            "explanations": _explanation_table(modes),
+            "concepts": _concept_table(modes, natural),
+        }
         return self.findings(recipe, _sentence(modes), _checks(modes), figures, tables)
 
 
@@ -194,29 +197,16 @@ def _mode(
         probes=strength_probe(found, recipe["order_concepts"]),
         progress=progress,
     )
-    draws = recipe["draws"]
-    comparison = compare(prediction, run, resamples=draws, permutations=draws, seed=recipe["seed"])
-    return Mode(stats, prediction, run, kept, comparison, concept_order(found, descent))
+    return Mode(stats, prediction, compare_run(prediction, run, recipe), kept, concept_order(found, descent))
 
 
 def _checks(modes: Mapping[str, Mode]) -> list[Check]:
     gap = next(iter(modes.values())).prediction.certificate.relative_gap
     checks = [Check("relative gap of L_mm", gap, high=1e-6)]
     for name, mode in modes.items():
-        contexts, tokens = mode.comparison.context_similarity, mode.comparison.token_similarity
-        collapse = mode.comparison["collapse"]
-        checks += [
-            Check(f"{name}: loss gap", mode.run.loss_gap, high=1e-2),
-            Check(f"{name}: SIM of contexts", contexts.value, low=0.8),
-            Check(f"{name}: SIM of tokens", tokens.value, low=0.8),
-            Check(
-                f"{name}: SIM of contexts, lower end of the interval above chance",
-                contexts.low - contexts.null,
-                low=0.3,
-            ),
-            Check(f"{name}: SIM of tokens, lower end of the interval above chance", tokens.low - tokens.null, low=0.3),
-            Check(f"{name}: collapse as a share of chance", collapse.value / collapse.null, high=0.2),
-        ]
+        checks += agreement_checks(name, mode.trained, contexts=0.8, tokens=0.8, loss_gap=1e-2, above=0.3)
+        collapse = mode.trained.comparison["collapse"]
+        checks.append(Check(f"{name}: collapse as a share of its floor", collapse.value / collapse.floor, high=0.2))
     order = modes[REPEATS].order.agreement
     return [*checks, Check(f"{REPEATS}: rank correlation with the predicted order of concepts", order, low=0.6)]
 
@@ -224,41 +214,38 @@ def _checks(modes: Mapping[str, Mode]) -> list[Check]:
 def _sentence(modes: Mapping[str, Mode]) -> str:
     first = next(iter(modes.values()))
     stats, prediction = first.stats, first.prediction
-    outcomes = " ".join(_outcome(name, mode) for name, mode in modes.items())
+    outcomes = "; ".join(f"{outcome(name, mode.trained)}{_proxy(mode)}" for name, mode in modes.items())
     orders = " and ".join(f"{mode.order.agreement:.2f} with {name}" for name, mode in modes.items())
     return (
         f"{stats.m} contexts and {stats.V} tokens of the stories have {prediction.reduction.S_red.shape[1]} supports; "
         f"L_mm has rank {prediction.rank}, and the nuclear norm of the proxy is "
-        f"{prediction.proxy_nuclear_norm / prediction.nuclear_norm - 1:.1%} above the optimum. {outcomes} The rank "
-        f"correlation between measured and predicted order of concepts in gradient descent is {orders}; the prediction "
-        "is for equally frequent contexts."
+        f"{prediction.proxy_nuclear_norm / prediction.nuclear_norm - 1:.1%} above the optimum. With {outcomes}. The "
+        f"rank correlation between measured and predicted order of concepts in gradient descent is {orders}; the "
+        "prediction is for equally frequent contexts."
     )
 
 
-def _outcome(name: str, mode: Mode) -> str:
-    found = mode.comparison
-    collapse = found["collapse"]
-    parts = " and ".join(_similarity(items, found) for items in ("context", "token"))
-    return (
-        f"With {name} (loss gap {mode.run.loss_gap:.1e}), SIM with L_mm is {parts}, and the spread of contexts with "
-        f"the same support is {collapse.value:.2g} times that between groups (chance {collapse.null:.2g})."
-    )
+def _proxy(mode: Mode) -> str:
+    """SIM with the proxy, which is among the explanations of every comparison."""
+    rows = [row for row in mode.trained.comparison.rows if row.rival == Proxy.name]
+    values = " and ".join(f"{row.similarity.value:.3f} for {row.items}" for row in rows)
+    return f"; SIM with the proxy {values}"
 
 
-def _similarity(items: str, found: Comparison) -> str:
-    number, proxy_number = found[f"{items}_similarity"], found[f"proxy_{items}_similarity"]
-    return (
-        f"{number.value:.3f} [{number.low:.3f}, {number.high:.3f}] for {items}s (chance {number.null:.2f}; with the "
-        f"proxy {proxy_number.value:.3f})"
-    )
-
-
-def _agreements(modes: Mapping[str, Mode]) -> Table:
+def _explanation_table(modes: Mapping[str, Mode]) -> Table:
+    """Agreement and SIM of every explanation that needs no solver, the predictions among them."""
     return table_of(
         [
-            {"mode": name, "number": number, **agreement.to_dict()}
+            {
+                "mode": name,
+                "items": row.items,
+                "explanation": row.rival,
+                "agreement": row.agreement.value,
+                "similarity": row.similarity.value,
+                "behind": row.behind.value,
+            }
             for name, mode in modes.items()
-            for number, agreement in mode.comparison.agreements.items()
+            for row in mode.trained.comparison.rows
         ]
     )
 
@@ -278,7 +265,7 @@ def _concept_table(modes: Mapping[str, Mode], stats: NextTokenStatistics) -> Tab
 
 
 def _figures(modes: Mapping[str, Mode]) -> list[Figure]:
-    runs = {name: mode.run for name, mode in modes.items()}
+    runs = {name: mode.trained.run for name, mode in modes.items()}
     natural, repeats = modes[NATURAL], modes[REPEATS]
     return [
         pattern_triple(natural.prediction, stats=natural.stats),

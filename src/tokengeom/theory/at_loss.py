@@ -1,22 +1,24 @@
 """Learned features at the loss that a model has reached: the point of the regularisation path with that loss.
 
-``L_g = L(lambda)`` with ``CE(L(lambda)) - H = g``,   ``L(lambda) = argmin CE(L) + lambda ||L||_*``
+``L_g = L(lambda)`` with ``CE(L(lambda)) - H = g``,   ``L(lambda) = argmin CE(L) + lambda ||L||``
 
-``L_g`` has the smallest nuclear norm of all logits whose loss gap is at most g, and its balanced factors ``W, H`` are
-the predicted token and context embeddings. There is no free parameter: g is measured on the model. ``g -> 0`` gives the
-direction ``L_mm``; at the largest gap, that of logits 0, the direction is that of the leading singular vectors of
-``(P - 1/V) diag(pi)``.
+``L_g`` has the smallest norm of all logits whose loss gap is at most g, and its factors ``W, H`` that attain the norm
+are the predicted token and context embeddings. There is no free parameter: g is measured on the model. The norm is
 
-The dual proves that no logits with loss gap at most g have a nuclear norm below ``lower_bound``.
+``nuclear``  ``||L||_* = min_{L = W H} (||W||^2 + ||H||^2) / 2``, the norm that gradient descent and weight decay favour
+``gamma2``   ``gamma_2(L) = min_{L = W H} max_i ||w_i|| max_j ||h_j||``, in which all embeddings that matter have equal
+             norms, as they nearly have after training with Adam
 
-Finding lambda: g grows with lambda, and nearly in proportion to it where both are small. The search is a secant in
-logarithms; a point far from the wanted gap is solved only roughly, and each solve starts where the last one ended.
+For the nuclear norm, ``g -> 0`` gives the direction ``L_mm``; at the largest gap, that of logits 0, the direction is
+that of the leading singular vectors of ``(P - 1/V) diag(pi)``. For gamma_2, ``g -> 0`` gives the smallest gamma_2 norm
+with margins 1.
+
+The dual proves that no logits with loss gap at most g have a norm below ``lower_bound``.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,92 +26,55 @@ from typing import Any, ClassVar
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
-from scipy.sparse import csc_array
+from scipy.sparse import csr_array
 
-from tokengeom.errors import ProblemError
+from tokengeom.errors import InputError, ProblemError
 from tokengeom.memory import require_memory
-from tokengeom.numerics import Float, Int, cosines
-from tokengeom.problems.backend import Backend
+from tokengeom.numerics import Float, Int, centre_columns, cosines
 from tokengeom.problems.base import Certificate
+from tokengeom.problems.gamma2_logits import Gamma2Logits, MaxNormFactors, WeightedDual
+from tokengeom.problems.merging import Merging
 from tokengeom.problems.regularised_logits import RegularisedLogits
-from tokengeom.progress import AbstractProgress, SilentProgress
 from tokengeom.results import SAME, AbstractResult, close
-from tokengeom.settings import option
-from tokengeom.solvers.logit_admm import LogitADMM, WarmStart
+from tokengeom.settings import nearest_hint, option
+from tokengeom.solvers.gamma2_norm import gamma2_norm
 
 ARRAYS = "at-loss.safetensors"
-ARRAYS_HELD = 30
-"""Merged V' x m' arrays that a solve holds at its peak."""
-GAP_ACCURACY = 0.01
-"""Relative difference between the loss gap asked for and the one reached."""
-ROUGH = 1e-2
-"""Relative duality gap of points that only guide the search."""
-NEAR = 0.15
-"""Distance in log g from which on points are solved to the tolerance."""
-MOST_POINTS = 25
-_PLAIN = ("lam", "loss_gap", "entropy", "status", "seconds", "statistics_hash")
+NORMS = {"nuclear": "nuclear norm", "gamma2": "gamma_2 norm"}
+"""Norms of logits, and their names in sentences."""
+_PLAIN = ("lam", "loss_gap", "entropy", "status", "seconds", "norm", "statistics_hash")
 RANK_TOLERANCE = 1e-7
+ROUNDING = 1e-10
+"""Relative allowance for the rounding of a loss and of a nuclear norm in float64."""
+BLOCK_ENTRIES = 10**7
+SEARCH_ACCURACY = 1e-4
+EFFICIENCY_TOLERANCE = 1e-3
+"""Relative distance between the bounds of the gamma_2 norm of given logits."""
 
 
 @dataclass(frozen=True)
 class LossSettings:
     """Settings of a prediction at a loss."""
 
+    norm: str = option(
+        "nuclear",
+        "Norm of the logits that is smallest at the loss: nuclear, which gradient descent favours, or gamma2, which is "
+        "nearer to Adam.",
+        choices=lambda: tuple(NORMS),
+    )
     tolerance: float = option(1e-4, "Proven relative gap to reach.")
     max_iterations: int = option(3000, "Largest number of iterations of one solve.")
     device: str = option("cpu", "Where to solve: cpu, or cuda for a GPU.")
     memory_limit: int | None = option(None, "Bytes that the solver may use. By default what is free.")
 
-
-@dataclass(frozen=True, eq=False)
-class Merging:
-    """Which tokens and contexts are one row and one column: equal rows of P; equal columns of P with equal shares."""
-
-    row_of: Int
-    column_of: Int
-
-    @staticmethod
-    def of(P: csc_array, pi: Float) -> Merging:
-        """Merge equal rows, and equal columns with equal shares, of sparse probabilities."""
-        P = P.sorted_indices()
-        ends = P.indptr
-        columns = [
-            (P.indices[i:j].tobytes(), P.data[i:j].tobytes(), float(share))
-            for i, j, share in zip(ends[:-1], ends[1:], pi, strict=True)
-        ]
-        column_of = _groups(columns)
-        first = np.unique(column_of, return_index=True)[1]
-        # Rows are compared on distinct columns: equal columns have equal entries in every row.
-        rows = P[:, first].tocsr().sorted_indices()
-        starts, ends = rows.indptr[:-1], rows.indptr[1:]
-        keys = [(rows.indices[i:j].tobytes(), rows.data[i:j].tobytes()) for i, j in zip(starts, ends, strict=True)]
-        return Merging(_groups(keys), column_of)
-
-    @cached_property
-    def a(self) -> Float:
-        """Tokens per row, V'."""
-        return np.bincount(self.row_of).astype(np.float64)
-
-    @cached_property
-    def n(self) -> Float:
-        """Contexts per column, m'."""
-        return np.bincount(self.column_of).astype(np.float64)
-
-    def problem(self, P: csc_array, pi: Float, lam: float, backend: Backend) -> RegularisedLogits:
-        """The regularised loss on merged tokens and contexts."""
-        rows = np.unique(self.row_of, return_index=True)[1]
-        columns = np.unique(self.column_of, return_index=True)[1]
-        merged = P.tocsr()[rows].tocsc()[:, columns].toarray()
-        shares = np.bincount(self.column_of, weights=pi)
-        return RegularisedLogits.from_probabilities(
-            merged, shares / shares.sum(), lam, a=self.a, n=self.n, backend=backend
-        )
+    def __post_init__(self) -> None:
+        require_norm(self.norm)
 
 
-def _groups(keys: Iterable[object]) -> Int:
-    """Number of the group of equal keys that each key is in, in order of appearance."""
-    seen: dict[object, int] = {}
-    return np.array([seen.setdefault(key, len(seen)) for key in keys], dtype=np.int64)
+def require_norm(norm: str) -> None:
+    """Refuse a norm that predictions are not made for."""
+    if norm not in NORMS:
+        raise InputError(f"norm must be one of {', '.join(NORMS)}; got {norm!r}.{nearest_hint(str(norm), NORMS)}")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -119,9 +84,16 @@ class LossPrediction(AbstractResult):
     ``loss_gap``, ``lam``
         ``CE - H`` of these logits in nats, and the strength at which they are optimal.
     ``certificate``
-        Of ``CE(L) - H + lam ||L||_*`` at these logits.
-    ``merging``, ``P_merged``, ``pi_merged``, ``L_merged``, ``change_merged``
-        Groups of equal tokens and contexts; probabilities, shares, logits and dual on them.
+        Of ``CE(L) - H + lam ||L||`` at these logits: the bound is proven, the value evaluated.
+    ``norm``
+        The norm: "nuclear" or "gamma2".
+    ``merging``, ``P_merged``, ``L_merged``, ``change_merged``
+        Groups of equal tokens and contexts; probabilities, logits and dual on them.
+    ``pi``
+        Share of each context, m.
+    ``factors``, ``weights``
+        For gamma2, factors of ``L_merged`` that attain the norm, and distributions p and q on merged tokens and
+        contexts with which the dual proves the bound; None for the nuclear norm.
     ``entropy``
         Entropy floor in nats.
     ``status``, ``seconds``
@@ -135,7 +107,7 @@ class LossPrediction(AbstractResult):
 
     merging: Merging
     P_merged: Float
-    pi_merged: Float
+    pi: Float
     L_merged: Float
     change_merged: Float
     lam: float
@@ -144,34 +116,58 @@ class LossPrediction(AbstractResult):
     entropy: float
     status: str
     seconds: float
+    norm: str = "nuclear"
+    factors: MaxNormFactors | None = None
+    weights: tuple[Float, Float] | None = None
     statistics_hash: str | None = None
 
     @property
-    def nuclear_norm(self) -> float:
-        """``||L_g||_*``."""
+    def norm_value(self) -> float:
+        """The norm of L_g that is smallest at this loss: ``||L_g||_*`` or ``gamma_2(L_g)``, as `norm` says."""
         return (self.certificate.value - self.loss_gap) / self.lam
 
     @property
     def lower_bound(self) -> float:
-        """Proven lower bound on the nuclear norm of all logits whose loss gap is at most `loss_gap`."""
+        """Proven lower bound on this norm of all logits whose loss gap is at most `loss_gap`."""
         return (self.certificate.bound - self.loss_gap) / self.lam
 
     @property
     def relative_gap(self) -> float:
-        """Relative distance of `nuclear_norm` from `lower_bound`."""
-        return (self.nuclear_norm - self.lower_bound) / max(self.nuclear_norm, 1e-300)
+        """Relative distance of `norm_value` from `lower_bound`."""
+        return (self.norm_value - self.lower_bound) / max(self.norm_value, 1e-300)
 
     @cached_property
-    def _svd(self) -> tuple[Float, Float, Float]:
+    def nuclear_norm(self) -> float:
+        """``||L_g||_*``, whichever norm is smallest."""
+        if self.norm == "nuclear":
+            return self.norm_value
         scaled = self.L_merged * np.sqrt(self.merging.a)[:, None] * np.sqrt(self.merging.n)
-        U, s, Vt = np.linalg.svd(scaled, full_matrices=False)
-        r = int((s > max(RANK_TOLERANCE, self.relative_gap) * s[0]).sum())
-        return U[:, :r], s[:r], Vt[:r]
+        return float(np.linalg.svd(scaled, compute_uv=False).sum())
+
+    @property
+    def pi_merged(self) -> Float:
+        """Share of the contexts of each merged column together, m'."""
+        return self.merging.shares(self.pi)
+
+    @cached_property
+    def _merged_factors(self) -> tuple[Float, Float, Float]:
+        """W and H of merged tokens and contexts, and the singular values that belong to their columns, falling."""
+        if self.factors is None or self.weights is None:
+            r, c = np.sqrt(self.merging.a)[:, None], np.sqrt(self.merging.n)
+            U, s, Vt = np.linalg.svd(r * self.L_merged * c, full_matrices=False)
+            W, H = U * np.sqrt(s) / r, np.sqrt(s)[:, None] * Vt / c
+        else:
+            (p, q), W, H = self.weights, self.factors.W, self.factors.H
+            s = np.sqrt((p @ W**2) * (H**2 @ q))
+            order = np.argsort(-s)
+            W, s, H = W[:, order], s[order], H[order]
+        rank = int((s > max(RANK_TOLERANCE, self.relative_gap) * s[0]).sum()) if s.size else 0
+        return W[:, :rank], s[:rank], H[:rank]
 
     @property
     def singular_values(self) -> Float:
-        """Nonzero singular values of L_g, falling, r."""
-        return self._svd[1]
+        """Nonzero singular values, falling, r: of L_g or, for gamma2, of ``diag(sqrt p) L_g diag(sqrt q)``."""
+        return self._merged_factors[1]
 
     @property
     def rank(self) -> int:
@@ -181,14 +177,12 @@ class LossPrediction(AbstractResult):
     @cached_property
     def W(self) -> Float:
         """Token embeddings, V x r."""
-        U, s, _ = self._svd
-        return np.asarray((U / np.sqrt(self.merging.a)[:, None] * np.sqrt(s))[self.merging.row_of])
+        return np.asarray(self._merged_factors[0][self.merging.row_of])
 
     @cached_property
     def H(self) -> Float:
         """Context embeddings, r x m."""
-        _, s, Vt = self._svd
-        return np.asarray((np.sqrt(s)[:, None] * Vt / np.sqrt(self.merging.n))[:, self.merging.column_of])
+        return np.asarray(self._merged_factors[2][:, self.merging.column_of])
 
     @cached_property
     def L(self) -> Float:
@@ -208,16 +202,94 @@ class LossPrediction(AbstractResult):
         require_memory(8 * self.H.shape[1] ** 2, "The context cosines (m x m)", "Use columns of H instead.")
         return cosines(self.H)
 
+    @cached_property
+    def context_groups(self) -> Int:
+        """Support group of each context, m: equal numbers have the same support; -1 is a full support."""
+        S = self.P_merged > 0
+        group = np.unique(S, axis=1, return_inverse=True)[1].reshape(-1)
+        return np.where(S.all(axis=0), -1, group)[self.merging.column_of].astype(np.int64)
+
+    def efficiency(self, L: Float) -> tuple[float, float]:
+        """Norm of the cheapest logits with the loss of L, as a share of the norm of L: bounds (low, high) in [0, 1].
+
+        ``L`` are logits on all tokens and contexts, V x m. A constant added to a column changes no loss, so the norm of
+        L is that of its best shift: for the nuclear norm each column's mean is removed, for gamma2 the shift is solved
+        for. ``low`` follows from the lower bound at this prediction's lambda, which holds for every loss and is tight
+        for losses near `loss_gap`. ``high`` follows from logits with the loss of L near these ones.
+        """
+        given = self._logits_of_all(L)
+        shortest, longest = self._norm_of_all(given)
+        if longest == 0.0:
+            return 1.0, 1.0
+        gap = self._loss_gap_of_all(given) * (1.0 + ROUNDING)
+        low = (self.certificate.bound - gap) / self.lam / longest
+        high = self._cheapest_known(gap, given, longest) / max(shortest, 1e-300)
+        return min(max(low, 0.0), 1.0), min(high, 1.0)
+
+    def _norm_of_all(self, L: Float) -> tuple[float, float]:
+        """Bounds of the norm of the best shift of logits on all tokens and contexts."""
+        if self.weights is not None:
+            rows, columns = self.merging.row_of, self.merging.column_of
+            p, q = self.weights[0] / self.merging.a, self.weights[1] / self.merging.n
+            return gamma2_norm(L, EFFICIENCY_TOLERANCE, shift=True, start=(p[rows], q[columns]))
+        norm = float(np.linalg.svd(L, compute_uv=False).sum())
+        return norm * (1.0 - ROUNDING), norm * (1.0 + ROUNDING)
+
+    def _logits_of_all(self, L: Float) -> Float:
+        given, shape = np.asarray(L, dtype=np.float64), (self.merging.row_of.size, self.merging.column_of.size)
+        if given.shape != shape or not np.isfinite(given).all():
+            raise ProblemError(
+                f"Logits must be finite, with one row per token and one column per context, {shape}; got an array of "
+                f"shape {given.shape}. Pass run.logits, or W @ H of a model on the contexts of these statistics."
+            )
+        return centre_columns(given)
+
+    def _loss_gap_of_all(self, L: Float) -> float:
+        """``CE - H`` of logits on all tokens and contexts, in blocks of columns."""
+        column_of = self.merging.column_of
+        pi = self.pi
+        gap, width = 0.0, max(1, BLOCK_ENTRIES // L.shape[0])
+        for i in range(0, L.shape[1], width):
+            share = float(pi[i : i + width].sum())
+            P = self.P_merged[self.merging.row_of][:, column_of[i : i + width]]
+            block = RegularisedLogits.from_probabilities(P, pi[i : i + width] / share, 1.0)
+            gap += share * block.loss_gap(L[:, i : i + width])
+        return gap
+
+    def _cheapest_known(self, gap: float, L: Float, norm: float) -> float:
+        """The norm of known logits with at most this loss gap, which is that of L: an upper bound of the smallest.
+
+        They are the shortest that lie between 0 and L_g where L_g has this loss, else between L_g and L with equal rows
+        and columns averaged, which has at most the loss and the norm of L.
+        """
+        problem, here, size = self._problem(), self.L_merged, self.norm_value
+        if self.loss_gap <= gap:
+            start, change, sizes = 0.0 * here, here, (0.0, size)
+        else:
+            start, change, sizes = here, self._averaged(L) - here, (size, norm)
+        low, high = 0.0, 1.0
+        while high - low > SEARCH_ACCURACY:
+            middle = 0.5 * (low + high)
+            low, high = (low, middle) if problem.loss_gap(start + middle * change) <= gap else (middle, high)
+        return min(sizes[0] + high * (sizes[1] - sizes[0]), norm)
+
+    def _averaged(self, L: Float) -> Float:
+        """Logits on all tokens and contexts averaged over equal rows, and over equal columns by share, V' x m'."""
+        rows = csr_array((1.0 / self.merging.a[self.merging.row_of], (self.merging.row_of, np.arange(L.shape[0]))))
+        share = self.pi / np.bincount(self.merging.column_of, weights=self.pi)[self.merging.column_of]
+        columns = csr_array((share, (np.arange(L.shape[1]), self.merging.column_of)))
+        return np.asarray((rows @ L) @ columns)
+
     def summary(self) -> str:
-        """Loss gap, nuclear norm with its proof, and rank, one sentence per line."""
+        """Loss gap, norm with its proof, and rank, one sentence per line."""
         rows, columns = self.L_merged.shape
         return "\n".join(
             [
                 f"{self.merging.column_of.size} contexts in {columns} groups of equal next-token probabilities, "
                 f"{self.merging.row_of.size} tokens in {rows}.",
-                f"At a loss gap of {self.loss_gap:.4g} nats (entropy floor {self.entropy:.4f}): nuclear norm "
-                f"{self.nuclear_norm:.6g}, proven within {self.relative_gap:.1e} of the smallest that logits with this "
-                "loss can have.",
+                f"At a loss gap of {self.loss_gap:.4g} nats (entropy floor {self.entropy:.4f}): "
+                f"{NORMS[self.norm]} {self.norm_value:.6g}, proven within {self.relative_gap:.1e} of the smallest that "
+                "logits with this loss can have.",
                 f"Rank {self.rank}; lambda {self.lam:.4g}; {self.status}.",
             ]
         )
@@ -227,6 +299,8 @@ class LossPrediction(AbstractResult):
         return {
             "loss_gap": self.loss_gap,
             "lam": self.lam,
+            "norm": self.norm,
+            "norm_value": self.norm_value,
             "nuclear_norm": self.nuclear_norm,
             "lower_bound": self.lower_bound,
             "relative_gap": self.relative_gap,
@@ -238,7 +312,7 @@ class LossPrediction(AbstractResult):
     def checks(self) -> Mapping[str, bool]:
         """Everything that logits and dual prove without solving."""
         problem = self._problem()
-        found = problem.certify(self.L_merged, self.change_merged)
+        found = self._certify(problem)
         limit = self.certificate.relative_gap * (1 + 1e-6) + SAME
         return {
             "the loss gap is the one claimed": close(problem.loss_gap(self.L_merged), self.loss_gap),
@@ -246,6 +320,12 @@ class LossPrediction(AbstractResult):
             "the lower bound of the objective is the one claimed": close(found.bound, self.certificate.bound),
             f"the proven gap of the objective is within {limit:.1e}": found.relative_gap <= limit,
         }
+
+    def _certify(self, problem: RegularisedLogits) -> Certificate:
+        if self.factors is None or self.weights is None:
+            return problem.certify(self.L_merged, self.change_merged)
+        p, q = self.weights
+        return Gamma2Logits(problem).certify(self.factors, WeightedDual(self.change_merged, np.sqrt(p), np.sqrt(q)))
 
     def _problem(self) -> RegularisedLogits:
         return RegularisedLogits.from_probabilities(
@@ -255,7 +335,7 @@ class LossPrediction(AbstractResult):
     def _facts(self) -> list[tuple[str, str]]:
         return [
             ("loss gap", f"{self.loss_gap:.4g} nats"),
-            ("nuclear norm", f"{self.nuclear_norm:.6g}"),
+            (NORMS[self.norm], f"{self.norm_value:.6g}"),
             ("rank", f"{self.rank}"),
             ("proven gap", f"{self.relative_gap:.1e}"),
             ("proven lower bound", f"{self.lower_bound:.6g}"),
@@ -263,142 +343,32 @@ class LossPrediction(AbstractResult):
         ]
 
     def _write(self, folder: Path) -> dict[str, Any]:
-        names = ("P_merged", "pi_merged", "L_merged", "change_merged")
-        arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in names}
-        groups = {"row_of": self.merging.row_of, "column_of": self.merging.column_of}
-        save_file({**arrays, **groups}, folder / ARRAYS)
+        arrays = {name: getattr(self, name) for name in ("P_merged", "pi", "change_merged")}
+        arrays |= {"row_of": self.merging.row_of, "column_of": self.merging.column_of}
+        if self.factors is None or self.weights is None:
+            arrays["L_merged"] = self.L_merged
+        else:
+            arrays |= {"W_merged": self.factors.W, "H_merged": self.factors.H}
+            arrays |= dict(zip(("p", "q"), self.weights, strict=True))
+        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / ARRAYS)
         return {name: getattr(self, name) for name in _PLAIN} | {"certificate": self.certificate.to_dict()}
 
     @classmethod
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> LossPrediction:
         arrays = load_file(folder / ARRAYS)
         merging = Merging(arrays.pop("row_of"), arrays.pop("column_of"))
+        factors = weights = None
+        if manifest["norm"] == "gamma2":
+            factors = MaxNormFactors(arrays.pop("W_merged"), arrays.pop("H_merged"))
+            weights = (arrays.pop("p"), arrays.pop("q"))
+            arrays["L_merged"] = factors.logits
         if (merging.a.size, merging.n.size) != arrays["L_merged"].shape or min(merging.a.min(), merging.n.min()) < 1:
             raise ValueError("row_of and column_of must be rows and columns of the merged logits")
-        plain = {name: manifest[name] for name in _PLAIN}
         return LossPrediction(
-            merging=merging, certificate=Certificate.from_dict(manifest["certificate"]), **arrays, **plain
+            merging=merging,
+            certificate=Certificate.from_dict(manifest["certificate"]),
+            factors=factors,
+            weights=weights,
+            **arrays,
+            **{name: manifest[name] for name in _PLAIN},
         )
-
-
-class LossPath:
-    """Predictions at many losses, each solve started at the nearest point that was solved before it.
-
-    ``P``, ``pi``
-        Next-token probabilities, V x m, and shares of the contexts, m.
-    """
-
-    def __init__(
-        self,
-        P: csc_array,
-        pi: Float,
-        *,
-        entropy: float,
-        statistics_hash: str | None = None,
-        settings: LossSettings | None = None,
-    ) -> None:
-        self.settings = settings or LossSettings()
-        self.entropy, self.statistics_hash = entropy, statistics_hash
-        self.merging = Merging.of(P, pi)
-        rows, columns = self.merging.a.size, self.merging.n.size
-        backend = Backend.on(None if self.settings.device == "cpu" else self.settings.device)
-        if not backend.on_gpu:
-            require_memory(
-                8 * ARRAYS_HELD * rows * columns,
-                f"The path on {rows} merged tokens x {columns} merged contexts",
-                "Keep fewer contexts.",
-                self.settings.memory_limit,
-            )
-        self.problem = self.merging.problem(P, pi, 1.0, backend)
-        self.largest_gap, self.largest_lam = self.problem.zero_gap, self.problem.largest_lam
-        self._solved: dict[float, tuple[float, WarmStart]] = {}
-
-    def at(self, loss_gap: float, progress: AbstractProgress | None = None) -> LossPrediction:
-        """The point of the path whose loss gap is within 1% of the one asked for."""
-        self._require(loss_gap)
-        target = math.log(loss_gap)
-        log_lam, slope = self._first_guess(target)
-        # Two points that were solved before predict the next well enough to solve it at once.
-        trusted = len(self._solved) > 1
-        iterations, seconds = 0, 0.0
-        points: list[tuple[float, float]] = []
-        with (progress or SilentProgress()).stage(f"Predicting at a loss gap of {loss_gap:.3g}", None) as stage:
-            for _ in range(MOST_POINTS):
-                near = trusted or (bool(points) and min(abs(y - target) for _, y in points) < NEAR)
-                problem = self.problem.at(min(math.exp(log_lam), self.largest_lam))
-                wanted = self.settings.tolerance
-                solver = LogitADMM(
-                    tolerance=wanted if near else max(ROUGH, wanted), max_iterations=self.settings.max_iterations
-                )
-                solution, state = solver(problem, self._start(log_lam))
-                found = problem.loss_gap(solution.x)
-                iterations, seconds = iterations + solution.iterations, seconds + solution.seconds
-                stage.advance(0.0, f"loss gap {found:.3g}, proven gap {solution.certificate.relative_gap:.1e}")
-                self._solved[log_lam] = (math.log(found), state)
-                if near and abs(found / loss_gap - 1.0) <= GAP_ACCURACY:
-                    break
-                points.append((log_lam, math.log(found)))
-                slope = _slope(points, slope)
-                log_lam = min(log_lam + (target - points[-1][1]) / slope, math.log(self.largest_lam) - 1e-9)
-        status = f"{solution.status}, {iterations} iterations in total"
-        if abs(found / loss_gap - 1.0) > GAP_ACCURACY:
-            raise ProblemError(
-                f"The search for a loss gap of {loss_gap:.4g} ended at {found:.4g}: {solution.status}. Likely the gap "
-                "is at the end of its range, or the tolerance is too large. Lower the tolerance or choose another gap."
-            )
-        return self._prediction(problem, solution.x, solution.dual, found, solution.certificate, status, seconds)
-
-    def _require(self, loss_gap: object) -> None:
-        if not isinstance(loss_gap, int | float | np.integer | np.floating) or not 0.0 < loss_gap < self.largest_gap:
-            raise ProblemError(
-                f"A loss gap must lie strictly between 0 and {self.largest_gap:.4g} nats, the gap of a uniform guess "
-                f"on these statistics; got {loss_gap!r}. For a gap near 0 use predict(stats), the prediction in the "
-                "limit."
-            )
-
-    def _first_guess(self, target: float) -> tuple[float, float]:
-        """Log lambda and slope from the nearest points that were solved before, or in proportion to the largest gap."""
-        nearest = sorted(((x, y) for x, (y, _) in self._solved.items()), key=lambda point: abs(point[1] - target))[:2]
-        if not nearest:
-            return math.log(self.largest_lam) + 1.2 * (target - math.log(self.largest_gap)), 1.0
-        slope = _slope(nearest[::-1], 1.0)
-        return min(nearest[0][0] + (target - nearest[0][1]) / slope, math.log(self.largest_lam) - 1e-9), slope
-
-    def _start(self, log_lam: float) -> WarmStart | None:
-        if not self._solved:
-            return None
-        return self._solved[min(self._solved, key=lambda known: abs(known - log_lam))][1]
-
-    def _prediction(
-        self,
-        problem: RegularisedLogits,
-        L: Any,
-        change: Any,
-        gap: float,
-        certificate: Certificate,
-        status: str,
-        seconds: float,
-    ) -> LossPrediction:
-        to_numpy = problem.backend.to_numpy
-        return LossPrediction(
-            merging=self.merging,
-            P_merged=to_numpy(problem.P),
-            pi_merged=to_numpy(problem.pi),
-            L_merged=to_numpy(L),
-            change_merged=to_numpy(change),
-            lam=problem.lam,
-            loss_gap=gap,
-            certificate=certificate,
-            entropy=self.entropy,
-            status=status,
-            seconds=seconds,
-            statistics_hash=self.statistics_hash,
-        )
-
-
-def _slope(points: list[tuple[float, float]], last: float) -> float:
-    """Slope of log g against log lambda through the last two points, kept in a range that the path can have."""
-    if len(points) < 2 or points[-1][0] == points[-2][0]:
-        return last
-    slope = (points[-1][1] - points[-2][1]) / (points[-1][0] - points[-2][0])
-    return min(max(slope, 0.7), 4.0)

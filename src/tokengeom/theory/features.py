@@ -12,7 +12,7 @@ where
            in-support entries of a column their mean, and is 0 elsewhere
 
 One-hot supports give neural collapse only when all tokens have equally many contexts; otherwise the geometry is that
-of SELI.
+of SELI [thrampoulidis2022].
 """
 
 from __future__ import annotations
@@ -36,9 +36,18 @@ from tokengeom.problems.supports import SupportReduction, as_support, centre_on,
 from tokengeom.results import SAME, AbstractResult, close
 from tokengeom.settings import make, takes
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.at_loss import LossPath, LossPrediction, LossSettings
+from tokengeom.theory.at_loss import LossPrediction, LossSettings
+from tokengeom.theory.gamma2_limit import Gamma2Limit, solve_gamma2_limit
+from tokengeom.theory.loss_path import LossPath
 from tokengeom.theory.proxy import proxy_exactness
-from tokengeom.theory.uniqueness import SolutionBounds, Spread
+from tokengeom.theory.uniqueness import (
+    PATH_TOLERANCE,
+    PathDirection,
+    SolutionBounds,
+    Spread,
+    path_direction,
+    path_gaps,
+)
 
 RANK_GAPS = 100.0
 """Singular values below this many relative gaps, as a share of the largest, are noise of the solver."""
@@ -68,6 +77,9 @@ class FeaturePrediction(AbstractResult):
         How the solver ended, and the time that it took.
     ``statistics_hash``
         Hash of the statistics that the prediction is for.
+    ``windows``, ``coverage``
+        Number of windows behind the statistics, and the share of the text's windows that they are; None where not
+        known.
     ``stats``
         The statistics themselves, which name contexts and tokens; None in a prediction that was loaded.
     """
@@ -91,6 +103,8 @@ class FeaturePrediction(AbstractResult):
     status: str
     seconds: float
     statistics_hash: str | None = None
+    windows: int | None = None
+    coverage: float | None = None
     stats: NextTokenStatistics | None = None
 
     @property
@@ -170,6 +184,15 @@ class FeaturePrediction(AbstractResult):
         )
         return [path.at(gap) for gap in loss_gaps]
 
+    def gamma2_limit(self, *, tolerance: float = 3e-3, max_iterations: int = 3000, device: str = "cpu") -> Gamma2Limit:
+        """The limit in the gamma_2 norm: `at` with ``norm="gamma2"`` converges to it in direction as the gap falls."""
+        return solve_gamma2_limit(self.reduction, tolerance=tolerance, max_iterations=max_iterations, device=device)
+
+    def limit_of_path(self) -> PathDirection:
+        """The direction in which the path moves at small losses: which solution it selects where L_mm is not unique."""
+        points = self.path(path_gaps(self.largest_gap), tolerance=PATH_TOLERANCE)
+        return path_direction(points, self.L_mm, dense(self.P) > 0, self.lower_bound)
+
     @property
     def token_gram(self) -> Float:
         """``W W^T = (L_mm L_mm^T)^{1/2}``, V x V."""
@@ -191,6 +214,22 @@ class FeaturePrediction(AbstractResult):
         """Cosines between contexts, m x m; 0 where a context has no direction."""
         require_memory(8 * self.reduction.m**2, "The context cosines (m x m)", "Use columns of H instead.")
         return cosines(self.H)
+
+    @cached_property
+    def statistics(self) -> NextTokenStatistics:
+        """The statistics that the prediction is for; without names in a prediction that was loaded."""
+        if self.stats is not None:
+            return self.stats
+        if self.windows is None:
+            return NextTokenStatistics.from_probabilities(self.P, self.pi)
+        counts = self.P.multiply(self.pi * self.windows).tocsc()
+        counts.data = np.rint(counts.data)
+        return NextTokenStatistics.from_counts(counts.astype(np.int64))
+
+    @property
+    def largest_gap(self) -> float:
+        """Loss gap of a uniform guess, in nats: predictions at a loss exist below it."""
+        return float(np.log(self.reduction.V)) - self.entropy
 
     @property
     def context_groups(self) -> Int:
@@ -215,6 +254,8 @@ class FeaturePrediction(AbstractResult):
         ]
         if self.spread is not None:
             lines.append(self.spread.sentence)
+            if not self.spread.looks_unique:
+                lines.append(self.solution_bounds.sentence)
         return "\n".join([*lines, *self.warnings])
 
     def to_dict(self) -> dict[str, Any]:
@@ -279,6 +320,8 @@ class FeaturePrediction(AbstractResult):
             "status": self.status,
             "seconds": self.seconds,
             "statistics_hash": self.statistics_hash,
+            "windows": self.windows,
+            "coverage": self.coverage,
         }
 
     def _arrays(self) -> Arrays:
@@ -323,6 +366,8 @@ class FeaturePrediction(AbstractResult):
             status=manifest["status"],
             seconds=manifest["seconds"],
             statistics_hash=manifest["statistics_hash"],
+            windows=manifest["windows"],
+            coverage=manifest["coverage"],
         )
 
     def _require_dense(self, name: str) -> None:

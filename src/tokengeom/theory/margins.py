@@ -4,9 +4,9 @@
 
     min ||W||  s.t.  equal in-support logits, and every in-support logit at least 1 above every off-support one
 
-in the Frobenius norm (gradient descent), the max norm (sign descent, Adam), the spectral norm (Muon) and the
-entrywise-sum norm. For one-hot labels normalised steepest descent in a norm maximises its margin. For sparse soft
-labels this is open; these margins are what a run is compared with.
+in the Frobenius norm (gradient descent), the max norm (sign descent, Adam), the spectral norm (Muon), its dual norm,
+the nuclear norm, and the entrywise-sum norm. For one-hot labels normalised steepest descent in a norm maximises its
+margin. For sparse soft labels this is open; these margins are what a run is compared with.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ class MaxMargin:
         Margin of W per unit of its norm; 0 when the data are not separable.
     ``certificate``
         Certificate of W, or of the refutation of separability.
+    ``status``
+        How the solver ended; where the gap is larger than asked for, it says so.
     """
 
     norm: str
@@ -42,13 +44,17 @@ class MaxMargin:
     W: Float
     margin: float
     certificate: Certificate
+    status: str
 
 
-def max_margin(stats: SoftLabels, embeddings: Matrix, norm: str = "frobenius") -> MaxMargin:
-    """The decoder of largest margin in a norm: ``frobenius``, ``max``, ``spectral`` or ``sum``."""
+def max_margin(stats: SoftLabels, embeddings: Matrix, norm: str = "frobenius", tolerance: float = 1e-6) -> MaxMargin:
+    """The decoder of largest margin in a norm: ``frobenius``, ``max``, ``spectral``, ``nuclear`` or ``sum``.
+
+    ``tolerance`` is the relative gap to prove in the spectral and the nuclear norm; others are exact up to rounding.
+    """
     data = LinearData.of(stats, embeddings)
     problem = MarginProblem(data.S, data.H, norm_named(norm))
-    answer = solve_margin(problem)
+    answer = solve_margin(problem, tolerance)
     W = answer.solution.x
     margin = problem.margin(W) if answer.separable and np.any(W) else 0.0
-    return MaxMargin(norm, answer.separable, W, margin, answer.solution.certificate)
+    return MaxMargin(norm, answer.separable, W, margin, answer.solution.certificate, answer.solution.status)

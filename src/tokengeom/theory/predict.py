@@ -23,8 +23,9 @@ from tokengeom.settings import default_of, make, option, options_of, takes
 from tokengeom.solvers.nuclear_admm import NuclearADMM
 from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
 from tokengeom.statistics.supports import degenerate_support_warnings
-from tokengeom.theory.at_loss import LossPath, LossPrediction, LossSettings
+from tokengeom.theory.at_loss import NORMS, LossPrediction, LossSettings, require_norm
 from tokengeom.theory.features import FeaturePrediction
+from tokengeom.theory.loss_path import LossPath
 from tokengeom.theory.proxy import ProxyExactness, proxy_exactness
 from tokengeom.theory.uniqueness import measure_spread, solution_bounds
 
@@ -48,6 +49,12 @@ class PredictSettings:
         "Proven relative gap to reach. By default 1e-6 for learned features in the limit, 1e-4 at a loss, and 1e-9 for "
         "the linear model.",
     )
+    norm: str = option(
+        "nuclear",
+        "Norm of the logits that is smallest at a loss gap: nuclear, which gradient descent favours, or gamma2, which "
+        "is nearer to Adam. The limit without a loss gap is that of the nuclear norm.",
+        choices=lambda: tuple(NORMS),
+    )
     max_iterations: int = option(5000, "Largest number of iterations of the solver for learned features.")
     device: str = option(
         "cpu", "Where to solve for learned features: cpu, or cuda for a GPU.", choices=lambda: ("cpu", "cuda")
@@ -59,6 +66,9 @@ class PredictSettings:
     )
     memory_limit: int | None = option(None, "Bytes that the solver may use. By default what is free.", python_only=True)
     seed: int = option(0, "Seed of the random starts.")
+
+    def __post_init__(self) -> None:
+        require_norm(self.norm)
 
 
 @overload
@@ -105,6 +115,9 @@ def predict(
 ) -> FeaturePrediction | LinearPrediction | LossPrediction:
     """Predict where next-token training converges, or where it is at a loss.
 
+    In processes that ``torchrun`` has started, learned features are solved for by all of them together: each holds a
+    part of the contexts, all must make the call, and each gets the whole prediction.
+
     Parameters
     ----------
     stats
@@ -126,6 +139,11 @@ def predict(
             raise InputError("loss_gap is for learned features and embeddings for the linear model: leave one out.")
         return _predict_at_loss(given, loss_gap, chosen, progress or SilentProgress())
     if embeddings is None:
+        if chosen.norm != "nuclear":
+            raise InputError(
+                f"norm={chosen.norm!r} is for predictions at a loss: give loss_gap too. In the limit of no loss, "
+                "predict(stats).gamma2_limit() has the smallest gamma_2 norm."
+            )
         return _predict_features(given, chosen, progress or SilentProgress())
     from tokengeom.theory.linear import predict_linear
 
@@ -146,10 +164,12 @@ def _predict_at_loss(
         statistics_hash=stats.hash,
         settings=LossSettings(
             **({} if settings.tolerance is None else {"tolerance": settings.tolerance}),
+            norm=settings.norm,
             max_iterations=settings.max_iterations,
             device=settings.device,
             memory_limit=settings.memory_limit,
         ),
+        backend=Backend.over_processes(None if settings.device == "cpu" else settings.device),
     )
     return path.at(loss_gap, progress)
 
@@ -171,7 +191,7 @@ def _predict_features(
     solver = NuclearADMM(tolerance=tolerance, max_iterations=settings.max_iterations)
     problem = NuclearSVM(
         reduce_support(stats.S, memory_limit=settings.memory_limit),
-        Backend.on(None if settings.device == "cpu" else settings.device),
+        Backend.over_processes(None if settings.device == "cpu" else settings.device),
     )
     _require_solvable(problem, settings.memory_limit)
     solves = settings.spread_solves
@@ -179,15 +199,15 @@ def _predict_features(
         solves = 2 if problem.shape[0] * problem.shape[1] <= SPREAD_ENTRIES else 0
     with progress.stage("Predicting", None) as stage:
         solution = solver(
-            problem, observer=lambda _, __, gap: stage.advance(0, f"proven gap {gap:.1e}, to reach {tolerance:.0e}")
+            problem, observer=lambda _, __, gap: stage.advance(0, f"estimated gap {gap:.1e}, to reach {tolerance:.0e}")
         )
-        spread = measure_spread(problem, solver, solves=solves, seed=settings.seed) if solves else None
+        spread = measure_spread(problem, solver, solution, solves=solves, seed=settings.seed) if solves else None
     exactness = proxy_exactness(problem)
     exact, sentence = _proxy_verdict(exactness, solution.certificate, tolerance)
     return FeaturePrediction(
         reduction=problem.reduction,
-        L_merged=problem.backend.to_numpy(solution.x),
-        dual_merged=problem.backend.to_numpy(solution.dual),
+        L_merged=problem.backend.whole(solution.x),
+        dual_merged=problem.backend.whole(solution.dual),
         certificate=solution.certificate,
         P=stats.P,
         pi=stats.pi,
@@ -201,6 +221,8 @@ def _predict_features(
         status=solution.status,
         seconds=solution.seconds,
         statistics_hash=stats.hash,
+        windows=stats.n if stats.has_counts else None,
+        coverage=stats.coverage,
         stats=stats,
     )
 
@@ -229,7 +251,7 @@ def _require_solvable(problem: NuclearSVM, limit: int | None) -> None:
         )
     if not problem.backend.on_gpu:
         require_memory(
-            8 * ARRAYS_HELD * rows * columns,
+            8 * ARRAYS_HELD * rows * columns // problem.backend.world,
             f"Solving for L_mm on {rows} merged tokens x {columns} support groups",
             "Use predict_proxy(stats), which never makes a dense matrix, or keep fewer contexts.",
             limit,

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -27,7 +28,7 @@ from scipy.sparse import csc_array
 
 from tokengeom.errors import ProblemError
 from tokengeom.factors import Factors
-from tokengeom.numerics import Float, Matrix, centre_columns
+from tokengeom.numerics import Float, Int, Matrix, centre_columns
 from tokengeom.problems.supports import SupportReduction, as_support
 from tokengeom.results import AbstractResult
 from tokengeom.settings import make, option, takes
@@ -99,7 +100,7 @@ def proxy_exactness(problem: NuclearSVM) -> ProxyExactness:
         return ProxyExactness(True, 0.0, True, 0, 0.0)
     polar, s = _polar_factor(problem)
     rank = int(s.size)
-    largest = float(problem.backend.xp.where(problem.S, -np.inf, polar).max())
+    largest = problem.backend.largest(problem.backend.xp.where(problem.S, -np.inf, polar))
     decisive = rank in (rows - 1, columns)
     exact = True if largest <= SIGN_TOLERANCE else (False if decisive else None)
     return ProxyExactness(exact, largest, decisive, rank, float(s.sum()))
@@ -157,6 +158,14 @@ class ProxyPrediction(AbstractResult):
     def H(self) -> Float:
         """Context embeddings ``Sigma^{1/2} V^T``, k x m."""
         return np.asarray(np.sqrt(self.singular_values)[:, None] * self.Vt)
+
+    @cached_property
+    def context_groups(self) -> Int:
+        """Group of each context, m: contexts with equal supports have equal columns; -1 is a full support."""
+        columns = np.round(self.Vt / max(float(np.abs(self.Vt).max(initial=0.0)), 1e-300), 9) + 0.0
+        seen: dict[bytes, int] = {}
+        found = [seen.setdefault(column.tobytes(), len(seen)) for column in np.ascontiguousarray(columns.T)]
+        return np.where(columns.any(axis=0), np.array(found, dtype=np.int64), -1)
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers of the prediction as plain data."""

@@ -167,12 +167,14 @@ class Loop:
     seconds: float = 0.0
     status: str = "running"
     trajectories: list[Trajectory] = field(default_factory=list)
+    starts: list[Factors | None] = field(default_factory=list)
     _stop: bool = False
 
     def run(self) -> list[Run]:
         """Train to the last step, until Ctrl-C, or until the logits are no longer finite."""
         if not self.trajectories:
             self.trajectories = [Trajectory() for _ in range(self.engine.replicates)]
+            self.starts = [self.engine.readout(r) for r in range(self.engine.replicates)]
         with self._interruptible(), self.hooks.progress.stage("Training", float(self.optimization.steps)) as stage:
             stage.advance(float(self.step))
             self._train(stage)
@@ -198,6 +200,7 @@ class Loop:
         """Continue from a snapshot: parameters, optimizer slots, generators, records and clock."""
         self.engine.load(snapshot.state)
         self.trajectories = [run.trajectory for run in snapshot.runs]
+        self.starts = [run.start for run in snapshot.runs]
         self.step, self.seconds = int(snapshot.step), float(snapshot.seconds)
         for sampler, generator in zip(self.samplers or [], snapshot.generators, strict=True):
             sampler.load(generator)
@@ -252,6 +255,7 @@ class Loop:
                 seconds=self.seconds,
                 entropy=self.labels.entropy,
                 statistics_hash=self.labels.statistics_hash,
+                start=self.starts[r],
             )
             runs.append(run)
         return runs

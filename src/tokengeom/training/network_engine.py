@@ -11,9 +11,7 @@ averages the gradients, and only the first process writes files and prints.
 
 from __future__ import annotations
 
-import os
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,38 +22,13 @@ from tokengeom.models.devices import checked_device, threads_for
 from tokengeom.models.network import Network
 from tokengeom.models.networks.base import import_torch
 from tokengeom.numerics import Arrays, Float, Int
+from tokengeom.processes import join_processes
 from tokengeom.training.loop import AbstractEngine
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.optimizers.base import AbstractOptimizer
 from tokengeom.training.torch_engine import StepGraph
 
 _BUFFERS = ("theta", "first", "second")
-
-
-@dataclass(frozen=True)
-class Processes:
-    """One process among others: its number from 0, how many there are, and the device that it uses."""
-
-    rank: int
-    world: int
-    device: str
-
-    def part(self, size: int) -> slice:
-        """The part of ``size`` items that this process takes; parts differ in size by one at most."""
-        return slice(self.rank * size // self.world, (self.rank + 1) * size // self.world)
-
-
-def join_processes(torch: Any, device: str) -> Processes:
-    """Join the processes that a launcher has started; without a launcher there is one process."""
-    world = int(os.environ.get("WORLD_SIZE", "1"))
-    if world == 1:
-        return Processes(0, 1, device)
-    cuda = device.startswith("cuda")
-    if cuda:
-        device = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
-    if not torch.distributed.is_initialized():
-        torch.distributed.init_process_group("nccl" if cuda else "gloo")
-    return Processes(torch.distributed.get_rank(), world, device)
 
 
 class NetworkEngine(AbstractEngine):

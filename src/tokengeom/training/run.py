@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokengeom.errors import InputError, ProblemError, missing_extra
+from tokengeom.factors import Factors
 from tokengeom.folders import MANIFEST, atomic_folder, changed_files, write_manifest
 from tokengeom.numerics import Arrays, Float, Int
 from tokengeom.results import AbstractResult, Verification, close, read_saved, saved_folder
@@ -119,6 +120,7 @@ class Run(AbstractResult):
         steps, seconds    steps made, and the time spent in them
         entropy           the entropy floor H, in nats
         statistics_hash   hash of the statistics that it was trained on, None where it was trained on labels
+        start             W and H before the first step, which an agreement has to beat; None where not recorded
     """
 
     kind: ClassVar[str] = "tokengeom-run"
@@ -134,6 +136,7 @@ class Run(AbstractResult):
     seconds: float
     entropy: float
     statistics_hash: str | None = None
+    start: Factors | None = None
 
     @property
     def logits(self) -> Float:
@@ -308,6 +311,8 @@ def _write_parts(folder: Path, runs: Sequence[Run], state: Arrays | None = None)
     tables = []
     for r, run in enumerate(runs):
         arrays |= {f"result.{r}.W": run.W, f"result.{r}.H": run.H}
+        if run.start is not None:
+            arrays |= {f"result.{r}.start.W": run.start.W, f"result.{r}.start.H": run.start.H}
         table = run.trajectory.to_arrow()
         tables.append(table.append_column("replicate", pa.array(np.full(len(run.trajectory), r, np.int64))))
     save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / _ARRAYS)
@@ -318,9 +323,20 @@ def _write_parts(folder: Path, runs: Sequence[Run], state: Arrays | None = None)
 def _read_runs(folder: Path, manifest: dict[str, Any]) -> list[Run]:
     arrays, trajectories = _read_arrays(folder), _read_tables(folder / _TABLE)
     return [
-        Run(arrays[f"result.{r}.W"], arrays[f"result.{r}.H"], trajectory=trajectory, **result)
+        Run(
+            arrays[f"result.{r}.W"],
+            arrays[f"result.{r}.H"],
+            trajectory=trajectory,
+            start=_read_start(arrays, r),
+            **result,
+        )
         for r, (result, trajectory) in enumerate(zip(manifest["results"], trajectories, strict=True))
     ]
+
+
+def _read_start(arrays: Arrays, r: int) -> Factors | None:
+    known = f"result.{r}.start.W" in arrays
+    return Factors(arrays[f"result.{r}.start.W"], arrays[f"result.{r}.start.H"]) if known else None
 
 
 def _read_arrays(folder: Path) -> Arrays:

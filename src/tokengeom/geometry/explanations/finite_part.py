@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokengeom.geometry.explanations.base import AbstractLogitRival
+from tokengeom.geometry.explanations.base import AbstractLogitRival, Contexts
 from tokengeom.geometry.logit_numbers import FiniteLogits
 
 if TYPE_CHECKING:
-    from scipy.sparse import csc_array
-
     from tokengeom.numerics import Float
 
 
@@ -18,8 +16,9 @@ class FinitePart(AbstractLogitRival):
 
     name = "L_in"
     meaning = "log-count part of the logits, which stays finite"
-    order = 3
+    order = 7
+    uses = "probabilities"
 
-    def values(self, P: csc_array, background: Float) -> Float:
+    def values(self, contexts: Contexts, background: Float) -> Float:
         """Centred log-probabilities."""
-        return FiniteLogits.of(P).value
+        return FiniteLogits.of(contexts.P).value

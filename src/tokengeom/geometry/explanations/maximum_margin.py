@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from tokengeom.geometry.explanations.base import AbstractFit, AbstractRival
-from tokengeom.geometry.similarity import centred_tokens
+from tokengeom.factors import Factors
+from tokengeom.geometry.explanations.base import AbstractFactorFit, AbstractRival, Contexts, Known
 from tokengeom.solvers.soft_margin import separating_vector
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import predict
-from tokengeom.theory.proxy import ProxyPrediction
 
 if TYPE_CHECKING:
-    from scipy.sparse import csc_array
-
-    from tokengeom.geometry.rivals import RivalSettings
-    from tokengeom.numerics import Float, Int
+    from tokengeom.numerics import Float
     from tokengeom.statistics.next_token import NextTokenStatistics
+
+TOLERANCE = 1e-5
+"""Proven relative gap where L_mm is solved for here."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,38 +31,33 @@ class MaximumMargin(AbstractRival):
     """
 
     name: ClassVar[str] = "L_mm"
-    meaning: ClassVar[str] = "prediction: maximum-margin direction of the logits"
-    order: ClassVar[float] = 6
+    meaning: ClassVar[str] = "prediction in the limit of training"
+    order: ClassVar[float] = 12
+    uses: ClassVar[str] = "supports"
+    quick: ClassVar[bool] = False
+    ours: ClassVar[bool] = True
     prediction: FeaturePrediction | None = None
 
     @classmethod
-    def of(cls, settings: RivalSettings, prediction: FeaturePrediction | ProxyPrediction | None) -> Self | None:
-        """With the prediction that was given; left out where only the proxy was, for statistics too large to solve."""
-        return None if isinstance(prediction, ProxyPrediction) else cls(prediction)
+    def candidates(cls, known: Known) -> Sequence[AbstractRival]:
+        """With the prediction that was given; left out where the statistics are too large to solve for."""
+        return [] if known.proxy_only else [cls(known.prediction)]
 
     def fit(self, stats: NextTokenStatistics) -> MarginFit:
         """The solution for these statistics."""
         known = self.prediction
-        return MarginFit(predict(stats, spread_solves=0) if known is None else known)
+        if known is None:
+            known = predict(stats, spread_solves=0, tolerance=TOLERANCE)
+        return MarginFit(Factors(known.W, known.H))
 
 
 @dataclass(frozen=True, eq=False)
-class MarginFit(AbstractFit):
+class MarginFit(AbstractFactorFit):
     """Tokens and contexts of L_mm."""
 
-    prediction: FeaturePrediction
-
-    def tokens(self, tokens: Int) -> Float:
-        """Rows of the predicted W."""
-        return centred_tokens(self.prediction.W)[:, tokens]
-
-    def contexts(self, columns: Int) -> Float:
-        """Columns of the predicted H."""
-        return np.asarray(self.prediction.H[:, columns])
-
-    def place(self, P: csc_array) -> Float:
+    def place(self, contexts: Contexts) -> Float:
         """Smallest h with ``W h`` equal on support and at least 1 lower elsewhere, once per distinct support."""
-        W, S = self.prediction.W, P.toarray() > 0
+        W, S = self.factors.W, contexts.P.toarray() > 0
         distinct, group = np.unique(S, axis=1, return_inverse=True)
         if not distinct.size or W.shape[1] == 0:
             return np.zeros((W.shape[1], S.shape[1]))

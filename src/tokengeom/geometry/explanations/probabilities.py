@@ -1,4 +1,4 @@
-"""Next-token probabilities: contexts are alike where the same tokens are equally likely after both."""
+"""Next-token probabilities at power 1/2: contexts are alike where the same tokens are equally likely after both."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokengeom.geometry.explanations.base import AbstractLogitRival
+from tokengeom.geometry.explanations.base import AbstractLogitRival, Contexts
 
 if TYPE_CHECKING:
-    from scipy.sparse import csc_array
-
     from tokengeom.numerics import Float
 
 
@@ -18,9 +16,10 @@ class CentredProbabilities(AbstractLogitRival):
     """``M[z,j] = p_jz - 1/V``."""
 
     name = "P"
-    meaning = "centred next-token probabilities"
-    order = 4
+    meaning = "centred next-token probabilities, factored"
+    order = 6
+    uses = "probabilities"
 
-    def values(self, P: csc_array, background: Float) -> Float:
+    def values(self, contexts: Contexts, background: Float) -> Float:
         """The probabilities themselves."""
-        return np.asarray(P.data)
+        return np.asarray(contexts.P.data)

@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokengeom.geometry.explanations.base import AbstractLogitRival
+from tokengeom.geometry.explanations.base import AbstractLogitRival, Contexts
 
 if TYPE_CHECKING:
-    from scipy.sparse import csc_array
-
     from tokengeom.numerics import Float
 
 
@@ -18,9 +16,10 @@ class Proxy(AbstractLogitRival):
     """``M = S~ = (I - 11^T/V) S``."""
 
     name = "S~"
-    meaning = "proxy: centred supports"
-    order = 5
+    meaning = "proxy: centred supports, factored"
+    order = 4
+    uses = "supports"
 
-    def values(self, P: csc_array, background: Float) -> Float:
+    def values(self, contexts: Contexts, background: Float) -> Float:
         """1 on support."""
-        return np.ones(P.nnz)
+        return np.ones(contexts.P.nnz)

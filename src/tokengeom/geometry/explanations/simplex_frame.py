@@ -7,16 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokengeom.geometry.explanations.base import AbstractFit, AbstractRival
+from tokengeom.geometry.explanations.base import AbstractFit, AbstractRival, Contexts, most_frequent
 
 if TYPE_CHECKING:
-    from scipy.sparse import csc_array
-
     from tokengeom.numerics import Float, Int
     from tokengeom.statistics.next_token import NextTokenStatistics
-
-TIE = 1e-9
-"""Probabilities that differ by less than this share are equally frequent."""
 
 
 class SimplexFrame(AbstractRival):
@@ -30,31 +25,32 @@ class SimplexFrame(AbstractRival):
     name = "ETF"
     meaning = "simplex frame of neural collapse, each context at its most frequent next token"
     order = 1
+    uses = "most frequent next tokens"
 
     def fit(self, stats: NextTokenStatistics) -> FrameFit:
         """The frame, which is the same for all statistics."""
-        return FrameFit(stats.P)
+        return FrameFit(Contexts.of(stats))
 
 
 @dataclass(frozen=True, eq=False)
 class FrameFit(AbstractFit):
-    """The simplex frame on the tokens of P (V x m)."""
+    """The simplex frame on the tokens of the contexts' probabilities (V x m)."""
 
-    P: csc_array
+    known: Contexts
 
     def tokens(self, tokens: Int) -> Float:
         """Vertices ``e_z - 1/V``."""
-        V = self.P.shape[0]
+        V = self.known.P.shape[0]
         vertices = np.full((V, tokens.size), -1.0 / V)
         vertices[tokens, np.arange(tokens.size)] += 1.0
         return vertices
 
     def contexts(self, columns: Int) -> Float:
         """Placed by the same rule as any other context."""
-        return self.place(self.P[:, columns])
+        return self.place(self.known.select(columns))
 
-    def place(self, P: csc_array) -> Float:
+    def place(self, contexts: Contexts) -> Float:
         """Mean of the vertices of the most frequent next tokens."""
-        dense = P.toarray()
-        frequent = dense >= (1.0 - TIE) * dense.max(axis=0)
-        return np.asarray(frequent / frequent.sum(axis=0) - 1.0 / dense.shape[0])
+        P = contexts.P.copy()
+        P.data = most_frequent(contexts.P)
+        return np.asarray(P.toarray() - 1.0 / P.shape[0])

@@ -11,9 +11,11 @@ from tokengeom.figures.base import Curve, Figure, LinePanel
 from tokengeom.numerics import Int
 from tokengeom.page.contents import Contents
 from tokengeom.page.figures import Picture, picture
-from tokengeom.page.formatting import count, percent
+from tokengeom.page.formatting import count, fixed, percent
 from tokengeom.page.sections.base import Page, Section
+from tokengeom.statistics.completeness import half_text_correlation
 from tokengeom.statistics.cuts import Effect
+from tokengeom.statistics.next_token import OTHER, NextTokenStatistics
 from tokengeom.statistics.supports import warnings_about
 
 CONTEXTS = 12
@@ -30,11 +32,13 @@ def corpus(page: Page) -> Section:
         "sources": [_source(str(source)) for source in stats.corpus.get("sources", [])],
         "effects": [_effect(effect) for effect in stats.effects],
         "choice": contents.choice,
-        "warnings": warnings_about(stats),
+        "warnings": [*warnings_about(stats), *_stability(stats)],
+        "other": other_sentence(stats),
         "sizes": _sizes(contents),
         "contexts": [_context(contents, int(j)) for j in stats.most_frequent(CONTEXTS)],
         "m": stats.m,
-        "share": "of the windows" if stats.has_counts else "weight",
+        "share": "of these windows" if stats.has_counts else "weight",
+        "left_out": bool(stats.left_out.any()),
     }
     return Section("corpus", "The corpus in numbers", view)
 
@@ -49,6 +53,8 @@ def _rows(contents: Contents) -> list[tuple[str, str, str, str]]:
     stats, groups = contents.stats, contents.stats.groups
     shared = int(groups.multiplicity[groups.multiplicity > 1].sum())
     rows = [("n", f"{stats.n:,}", "windows", "pairs of a context and the token after it")] if stats.has_counts else []
+    if stats.coverage is not None:
+        rows.append(("", percent(stats.coverage), "of the text's windows", "everything on this page is about these"))
     rows += [
         ("m", f"{stats.m:,}", "distinct contexts", "what a model has to distinguish"),
         ("V", f"{stats.V:,}", "next tokens", "tokens that follow some context"),
@@ -58,7 +64,42 @@ def _rows(contents: Contents) -> list[tuple[str, str, str, str]]:
         ("", percent(stats.one_hot_share), "contexts with one next token", "their label is one-hot"),
         ("", _range(stats.support_sizes), "tokens per support", "smallest, median and largest"),
     ]
+    if stats.other is not None and stats.has_counts:
+        ends = int(stats.counts.tocsr()[[stats.other]].sum()) / stats.n
+        rows.append(("", percent(ends), f"windows that end in {OTHER}", "tokens outside the vocabulary, as one token"))
+    if stats.completeness is not None:
+        missing = percent(stats.completeness.missing_share)
+        rows.append(("", missing, "further windows outside the supports", "estimated by Good-Turing"))
     return rows
+
+
+def other_sentence(stats: NextTokenStatistics) -> str:
+    """What the token for merged ones stands for; empty where none were merged."""
+    if stats.other is None:
+        return ""
+    return (
+        f"{OTHER} stands for every next token that is not one of the other {stats.V - 1:,}: two contexts that it "
+        "follows need not be followed by the same token."
+    )
+
+
+def left_out_share(stats: NextTokenStatistics, contexts: Int) -> str:
+    """Share of the windows of some contexts that cuts left out; empty where they left out none."""
+    if stats.text_counts is None:
+        return ""
+    share = 1.0 - float(stats.context_counts[contexts].sum() / stats.text_counts[contexts].sum())
+    return percent(share) if share else ""
+
+
+def _stability(stats: NextTokenStatistics) -> list[str]:
+    """How much the predicted cosines change when half of the windows are taken away."""
+    correlation = half_text_correlation(stats.counts) if stats.has_counts else None
+    if correlation is None:
+        return []
+    return [
+        "From a random half of these windows, the cosines between contexts that the proxy S~ predicts correlate with "
+        f"those from all of them by {fixed(correlation, 2)} (1: half of the text predicts the same geometry)."
+    ]
 
 
 def _range(sizes: Int) -> str:
@@ -94,12 +135,14 @@ def _sizes(contents: Contents) -> Picture:
 
 
 def _context(contents: Contents, j: int) -> dict[str, Any]:
+    """A context with the shares of its next tokens, which are shares of all its windows in the text."""
     stats = contents.stats
-    size = int(stats.support_sizes[j])
+    size, left_out = int(stats.support_sizes[j]), float(stats.left_out[j])
     return {
         "text": stats.context_text(j),
         "share": percent(float(stats.pi[j])),
         "size": size,
-        "next": [(token, percent(p)) for token, p in stats.next_tokens(j, NEXT)],
+        "next": [(token, percent(p * (1 - left_out))) for token, p in stats.next_tokens(j, NEXT)],
         "more": max(0, size - NEXT),
+        "left_out": percent(left_out) if left_out else "",
     }

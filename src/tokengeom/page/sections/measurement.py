@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,15 +13,16 @@ from tokengeom.figures.base import Figure, Points, ScatterPanel
 from tokengeom.figures.training_curves import feature_training
 from tokengeom.geometry.agreement import Agreement
 from tokengeom.geometry.collapse import group_sums
-from tokengeom.geometry.comparison import Comparison, meaning
-from tokengeom.geometry.rival_table import RivalRow, Rivals
+from tokengeom.geometry.comparison import MEANINGS, NORM_PREFIX, PREFIXES, Comparison, prefix_of
+from tokengeom.geometry.rival_numbers import RivalRow
 from tokengeom.numerics import Float, Int, unit_columns
 from tokengeom.page.contents import Contents
-from tokengeom.page.diagnosis import collapsing_groups, is_chance, is_finite
+from tokengeom.page.diagnosis import collapsing_groups, is_finite
 from tokengeom.page.figures import Picture, geometry_figures, geometry_sources, order_sentence, picture
-from tokengeom.page.formatting import DASH, listed, percent
+from tokengeom.page.formatting import listed, percent
 from tokengeom.page.formatting import name as shown_name
 from tokengeom.page.sections.base import Page, Section
+from tokengeom.page.sections.corpus import left_out_share, other_sentence
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.training.run import Run
 
@@ -32,8 +33,12 @@ MEASURED = (
 LIMIT = (
     " Theory predicts, for vanishing weight decay: the loss falls to the entropy floor; norms grow without bound; "
     "inside the supports the logits converge to L_in; elsewhere they grow along L_mm, so that cosines between "
-    "contexts and between tokens become those of L_mm (similarity 1), and contexts with the same support "
+    "contexts and between tokens become those of L_mm (agreement 1), and contexts with the same support "
     "collapse (spread 0)."
+)
+AT_LOSS = (
+    " Agreement is the correlation of measured with predicted cosines; solid lines are with the prediction at the loss "
+    "of each step, dashed ones with L_mm."
 )
 NO_DIRECTION = (
     " Theory predicts: the loss reaches the entropy floor, the logits converge to L_in, and no direction diverges."
@@ -43,6 +48,16 @@ GROUPS = 12
 POINTS = 300
 """Support groups in the scatter plot: more would cover each other and make the page heavy."""
 SHOWN_CONTEXTS, SHOWN_TOKENS = 8, 8
+AT_LOSS_PANELS = (
+    "Each model is followed by the prediction at the loss that it reached; the prediction in the limit and its proxy "
+    "come last."
+)
+LIMIT_PANELS = "From left to right: what was measured, then what was predicted."
+MAIN = ("context_agreement", "token_agreement", "context_cka", "token_cka", "logit_cosine")
+SIMILAR = ("context_similarity", "token_similarity")
+OTHERS = ("finite_distance", "collapse")
+PAPERS = ("limit_", "proxy_")
+"""Numbers of the table, in its order; the papers' measure is taken in the limit, or with the proxy."""
 
 
 def training(page: Page) -> Section:
@@ -50,7 +65,7 @@ def training(page: Page) -> Section:
     runs = page.contents.runs
     measured = any(len(run.trajectory) > 1 for run in runs.values())
     view = {
-        "runs": [_run_row(name, run) for name, run in runs.items()],
+        "runs": _run_rows(page.contents),
         "curves": picture(feature_training(runs), caption=_training_caption(page)) if measured else None,
     }
     return Section("training", "How training went", view)
@@ -59,7 +74,18 @@ def training(page: Page) -> Section:
 def _training_caption(page: Page) -> str:
     prediction = page.contents.prediction
     nothing = isinstance(prediction, FeaturePrediction) and prediction.rank == 0
-    return MEASURED + (NO_DIRECTION if nothing else LIMIT)
+    measured = any("context_agreement" in run.trajectory.names for run in page.contents.runs.values())
+    return MEASURED + (NO_DIRECTION if nothing else LIMIT) + (AT_LOSS if measured else "")
+
+
+def _run_rows(contents: Contents) -> list[dict[str, Any]]:
+    """Every run, the repeats with other seeds after the one that was compared."""
+    rows = []
+    for name in reversed(list(contents.runs)):
+        rows.append(_run_row(name, contents.runs[name]))
+        for place, run in enumerate(contents.repeats.get(name, ()), start=2):
+            rows.append(_run_row(f"{name}, training {place}", run))
+    return rows
 
 
 def _run_row(name: str, run: Run) -> dict[str, Any]:
@@ -88,38 +114,56 @@ def agreement(page: Page) -> Section:
     view = {
         "pictures": [picture(figure) for figure in figures],
         "both": len(not_finite) < len(contents.runs) and contents.prediction.W.shape[1] > 0,
+        "panels": AT_LOSS_PANELS if contents.at_loss else LIMIT_PANELS,
         "order": order_sentence(page.order),
         "not_finite": listed(f"'{name}'" for name in not_finite) if not_finite else "",
-        "tables": [_agreement_table(name, one) for name, one in contents.comparisons.items()],
-        "rivals": [_rival_tables(name, one) for name, one in contents.rivals.items()],
+        "tables": [_agreement_table(name, contents.comparisons[name]) for name in contents.compared_models],
+        "rivals": [one for name in contents.compared_models if (one := _rival_tables(contents, name))],
     }
     return Section("agreement", "Prediction and measurement", view)
 
 
 def _agreement_table(name: str, comparison: Comparison) -> dict[str, Any]:
-    rows = [_agreement_row(key, one) for key, one in comparison.agreements.items()]
-    main = [row for row in rows if not row["proxy"]]
+    """Agreement at the loss reached, in the limit, then the other norm and the papers' measure."""
+    prefix, other = comparison.prefix, [p for p in NORM_PREFIX.values() if p != comparison.prefix]
+    parts = [
+        (PREFIXES.get(prefix, ""), [f"{prefix}{kind}" for kind in MAIN]),
+        (PREFIXES["limit_"], [f"limit_{kind}" for kind in MAIN] if prefix != "limit_" else []),
+        ("finite part and collapse", list(OTHERS)),
+        ("the papers' measure: structural similarity (SIM)", [f"{p}{kind}" for p in PAPERS for kind in SIMILAR]),
+    ]
+    folded = [
+        (f"The same {PREFIXES[p]}", [f"{p}{kind}" for kind in (*MAIN, *SIMILAR)])
+        for p in other
+        if f"{p}context_agreement" in comparison.agreements
+    ]
     return {
         "name": name,
-        "main": main or rows,
-        "proxy": [row for row in rows if row["proxy"]] if main else [],
+        "parts": _parts(comparison, parts),
+        "folded": _parts(comparison, folded),
         "limitations": list(comparison.limitations),
-        "resamples": comparison.resamples,
         "permutations": comparison.permutations,
+        "runs": comparison.runs,
         "seed": comparison.seed,
     }
 
 
+def _parts(comparison: Comparison, parts: Sequence[tuple[str, Sequence[str]]]) -> list[tuple[str, list[Any]]]:
+    """Title and rows of each part that has any."""
+    found = comparison.agreements
+    rows = [(title, [_agreement_row(key, found[key]) for key in keys if key in found]) for title, keys in parts]
+    return [(f"{title[:1].upper()}{title[1:]}", some) for title, some in rows if some]
+
+
 def _agreement_row(key: str, one: Agreement) -> dict[str, Any]:
-    verdict = "better than chance" if one.beats_chance else "no better than chance"
     return {
         "key": key,
-        "proxy": key.startswith("proxy_"),
-        "meaning": meaning(key),
+        "meaning": MEANINGS[key.removeprefix(prefix_of(key))],
         "value": one.value,
         "interval": _interval(one),
-        "null": one.null,
-        "verdict": verdict if one.has_null else DASH,
+        "floor": one.floor,
+        "ceiling": one.ceiling,
+        "at_floor": one.has_floor and not one.above_floor,
     }
 
 
@@ -127,11 +171,15 @@ def _interval(one: Agreement) -> tuple[float, float] | None:
     return (one.low, one.high) if math.isfinite(one.low) else None
 
 
-def _rival_tables(name: str, rivals: Rivals) -> dict[str, Any]:
-    """Rows per kind of items, the best first, and the verdicts (the summary without its own table)."""
-    kinds = dict.fromkeys(row.items for row in rivals.rows)
-    tables = [(items, [_rival_row(row) for row in rivals.rows if row.items == items]) for items in kinds]
-    sentences = [line for line in rivals.summary().splitlines() if not line.startswith(" ")]
+def _rival_tables(contents: Contents, name: str) -> dict[str, Any] | None:
+    """Rows per kind of items, the best first, and the findings; from the comparison where there is no other table."""
+    table = contents.rivals.get(name)
+    rows: Sequence[RivalRow] = contents.comparisons[name].rows if table is None else table.rows
+    if not rows:
+        return None
+    kinds = dict.fromkeys(row.items for row in rows)
+    tables = [(items, [_rival_row(row) for row in rows if row.items == items]) for items in kinds]
+    sentences = [] if table is None else [*table.verdicts, *table.limitations]
     return {"name": name, "tables": tables, "sentences": sentences}
 
 
@@ -139,13 +187,15 @@ def _rival_row(row: RivalRow) -> dict[str, Any]:
     return {
         "rival": row.rival,
         "meaning": row.meaning,
-        "value": row.similarity.value,
-        "interval": _interval(row.similarity),
-        "null": row.similarity.null,
+        "uses": row.uses,
+        "parameters": "" if row.parameters == "none" else row.parameters,
+        "ours": row.ours,
+        "value": row.agreement.value,
+        "interval": _interval(row.agreement),
         "cka": row.cka.value,
+        "similarity": row.similarity.value,
         "behind": row.behind.value,
         "without_direction": row.without_direction,
-        "is_chance": is_chance(row.similarity),
     }
 
 
@@ -171,6 +221,7 @@ def collapse(page: Page) -> Section:
         "contexts": int(groups.multiplicity[several].sum()),
         "m": contents.stats.m,
         "counted": contents.stats.has_counts,
+        "other": other_sentence(contents.stats),
         "overall": [_overall(name, one, several, groups.multiplicity) for name, one in measured.items()],
         "scatter": _scatter(contents, measured, largest) if several.size and measured else None,
     }
@@ -203,6 +254,7 @@ def _group(contents: Contents, g: int, measured: Mapping[str, GroupCosines]) -> 
         "more_contexts": max(0, int(members.size) - SHOWN_CONTEXTS),
         "tokens": tokens[:SHOWN_TOKENS],
         "more_tokens": max(0, len(tokens) - SHOWN_TOKENS),
+        "left_out": left_out_share(stats, members),
         "cosines": [(run, float(one.inside[g]), float(one.outside[g])) for run, one in measured.items()],
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tokengeom.geometry.verdict import AGREES, IN_PART
 from tokengeom.page.contents import Contents
 from tokengeom.page.sections.base import Page, Section
 from tokengeom.page.settings import MODEL_NAMES
@@ -46,13 +47,24 @@ GLOSSARY = (
         "the sum of a matrix's singular values; small for matrices with few or weak singular directions",
     ),
     ("proxy", "S~", "the matrix of supports with its columns centred: a simple approximation of L_mm"),
+    (
+        "gamma_2 norm",
+        "",
+        "the smallest product of the largest row of W and the largest column of H over all factors of the logits",
+    ),
     ("relative gap", "", "how far a solution can be from the optimum at most, from a dual bound"),
     ("rank", "r", "the number of independent directions of a matrix: the dimensions that its geometry needs"),
     ("cosine", "", "similarity of two directions: 1 equal, 0 orthogonal, -1 opposite"),
     (
+        "agreement",
+        "",
+        "correlation of measured with predicted cosines, over pairs of contexts with different supports or of "
+        "different tokens: 1 is equal geometry",
+    ),
+    (
         "structural similarity",
         "SIM",
-        "correlation of two matrices of cosines, diagonals included: 1 is equal geometry",
+        "the papers' measure: correlation of two matrices of cosines, diagonals included",
     ),
     (
         "collapse",
@@ -60,11 +72,22 @@ GLOSSARY = (
         "contexts with the same support get the same direction; measured as the ratio of the scatter of context "
         "directions within support groups to that between them",
     ),
-    ("interval", "", "95% bootstrap interval over the contexts (or tokens) that a number averages over"),
+    ("interval", "", "95% interval of a number, from leaving out support groups, or tokens, in turn"),
     (
-        "chance",
+        "floor, chance",
         "",
-        "95th percentile over random permutations of the run's contexts (or tokens); 5th if lower is better",
+        "what a number is without any agreement: for permuted support groups, for Gaussian embeddings, before training",
+    ),
+    ("ceiling", "", "the number between two trainings of the same model with different seeds"),
+    (
+        "efficiency",
+        "",
+        "norm of the cheapest logits with the run's loss over the norm of the run's logits: 1 is the best possible",
+    ),
+    (
+        "split",
+        "",
+        "how W and H share the logits: agreement with their balanced factors; the exponent is 0.5 if both are equal",
     ),
     ("concept", "u, v, s", "a singular vector pair: a contrast between tokens (u) and contexts (v), of strength s"),
     ("unconstrained features", "UFM", "a model in which every context has its own free embedding"),
@@ -108,6 +131,9 @@ def methods(page: Page) -> Section:
         "tables": [{"title": TITLES.get(key, key), "rows": flattened(provenance[key])} for key in ordered],
         "runs": [{"title": f"Training settings: {name}", "rows": flattened(one)} for name, one in runs.items()],
         "counted": contents.stats.has_counts,
+        "agrees": f"{AGREES:.0%}",
+        "agrees_value": AGREES,
+        "in_part": f"{IN_PART:.0%}",
         "bibtex": BIBTEX,
         "glossary": GLOSSARY,
     }

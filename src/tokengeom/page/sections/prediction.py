@@ -15,6 +15,7 @@ from tokengeom.page.contents import Contents
 from tokengeom.page.figures import Picture, picture, supports_figure
 from tokengeom.page.formatting import listed, number, percent
 from tokengeom.page.sections.base import Page, Section
+from tokengeom.theory.at_loss import NORMS
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.proxy import ProxyPrediction
 
@@ -68,6 +69,7 @@ def _certified_answers(contents: Contents, predicted: FeaturePrediction) -> list
             _finite_part(contents),
         ]
     return [
+        *_at_loss(contents),
         _separable(contents),
         _margin(predicted),
         _finite_part(contents),
@@ -75,6 +77,31 @@ def _certified_answers(contents: Contents, predicted: FeaturePrediction) -> list
         _proxy(predicted),
         _unique(predicted),
         _applies(contents),
+    ]
+
+
+def _at_loss(contents: Contents) -> list[Answer]:
+    """The predictions at the losses that the models reached, with their proofs; nothing where there are none."""
+    models = [name for name in reversed(list(contents.runs)) if contents.at_loss.get(name)]
+    if not models:
+        return []
+    said = []
+    for name in models:
+        norms = [
+            f"{NORMS[one.norm]} {number(one.norm_value, 4)}, proven within {one.relative_gap:.1e} of the smallest, "
+            f"rank {one.rank:,}"
+            for one in contents.at_loss[name]
+        ]
+        gap = number(contents.at_loss[name][0].loss_gap)
+        said.append(f"For '{name}', {gap} nats above the entropy floor: {'; '.join(norms)}.")
+    return [
+        Answer(
+            "What geometry has a model at the loss that it has reached?",
+            "that of the cheapest logits with this loss",
+            "Of all logits whose loss is at most that of the model, those of smallest norm, split evenly between "
+            f"tokens and contexts. {' '.join(said)} That training comes close to the smallest norm is measured here, "
+            "and not proven.",
+        )
     ]
 
 
@@ -155,7 +182,7 @@ def _unique(predicted: FeaturePrediction) -> Answer:
 def _applies(contents: Contents) -> Answer:
     free = [name for name, run in contents.runs.items() if run.settings.get("model") == "ufm"]
     other = [name for name in contents.runs if name not in free]
-    sentences = ["The theory describes a limit: infinitely long training with vanishing weight decay."]
+    sentences = ["L_mm describes a limit: infinitely long training with vanishing weight decay."]
     if free:
         sentences.append(f"It is about the model {_quoted(free)}, in which every context has a free embedding.")
     if other:
@@ -163,7 +190,7 @@ def _applies(contents: Contents) -> Answer:
             f"For {_quoted(other)} it is a hypothesis that this page tests: embeddings are the output of a network, "
             "and the theory applies as far as the network can place every context freely."
         )
-    return Answer("When does this apply?", "in the limit", " ".join(sentences))
+    return Answer("When does the limit apply?", "after long training", " ".join(sentences))
 
 
 def _proxy_answers(contents: Contents, predicted: ProxyPrediction) -> list[Answer]:

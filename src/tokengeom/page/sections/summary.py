@@ -1,33 +1,30 @@
-"""The head of the page (result, confidence, key numbers), and the section on what does not fit."""
+"""The head of the page (verdict on its scale, confidence, key numbers), and the section on what does not fit."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from typing import Any
 
 from tokengeom.geometry.agreement import Agreement
+from tokengeom.geometry.comparison import Comparison
 from tokengeom.page.contents import Contents
-from tokengeom.page.diagnosis import CHECKS, Level, is_chance, is_finite, similarities
-from tokengeom.page.formatting import DASH, count, fixed, listed, number, percent
+from tokengeom.page.diagnosis import CHECKS, OF_OUTCOME, agreements_of, is_finite
+from tokengeom.page.figures import disagreement_picture
+from tokengeom.page.formatting import DASH, count, fixed, number, percent
 from tokengeom.page.sections.base import Page, Section
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.features import FeaturePrediction
 
-VERDICTS = {
-    "fits": "agrees with the prediction",
-    "in part": "agrees with the prediction in part",
-    "does not fit": "does not agree with the prediction",
-    "not judged": "could not be compared with a predicted geometry",
-}
 FAR_FROM_FLOOR = (
-    " Its loss is still far above the entropy floor, whereas the prediction is for the limit, where the loss reaches "
-    "the floor."
+    "The loss is far above the entropy floor, whereas the prediction is for the limit, where the loss reaches the "
+    "floor."
 )
 NO_RUN = {
     "run": "",
     "level": "not judged",
     "verdict": "No model was trained: this page shows the prediction alone.",
-    "numbers": "",
+    "scales": [],
+    "notes": [],
 }
 MARKS = {"fits": "✓", "in part": "◐", "does not fit": "✗", "not judged": DASH}
 
@@ -37,7 +34,7 @@ def summary(page: Page) -> Section:
     contents = page.contents
     view = {
         "text": _text(contents),
-        "answers": [_answer(page, name) for name in contents.runs] or [NO_RUN],
+        "answers": [_answer(page, name) for name in reversed(list(contents.runs))] or [NO_RUN],
         "confidence": _confidence(contents),
         "misfits": len(page.diagnosis.misfits),
         "tiles": _tiles(contents),
@@ -53,57 +50,83 @@ def _text(contents: Contents) -> str:
     length = f" of {count(stats.windows.context, 'token')}" if sliding and stats.windows else ""
     return (
         f"{windows}{count(stats.m, 'distinct context')}{length} and {count(stats.V, 'possible next token')}. From "
-        "which tokens may follow which contexts, and nothing else, theory predicts the directions of the context and "
-        "token embeddings of a model that learns to predict the next token."
+        "the probabilities of the next tokens and the loss that a model has reached, theory predicts the directions of "
+        "its context and token embeddings; in the limit of training, from which tokens may follow which contexts alone."
     )
 
 
 def _share(stats: NextTokenStatistics) -> str:
-    """Share of the text's windows that the cuts kept, in brackets; empty where there was no text."""
-    if stats.effects:
-        return f" ({percent(stats.n / stats.effects[0].before.n)} of the text's)"
-    return " (all of the text's)" if stats.windows is not None else ""
+    """Share of the text's windows that these are, in brackets; empty where there was no text."""
+    if stats.coverage is None:
+        return ""
+    return f" ({'all' if stats.coverage == 1 else percent(stats.coverage)} of the text's)"
 
 
-def _answer(page: Page, name: str) -> dict[str, str]:
+def _answer(page: Page, name: str) -> dict[str, Any]:
+    """The verdict on one model, its agreement on the scale from chance to a second training, and the other reasons."""
     contents = page.contents
-    if not is_finite(contents.runs[name]):
-        verdict = f"The model '{name}' has no geometry to compare: its run has numbers that are not finite"
-        return {"run": name, "level": "does not fit", "verdict": verdict, "numbers": ""}
-    level, found = page.diagnosis.level(name), similarities(contents, name)
-    numbers = listed([f"{_with_interval(one)} for {items}" for items, one in found.items()] or [""])
-    far = page.diagnosis.level(name, "loss") == "does not fit"
+    comparison = contents.comparisons.get(name)
+    if comparison is None:
+        why = "" if is_finite(contents.runs[name]) else ": its run has numbers that are not finite"
+        level = "not judged" if is_finite(contents.runs[name]) else "does not fit"
+        return {"run": name, "level": level, "verdict": f"It was not compared{why}.", "scales": [], "notes": []}
+    far = comparison.norm is None and page.diagnosis.level(name, "loss") == "does not fit"
     return {
         "run": name,
-        "level": level,
-        "verdict": f"The geometry of the model '{name}' {_verdict(level, found)}",
-        "numbers": f"Structural similarity {numbers}; 1 is equal geometry.{FAR_FROM_FLOOR if far else ''}"
-        if numbers
-        else "",
+        "level": OF_OUTCOME[comparison.verdict],
+        "verdict": comparison.reasons[0],
+        "scales": [_scale(items, one, comparison) for items, one in agreements_of(comparison).items()],
+        "notes": [*comparison.reasons[1:], *_other_best(contents, name), *([FAR_FROM_FLOOR] if far else [])],
     }
 
 
-def _verdict(level: Level, found: Mapping[str, Agreement]) -> str:
-    if level == "not judged" and found:
-        return "is close to the prediction, but no closer than chance: nothing can be concluded"
-    by_chance = [items for items, one in found.items() if is_chance(one)]
-    if level in ("fits", "in part") and by_chance:
-        judged = listed(items for items in found if items not in by_chance)
-        return f"{VERDICTS[level]} for {judged}; for {listed(by_chance)} it is no closer than chance"
-    return VERDICTS[level]
+def _other_best(contents: Contents, name: str) -> list[str]:
+    """What the table of rivals, which has more explanations than the comparison, finds best where that differs."""
+    table, rows = contents.rivals.get(name), contents.comparisons[name].rows
+    if table is None:
+        return []
+    first = {row.items: row.rival for row in reversed(rows)}
+    found = zip(table.items, table.verdicts, strict=True)
+    return [said for items, said in found if items in first and table.best[items].rival != first[items]]
 
 
-def _with_interval(one: Agreement) -> str:
-    inside = []
-    if math.isfinite(one.low):
-        inside.append(f"95% interval {fixed(one.low)} to {fixed(one.high)}")
-    if math.isfinite(one.null):
-        inside.append(f"95th percentile under permutation {fixed(one.null)}")
-    return f"{fixed(one.value)} ({'; '.join(inside)})" if inside else fixed(one.value)
+def _scale(items: str, one: Agreement, comparison: Comparison) -> dict[str, Any]:
+    """One number between its floor and its ceiling; places are percentages of a track from 0 to 1."""
+
+    def place(value: float) -> float | None:
+        return round(100 * min(max(value, 0.0), 1.0), 2) if math.isfinite(value) else None
+
+    return {
+        "name": items,
+        "value": fixed(one.value, 2),
+        "at": place(one.value),
+        "low": place(one.low),
+        "high": place(one.high),
+        "floor": place(one.floor),
+        "ceiling": place(one.ceiling),
+        "sentence": _position(one, comparison.runs),
+    }
+
+
+def _position(one: Agreement, runs: int) -> str:
+    """Where a number is between chance and a second training, in a sentence."""
+    if not one.has_floor:
+        return "chance was not measured"
+    chance = f"chance ({fixed(one.floor, 2)})"
+    again = f"a second training ({fixed(one.ceiling, 2)})"
+    if not one.above_floor:
+        return f"not clearly above {chance}"
+    if runs < 2 or not math.isfinite(one.ceiling):
+        return f"above {chance}; there is no second training to compare with"
+    if math.isnan(one.position):
+        return f"above {chance}, although {again} is not"
+    if one.position >= 1:
+        return f"above {chance}, and at least as close to the prediction as to {again}"
+    return f"{percent(one.position)} of the way from {chance} to {again}"
 
 
 def _confidence(contents: Contents) -> list[str]:
-    """How certain the prediction is."""
+    """How certain the predictions are."""
     prediction = contents.prediction
     if not isinstance(prediction, FeaturePrediction):
         return [
@@ -114,11 +137,19 @@ def _confidence(contents: Contents) -> list[str]:
     if prediction.rank == 0:
         return ["The supports leave no geometry to predict: see What theory predicts."]
     gap = prediction.certificate.relative_gap
-    found = [f"The prediction is certified: its nuclear norm is within {gap:.1e} of the smallest possible one."]
+    at = [one.relative_gap for several in contents.at_loss.values() for one in several]
+    found = []
+    if at:
+        found.append(
+            f"The predictions at the loss are certified: their norms are proven within {max(at):.1e} of the smallest "
+            "that logits with this loss can have."
+        )
+    found.append(
+        f"The prediction in the limit is certified: its nuclear norm is proven within {gap:.1e} of the smallest "
+        "possible one."
+    )
     if prediction.spread is None:
-        found.append("Whether another prediction is equally good was not measured.")
-    elif prediction.spread.looks_unique:
-        found.append(f"It appears to be unique: {prediction.spread.sentence}")
+        found.append("Whether another prediction in the limit is equally good was not measured.")
     else:
         found.append(prediction.spread.sentence)
     return found
@@ -127,7 +158,10 @@ def _confidence(contents: Contents) -> list[str]:
 def _tiles(contents: Contents) -> list[dict[str, str]]:
     stats, prediction = contents.stats, contents.prediction
     mean_support = number(float(stats.support_sizes.mean()))
-    tiles = [
+    tiles = []
+    if stats.coverage is not None:
+        tiles.append(_tile(percent(stats.coverage), "of the text's windows", count(stats.n, "window")))
+    tiles += [
         _tile(f"{stats.m:,}", "distinct contexts", f"with {count(stats.groups.count, 'distinct support')}"),
         _tile(f"{stats.V:,}", "next tokens", f"{mean_support} per context on average"),
         _tile(f"{stats.entropy:.3f}", "nats: entropy floor", f"uniform guess: {math.log(stats.V):.3f}"),
@@ -135,10 +169,11 @@ def _tiles(contents: Contents) -> list[dict[str, str]]:
     if isinstance(prediction, FeaturePrediction) and prediction.rank:
         gap = f"{prediction.certificate.relative_gap:.0e}"
         tiles.append(_tile(gap, "certified relative gap", f"of L_mm, which has rank {prediction.rank:,}"))
-    for name in contents.runs:
-        for items, one in similarities(contents, name).items():
-            chance = f"; chance {fixed(one.null, 2)}" if math.isfinite(one.null) else ""
-            tiles.append(_tile(f"{one.value:.2f}", f"similarity of {items}", f"{name}{chance}"))
+    for name in contents.compared_models:
+        for items, one in agreements_of(contents.comparisons[name]).items():
+            floor = f"; chance {fixed(one.floor, 2)}" if math.isfinite(one.floor) else ""
+            ceiling = f"; second training {fixed(one.ceiling, 2)}" if math.isfinite(one.ceiling) else ""
+            tiles.append(_tile(fixed(one.value, 2), f"agreement of {items}", f"{name}{floor}{ceiling}"))
     return tiles
 
 
@@ -147,8 +182,9 @@ def _tile(value: str, label: str, note: str) -> dict[str, str]:
 
 
 def diagnosis(page: Page) -> Section:
-    """Every check of every run, and for those that fail the likely causes and what to try."""
-    found, runs = page.diagnosis, list(page.contents.runs)
+    """Every check of every run, likely causes and what to try, and where a disagreement comes from."""
+    found, contents = page.diagnosis, page.contents
+    runs = list(reversed(list(contents.runs)))
     view = {
         "runs": runs,
         "checks": CHECKS,
@@ -157,5 +193,18 @@ def diagnosis(page: Page) -> Section:
         "misfits": found.misfits,
         "fits": [one for one in found.findings if one.check.level == "fits"],
         "not_judged": [one for one in found.findings if one.check.level == "not judged"],
+        "sources": [_sources(name, contents.comparisons[name]) for name in contents.compared_models],
+        "sources_picture": disagreement_picture(contents),
     }
     return Section("diagnosis", "Does everything fit?", view)
+
+
+def _sources(name: str, comparison: Comparison) -> dict[str, Any]:
+    """Efficiency, split and cosine of the logits of a run, as sentences, and what to change in training."""
+    one = comparison.disagreement
+    sentences = [] if one is None else one.sentences()
+    cosine = comparison.agreements.get(f"{comparison.prefix}logit_cosine")
+    if cosine is not None and math.isfinite(cosine.value):
+        sentences.append(f"The cosine of the run's centred logits with the predicted ones is {cosine.value:.3f}.")
+    remedies = [] if one is None else one.remedies()
+    return {"name": name, "sentences": sentences, "remedies": remedies}

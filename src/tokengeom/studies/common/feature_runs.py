@@ -38,9 +38,18 @@ def count_all_stories(recipe: Recipe, progress: AbstractProgress) -> NextTokenSt
 def with_probabilities_of(stats: NextTokenStatistics, prediction: FeaturePrediction) -> FeaturePrediction:
     """The prediction for statistics that have the same supports as those it was made for, without solving again.
 
-    The direction L_mm depends on supports alone; the finite part L_in and the entropy depend on probabilities.
+    The direction L_mm depends on supports alone; the finite part L_in, the entropy and the predictions at a loss depend
+    on probabilities and on the shares of contexts.
     """
-    return replace(prediction, P=stats.P, entropy=stats.entropy, stats=stats, statistics_hash=stats.hash)
+    return replace(
+        prediction,
+        P=stats.P,
+        pi=stats.pi,
+        entropy=stats.entropy,
+        statistics_hash=stats.hash,
+        windows=stats.n if stats.has_counts else None,
+        stats=stats,
+    )
 
 
 def train_like_the_papers(

@@ -1,0 +1,110 @@
+"""The regularised loss of logits in the gamma_2 norm: one point of its regularisation path, with its dual.
+
+``min_L CE(L) + lambda gamma_2(L)``,   ``gamma_2(L) = min_{L = W H} max_i ||w_i|| max_j ||h_j||``
+
+where ``w_i`` are the rows of W and ``h_j`` the columns of H. The largest row and column take the place of the sums of
+squares whose smallest value is the nuclear norm: ``gamma_2(L) = max_{p, q} ||diag(sqrt p) L diag(sqrt q)||_*`` over
+distributions p on rows and q on columns. So for any p and q the problem of ``regularised_logits`` with weights
+``r = sqrt p`` and ``c = sqrt q`` has an optimal value that is at most this one's, and a dual that is feasible there
+proves a lower bound here:
+
+``max_{R, p, q} sum_j pi_j Ent(r_j)  s.t.  ||diag(p)^{-1/2} (P - R) diag(pi) diag(q)^{-1/2}||_2 <= lambda``
+
+At the optimum the rows of W with ``p_i > 0`` have equal norms, and so do the columns of H with ``q_j > 0``.
+
+**Merging.** Tokens with equal rows of P become one row, and contexts with equal columns of P one column, whatever their
+shares. This is exact, and multiplicities do not enter the norm. Given any ``L = W H``, replace the columns of H in a
+group by their average, weighted with the shares: by Jensen's inequality, column by column, the loss does not rise, and
+an average of vectors in a ball is in the ball, so neither does the norm. Replace the rows of W in a group by their
+mean: this averages the logits over all permutations of the group's tokens, which change no loss, so the loss does not
+rise, and the mean is in the ball too. A repeated row or column does not change a maximum.
+
+**What is proven.** The bound holds as computed, as for the nuclear norm. The value is evaluated at stored factors,
+whose largest row times largest column is at least ``gamma_2(W H)``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import final
+
+import numpy as np
+
+from tokengeom.errors import ProblemError
+from tokengeom.problems.backend import UNIT, Array, Backend
+from tokengeom.problems.base import AbstractProblem, Certificate
+from tokengeom.problems.regularised_logits import RegularisedLogits
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class MaxNormFactors:
+    """Factors W (V' x d) and H (d x m') of logits, measured by their largest row and largest column."""
+
+    W: Array
+    H: Array
+
+    @property
+    def logits(self) -> Array:
+        """``W H``, V' x m'."""
+        return self.W @ self.H
+
+    def norm(self, backend: Backend) -> float:
+        """``max_i ||w_i|| max_j ||h_j||``, rounded upwards: at least ``gamma_2(W H)``."""
+        if self.W.shape[1] == 0:
+            return 0.0
+        row = float((self.W**2).sum(1).max())
+        column = backend.largest((self.H**2).sum(0))
+        return float(np.sqrt(row * column) * (1.0 + 2.0 * (self.W.shape[1] + 4) * UNIT))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class WeightedDual:
+    """A dual matrix (V' x m') with the weights ``r = sqrt p`` of rows and ``c = sqrt q`` of columns that bound it."""
+
+    matrix: Array
+    r: Array
+    c: Array
+
+    def normalised(self, backend: Backend) -> WeightedDual:
+        """The same with ``sum r^2 <= 1`` and ``sum c^2 <= 1``, in spite of rounding."""
+        if not (float(self.r.min()) > 0 and backend.largest(-self.c) < 0):
+            raise ProblemError("Weights of rows and columns must be > 0.")
+        size = self.r.shape[0] + float(backend.total(float(self.c.shape[0])))
+        above = 1.0 + 4.0 * (size + 8.0) * UNIT
+        r = float((self.r**2).sum()) ** 0.5 * above
+        c = float(backend.total((self.c**2).sum())) ** 0.5 * above
+        return replace(self, r=self.r / r, c=self.c / c)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Gamma2Logits(AbstractProblem[MaxNormFactors, WeightedDual]):
+    """``CE(L) + lam gamma_2(L)`` on merged tokens and contexts, without the entropy floor H.
+
+    ``loss``
+        Probabilities, shares and strength; its own weights ``r, c`` are not used.
+
+    A dual holds the change ``R - P`` and its weights.
+    """
+
+    loss: RegularisedLogits
+
+    def value(self, x: MaxNormFactors) -> float:
+        """The objective at logits W H."""
+        return self.loss.loss_gap(x.logits) + self.loss.lam * x.norm(self.loss.backend)
+
+    def certify(self, x: MaxNormFactors, dual: WeightedDual | None) -> Certificate:
+        """Certificate of factors and a dual change, which is made feasible; value and bound without H."""
+        backend = self.loss.backend
+        given = MaxNormFactors(backend.asarray(x.W), backend.asarray(x.H))
+        if not (backend.all_finite(given.W) and backend.all_finite(given.H)):
+            raise ProblemError("Factors must be finite; W or H holds NaN or infinity. Likely a run that diverged.")
+        value = self.value(given)
+        if dual is None:
+            return Certificate(0.0, float("inf"), value, float("-inf"))
+        arrays = (backend.asarray(one) for one in (dual.matrix, dual.r, dual.c))
+        weighted = WeightedDual(*arrays).normalised(backend)
+        bound, residual = self.loss.reweighted(weighted.r, weighted.c).proven_bound(weighted.matrix)
+        return Certificate(0.0, residual, value, bound)

@@ -1,0 +1,347 @@
+"""Problems in the gamma_2 norm, by accelerated ADMM in which the weights of the norm are part of the state.
+
+``min_L f(L) + gamma_2(L) = max_{p, q} min_L f(L) + ||diag(r) L diag(c)||_*``,   ``r = sqrt p``, ``c = sqrt q``
+
+An iteration is one step of ``splitting`` for the weighted nuclear norm, in ``X = diag(r) L diag(c) = U diag(s) V^T``,
+and one step up in p and q. The weighted nuclear norm is concave in (p, q), with derivatives ``||w_i||^2 / 2`` and
+``||h_j||^2 / 2`` of the factors ``W = diag(1/r) U diag(sqrt s)``, ``H = diag(sqrt s) V^T diag(1/c)``; so weights are
+multiplied by a small power of these norms, and are stationary where all rows and columns that carry weight are equally
+long. When weights change, logits and multiplier are kept: with ``t`` the ratio of new to old weight of each entry,
+``Z -> t Z`` and ``w - Z -> (w - Z) / t``.
+
+Anderson acceleration acts on (w, r, c) together. That is what makes it fast: with weights changed between restarts
+instead, the stories (104 tokens, 383 contexts) need two to three times as many iterations. When a step is rejected the
+power is lowered.
+
+Where lambda is small, weights that follow unfinished logits go astray. So a solve that starts far from its lambda goes
+there through larger ones, a factor of 10 apart, each solved to a gap of 0.1.
+
+Weights are kept above a small share of the uniform one, which costs at most that share of the norm.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, final
+
+from tokengeom.numerics import blas_threads_for
+from tokengeom.problems.base import Solution
+from tokengeom.problems.gamma2_logits import Gamma2Logits, MaxNormFactors, WeightedDual
+from tokengeom.solvers.logit_admm import RegularisedLoss, WarmStart, first_state
+from tokengeom.solvers.splitting import AbstractSplitting, AndersonMemory, Bounds, rebalanced
+
+if TYPE_CHECKING:
+    from tokengeom.problems.backend import Array, Backend
+
+POWER = 0.3
+"""Power of the squared norms by which weights are multiplied in one iteration."""
+SMALLEST_POWER = 0.05
+POWER_SHRINK = 0.7
+SMALLEST_WEIGHT = 1e-5
+"""Smallest p and q as a share of the uniform one."""
+GUIDE_TOLERANCE = 0.1
+"""Proven relative gap of the points between a start and a strength that is far below it."""
+DUAL_NORM_STEPS = 10
+DUAL_NORM_POWER = 3
+LARGEST_WEIGHT_CHANGE = 2.0
+"""Largest factor by which acceleration moves ``sqrt p`` and ``sqrt q`` beyond the plain step."""
+
+
+@final
+@dataclass(frozen=True)
+class Triplets:
+    """``U diag(s) Vt`` of a matrix, V' x k, k and k x m', with s rising."""
+
+    U: Array
+    s: Array
+    Vt: Array
+
+    @staticmethod
+    def of(backend: Backend, M: Array, tau: float = 0.0) -> Triplets:
+        """Singular triplets of M with values lowered by tau, those below it left out."""
+        if not backend.by_rows(M):
+            turned = Triplets.of(backend, M.T, tau)
+            return Triplets(turned.Vt.T, turned.s, turned.U.T)
+        eigenvalues, Q = backend.eigh(backend.gram(M))
+        if tau > 0.0:
+            Q = Q[:, eigenvalues > (0.99 * tau) ** 2]
+        Y = Q.T @ M
+        # Lengths of the rows have all their digits where roots of eigenvalues do not.
+        s = backend.total((Y**2).sum(1)) ** 0.5
+        kept = s > max(tau, 1e-12 * backend.norm(M))
+        Q, Y, s = Q[:, kept], Y[kept], s[kept]
+        return Triplets(Q, s - tau, Y / s[:, None])
+
+    @property
+    def X(self) -> Array:
+        """The matrix, V' x m'."""
+        return (self.U * self.s) @ self.Vt
+
+    def squared_norms(self, r: Array, c: Array) -> tuple[Array, Array]:
+        """Squared norms of the rows of W and of the columns of H, V' and m'."""
+        return (self.U**2 @ self.s) / r**2, (self.s @ self.Vt**2) / c**2
+
+    def factors(self, r: Array, c: Array) -> MaxNormFactors:
+        """``W = diag(1/r) U diag(sqrt s)`` and ``H = diag(sqrt s) Vt diag(1/c)``."""
+        root = self.s**0.5
+        return MaxNormFactors(self.U * root / r[:, None], root[:, None] * self.Vt / c)
+
+
+class AbstractWeightedTerm(ABC):
+    """The convex function f of ``min f(L) + gamma_2(L)``, as the loop needs it."""
+
+    @abstractmethod
+    def reweight(self, r: Array, c: Array) -> None:
+        """Take new weights, V' and m'; from now on matrices are scaled by them."""
+
+    @abstractmethod
+    def prox(self, w: Array, rho: float) -> Array:
+        """``argmin_Z f + rho/2 ||Z - w||^2``, with Z scaled by the weights."""
+
+    @abstractmethod
+    def bounds(self, w: Array, rho: float, Z: Array, thresholded: Triplets) -> Bounds:
+        """What an iterate proves; the answer is a `MaxNormFactors` and the dual a `WeightedDual`."""
+
+
+@final
+class Gamma2Run:
+    """One solve: its state with the weights, and the best value and best lower bound so far."""
+
+    def __init__(
+        self, term: AbstractWeightedTerm, backend: Backend, settings: AbstractSplitting, start: WarmStart
+    ) -> None:
+        self.term, self.backend, self.settings = term, backend, settings
+        self.r, self.c = start.r, start.c
+        self.rho = start.rho
+        self.w = start.Z + start.Y / start.rho
+        self.Z = self.w
+        self.memory = AndersonMemory(backend, settings.memory)
+        self.power, self.scale = POWER, 1.0
+        self.best = Bounds(math.inf, None, -math.inf, None)
+        self.iterations = 0
+        term.reweight(self.r, self.c)
+
+    @property
+    def gap(self) -> float:
+        """Proven gap relative to the best value; infinite before the first check."""
+        value = self.best.value
+        return (value - self.best.bound) / max(value, 1e-300) if math.isfinite(value) else math.inf
+
+    def step(self) -> None:
+        """One iteration."""
+        previous, self.Z = self.Z, self.term.prox(self.w, self.rho)
+        thresholded = Triplets.of(self.backend, 2.0 * self.Z - self.w, 1.0 / self.rho)
+        self.iterations += 1
+        every = self.settings.check_every
+        if self.iterations % every == 0 or self.iterations == 1:
+            self._check(thresholded)
+        X = thresholded.X
+        if self.iterations % (2 * every) == 0 and self._rebalance(X, previous):
+            return
+        plain = self.w + self.settings.relaxation * (X - self.Z)
+        rows, columns = thresholded.squared_norms(self.r, self.c)
+        r = self._normalised(self.r * self._raised(rows), shared=True)
+        c = self._normalised(self.c * self._raised(columns), shared=False)
+        ratio = (r / self.r)[:, None] * (c / self.c)[None, :]
+        self._accelerate(self.Z * ratio + (plain - self.Z) / ratio, r, c)
+
+    def _check(self, thresholded: Triplets) -> None:
+        new, best = self.term.bounds(self.w, self.rho, self.Z, thresholded), self.best
+        value, answer = (new.value, new.answer) if new.value < best.value else (best.value, best.answer)
+        bound, dual = (new.bound, new.dual) if new.bound > best.bound else (best.bound, best.dual)
+        self.best = Bounds(value, answer, bound, dual)
+
+    def _rebalance(self, X: Array, previous: Array) -> bool:
+        """Change rho when the residuals are out of balance, keeping Z and the dual; returns whether it changed."""
+        norm = self.backend.norm
+        primal = norm(X - self.Z) / max(norm(self.Z), 1e-300)
+        rho = rebalanced(self.rho, primal, norm(self.Z - previous) / max(norm(self.w - self.Z), 1e-300))
+        if rho == self.rho:
+            return False
+        self.w = self.Z + (self.w - self.Z) * (self.rho / rho)
+        self.rho = rho
+        self.memory.restart()
+        return True
+
+    def _raised(self, squared_norms: Array) -> Array:
+        """Factors of ``sqrt p``: half the power of p."""
+        top = max(self.backend.largest(squared_norms), 1e-300)
+        return self.backend.at_least(squared_norms / top, 1e-12) ** (0.5 * self.power)
+
+    def _normalised(self, root: Array, *, shared: bool) -> Array:
+        """Square roots of weights with sum 1, none below its smallest share; ``shared``: not spread over processes."""
+        size, root = self._sum(0.0 * root + 1.0, shared), root / self._sum(root**2, shared) ** 0.5
+        root = self.backend.at_least(root, (SMALLEST_WEIGHT / size) ** 0.5)
+        return root / self._sum(root**2, shared) ** 0.5
+
+    def _sum(self, x: Array, shared: bool) -> float:
+        return float(x.sum() if shared else self.backend.total(x.sum()))
+
+    def _accelerate(self, w: Array, r: Array, c: Array) -> None:
+        """Anderson's step from the plain one, for state and weights together."""
+        if self.memory.last is None:
+            self.scale = max(self.backend.norm(self.w), 1e-300)
+        rejected = self.memory.rejected
+        here = self._packed(self.w, self.r, self.c)
+        there = self.memory.advance(here, self._packed(w, r, c) - here)
+        if self.memory.rejected > rejected:
+            self.power = max(POWER_SHRINK * self.power, SMALLEST_POWER)
+        rows, columns = w.shape
+        self.w = there[: rows * columns].reshape(rows, columns)
+        xp, most = self.backend.xp, LARGEST_WEIGHT_CHANGE
+        moved_r = there[rows * columns : rows * columns + rows] * (self.backend.world**0.5 / self.scale)
+        moved_c = there[rows * columns + rows :] / self.scale
+        self.r = self._normalised(xp.clip(moved_r, r / most, r * most), shared=True)
+        self.c = self._normalised(xp.clip(moved_c, c / most, c * most), shared=False)
+        self.term.reweight(self.r, self.c)
+
+    def _packed(self, w: Array, r: Array, c: Array) -> Array:
+        """State and weights as one vector; every process holds r, so it counts as a share of one."""
+        return self.backend.xp.concatenate([w.reshape(-1), r * (self.scale / self.backend.world**0.5), c * self.scale])
+
+
+@final
+class Gamma2Loss(AbstractWeightedTerm):
+    """``CE / lambda`` with its proximal map, and what an iterate proves about a point of the path."""
+
+    def __init__(self, problem: Gamma2Logits, start: WarmStart) -> None:
+        self.problem = problem
+        self.loss = RegularisedLoss(problem.loss, start)
+
+    def reweight(self, r: Array, c: Array) -> None:
+        """The same loss in logits scaled by new weights."""
+        self.loss.problem = self.problem.loss.reweighted(r, c)
+
+    def prox(self, w: Array, rho: float) -> Array:
+        """Scaled logits ``argmin CE/lambda + rho/2 ||. - w||^2``, V' x m'."""
+        return self.loss.prox(w, rho)
+
+    def bounds(self, w: Array, rho: float, Z: Array, thresholded: Triplets) -> Bounds:
+        """The best of both halves of the step, cut to a ball, and the bound of the change, scaled to be feasible."""
+        problem = self.loss.problem
+        backend = problem.backend
+        best = min((self._cut(thresholded), self._cut(Triplets.of(backend, Z))), key=lambda candidate: candidate[0])
+        spectral = float(backend.fast_singular_values(problem.scaled_dual(self.loss.change))[-1])
+        change = self.loss.change * min(1.0, problem.lam / max(spectral, 1e-300))
+        return Bounds(*best, problem.entropy_gain(change)[0], WeightedDual(change, problem.r, problem.c))
+
+    def _cut(self, triplets: Triplets) -> tuple[float, MaxNormFactors]:
+        """The best value found when rows and columns longer than a radius are shortened to it, and its factors.
+
+        The radius is searched between the mean length, which is the weighted nuclear norm, and the largest.
+        """
+        problem = self.loss.problem
+        backend = problem.backend
+        whole = triplets.factors(problem.r, problem.c)
+        best = self.problem.value(whole), whole
+        rows, columns = (root**0.5 for root in triplets.squared_norms(problem.r, problem.c))
+        mean, most = float(triplets.s.sum()), whole.norm(backend)
+        low, high = 0.0, 1.0
+        for _ in range(3):
+            middle = 0.5 * (low + high)
+            radius = (mean + middle * max(most - mean, 0.0)) ** 0.5
+            shorter = MaxNormFactors(
+                whole.W * backend.at_most(radius / backend.at_least(rows, 1e-300), 1.0)[:, None],
+                whole.H * backend.at_most(radius / backend.at_least(columns, 1e-300), 1.0),
+            )
+            value = self.problem.value(shorter)
+            if value < best[0]:
+                best, high = (value, shorter), middle
+            else:
+                low = middle
+        return best
+
+
+@final
+@dataclass(frozen=True)
+class Gamma2ADMM(AbstractSplitting):
+    """A configured solver for one point of the path in the gamma_2 norm: call it with a ``Gamma2Logits``.
+
+    ``tolerance`` is relative to the objective above the entropy floor.
+    """
+
+    max_iterations: int = 3000
+    check_every: int = 5
+
+    def __call__(
+        self, problem: Gamma2Logits, start: WarmStart | None = None
+    ) -> tuple[Solution[MaxNormFactors, WeightedDual], WarmStart]:
+        """The solution (factors, and as its dual ``softmax - P`` with weights), and the state for the next point."""
+        with blas_threads_for(*problem.loss.P.shape):
+            spent, seconds = 0, 0.0
+            for lam in _larger_strengths(problem, start):
+                guide = replace(self, tolerance=max(GUIDE_TOLERANCE, self.tolerance))
+                rough, start = guide._solve(Gamma2Logits(problem.loss.at(lam)), start)
+                spent, seconds = spent + rough.iterations, seconds + rough.seconds
+            solution, state = self._solve(problem, start)
+        total = replace(solution, iterations=solution.iterations + spent, seconds=solution.seconds + seconds)
+        return total, state
+
+    def _solve(
+        self, problem: Gamma2Logits, start: WarmStart | None
+    ) -> tuple[Solution[MaxNormFactors, WeightedDual], WarmStart]:
+        began, start = time.perf_counter(), start or first_weighted_state(problem)
+        term = Gamma2Loss(problem, start)
+        run = Gamma2Run(term, problem.loss.backend, self, start)
+        while not run.gap <= self.tolerance and run.iterations < self.max_iterations:
+            run.step()
+        certificate = problem.certify(run.best.answer, run.best.dual)
+        converged = certificate.relative_gap <= 1.01 * self.tolerance
+        problem.loss.backend.synchronise()
+        status, seconds = self._status(run.iterations, certificate.relative_gap, converged), time.perf_counter() - began
+        solution = Solution(run.best.answer, run.best.dual, certificate, status, run.iterations, seconds, converged)
+        Y = run.rho * (run.w - run.Z)
+        return solution, WarmStart(run.Z, Y, run.rho, term.loss.u, term.loss.level, run.r, run.c, problem.loss.lam)
+
+
+def _larger_strengths(problem: Gamma2Logits, start: WarmStart | None) -> list[float]:
+    """Strengths between where a solve starts and where it goes, a factor of 10 apart, falling."""
+    loss = problem.loss
+    if start is None or start.lam is None:
+        first = first_weighted_state(problem)
+        # A cold start does well down to a hundredth of the largest strength, and worst near it.
+        top = 0.01 * loss.reweighted(first.r, first.c).largest_lam
+    else:
+        top = start.lam
+    between = max(0, math.ceil(math.log10(max(top / loss.lam, 1.0))) - 1)
+    return [loss.lam * 10.0**k for k in range(between, 0, -1)]
+
+
+def first_weighted_state(problem: Gamma2Logits) -> WarmStart:
+    """Logits 0 and uniform weights."""
+    loss = problem.loss
+    columns = float(loss.backend.total(float(loss.P.shape[1])))
+    r = loss.backend.full((loss.P.shape[0],), float(loss.P.shape[0]) ** -0.5)
+    c = loss.backend.full((loss.P.shape[1],), columns**-0.5)
+    first = first_state(loss.reweighted(r, c))
+    return WarmStart(first.Z, first.Y, first.rho, r=r, c=c)
+
+
+def largest_lam(problem: Gamma2Logits) -> float:
+    """A strength from which on logits 0 are optimal: the dual norm of the gradient there, or some 10% above it.
+
+    For any p and q the spectral norm of the gradient, divided by the weights, is an upper bound of its dual norm; at
+    the smallest one p and q are averages of the squared leading singular vectors.
+    """
+    loss = problem.loss
+    backend, first = loss.backend, first_weighted_state(problem)
+    change, r, c = 1.0 / float(loss.a.sum()) - loss.P, first.r, first.c
+    best = math.inf
+    for _ in range(DUAL_NORM_STEPS):
+        G = loss.reweighted(r, c).scaled_dual(change)
+        if not backend.norm(G) > 0.0:
+            return 1e-300
+        triplets = Triplets.of(backend, G)
+        spectral = float(triplets.s.max())
+        best = min(best, spectral)
+        # At the smallest norm several singular values are equal, so those near the largest count too.
+        share = (triplets.s / spectral) ** DUAL_NORM_POWER
+        share = share / float(share.sum())
+        r, c = r * (triplets.U**2 @ share) ** 0.5, c * (share @ triplets.Vt**2) ** 0.5
+        r = backend.at_least(r / float(r.sum()), 1e-12) ** 0.5
+        c = backend.at_least(c / float(backend.total(c.sum())), 1e-12) ** 0.5
+        r, c = r / float((r**2).sum()) ** 0.5, c / float(backend.total((c**2).sum())) ** 0.5
+    return best

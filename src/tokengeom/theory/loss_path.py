@@ -1,0 +1,185 @@
+"""The search for the point of a regularisation path that has a given loss gap.
+
+g grows with lambda, and nearly in proportion to it where both are small. The search is a secant in logarithms; a point
+far from the wanted gap is solved only roughly, and each solve starts where the nearest one ended.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csc_array
+
+from tokengeom.errors import ProblemError
+from tokengeom.memory import require_memory
+from tokengeom.numerics import Float
+from tokengeom.problems.backend import Backend
+from tokengeom.problems.base import Solution
+from tokengeom.problems.gamma2_logits import Gamma2Logits, MaxNormFactors
+from tokengeom.problems.merging import Merging
+from tokengeom.problems.regularised_logits import RegularisedLogits
+from tokengeom.progress import AbstractProgress, SilentProgress
+from tokengeom.solvers.gamma2_admm import Gamma2ADMM, largest_lam
+from tokengeom.solvers.logit_admm import LogitADMM, WarmStart
+from tokengeom.theory.at_loss import LossPrediction, LossSettings
+
+ARRAYS_HELD = 40
+"""Merged V' x m' arrays that a solve holds at its peak."""
+GAP_ACCURACY = 0.01
+"""Relative difference between the loss gap asked for and the one reached."""
+ROUGH = 1e-2
+"""Relative duality gap of points that only guide the search."""
+NEAR = 0.15
+"""Distance in log g from which on points are solved to the tolerance."""
+MOST_POINTS = 25
+FARTHEST_BELOW = 0.5
+"""Largest distance in log lambda by which a solve in the gamma_2 norm may start below its own: from further below,
+weights that suit large logits lead it astray."""
+WARM_ITERATIONS = 600
+"""Iterations after which such a solve is begun again without a start."""
+
+
+class LossPath:
+    """Predictions at many losses, each solve started at the nearest point that was solved before it.
+
+    ``P``, ``pi``
+        Next-token probabilities, V x m, and shares of the contexts, m.
+    ``backend``
+        Where to solve; by default the device of the settings, in this process alone.
+    """
+
+    def __init__(
+        self,
+        P: csc_array,
+        pi: Float,
+        *,
+        entropy: float,
+        statistics_hash: str | None = None,
+        settings: LossSettings | None = None,
+        backend: Backend | None = None,
+    ) -> None:
+        self.settings = settings or LossSettings()
+        self.entropy, self.statistics_hash = entropy, statistics_hash
+        self.pi = pi
+        self.gamma2 = self.settings.norm == "gamma2"
+        self.merging = Merging.of(P, None if self.gamma2 else pi)
+        rows, columns = self.merging.a.size, self.merging.n.size
+        if backend is None:
+            backend = Backend.on(None if self.settings.device == "cpu" else self.settings.device)
+        if not backend.on_gpu:
+            require_memory(
+                8 * ARRAYS_HELD * rows * columns // backend.world,
+                f"The path on {rows} merged tokens x {columns} merged contexts",
+                "Keep fewer contexts.",
+                self.settings.memory_limit,
+            )
+        self.problem = self.merging.problem(P, pi, 1.0, backend)
+        self.largest_gap = self.problem.zero_gap
+        self.largest_lam = largest_lam(Gamma2Logits(self.problem)) if self.gamma2 else self.problem.largest_lam
+        self._solved: dict[float, tuple[float, WarmStart | None]] = {}
+
+    def at(self, loss_gap: float, progress: AbstractProgress | None = None) -> LossPrediction:
+        """The point of the path whose loss gap is within 1% of the one asked for."""
+        self._require(loss_gap)
+        target = math.log(loss_gap)
+        log_lam, slope = self._first_guess(target)
+        # Two points that were solved before predict the next well enough to solve it at once.
+        trusted = len(self._solved) > 1
+        iterations, seconds = 0, 0.0
+        points: list[tuple[float, float]] = []
+        with (progress or SilentProgress()).stage(f"Predicting at a loss gap of {loss_gap:.3g}", None) as stage:
+            for _ in range(MOST_POINTS):
+                near = trusted or (bool(points) and min(abs(y - target) for _, y in points) < NEAR)
+                problem = self.problem.at(min(math.exp(log_lam), self.largest_lam))
+                wanted = self.settings.tolerance
+                solution, state = self._solve(problem, wanted if near else max(ROUGH, wanted), self._start(log_lam))
+                found = problem.loss_gap(solution.x.logits if self.gamma2 else solution.x)
+                iterations, seconds = iterations + solution.iterations, seconds + solution.seconds
+                stage.advance(0.0, f"loss gap {found:.3g}, proven gap {solution.certificate.relative_gap:.1e}")
+                # A state that did not converge would lead the next solve astray.
+                self._solved[log_lam] = (math.log(found), state if solution.converged else None)
+                if near and abs(found / loss_gap - 1.0) <= GAP_ACCURACY:
+                    break
+                points.append((log_lam, math.log(found)))
+                slope = _slope(points, slope)
+                log_lam = min(log_lam + (target - points[-1][1]) / slope, math.log(self.largest_lam) - 1e-9)
+        status = f"{solution.status}, {iterations} iterations in total"
+        if abs(found / loss_gap - 1.0) > GAP_ACCURACY:
+            raise ProblemError(
+                f"The search for a loss gap of {loss_gap:.4g} ended at {found:.4g}: {solution.status}. Likely the gap "
+                "is at the end of its range, or the tolerance is too large. Lower the tolerance or choose another gap."
+            )
+        return self._prediction(problem, solution, found, status, seconds)
+
+    def _require(self, loss_gap: object) -> None:
+        if not isinstance(loss_gap, int | float | np.integer | np.floating) or not 0.0 < loss_gap < self.largest_gap:
+            raise ProblemError(
+                f"A loss gap must lie strictly between 0 and {self.largest_gap:.4g} nats, the gap of a uniform guess "
+                f"on these statistics; got {loss_gap!r}. For a gap near 0 use predict(stats), the prediction in the "
+                "limit."
+            )
+
+    def _first_guess(self, target: float) -> tuple[float, float]:
+        """Log lambda and slope from the nearest points that were solved before, or in proportion to the largest gap."""
+        nearest = sorted(((x, y) for x, (y, _) in self._solved.items()), key=lambda point: abs(point[1] - target))[:2]
+        if not nearest:
+            return math.log(self.largest_lam) + 1.2 * (target - math.log(self.largest_gap)), 1.0
+        slope = _slope(nearest[::-1], 1.0)
+        return min(nearest[0][0] + (target - nearest[0][1]) / slope, math.log(self.largest_lam) - 1e-9), slope
+
+    def _start(self, log_lam: float) -> WarmStart | None:
+        """Where the nearest solve ended; in the gamma_2 norm the nearest from a larger lambda, or one not far below."""
+        furthest = FARTHEST_BELOW if self.gamma2 else math.inf
+        known = {x: state for x, (_, state) in self._solved.items() if state is not None and x > log_lam - furthest}
+        return known[min(known, key=lambda x: abs(x - log_lam))] if known else None
+
+    def _solve(
+        self, problem: RegularisedLogits, tolerance: float, start: WarmStart | None
+    ) -> tuple[Solution[Any, Any], WarmStart]:
+        most = self.settings.max_iterations
+        if not self.gamma2:
+            return LogitADMM(tolerance=tolerance, max_iterations=most)(problem, start)
+        if start is not None:
+            quick = Gamma2ADMM(tolerance=tolerance, max_iterations=min(most, WARM_ITERATIONS))
+            found = quick(Gamma2Logits(problem), start)
+            if found[0].converged:
+                return found
+        return Gamma2ADMM(tolerance=tolerance, max_iterations=most)(Gamma2Logits(problem), None)
+
+    def _prediction(
+        self, problem: RegularisedLogits, solution: Solution[Any, Any], gap: float, status: str, seconds: float
+    ) -> LossPrediction:
+        backend, x = problem.backend, solution.x
+        dual: Any = solution.dual
+        factors = weights = None
+        if self.gamma2:
+            # Every process holds all of W and p, and its own columns of H and q.
+            factors = MaxNormFactors(backend.to_numpy(x.W), backend.whole(x.H))
+            weights = (backend.to_numpy(dual.r) ** 2, backend.whole(dual.c) ** 2)
+        return LossPrediction(
+            merging=self.merging,
+            P_merged=backend.whole(problem.P),
+            pi=self.pi,
+            L_merged=backend.whole(x) if factors is None else factors.logits,
+            change_merged=backend.whole(dual.matrix if self.gamma2 else dual),
+            lam=problem.lam,
+            loss_gap=gap,
+            certificate=solution.certificate,
+            entropy=self.entropy,
+            status=status,
+            seconds=seconds,
+            norm=self.settings.norm,
+            factors=factors,
+            weights=weights,
+            statistics_hash=self.statistics_hash,
+        )
+
+
+def _slope(points: list[tuple[float, float]], last: float) -> float:
+    """Slope of log g against log lambda through the last two points, kept in a range that the path can have."""
+    if len(points) < 2 or points[-1][0] == points[-2][0]:
+        return last
+    slope = (points[-1][1] - points[-2][1]) / (points[-1][0] - points[-2][0])
+    return min(max(slope, 0.7), 4.0)

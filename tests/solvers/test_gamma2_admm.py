@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+from feature_cases import random_probabilities
+from gamma2_cases import semidefinite_point
+from tokengeom.problems.backend import Backend
+from tokengeom.problems.gamma2_logits import Gamma2Logits, MaxNormFactors
+from tokengeom.problems.regularised_logits import RegularisedLogits
+from tokengeom.solvers.gamma2_admm import Gamma2ADMM, Triplets, _larger_strengths, largest_lam
+
+
+def problem(V: int, m: int, seed: int, lam: float, device: str | None = None) -> Gamma2Logits:
+    pi = np.random.default_rng(seed).dirichlet(np.full(m, 5.0))
+    P = random_probabilities(V, m, seed)
+    return Gamma2Logits(RegularisedLogits.from_probabilities(P, pi, lam, backend=Backend.on(device)))
+
+
+@pytest.mark.parametrize(("V", "m", "seed", "lam"), [(5, 4, 0, 0.02), (6, 8, 1, 0.05), (9, 6, 2, 1e-3)])
+def test_a_point_of_the_path_has_the_value_of_the_semidefinite_program(V: int, m: int, seed: int, lam: float) -> None:
+    p = problem(V, m, seed, lam)
+    solution, _ = Gamma2ADMM(tolerance=1e-6)(p)
+    floor = -float((p.loss.P * p.loss.log_P).sum(axis=0) @ p.loss.pi)
+    best = semidefinite_point(p.loss.P, p.loss.pi, lam) - floor
+    assert solution.converged
+    assert solution.certificate.value == pytest.approx(best, rel=1e-5)
+    assert solution.certificate.bound <= best * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("lam", [0.3, 1e-2, 1e-4, 1e-6, 1e-8])
+def test_the_gap_is_proven_from_large_to_small_strengths(lam: float) -> None:
+    solution, _ = Gamma2ADMM(tolerance=1e-4)(problem(20, 30, 0, lam))
+    assert solution.converged
+    assert solution.certificate.relative_gap <= 1.01e-4
+
+
+def test_weights_sit_on_the_longest_rows_and_columns() -> None:
+    solution, state = Gamma2ADMM(tolerance=1e-7)(problem(8, 12, 3, 0.05))
+    assert state.r is not None
+    assert state.c is not None
+    for squared, weight in (((solution.x.W**2).sum(1), state.r**2), ((solution.x.H**2).sum(0), state.c**2)):
+        assert weight.sum() == pytest.approx(1.0)
+        assert np.all(squared[weight > 0.02] >= squared.max() * (1 - 1e-2))
+
+
+def test_a_warm_start_at_a_far_strength_gives_the_same_value() -> None:
+    near, far = problem(10, 14, 4, 1e-5), problem(10, 14, 4, 1e-1)
+    _, state = Gamma2ADMM(tolerance=1e-3)(far)
+    assert _larger_strengths(near, state) == pytest.approx([1e-2, 1e-3, 1e-4])
+    warm, _ = Gamma2ADMM(tolerance=1e-5)(near, state)
+    cold, _ = Gamma2ADMM(tolerance=1e-5)(near)
+    assert warm.certificate.value == pytest.approx(cold.certificate.value, rel=3e-5)
+
+
+def test_the_largest_strength_is_where_logits_leave_zero() -> None:
+    p = problem(6, 9, 5, 1.0)
+    top = largest_lam(p)
+    gradient = p.loss.pi * (1.0 / 6.0 - p.loss.P)
+    whole = cp.Variable((15, 15), PSD=True)
+    apart = [whole[:6, :6] == cp.diag(cp.diag(whole[:6, :6])), whole[6:, 6:] == cp.diag(cp.diag(whole[6:, 6:]))]
+    best = cp.Problem(cp.Minimize(cp.trace(whole) / 2), [*apart, whole[:6, 6:] == gradient]).solve(solver="CLARABEL")
+    assert best * (1 - 1e-6) <= top <= 1.15 * best
+    zero = p.loss.zero_gap
+    above, _ = Gamma2ADMM(tolerance=1e-6)(Gamma2Logits(p.loss.at(1.02 * top)))
+    below, _ = Gamma2ADMM(tolerance=1e-6)(Gamma2Logits(p.loss.at(0.9 * best)))
+    assert above.certificate.value == pytest.approx(zero, rel=1e-5)
+    assert below.certificate.value < zero * (1 - 1e-4)
+
+
+def test_the_certificate_rejects_perturbed_factors() -> None:
+    p = problem(6, 8, 3, 1e-3)
+    solution, _ = Gamma2ADMM(tolerance=1e-6)(p)
+    noise = 0.05 * np.random.default_rng(0).standard_normal(solution.x.W.shape)
+    assert p.certify(MaxNormFactors(solution.x.W + noise, solution.x.H), solution.dual).relative_gap > 1e-3
+
+
+def test_the_torch_backend_gives_the_same_numbers() -> None:
+    (here, _), (there, _) = (Gamma2ADMM(tolerance=1e-6)(problem(7, 5, 0, 1e-3, device)) for device in (None, "cpu"))
+    assert there.certificate.value == pytest.approx(here.certificate.value, rel=1e-6)
+    assert there.certificate.bound == pytest.approx(here.certificate.bound, rel=1e-6)
+
+
+def test_an_unfinished_point_says_so() -> None:
+    solution, _ = Gamma2ADMM(tolerance=1e-12, max_iterations=3)(problem(6, 8, 3, 1e-1))
+    assert not solution.converged
+    assert "max_iterations" in solution.status
+
+
+@pytest.mark.parametrize("shape", [(5, 8), (8, 5)])
+def test_triplets_are_those_of_the_thresholded_matrix(shape: tuple[int, int]) -> None:
+    M = np.random.default_rng(0).standard_normal(shape)
+    U, s, Vt = np.linalg.svd(M, full_matrices=False)
+    found = Triplets.of(Backend.on(), M, 1.0)
+    assert np.allclose(found.X, U * np.maximum(s - 1.0, 0.0) @ Vt)
+    assert np.allclose(np.sort(found.s)[::-1], (s - 1.0)[s > 1.0])
+    assert np.allclose(Triplets.of(Backend.on(), M).X, M)

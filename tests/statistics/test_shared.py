@@ -1,0 +1,99 @@
+"""Two texts restricted to the tokens and contexts that both have."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tokengeom import NextTokenStatistics, count
+from tokengeom.errors import StatisticsError
+from tokengeom.statistics.shared import shared_statistics
+
+FIRST = ["the cat sat on the mat and the dog sat on the cat", "the cat ran and the dog ran"]
+SECOND = ["a dog sat on the cat and the cat ran", "the dog sat on a mat and the cat sat"]
+
+
+def followers(statistics: NextTokenStatistics) -> dict[str, dict[str, int]]:
+    table = statistics.counts.toarray()
+    return {
+        statistics.context_text(j): {
+            token: int(n) for token, n in zip(statistics.vocabulary, table[:, j], strict=True) if n
+        }
+        for j in range(statistics.m)
+    }
+
+
+def test_rows_and_columns_have_the_same_names_in_both_and_counts_are_those_of_each_text() -> None:
+    texts = [count(FIRST, context=1), count(SECOND, context=1)]
+    made = shared_statistics(*texts)
+    assert made[0].vocabulary == made[1].vocabulary
+    assert list(followers(made[0])) == list(followers(made[1]))
+    assert "a" not in made[0].vocabulary
+    for whole, part in zip(texts, made, strict=True):
+        before = followers(whole)
+        for context, tokens in followers(part).items():
+            assert tokens == {token: n for token, n in before[context].items() if token in part.vocabulary}
+
+
+def test_what_is_left_out_is_known() -> None:
+    first = count(FIRST, context=1)
+    made, _ = shared_statistics(first, count(SECOND, context=1))
+    assert made.coverage == made.n / first.n < 1
+    assert made.text_counts is not None
+    before = {first.context_text(j): int(n) for j, n in enumerate(first.context_counts)}
+    assert made.text_counts.tolist() == [before[made.context_text(j)] for j in range(made.m)]
+    assert "the other text has too" in made.summary()
+
+
+def test_the_order_of_the_texts_only_changes_the_order_of_names() -> None:
+    one, two = count(FIRST, context=2), count(SECOND, context=2)
+    forward, backward = shared_statistics(one, two), shared_statistics(two, one)
+    assert followers(forward[0]) == followers(backward[1])
+    assert followers(forward[1]) == followers(backward[0])
+
+
+def test_a_text_shares_everything_with_itself() -> None:
+    stats = count(FIRST, context=1)
+    one, two = shared_statistics(stats, stats)
+    assert one.equals(two)
+    assert (one.n, one.m) == (stats.n, stats.m)
+
+
+def test_a_context_that_loses_all_windows_is_dropped_from_both() -> None:
+    first = NextTokenStatistics.from_counts(
+        [[3, 1, 0], [0, 2, 0], [0, 0, 4]], contexts=["p", "q", "r"], vocabulary=["x", "y", "z"]
+    )
+    second = NextTokenStatistics.from_counts([[1, 1, 2], [2, 1, 0]], contexts=["p", "q", "r"], vocabulary=["x", "y"])
+    one, two = shared_statistics(first, second)
+    # r is followed by z alone in the first text, which the second does not have.
+    assert one.labels == two.labels == ("p", "q")
+    np.testing.assert_array_equal(one.counts.toarray(), [[3, 1], [0, 2]])
+    np.testing.assert_array_equal(two.counts.toarray(), [[1, 1], [2, 1]])
+
+
+def test_merged_tokens_are_not_shared() -> None:
+    merged = [count(text, context=1, vocabulary=4, rest="merge") for text in (FIRST, SECOND)]
+    assert all(one.other is not None for one in merged)
+    assert all(one.other is None for one in shared_statistics(*merged))
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        (["x y z x y"], "at least 2 tokens; they share 0"),
+        (["zebra cat yak sat wolf mat"], "at least 2 contexts; they share"),
+    ],
+)
+def test_too_little_in_common_is_refused_with_a_remedy(second: list[str], message: str) -> None:
+    with pytest.raises(StatisticsError, match=message):
+        shared_statistics(count(FIRST, context=2), count(second, context=2))
+
+
+def test_probabilities_and_names_that_are_not_unique_are_refused() -> None:
+    stats = NextTokenStatistics.from_counts([[1, 2], [3, 1]], contexts=["p", "q"], vocabulary=["x", "y"])
+    twice = NextTokenStatistics.from_counts([[1, 2], [3, 1]], contexts=["p", "p"], vocabulary=["x", "y"])
+    given = NextTokenStatistics.from_probabilities([[0.5, 1.0], [0.5, 0.0]], contexts=["p", "q"], vocabulary=["x", "y"])
+    with pytest.raises(StatisticsError, match="'p' is the name of several"):
+        shared_statistics(stats, twice)
+    with pytest.raises(StatisticsError, match="needs counts"):
+        shared_statistics(stats, given)
