@@ -23,6 +23,7 @@ QUICK: dict[str, Any] = {
 RUNS = ("run-ufm", "run-ufm-2")
 JUDGED = ("at-loss-ufm-nuclear", "at-loss-ufm-gamma2", "comparison-ufm", "rivals-ufm")
 STAGES = ("choice", "statistics", "prediction", *RUNS, *JUDGED, "page")
+GENERATOR = '<meta name="generator" content="tokengeom">'
 
 
 def write_text(path: Path, number: int = 60, seed: int = 0) -> Path:
@@ -33,7 +34,9 @@ def write_text(path: Path, number: int = 60, seed: int = 0) -> Path:
 
 def plain_page(patch: pytest.MonkeyPatch) -> None:
     """Replace the page by one line: other tests check how it looks."""
-    patch.setattr("tokengeom.page.report._render", lambda contents, progress: f"<title>{contents.title}</title>")
+    patch.setattr(
+        "tokengeom.page.report._render", lambda contents, progress: f"{GENERATOR}<title>{contents.title}</title>"
+    )
 
 
 def quick(text: Path, out: Path, **settings: Any) -> Report:

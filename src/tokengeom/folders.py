@@ -20,6 +20,9 @@ from safetensors import SafetensorError
 from tokengeom.errors import InputError, ResourceError
 
 MANIFEST = "manifest.json"
+MADE_BY_US = b'<meta name="generator" content="tokengeom'
+HEAD_BYTES = 4096
+"""What a page says of itself, and the number of bytes at its beginning in which it does."""
 _HASH_CHUNK = 1 << 22
 _COMMAND: ContextVar[dict[str, Any] | None] = ContextVar("command", default=None)
 

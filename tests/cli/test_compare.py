@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from geometry_cases import grouped_counts
 from tiny_models import build, save
 from tokengeom.cli import compare as _command  # noqa: F401 - adds the command
+from tokengeom.cli import train as _training  # noqa: F401
 from tokengeom.cli.app import app
 from tokengeom.geometry.comparison import Comparison
 from tokengeom.statistics.count import count
@@ -113,6 +114,9 @@ def test_two_texts_are_refused_and_compared_on_what_they_share(tmp_path: Path) -
     refused = run("compare", tmp_path / "prediction", tmp_path / "run")
     assert refused.exit_code == 2
     assert "--shared-tokens STATS_OF_RUN" in refused.stderr
+    trained = run("train", tmp_path / "other", "--steps", 5, "--prediction", tmp_path / "prediction")
+    assert trained.exit_code == 2
+    assert "different statistics" in trained.stderr
     shared = ("compare", tmp_path / "stats", tmp_path / "run", "--shared-tokens", tmp_path / "other")
     done = run(*shared, "--json", *DRAWS)
     assert done.exit_code == 0, done.stderr

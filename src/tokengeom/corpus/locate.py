@@ -28,7 +28,7 @@ from tokengeom.corpus.in_memory import is_dataset, load_saved_dataset, open_data
 from tokengeom.corpus.stories import BuiltInStories
 from tokengeom.corpus.token_files import DTYPES, TokenFile, open_parquet
 from tokengeom.errors import CorpusError, InputError
-from tokengeom.folders import MANIFEST, read_kind
+from tokengeom.folders import HEAD_BYTES, MADE_BY_US, MANIFEST, read_kind
 from tokengeom.settings import option
 
 Corpus = str | Path | Sequence[str | Path] | Iterable[object]
@@ -197,13 +197,16 @@ def _inside(folder: Path) -> FoundFiles:
 
 
 def _is_text(path: Path) -> bool:
-    """Whether a file begins with text in UTF-8; a file that cannot be unpacked does not."""
+    """Whether a file begins with text in UTF-8 and is not a page that was made from texts.
+
+    A file that cannot be unpacked is not text.
+    """
     try:
         beginning = next(byte_chunks(path, ignore_bytes), b"")
         codecs.getincrementaldecoder("utf-8")().decode(beginning)
     except (CorpusError, UnicodeDecodeError):
         return False
-    return b"\0" not in beginning
+    return b"\0" not in beginning and MADE_BY_US not in beginning[:HEAD_BYTES]
 
 
 def _walk(folder: Path) -> Iterator[Path]:

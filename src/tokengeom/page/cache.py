@@ -27,7 +27,17 @@ from pathlib import Path
 from typing import Any
 
 from tokengeom.errors import InputError, ResourceError
-from tokengeom.folders import MANIFEST, as_json, changed_files, file_hash, manifest_head, read_manifest, replace_file
+from tokengeom.folders import (
+    HEAD_BYTES,
+    MADE_BY_US,
+    MANIFEST,
+    as_json,
+    changed_files,
+    file_hash,
+    manifest_head,
+    read_manifest,
+    replace_file,
+)
 from tokengeom.results import AbstractResult, load
 
 PACKAGE = Path(__file__).parents[1]
@@ -47,9 +57,6 @@ OUTSIDE_STAGES = (
 KIND, FORMAT_VERSION = "tokengeom-report", 1
 UNFINISHED, SEAL = "unfinished", "seal"
 PAGE_SUFFIXES = (".html", ".htm")
-MADE_BY_US = b'<meta name="generator" content="tokengeom'
-HEAD_BYTES = 4096
-"""Bytes at the beginning of a file in which a page of ours says so."""
 
 
 @cache

@@ -239,7 +239,7 @@ def _converged(
 def _trained(
     stats: NextTokenStatistics, prediction: FeaturePrediction, d: int, rng: np.random.Generator, draw: int
 ) -> tuple[str, Maker]:
-    """Gradient descent with weight decay, whose fixed points are those of the nuclear norm."""
+    """Adam with weight decay in the gradient: its fixed points are those of the nuclear norm, for any rule."""
     decay = prediction.largest_gap * 10.0 ** rng.uniform(-2.5, -1.5) / np.sqrt(stats.V * stats.m)
 
     def make() -> object:
