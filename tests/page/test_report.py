@@ -91,7 +91,7 @@ def test_a_comparison_in_memory_has_a_page_without_results(text: Path, tmp_path:
     stats = tg.count(text, context=2).limited(top_contexts=30, vocabulary=20)
     prediction, run = tg.predict(stats), tg.train(stats, "ufm", dim=4, steps=5)
     made = report(tg.compare(prediction, run, permutations=0), tmp_path / "page.html")
-    assert made.page.read_text() == "<title>stories.txt</title>"
+    assert made.page.read_text().endswith("<title>stories.txt</title>")
     assert made.results is None
     with pytest.raises(InputError, match=r"comparison\.save"):
         made.save(tmp_path / "saved")
