@@ -56,7 +56,7 @@ def first(finished: Report, tmp_path: Path) -> Report:
 
 def test_every_stage_is_made_once_and_then_found(text: Path, first: Report) -> None:
     assert first.made == STAGES
-    assert first.page.read_text() == "<title>stories.txt</title>"
+    assert first.page.read_text().endswith("<title>stories.txt</title>")
     again = quick(text, first.page)
     assert again.made == ()
     assert str(again.contents.comparisons["unconstrained features"].to_dict()) == str(
@@ -191,7 +191,7 @@ def test_a_full_disk_is_reported_and_damages_nothing(
         patch.setattr(place, _full_disk)
         with pytest.raises(ResourceError, match="No space left on device"):
             quick(text, first.page, seed=7)
-    assert first.page.read_text() == "<title>stories.txt</title>"
+    assert first.page.read_text().endswith("<title>stories.txt</title>")
     assert quick(text, first.page, seed=7).made[-3:] == STAGES[-3:]
     assert tg.verify(results_of(first))
 
