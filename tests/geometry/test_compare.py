@@ -6,6 +6,7 @@ import builtins
 import inspect
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -86,7 +87,7 @@ def test_noise_is_at_chance_and_does_not_agree(features: FeaturePrediction) -> N
         assert not number.above_floor
     assert found.verdict == "does not agree"
     assert found.summary().startswith(found.reasons[0])
-    assert any("not below that of a uniform guess" in sentence for sentence in found.limitations)
+    assert any("is at least that of a uniform guess" in sentence for sentence in found.limitations)
 
 
 def test_values_are_those_of_plain_loops_and_scipy(features: FeaturePrediction) -> None:
@@ -322,7 +323,7 @@ def test_numbers_are_nan_where_nothing_is_predicted() -> None:
     assert "no geometry" in found.summary()
     decoder = compare(predict_linear(full, H), (np.eye(2, 3), H), **FEW)
     assert np.isnan([decoder["cosine"].value, decoder["margin_frobenius"].value]).all()
-    assert "Nothing diverges" in decoder.summary()
+    assert "W_mm is 0, so nothing diverges" in decoder.summary()
 
 
 def test_contexts_with_full_support_are_left_out_with_a_limitation() -> None:
@@ -477,8 +478,27 @@ def test_large_statistics_are_compared_at_the_loss_only_when_asked(
     features: FeaturePrediction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = features.at(0.05)
-    monkeypatch.setattr("tokengeom.geometry.compare.AT_LOSS_ENTRIES", 1)
+    monkeypatch.setattr("tokengeom.geometry.inputs.AT_LOSS_ENTRIES", 1)
     left_out = compare(features, (at.W, at.H), **FEW)
     assert left_out.norm is None
     assert any("would take minutes" in sentence for sentence in left_out.limitations)
     assert compare(features, (at.W, at.H), at_loss=True, **FEW).norm == "nuclear"
+
+
+def test_tokens_that_never_follow_cost_nothing_at_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    counts = np.zeros((3000, 15), dtype=np.int64)
+    counts[:12] = rng.integers(0, 4, (12, 15)) + np.eye(12, 15, dtype=np.int64)
+    counts[0] += 1
+    wide = predict(NextTokenStatistics.from_counts(counts))
+    monkeypatch.setattr("tokengeom.geometry.inputs.AT_LOSS_ENTRIES", 13 * 15)
+    at = wide.at(0.05)
+    assert compare(wide, (at.W, at.H), permutations=0).norm is not None
+
+
+def test_a_prediction_that_is_hardly_proven_is_not_compared_with(features: FeaturePrediction) -> None:
+    at = features.at(0.05)
+    rough = replace(at, certificate=replace(at.certificate, bound=0.5 * at.certificate.bound))
+    found = compare(features, (at.W, at.H), at=[rough], permutations=0)
+    assert found.norm is None
+    assert any("is not used: its norm is proven only" in sentence for sentence in found.limitations)

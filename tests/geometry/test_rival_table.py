@@ -112,7 +112,7 @@ def test_verdicts_name_the_best_and_where_the_prediction_is(table: Rivals) -> No
     assert "L_mm is 0.1 [0.05, 0.15] behind, the 95% interval excludes 0." in behind.verdicts[0]
     assert behind.verdicts[0].endswith("The prediction (L_mm, 0.8) is clearly behind S~.")
     chance = with_values(table, {"S~": 0.9, "L_mm": 0.8}, Lead(0.0, 0.05, 0.15), 0.95)
-    assert "which is no more than chance; no other explanation does better than chance." in chance.verdicts[0]
+    assert "which chance gives as well; no other explanation does better than chance." in chance.verdicts[0]
     unknown = with_values(table, {"S~": float("nan"), "L_mm": float("nan")}, Lead(0.0, 0.0, 0.0), 0.1)
     assert unknown.verdicts == ("Contexts: too few or too similar to rank explanations.",)
 

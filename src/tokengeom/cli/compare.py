@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tokengeom.cli.app import Json, Quiet, app, guarded
-from tokengeom.cli.options import keywords
+from tokengeom.cli.options import MODEL, ModelText, corpus_of, keywords
 from tokengeom.cli.output import print_summary, progress_shown, require_figure_path, save_figure
 from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.errors import InputError
@@ -19,8 +19,6 @@ from tokengeom.page.compare_models import ModelTextSettings
 if TYPE_CHECKING:
     from tokengeom.geometry.checkpoints import CheckpointCurve
     from tokengeom.geometry.comparison import Comparison
-
-MODEL = "Model and text"
 
 
 @app.command("compare")
@@ -65,14 +63,7 @@ def compare_command(
             show_default=False,
         ),
     ] = None,
-    text: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Text to count with the model's own tokenizer: what `tokengeom count` takes; may be repeated.",
-            rich_help_panel=MODEL,
-            show_default=False,
-        ),
-    ] = None,
+    text: ModelText = None,
     figure: Annotated[
         Path | None,
         typer.Option(
@@ -116,7 +107,7 @@ def compare_command(
 
     if out is not None:
         CheckpointCurve.require_target(out)
-    corpus = [name if "://" in name else Path(name) for name in text]
+    corpus = corpus_of(text)
     with progress_shown(quiet) as progress:
         curve = compare_models(model, corpus, progress=progress, **keywords(trained, reading, settings))
         if out is not None:

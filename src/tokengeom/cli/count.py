@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tokengeom.cli.app import Json, Quiet, app, guarded
-from tokengeom.cli.options import keywords
+from tokengeom.cli.options import corpus_of, keywords
 from tokengeom.cli.output import print_summary, progress_shown
 from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.errors import InputError
@@ -68,7 +68,7 @@ def count_command(
 
     began = time.monotonic()
     _require_targets(out, pairs)
-    named = [name if "://" in name else Path(name) for name in corpus] if corpus else None
+    named = corpus_of(corpus) if corpus else None
     how = keywords(counting, reading, engine_settings)
     if pairs is not None and out is None and cuts == CutSettings():
         # A shard that is kept to be merged later is not gathered in memory.

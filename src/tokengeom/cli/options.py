@@ -34,6 +34,17 @@ from tokengeom.settings import default_of, did_you_mean
 
 Groups = Mapping[str, type[Any]]
 
+MODEL = "Model and text"
+ModelText = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Text to count with the model's own tokenizer: what `tokengeom count` takes; may be repeated.",
+        rich_help_panel=MODEL,
+        show_default=False,
+    ),
+]
+"""The option --text of commands that read a trained model."""
+
 NOT_IN_A_FILE = {"help", "settings", "debug"}
 _DESCRIPTIONS = {
     bool: "true or false",
@@ -75,6 +86,11 @@ def keywords(*settings: object) -> dict[str, Any]:
     for one in settings:
         found |= {field.name: getattr(one, field.name) for field in dataclasses.fields(one)}  # type: ignore[arg-type]
     return found
+
+
+def corpus_of(names: Sequence[str]) -> list[str | Path]:
+    """Paths, and addresses as they are, as `tokengeom.count` takes them."""
+    return [name if "://" in name else Path(name) for name in names]
 
 
 def starting_with(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tokengeom.cli.app import Json, Quiet, app, guarded
-from tokengeom.cli.options import keywords
+from tokengeom.cli.options import MODEL, ModelText, corpus_of, keywords
 from tokengeom.cli.output import print_summary, progress_shown, require_figure_path, save_figure
 from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.errors import InputError
@@ -19,8 +19,6 @@ from tokengeom.page.compare_models import ModelTextSettings
 if TYPE_CHECKING:
     from tokengeom.geometry.rival_table import Rivals
     from tokengeom.progress import AbstractProgress
-
-MODEL = "Model and text"
 
 
 @app.command("rivals")
@@ -55,14 +53,7 @@ def rivals_command(
             show_default=False,
         ),
     ] = None,
-    text: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Text to count with the model's own tokenizer: what `tokengeom count` takes; may be repeated.",
-            rich_help_panel=MODEL,
-            show_default=False,
-        ),
-    ] = None,
+    text: ModelText = None,
     trained: ModelTextSettings,
     reading: ReadingSettings,
     figure: Annotated[
@@ -126,5 +117,5 @@ def _require_one_source(
 def _of_model(model: Path, text: list[str], settings: dict[str, object], progress: AbstractProgress) -> Rivals:
     from tokengeom.page.compare_models import model_rivals
 
-    corpus = [name if "://" in name else Path(name) for name in text]
+    corpus = corpus_of(text)
     return model_rivals(model, corpus, progress=progress, **settings)

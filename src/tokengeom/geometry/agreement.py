@@ -17,9 +17,10 @@ The floor is the largest of the three that are known. The interval is symmetric 
 
 where ``z`` is ``atanh`` of the number, ``z_b`` of the number without block b of the B blocks of units, ``z_bc`` without
 b and c, and t the quantile of Student's distribution with B - 1 degrees of freedom. The jackknife counts twice the part
-of the variance that comes from pairs of blocks, which is all of it where there is no agreement; c estimates that part
-from pairs of blocks drawn at random [efron1981]. Without c, intervals over 20 groups cover 93 to 99% in simulations,
-and with all of it 88 to 95%, because standard errors from few blocks are themselves uncertain; so half of it is used.
+of the variance that comes from pairs of blocks. Where there is no agreement, that part is the whole variance. c
+estimates it from pairs of blocks drawn at random [efron1981]. Without c, intervals over 20 groups cover 93 to 99% in
+simulations, and with all of it 88 to 95%, because standard errors from few blocks are themselves uncertain; so half of
+it is used.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class Agreement:
 
     @property
     def above_floor(self) -> bool:
-        """Whether the whole interval is better than the floor (the value, where there is no interval).
+        """Whether the whole interval is better than the floor; without an interval, whether the value is.
 
         A tie does not count, and nothing is above a floor that is not known. This is the one rule for "more than
         chance".
@@ -169,7 +170,7 @@ class AbstractNumbers(ABC):
         """Each number under each permutation; ``orders`` is b x exchangeable."""
 
     def gaussian(self, rng: np.random.Generator, count: int) -> Mapping[str, Float]:
-        """Each number for ``count`` Gaussian embeddings in place of the run's; nothing where that is no floor."""
+        """Each number for ``count`` Gaussian embeddings in place of the run's; empty where that makes no sense."""
         return {}
 
     def values(self) -> Mapping[str, float]:

@@ -8,7 +8,7 @@ factors ``M = U Sigma V^T``, ``W = U Sigma^{1/2}`` (V x r), ``H = Sigma^{1/2} V^
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,9 +27,11 @@ from tokengeom.geometry.inputs import (
     Prediction,
     hash_of,
     prediction_of,
+    predicts_at_loss,
     require_same_statistics,
     run_limitations,
     runs_of,
+    too_large,
 )
 from tokengeom.geometry.limitations import (
     feature_limitations,
@@ -67,8 +69,6 @@ OTHER_TEXT = (
 )
 LARGEST_GAP = 0.05
 """Proven relative gap above which a prediction at the loss is not used."""
-AT_LOSS_ENTRIES = 400_000
-"""Tokens times contexts up to which predictions at the loss are made by default: 400 x 1,000 took about 20 s."""
 _AT_LOSS = "probabilities and the loss"
 OURS = {
     "nuclear_": ExplanationInfo("at loss, nuclear", "prediction at the loss, nuclear norm", _AT_LOSS, ours=True),
@@ -190,7 +190,9 @@ class _Compared:
             if loss_gap is None:
                 gap = SoftLabels.from_statistics(prediction.statistics).loss_gap(_finite_logits(factors[0]))
             assert gap is not None
-            at, notes = (given, []) if given else _at_loss(prediction, gap, settings, progress)
+            made, notes = (given, []) if given else _at_loss(prediction, gap, settings, progress)
+            at, unproven = _proven(made)
+            notes = [*notes, *unproven]
             targets = {NORM_PREFIX[one.norm]: Factors(one.W, one.H) for one in at}
             if prediction.rank > 0 or not at:
                 targets["limit_"] = direction
@@ -240,15 +242,11 @@ def _at_loss(
         return (), []
     if not gap < prediction.largest_gap:
         return (), [
-            f"There is no prediction at the loss reached: the run's loss gap of {gap:.3g} nats is not below that of a "
+            f"Nothing is predicted at the loss reached: the run's loss gap, {gap:.3g} nats, is at least that of a "
             f"uniform guess, {prediction.largest_gap:.3g}."
         ]
-    V, m = prediction.P.shape
-    if settings.at_loss is None and V * m > AT_LOSS_ENTRIES:
-        return (), [
-            f"There is no prediction at the loss reached: {V} tokens x {m} contexts would take minutes. "
-            "at_loss=True (--at-loss) makes it."
-        ]
+    if not predicts_at_loss(prediction.P, settings.at_loss):
+        return (), [f"No prediction was made at the loss reached: {too_large(prediction.P)}"]
     found, notes = [], []
     for norm in NORM_PREFIX:
         path = LossPath(
@@ -261,16 +259,24 @@ def _at_loss(
         try:
             one = path.at(gap, progress)
         except ProblemError as problem:
-            notes.append(f"There is no prediction at the loss reached in the {NORMS[norm]}: {problem}")
+            notes.append(f"The prediction at the loss reached failed in the {NORMS[norm]}: {problem}")
             continue
-        if one.relative_gap <= LARGEST_GAP:
-            found.append(one)
-        else:
+        found.append(one)
+    return tuple(found), notes
+
+
+def _proven(at: Iterable[LossPrediction]) -> tuple[tuple[LossPrediction, ...], list[str]]:
+    """Predictions that are proven well enough to be compared with, and a sentence for each of the others."""
+    found, notes = [], []
+    for one in at:
+        if one.relative_gap > LARGEST_GAP:
             notes.append(
-                f"There is no prediction at the loss reached in the {NORMS[norm]}: the solver proved it only to a "
-                f"relative gap of {one.relative_gap:.1e}."
+                f"The prediction at the loss reached in the {NORMS[one.norm]} is not used: its norm is proven only to "
+                f"a relative gap of {one.relative_gap:.1e}."
             )
-    return tuple(one for one in found if one.rank > 0), notes
+        elif one.rank > 0:
+            found.append(one)
+    return tuple(found), notes
 
 
 def support_groups(prediction: FeaturePrediction | LossPrediction | ProxyPrediction) -> Int:

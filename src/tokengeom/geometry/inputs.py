@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tokengeom.errors import ProblemError
 from tokengeom.factors import HasFactors
 from tokengeom.geometry.agreement import check_permutations
+from tokengeom.problems.merging import Merging
 from tokengeom.results import load
 from tokengeom.settings import option
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.linear import LinearPrediction
 from tokengeom.theory.proxy import ProxyPrediction
+
+if TYPE_CHECKING:
+    from scipy.sparse import csc_array
 
 PANEL = "Floors and prediction at the loss"
 
@@ -30,6 +35,24 @@ NORM_OF_OPTIMIZER = {
     "signgd": "gamma2",
 }
 """Norm of the logits that each optimizer keeps small: proven for none, measured for gradient descent and AdamW."""
+
+
+AT_LOSS_ENTRIES = 400_000
+"""Merged tokens times merged contexts up to which predictions at a loss are made by default: about a minute."""
+
+
+def predicts_at_loss(P: csc_array, asked: bool | None) -> bool:
+    """Whether to predict at a loss for these probabilities: as asked, or where the merged problem is small enough."""
+    return Merging.of(P).entries <= AT_LOSS_ENTRIES if asked is None else asked
+
+
+def too_large(P: csc_array) -> str:
+    """Why there is no prediction at a loss, where `predicts_at_loss` says no by itself."""
+    merged = Merging.of(P)
+    return (
+        f"{merged.a.size:,} distinct tokens x {merged.n.size:,} distinct contexts would take minutes. Ask for it with "
+        "at_loss=True (--at-loss)."
+    )
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,7 @@ def linear_limitations(prediction: LinearPrediction, run: Factors) -> list[str]:
     """What does not diverge, is not separable, or belongs to other embeddings."""
     found = []
     if not prediction.W_mm.any():
-        found.append("Nothing diverges (W_mm = 0): there is no direction to compare with, and cosines are not defined.")
+        found.append("W_mm is 0, so nothing diverges and cosines with it are not defined.")
     if not prediction.separable:
         found.append("The data are not separable: margins and finite part are those of the effective supports.")
     if not prediction.W_star.any():

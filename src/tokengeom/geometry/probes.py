@@ -20,6 +20,7 @@ from tokengeom.geometry.collapse import subspace_collapse
 from tokengeom.geometry.linear_numbers import FiniteDecoder, margin
 from tokengeom.geometry.logit_numbers import FiniteLogits
 from tokengeom.geometry.similarity import cosine, directional_agreement, directional_similarity
+from tokengeom.problems.merging import Merging
 from tokengeom.problems.ntp_svm import NORMS, Norm
 from tokengeom.theory.at_loss import LossSettings
 from tokengeom.theory.loss_path import LossPath
@@ -40,7 +41,7 @@ TOLERANCE = 1e-2
 SMALLEST_GAP = 1e-10
 """Loss gap in nats below which there is only the prediction in the limit."""
 AT_LOSS_ENTRIES = 50_000
-"""Tokens times contexts up to which they are made by default: about 3 s for a run on 104 tokens and 382 contexts."""
+"""Merged tokens times contexts up to which they are made by default: 3 s for a run on 104 tokens, 382 contexts."""
 
 
 def linear_probes(prediction: LinearPrediction) -> dict[str, Probe]:
@@ -98,14 +99,14 @@ def feature_probes(
     Parameters
     ----------
     at_loss
-        Whether to compare with predictions at each record's loss; by default up to 50,000 pairs of token and context,
-        where a whole run costs a few seconds.
+        Whether to compare with predictions at each record's loss; by default up to 50,000 pairs of distinct tokens
+        and distinct contexts, where a whole run costs a few seconds.
     norm
         Norm of these predictions: nuclear, or gamma2, which goes with AdamW.
     """
     V, m = prediction.reduction.V, prediction.reduction.m
     found: dict[str, Probe] = {}
-    if V * m <= AT_LOSS_ENTRIES if at_loss is None else at_loss:
+    if Merging.of(prediction.P).entries <= AT_LOSS_ENTRIES if at_loss is None else at_loss:
         path = _PathOfRun(prediction, norm)
         found = {"context_agreement": path.context_agreement, "token_agreement": path.token_agreement}
     return found | {name: partial(_measure, measure, (V, m)) for name, measure in feature_measures(prediction).items()}
@@ -172,7 +173,7 @@ class _PathOfRun:
         step = round(PER_DECADE * math.log10(largest / gap))
         if step not in self._solved:
             try:
-                # There is no prediction at the largest gap itself.
+                # The path begins below the largest gap.
                 found = self._path.at(largest * 10.0 ** (-max(step, 0.25) / PER_DECADE))
                 self._solved[step] = Factors(found.W, found.H)
             except ProblemError:

@@ -183,9 +183,7 @@ def _verdict(rows: Sequence[RivalRow], prediction: str | None) -> str:
 
 def _only_chance(rows: Sequence[RivalRow]) -> str:
     first, better = rows[0], [row for row in rows if row.agreement.above_floor]
-    found = (
-        f"{first.rival} ({first.meaning}) has the largest agreement, {first.agreement}, which is no more than chance"
-    )
+    found = f"{first.rival} ({first.meaning}) has the largest agreement, {first.agreement}, which chance gives as well"
     if not better:
         return f"{found}; no other explanation does better than chance."
     best = better[0]

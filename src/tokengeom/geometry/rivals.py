@@ -27,9 +27,11 @@ from tokengeom.geometry.inputs import (
     Observed,
     hash_of,
     optimizer_of,
+    predicts_at_loss,
     require_same_statistics,
     run_limitations,
     runs_of,
+    too_large,
 )
 from tokengeom.geometry.rival_numbers import ExplanationInfo, RivalRow, best_candidate, context_agreements, rival_rows
 from tokengeom.geometry.rival_table import Rivals
@@ -48,8 +50,6 @@ if TYPE_CHECKING:
     from tokengeom.numerics import Float, Int
     from tokengeom.progress import AbstractProgress, AbstractStage
 
-AT_LOSS_ENTRIES = 400_000
-"""Tokens times contexts up to which explanations are solved or trained for the run's loss: about a minute."""
 FOLD_ENTRIES = 60_000
 """Tokens times contexts up to which explanations that need a solver are fitted again in every fold."""
 FOLD_TOLERANCE = 5e-3
@@ -193,9 +193,8 @@ def _known(
     if settings.at_loss is False or known.proxy_only:
         return known, []
     missing = "Explanations at the loss reached are left out: "
-    if settings.at_loss is None and stats.V * stats.m > AT_LOSS_ENTRIES:
-        would = f"{stats.V} tokens x {stats.m} contexts would take minutes. at_loss=True (--at-loss) makes them."
-        return known, [missing + would]
+    if not predicts_at_loss(stats.P, settings.at_loss):
+        return known, [missing + too_large(stats.P)]
     gap = SoftLabels.from_statistics(stats).loss_gap(factors.logits) if loss_gap is None else loss_gap
     largest = float(np.log(stats.V)) - stats.entropy
     if not 0.0 < gap < largest:

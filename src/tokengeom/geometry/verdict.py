@@ -59,7 +59,7 @@ class Evidence:
     """What a verdict is based on.
 
     ``contexts``, ``tokens``
-        Agreement at the loss reached, or in the limit where there is no prediction at the loss.
+        Agreement at the loss reached; in the limit, where nothing was predicted at the loss.
     ``collapse``
         Scatter within support groups over that between them; None where no two contexts share a support.
     ``rows``
@@ -139,7 +139,9 @@ def judge_decoder(cosine: Agreement) -> Verdict:
         "does not agree": "does not agree",
         "not judged": "cannot be told",
     }
-    sentence = f"After subtracting W_star, the decoder's cosine with W_mm is {cosine}."
+    sentence = "The decoder has no cosine with W_mm, or W_mm is 0."
+    if math.isfinite(cosine.value):
+        sentence = f"After subtracting W_star, the decoder's cosine with W_mm is {cosine}."
     return Verdict(outcomes[level_of(cosine)], (sentence,))
 
 

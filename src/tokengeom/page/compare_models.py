@@ -19,9 +19,9 @@ from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.errors import CheckpointError, ProblemError, StatisticsError
 from tokengeom.factors import Factors
 from tokengeom.geometry.checkpoints import CheckpointComparison, CheckpointCurve
-from tokengeom.geometry.compare import AT_LOSS_ENTRIES, compare
+from tokengeom.geometry.compare import compare
 from tokengeom.geometry.comparison import NORM_PREFIX, Comparison
-from tokengeom.geometry.inputs import CompareSettings
+from tokengeom.geometry.inputs import CompareSettings, predicts_at_loss
 from tokengeom.geometry.rival_table import Rivals
 from tokengeom.geometry.rivals import RivalSettings, rivals
 from tokengeom.models.checkpoint import Checkpoint, load_checkpoint
@@ -282,8 +282,9 @@ def _predictions_at(
     """Predictions at the losses of several models, each solve started at the nearest one; None leaves it to compare."""
     prediction = text.prediction
     nothing: list[list[LossPrediction] | None] = [None] * len(models)
-    large = text.stats.V * text.stats.m > AT_LOSS_ENTRIES and settings.at_loss is None
-    if len(models) < 2 or not isinstance(prediction, FeaturePrediction) or large or settings.at_loss is False:
+    if len(models) < 2 or not isinstance(prediction, FeaturePrediction):
+        return nothing
+    if not predicts_at_loss(text.stats.P, settings.at_loss):
         return nothing
     labels = SoftLabels.from_statistics(text.stats)
     gaps = [labels.loss_gap(model.logits) for model in models]

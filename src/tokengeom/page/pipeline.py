@@ -23,8 +23,9 @@ from typing import Any, TypeVar
 
 from tokengeom.corpus.documents import exists
 from tokengeom.errors import ProblemError
-from tokengeom.geometry.compare import AT_LOSS_ENTRIES, compare
+from tokengeom.geometry.compare import compare
 from tokengeom.geometry.comparison import NORM_PREFIX, Comparison
+from tokengeom.geometry.inputs import predicts_at_loss
 from tokengeom.geometry.probes import feature_probes
 from tokengeom.geometry.rival_table import Rivals
 from tokengeom.geometry.rivals import rivals
@@ -334,8 +335,7 @@ def _run(model: str, place: int, pipeline: Pipeline) -> Run:
 def _at_loss(model: str, norm: str, pipeline: Pipeline) -> LossPrediction | None:
     """The prediction at the loss of the first run; None where there is none, or it would take minutes."""
     run, prediction = pipeline.result(run_stage(model), Run), pipeline.prediction
-    V, m = prediction.P.shape
-    if diverged(run) or not 0 < run.loss_gap < prediction.largest_gap or V * m > AT_LOSS_ENTRIES:
+    if diverged(run) or not 0 < run.loss_gap < prediction.largest_gap or not predicts_at_loss(prediction.P, None):
         return None
     try:
         found = prediction.at(run.loss_gap, norm=norm, tolerance=AT_LOSS_TOLERANCE)

@@ -59,6 +59,11 @@ class Merging:
         """Contexts per column, m'."""
         return np.bincount(self.column_of).astype(np.float64)
 
+    @property
+    def entries(self) -> int:
+        """Size of the merged problem, V' times m'."""
+        return int(self.a.size * self.n.size)
+
     def problem(self, P: csc_array, pi: Float, lam: float, backend: Backend) -> RegularisedLogits:
         """The regularised loss on merged tokens and contexts."""
         rows = np.unique(self.row_of, return_index=True)[1]

@@ -31,7 +31,7 @@ from tokengeom.numerics import blas_threads_for
 from tokengeom.problems.base import Solution
 from tokengeom.problems.gamma2_logits import Gamma2Logits, MaxNormFactors, WeightedDual
 from tokengeom.solvers.logit_admm import RegularisedLoss, WarmStart, first_state
-from tokengeom.solvers.splitting import AbstractSplitting, AndersonMemory, Bounds, rebalanced
+from tokengeom.solvers.splitting import AbstractSolve, AbstractSplitting, AndersonMemory, Bounds
 
 if TYPE_CHECKING:
     from tokengeom.problems.backend import Array, Backend
@@ -107,7 +107,7 @@ class AbstractWeightedTerm(ABC):
 
 
 @final
-class Gamma2Run:
+class Gamma2Run(AbstractSolve):
     """One solve: its state with the weights, and the best value and best lower bound so far."""
 
     def __init__(
@@ -124,12 +124,6 @@ class Gamma2Run:
         self.iterations = 0
         term.reweight(self.r, self.c)
 
-    @property
-    def gap(self) -> float:
-        """Proven gap relative to the best value; infinite before the first check."""
-        value = self.best.value
-        return (value - self.best.bound) / max(value, 1e-300) if math.isfinite(value) else math.inf
-
     def step(self) -> None:
         """One iteration."""
         previous, self.Z = self.Z, self.term.prox(self.w, self.rho)
@@ -137,9 +131,9 @@ class Gamma2Run:
         self.iterations += 1
         every = self.settings.check_every
         if self.iterations % every == 0 or self.iterations == 1:
-            self._check(thresholded)
+            self.keep_best(self.term.bounds(self.w, self.rho, self.Z, thresholded))
         X = thresholded.X
-        if self.iterations % (2 * every) == 0 and self._rebalance(X, previous):
+        if self.iterations % (2 * every) == 0 and self.rebalance(X, previous):
             return
         plain = self.w + self.settings.relaxation * (X - self.Z)
         rows, columns = thresholded.squared_norms(self.r, self.c)
@@ -147,24 +141,6 @@ class Gamma2Run:
         c = self._normalised(self.c * self._raised(columns), shared=False)
         ratio = (r / self.r)[:, None] * (c / self.c)[None, :]
         self._accelerate(self.Z * ratio + (plain - self.Z) / ratio, r, c)
-
-    def _check(self, thresholded: Triplets) -> None:
-        new, best = self.term.bounds(self.w, self.rho, self.Z, thresholded), self.best
-        value, answer = (new.value, new.answer) if new.value < best.value else (best.value, best.answer)
-        bound, dual = (new.bound, new.dual) if new.bound > best.bound else (best.bound, best.dual)
-        self.best = Bounds(value, answer, bound, dual)
-
-    def _rebalance(self, X: Array, previous: Array) -> bool:
-        """Change rho when the residuals are out of balance, keeping Z and the dual; returns whether it changed."""
-        norm = self.backend.norm
-        primal = norm(X - self.Z) / max(norm(self.Z), 1e-300)
-        rho = rebalanced(self.rho, primal, norm(self.Z - previous) / max(norm(self.w - self.Z), 1e-300))
-        if rho == self.rho:
-            return False
-        self.w = self.Z + (self.w - self.Z) * (self.rho / rho)
-        self.rho = rho
-        self.memory.restart()
-        return True
 
     def _raised(self, squared_norms: Array) -> Array:
         """Factors of ``sqrt p``: half the power of p."""

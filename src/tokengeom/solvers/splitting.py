@@ -291,9 +291,45 @@ class AbstractSplitting:
         )
 
 
+class AbstractSolve:
+    """State of one solve, and the best value and the best lower bound so far with what attains them."""
+
+    backend: Backend
+    w: Array
+    Z: Array
+    rho: float
+    memory: AndersonMemory
+    best: Bounds
+
+    @property
+    def gap(self) -> float:
+        """Estimated gap relative to the best value (`certify` proves it); infinite before the first check."""
+        value = self.best.value
+        return (value - self.best.bound) / max(value, 1e-300) if math.isfinite(value) else math.inf
+
+    def keep_best(self, new: Bounds) -> None:
+        """Take over a value or a bound that is better than the best so far."""
+        best = self.best
+        value, answer = (new.value, new.answer) if new.value < best.value else (best.value, best.answer)
+        bound, dual = (new.bound, new.dual) if new.bound > best.bound else (best.bound, best.dual)
+        self.best = Bounds(value, answer, bound, dual)
+
+    def rebalance(self, X: Array, previous: Array) -> bool:
+        """Change rho when the residuals are out of balance, keeping Z and the dual; returns whether it changed."""
+        norm = self.backend.norm
+        primal = norm(X - self.Z) / max(norm(self.Z), 1e-300)
+        rho = rebalanced(self.rho, primal, norm(self.Z - previous) / max(norm(self.w - self.Z), 1e-300))
+        if rho == self.rho:
+            return False
+        self.w = self.Z + (self.w - self.Z) * (self.rho / rho)
+        self.rho = rho
+        self.memory.restart()
+        return True
+
+
 @final
-class SplittingRun:
-    """One solve: its state, and the best value and the best lower bound so far with what attains them."""
+class SplittingRun(AbstractSolve):
+    """One solve of ``min f(X) + ||X||_*``."""
 
     def __init__(self, term: AbstractTerm, backend: Backend, settings: AbstractSplitting, w: Array, rho: float) -> None:
         self.term, self.backend, self.settings = term, backend, settings
@@ -311,12 +347,6 @@ class SplittingRun:
         """Seconds since the solve began."""
         return time.perf_counter() - self._began
 
-    @property
-    def gap(self) -> float:
-        """Estimated gap relative to the best value (`certify` proves it); infinite before the first check."""
-        value = self.best.value
-        return (value - self.best.bound) / max(value, 1e-300) if math.isfinite(value) else math.inf
-
     def step(self) -> bool:
         """One iteration; returns whether the gap was computed."""
         previous, self.Z = self.Z, self.term.prox(self.w, self.rho)
@@ -327,7 +357,7 @@ class SplittingRun:
         half = self.threshold(2.0 * self.Z - self.w, 1.0 / self.rho, accuracy)
         if checked:
             self._check(Iterate(self.w, self.rho, self.Z, half))
-        if self.iterations % (2 * every) != 0 or not self._rebalance(half.X, previous):
+        if self.iterations % (2 * every) != 0 or not self.rebalance(half.X, previous):
             F = half.X
             F -= self.Z
             self._residual = self.backend.norm(F) / max(self.backend.norm(self.Z), 1e-300)
@@ -336,10 +366,8 @@ class SplittingRun:
         return checked
 
     def _check(self, at: Iterate) -> None:
-        new, best, before = self.term.bounds(at), self.best, self.gap
-        value, answer = (new.value, new.answer) if new.value < best.value else (best.value, best.answer)
-        bound, dual = (new.bound, new.dual) if new.bound > best.bound else (best.bound, best.dual)
-        self.best = Bounds(value, answer, bound, dual)
+        before = self.gap
+        self.keep_best(self.term.bounds(at))
         if self.iterations > 1:
             self._wait = self._next_wait(before)
             self._next_check = self.iterations + self.settings.check_every * self._wait
@@ -350,18 +378,6 @@ class SplittingRun:
             return 1
         left = self._wait * math.log(self.gap / self.settings.tolerance) / math.log(before / self.gap)
         return min(max(int(left / 2.0), 1), LONGEST_WAIT)
-
-    def _rebalance(self, X: Array, previous: Array) -> bool:
-        """Change rho when the residuals are out of balance, keeping Z and the dual; returns whether it changed."""
-        norm = self.backend.norm
-        primal = norm(X - self.Z) / max(norm(self.Z), 1e-300)
-        rho = rebalanced(self.rho, primal, norm(self.Z - previous) / max(norm(self.w - self.Z), 1e-300))
-        if rho == self.rho:
-            return False
-        self.w = self.Z + (self.w - self.Z) * (self.rho / rho)
-        self.rho = rho
-        self.memory.restart()
-        return True
 
 
 def rebalanced(rho: float, primal: float, dual: float) -> float:
