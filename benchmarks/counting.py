@@ -1,7 +1,9 @@
-"""Counting compared with Polars' streaming engine, Python's Counter and nltk.lm.
+"""Counting compared with scripts that a user would write: Polars, pandas, Python's Counter and nltk.lm.
 
-The data are Zipf-distributed ids (exponent 1, GPT-2's vocabulary of 50,257) in documents of 450 tokens on average;
-contexts have 4 tokens. tokengeom's memory limit is 2 GB in every comparison; Polars has none.
+Contexts have 4 tokens, the vocabulary is GPT-2's (50,257 tokens), and tokengeom's memory limit is 2 GB everywhere; the
+others have none. There are two kinds of token files. ``text`` repeats itself as text does: documents are drawn from
+3,000 with Zipf-distributed ids (200 on average), and 5% of the ids are replaced by others. ``zipf`` never does: ids are
+drawn independently, so nearly every window is a new context, which is the hardest case for any program.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,129 +22,151 @@ from benchmarks.harness import Measured, data_folder, finish, measure_processes,
 V, CONTEXT, MEMORY, SEPARATOR = 50_257, 4, "2GB", 50_256
 TOKENS, SMALL = 50_000_000, 2_000_000
 SCALES = (5_000_000, 50_000_000, 500_000_000)
+KEPT_CONTEXTS = 100_000
 _CHUNK = 5_000_000
+_BASE_DOCUMENTS, _BASE_LENGTH, _REPLACED = 3_000, 200, 0.05
 
 
-def token_file(tokens: int) -> Path:
+def token_file(kind: str, tokens: int) -> Path:
     """Flat file of ids with a separator between documents; made once and kept."""
-    path = data_folder() / f"zipf-{tokens}.bin"
+    path = data_folder() / f"{kind}-{tokens}.bin"
     if not path.exists():
-        rng = np.random.default_rng(0)
-        upper = np.cumsum(1 / np.arange(1, SEPARATOR + 1))
+        chunks = _text_chunks if kind == "text" else _zipf_chunks
         with path.open("wb") as file:
-            for begin in range(0, tokens, _CHUNK):
-                size = min(_CHUNK, tokens - begin)
-                ids = np.searchsorted(upper, rng.random(size) * upper[-1]).astype(np.uint16)
-                ids[rng.random(size) < 1 / 450] = SEPARATOR
+            for ids in chunks(np.random.default_rng(0), tokens):
                 ids.tofile(file)
     return path
 
 
-def token_table(tokens: int) -> Path:
-    """The same ids as a token table; made once and kept."""
-    from tokengeom.corpus.token_files import TokenFile
-    from tokengeom.statistics.token_table import TokenTableWriter
-
-    folder = data_folder() / f"zipf-{tokens}"
-    if not folder.exists():
-        folder.mkdir()
-        with TokenTableWriter(folder, CONTEXT, V) as writer:
-            for batch in TokenFile(token_file(tokens), "uint16", SEPARATOR).batches():
-                writer.add(batch, "")
-    return folder
+def _zipf(rng: np.random.Generator, size: int) -> np.ndarray:
+    upper = np.cumsum(1 / np.arange(1, SEPARATOR + 1))
+    return np.searchsorted(upper, rng.random(size) * upper[-1]).astype(np.uint16)
 
 
-def ours_pairs(table: str) -> None:
-    """Token table to counted pairs in Parquet."""
+def _zipf_chunks(rng: np.random.Generator, tokens: int) -> Iterator[np.ndarray]:
+    for begin in range(0, tokens, _CHUNK):
+        size = min(_CHUNK, tokens - begin)
+        ids = _zipf(rng, size)
+        ids[rng.random(size) < 1 / 450] = SEPARATOR
+        yield ids
+
+
+def _text_chunks(rng: np.random.Generator, tokens: int) -> Iterator[np.ndarray]:
+    lengths = rng.geometric(1 / _BASE_LENGTH, _BASE_DOCUMENTS)
+    documents = [np.append(_zipf(rng, int(length)), np.uint16(SEPARATOR)) for length in lengths]
+    written = 0
+    while written < tokens:
+        drawn = rng.integers(0, _BASE_DOCUMENTS, _CHUNK // _BASE_LENGTH)
+        ids = np.concatenate([documents[number] for number in drawn])[: tokens - written]
+        replaced = (rng.random(ids.size) < _REPLACED) & (ids != SEPARATOR)
+        ids[replaced] = _zipf(rng, int(replaced.sum()))
+        yield ids
+        written += ids.size
+
+
+def ours_pairs(path: str) -> None:
+    """Token file to counted pairs in Parquet."""
     from tokengeom import count
-    from tokengeom.progress import SilentProgress
-    from tokengeom.statistics.engines import EngineSettings, open_engine
-    from tokengeom.statistics.windows import ContextPacking, Windows, count_windows
+    from tokengeom.statistics.count import count_pairs
 
-    with (
-        tempfile.TemporaryDirectory(dir=data_folder()) as work,
-        open_engine(Path(work), EngineSettings(memory=MEMORY)) as engine,
-    ):
-        pairs = Path(work) / "pairs"
+    with tempfile.TemporaryDirectory(dir=data_folder()) as work:
         # On every side, libraries are loaded before the clock starts.
         count([range(2 * CONTEXT)], context=CONTEXT)
         with stopwatch() as seconds:
-            plan = count_windows(engine.read([table]), Windows(CONTEXT), ContextPacking(V, CONTEXT))
-            engine.write(plan, pairs, "", SilentProgress())
+            count_pairs(path, Path(work) / "pairs", **_settings(work))  # type: ignore[arg-type]
             took = seconds()
-        finish(took, _answer(pairs))
+        finish(took, _answer(f"{work}/pairs/pairs/*.parquet", "context_0", "next"))
 
 
-def polars_pairs(table: str) -> None:
-    """The same in Polars' streaming engine: windows as slices of lists, contexts packed into the same keys."""
-    import polars as pl
-
-    with tempfile.TemporaryDirectory(dir=data_folder()) as work:
-        path = Path(work) / "pairs.parquet"
-        with stopwatch() as seconds:
-            length = pl.col("tokens").list.len().cast(pl.Int64)
-            places = range(CONTEXT + 1)
-            windows = (
-                pl.scan_parquet(f"{table}/*.parquet")
-                .filter(length > CONTEXT)
-                .select([pl.col("tokens").list.slice(k, length - CONTEXT).alias(f"t{k}") for k in places])
-                .explode([f"t{k}" for k in places])
-            )
-            key = pl.lit(0, pl.Int64)
-            for k in range(CONTEXT):
-                key = key * (V + 2) + pl.col(f"t{k}").cast(pl.Int64) + 2
-            counted = windows.select(context_0=key, next=pl.col(f"t{CONTEXT}")).group_by("context_0", "next")
-            counted.agg(count=pl.len().cast(pl.Int64)).sink_parquet(path)
-            took = seconds()
-        finish(took, _answer(path))
-
-
-def _answer(pairs: Path) -> list[int]:
-    import duckdb
-
-    source = f"{pairs}/*.parquet" if pairs.is_dir() else str(pairs)
-    sums = "count(*), sum(count), sum(context_0 % 1000003 * count), sum(next * count)"
-    (found,) = duckdb.sql(f"SELECT {sums} FROM '{source}'").fetchall()
-    return [int(value) for value in found]
-
-
-def ours_saved(path: str) -> None:
-    """Token file to saved statistics."""
+def ours_saved(path: str, contexts: str = "0") -> None:
+    """Token file to saved statistics, of all contexts or of so many of the most frequent."""
     from tokengeom import count
 
+    cut = {"top_contexts": int(contexts)} if int(contexts) else {}
     with tempfile.TemporaryDirectory(dir=data_folder()) as work:
         with stopwatch() as seconds:
-            statistics = count(
-                path, context=CONTEXT, separator_id=SEPARATOR, vocabulary_size=V, memory=MEMORY, temp=work
-            )
+            statistics = count(path, **cut, **_settings(work))  # type: ignore[arg-type]
             statistics.save(Path(work) / "statistics")
             took = seconds()
         finish(took, [statistics.m, statistics.n])
 
 
-def _small_documents() -> list[list[int]]:
-    ids = np.fromfile(token_file(SMALL), np.uint16)
+def _settings(work: str) -> dict[str, object]:
+    return {
+        "context": CONTEXT,
+        "separator_id": SEPARATOR,
+        "vocabulary_size": V,
+        "memory": MEMORY,
+        "temp": work,
+    }
+
+
+def _windows(path: str) -> dict[str, np.ndarray]:
+    """Every window as one row of five columns: slices of the file, without those that cross a separator."""
+    ids = np.fromfile(path, np.uint16)
+    ends = np.flatnonzero(ids == SEPARATOR)
+    inside = np.ones(ids.size - CONTEXT, np.bool_)
+    for back in range(CONTEXT + 1):
+        places = ends - back
+        inside[places[(places >= 0) & (places < inside.size)]] = False
+    return {f"t{k}": ids[k : ids.size - CONTEXT + k][inside] for k in range(CONTEXT + 1)}
+
+
+def polars_pairs(path: str) -> None:
+    """The same in Polars: slices of the file as columns, grouped, counted and written to Parquet."""
+    import polars as pl
+
+    with tempfile.TemporaryDirectory(dir=data_folder()) as work:
+        target = Path(work) / "pairs.parquet"
+        with stopwatch() as seconds:
+            frame = pl.DataFrame(_windows(path))
+            frame.group_by(frame.columns).agg(count=pl.len().cast(pl.Int64)).write_parquet(target)
+            took = seconds()
+        key = "0"
+        for k in range(CONTEXT):
+            key = f"(({key}) * {V + 2} + t{k} + 2)::BIGINT"
+        finish(took, _answer(str(target), key, f"t{CONTEXT}"))
+
+
+def _answer(source: str, key: str, token: str) -> list[int]:
+    import duckdb
+
+    sums = f"count(*), sum(count), sum({key} % 1000003 * count), sum({token} * count)"
+    (found,) = duckdb.sql(f"SELECT {sums} FROM '{source}'").fetchall()
+    return [int(value) for value in found]
+
+
+def pandas_small(path: str) -> None:
+    """pandas: slices of the file as columns, grouped and counted."""
+    import pandas as pd
+
+    with stopwatch() as seconds:
+        counted = pd.DataFrame(_windows(path)).groupby([f"t{k}" for k in range(CONTEXT + 1)], sort=False).size()
+        took = seconds()
+    finish(took, [len(counted), int(counted.sum())])
+
+
+def _documents(path: str) -> list[list[int]]:
+    ids = np.fromfile(path, np.uint16)
     documents = np.split(ids, np.flatnonzero(ids == SEPARATOR))
     return [part[part != SEPARATOR].tolist() for part in documents]
 
 
-def counter_small() -> None:
-    """Python's Counter over zipped shifts of each document, the fastest way to count windows with it."""
-    documents = _small_documents()
+def counter_small(path: str) -> None:
+    """Python's Counter over zipped slices of each document, the fastest way to count windows with it."""
     with stopwatch() as seconds:
         counter: Counter[tuple[int, ...]] = Counter()
-        for document in documents:
+        for document in _documents(path):
             counter.update(zip(*(document[k:] for k in range(CONTEXT + 1)), strict=False))
         took = seconds()
     finish(took, [len(counter), counter.total()])
 
 
-def counters_small() -> None:
+def counters_small(path: str) -> None:
     """One Counter per context: the content of statistics, still unsorted."""
-    documents = _small_documents()
     with stopwatch() as seconds:
         contexts: dict[tuple[int, ...], Counter[int]] = {}
-        for document in documents:
+        for document in _documents(path):
             for place in range(CONTEXT, len(document)):
                 context = tuple(document[place - CONTEXT : place])
                 contexts.setdefault(context, Counter())[document[place]] += 1
@@ -150,29 +174,16 @@ def counters_small() -> None:
     finish(took, [len(contexts), sum(counter.total() for counter in contexts.values())])
 
 
-def nltk_small() -> None:
+def nltk_small(path: str) -> None:
     """nltk.lm's NgramCounter on the same windows."""
     from nltk.lm.counter import NgramCounter
     from nltk.util import ngrams
 
-    documents = _small_documents()
     with stopwatch() as seconds:
-        counter = NgramCounter(list(ngrams(document, CONTEXT + 1)) for document in documents)
+        counter = NgramCounter(list(ngrams(document, CONTEXT + 1)) for document in _documents(path))
         took = seconds()
     table = counter[CONTEXT + 1]
     finish(took, [len(table), sum(one.N() for one in table.values())])
-
-
-def ours_small() -> None:
-    """Ids in memory to frozen statistics."""
-    from tokengeom import count
-
-    documents = [np.array(document) for document in _small_documents()]
-    count(documents[:2], context=CONTEXT, vocabulary_size=V)
-    with stopwatch() as seconds:
-        statistics = count(documents, context=CONTEXT, vocabulary_size=V, memory=MEMORY)
-        took = seconds()
-    finish(took, [statistics.m, statistics.n])
 
 
 def _side(*arguments: object) -> Callable[[], Measured]:
@@ -183,57 +194,65 @@ def _rate(tokens: int, measured: Measured) -> str:
     return f"{tokens / measured.seconds / 1e6:.2f} million tokens per second"
 
 
-def main() -> None:
-    """Print every ratio of the README's table."""
-    print_machine("tokengeom", "duckdb", "ibis-framework", "polars", "nltk", "numpy")
-    table = token_table(TOKENS)
-    print(f"{TOKENS:,} Zipf tokens, V={V:,}, contexts of {CONTEXT}, token table to counted pairs in Parquet; 5 repeats")
-    found = measure_processes({"ours": _side("ours_pairs", table), "polars": _side("polars_pairs", table)}, 5)
-    ours, polars = found["ours"], found["polars"]
-    assert ours.answer == polars.answer, "both sides must count the same pairs"
-    row(f"tokengeom, {MEMORY} limit", ours, ours, _rate(TOKENS, ours))
-    row("polars streaming, no limit", polars, ours, _rate(TOKENS, polars))
-
-    print(f"{TOKENS:,} tokens, token file to saved statistics; 3 repeats")
-    saved = measure_processes({"ours": _side("ours_saved", token_file(TOKENS))}, 3)["ours"]
-    row(
-        f"tokengeom, {MEMORY} engine limit",
-        saved,
-        saved,
-        _rate(TOKENS, saved),
-    )
-
-    print(f"{SMALL:,} tokens; 5 repeats; ratios of times to those of tokengeom")
-    small = token_table(SMALL)
+def compare_large(kind: str) -> None:
+    """A token file of 50 million tokens to counted pairs, and to saved statistics."""
+    path = token_file(kind, TOKENS)
     sides = {
-        "pairs": _side("ours_pairs", small),
-        "counter": _side("counter_small"),
-        "statistics": _side("ours_small"),
-        "counters": _side("counters_small"),
-        "nltk": _side("nltk_small"),
+        "pairs": _side("ours_pairs", path),
+        "polars": _side("polars_pairs", path),
+        "saved": _side("ours_saved", path),
     }
-    found = measure_processes(sides, 5)
-    assert found["pairs"].answer[:2] == found["counter"].answer
-    assert found["statistics"].answer == found["counters"].answer == found["nltk"].answer
-    row("tokengeom, ids to counted pairs", found["pairs"], found["pairs"])
-    row("Counter of 5-tuples", found["counter"], found["pairs"])
-    row("tokengeom, ids to statistics", found["statistics"], found["statistics"])
-    row("dictionary of Counters", found["counters"], found["statistics"])
-    row("nltk.lm NgramCounter", found["nltk"], found["statistics"])
+    found = measure_processes(sides, 3)
+    ours, polars, saved = found["pairs"], found["polars"], found["saved"]
+    assert ours.answer == polars.answer, "both sides must count the same pairs"
+    print(
+        f"{kind}: {TOKENS:,} tokens with {ours.answer[0]:,} distinct pairs, V={V:,}, contexts of {CONTEXT}; 3 repeats"
+    )
+    row("tokengeom, counted pairs", ours, ours, _rate(TOKENS, ours))
+    row("polars group_by, no limit", polars, ours, _rate(TOKENS, polars))
+    row("tokengeom, saved statistics", saved, ours, _rate(TOKENS, saved))
 
-    print(f"Scaling: token table to counted pairs, {MEMORY} limit at every size")
+
+def compare_small() -> None:
+    """A token file of 2 million tokens, with what takes too long or too much memory for a large one."""
+    path = token_file("text", SMALL)
+    names = ("counter_small", "counters_small", "nltk_small", "pandas_small")
+    sides = {"pairs": _side("ours_pairs", path), "saved": _side("ours_saved", path)}
+    found = measure_processes(sides | {name: _side(name, path) for name in names}, 3)
+    assert found["pairs"].answer[:2] == found["counter_small"].answer == found["pandas_small"].answer
+    assert found["saved"].answer == found["counters_small"].answer == found["nltk_small"].answer
+    print(f"text: {SMALL:,} tokens with {found['pairs'].answer[0]:,} distinct pairs; 3 repeats")
+    row("tokengeom, counted pairs", found["pairs"], found["pairs"], _rate(SMALL, found["pairs"]))
+    row("Counter of 5-tuples", found["counter_small"], found["pairs"])
+    row("pandas groupby", found["pandas_small"], found["pairs"])
+    row("tokengeom, saved statistics", found["saved"], found["saved"], _rate(SMALL, found["saved"]))
+    row("dictionary of Counters", found["counters_small"], found["saved"])
+    row("nltk.lm NgramCounter", found["nltk_small"], found["saved"])
+
+
+def show_scaling() -> None:
+    """Time and memory of ten and a hundred times the tokens."""
+    print(f"Scaling: token file to saved statistics of the {KEPT_CONTEXTS:,} most frequent contexts, {MEMORY} limit")
     before = None
     for tokens in SCALES:
         free = shutil.disk_usage(data_folder()).free
-        if free < 80 * tokens:
+        if free < 30 * tokens:
             print(f"  {tokens:,} tokens: skipped, only {free / 1e9:.0f} GB of disk space are free")
             continue
-        repeats = 1 if tokens > 10**8 else 3
-        measured = measure_processes({"ours": _side("ours_pairs", token_table(tokens))}, repeats)["ours"]
+        measured = _side("ours_saved", token_file("text", tokens), KEPT_CONTEXTS)()
         grown = "" if before is None else f"{measured.seconds / before:.1f} times the time of the size before"
         numbers = f"{measured.seconds:9.2f} s  {measured.peak_gigabytes:5.2f} GB  {_rate(tokens, measured)}"
         print(f"  {tokens:>11,} tokens {numbers}  {grown}", flush=True)
         before = measured.seconds
+
+
+def main() -> None:
+    """Print every ratio of the README's table."""
+    print_machine("tokengeom", "numba", "duckdb", "polars", "pandas", "nltk", "numpy")
+    compare_small()
+    for kind in ("text", "zipf"):
+        compare_large(kind)
+    show_scaling()
 
 
 if __name__ == "__main__":

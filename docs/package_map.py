@@ -16,6 +16,7 @@ PACKAGES = [
     "models",
     "training",
     "geometry",
+    "callbacks",
     "figures",
     "page",
     "studies",

@@ -128,7 +128,7 @@ def proxy_contents() -> Contents:
 def diverged_contents() -> Contents:
     """A run with numbers that are not finite, which cannot be compared, and a normal one."""
     made = story_contents()
-    well = made.runs[RUN]
+    well = made.trained[RUN]
     gaps = Trajectory({"step": [0.0, 1.0, 2.0], "seconds": [0.0, 0.1, 0.2], "loss_gap": [3.0, np.inf, np.nan]})
     settings = {**well.settings, "model": "transformer"}
     W = np.full_like(well.W, np.nan)

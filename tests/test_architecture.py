@@ -11,7 +11,10 @@ from command_line import all_commands
 
 TESTS = Path(__file__).parent
 SOURCE = TESTS.parent / "src" / "tokengeom"
-TOP = {"errors", "numerics", "memory", "checks", "factors", "folders", "processes", "progress", "results", "settings"}
+TOP = {
+    "errors", "estimates", "numerics", "memory", "checks", "factors", "folders", "named_vectors", "processes",
+    "progress", "results", "settings",
+}  # fmt: skip
 TEXT = TOP | {"corpus", "statistics"}
 PREDICTION = {"problems", "solvers", "theory"}
 OBSERVATION = {"models", "training"}
@@ -19,6 +22,7 @@ MAY_IMPORT = {
     "errors": set(),
     "numerics": set(),
     "progress": set(),
+    "estimates": {"progress"},
     "processes": {"errors"},
     "memory": {"errors"},
     "checks": {"errors", "numerics"},
@@ -26,6 +30,7 @@ MAY_IMPORT = {
     "folders": {"errors"},
     "results": {"errors", "folders"},
     "settings": {"errors"},
+    "named_vectors": {"errors", "factors", "numerics", "results"},
     "corpus": TOP,
     "statistics": TOP | {"corpus"},
     "problems": TEXT,
@@ -34,12 +39,16 @@ MAY_IMPORT = {
     "models": TEXT,
     "training": TEXT | {"models"},
     "geometry": TEXT | PREDICTION | OBSERVATION,
+    "callbacks": TEXT | PREDICTION | OBSERVATION | {"geometry"},
     "figures": TEXT | PREDICTION | OBSERVATION | {"geometry"},
     "page": TEXT | PREDICTION | OBSERVATION | {"geometry", "figures"},
     "studies": TEXT | PREDICTION | OBSERVATION | {"geometry", "figures", "page"},
     "cli": TEXT | PREDICTION | OBSERVATION | {"geometry", "figures", "page", "studies"},
 }
-HEAVY = {"torch", "matplotlib", "plotly", "transformers", "jinja2", "pyspark", "datasets", "pandas"}
+HEAVY = {
+    "torch", "matplotlib", "plotly", "transformers", "jinja2", "pyspark", "datasets", "pandas", "lightning",
+    "accelerate",
+}  # fmt: skip
 FILES = sorted(SOURCE.rglob("*.py"))
 PACKAGES = sorted(path.name for path in SOURCE.iterdir() if (path / "__init__.py").is_file())
 

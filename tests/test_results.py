@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import pkgutil
+import sys
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -18,11 +19,14 @@ import tokengeom as tg
 from html_reader import read
 from pipeline_cases import plain_page, quick, write_text
 from study_cases import run_study
-from tokengeom.errors import InputError
+from tokengeom.errors import InputError, MissingExtraError
 from tokengeom.geometry.checkpoints import CheckpointCurve
+from tokengeom.geometry.model_states import ModelStates
 from tokengeom.page.choice import Choice
+from tokengeom.page.read_model import ReadModel
 from tokengeom.results import KINDS, AbstractResult, Verification, close, html_table, load, result_class, verify
 from tokengeom.statistics.count import count_pairs
+from tokengeom.studies.base import Findings
 
 DRAWS: dict[str, Any] = {"permutations": 20}
 SHORT = sorted(kind.removeprefix("tokengeom-") for kind in KINDS)
@@ -54,11 +58,20 @@ def samples(folder: Path) -> Samples:
         "run": run,
         "comparison": tg.compare(prediction, run, **DRAWS),
         "rivals": tg.rivals(stats, run, prediction, held_out=0.0, **DRAWS),
-        "checkpoints": checkpoint_curve(folder),
+        "checkpoints": (curve := checkpoint_curve(folder)),
+        "model": model_that_was_read(curve),
         "findings": run_study("linear-2d", steps=50),
         "choice": Choice.load(report.results / "choice"),
         "report": report,
     }
+
+
+def model_that_was_read(curve: CheckpointCurve) -> ReadModel:
+    (point,) = curve
+    assert curve.stats is not None
+    names = ("step", "convention", "factors", "loss_gap", "bos", "other_gap")
+    fields = {name: getattr(point, name) for name in names}
+    return ReadModel(ModelStates(name=point.model, statistics_hash=curve.stats.hash, **fields), point.entropy)
 
 
 def checkpoint_curve(folder: Path) -> CheckpointCurve:
@@ -100,6 +113,46 @@ def test_what_is_saved_is_loaded_by_its_own_class(samples: Samples, kind: str, f
     again = load(saved(samples, kind, folder))
     assert type(again) is type(samples[kind])
     assert plain(again.to_dict()) == pytest.approx(plain(samples[kind].to_dict()), nan_ok=True)
+
+
+@pytest.mark.parametrize("kind", SHORT)
+def test_every_result_has_a_data_frame_that_is_the_same_after_loading(
+    samples: Samples, kind: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = samples[kind].to_frame()
+    assert frame.size > 0
+    again = load(saved(samples, kind, folder)).to_frame()
+    # Names and frequencies of what a prediction is for are in the statistics, not in the saved prediction.
+    named = [name for name in ("frequency", "contexts") if name in frame.columns and name not in again.columns]
+    assert list(again.columns) == [name for name in frame.columns if name not in named]
+    assert again.shape == (len(frame), frame.shape[1] - len(named))
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'tokengeom\[pandas\]'"):
+        samples[kind].to_frame()
+
+
+def test_the_frame_of_statistics_has_a_row_per_context_and_next_token(samples: Samples) -> None:
+    stats = tg.count(["the cat sat", "the dog sat", "the cat ran"], context=1)
+    frame = stats.to_frame().set_index(["context", "token"])
+    assert frame.loc[("the", "cat")].to_dict() == {"count": 2.0, "probability": pytest.approx(2 / 3)}
+    assert len(frame) == stats.table.nnz
+    pairs = samples["pairs"].to_frame()
+    assert pairs["count"].sum() == 8
+    assert set(pairs["token"]) == {"a", "b", "c"}
+    probabilities = tg.NextTokenStatistics.from_probabilities(np.array([[0.5, 1.0], [0.5, 0.0]])).to_frame()
+    assert list(probabilities.columns) == ["context", "token", "probability"]
+
+
+def test_frames_of_runs_and_findings_have_more_than_one_table(samples: Samples) -> None:
+    run, findings = samples["run"], samples["findings"]
+    assert isinstance(run, tg.Run)
+    assert isinstance(findings, Findings)
+    assert list(run.to_frame()["step"]) == list(run.trajectory.steps)
+    np.testing.assert_array_equal(run.to_frame("contexts"), run.H.T)
+    for name, table in findings.tables.items():
+        assert list(findings.to_frame(name).columns) == list(table)
+    with pytest.raises(InputError, match="has no table 'nothing'"):
+        findings.to_frame("nothing")
 
 
 def plain(data: dict[str, object]) -> dict[str, object]:

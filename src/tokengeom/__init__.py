@@ -17,11 +17,15 @@ if TYPE_CHECKING:
     from tokengeom.factors import Factors as Factors
     from tokengeom.geometry.compare import compare as compare
     from tokengeom.geometry.comparison import Comparison as Comparison
+    from tokengeom.geometry.export import export as export
+    from tokengeom.geometry.monitor import Monitor as Monitor
     from tokengeom.geometry.rival_table import Rivals as Rivals
     from tokengeom.geometry.rivals import rivals as rivals
     from tokengeom.models.checkpoint import load_checkpoint as load_checkpoint
+    from tokengeom.models.language_model import language_model as language_model
     from tokengeom.models.saved_arrays import load_arrays as load_arrays
     from tokengeom.page.compare_models import compare_models as compare_models
+    from tokengeom.page.estimate import estimate as estimate
     from tokengeom.page.report import Report as Report
     from tokengeom.page.report import report as report
     from tokengeom.results import load as load
@@ -46,6 +50,7 @@ _MODULES = {
     "FeaturePrediction": "theory.features",
     "LinearPrediction": "theory.linear",
     "LossPrediction": "theory.at_loss",
+    "Monitor": "geometry.monitor",
     "NextTokenStatistics": "statistics.next_token",
     "ProxyPrediction": "theory.proxy",
     "ReadingSettings": "corpus.locate",
@@ -57,6 +62,9 @@ _MODULES = {
     "compare": "geometry.compare",
     "compare_models": "page.compare_models",
     "count": "statistics.count",
+    "export": "geometry.export",
+    "language_model": "models.language_model",
+    "estimate": "page.estimate",
     "load": "results",
     "load_arrays": "models.saved_arrays",
     "load_checkpoint": "models.checkpoint",

@@ -14,7 +14,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from tokengeom.errors import ProblemError
-from tokengeom.numerics import Float, centre_columns, unit_columns
+from tokengeom.numerics import Float, Int, centre_columns, unit_columns
 
 
 @runtime_checkable
@@ -77,6 +77,12 @@ class Factors:
         with np.errstate(over="ignore", invalid="ignore"):
             L = self.W @ self.H
         return L if self.bias is None else L + self.bias[:, None]
+
+    def rows(self, tokens: Int) -> Factors:
+        """Factors of some tokens and all contexts; the same object where these are all tokens, in order."""
+        if np.array_equal(tokens, np.arange(self.W.shape[0])):
+            return self
+        return Factors(self.W[tokens], self.H, None if self.bias is None else self.bias[tokens])
 
     @cached_property
     def tokens(self) -> Float:

@@ -33,6 +33,9 @@ class AbstractProgress(ABC):
     def stage(self, title: str, total: float | None) -> AbstractContextManager[AbstractStage]:
         """Open a stage; ``total`` is its length, or None where it is not known."""
 
+    def say(self, sentence: str) -> None:  # noqa: B027 - optional
+        """Show a sentence that stays, such as the expected duration; by default it is not shown."""
+
 
 class _SilentStage(AbstractStage):
     def advance(self, amount: float, note: str = "") -> None:
@@ -99,6 +102,32 @@ class TerminalProgress(AbstractProgress):
     def stage(self, title: str, total: float | None) -> AbstractContextManager[AbstractStage]:
         """Add a bar below the earlier ones."""
         return _TerminalStage(self._bars, self._bars.add_task(title, total=total, note=""))
+
+    def say(self, sentence: str) -> None:
+        """Print the sentence above the bars."""
+        self._bars.console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+
+class SentenceProgress(SilentProgress):
+    """Prints sentences and shows no bars, for output that is not a terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def say(self, sentence: str) -> None:
+        """Print the sentence."""
+        self._console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+
+
+class WithoutSentences(AbstractProgress):
+    """Shows the stages of another one and no sentences, for parts of work whose whole has been announced."""
+
+    def __init__(self, shown: AbstractProgress) -> None:
+        self._shown = shown
+
+    def stage(self, title: str, total: float | None) -> AbstractContextManager[AbstractStage]:
+        """Open a stage on the other one."""
+        return self._shown.stage(title, total)
 
 
 def is_main_process() -> bool:

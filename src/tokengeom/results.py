@@ -1,8 +1,9 @@
 """The contract that every result keeps: save, load, describe itself, and check itself again.
 
 A result is a frozen dataclass that derives from `AbstractResult`. It says what its files are (``_write``), how it is
-read back (``_read``), what it holds as plain data (``to_dict``), in sentences (``summary``) and as a short table
-(``_facts``); saving, loading, ``repr`` and the table in a notebook are written here, once.
+read back (``_read``), what it holds as plain data (``to_dict``), as a data frame (``to_frame``), in sentences
+(``summary``) and as a short table (``_facts``); saving, loading, ``repr`` and the table in a notebook are written
+here, once.
 
 `KINDS` names every kind of result. `load` and `verify` read a folder's manifest and take the class from there.
 """
@@ -15,11 +16,11 @@ from dataclasses import dataclass
 from html import escape
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from safetensors import SafetensorError
 
-from tokengeom.errors import InputError, TokengeomError
+from tokengeom.errors import InputError, TokengeomError, missing_extra
 from tokengeom.folders import (
     MANIFEST,
     atomic_folder,
@@ -29,6 +30,9 @@ from tokengeom.folders import (
     read_manifest,
     write_manifest,
 )
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 T = TypeVar("T")
 
@@ -40,6 +44,7 @@ KINDS = {
     "tokengeom-linear": "tokengeom.theory.linear.LinearPrediction",
     "tokengeom-proxy": "tokengeom.theory.proxy.ProxyPrediction",
     "tokengeom-run": "tokengeom.training.run.Run",
+    "tokengeom-model": "tokengeom.page.read_model.ReadModel",
     "tokengeom-comparison": "tokengeom.geometry.comparison.Comparison",
     "tokengeom-checkpoints": "tokengeom.geometry.checkpoints.CheckpointCurve",
     "tokengeom-rivals": "tokengeom.geometry.rival_table.Rivals",
@@ -49,6 +54,8 @@ KINDS = {
 }
 """Kind of a saved folder -> the class that reads it. Classes are imported when they are needed."""
 
+EXPORTED = "tokengeom-export"
+"""Kind of a folder of exported embeddings, which are files for other programs: its hashes are checked, nothing else."""
 SAME = 1e-9
 """Relative difference within which two machines agree on the factorisation of one matrix."""
 
@@ -69,6 +76,10 @@ class AbstractResult(ABC):
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """The result without its arrays, as plain data: numbers, strings, lists and dictionaries."""
+
+    @abstractmethod
+    def to_frame(self) -> DataFrame:
+        """The result's main table as a pandas data frame, with the names of tokens and contexts where it has them."""
 
     @abstractmethod
     def summary(self) -> str:
@@ -218,6 +229,8 @@ def verify(folder: str | Path) -> Verification:
     """
     path = saved_folder(folder)
     if (path / MANIFEST).is_file():
+        if read_kind(path) == EXPORTED:
+            return Verification.of({"every file is the one that was written": not changed_files(path)})
         return result_class(read_kind(path)).verify(path)
     inside = sorted(found.parent for found in path.glob(f"*/{MANIFEST}")) if path.is_dir() else []
     if not inside:
@@ -228,6 +241,15 @@ def verify(folder: str | Path) -> Verification:
     for one in inside:
         checks |= verify(one).under(one.name)
     return Verification.of(checks)
+
+
+def data_frame(content: Any, **settings: Any) -> DataFrame:
+    """A pandas data frame; where pandas is not installed, an error that names the extra."""
+    try:
+        import pandas as pd
+    except ModuleNotFoundError:
+        missing_extra("pandas", "pandas", "A data frame (to_dict needs nothing)")
+    return pd.DataFrame(content, **settings)
 
 
 def close(a: float, b: float) -> bool:

@@ -17,6 +17,7 @@ COMMANDS = all_commands()
 WORKING = {
     "compare": ["prediction", "run", "--permutations", "0"],
     "count": ["text.txt", "--context", "1"],
+    "export": ["run", "--stats", "stats", "--out", "vectors"],
     "predict": ["stats"],
     "report": ["stats", "--no-transformer", "--steps", "10", "--dim", "3"],
     "rivals": ["stats", "run", "--held-out", "0", "--permutations", "0"],
@@ -28,6 +29,7 @@ WORKING = {
 BAD = {
     "compare": ["missing", "run"],
     "count": ["missing.txt"],
+    "export": ["missing", "--out", "vectors"],
     "predict": ["missing"],
     "report": ["missing.txt"],
     "rivals": ["missing", "run"],

@@ -56,7 +56,7 @@ def test_parquet_ids_are_counted_without_a_copy(tmp_path: Path) -> None:
     statistics = count(tmp_path, context=2, column="ids", windows="prefixes", pad=True)
     assert as_pairs(statistics) == dictionary_count(IDS, 2, "prefixes", True)
     assert (statistics.V, statistics.corpus["documents"], statistics.corpus["tokens"]) == (3, 4, 12)
-    with pytest.raises(TokengeomError, match=r"lie in 0\.\.1, below the vocabulary size; in .* ids lie in 0\.\.2"):
+    with pytest.raises(TokengeomError, match=r"below the vocabulary size 2; .*parquet has 2"):
         count(tmp_path, context=2, column="ids", vocabulary_size=2)
 
 

@@ -14,7 +14,17 @@ def test_numbers_that_an_axis_cannot_show_become_nan() -> None:
 
 @pytest.mark.parametrize(
     ("name", "shown"),
-    [("token", "token"), ("  ", "␣␣"), ("a\nb", r"a\nb"), ("\t", r"\t"), ("", ""), ("é", "é")],
+    [
+        ("token", "token"),
+        ("  ", "␣␣"),
+        (" the", "␣the"),
+        (" a b ", "␣a b␣"),
+        (" \n", r"␣\n"),
+        ("a\nb", r"a\nb"),
+        ("\t", r"\t"),
+        ("", ""),
+        ("é", "é"),
+    ],
 )
 def test_invisible_characters_become_visible(name: str, shown: str) -> None:
     assert legible(name) == shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -72,7 +73,7 @@ def test_damaged_arrays_are_refused(curve: CheckpointCurve, tmp_path: Path) -> N
 def test_the_last_checkpoint_is_described_in_full_and_all_of_them_in_a_table(curve: CheckpointCurve) -> None:
     assert curve.steps.tolist() == [1, 20]
     assert [one["step"] for one in curve.to_dict()["checkpoints"]] == [1, 20]
-    assert "which gives the lower loss (CE - H is 0.5000 without it)" in curve.summary()
+    assert "which gives the lower loss (CE - H is about 0.5000 without it)" in curve.summary()
     last = curve.points[-1].comparison
     assert repr(curve).startswith(
         f"CheckpointCurve(checkpoints=2, last=checkpoint-20, loss_gap=0.05, verdict={last.verdict}, contexts, at the "
@@ -96,12 +97,18 @@ def test_agreement_is_given_at_the_loss_and_in_the_limit(curve: CheckpointCurve)
     assert data["verdict"] == point.comparison.verdict
     said = curve.summary().splitlines()
     assert said[1].startswith(f"checkpoint-20: loss gap 0.0500; {point.comparison.verdict}; contexts, at the loss ")
-    assert f"alone it is {point.comparison.loss_gap:.4f} nats above" in curve.summary()
+    assert f"After the support policy it is {point.comparison.loss_gap:.4f} nats above the floor" in curve.summary()
+
+
+def test_the_summary_says_how_many_contexts_repeat(curve: CheckpointCurve) -> None:
+    point = curve.points[0]
+    assert "occur once" not in point.summary(), "not known"
+    once = replace(point, occur_once=7).summary()
+    assert "7 of these contexts occur once in the text, and 3 repeat." in once
+    assert "occur once" not in replace(point, occur_once=0).summary()
 
 
 def test_steps_that_are_not_known_are_numbered(curve: CheckpointCurve) -> None:
-    from dataclasses import replace
-
     unknown = CheckpointCurve(tuple(replace(point, step=None) for point in curve))
     assert unknown.steps.tolist() == [1, 2]
     assert not unknown.steps_known

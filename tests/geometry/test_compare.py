@@ -93,12 +93,14 @@ def test_noise_is_at_chance_and_does_not_agree(features: FeaturePrediction) -> N
 def test_values_are_those_of_plain_loops_and_scipy(features: FeaturePrediction) -> None:
     W, H = noise(features, d=6)
     found = compare(features, (W, H), **NONE)
-    tokens = (W - W.mean(axis=0)).T
+    # Tokens that follow some context; the mean is theirs.
+    seen = np.unique(features.P.indices)
+    ours, theirs = W[seen], features.W[seen]
     groups = support_groups(features)
     apart = groups[:, None] != groups[None, :]
-    off = ~np.eye(W.shape[0], dtype=bool)
+    off = ~np.eye(seen.size, dtype=bool)
     C, D = cosines(H), features.context_cosines
-    T, U = cosines(tokens), features.token_cosines
+    T, U = (cosines((rows - rows.mean(axis=0)).T) for rows in (ours, theirs))
     A, B = (M - M.mean(axis=1, keepdims=True) for M in (H, features.H))
     K, G = (A.T @ A)[apart], (B.T @ B)[apart]
     expected = {
@@ -478,7 +480,7 @@ def test_large_statistics_are_compared_at_the_loss_only_when_asked(
     features: FeaturePrediction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = features.at(0.05)
-    monkeypatch.setattr("tokengeom.geometry.inputs.AT_LOSS_ENTRIES", 1)
+    monkeypatch.setattr("tokengeom.geometry.inputs.AT_LOSS_ENTRIES", dict.fromkeys(("nuclear", "gamma2"), 1))
     left_out = compare(features, (at.W, at.H), **FEW)
     assert left_out.norm is None
     assert any("would take minutes" in sentence for sentence in left_out.limitations)
@@ -491,7 +493,7 @@ def test_tokens_that_never_follow_cost_nothing_at_the_loss(monkeypatch: pytest.M
     counts[:12] = rng.integers(0, 4, (12, 15)) + np.eye(12, 15, dtype=np.int64)
     counts[0] += 1
     wide = predict(NextTokenStatistics.from_counts(counts))
-    monkeypatch.setattr("tokengeom.geometry.inputs.AT_LOSS_ENTRIES", 13 * 15)
+    monkeypatch.setattr("tokengeom.geometry.inputs.AT_LOSS_ENTRIES", dict.fromkeys(("nuclear", "gamma2"), 13 * 15))
     at = wide.at(0.05)
     assert compare(wide, (at.W, at.H), permutations=0).norm is not None
 

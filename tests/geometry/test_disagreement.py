@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tokengeom.factors import Factors
+from tokengeom.geometry import disagreement as module
 from tokengeom.geometry.disagreement import Disagreement, balanced_factors, disagreement
 
 NAN = float("nan")
@@ -33,12 +34,26 @@ def test_the_exponent_is_the_share_of_the_logits_that_the_tokens_carry(power: fl
 def test_balanced_factors_reproduce_the_centred_logits_with_the_bias() -> None:
     rng = np.random.default_rng(1)
     run = Factors(rng.standard_normal((9, 4)), rng.standard_normal((4, 7)), rng.standard_normal(9))
-    balanced, U, s = balanced_factors(run)
+    balanced, carried, s = balanced_factors(run)
     L = run.logits - run.logits.mean(axis=0)
     assert pytest.approx(L, abs=1e-9) == balanced.W @ balanced.H
     assert pytest.approx(balanced.H @ balanced.H.T, abs=1e-9) == balanced.W.T @ balanced.W
     assert s == pytest.approx(np.linalg.svd(L, compute_uv=False)[: s.size])
-    assert U.shape == (9, s.size)
+    U = np.linalg.svd(L, full_matrices=False)[0][:, : s.size]
+    np.testing.assert_allclose(carried, np.linalg.norm(run.tokens @ U, axis=0), rtol=1e-9)
+    rows = np.array([2, 5])
+    np.testing.assert_allclose(balanced_factors(run, rows)[0].W, balanced.W[rows], atol=1e-12)
+
+
+def test_the_gram_matrix_gives_the_same_numbers_as_a_qr_decomposition(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(2)
+    run = Factors(rng.standard_normal((30, 4)), rng.standard_normal((4, 7)), rng.standard_normal(30))
+    found = []
+    for largest in (module.LARGE_FACTOR, 0):
+        monkeypatch.setattr(module, "LARGE_FACTOR", largest)
+        one = disagreement(run, np.arange(7), "nuclear", (0.5, 0.6))
+        found.append([one.split_contexts, one.split_tokens, one.split_exponent])
+    assert found[1] == pytest.approx(found[0], rel=1e-6)
 
 
 def test_logits_of_zero_or_that_overflow_have_no_split() -> None:

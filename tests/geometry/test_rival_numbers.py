@@ -23,7 +23,7 @@ from tokengeom.geometry.rival_numbers import (
     rival_rows,
 )
 from tokengeom.geometry.similarity_numbers import SimilarityNumbers
-from tokengeom.numerics import Float, cosines
+from tokengeom.numerics import Float, Int, cosines
 from tokengeom.statistics.next_token import NextTokenStatistics
 
 INFOS = {
@@ -40,6 +40,10 @@ def numbers() -> SimilarityNumbers:
     near = run + 0.4 * rng.normal(size=run.shape)
     targets = {"near: ": near, "mine: ": near + 0.02 * rng.normal(size=run.shape), "far: ": rng.normal(size=run.shape)}
     return SimilarityNumbers.of("contexts", run, targets, np.arange(40) // 2)
+
+
+def groups_of(stats: NextTokenStatistics) -> Int:
+    return np.asarray(stats.groups.label, dtype=np.int64)
 
 
 def test_rows_are_in_order_with_paired_differences(numbers: SimilarityNumbers) -> None:
@@ -101,7 +105,7 @@ def run_of(stats: NextTokenStatistics, rival: LogCounts | ShiftedPMI) -> Factors
 )
 def test_the_parameters_that_made_the_run_are_found(stats: NextTokenStatistics, made: LogCounts | ShiftedPMI) -> None:
     everything = np.arange(stats.m)
-    found = best_candidate(type(made), stats, Known(), run_of(stats, made), everything, stats.groups.label)
+    found = best_candidate(type(made), stats, Known(), run_of(stats, made), everything, groups_of(stats))
     assert found is not None
     info, fit = found
     number = len(type(made).candidates(Known()))
@@ -113,8 +117,8 @@ def test_an_explanation_that_cannot_be_made_is_none(stats: NextTokenStatistics) 
     shares = NextTokenStatistics.from_probabilities(stats.P, stats.pi)
     run = Factors(np.ones((stats.V, 1)), np.ones((1, stats.m)))
     everything = np.arange(stats.m)
-    assert best_candidate(LogCounts, shares, Known(), run, everything, stats.groups.label) is None
-    assert best_candidate(MaximumMargin, stats, Known(proxy_only=True), run, everything, stats.groups.label) is None
+    assert best_candidate(LogCounts, shares, Known(), run, everything, groups_of(stats)) is None
+    assert best_candidate(MaximumMargin, stats, Known(proxy_only=True), run, everything, groups_of(stats)) is None
 
 
 def test_parameters_are_chosen_on_a_sample_of_many_contexts(
@@ -129,7 +133,7 @@ def test_parameters_are_chosen_on_a_sample_of_many_contexts(
 
     monkeypatch.setattr(rival_numbers, "context_agreements", recorded)
     run = Factors(np.ones((stats.V, 1)), np.ones((1, stats.m)))
-    best_candidate(ShiftedPMI, stats, Known(), run, np.arange(stats.m), stats.groups.label)
+    best_candidate(ShiftedPMI, stats, Known(), run, np.arange(stats.m), groups_of(stats))
     assert sizes == [10]
 
 

@@ -297,7 +297,7 @@ def test_many_items_are_sampled_and_large_statistics_leave_solvers_out(
     stats: NextTokenStatistics, runs: list[Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(similarity_numbers, "MOST_ITEMS", 10)
-    monkeypatch.setattr(module, "MOST_ITEMS", 10)
+    monkeypatch.setattr("tokengeom.geometry.limitations.MOST_ITEMS", 10)
     monkeypatch.setattr(module, "FOLD_ENTRIES", 0)
     monkeypatch.setattr(module, "MOST_HELD_OUT", 12)
     few = rivals(stats, runs[0], permutations=20, held_out=0.25)
@@ -308,7 +308,7 @@ def test_many_items_are_sampled_and_large_statistics_leave_solvers_out(
     assert "Not evaluated on held-out contexts: UFM, L_mm, at loss, nuclear, at loss, gamma_2. Solving" in said
     assert few.held_out == 12
     assert "12 contexts were not evaluated" in said
-    monkeypatch.setattr("tokengeom.geometry.inputs.AT_LOSS_ENTRIES", 0)
+    monkeypatch.setattr("tokengeom.geometry.inputs.AT_LOSS_ENTRIES", dict.fromkeys(("nuclear", "gamma2"), 0))
     large = rivals(stats, runs[0], **FEW)
     assert {row.rival for row in large.rows} == {*QUICK, "L_mm"}
     assert "contexts would take minutes. Ask for it with at_loss=True" in "\n".join(large.limitations)

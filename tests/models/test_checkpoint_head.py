@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from tiny_models import build, save
-from tokengeom.errors import CheckpointError, InputError, ProblemError
+from tokengeom.errors import CheckpointError, InputError
 from tokengeom.models.checkpoint import load_checkpoint
-from tokengeom.models.checkpoint_head import Head, as_float64, find_head, require_causal, run_model
+from tokengeom.models.checkpoint_head import Head, as_float64, find_head, last_logits, require_causal
 
 CONTEXTS = np.array([[3, 4, 5, 6], [7, 8, 9, 3], [29, 2, 5, 11]], np.int32)
 
@@ -24,19 +24,23 @@ def folder(tmp_path: Path) -> Path:
 
 def test_the_head_of_a_model_in_memory_is_found() -> None:
     model = build("phi")
-    head = find_head(model, [])
+    head = find_head(model, model.lm_head, [])
     assert isinstance(head, Head)
     np.testing.assert_array_equal(head.W, as_float64(model.lm_head.weight))
     np.testing.assert_array_equal(head.bias, as_float64(model.lm_head.bias))
     require_causal(model)
-    assert run_model(model, [(3, 4)]).shape == (1, 2, head.rows)
+    assert last_logits(model, [(3, 4)]).shape == (1, head.rows)
 
 
 def test_hidden_states_that_do_not_reproduce_the_logits_are_refused(tmp_path: Path) -> None:
     checkpoint = load_checkpoint(save(build("phi"), tmp_path / "phi"))
     readout = checkpoint.readout(CONTEXTS)
-    with pytest.raises(ProblemError, match="largest difference"):
-        checkpoint.head.require_logits(1.01 * readout.H, readout.logits)
+    with pytest.raises(CheckpointError, match="logits of PhiForCausalLM; the largest difference"):
+        checkpoint.head.require_logits(1.01 * readout.H, readout.logits, "PhiForCausalLM")
+    row = np.array([7])
+    with pytest.raises(CheckpointError, match="largest difference"):
+        checkpoint.head.require_logits(readout.H, readout.logits[row] + 0.1, rows=row)
+    checkpoint.head.require_logits(readout.H, readout.logits[row], rows=row)
     with pytest.raises(CheckpointError, match="finite"):
         checkpoint.head.require_logits(readout.H * np.nan, readout.logits)
     readout.require_logits(readout.logits)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from tokengeom import NextTokenStatistics
 from tokengeom.errors import CheckpointError
 from tokengeom.models.saved_arrays import load_arrays
 
@@ -62,3 +63,71 @@ def test_pickles_and_broken_files_are_refused(tmp_path: Path) -> None:
         load_arrays(tmp_path / "absent.safetensors")
     with pytest.raises(CheckpointError, match="another kind of file"):
         load_arrays(tmp_path / "H.npy")
+    (tmp_path / "a.npz").write_bytes(b"PK nothing")
+    with pytest.raises(CheckpointError, match="cannot be read as arrays of numbers"):
+        load_arrays(tmp_path / "a.npz")
+
+
+def test_one_npz_file_is_read(tmp_path: Path) -> None:
+    np.savez(tmp_path / "model.npz", W=W, H=H, bias=BIAS)
+    np.testing.assert_allclose(load_arrays(tmp_path / "model.npz").logits, W @ H + BIAS[:, None])
+
+
+def write_word2vec(path: Path, vectors: dict[str, Any], end: str = "\n") -> None:
+    """A file as other programs write it: names as they are, in any order."""
+    lines = [f"{len(vectors)} 3", *(f"{name} {' '.join(map(repr, x.tolist()))}" for name, x in vectors.items())]
+    path.write_bytes("".join(line + end for line in lines).encode())
+
+
+TOKENS = ["the", " dog", "caf\u00e9", '"', "\\n"]
+CONTEXTS = ["a", "b", "c", "d", "e", "f", "g"]
+STATS = NextTokenStatistics.from_counts(np.ones((5, 7), np.int64), CONTEXTS, TOKENS)
+
+
+@pytest.mark.parametrize("end", ["\n", " \n", "\r\n"])
+def test_word2vec_files_of_others_are_matched_by_name(tmp_path: Path, end: str) -> None:
+    words = ["the", "\u2581dog", "caf\u00e9", '"', "\\n"]
+    vectors = {"more": np.zeros(3)} | dict(zip(reversed(words), W[::-1], strict=True))
+    write_word2vec(tmp_path / "tokens.txt", vectors, end)
+    order = RNG.permutation(7)
+    write_word2vec(tmp_path / "contexts.txt", {CONTEXTS[j]: H[:, j] for j in order}, end)
+    found = load_arrays(tmp_path, STATS)
+    np.testing.assert_array_equal(found.W, W)
+    np.testing.assert_array_equal(found.H, H)
+    np.testing.assert_array_equal(load_arrays(tmp_path).H, H[:, order])
+
+
+def test_npz_files_are_matched_by_name_with_their_bias(tmp_path: Path) -> None:
+    order = RNG.permutation(5)
+    np.savez(tmp_path / "tokens.npz", vectors=W[order], names=np.array(TOKENS)[order], bias=BIAS[order])
+    np.savez(tmp_path / "contexts.npz", vectors=H.T, names=np.array(CONTEXTS))
+    found = load_arrays(tmp_path, STATS)
+    np.testing.assert_array_equal(found.logits, W @ H + BIAS[:, None])
+
+
+def test_missing_names_are_listed(tmp_path: Path) -> None:
+    write_word2vec(tmp_path / "tokens.txt", dict(zip(TOKENS[::2], W[::2], strict=True)))
+    with pytest.raises(CheckpointError, match=r"has tokens\.txt and no contexts\.txt"):
+        load_arrays(tmp_path, STATS)
+    write_word2vec(tmp_path / "contexts.txt", dict(zip(CONTEXTS, H.T, strict=True)))
+    with pytest.raises(CheckpointError, match=r"5 tokens of the statistics; 2 are missing: ' dog', '\"'\. Leave"):
+        load_arrays(tmp_path, STATS)
+    twice = NextTokenStatistics.from_counts(np.ones((2, 7), np.int64), CONTEXTS, ["the", "the"])
+    with pytest.raises(CheckpointError, match="2 tokens of the statistics; 1 is missing: 'the'"):
+        load_arrays(tmp_path, twice)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("the 1 2 3\n", "first line of .* must be the number of vectors"),
+        ("2 3\nthe 1 2 3\n", "must have 2 vectors, as its first line says; it has 1"),
+        ("2 3\nthe 1 2 3\na 1\n", "cannot be read as word2vec text.*Likely truncated"),
+        ("1 3\nthe 1 2 x\n", "cannot be read as word2vec text"),
+    ],
+)
+def test_broken_word2vec_files_are_refused(tmp_path: Path, text: str, reason: str) -> None:
+    write_word2vec(tmp_path / "contexts.txt", dict(zip(CONTEXTS, H.T, strict=True)))
+    (tmp_path / "tokens.txt").write_text(text)
+    with pytest.raises(CheckpointError, match=reason):
+        load_arrays(tmp_path)

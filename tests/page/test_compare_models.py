@@ -1,31 +1,53 @@
-"""Trained models compared with a text: the loss on its windows, the rows of its tokens, the numbers of compare."""
+"""Trained models compared with a text: the loss on its windows, the whole vocabulary, the numbers of compare."""
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tiny_models import BOS, build, save, save_tokenizer
+from tiny_models import BOS, ROWS, TOKENS, build, save, save_tokenizer
 from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.errors import CheckpointError, InputError
 from tokengeom.factors import Factors
 from tokengeom.geometry.checkpoints import CheckpointCurve
 from tokengeom.geometry.compare import compare
 from tokengeom.geometry.inputs import CompareSettings
+from tokengeom.geometry.model_states import ModelStates, read_model
 from tokengeom.geometry.rivals import rivals
 from tokengeom.models.checkpoint import load_checkpoint
+from tokengeom.models.language_model import language_model
 from tokengeom.page import compare_models as module
-from tokengeom.page.compare_models import ModelTextSettings, compare_models, model_rivals, prepare_text
-from tokengeom.progress import SilentProgress
+from tokengeom.page.compare_models import ModelTextSettings, TextStates, compare_models, model_rivals, prepare_text
+from tokengeom.problems.nuclear_svm import NuclearSVM
+from tokengeom.problems.supports import SupportReduction
+from tokengeom.progress import AbstractStage, SilentProgress
+from tokengeom.solvers.nuclear_admm import NuclearADMM
+from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
+from tokengeom.training import objective
 from tokengeom.training.objective import SoftLabels
 
 L = 2
 FEW: dict[str, Any] = {"permutations": 20, "context": L}
+
+
+class Recorded(SilentProgress):
+    """Remembers the titles of all stages."""
+
+    def __init__(self) -> None:
+        self.titles: list[str] = []
+
+    def stage(self, title: str, total: float | None) -> AbstractContextManager[AbstractStage]:
+        """Remember the title."""
+        self.titles.append(title)
+        return super().stage(title, total)
 
 
 def sentences(seed: int = 0) -> list[str]:
@@ -78,48 +100,75 @@ def test_the_loss_is_the_sum_over_blocks_of_contexts(
     folder: Path, found: CheckpointCurve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint = load_checkpoint(folder)
-    chosen = ModelTextSettings(context=L, top_contexts=1000)
-    text = prepare_text(sentences(), checkpoint.tokenizer, chosen, ReadingSettings(), SilentProgress())
-    monkeypatch.setattr(module, "_BLOCK_ENTRIES", 7 * checkpoint.head.rows)
-    gap = text.loss_gap(checkpoint.readout(text.contexts), checkpoint.head)
-    assert gap == pytest.approx(found.points[0].loss_gap, rel=1e-12)
+    monkeypatch.setattr(objective, "BLOCK_ENTRIES", 7 * checkpoint.head.rows)
+    assert found.stats is not None
+    gap = read_model(checkpoint, found.stats, bos=False).loss_gap
+    assert gap == pytest.approx(found.points[0].loss_gap, rel=1e-7), "sums of products in float32"
 
 
-@pytest.mark.parametrize("vocabulary", [None, 3])
-def test_rows_and_columns_are_those_of_the_tokens_and_contexts(folder: Path, vocabulary: int | None) -> None:
-    curve = compare_models(folder, sentences(), bos=False, top_contexts=1000, vocabulary=vocabulary, **FEW)
-    (point,) = curve
-    checkpoint, stats = load_checkpoint(folder), curve.stats
+def test_rows_and_columns_are_those_of_the_head_and_of_the_contexts(folder: Path, found: CheckpointCurve) -> None:
+    (point,) = found
+    checkpoint, stats = load_checkpoint(folder), found.stats
     assert stats is not None
-    ids = np.array([checkpoint.tokenizer.id_of(name) for name in stats.vocabulary], dtype=np.int64)
-    np.testing.assert_array_equal(point.W, checkpoint.head.W[ids])
+    assert (stats.V, point.V) == (ROWS, ROWS)
+    assert [stats.vocabulary[z] for z in range(TOKENS)] == [f"w{z}" for z in range(TOKENS)]
+    np.testing.assert_array_equal(point.W, checkpoint.head.W)
     contexts = [[int(token[1:]) for token in stats.context_text(j).split()] for j in range(point.m)]
     np.testing.assert_allclose(point.H, checkpoint.readout(np.array(contexts)).H, atol=1e-6)
+
+
+def test_the_whole_vocabulary_takes_part(folder: Path, found: CheckpointCurve) -> None:
+    """Unseen rows count in the softmax, and merging them gives the prediction that all rows give."""
+    prediction, stats = found.prediction, found.stats
+    assert isinstance(prediction, FeaturePrediction)
+    assert stats is not None
+    seen = np.unique(stats.P.indices)
+    assert (seen.size, prediction.W.shape[0]) == (12, ROWS)
+    (point,) = found
+    fewer = SoftLabels.from_dense(stats.P.toarray()[seen], stats.pi).loss_gap(np.asarray(point.W[seen] @ point.H))
+    assert fewer < 0.9 * point.loss_gap, "tokens that do not occur take probability from those that do"
+    unmerged = np.unique(prediction.W.round(6), axis=0)
+    assert unmerged.shape[0] <= 13, "28 rows are one"
+    # The optimality of the merged solution among all rows: its dual, with every row of its own, proves the same norm.
+    S = stats.S.toarray() > 0
+    problem = NuclearSVM(SupportReduction(S, np.arange(ROWS), np.arange(stats.m)))
+    solved = NuclearADMM(tolerance=1e-5)(problem)
+    assert solved.certificate.relative_gap < 1e-4
+    assert solved.certificate.value == pytest.approx(prediction.nuclear_norm, rel=2e-4)
+    np.testing.assert_allclose(problem.backend.whole(solved.x), prediction.W @ prediction.H, atol=0.02)
+
+
+def test_a_module_in_memory_gives_the_numbers_of_its_folder(folder: Path, found: CheckpointCurve) -> None:
+    (point,) = found
+    assert found.prediction is not None
+    assert found.stats is not None
+    given: dict[str, Any] = {"tokenizer": folder / "tokenizer.json", "permutations": 20}
+    module_in_memory = language_model(build("llama"), tokenizer=folder / "tokenizer.json")
+    (either,) = compare_models(folder, sentences(), top_contexts=1000, **FEW)
+    memory = compare(found.prediction, build("llama"), **given)
+    assert str(memory.agreements) == str(either.comparison.agreements)
+    assert memory.loss_gap == pytest.approx(either.loss_gap, rel=1e-9)
+    states = read_model(module_in_memory, found.stats, bos=False)
+    assert str(compare(found.prediction, states, permutations=20).agreements) == str(point.comparison.agreements)
+    quick: dict[str, Any] = {"held_out": 0, "explanations": ("probabilities", "proxy"), "permutations": 20}
+    table = rivals(found.stats, module_in_memory, found.prediction, **quick)
+    assert str(table.rows) == str(rivals(found.stats, read_model(module_in_memory, found.stats), **quick).rows)
 
 
 def test_numbers_are_those_of_compare(found: CheckpointCurve) -> None:
     (point,) = found
     assert found.prediction is not None
-    expected = compare(found.prediction, (point.W, point.H), permutations=20)
-    assert str(point.comparison.agreements) == str(expected.agreements)
-    assert point.comparison.reasons == expected.reasons
     assert found.stats is not None
     gap = SoftLabels.from_statistics(found.stats).loss_gap(point.W @ point.H)
-    assert point.comparison.loss_gap == pytest.approx(gap, rel=1e-12)
-    assert gap < point.loss_gap, "tokens that do not occur take probability from those that do"
+    assert point.comparison.loss_gap == point.loss_gap == pytest.approx(gap, rel=1e-6)
+    expected = compare(found.prediction, (point.W, point.H), loss_gap=point.loss_gap, permutations=20)
+    assert str(point.comparison.agreements) == str(expected.agreements)
+    assert point.comparison.reasons == expected.reasons
     data = point.to_dict()
     assert {"verdict", "context_agreement", "token_agreement", "loss_gap", "entropy", "convention", "bos"} <= set(data)
     assert {"value", "low", "high", "floor", "ceiling"} <= set(data["context_agreement"])
     assert f"{point.loss_gap:.4f} above the text's entropy floor {point.entropy:.4f}" in point.summary()
     assert any("nats above its floor" in sentence for sentence in point.comparison.limitations)
-
-
-def test_fewer_tokens_change_the_geometry_but_not_the_loss(folder: Path, found: CheckpointCurve) -> None:
-    (point,) = compare_models(folder, sentences(), bos=False, top_contexts=1000, vocabulary=3, **FEW)
-    (whole,) = found
-    assert (point.V, whole.V) == (3, 12)
-    assert point.m < whole.m, "contexts that no kept token follows are left out"
-    assert (point.loss_gap, point.entropy) == (whole.loss_gap, whole.entropy)
 
 
 def test_a_support_policy_changes_the_prediction_but_not_the_loss(folder: Path, found: CheckpointCurve) -> None:
@@ -169,29 +218,93 @@ def test_checkpoints_are_in_the_order_of_their_steps(tmp_path: Path) -> None:
 
 def test_predictions_at_the_losses_of_several_models_are_those_of_each(folder: Path) -> None:
     chosen = ModelTextSettings(context=L, top_contexts=30)
-    tokenizer = load_checkpoint(folder).tokenizer
-    text = prepare_text(sentences(), tokenizer, chosen, ReadingSettings(), SilentProgress())
-    prediction = text.prediction
+    text = prepare_text(sentences(), load_checkpoint(folder), chosen, ReadingSettings(), SilentProgress())
+    prediction, labels = text.prediction, SoftLabels.from_statistics(text.stats)
     assert isinstance(prediction, FeaturePrediction)
-    models = [Factors(scale * prediction.W, prediction.H) for scale in (-1.0, 0.5, 2.0)]
-    found = module._predictions_at(text, models, CompareSettings(), SilentProgress())
+    models = []
+    for scale in (-1.0, 0.5, 2.0):
+        factors = Factors(scale * prediction.W, prediction.H)
+        gap = labels.loss_gap(factors.logits)
+        states = ModelStates("model", None, "", factors, gap, False, None, text.stats.hash)
+        models.append(TextStates(states, states))
+
+    def predicted(settings: CompareSettings) -> list[list[LossPrediction] | None]:
+        return module._predictions_at(text, models, settings, "cpu", SilentProgress())
+
+    found = predicted(CompareSettings())
     assert found[0] is None, "a loss above that of a uniform guess"
-    labels = SoftLabels.from_statistics(text.stats)
     for model, given in zip(models[1:], found[1:], strict=True):
         assert given is not None
         assert [one.norm for one in given] == ["nuclear", "gamma2"]
         for one in given:
-            alone = prediction.at(labels.loss_gap(model.logits), norm=one.norm, tolerance=1e-3)
+            alone = prediction.at(model.compared.loss_gap, norm=one.norm, tolerance=1e-3)
             assert one.loss_gap == pytest.approx(alone.loss_gap, rel=0.02)
             assert one.norm_value == pytest.approx(alone.norm_value, rel=0.02)
-    assert module._predictions_at(text, models, CompareSettings(at_loss=False), SilentProgress()) == [None] * 3
+    assert predicted(CompareSettings(at_loss=False)) == [None] * 3
+
+
+def test_models_are_held_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 5 checkpoints, no two modules are alive together, and progress names the one being read."""
+    alive: list[weakref.ref[Any]] = []
+    counts: list[int] = []
+
+    def load(path: Path, **settings: Any) -> Any:
+        gc.collect()
+        counts.append(sum(one() is not None for one in alive))
+        found = load_checkpoint(path, **settings)
+        alive.append(weakref.ref(found.module))
+        return found
+
+    for step in range(1, 6):
+        save(build("llama", step), tmp_path / f"checkpoint-{step}")
+    monkeypatch.setattr(module, "load_checkpoint", load)
+    shown = Recorded()
+    curve = compare_models(tmp_path, sentences(), bos=False, top_contexts=30, progress=shown, **FEW)
+    assert counts == [0] * 5
+    assert curve.steps.tolist() == [1, 2, 3, 4, 5]
+    for step in range(1, 6):
+        assert f"Loading checkpoint-{step}" in shown.titles
+        assert f"Reading checkpoint-{step}" in shown.titles
+
+
+def test_long_contexts_are_those_that_repeat_and_a_random_choice_of_the_others(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    texts = [" ".join(f"w{z}" for z in rng.integers(3, 15, size=20)) for _ in range(60)]
+    texts += [texts[0], texts[0]]
+    curve = compare_models(folder, texts, bos=False, context=16, top_contexts=50, permutations=20)
+    stats = curve.stats
+    assert stats is not None
+    assert stats.m == 50
+    assert sorted(stats.context_counts.tolist()) == [1] * 46 + [3] * 4
+    (point,) = curve
+    assert point.occur_once == 46
+    assert "46 of these contexts occur once in the text, and 4 repeat" in point.summary()
+    assert stats.contexts is not None
+    distinct = [np.unique(column).size for column in stats.contexts.T]
+    assert min(distinct) > 9, "not only the contexts that sort first, of which 7 first tokens are distinct"
+    again = compare_models(folder, iter(texts), bos=False, context=16, top_contexts=50, permutations=20)
+    assert again.stats is not None
+    assert again.stats.equals(stats), "an iterator is read once, and the choice has a fixed seed"
+    (short,) = compare_models(folder, sentences(), bos=False, top_contexts=10, **FEW)
+    assert short.occur_once == 0
+    assert "occur once" not in short.summary()
+
+
+def test_numbers_do_not_depend_on_the_precision_of_the_limit(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings: dict[str, Any] = {"bos": False, "top_contexts": 60, "at_loss": False, **FEW}
+    (usual,) = compare_models(folder, sentences(), **settings)
+    monkeypatch.setattr(module, "LIMIT_TOLERANCE", 1e-7)
+    (exact,) = compare_models(folder, sentences(), **settings)
+    for name, one in exact.headline().items():
+        assert usual.headline()[name].value == pytest.approx(one.value, abs=2e-3)
 
 
 def test_rivals_of_a_model_are_those_of_its_rows_and_states(folder: Path, found: CheckpointCurve) -> None:
     quick: dict[str, Any] = {"held_out": 0, "explanations": ("probabilities", "proxy")}
     (point,) = found
     assert found.stats is not None
-    expected = rivals(found.stats, (point.W, point.H), found.prediction, permutations=20, **quick)
+    given = (point.W, point.H)
+    expected = rivals(found.stats, given, found.prediction, loss_gap=point.loss_gap, permutations=20, **quick)
     table = model_rivals(folder, sentences(), bos=False, top_contexts=1000, **FEW, **quick)
     assert str(table.rows) == str(expected.rows)
     with pytest.raises(CheckpointError, match="At least one model"):
@@ -205,6 +318,8 @@ def test_reading_settings_are_passed_on(folder: Path, tmp_path: Path) -> None:
     assert point.windows == 40 * (12 - L)
     with pytest.raises(InputError, match="compare_models has no setting 'contexts'"):
         compare_models(folder, path, contexts=10)
+    with pytest.raises(InputError, match="precision must be one of"):
+        compare_models(folder, path, precision="half")
 
 
 def test_texts_without_a_geometry_are_refused(folder: Path) -> None:

@@ -31,7 +31,7 @@ def limit(scale: float = 40.0) -> tuple[Contents, Any, Any]:
 
 
 def with_run(contents: Contents, W: Any, H: Any, loss_gap: float = 1e-9) -> Contents:
-    run = replace(contents.runs[RUN], W=W, H=H, loss_gap=loss_gap)
+    run = replace(contents.trained[RUN], W=W, H=H, loss_gap=loss_gap)
     comparison = compare(contents.prediction, run, at_loss=False, permutations=40)
     return replace(contents, runs={RUN: run}, comparisons={RUN: comparison}, at_loss={}, repeats={})
 
@@ -209,6 +209,6 @@ def test_a_diverged_run_is_a_misfit_with_one_remedy() -> None:
 
 @pytest.mark.parametrize(("gaps", "falling"), [([1.0, 0.5, 0.4, 0.2], True), ([1.0, 0.2, 0.2, 0.195], False)])
 def test_a_loss_that_still_falls_is_distinguished_from_one_that_settled(gaps: list[float], falling: bool) -> None:
-    run = story_contents().runs[RUN]
+    run = story_contents().trained[RUN]
     trajectory = Trajectory({"step": [0, 10, 50, 100], "seconds": [0, 1, 2, 3], "loss_gap": gaps})
     assert still_falling(replace(run, trajectory=trajectory)) is falling

@@ -76,7 +76,7 @@ def test_large_statistics_show_their_most_frequent_contexts(monkeypatch: pytest.
     contents = story_contents()
     order = page_order(contents)
     assert set(order.contexts.indices) == set(contents.stats.most_frequent(10))
-    assert "the 10 most frequent of 60 contexts and 10 of" in figures.order_sentence(order)
+    assert "the 10 most frequent of 60 contexts and the 10 most frequent of 40 tokens" in figures.order_sentence(order)
 
 
 def test_the_proxy_stands_for_the_prediction_where_there_is_none() -> None:

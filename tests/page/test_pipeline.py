@@ -23,7 +23,8 @@ from pipeline_cases import JUDGED, RUNS, STAGES, plain_page, quick, results_of, 
 from tokengeom.corpus.tokenizers import ByteTokenizer, CharacterTokenizer
 from tokengeom.errors import ResourceError
 from tokengeom.page import pipeline
-from tokengeom.page.pipeline import build_stages, overall_progress
+from tokengeom.page.overall_progress import overall_progress
+from tokengeom.page.pipeline import build_stages
 from tokengeom.page.report import Report
 from tokengeom.page.settings import TRANSFORMER, UFM, ReportSettings
 from tokengeom.page.text import find_text
@@ -248,7 +249,7 @@ def test_a_diverged_run_is_shown_and_not_compared(text: Path, tmp_path: Path, mo
 
     monkeypatch.setattr(pipeline, "train", wild)
     made = quick(text, tmp_path / "page.html")
-    assert made.contents.runs["unconstrained features"].status.startswith("diverged")
+    assert made.contents.trained["unconstrained features"].status.startswith("diverged")
     assert made.contents.comparisons == {}
     assert "lower the learning rate" in made.contents.missing[1]
     assert not {"verdict", "context_agreement"} & set(made.to_dict())
@@ -258,7 +259,7 @@ def test_a_diverged_run_is_shown_and_not_compared(text: Path, tmp_path: Path, mo
 def test_a_second_training_gives_the_ceiling(text: Path, first: Report) -> None:
     name = "unconstrained features"
     (second,) = first.contents.repeats[name]
-    run, found = first.contents.runs[name], first.contents.comparisons[name]
+    run, found = first.contents.trained[name], first.contents.comparisons[name]
     assert second.settings == {**run.settings, "seed": 1}
     group = first.contents.stats.groups.label
     apart = group[:, None] != group[None, :]

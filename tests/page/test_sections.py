@@ -107,7 +107,7 @@ def test_the_head_of_the_page_says_what_share_of_the_windows_the_cuts_kept() -> 
 
 def test_settings_of_a_run_are_shown_once() -> None:
     contents = story_contents()
-    training = {"ufm": contents.runs[RUN].settings, "transformer": {"layers": 2}}
+    training = {"ufm": contents.trained[RUN].settings, "transformer": {"layers": 2}}
     contents = replace(contents, provenance={"settings": {"permutations": 20, "training": training}})
     view = methods(Page(contents)).view
     assert view["tables"] == [

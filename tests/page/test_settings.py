@@ -58,12 +58,24 @@ def test_the_path_of_a_tokenizer_is_kept_as_text() -> None:
         ({"context": 0}, "context must be 1 or more"),
         ({"top_contexts": 0}, "top_contexts must be 1 or more"),
         ({"vocabulary": 0}, "vocabulary must be 1 or more"),
+        ({"model": "m", "steps": 60}, r"leave out steps \(--steps\)"),
+        ({"model": "m", "tokenizer": "word", "seeds": 2}, r"leave out tokenizer \(--tokenizer\), seeds"),
+        ({"model": ()}, "must be the path of its folder, or several paths; got none"),
+        ({"model": (3,)}, "must be the path of its folder, or several paths; got int"),
+        ({"bos": False}, r"bos \(--bos\) is about a trained model: give its folder"),
+        ({"allow_pickle": True}, r"allow_pickle \(--allow-pickle\) is about a trained model"),
         ({"tokenizer": WordTokenizer()}, "must be a name or the path of a saved tokenizer; got WordTokenizer"),
     ],
 )
 def test_settings_out_of_range_are_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         ReportSettings(**given)
+
+
+def test_trained_models_are_one_or_several_folders() -> None:
+    assert ReportSettings().model_folders == ()
+    assert ReportSettings(model="a").model_folders == ReportSettings(model=Path("a")).model_folders == ("a",)
+    assert ReportSettings(model=("a", Path("b")), bos=True).model_folders == ("a", "b")  # type: ignore[arg-type]
 
 
 def test_cuts_are_those_of_count_with_rare_tokens_merged() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -82,6 +84,13 @@ def test_the_torch_backend_gives_the_same_numbers() -> None:
     assert there.certificate.bound == pytest.approx(here.certificate.bound, rel=1e-6)
 
 
+def test_a_solve_stops_at_its_time_limit_with_what_is_proven_by_then() -> None:
+    solution, _ = Gamma2ADMM(tolerance=1e-12, time_limit=0.0)(problem(10, 14, 4, 1e-5))
+    assert not solution.converged
+    assert solution.iterations <= 5, "one iteration for each strength on the way"
+    assert np.isfinite(solution.certificate.relative_gap)
+
+
 def test_an_unfinished_point_says_so() -> None:
     solution, _ = Gamma2ADMM(tolerance=1e-12, max_iterations=3)(problem(6, 8, 3, 1e-1))
     assert not solution.converged
@@ -96,3 +105,20 @@ def test_triplets_are_those_of_the_thresholded_matrix(shape: tuple[int, int]) ->
     assert np.allclose(found.X, U * np.maximum(s - 1.0, 0.0) @ Vt)
     assert np.allclose(np.sort(found.s)[::-1], (s - 1.0)[s > 1.0])
     assert np.allclose(Triplets.of(Backend.on(), M).X, M)
+
+
+@pytest.mark.parametrize(("device", "memory"), [(None, None), ("cpu", 1)])
+def test_blocks_of_columns_change_nothing_but_rounding(device: str | None, memory: int | None) -> None:
+    backend = replace(Backend.on(device), largest_block=100, device_memory=memory)
+    whole = problem(10, 40, 4, 1e-2)
+    P, pi = whole.loss.P, whole.loss.pi
+    p = Gamma2Logits(RegularisedLogits.from_probabilities(P, pi, 1e-2, backend=backend))
+    assert len(p.loss.layout) == 4
+    (one, _), (several, state) = (Gamma2ADMM(tolerance=1e-5)(each) for each in (whole, p))
+    assert several.iterations == one.iterations
+    assert several.certificate.value == pytest.approx(one.certificate.value, rel=1e-7)
+    assert several.certificate.bound == pytest.approx(one.certificate.bound, rel=1e-7)
+    assert np.allclose(backend.whole(several.x.logits), one.x.logits, atol=1e-4)
+    assert largest_lam(p) == pytest.approx(largest_lam(whole), rel=1e-10)
+    again, _ = Gamma2ADMM(tolerance=1e-5)(Gamma2Logits(p.loss.at(8e-3)), state)
+    assert again.converged

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -7,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feature_cases import random_probabilities
+from tokengeom.problems.backend import Backend
+from tokengeom.problems.columns import mapped
 from tokengeom.problems.regularised_logits import RegularisedLogits
 from tokengeom.solvers.logit_admm import LogitADMM, RegularisedLoss, WarmStart
 
@@ -28,8 +32,8 @@ def test_the_proximal_map_satisfies_its_optimality_condition_down_to_1e_13(
     x = np.random.default_rng(seed).standard_normal((V, m)) * size
     loss = RegularisedLoss(p)
     for _ in range(2):  # from a cold start, then from its own roots
-        Z = loss.prox(x, rho)
-        change = loss.change
+        Z = loss.prox(0, x, rho)
+        change = loss.change[0]
         assert np.abs(p.pi * change / p.lam + rho * (Z - x)).max() <= 1e-9 * max(1.0, size, rho * size)
         assert np.abs(change.sum(axis=0) * p.pi / p.lam).max() <= 1e-9 * max(1.0, rho * size)
     direct = p.dual_change(Z)
@@ -60,7 +64,7 @@ def test_the_certificate_rejects_perturbed_logits() -> None:
 def test_adding_a_constant_to_the_start_of_a_column_changes_no_answer() -> None:
     p = problem(6, 8, 3, 1e-2)
     solution, state = LogitADMM(tolerance=1e-8)(p)
-    again, _ = LogitADMM(tolerance=1e-8)(p, WarmStart(state.Z + 3.0, state.Y, state.rho))
+    again, _ = LogitADMM(tolerance=1e-8)(p, WarmStart(mapped(lambda Z: Z + 3.0, state.Z), state.Y, state.rho))
     assert again.certificate.value == pytest.approx(solution.certificate.value, rel=1e-7)
 
 
@@ -68,3 +72,34 @@ def test_an_unfinished_point_says_so() -> None:
     solution, _ = LogitADMM(tolerance=1e-14, max_iterations=2)(problem(6, 8, 3, 1e-4))
     assert not solution.converged
     assert "max_iterations" in solution.status
+
+
+@pytest.mark.parametrize(("device", "memory"), [(None, None), ("cpu", None), ("cpu", 1)])
+def test_blocks_of_columns_change_nothing_but_rounding(device: str | None, memory: int | None) -> None:
+    backend = replace(Backend.on(device), largest_block=100, device_memory=memory)
+    P, pi = random_probabilities(12, 40, 1), np.random.default_rng(1).dirichlet(np.full(40, 5.0))
+    solver = LogitADMM(tolerance=1e-8)
+    (one, first), (several, second) = (
+        solver(RegularisedLogits.from_probabilities(P, pi, 1e-3, backend=on)) for on in (None, backend)
+    )
+    assert several.converged
+    assert several.iterations == one.iterations
+    assert np.allclose(backend.whole(several.x), one.x, atol=1e-6)
+    assert several.certificate.bound == pytest.approx(one.certificate.bound, rel=1e-8)
+    # A next point starts where the last ended, in blocks too.
+    there, here = (
+        solver(RegularisedLogits.from_probabilities(P, pi, 8e-4, backend=on), state)[0]
+        for on, state in ((None, first), (backend, second))
+    )
+    assert here.iterations == there.iterations
+    assert here.certificate.value == pytest.approx(there.certificate.value, rel=1e-8)
+
+
+def test_a_proximal_map_that_starts_far_from_its_root_needs_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    p, rng = problem(6, 8, 0, 1e-3), np.random.default_rng(0)
+    loss = RegularisedLoss(p)
+    x = rng.standard_normal((6, 8))
+    loss.prox(0, 300.0 * x, 0.1)
+    monkeypatch.setattr("tokengeom.solvers.logit_admm.NEWTON_STEPS", 60)
+    Z = loss.prox(0, x, 0.1)
+    assert np.abs(p.pi * loss.change[0] / p.lam + 0.1 * (Z - x)).max() <= 1e-9

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tracemalloc
+from dataclasses import replace
 from typing import Any
 
 import cvxpy as cp
@@ -12,8 +14,11 @@ from hypothesis import strategies as st
 
 from feature_cases import random_pattern
 from tokengeom.numerics import Bool
+from tokengeom.problems.backend import Backend
+from tokengeom.problems.columns import STATE_BYTES
 from tokengeom.problems.instances import KnownInstance, catalogue
 from tokengeom.problems.nuclear_svm import NuclearSVM
+from tokengeom.problems.supports import reduce_support
 from tokengeom.solvers.nuclear_admm import NuclearADMM, _Constraints
 from tokengeom.solvers.splitting import Threshold, Thresholded
 
@@ -124,12 +129,13 @@ def test_polishing_improves_the_bound_of_a_dual_and_keeps_it_feasible() -> None:
     p = NuclearSVM.from_support(pattern(40, 120, 4))
     optimum = NuclearADMM(tolerance=1e-9)(p).certificate.value
     Z, level = p.project(p.proxy())
-    term, rough = _Constraints(p, 1e-9, level), NuclearADMM(tolerance=1e-3)(p).dual
+    term, rough = _Constraints(p, 1e-9, [level]), NuclearADMM(tolerance=1e-3)(p).dual
     assert rough is not None
     G, _ = p.project_dual(rough + 1e-3 * np.random.default_rng(0).standard_normal(p.shape))
     norm = max(1.0, float(np.linalg.norm(G, 2)))
     before = float((p.B * G).sum()) / norm
-    bound, polished, size = term._polished(before, G, norm, optimum)
+    bound, found, size = term._polished(before, p.layout.split(G), norm, optimum)
+    polished = found[0]
     assert before < bound <= optimum
     assert optimum - bound < 0.5 * (optimum - before)
     proof = p.certify(p.unscale(Z), polished / size)
@@ -193,3 +199,35 @@ def test_the_solver_runs_where_only_numpy_and_torch_are_installed() -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert float(found.stdout) == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize(("device", "memory"), [(None, None), ("cpu", None), ("cpu", 1)])
+def test_blocks_of_columns_change_nothing_but_rounding(device: str | None, memory: int | None) -> None:
+    reduction = reduce_support(pattern(20, 60, 7))
+    backend = replace(Backend.on(device), largest_block=300, device_memory=memory)
+    p = NuclearSVM(reduction, backend)
+    whole, blocked = NuclearADMM(tolerance=1e-8)(NuclearSVM(reduction)), NuclearADMM(tolerance=1e-8)(p)
+    assert len(p.layout) == 4
+    assert p.layout.on_host == (memory is not None)
+    assert blocked.converged
+    assert blocked.iterations == whole.iterations
+    assert np.allclose(backend.whole(blocked.x), whole.x, atol=1e-7)
+    assert blocked.certificate.value == pytest.approx(whole.certificate.value, rel=1e-8)
+    # The whole problem certifies what was solved in blocks, with the numbers claimed.
+    again = NuclearSVM(reduction).certify(backend.whole(blocked.x), backend.whole(blocked.dual))
+    assert again.bound == pytest.approx(blocked.certificate.bound, rel=1e-11)
+    assert again.value == pytest.approx(blocked.certificate.value, rel=1e-11)
+
+
+def test_a_solve_in_blocks_holds_less_memory() -> None:
+    reduction, peaks = reduce_support(pattern(40, 2500, 3)), []
+    for entries in (10**9, 4000):
+        p = NuclearSVM(reduction, replace(Backend.on(), largest_block=entries))
+        tracemalloc.start()
+        try:
+            NuclearADMM(tolerance=1e-12, max_iterations=12)(p)
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    assert peaks[1] < 0.6 * peaks[0]
+    assert peaks[1] <= STATE_BYTES * p.shape[0] * p.shape[1]

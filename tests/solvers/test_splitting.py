@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from tokengeom.errors import ProblemError
 from tokengeom.numerics import Float
 from tokengeom.problems.backend import Backend
+from tokengeom.problems.columns import Columns, Layout
 from tokengeom.solvers.logit_admm import LogitADMM
 from tokengeom.solvers.nuclear_admm import NuclearADMM
 from tokengeom.solvers.splitting import (
     AbstractSplitting,
     AbstractTerm,
-    AndersonMemory,
     Bounds,
     Iterate,
     Threshold,
@@ -79,11 +79,17 @@ def test_checks_are_further_apart_while_the_gap_is_far_from_the_tolerance() -> N
     term = SquaredDistance(rng.standard_normal((6, 9)))
     solver = AbstractSplitting(tolerance=1e-13, check_every=1, memory=0, relaxation=0.05, max_iterations=100)
     seen: list[int] = []
-    solver.iterate(term, Backend.on(), np.zeros((6, 9)), 1.0, lambda iteration, _, __: seen.append(iteration))
+    solver.iterate(term, state(np.zeros((6, 9))), 1.0, lambda iteration, _, __: seen.append(iteration))
     steps = np.diff(seen)
     assert steps.max() == 3
     assert seen[0] == 1
     assert seen[-1] == 100, "the last iteration is checked"
+
+
+def state(w: Float) -> Columns:
+    columns = Columns(Layout.of(Backend.on(), *w.shape))
+    columns[0] = w
+    return columns
 
 
 class SquaredDistance(AbstractTerm):
@@ -93,15 +99,16 @@ class SquaredDistance(AbstractTerm):
         self.M = M
         self.checks = 0
 
-    def prox(self, w: Float, rho: float) -> Float:
+    def prox(self, k: int, w: Float, rho: float) -> Float:
         return np.asarray((self.M + rho * w) / (1.0 + rho))
 
     def bounds(self, at: Iterate) -> Bounds:
         self.checks += 1
-        value = 0.5 * np.sum((at.Z - self.M) ** 2) + np.linalg.norm(at.Z, "nuc")
-        G = self.M - at.Z
+        Z = at.Z[0]
+        value = 0.5 * np.sum((Z - self.M) ** 2) + np.linalg.norm(Z, "nuc")
+        G = self.M - Z
         G = G / max(1.0, float(np.linalg.norm(G, 2)))
-        return Bounds(float(value), at.Z, float(np.vdot(self.M, G) - 0.5 * np.sum(G**2)), G)
+        return Bounds(float(value), state(Z), float(np.vdot(self.M, G) - 0.5 * np.sum(G**2)), state(G))
 
 
 @pytest.mark.parametrize("memory", [0, 5])
@@ -109,11 +116,11 @@ def test_the_loop_solves_to_the_proven_gap(memory: int) -> None:
     M = np.random.default_rng(0).standard_normal((5, 8)) * 2.0
     solver = AbstractSplitting(tolerance=1e-10, memory=memory, check_every=3)
     seen: list[float] = []
-    run = solver.iterate(SquaredDistance(M), Backend.on(), np.zeros((5, 8)), 0.3, lambda _, __, gap: seen.append(gap))
+    run = solver.iterate(SquaredDistance(M), state(np.zeros((5, 8))), 0.3, lambda _, __, gap: seen.append(gap))
     wanted = singular_value_threshold(Backend.on(), M, 1.0).X
     assert run.gap <= 1e-10
-    assert np.allclose(run.best.answer, wanted, atol=1e-4)
-    assert np.allclose(run.best.dual, M - wanted, atol=1e-4)
+    assert np.allclose(run.best.answer[0], wanted, atol=1e-4)
+    assert np.allclose(run.best.dual[0], M - wanted, atol=1e-4)
     assert seen == sorted(seen, reverse=True), "the best value and the best bound are kept"
 
 
@@ -122,18 +129,18 @@ def test_an_out_of_balance_penalty_is_corrected_without_changing_the_answer() ->
     solver = AbstractSplitting(tolerance=1e-8, check_every=2)
     answers = []
     for rho in (1e-3, 1e3):
-        run = solver.iterate(SquaredDistance(M), Backend.on(), np.zeros((6, 6)), rho)
+        run = solver.iterate(SquaredDistance(M), state(np.zeros((6, 6))), rho)
         assert run.rho != rho
-        answers.append(run.best.answer)
+        answers.append(run.best.answer[0])
     assert np.allclose(answers[0], answers[1], atol=1e-3)
 
 
 def test_a_solve_stops_at_the_iteration_limit_and_at_the_time_limit() -> None:
     term = SquaredDistance(np.eye(4))
-    few = AbstractSplitting(tolerance=1e-15, max_iterations=4).iterate(term, Backend.on(), np.ones((4, 4)), 1e-4)
+    few = AbstractSplitting(tolerance=1e-15, max_iterations=4).iterate(term, state(np.ones((4, 4))), 1e-4)
     assert few.iterations == 4
     assert term.checks == 2, "the gap is computed at the first iteration and at the last"
-    short = AbstractSplitting(tolerance=1e-15, time_limit=0.0).iterate(term, Backend.on(), np.ones((4, 4)), 1e-4)
+    short = AbstractSplitting(tolerance=1e-15, time_limit=0.0).iterate(term, state(np.ones((4, 4))), 1e-4)
     assert short.iterations == 1
     assert np.isfinite(short.gap)
 
@@ -145,44 +152,6 @@ def test_a_solve_stops_at_the_iteration_limit_and_at_the_time_limit() -> None:
 def test_settings_that_cannot_work_are_refused(solver: type[AbstractSplitting], setting: dict[str, float]) -> None:
     with pytest.raises(ProblemError, match=next(iter(setting))):
         solver(**setting)  # type: ignore[arg-type]
-
-
-def iterate(memory: AndersonMemory, A: Float, b: Float, steps: int) -> float:
-    w = np.zeros_like(b)
-    for _ in range(steps):
-        w = memory.advance(w, A @ w + b - w)
-    return float(np.linalg.norm(A @ w + b - w))
-
-
-def test_acceleration_solves_a_linear_fixed_point_in_as_many_steps_as_it_has_dimensions() -> None:
-    rng = np.random.default_rng(0)
-    Q = np.linalg.qr(rng.standard_normal((4, 4)))[0]
-    A = Q @ np.diag([0.99, 0.9, 0.5, -0.3]) @ Q.T
-    b = rng.standard_normal((4, 1))
-    plain = iterate(AndersonMemory(Backend.on(), 0), A, b, 12)
-    fast = iterate(AndersonMemory(Backend.on(), 5), A, b, 12)
-    assert fast < 1e-3 * plain
-
-
-def test_a_residual_that_grows_clears_the_memory_and_gives_the_plain_step() -> None:
-    memory = AndersonMemory(Backend.on(), 5)
-    w = np.ones((2, 2))
-    memory.advance(w, 0.1 * w)
-    memory.advance(1.1 * w, 0.05 * w)
-    assert len(memory.dF) == 1
-    assert np.allclose(memory.advance(w, 10.0 * w), 11.0 * w)
-    assert memory.rejected == 1
-    assert not memory.dF
-
-
-def test_the_memory_keeps_its_size_and_its_gram_matrix_is_that_of_the_differences() -> None:
-    memory = AndersonMemory(Backend.on(), 2)
-    rng = np.random.default_rng(0)
-    for i in range(6):
-        memory.advance(rng.standard_normal((3, 3)), rng.uniform(0.5, 0.6, (3, 3)) / (1 + 0.1 * i))
-        products = [[float((a * b).sum()) for b in memory.dF] for a in memory.dF]
-        assert np.allclose(memory.gram, np.reshape(products, memory.gram.shape))
-    assert len(memory.dF) == 2
 
 
 def test_rho_moves_only_when_residuals_are_out_of_balance_and_by_a_bounded_factor() -> None:

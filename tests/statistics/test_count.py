@@ -75,8 +75,8 @@ def test_a_document_in_pieces_is_one_document(kind: WindowKind, pad: bool, data:
     windows = Windows(3, kind, pad)
     sources: list[AbstractTokenSource] = [Pieces("pieces")]
     with temporary_folder() as work, open_engine(work) as engine:
-        read = tokenize(sources, None, 3, windows.context, work, engine, SilentProgress())
-        plan = count_windows(read.table, windows, ContextPacking(3, 3))
+        read = tokenize(sources, None, 3, windows.context, work, SilentProgress())
+        plan = count_windows(read.table(engine), windows, ContextPacking(3, 3))
         engine.write(plan, work / "pairs", "", SilentProgress())
         pairs = CountedPairs((str(work / "pairs"),), windows, 3, np.arange(3))
         statistics = build_statistics(pairs, engine)

@@ -86,6 +86,16 @@ def test_wrong_settings_are_refused(settings: dict[str, object], message: str) -
         count([[0, 1]], context=1, **settings)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("memory", "expected"),
+    [("2GB", 2 * 10**9), ("500 MiB", 500 * 2**20), ("1.5gib", 3 * 2**29), ("10B", 10), ("3KB", 3000), ("1TB", 10**12)],
+)
+def test_a_memory_limit_is_read_as_duckdb_reads_it(memory: str, expected: int, tmp_path: Path) -> None:
+    with open_engine(tmp_path, EngineSettings(memory=memory, threads=3)) as engine:
+        assert engine.sorting is not None
+        assert (engine.sorting.memory, engine.sorting.threads) == (expected, 3)
+
+
 def test_a_temporary_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     with pytest.raises(ResourceError, match=r"Cannot make a temporary folder in .*missing"):
         count([[0, 1]], context=1, temp=tmp_path / "missing")

@@ -9,7 +9,6 @@ import pytest
 from tokengeom.corpus.locate import ReadingSettings, open_corpus
 from tokengeom.errors import CorpusError
 from tokengeom.progress import AbstractProgress, AbstractStage, SilentProgress
-from tokengeom.statistics.engines import open_engine
 from tokengeom.statistics.reading import TokenizedCorpus, tokenize
 from tokengeom.statistics.windows import Windows
 
@@ -21,8 +20,7 @@ def read(tmp_path: Path) -> TokenizedCorpus:
     (tmp_path / "a.txt").write_text(TEXT)
     (tmp_path / "tokens").mkdir()
     sources = open_corpus(tmp_path / "a.txt", ReadingSettings())
-    with open_engine(tmp_path) as engine:
-        return tokenize(sources, "word", None, 3, tmp_path / "tokens", engine, SilentProgress())
+    return tokenize(sources, "word", None, 3, tmp_path / "tokens", SilentProgress())
 
 
 def test_a_corpus_is_described(read: TokenizedCorpus, tmp_path: Path) -> None:
@@ -60,8 +58,8 @@ def test_documents_without_a_window_are_counted(read: TokenizedCorpus, windows: 
 
 
 def test_text_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
-    with open_engine(tmp_path) as engine, pytest.raises(CorpusError, match="Text needs a tokenizer: word, whitespace"):
-        tokenize(open_corpus(["a b"], ReadingSettings()), None, None, 1, tmp_path, engine, SilentProgress())
+    with pytest.raises(CorpusError, match="Text needs a tokenizer: word, whitespace"):
+        tokenize(open_corpus(["a b"], ReadingSettings()), None, None, 1, tmp_path, SilentProgress())
 
 
 class Notes(AbstractProgress, AbstractStage):
@@ -85,7 +83,6 @@ class Notes(AbstractProgress, AbstractStage):
 
 def test_the_speed_of_reading_is_reported(tmp_path: Path) -> None:
     notes = Notes()
-    with open_engine(tmp_path) as engine:
-        tokenize(open_corpus(["a b", "c d e"], ReadingSettings()), "word", None, 1, tmp_path, engine, notes)
+    tokenize(open_corpus(["a b", "c d e"], ReadingSettings()), "word", None, 1, tmp_path, notes)
     assert notes.notes[-1].startswith("5 tokens, ")
     assert notes.notes[-1].endswith(" per second")

@@ -14,6 +14,9 @@ import pytest
 
 from counting_oracle import as_pairs, cut_by_engine, dictionary_count
 from tokengeom import CountedPairs, count
+from tokengeom.errors import ResourceError, StatisticsError
+from tokengeom.progress import SilentProgress
+from tokengeom.statistics import spark_engine
 from tokengeom.statistics.count import count_lengths
 from tokengeom.statistics.cuts import CommonestTokens, MinimumCount, MostFrequentContexts, SupportByMass
 from tokengeom.statistics.engines import AbstractEngine, EngineSettings, open_engine
@@ -85,3 +88,52 @@ def test_spark_counts_several_lengths_of_parquet_shards(spark: AbstractEngine, t
     for length, statistics in count_lengths(tmp_path, [1, 2, 4], column="ids", engine="spark").items():
         assert as_pairs(statistics) == dictionary_count(documents, length, "sliding", False)
         assert statistics.corpus == count(tmp_path, context=length, column="ids").corpus
+
+
+def test_a_cut_that_leaves_nothing_is_refused_by_spark_too(spark: AbstractEngine) -> None:
+    """A query without rows is written and checked like any other."""
+    with pytest.raises(StatisticsError, match="leaves nothing"):
+        count([[0, 1, 2, 3, 4, 5]], context=2, vocabulary_size=6, min_count=100, engine="spark")
+
+
+def test_partitions_grow_with_the_input_and_settings_of_an_active_session_stay(
+    spark: AbstractEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyspark.sql import SparkSession
+
+    names = ["spark.sql.shuffle.partitions", "spark.sql.session.timeZone", "spark.sql.ansi.enabled"]
+    active = SparkSession.getActiveSession()
+    assert active is not None
+    before = [active.conf.get(name) for name in names]
+    pq.write_table(pa.table({"ids": [list(range(300))] * 5}), tmp_path / "a.parquet")
+    size = (tmp_path / "a.parquet").stat().st_size
+    monkeypatch.setattr(spark_engine, "_INPUT_BYTES_PER_PARTITION", max(1, size // 500))
+    with open_engine(tmp_path, EngineSettings(engine="spark")) as engine:
+        assert isinstance(engine, SparkEngine)
+        table = engine.read([str(tmp_path / "a.parquet")])
+        assert 500 <= int(engine._session.conf.get(names[0]) or 0) <= 1000
+        assert engine.numbers(table.aggregate(rows=table.count())) == {"rows": 5}
+    assert [active.conf.get(name) for name in names] == before
+
+
+def test_rows_arrive_in_order_from_many_shards(spark: AbstractEngine, tmp_path: Path) -> None:
+    numbers = np.random.default_rng(5).permutation(20_000)
+    pq.write_table(pa.table({"number": numbers}), tmp_path / "a.parquet")
+    with open_engine(tmp_path, EngineSettings(engine="spark")) as engine:
+        assert isinstance(engine, SparkEngine)
+        table = engine.read([str(tmp_path / "a.parquet")])
+        # Otherwise Spark joins partitions this small into one shard.
+        engine._session.conf.set("spark.sql.adaptive.enabled", "false")
+        engine._session.conf.set("spark.sql.shuffle.partitions", "12")
+        found = np.concatenate([batch.column(0).to_numpy() for batch in engine.batches(table.order_by("number"))])
+    np.testing.assert_array_equal(found, np.arange(20_000))
+
+
+def test_rows_that_are_missing_from_a_folder_are_noticed(
+    spark: AbstractEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pq.write_table(pa.table({"number": range(10)}), tmp_path / "a.parquet")
+    table = spark.read([str(tmp_path / "a.parquet")])
+    monkeypatch.setattr(spark_engine, "_rows_in", lambda folder: 7)
+    with pytest.raises(ResourceError, match=r"wrote 10 rows to .*, and 7 of them are seen from this machine"):
+        spark.write(table, tmp_path / "out", "Copying", SilentProgress())

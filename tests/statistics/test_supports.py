@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokengeom import NextTokenStatistics, count
+from tokengeom.statistics import next_token, supports
 from tokengeom.statistics.supports import degenerate_support_warnings, group_supports, warnings_about
 
 
@@ -22,6 +23,32 @@ def test_groups_agree_with_comparing_every_pair_of_columns(seed: int, V: int) ->
     same = (S[:, :, None] == S[:, None, :]).all(axis=0)
     assert (same == (groups.label[:, None] == groups.label[None, :])).all()
     assert groups.count == len(np.unique(S, axis=1).T)
+
+
+@pytest.mark.parametrize("columns", [1, 7, 40])
+def test_working_on_some_contexts_at_a_time_changes_nothing(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    counts = rng.integers(0, 4, (6, 40)) * (rng.random((6, 40)) < 0.3)
+    counts[rng.integers(0, 6, 40), np.arange(40)] += 1
+    expected = NextTokenStatistics.from_counts(counts)
+    groups = expected.groups
+    found = NextTokenStatistics.from_counts(counts)
+    assert expected.hash
+    for module in (supports, next_token):
+        monkeypatch.setattr(module, "COLUMNS_AT_ONCE", columns)
+    np.testing.assert_array_equal(found.groups.label, groups.label)
+    np.testing.assert_array_equal(found.groups.multiplicity, groups.multiplicity)
+    np.testing.assert_array_equal(found.groups.S.toarray(), groups.S.toarray())
+    np.testing.assert_array_equal(
+        found.groups.S.toarray(), counts[:, np.unique(groups.label, return_index=True)[1]] > 0
+    )
+    np.testing.assert_array_equal(found.context_counts, counts.sum(axis=0))
+    assert found.hash == expected.hash
+    assert found.entropy == pytest.approx(expected.entropy, rel=1e-14)
+    np.testing.assert_array_equal(found.most_frequent(9), np.argsort(-counts.sum(axis=0), kind="stable")[:9])
+    assert found.completeness is not None
+    np.testing.assert_allclose(found.completeness.missing, (counts == 1).sum(axis=0) / counts.sum(axis=0))
+    assert found.completeness.growing_share == np.mean((counts == 1).any(axis=0))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,11 @@ from study_cases import run_study
 from tokengeom.errors import ResourceError
 from tokengeom.figures.base import Figure, HeatmapPanel, LinePanel, Panel
 from tokengeom.figures.data import load_data, save_data
+from tokengeom.geometry.explanations.ufm import MOST_STEPS
 from tokengeom.progress import SilentProgress
 from tokengeom.studies.base import Check, Findings, find_study, study_names
+from tokengeom.training.loop import Loop
+from tokengeom.training.run import Run
 
 TINY: dict[str, dict[str, Any]] = tomllib.loads((Path(__file__).parent / "tiny.toml").read_text())
 NAMES = study_names()
@@ -28,9 +32,24 @@ OF_NETWORKS = [name for name in NAMES if "device" in find_study(name).recipe()]
 OF_THE_PAPERS = ("architectures", "natural-text", "networks-simplified-stories", "small-d-network")
 
 
+TRAINED: dict[str, list[tuple[str, int, int]]] = {}
+"""Model, steps and dimension of every training that a study made."""
+
+
 def tiny_findings(name: str) -> Findings:
     assert name in TINY, f"Give the study '{name}' a table in tests/studies/tiny.toml"
-    return run_study(name, **TINY[name])
+    trained: list[tuple[str, int, int]] = []
+
+    def counted(self: Loop) -> list[Run]:
+        trained.extend((one["model"], self.optimization.steps, one["dim"]) for one in self.settings)
+        return run(self)
+
+    run = Loop.run
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Loop, "run", counted)
+        found = run_study(name, **TINY[name])
+    TRAINED[name] = trained
+    return found
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -49,6 +68,19 @@ def test_a_study_has_a_question_and_both_sizes(name: str) -> None:
     assert study.question.endswith("?")
     assert list(study.recipe("small")) == list(study.recipe("paper"))
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name)
+
+
+def test_the_trainings_behind_an_estimate_are_those_that_are_made(name: str, findings: Findings) -> None:
+    study = find_study(name)
+    planned = study.trainings(findings.recipe)
+    if not planned:
+        assert study.estimate(findings.recipe) is None
+        return
+    expected = Counter((one.model, one.steps, one.dim) for one in planned for _ in range(one.count))
+    made = Counter(TRAINED[name])
+    assert expected - made == Counter()
+    # Rival explanations train a small model of their own.
+    assert {(model, steps) for model, steps, _ in made - expected} <= {("ufm", MOST_STEPS)}
 
 
 def test_the_answer_is_a_sentence_with_numbers(findings: Findings) -> None:

@@ -126,7 +126,17 @@ def _console() -> Console:
     return Console(stderr=True, soft_wrap=True, highlight=False)
 
 
-__all__ = ["EXIT_CHECK_FAILED", "EXIT_INTERRUPTED", "Json", "Quiet", "app", "guarded", "main", "run_command"]
+__all__ = [
+    "EXIT_CHECK_FAILED",
+    "EXIT_INTERRUPTED",
+    "EstimateOnly",
+    "Json",
+    "Quiet",
+    "app",
+    "guarded",
+    "main",
+    "run_command",
+]
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -158,7 +168,11 @@ app = typer.Typer(
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.", rich_help_panel="Output")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary.", rich_help_panel="Output")]
-_NOT_ECHOED = {"json", "quiet"}
+EstimateOnly = Annotated[
+    bool,
+    typer.Option("--estimate", help="Print the expected time and memory, and stop.", rich_help_panel="Output"),
+]
+_NOT_ECHOED = {"json", "quiet", "estimate"}
 _SHARED_MODULES = {"app", "options", "output"}
 
 

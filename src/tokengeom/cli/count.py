@@ -35,8 +35,8 @@ def count_command(
         list[str] | None,
         typer.Argument(
             metavar="[FILE]...",
-            help="Text, .jsonl, .parquet or .bin files (also compressed), folders, globs, '-' for standard input, "
-            "or folders of saved pairs to merge. Without any: the built-in stories.",
+            help="Text, .jsonl, .parquet, .arrow or .bin files (also compressed), folders, globs, '-' for standard "
+            "input, or folders of saved pairs to merge. Without any: the built-in stories.",
             show_default=False,
         ),
     ] = None,

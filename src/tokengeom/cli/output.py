@@ -16,9 +16,10 @@ from rich.console import Console
 
 from tokengeom.errors import InputError
 from tokengeom.folders import current_command
-from tokengeom.progress import AbstractProgress, SilentProgress, TerminalProgress, is_main_process
+from tokengeom.progress import AbstractProgress, SentenceProgress, SilentProgress, TerminalProgress, is_main_process
 
 if TYPE_CHECKING:
+    from tokengeom.estimates import Estimate
     from tokengeom.figures.base import Figure
     from tokengeom.results import AbstractResult
 
@@ -40,10 +41,12 @@ def stdout_for_result_only() -> Iterator[None]:
 
 @contextmanager
 def progress_shown(quiet: bool) -> Iterator[AbstractProgress]:
-    """Progress bars on a terminal; nothing in a pipe or with ``--quiet``."""
+    """Progress bars on a terminal, only sentences such as estimates in a pipe, and nothing with ``--quiet``."""
     console = Console(stderr=True)
-    if quiet or not console.is_terminal or not is_main_process():
+    if quiet or not is_main_process():
         yield SilentProgress()
+    elif not console.is_terminal:
+        yield SentenceProgress(console)
     else:
         with TerminalProgress(console) as progress:
             yield progress
@@ -62,6 +65,12 @@ def print_result(data: Mapping[str, Any], print_text: Callable[[Console], None],
         (_RESULT_TO.get() or sys.stdout).write(json.dumps(_plain(data), ensure_ascii=False) + "\n")
     elif not quiet:
         print_text(_ResultConsole(highlight=False, soft_wrap=True))
+
+
+def print_estimate(estimate: Estimate, *, as_json: bool, quiet: bool) -> None:
+    """Print the expected time and memory of a command."""
+    data = estimate.to_dict()
+    print_result(data, lambda console: console.print(estimate.sentence, markup=False), as_json=as_json, quiet=quiet)
 
 
 def print_summary(

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tokengeom.cli.app import Json, Quiet, app, guarded
+from tokengeom.cli.app import EstimateOnly, Json, Quiet, app, guarded
 from tokengeom.cli.options import keywords
-from tokengeom.cli.output import print_summary, progress_shown
+from tokengeom.cli.output import print_estimate, print_summary, progress_shown
 from tokengeom.errors import InputError
 from tokengeom.progress import is_main_process
 from tokengeom.theory.predict import PredictSettings
@@ -45,6 +45,7 @@ def predict_command(
     ] = None,
     settings: PredictSettings,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder to save the prediction in.")] = None,
+    estimate: EstimateOnly = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -58,13 +59,14 @@ def predict_command(
     * `tokengeom predict stats --out prediction`
     * `tokengeom predict stats --loss-gap 0.01 --out at-loss`
     * `tokengeom predict stats --loss-gap 0.01 --norm gamma2 --out at-loss`
+    * `tokengeom predict stats --estimate`
     * `tokengeom predict stats --embeddings H.safetensors --out linear`
     * `tokengeom predict big-stats --proxy --components 64 --out proxy`
     """
     from tokengeom.theory.at_loss import LossPrediction
     from tokengeom.theory.features import FeaturePrediction
     from tokengeom.theory.linear import LinearPrediction
-    from tokengeom.theory.predict import predict
+    from tokengeom.theory.predict import estimate_prediction, predict
     from tokengeom.theory.proxy import ProxyPrediction, predict_proxy
 
     began = time.monotonic()
@@ -72,6 +74,12 @@ def predict_command(
         raise InputError("--proxy, --embeddings and --loss-gap are mutually exclusive: give only one of them.")
     if components is not None and not proxy:
         raise InputError("--components is the number of singular vectors of the proxy: use it with --proxy.")
+    if estimate:
+        if proxy or embeddings is not None:
+            raise InputError("--estimate is for learned features: leave --proxy and --embeddings out.")
+        expected = estimate_prediction(statistics, loss_gap=loss_gap, **keywords(settings))
+        print_estimate(expected, as_json=as_json, quiet=quiet)
+        return
     kind: type[AbstractResult] = FeaturePrediction
     if proxy or embeddings is not None or loss_gap is not None:
         kind = ProxyPrediction if proxy else LossPrediction if embeddings is None else LinearPrediction

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from tokengeom.cli.app import EXIT_INTERRUPTED, Json, Quiet, app, guarded
+from tokengeom.cli.app import EXIT_INTERRUPTED, EstimateOnly, Json, Quiet, app, guarded
 from tokengeom.cli.options import keywords
-from tokengeom.cli.output import print_result, progress_shown
+from tokengeom.cli.output import print_estimate, print_result, progress_shown
 from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.page.settings import ReportSettings
 
@@ -21,8 +21,8 @@ def report_command(
         list[Path] | None,
         typer.Argument(
             metavar="[TEXT]...",
-            help="Text, .jsonl, .parquet or .bin files (also compressed), folders or globs, or a folder of saved "
-            "statistics. Without any: the built-in stories.",
+            help="Text, .jsonl, .parquet, .arrow or .bin files (also compressed), folders or globs, or a folder of "
+            "saved statistics. Without any: the built-in stories.",
             show_default=False,
         ),
     ] = None,
@@ -33,10 +33,11 @@ def report_command(
     ] = Path("report.html"),
     settings: ReportSettings,
     reading: ReadingSettings,
+    estimate: EstimateOnly = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Count, predict, train and compare, and write one page about it.
+    """Count, predict, train and compare, and write one page about it; with --model, about a trained model.
 
     Results are kept beside the page: the same command continues where it was interrupted, and with one option
     changed it repeats only what depends on it.
@@ -47,10 +48,18 @@ def report_command(
     * `tokengeom report stories.txt --out stories.html`
     * `tokengeom report stories.txt --context 4 --top-contexts 300 --no-transformer --out stories.html`
     * `tokengeom report stats --preset paper --device cuda`
+    * `tokengeom report stories.txt --model stories260K --out model.html`
+    * `tokengeom report stats --preset paper --estimate`
     """
     from tokengeom.page.cache import results_folder
+    from tokengeom.page.estimate import estimate_report
     from tokengeom.page.report import report
 
+    if estimate:
+        with progress_shown(quiet) as progress:
+            expected = estimate_report(text or None, progress=progress, **keywords(settings, reading))
+        print_estimate(expected, as_json=as_json, quiet=quiet)
+        return
     try:
         with progress_shown(quiet) as progress:
             made = report(text or None, out, progress=progress, **keywords(settings, reading))

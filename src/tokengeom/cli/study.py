@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import time
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from tokengeom.cli.app import EXIT_CHECK_FAILED, Json, Quiet, app, guarded
+from tokengeom.cli.app import EXIT_CHECK_FAILED, EstimateOnly, Json, Quiet, app, guarded
 from tokengeom.cli.options import starting_with
-from tokengeom.cli.output import print_result, progress_shown
-from tokengeom.errors import InputError
+from tokengeom.cli.output import print_estimate, print_result, progress_shown
+from tokengeom.errors import InputError, ProblemError
+from tokengeom.progress import WithoutSentences
 from tokengeom.studies.base import study_names
 
 if TYPE_CHECKING:
-    from tokengeom.studies.base import Findings
+    from tokengeom.progress import AbstractProgress
+    from tokengeom.studies.base import AbstractStudy, Findings, Recipe
 
 
 @app.command("study")
@@ -45,6 +48,7 @@ def study_command(
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder for figures, data and findings.")] = None,
     listed: Annotated[bool, typer.Option("--list", help="List all studies with their questions.")] = False,
+    estimate: EstimateOnly = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -56,6 +60,7 @@ def study_command(
 
     * `tokengeom study --list`
     * `tokengeom study linear-overparameterised --out results/linear`
+    * `tokengeom study networks-simplified-stories --size paper --estimate`
     * `tokengeom study ufm-synthetic --set steps=3000 --json`
     """
     from tokengeom.studies.base import Findings, all_studies, find_study
@@ -68,11 +73,18 @@ def study_command(
         return
     study = find_study(name)
     recipe = study.recipe(size, **dict(_setting(text) for text in changes or ()))
+    if estimate:
+        expected = study.estimate(recipe)
+        if expected is None:
+            raise InputError(f"There is no estimate for the study '{name}', which trains no models.")
+        print_estimate(expected, as_json=as_json, quiet=quiet)
+        return
     if out is not None:
         Findings.require_target(out)
     began = time.monotonic()
     with progress_shown(quiet) as progress:
-        findings = study.run(recipe, progress)
+        announced = not quiet and _announce(study, recipe, progress)
+        findings = study.run(recipe, WithoutSentences(progress) if announced else progress)
         if out is not None:
             findings.save(out)
     seconds = time.monotonic() - began
@@ -80,6 +92,17 @@ def study_command(
     print_result(data, lambda console: _print_findings(console, findings, seconds, out), as_json=as_json, quiet=quiet)
     if not findings.passed:
         raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+def _announce(study: AbstractStudy, recipe: Recipe, progress: AbstractProgress) -> bool:
+    """Show what the study is expected to take, where it is known; returns whether it is."""
+    # A recipe that the study cannot run with is refused by the study itself.
+    with suppress(InputError, ProblemError):
+        expected = study.estimate(recipe)
+        if expected is not None:
+            expected.announce(progress)
+            return True
+    return False
 
 
 def _print_list(console: Console, questions: dict[str, str]) -> None:

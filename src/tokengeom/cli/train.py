@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from tokengeom.cli.app import EXIT_CHECK_FAILED, EXIT_INTERRUPTED, Json, Quiet, app, guarded
+from tokengeom.cli.app import EXIT_CHECK_FAILED, EXIT_INTERRUPTED, EstimateOnly, Json, Quiet, app, guarded
 from tokengeom.cli.options import keywords
-from tokengeom.cli.output import print_summary, progress_shown
+from tokengeom.cli.output import print_estimate, print_summary, progress_shown
 from tokengeom.cli.predict import load_embeddings
 from tokengeom.errors import InputError
 from tokengeom.training.settings import TrainingSettings
@@ -50,6 +50,7 @@ def train_command(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue an interrupted run in --out.", rich_help_panel=OUTPUT)
     ] = False,
+    estimate: EstimateOnly = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -61,20 +62,27 @@ def train_command(
     For example:
 
     * `tokengeom train stats --model ufm --dim 128 --steps 30000 --out run`
+    * `tokengeom train stats --model ufm --dim 128 --steps 30000 --estimate`
     * `tokengeom train stats --model linear --embeddings H.safetensors --optimizer ngd --prediction linear --out run`
     * `tokengeom train stats --model transformer --layers 2 --heads 4 --dim 128 --steps 1000 --learning-rate 2e-3`
     """
     from tokengeom.statistics.next_token import statistics_of
-    from tokengeom.training.train import train
+    from tokengeom.training.train import estimate_training, train
 
     began = time.monotonic()
     stats = statistics_of(statistics, "train")
+    H = None if embeddings is None else load_embeddings(embeddings)
+    probes = None if prediction is None else _probes(prediction, stats)
+    if estimate:
+        expected = estimate_training(stats, **keywords(settings), embeddings=H, probes=probes)
+        print_estimate(expected, as_json=as_json, quiet=quiet)
+        return
     with progress_shown(quiet) as progress:
         run = train(
             stats,
             **keywords(settings),
-            embeddings=None if embeddings is None else load_embeddings(embeddings),
-            probes=None if prediction is None else _probes(prediction, stats),
+            embeddings=H,
+            probes=probes,
             progress=progress,
             checkpoint=out,
             resume=resume,

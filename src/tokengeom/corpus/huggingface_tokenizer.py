@@ -53,6 +53,9 @@ class HuggingFaceTokenizer(AbstractTokenizer):
         """Text of one token; its stored form where it is only part of a character."""
         text = str(self._tokenizer.decode([identifier], skip_special_tokens=False))
         stored = self._tokenizer.id_to_token(identifier)
+        # SentencePiece marks a space in this way, and decoders drop the space that a text begins with.
+        if stored is not None and stored.startswith("\u2581") and not text.startswith(" "):
+            text = f" {text}"
         return text if text and "\ufffd" not in text else str(stored if stored is not None else f"<{identifier}>")
 
     def id_of(self, token: str) -> int | None:
@@ -67,6 +70,17 @@ class HuggingFaceTokenizer(AbstractTokenizer):
     def to_json(self) -> str:
         """The ``tokenizer.json`` of the library."""
         return str(self._tokenizer.to_str())
+
+
+def copy_of(given: object) -> HuggingFaceTokenizer:
+    """A copy of a tokenizer in memory: of the ``tokenizers`` library, or a fast one of ``transformers``."""
+    backend = getattr(given, "backend_tokenizer", given)
+    if not isinstance(backend, tokenizers.Tokenizer):
+        raise TokenizerError(
+            f"A tokenizer must be a kind ({', '.join(TOKENIZERS)}), the path of a saved one, or a fast tokenizer of "
+            f"Hugging Face; got {type(given).__name__}. Save it with save_pretrained and pass the folder."
+        )
+    return HuggingFaceTokenizer(tokenizers.Tokenizer.from_str(backend.to_str()))
 
 
 def train_bpe(texts: Iterator[str], size: int) -> HuggingFaceTokenizer:

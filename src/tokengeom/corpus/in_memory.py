@@ -1,10 +1,13 @@
-"""Documents from Python: iterables of strings or of token ids, and Hugging Face data sets."""
+"""Documents from Python: iterables of strings or of token ids, Hugging Face data sets, and their Arrow files.
+
+A data set in memory or on disk is read in Arrow's columns, a stream row by row. Missing values are skipped.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,36 +21,69 @@ from tokengeom.corpus.documents import (
     ignore_bytes,
 )
 from tokengeom.corpus.token_files import as_ids
-from tokengeom.errors import CorpusError, missing_extra
+from tokengeom.errors import CorpusError, TokengeomError, missing_extra
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _BATCH_TOKENS = 1 << 20
+_BATCH_ROWS = 1024
 
 
-def open_iterable(documents: Iterable[object]) -> AbstractTextSource | AbstractTokenSource:
-    """A text source for strings, a token source for arrays of ids; the first document decides."""
+def open_iterable(documents: Iterable[object], name: str | None = None) -> AbstractTextSource | AbstractTokenSource:
+    """A text source for strings, a token source for arrays of ids; the first document decides.
+
+    ``name``
+        Name of the source in messages and in what is saved; by default its number of documents.
+    """
     again = documents if not isinstance(documents, Iterator) else None
+    if name is None:
+        name = f"<{len(again):,} documents>" if isinstance(again, Collection) else "<a stream of documents>"
     iterator = iter(documents)
-    first = next(iterator, None)
+    first = next(_guarded(iterator, name), None)
     if first is None:
-        raise CorpusError("The corpus is empty: the iterable yielded no document.")
-    opened = _Documents(first, iterator, again)
+        raise CorpusError(f"The corpus is empty: {name} has no document.")
+    if isinstance(first, Mapping):
+        raise CorpusError(
+            f"Document 0 of {name} must be a string or a list of ids; it is a {type(first).__name__} with the keys "
+            f"{', '.join(map(str, first))}. Pass one of them: (row['text'] for row in rows)."
+        )
+    opened = _Documents(first, iterator, again, name)
     return TextDocuments(opened) if isinstance(first, str) else TokenDocuments(opened)
 
 
 class _Documents:
     """Documents whose first was looked at: iterated again from the start if that is possible, else continued."""
 
-    def __init__(self, first: object, iterator: Iterator[object], again: Iterable[object] | None) -> None:
+    def __init__(self, first: object, iterator: Iterator[object], again: Iterable[object] | None, name: str) -> None:
         self._first, self._iterator, self._again = first, iterator, again
-        self.repeatable = again is not None
-        self.name = f"<{len(again):,} documents>" if isinstance(again, Collection) else "<a stream of documents>"
+        self.repeatable, self.name = again is not None, name
 
     def __iter__(self) -> Iterator[object]:
-        return self._once() if self._again is None else iter(self._again)
+        return _guarded(self._once() if self._again is None else iter(self._again), self.name)
 
     def _once(self) -> Iterator[object]:
         yield self._first
         yield from self._iterator
+
+
+def _guarded(documents: Iterator[object], name: str) -> Iterator[object]:
+    """The documents; an error of whatever yields them, such as a lost connection, says how far it came."""
+    number = 0
+    while True:
+        try:
+            document = next(documents)
+        except StopIteration:
+            return
+        except TokengeomError:
+            raise
+        except Exception as error:
+            raise CorpusError(
+                f"{name} ended with an error, {type(error).__name__}: {error}. Documents read before it: {number:,}. "
+                "Nothing was counted. Try again; if it is a stream that breaks off, save it to a file first."
+            ) from error
+        yield document
+        number += 1
 
 
 class TextDocuments(AbstractTextSource):
@@ -118,20 +154,108 @@ def load_saved_dataset(folder: Path) -> Any:
         ) from error
 
 
-def open_dataset(dataset: Any, column: str) -> AbstractTextSource | AbstractTokenSource:
+def open_dataset(dataset: Any, column: str, name: str | None = None) -> AbstractTextSource | AbstractTokenSource:
     """A source of the documents in one column of a data set: strings, or lists of ids."""
     names = dataset.column_names
     if isinstance(names, dict):
-        splits = ", ".join(names)
-        raise CorpusError(f"The data set has splits ({splits}); choose one, such as dataset['train'].")
+        splits = list(names)
+        raise CorpusError(f"The data set has splits ({', '.join(splits)}); choose one, such as dataset['{splits[0]}'].")
     if names is not None and column not in names:
-        raise CorpusError(f"The data set has no column '{column}'; it has: {', '.join(names)}. Name the right one.")
-    return open_iterable(_Column(dataset, column))
+        raise _no_column("The data set", column, names)
+    if not hasattr(dataset, "num_rows"):
+        return open_iterable(_Column(dataset.with_format(None), column), name or "<a streamed data set>")
+    described = name or f"<a data set of {dataset.num_rows:,} rows>"
+    # A function of the user's that makes rows when they are read has to see the rows.
+    made = dataset.format["type"] == "custom"
+    return open_iterable(_Column(dataset, column) if made else _ArrowColumn(dataset, column, described), described)
+
+
+def open_arrow(path: Path, column: str) -> AbstractTextSource | AbstractTokenSource:
+    """A source of the documents in one column of an Arrow file, such as those inside a saved data set."""
+    return open_iterable(_ArrowFile(path, column), str(path))
+
+
+def _no_column(what: str, column: str, names: Iterable[str]) -> CorpusError:
+    known = list(names)
+    likely = "input_ids" if "input_ids" in known else next(iter(known), column)
+    return CorpusError(
+        f"{what} has no column '{column}'; it has: {', '.join(known)}. Name the right one, such as "
+        f"column='{likely}', or --column {likely} on the command line."
+    )
 
 
 class _Column:
+    """One column of a data set, row by row."""
+
     def __init__(self, dataset: Any, column: str) -> None:
         self._dataset, self._column = dataset, column
 
     def __iter__(self) -> Iterator[Any]:
-        return (row[self._column] for row in self._dataset)
+        for row in self._dataset:
+            # A stream may not know its columns in advance.
+            if self._column not in row:
+                raise _no_column("A row of the data set", self._column, row)
+            if row[self._column] is not None:
+                yield row[self._column]
+
+
+class _ArrowColumn:
+    """One column of a data set that is stored as Arrow tables."""
+
+    def __init__(self, dataset: Any, column: str, name: str) -> None:
+        self._dataset = dataset.select_columns([column]).with_format("arrow")
+        self._name = f"{name}, column '{column}'"
+
+    def __iter__(self) -> Iterator[Any]:
+        for table in self._dataset.iter(_BATCH_ROWS):
+            for array in table.column(0).chunks:
+                yield from _arrow_documents(array, self._name)
+
+
+class _ArrowFile:
+    """One column of an Arrow file, in the format for streams (as data sets are saved) or that for files."""
+
+    def __init__(self, path: Path, column: str) -> None:
+        self._path, self._column = path, column
+
+    def __iter__(self) -> Iterator[Any]:
+        import pyarrow as pa
+
+        try:
+            for batch in _record_batches(self._path):
+                if self._column not in batch.schema.names:
+                    raise _no_column(str(self._path), self._column, batch.schema.names)
+                yield from _arrow_documents(batch.column(self._column), f"{self._path}, column '{self._column}'")
+        except (OSError, pa.ArrowException) as error:
+            raise CorpusError(f"{self._path} cannot be read as Arrow: {error}. Is it complete?") from error
+
+
+def _record_batches(path: Path) -> Iterator[Any]:
+    import pyarrow as pa
+
+    with pa.memory_map(str(path)) as source:
+        try:
+            stream = pa.ipc.open_stream(source)
+        except pa.ArrowInvalid:
+            file = pa.ipc.open_file(source)
+            yield from map(file.get_batch, range(file.num_record_batches))
+        else:
+            yield from stream
+
+
+def _arrow_documents(array: pa.Array, name: str) -> Iterator[Any]:
+    """The documents in an array of strings, or of lists of ids; missing ones are skipped."""
+    from pyarrow import compute, types
+
+    kind, present = array.type, array.drop_null()
+    is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    if types.is_string(kind) or types.is_large_string(kind):
+        yield from present.to_pylist()
+    elif is_list and types.is_integer(kind.value_type):
+        ids = present.flatten()
+        if ids.null_count:
+            raise CorpusError(f"{name} has a missing id inside a document.")
+        ends = np.cumsum(compute.list_value_length(present).to_numpy(zero_copy_only=False))
+        yield from np.split(ids.to_numpy(zero_copy_only=False), ends[:-1])
+    else:
+        raise CorpusError(f"{name} must hold strings or lists of integers; it holds {kind}.")

@@ -24,7 +24,7 @@ from tokengeom.corpus.documents import (
     ignore_bytes,
     plain_suffix,
 )
-from tokengeom.corpus.in_memory import is_dataset, load_saved_dataset, open_dataset, open_iterable
+from tokengeom.corpus.in_memory import is_dataset, load_saved_dataset, open_arrow, open_dataset, open_iterable
 from tokengeom.corpus.stories import BuiltInStories
 from tokengeom.corpus.token_files import DTYPES, TokenFile, open_parquet
 from tokengeom.errors import CorpusError, InputError
@@ -35,12 +35,13 @@ Corpus = str | Path | Sequence[str | Path] | Iterable[object]
 """A path, glob, folder or ``-``; several of them; an iterable of strings or of id arrays; a Hugging Face data set."""
 
 Sources = list[AbstractTextSource] | list[AbstractTokenSource]
-Format = Literal["auto", "text", "jsonl", "parquet", "bin", "dataset"]
+Format = Literal["auto", "text", "jsonl", "parquet", "arrow", "bin", "dataset"]
 
 _BY_SUFFIX: dict[str, Format] = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".parquet": "parquet",
+    ".arrow": "arrow",
     ".bin": "bin",
 }
 PANEL = "Reading"
@@ -62,7 +63,7 @@ class ReadingSettings:
     )
     format: Format = option("auto", "Format of the files; auto decides by their suffixes.", panel=PANEL)
     column: str = option(
-        "text", "Column or key that holds the document, in JSON lines, Parquet and data sets.", panel=PANEL
+        "text", "Column or key that holds the document, in JSON lines, Parquet, Arrow files and data sets.", panel=PANEL
     )
     errors: Errors = option(
         "strict",
@@ -182,6 +183,13 @@ def _is_saved_dataset(folder: Path) -> bool:
 def _inside(folder: Path) -> FoundFiles:
     if (folder / "manifest.json").is_file():
         raise CorpusError(f"{folder} holds a saved result (it has a manifest.json), not a corpus. Check the path.")
+    if (folder / "dataset_dict.json").is_file():
+        splits = sorted(path.name for path in folder.iterdir() if _is_saved_dataset(path))
+        raise CorpusError(
+            f"{folder} holds a data set with splits ({', '.join(splits)}). Name one of them: {folder / splits[0]}."
+            if splits
+            else f"{folder} holds a data set without splits. Write it with DatasetDict.save_to_disk again."
+        )
     files = sorted(_walk(folder))
     if any(plain_suffix(path) in _BY_SUFFIX for path in files):
         # What lies beside files of data, such as a licence or a script, is not part of them.
@@ -235,7 +243,7 @@ def _is_result(folder: Path) -> bool:
 
 def _open_file(path: Path, settings: ReadingSettings) -> AbstractTextSource | AbstractTokenSource:
     if path.is_dir():
-        return open_dataset(load_saved_dataset(path), settings.column)
+        return open_dataset(load_saved_dataset(path), settings.column, str(path))
     kind = settings.format if settings.format != "auto" else _BY_SUFFIX.get(plain_suffix(path), "text")
     match kind:
         case "jsonl":
@@ -244,6 +252,10 @@ def _open_file(path: Path, settings: ReadingSettings) -> AbstractTextSource | Ab
             raise CorpusError(f"{path} is a compressed Parquet file, which cannot be read in parts: unpack it first.")
         case "parquet":
             return open_parquet(path, settings.column)
+        case "arrow" if path.suffix.lower() in COMPRESSED_SUFFIXES:
+            raise CorpusError(f"{path} is a compressed Arrow file: unpack it first.")
+        case "arrow":
+            return open_arrow(path, settings.column)
         case "bin":
             return TokenFile(path, settings.dtype, settings.separator_id, settings.keep_separator)
         case "dataset":

@@ -337,21 +337,23 @@ SUGGESTED_TOKENIZERS = (*TOKENIZERS[:-1], "bpe:4096")
 """Names that the command line completes."""
 
 
-def make_tokenizer(
-    wanted: str | Path | AbstractTokenizer, texts: Callable[[], Iterator[str]] | None = None
-) -> AbstractTokenizer:
+def make_tokenizer(wanted: object, texts: Callable[[], Iterator[str]] | None = None) -> AbstractTokenizer:
     """Make or load a tokenizer.
 
     Parameters
     ----------
     wanted
         ``word``, ``whitespace``, ``code``, ``character``, ``byte``, ``bpe`` (of 1024 tokens), ``bpe:SIZE``, the path of
-        a saved tokenizer, or a tokenizer.
+        a saved tokenizer, or a tokenizer: one of these, or one of Hugging Face's libraries.
     texts
         Opens the texts that a BPE is trained on.
     """
     if isinstance(wanted, AbstractTokenizer):
         return wanted
+    if not isinstance(wanted, str | Path):
+        from tokengeom.corpus.huggingface_tokenizer import copy_of
+
+        return copy_of(wanted)
     name = str(wanted)
     if name in _KINDS:
         return _KINDS[name]()
@@ -366,12 +368,12 @@ def make_tokenizer(
 
 def is_kind(wanted: object) -> bool:
     """Whether a tokenizer is named by its kind, rather than given or named by a path."""
-    return str(wanted) in _KINDS or needs_texts(str(wanted))
+    return isinstance(wanted, str | Path) and (str(wanted) in _KINDS or needs_texts(wanted))
 
 
-def needs_texts(wanted: str | Path | AbstractTokenizer) -> bool:
+def needs_texts(wanted: object) -> bool:
     """Whether the tokenizer is trained on the texts before it encodes them, so they are read twice."""
-    return str(wanted).split(":")[0] == "bpe"
+    return isinstance(wanted, str | Path) and str(wanted).split(":")[0] == "bpe"
 
 
 def _train(name: str, texts: Callable[[], Iterator[str]] | None) -> AbstractTokenizer:

@@ -16,7 +16,7 @@ from tokengeom.geometry.rival_table import Rivals
 from tokengeom.numerics import Float
 
 WIDE = 20.0
-"""Ratio of the last to the first step beyond which the axis of steps is logarithmic."""
+"""Ratio of the largest to the smallest step, or loss gap, beyond which its axis is logarithmic."""
 EQUAL = [("equal geometry", 1.0)]
 SOURCES = ("efficiency", "logits", "split: H", "split: W")
 EXPONENT = ("split: W and H",)
@@ -80,7 +80,9 @@ def checkpoints(curve: CheckpointCurve) -> Figure:
         "Agreement with the limit, L^mm": [point.comparison.in_limit for point in curve],
         "Agreement with the proxy S~": [point.with_proxy for point in curve],
     }
-    panels = [LinePanel("Loss gap", x, "CE - H, nats", [Curve("loss gap", steps, gaps)], scale, "log")]
+    # A logarithmic axis over a narrow range has no labels.
+    losses: Scale = "log" if gaps.min() > 0 and gaps.max() > WIDE * gaps.min() else "linear"
+    panels = [LinePanel("Loss gap", x, "CE - H, nats", [Curve("loss gap", steps, gaps)], scale, losses)]
     for title, found in tables.items():
         curves = [
             one for index, kind in enumerate(("context", "token")) for one in _over_training(steps, found, kind, index)
@@ -92,7 +94,7 @@ def checkpoints(curve: CheckpointCurve) -> Figure:
         f"{last.V:,} tokens of a text. Loss gap: the loss of the model on these contexts minus the entropy of the "
         f"text, {last.entropy:.3f} nats. Agreement: correlation of the cosines between contexts with different "
         "supports, and between different tokens, with the predicted ones (1 is equal geometry); at the loss, the "
-        "prediction is that for each checkpoint's own loss on the compared tokens. Bands: 95% intervals. Dotted: what "
+        "prediction is that for each checkpoint's own loss. Bands: 95% intervals. Dotted: what "
         "chance gives."
     )
     return Figure("checkpoints", "Geometry over training", caption, panels, columns=len(panels))

@@ -83,9 +83,10 @@ def drawn_matrix(panel: HeatmapPanel) -> Float:
 
 
 def legible(name: str) -> str:
-    """A name with its invisible characters made visible: a space or a line break may be a token."""
-    if name and not name.strip(" "):
-        return "␣" * len(name)
+    """A name with its invisible characters made visible: many tokens begin with a space, or are a line break."""
+    start, end = len(name) - len(name.lstrip(" ")), len(name.rstrip(" "))
+    if start or end < len(name):
+        return "␣" * start + legible(name[start:end]) + "␣" * (len(name) - max(start, end))
     shown = (repr(c)[1:-1] if unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp", "Cs", "Co") else c for c in name)
     return "".join(shown)
 

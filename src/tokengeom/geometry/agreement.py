@@ -238,7 +238,10 @@ def assess(numbers: AbstractNumbers, *, permutations: int, seed: int) -> Assesse
         return AssessedNumbers(numbers, numbers.values() if numbers.size else nothing, {}, {}, {})
     blocks = leave_out_blocks(numbers.units, rng)
     pairs = block_pairs(len(blocks), rng)
-    left_out, both = numbers.resampled(blocks), numbers.resampled(blocks[pairs[:, 0]] * blocks[pairs[:, 1]])
+    # One call for both: most of the work is the same for any number of selections.
+    drawn = numbers.resampled(np.vstack([blocks, blocks[pairs[:, 0]] * blocks[pairs[:, 1]]]))
+    left_out = {name: values[: len(blocks)] for name, values in drawn.items()}
+    both = {name: values[len(blocks) :] for name, values in drawn.items()}
     orders = permutation_orders(rng, numbers.exchangeable, permutations)
     permuted = numbers.permuted(orders) if permutations else {}
     gaussian = numbers.gaussian(rng, GAUSSIAN_DRAWS) if permutations else {}

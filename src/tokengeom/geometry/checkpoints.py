@@ -14,9 +14,11 @@ from tokengeom.factors import Factors
 from tokengeom.folders import as_json
 from tokengeom.geometry.agreement import Agreement
 from tokengeom.geometry.comparison import Comparison
-from tokengeom.results import AbstractResult, html_table
+from tokengeom.results import AbstractResult, data_frame, html_table
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from tokengeom.numerics import Arrays, Float
     from tokengeom.statistics.next_token import NextTokenStatistics
     from tokengeom.theory.features import FeaturePrediction
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 FILE, ARRAYS = "checkpoints.json", "checkpoints.safetensors"
 _STORED = (
     "model", "step", "convention", "loss_gap", "entropy", "bos", "other_gap", "windows", "context", "is_proxy",
+    "occur_once",
 )  # fmt: skip
 
 
@@ -39,8 +42,8 @@ class CheckpointComparison:
     ``factors``
         Rows of the compared tokens (V x d), states of the compared contexts (d x m), bias of these tokens or None.
     ``loss_gap``, ``entropy``
-        ``CE - H`` of the model on these contexts, softmax over all its rows, and the text's floor H; nats. The loss on
-        the compared tokens alone, which the prediction at the loss is for, is ``comparison.loss_gap``.
+        ``CE - H`` of the model on these contexts, softmax over all its rows, and the text's floor H; nats. After a
+        support policy the loss gap is another one, ``comparison.loss_gap``, which the prediction at the loss is for.
     ``bos``
         Whether the model read its BOS token before every context.
     ``other_gap``
@@ -51,6 +54,8 @@ class CheckpointComparison:
         Whether the prediction is the proxy instead of L_mm.
     ``comparison``
         Agreement at the loss reached and in the limit, with its verdict.
+    ``occur_once``
+        Number of contexts that occur once in the text; None where that is not known.
     """
 
     model: str
@@ -65,6 +70,7 @@ class CheckpointComparison:
     context: int
     is_proxy: bool
     comparison: Comparison
+    occur_once: int | None = None
 
     @property
     def W(self) -> Float:
@@ -128,24 +134,36 @@ class CheckpointComparison:
         lines = [
             f"{self.model}{saved}: {self.m:,} contexts of {self.context} tokens ({self.windows:,} windows), "
             f"{self.V:,} tokens, d={self.d}.",
+            *self._repeats(),
             self.convention,
             self._bos_sentence(),
             f"On these contexts its loss is {self.entropy + self.loss_gap:.4f} nats: {self.loss_gap:.4f} above the "
             f"text's entropy floor {self.entropy:.4f}.",
         ]
-        if self.comparison.loss_gap is not None:
+        gap = self.comparison.loss_gap
+        if gap is not None and gap != self.loss_gap:
             lines.append(
-                f"With softmax over the compared tokens alone it is {self.comparison.loss_gap:.4f} nats above the "
-                "floor of the compared statistics: the prediction at the loss is for this gap."
+                f"After the support policy it is {gap:.4f} nats above the floor: the prediction at the loss is for "
+                "this gap."
             )
         return "\n".join([*lines, self.comparison.summary()])
+
+    def _repeats(self) -> list[str]:
+        """What contexts that occur once mean, where there are some."""
+        if not self.occur_once:
+            return []
+        return [
+            f"{self.occur_once:,} of these contexts occur once in the text, and {self.m - self.occur_once:,} repeat. A "
+            "single token follows a context that occurs once: the theory then predicts one direction per next token, "
+            "and the loss above the floor counts everything that the model leaves open. Shorter contexts repeat more."
+        ]
 
     def _bos_sentence(self) -> str:
         read = "its BOS token before every context" if self.bos else "the contexts alone, without its BOS token"
         if self.other_gap is None:
             return f"The model read {read}."
         other = "without" if self.bos else "with"
-        return f"The model read {read}, which gives the lower loss (CE - H is {self.other_gap:.4f} {other} it)."
+        return f"The model read {read}, which gives the lower loss (CE - H is about {self.other_gap:.4f} {other} it)."
 
     def __repr__(self) -> str:
         step = "" if self.step is None else f", step={self.step}"
@@ -191,6 +209,10 @@ class CheckpointCurve(AbstractResult):
         points = [point.to_dict() for point in self.points]
         return points[-1] | ({"checkpoints": points} if len(points) > 1 else {})
 
+    def to_frame(self) -> DataFrame:
+        """Data frame with one row per checkpoint: step, loss gap, verdict, and every number with its interval."""
+        return data_frame([_row(point) for point in self.points]).set_index("model")
+
     def summary(self) -> str:
         """One line per checkpoint, then the last one in full."""
         if len(self.points) == 1:
@@ -235,6 +257,15 @@ class CheckpointCurve(AbstractResult):
         arrays = load_file(folder / ARRAYS)
         content = json.loads((folder / FILE).read_text(encoding="utf-8"))
         return cls(tuple(_point(place, one, arrays) for place, one in enumerate(content["points"])))
+
+
+def _row(point: CheckpointComparison) -> dict[str, Any]:
+    """A checkpoint's numbers by the name of a column."""
+    found: dict[str, Any] = {"model": point.model, "step": point.step, "loss_gap": point.loss_gap}
+    found |= {"verdict": point.comparison.verdict, "efficiency": point.comparison.efficiency}
+    for name, number in point.comparison.agreements.items():
+        found |= {name: number.value, f"{name}_low": number.low, f"{name}_high": number.high}
+    return found
 
 
 def _arrays(points: tuple[CheckpointComparison, ...]) -> Arrays:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,11 +27,14 @@ from tokengeom.geometry.inputs import (
     Observed,
     Prediction,
     hash_of,
+    norms_at_loss,
+    on_seen_tokens,
     prediction_of,
-    predicts_at_loss,
     require_same_statistics,
     run_limitations,
     runs_of,
+    seen_tokens,
+    statistics_behind,
     too_large,
 )
 from tokengeom.geometry.limitations import (
@@ -43,6 +47,7 @@ from tokengeom.geometry.limitations import (
 )
 from tokengeom.geometry.linear_numbers import DecoderNumbers, MarginNumbers
 from tokengeom.geometry.logit_numbers import CollapseNumbers, FiniteLogits, LogitNumbers
+from tokengeom.geometry.model_states import ModelStates
 from tokengeom.geometry.norms import choose_norm, norm_of, norm_sentence
 from tokengeom.geometry.rival_numbers import ExplanationInfo, RivalRow, best_candidate, rival_rows
 from tokengeom.geometry.shared_tokens import on_shared_tokens
@@ -60,6 +65,7 @@ from tokengeom.theory.proxy import ProxyPrediction
 from tokengeom.training.objective import SoftLabels
 
 if TYPE_CHECKING:
+    from tokengeom.models.language_model import AbstractLanguageModel
     from tokengeom.numerics import Float, Int
 
 OTHER_TEXT = (
@@ -88,8 +94,9 @@ TARGETS = {
 @takes(CompareSettings)
 def compare(
     prediction: Prediction | NextTokenStatistics | str | Path,
-    run: Observed | str | Path | Sequence[Observed | str | Path],
+    run: Observed | AbstractLanguageModel | str | Path | Sequence[Observed | AbstractLanguageModel | str | Path],
     *,
+    tokenizer: object = None,
     at: LossPrediction | Sequence[LossPrediction] | None = None,
     loss_gap: float | None = None,
     shared_tokens: NextTokenStatistics | str | Path | None = None,
@@ -105,8 +112,11 @@ def compare(
         saved one. With the prediction in the limit, the one at the run's own loss is made as well.
     run
         What ``train`` returned, the path of a saved run, any object with W (V x d) and H (d x m) (and perhaps
-        ``bias``), or the pair (W, H). A list of runs of the same training with different seeds compares the first one;
-        the others give the ceiling.
+        ``bias``), or the pair (W, H); or a model in memory: a Hugging Face or PyTorch module, or what
+        `tokengeom.language_model` returned, which is read on the contexts of the prediction. A list of runs of the same
+        training with different seeds compares the first one; the others give the ceiling.
+    tokenizer
+        Tokenizer of a model in memory, to check that the text was counted with it.
     at
         Predictions at the run's loss that were made before, instead of making them.
     loss_gap
@@ -119,12 +129,13 @@ def compare(
     shown = progress or SilentProgress()
     expected: Prediction
     if shared_tokens is None:
-        expected, runs = prediction_of(prediction), runs_of(run)
+        expected = prediction_of(prediction)
+        runs = runs_of(run, statistics_behind(expected), tokenizer, shown)
         for one in runs:
             require_same_statistics("prediction", hash_of(expected), "run", hash_of(one), OTHER_TEXT)
     else:
         mine, theirs = (statistics_of(one, "compare") for one in (prediction, shared_tokens))
-        expected, runs = on_shared_tokens(mine, runs_of(run), theirs, shown)
+        expected, runs = on_shared_tokens(mine, runs_of(run, theirs, tokenizer, shown), theirs, shown)
     factors = [Factors.of(one) for one in runs]
     with blas_threads_for(factors[0].W.shape[0], factors[0].H.shape[1]):
         if isinstance(expected, LinearPrediction):
@@ -187,8 +198,8 @@ class _Compared:
             targets = {"proxy_": direction}
             limitations += run_limitations(runs[0], gap) + proxy_limitations(prediction)
         else:
-            if loss_gap is None:
-                gap = SoftLabels.from_statistics(prediction.statistics).loss_gap(_finite_logits(factors[0]))
+            if loss_gap is None and not isinstance(runs[0], ModelStates):
+                gap = _loss_gap(prediction, factors[0])
             assert gap is not None
             made, notes = (given, []) if given else _at_loss(prediction, gap, settings, progress)
             at, unproven = _proven(made)
@@ -209,6 +220,16 @@ class _Compared:
             return None
         return self.prediction.statistics
 
+    @cached_property
+    def seen(self) -> Int:
+        """Tokens that follow some context. The prediction gives all others the same embedding."""
+        stats = statistics_behind(self.prediction)
+        return np.arange(self.prediction.W.shape[0]) if stats is None else seen_tokens(stats.P)
+
+    def items(self, factors: Factors, items: str) -> Float:
+        """Compared contexts, or tokens with their mean removed, as columns."""
+        return factors.H[:, self.kept] if items == "contexts" else factors.rows(self.seen).tokens
+
     def context_agreements(self) -> dict[str, float]:
         """Agreement of the contexts with the prediction at the loss in each norm."""
         prefixes, kept = {one.norm: NORM_PREFIX[one.norm] for one in self.at}, self.kept
@@ -217,14 +238,16 @@ class _Compared:
         return {norm: values[f"{prefix}context_agreement"] for norm, prefix in prefixes.items()}
 
 
-def _finite_logits(factors: Factors) -> Float:
-    logits = factors.logits
-    if not np.isfinite(logits).all():
+def _loss_gap(prediction: FeaturePrediction, factors: Factors) -> float:
+    """Loss gap of a run's logits, which must be finite."""
+    with np.errstate(over="ignore"):
+        size = np.linalg.norm(factors.W) * np.linalg.norm(factors.H)
+    if not np.isfinite(size):
         raise ProblemError(
             "The logits W H of a run must be finite; entries of W and H are so large that they overflow. Likely a run "
             "that diverged: lower its learning rate. To compare directions alone, divide W and H by their norms."
         )
-    return logits
+    return SoftLabels.from_statistics(prediction.statistics).loss_gap_of(factors)
 
 
 def _start_of(run: object, factors: Factors) -> Factors | None:
@@ -245,10 +268,15 @@ def _at_loss(
             f"Nothing is predicted at the loss reached: the run's loss gap, {gap:.3g} nats, is at least that of a "
             f"uniform guess, {prediction.largest_gap:.3g}."
         ]
-    if not predicts_at_loss(prediction.P, settings.at_loss):
+    norms = norms_at_loss(prediction.P, settings.at_loss)
+    if not norms:
         return (), [f"No prediction was made at the loss reached: {too_large(prediction.P)}"]
-    found, notes = [], []
-    for norm in NORM_PREFIX:
+    left_out = [NORMS[norm] for norm in NORM_PREFIX if norm not in norms]
+    notes = [
+        f"No prediction was made at the loss reached in the {norm}: {too_large(prediction.P)}" for norm in left_out
+    ]
+    found = []
+    for norm in norms:
         path = LossPath(
             prediction.P,
             prediction.pi,
@@ -299,7 +327,7 @@ def _compare_features(compared: _Compared, runs: list[Observed], settings: Compa
         "features",
         verdict.outcome,
         (*verdict.reasons, *norm_sentence(norm, runs[0], found)),
-        tuple(compared.limitations + sampling_limitations(compared.runs[0], compared.kept)),
+        tuple(compared.limitations + sampling_limitations(compared.runs[0].W.shape[0], compared.kept, compared.seen)),
         permutations=settings.permutations,
         seed=settings.seed,
         better_explanation=verdict.better,
@@ -317,29 +345,25 @@ def _pair_numbers(
     compared: _Compared, prefix: str, settings: CompareSettings
 ) -> tuple[dict[str, Agreement], list[RivalRow]]:
     """Numbers over pairs of contexts and of tokens, and the explanations beside the prediction with this prefix."""
-    run, kept, explanations = compared.runs[0], compared.kept, _explanations(compared)
+    run, explanations = compared.runs[0], _explanations(compared)
     infos = {name: OURS[name] for name in compared.targets} | {name: info for name, (info, _) in explanations.items()}
     found: dict[str, Agreement] = {}
     rows: list[RivalRow] = []
-    for items, units in (("contexts", compared.groups[kept]), ("tokens", None)):
-        ours = {name: _items(target, items, kept) for name, target in compared.targets.items()}
+    for items, units in (("contexts", compared.groups[compared.kept]), ("tokens", None)):
+        ours = {name: compared.items(target, items) for name, target in compared.targets.items()}
         others = {name: vectors[items] for name, (_, vectors) in explanations.items()}
-        numbers = SimilarityNumbers.of(items, _items(run, items, kept), ours | others, units, floors=tuple(ours))
+        numbers = SimilarityNumbers.of(items, compared.items(run, items), ours | others, units, floors=tuple(ours))
         assessed = assess(numbers, **settings.draws)
         references: dict[Reference, Mapping[str, float]] = {}
         if compared.start is not None and settings.permutations:
-            references["untrained"] = numbers.of_other_run(_items(compared.start, items, kept))
+            references["untrained"] = numbers.of_other_run(compared.items(compared.start, items))
         if len(compared.runs) > 1:
-            references["ceiling"] = numbers.with_other_runs([_items(one, items, kept) for one in compared.runs[1:]])
+            references["ceiling"] = numbers.with_other_runs([compared.items(one, items) for one in compared.runs[1:]])
         assessed = replace(assessed, references=references)
         one = assessed.agreements()
         found |= {name: value for name, value in one.items() if name.startswith(tuple(ours))}
         rows += rival_rows(assessed, infos, prefix)
     return found, rows
-
-
-def _items(factors: Factors, items: str, kept: Int) -> Float:
-    return factors.H[:, kept] if items == "contexts" else factors.tokens
 
 
 def _context_sums(compared: _Compared, settings: CompareSettings) -> dict[str, Agreement]:
@@ -369,8 +393,9 @@ def _explanations(compared: _Compared) -> dict[str, tuple[ExplanationInfo, dict[
     stats = compared.statistics
     if stats is None:
         return {}
+    stats, run = on_seen_tokens(stats, compared.seen), compared.runs[0].rows(compared.seen)
     everything = np.arange(stats.V, dtype=np.int64)
-    kept, groups, run = compared.kept, compared.groups, compared.runs[0]
+    kept, groups = compared.kept, compared.groups
     found = {}
     for kind in explanation_classes():
         best = best_candidate(kind, stats, Known(), run, kept, groups) if kind.quick else None
@@ -385,7 +410,7 @@ def _sources(compared: _Compared, norm: str | None) -> Disagreement:
     run, unknown = compared.runs[0], (float("nan"), float("nan"))
     at = next((one for one in compared.at if one.norm == norm), None)
     efficiency = unknown if at is None else at.efficiency(run.logits)
-    return disagreement(run, compared.groups, norm or "nuclear", efficiency)
+    return disagreement(run, compared.groups, norm or "nuclear", efficiency, compared.seen)
 
 
 def _evidence(compared: _Compared, found: Mapping[str, Agreement], rows: Sequence[RivalRow], prefix: str) -> Evidence:

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from tokengeom.errors import ProblemError, missing_extra
+from tokengeom.errors import ProblemError
 from tokengeom.folders import as_json
 from tokengeom.geometry.agreement import Agreement
 from tokengeom.geometry.disagreement import Disagreement
 from tokengeom.geometry.rival_numbers import RivalRow
 from tokengeom.geometry.verdict import Outcome
-from tokengeom.results import AbstractResult, html_table
+from tokengeom.results import AbstractResult, data_frame, html_table
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -190,12 +190,8 @@ class Comparison(AbstractResult):
 
     def to_frame(self) -> DataFrame:
         """Data frame with one row per number: value, interval, floors, ceiling, and what it means."""
-        try:
-            import pandas as pd
-        except ModuleNotFoundError:
-            missing_extra("pandas", "pandas", "A data frame of the comparison (to_dict needs nothing)")
         rows = [{"number": n, **a.to_dict(), "meaning": meaning(n)} for n, a in self.agreements.items()]
-        return pd.DataFrame(rows).set_index("number")
+        return data_frame(rows).set_index("number")
 
     def summary(self) -> str:
         """The verdict with its reasons, every number with its meaning, and the limitations, one per line."""

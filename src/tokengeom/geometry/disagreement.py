@@ -32,6 +32,8 @@ FAR_EXPONENT = 0.15
 """Distance of the split exponent from 1/2 from which on a factor is called lazy."""
 SMALLEST_SINGULAR = 1e-3
 """Singular values below this share of the largest are left out of the exponent."""
+LARGE_FACTOR = 2_000_000
+"""Entries of W from which its singular values come from ``W^T W``: exact to 1e-8 of the largest, instead of 1e-16."""
 
 
 @dataclass(frozen=True)
@@ -97,37 +99,53 @@ class Disagreement:
         return found
 
 
-def balanced_factors(run: Factors) -> tuple[Factors, Float, Float]:
-    """Balanced factors of the run's centred logits, their left singular vectors (V x r) and singular values (r)."""
+def balanced_factors(run: Factors, tokens: Int | None = None) -> tuple[Factors, Float, Float]:
+    """Balanced factors of the run's centred logits, ``||W^T u_k||`` (r) and the singular values (r).
+
+    ``tokens``
+        Tokens whose rows are wanted; None for all. Singular vectors are those of all tokens.
+    """
     A, B = run.centred_logits
-    QA, RA = np.linalg.qr(A)
+    RA = _root_of_gram(A)
     QB, RB = np.linalg.qr(B.T)
     with np.errstate(over="ignore", invalid="ignore"):
         core = RA @ RB.T
     # Logits that overflow have no factors.
-    U, s, Vt = np.linalg.svd(core if np.isfinite(core).all() else np.zeros_like(core))
+    _, s, Vt = np.linalg.svd(core if np.isfinite(core).all() else np.zeros_like(core))
     r = int((s > SMALLEST_SINGULAR**2 * s[0]).sum()) if s.size and s[0] > 0 else 0
-    U, s, V = QA @ U[:, :r], s[:r], QB @ Vt[:r].T
-    root = np.sqrt(s)
-    return Factors(U * root, (V * root).T), U, s
+    s, V = s[:r], QB @ Vt[:r].T
+    # L V = U Sigma, so U = A X; and W^T U has the first d rows of A^T A X.
+    X, root = (B @ V) / s, np.sqrt(s)
+    carried = np.linalg.norm((RA.T @ (RA @ X))[: run.W.shape[1]], axis=0) if r else np.zeros(0)
+    rows = A if tokens is None else A[tokens]
+    return Factors((rows @ X) * root, (V * root).T), carried, s
 
 
-def split_exponent(run: Factors, U: Float, s: Float) -> float:
+def _root_of_gram(A: Float) -> Float:
+    """A small matrix R with ``R^T R = A^T A``; from the Gram matrix itself where a QR decomposition would take long."""
+    if A.size <= LARGE_FACTOR:
+        return np.asarray(np.linalg.qr(A, mode="r"))
+    values, vectors = np.linalg.eigh(A.T @ A)
+    return np.asarray(np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T)
+
+
+def split_exponent(carried: Float, s: Float) -> float:
     """Slope of ``log ||W^T u_k||`` against ``log sigma_k``; NaN where fewer than three singular values count."""
-    kept = s > SMALLEST_SINGULAR * s[0] if s.size else np.zeros(0, bool)
-    carried = np.linalg.norm(run.tokens @ U[:, kept], axis=0)
-    usable = carried > 0
-    if usable.sum() < 3 or np.ptp(np.log(s[kept][usable])) < 1e-6:
+    kept = (s > SMALLEST_SINGULAR * s[0]) & (carried > 0) if s.size else np.zeros(0, bool)
+    if kept.sum() < 3 or np.ptp(np.log(s[kept])) < 1e-6:
         return float("nan")
-    return float(np.polyfit(np.log(s[kept][usable]), np.log(carried[usable]), 1)[0])
+    return float(np.polyfit(np.log(s[kept]), np.log(carried[kept]), 1)[0])
 
 
-def disagreement(run: Factors, groups: Int, norm: str, efficiency: tuple[float, float]) -> Disagreement:
-    """The numbers of a run; ``groups`` (m) are the units of its contexts."""
-    balanced, U, s = balanced_factors(run)
+def disagreement(
+    run: Factors, groups: Int, norm: str, efficiency: tuple[float, float], seen: Int | None = None
+) -> Disagreement:
+    """The numbers of a run; ``groups`` (m) are the units of its contexts, ``seen`` the tokens that follow some."""
+    balanced, carried, s = balanced_factors(run, seen)
     if not s.size:
         return Disagreement(norm, *efficiency, *[float("nan")] * 3)
+    tokens = (run if seen is None else run.rows(seen)).tokens
     contexts = SimilarityNumbers.of("contexts", run.H, {"": balanced.H}, groups).values()
-    tokens = SimilarityNumbers.of("tokens", run.tokens, {"": balanced.tokens}).values()
-    split = contexts["context_agreement"], tokens["token_agreement"]
-    return Disagreement(norm, *efficiency, *split, split_exponent(run, U, s))
+    similar = SimilarityNumbers.of("tokens", tokens, {"": balanced.tokens}).values()
+    split = contexts["context_agreement"], similar["token_agreement"]
+    return Disagreement(norm, *efficiency, *split, split_exponent(carried, s))

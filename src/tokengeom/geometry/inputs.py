@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.sparse import csc_array
 
 from tokengeom.errors import ProblemError
 from tokengeom.factors import HasFactors
 from tokengeom.geometry.agreement import check_permutations
+from tokengeom.geometry.model_states import states_of
 from tokengeom.problems.merging import Merging
 from tokengeom.results import load
 from tokengeom.settings import option
@@ -19,7 +22,9 @@ from tokengeom.theory.linear import LinearPrediction
 from tokengeom.theory.proxy import ProxyPrediction
 
 if TYPE_CHECKING:
-    from scipy.sparse import csc_array
+    from tokengeom.numerics import Int
+    from tokengeom.progress import AbstractProgress
+    from tokengeom.statistics.next_token import NextTokenStatistics
 
 PANEL = "Floors and prediction at the loss"
 
@@ -37,17 +42,20 @@ NORM_OF_OPTIMIZER = {
 """Norm of the logits that each optimizer keeps small: proven for none, measured for gradient descent and AdamW."""
 
 
-AT_LOSS_ENTRIES = 400_000
-"""Merged tokens times merged contexts up to which predictions at a loss are made by default: about a minute."""
+AT_LOSS_ENTRIES = {"nuclear": 1_000_000, "gamma2": 400_000}
+"""Merged tokens times merged contexts up to which predictions at a loss are made by default: about half a minute."""
 
 
-def predicts_at_loss(P: csc_array, asked: bool | None) -> bool:
-    """Whether to predict at a loss for these probabilities: as asked, or where the merged problem is small enough."""
-    return Merging.of(P).entries <= AT_LOSS_ENTRIES if asked is None else asked
+def norms_at_loss(P: csc_array, asked: bool | None) -> tuple[str, ...]:
+    """Norms in which to predict at a loss for these probabilities: all or none as asked, or where that is fast."""
+    if asked is not None:
+        return tuple(AT_LOSS_ENTRIES) if asked else ()
+    entries = Merging.of(P).entries
+    return tuple(norm for norm, most in AT_LOSS_ENTRIES.items() if entries <= most)
 
 
 def too_large(P: csc_array) -> str:
-    """Why there is no prediction at a loss, where `predicts_at_loss` says no by itself."""
+    """Why there is no prediction at a loss in some norm, where `norms_at_loss` leaves it out by itself."""
     merged = Merging.of(P)
     return (
         f"{merged.a.size:,} distinct tokens x {merged.n.size:,} distinct contexts would take minutes. Ask for it with "
@@ -92,13 +100,39 @@ def prediction_of(given: object) -> Prediction:
     return found
 
 
-def runs_of(given: Observed | str | Path | Sequence[Observed | str | Path]) -> list[Observed]:
-    """One or several runs from what a user passed: runs, arrays, or paths of saved results that have W and H."""
+def statistics_behind(prediction: Prediction) -> NextTokenStatistics | None:
+    """The statistics that a prediction was made from, where it has them."""
+    if isinstance(prediction, FeaturePrediction):
+        return prediction.statistics
+    return prediction.stats if isinstance(prediction, ProxyPrediction) else None
+
+
+def seen_tokens(P: csc_array) -> Int:
+    """Tokens that follow some context, in order."""
+    return np.unique(P.indices).astype(np.int64)
+
+
+def on_seen_tokens(stats: NextTokenStatistics, seen: Int) -> NextTokenStatistics:
+    """The same contexts with these tokens alone, which must be all that follow any of them."""
+    if seen.size == stats.V:
+        return stats
+    table = csc_array(stats.table.tocsr()[seen])
+    return replace(stats, table=table, vocabulary=tuple(stats.vocabulary[z] for z in seen), claimed=None)
+
+
+def runs_of(
+    given: object, stats: NextTokenStatistics | None, tokenizer: object, progress: AbstractProgress
+) -> list[Observed]:
+    """One or several runs from what a user passed: runs, arrays, models, or paths of saved results with W and H.
+
+    ``stats``, ``tokenizer``
+        Statistics whose contexts a model in memory reads, and its tokenizer, where one was given.
+    """
     if isinstance(given, list):
         if not given:
             raise ProblemError("At least one run is needed; got an empty list.")
-        return [run_of(one) for one in given]
-    return [run_of(given)]  # type: ignore[arg-type]
+        return [states_of(one, stats, tokenizer, progress) or run_of(one) for one in given]
+    return [states_of(given, stats, tokenizer, progress) or run_of(given)]  # type: ignore[arg-type]
 
 
 def run_of(given: Observed | str | Path) -> Observed:

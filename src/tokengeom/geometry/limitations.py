@@ -94,11 +94,18 @@ def proxy_limitations(prediction: ProxyPrediction) -> list[str]:
     ]
 
 
-def sampling_limitations(run: Factors, kept: Int) -> list[str]:
-    """Which items were sampled."""
-    return [
+def sampling_limitations(V: int, kept: Int, seen: Int) -> list[str]:
+    """Which items were compared, where not all of them: ``kept`` contexts, and ``seen`` tokens of V."""
+    unseen = V - seen.size
+    found = []
+    if unseen:
+        found.append(
+            f"{unseen:,} of {V:,} tokens never follow these contexts. They take part in the prediction and in the "
+            "loss, and not in the agreement of tokens: the prediction gives them all the same embedding."
+        )
+    return found + [
         f"{MOST_ITEMS} of {count} {items}, drawn at random, are compared."
-        for items, count in (("contexts", kept.size), ("tokens", run.W.shape[0]))
+        for items, count in (("contexts", kept.size), ("tokens", seen.size))
         if count > MOST_ITEMS
     ]
 

@@ -11,7 +11,7 @@ and no V x m matrix is formed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 20
 """Pairs whose logits are computed at once, which bounds the memory for a long corpus to this times d."""
-SLOW_PAIRS = 200_000
-"""Pairs on support beyond which one permutation of the finite part takes a large part of a second."""
+MOST_DENSE = 1 << 25
+"""Tokens that occur times contexts up to which their logits are held as a matrix (256 MB)."""
 SLOW_PERMUTATIONS = 20
-"""Permutations of the finite part then: just enough for a 5th percentile."""
+"""Permutations of the finite part beyond that, where each takes about a second: just enough for a 5th percentile."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,21 +66,47 @@ class FiniteLogits:
         mean = np.bincount(self.context, x, minlength=self.sizes.size) / np.maximum(self.sizes, 1.0)
         return np.asarray(x - mean[self.context])
 
-    def logits(self, state: Factors, place: Int | None = None) -> Float:
-        """Logits on support; ``place`` (m) gives context j the embedding of context ``place[j]``."""
-        column = self.context if place is None else place[self.context]
-        W, H = state.centred_logits
-        if W.shape[0] * H.shape[1] <= CHUNK:
-            return np.asarray((W @ H)[self.token, column])
-        found = np.empty(self.token.size)
-        for start in range(0, self.token.size, CHUNK):
-            part = slice(start, start + CHUNK)
-            found[part] = np.einsum("ed,de->e", W[self.token[part]], H[:, column[part]])
-        return found
+    @cached_property
+    def seen(self) -> tuple[Int, Int]:
+        """Tokens that occur, in order, and the place among them of each pair's token."""
+        found, place = np.unique(self.token, return_inverse=True)
+        return found, place.reshape(-1)
 
-    def squared_errors(self, state: Factors, place: Int | None = None) -> Float:
+    @property
+    def is_small(self) -> bool:
+        """Whether the logits of all tokens that occur fit in memory as a matrix."""
+        return self.seen[0].size * self.sizes.size <= MOST_DENSE
+
+    def logits(self, state: Factors) -> Float:
+        """Logits on support."""
+        return next(self.permuted_logits(state, [np.arange(self.sizes.size)]))
+
+    def permuted_logits(self, state: Factors, places: Iterable[Int]) -> Iterator[Float]:
+        """Logits on support for each ``place`` (m), where context j has the embedding of context ``place[j]``."""
+        W, H = state.centred_logits
+        tokens, row = self.seen
+        if self.is_small:
+            L = W[tokens] @ H
+            for place in places:
+                yield np.asarray(L[row, place[self.context]])
+            return
+        for place in places:
+            column, found = place[self.context], np.empty(self.token.size)
+            for start in range(0, self.token.size, CHUNK):
+                part = slice(start, start + CHUNK)
+                found[part] = np.einsum("ed,de->e", W[self.token[part]], H[:, column[part]])
+            yield found
+
+    def squared_errors(self, state: Factors) -> Float:
         """``||P_F(L)_j - L_in_j||^2`` of each context, m."""
-        error = self.centre(self.logits(state, place)) - self.value
+        return self._squared_errors(self.logits(state))
+
+    def permuted_errors(self, state: Factors, places: Int) -> Float:
+        """``||P_F(L) - L_in||_F^2`` for each permutation of the contexts (b x m), b numbers."""
+        return np.array([self._squared_errors(L).sum() for L in self.permuted_logits(state, places)])
+
+    def _squared_errors(self, logits: Float) -> Float:
+        error = self.centre(logits) - self.value
         return np.asarray(np.bincount(self.context, error * error, minlength=self.sizes.size))
 
     def distance(self, state: Factors) -> float:
@@ -126,11 +152,11 @@ class LogitNumbers(AbstractNumbers):
     def resampled(self, draws: Float) -> Mapping[str, Float]:
         """Each number on each selection of contexts."""
         found = {}
-        if self.finite is not None:
-            found["finite_distance"] = np.sqrt(draws @ self.finite.squared_errors(self.run))
-        own = draws @ column_products(self.run, self.run)
-        for prefix, target in self.targets.items():
-            cross, theirs = column_products(self.run, target), column_products(target, target)
+        if self._errors is not None:
+            found["finite_distance"] = np.sqrt(draws @ self._errors)
+        own = draws @ self._own
+        for prefix, (pulled, theirs) in self._products.items():
+            cross = np.einsum("im,im->m", self.run.centred_logits[1], pulled)
             found[f"{prefix}logit_cosine"] = _cosine(draws @ cross, own, draws @ theirs)
         return found
 
@@ -138,18 +164,33 @@ class LogitNumbers(AbstractNumbers):
         """Each number when the run's contexts are permuted."""
         found = {}
         if self.finite is not None:
-            few = orders if self.finite.token.size <= SLOW_PAIRS else orders[:SLOW_PERMUTATIONS]
-            errors = [float(self.finite.squared_errors(self.run, order).sum()) for order in few]
-            found["finite_distance"] = np.sqrt(errors)
-        own = float(column_products(self.run, self.run).sum())
-        A, B = self.run.centred_logits
+            few = orders if self.finite.is_small else orders[:SLOW_PERMUTATIONS]
+            found["finite_distance"] = np.sqrt(self.finite.permuted_errors(self.run, few))
+        B, own = self.run.centred_logits[1], self._own.sum()
+        for prefix, (pulled, theirs) in self._products.items():
+            cross = np.array([float(np.vdot(pulled, B[:, order])) for order in orders])
+            found[f"{prefix}logit_cosine"] = _cosine(cross, own, theirs.sum())
+        return found
+
+    @cached_property
+    def _errors(self) -> Float | None:
+        return None if self.finite is None else self.finite.squared_errors(self.run)
+
+    @cached_property
+    def _own(self) -> Float:
+        return column_products(self.run, self.run)
+
+    @cached_property
+    def _products(self) -> dict[str, tuple[Float, Float]]:
+        """Prefix -> ``A^T C D`` with logits ``A B`` of the run and ``C D`` of the prediction, and norms of ``C D``.
+
+        ``<A B_o, C D> = <A^T C D, B_o>``: one matrix of the size of B serves every permutation o of the contexts.
+        """
+        A, _ = self.run.centred_logits
+        found = {}
         for prefix, target in self.targets.items():
             C, D = target.centred_logits
-            # <A B_o, C D> = <A^T C D, B_o>: one r x m matrix serves every permutation o.
-            pulled = (A.T @ C) @ D
-            cross = np.array([float(np.vdot(pulled, B[:, order])) for order in orders])
-            theirs = float(column_products(target, target).sum())
-            found[f"{prefix}logit_cosine"] = _cosine(cross, np.array(own), np.array(theirs))
+            found[prefix] = (A.T @ C) @ D, column_products(target, target)
         return found
 
     def with_other_runs(self, runs: list[Factors]) -> Mapping[str, float]:

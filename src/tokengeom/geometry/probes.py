@@ -17,6 +17,7 @@ import numpy as np
 from tokengeom.errors import ProblemError
 from tokengeom.factors import Factors, factored_logit_distance
 from tokengeom.geometry.collapse import subspace_collapse
+from tokengeom.geometry.compare import support_groups
 from tokengeom.geometry.linear_numbers import FiniteDecoder, margin
 from tokengeom.geometry.logit_numbers import FiniteLogits
 from tokengeom.geometry.similarity import cosine, directional_agreement, directional_similarity
@@ -28,6 +29,7 @@ from tokengeom.theory.proxy import proxy_factors
 
 if TYPE_CHECKING:
     from tokengeom.numerics import Bool, Int
+    from tokengeom.theory.at_loss import LossPrediction
     from tokengeom.theory.features import FeaturePrediction
     from tokengeom.theory.linear import LinearPrediction
     from tokengeom.training.loop import Probe, State
@@ -42,6 +44,8 @@ SMALLEST_GAP = 1e-10
 """Loss gap in nats below which there is only the prediction in the limit."""
 AT_LOSS_ENTRIES = 50_000
 """Merged tokens times contexts up to which they are made by default: 3 s for a run on 104 tokens, 382 contexts."""
+MOST_KEPT = 8
+"""Predictions kept, so that a loss that rises and falls is not solved for again."""
 
 
 def linear_probes(prediction: LinearPrediction) -> dict[str, Probe]:
@@ -129,56 +133,65 @@ def feature_measures(prediction: FeaturePrediction) -> dict[str, Measure]:
     }
 
 
-class _PathOfRun:
-    """Agreement of a run's records with the prediction at the loss of each, solved for once per loss of a grid."""
+class PredictionsAtLoss:
+    """Predictions at the losses that a run passes, on a grid of losses, each solved from the nearest one before it.
 
-    def __init__(self, prediction: FeaturePrediction, norm: str) -> None:
-        self.prediction, self.settings = prediction, LossSettings(norm=norm, tolerance=TOLERANCE)
-        self.shape = prediction.reduction.V, prediction.reduction.m
-        self._solved: dict[int, Factors | None] = {}
+    ``per_decade``
+        Losses per decade at which predictions are made; the one nearest to the loss asked for is returned.
+    ``tolerance``
+        Their proven relative gap.
+    """
+
+    def __init__(
+        self, prediction: FeaturePrediction, norm: str, *, per_decade: int = PER_DECADE, tolerance: float = TOLERANCE
+    ) -> None:
+        self.prediction, self.per_decade = prediction, per_decade
+        self.settings = LossSettings(norm=norm, tolerance=tolerance)
+        self._solved: dict[int, LossPrediction | None] = {}
 
     @cached_property
     def _path(self) -> LossPath:
         one = self.prediction
-        return LossPath(one.P, one.pi, entropy=one.entropy, settings=self.settings)
+        return LossPath(one.P, one.pi, entropy=one.entropy, statistics_hash=one.statistics_hash, settings=self.settings)
+
+    def at(self, gap: float) -> LossPrediction | None:
+        """The prediction at the loss of the grid nearest to this one; None where there is none."""
+        largest = self.prediction.largest_gap
+        if not SMALLEST_GAP < gap < largest:
+            return None
+        step = round(self.per_decade * math.log10(largest / gap))
+        if step not in self._solved:
+            if len(self._solved) >= MOST_KEPT:
+                del self._solved[next(iter(self._solved))]
+            try:
+                # The path begins below the largest gap.
+                self._solved[step] = self._path.at(largest * 10.0 ** (-max(step, 0.25) / self.per_decade))
+            except ProblemError:
+                self._solved[step] = None
+        return self._solved[step]
+
+
+class _PathOfRun:
+    """Agreement of a run's records with the prediction at the loss of each."""
+
+    def __init__(self, prediction: FeaturePrediction, norm: str) -> None:
+        self.shape = prediction.reduction.V, prediction.reduction.m
+        self.groups, self.predictions = support_groups(prediction), PredictionsAtLoss(prediction, norm)
 
     def context_agreement(self, state: State) -> float:
         """Over pairs of contexts with different supports."""
-        return self._agreement(state, lambda target, run: _context_agreement(target, self._groups, run))
+        return self._agreement(state, lambda target, run: _context_agreement(target, self.groups, run))
 
     def token_agreement(self, state: State) -> float:
         """Over pairs of different tokens."""
         return self._agreement(state, _token_agreement)
 
-    @cached_property
-    def _groups(self) -> Int:
-        """Support group of each context; full supports, which have a direction at a loss, are groups of their own."""
-        groups = self.prediction.context_groups.copy()
-        alone = np.flatnonzero(groups < 0)
-        groups[alone] = groups.max(initial=-1) + 1 + np.arange(alone.size)
-        return groups
-
     def _agreement(self, state: State, number: Callable[[Factors, Factors], float]) -> float:
         def measure(run: Factors) -> float:
-            target = self._at(state.labels.loss_gap(state.L))
-            return float("nan") if target is None else number(target, run)
+            target = self.predictions.at(state.labels.loss_gap(state.L))
+            return float("nan") if target is None else number(Factors(target.W, target.H), run)
 
         return _measure(measure, self.shape, state)
-
-    def _at(self, gap: float) -> Factors | None:
-        """Factors of the prediction at the loss of the grid that is nearest to this one; None where there is none."""
-        largest = self.prediction.largest_gap
-        if not SMALLEST_GAP < gap < largest:
-            return None
-        step = round(PER_DECADE * math.log10(largest / gap))
-        if step not in self._solved:
-            try:
-                # The path begins below the largest gap.
-                found = self._path.at(largest * 10.0 ** (-max(step, 0.25) / PER_DECADE))
-                self._solved[step] = Factors(found.W, found.H)
-            except ProblemError:
-                self._solved[step] = None
-        return self._solved[step]
 
 
 def _measure(measure: Measure, shape: tuple[int, int], state: State) -> float:

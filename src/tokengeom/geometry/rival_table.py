@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from tokengeom.errors import missing_extra
 from tokengeom.folders import as_json
 from tokengeom.geometry.agreement import Agreement
 from tokengeom.geometry.comparison import describe_scale, nan_to_none, none_to_nan
 from tokengeom.geometry.rival_numbers import RivalRow
-from tokengeom.results import AbstractResult, close, html_table
+from tokengeom.results import AbstractResult, close, data_frame, html_table
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -96,11 +95,7 @@ class Rivals(AbstractResult):
 
     def to_frame(self) -> DataFrame:
         """Data frame with one row per explanation and kind of items: agreement, CKA, SIM, floors and differences."""
-        try:
-            import pandas as pd
-        except ModuleNotFoundError:
-            missing_extra("pandas", "pandas", "A data frame of the rivals (to_dict needs nothing)")
-        return pd.DataFrame([_flat(row) for row in self.rows]).set_index(["items", "rival"])
+        return data_frame([_flat(row) for row in self.rows]).set_index(["items", "rival"])
 
     def summary(self) -> str:
         """Verdict and table for each kind of items, how to read them, then the limitations."""

@@ -19,23 +19,34 @@ import numpy as np
 from tokengeom.errors import ProblemError, ResourceError
 from tokengeom.factors import Factors
 from tokengeom.geometry.agreement import assess, with_reference
-from tokengeom.geometry.explanations.base import EXPLANATIONS, AbstractFit, AbstractRival, Known, explanation_classes
+from tokengeom.geometry.explanations.base import (
+    EXPLANATIONS,
+    AbstractFit,
+    AbstractRival,
+    Known,
+    SeenTokensFit,
+    explanation_classes,
+)
 from tokengeom.geometry.held_out import HELD_OUT, Fold, FoldedNumbers, check_share, held_out_limitations, make_folds
 from tokengeom.geometry.inputs import (
     NORM_OF_OPTIMIZER,
     CompareSettings,
     Observed,
     hash_of,
+    norms_at_loss,
+    on_seen_tokens,
     optimizer_of,
-    predicts_at_loss,
     require_same_statistics,
     run_limitations,
     runs_of,
+    seen_tokens,
     too_large,
 )
+from tokengeom.geometry.limitations import sampling_limitations
+from tokengeom.geometry.model_states import ModelStates
 from tokengeom.geometry.rival_numbers import ExplanationInfo, RivalRow, best_candidate, context_agreements, rival_rows
 from tokengeom.geometry.rival_table import Rivals
-from tokengeom.geometry.similarity_numbers import MOST_ITEMS, SimilarityNumbers
+from tokengeom.geometry.similarity_numbers import SimilarityNumbers
 from tokengeom.numerics import blas_threads_for
 from tokengeom.progress import SilentProgress
 from tokengeom.results import load
@@ -47,6 +58,7 @@ from tokengeom.theory.proxy import ProxyPrediction
 from tokengeom.training.objective import SoftLabels
 
 if TYPE_CHECKING:
+    from tokengeom.models.language_model import AbstractLanguageModel
     from tokengeom.numerics import Float, Int
     from tokengeom.progress import AbstractProgress, AbstractStage
 
@@ -92,9 +104,10 @@ class RivalSettings(CompareSettings):
 @takes(RivalSettings)
 def rivals(
     stats: NextTokenStatistics | str | Path,
-    run: Observed | str | Path | Sequence[Observed | str | Path],
+    run: Observed | AbstractLanguageModel | str | Path | Sequence[Observed | AbstractLanguageModel | str | Path],
     prediction: FeaturePrediction | LossPrediction | ProxyPrediction | str | Path | None = None,
     *,
+    tokenizer: object = None,
     at: LossPrediction | Iterable[LossPrediction] = (),
     loss_gap: float | None = None,
     progress: AbstractProgress | None = None,
@@ -107,18 +120,22 @@ def rivals(
     stats
         Statistics that the run was trained on, or the path of saved ones.
     run
-        What ``train`` returned, the path of a saved run, any object with W (V x d) and H (d x m), or the pair (W, H). A
-        list of runs of the same training with different seeds explains the first one; the others give the ceiling.
+        What ``train`` returned, the path of a saved run, any object with W (V x d) and H (d x m), the pair (W, H), or a
+        model in memory, as in ``compare``. A list of runs of the same training with different seeds explains the first
+        one; the others give the ceiling.
     prediction
         Prediction of learned features in the limit, or its path; it is solved for where it is not given. A prediction
         of the proxy alone, for statistics that are too large to solve, leaves out what needs a solver.
+    tokenizer
+        Tokenizer of a model in memory, to check that the text was counted with it.
     at
         Predictions at the run's loss that were made before, instead of making them.
     loss_gap
         ``CE - H`` of the run in nats, where its logits are more than ``W H (+ bias)``.
     """
     chosen = make(RivalSettings, settings, "rivals")
-    stats, runs = statistics_of(stats, "rivals"), runs_of(run)
+    stats, shown = statistics_of(stats, "rivals"), progress or SilentProgress()
+    runs = runs_of(run, stats, tokenizer, shown)
     limit, given = _checked_predictions(prediction, at, stats)
     for one in runs:
         require_same_statistics("statistics", stats.hash, "run", hash_of(one))
@@ -127,8 +144,17 @@ def rivals(
         each.require_sizes(stats.V, stats.m)
     with blas_threads_for(stats.V, stats.m):
         known, limitations = _known(stats, factors[0], runs[0], limit, given, loss_gap, chosen)
-        table = _Table(stats, factors, _start(runs[0], factors[0]), known, chosen)
-        found = table.compare(progress or SilentProgress())
+        seen, start = seen_tokens(stats.P), _start(runs[0], factors[0])
+        table = _Table(
+            on_seen_tokens(stats, seen),
+            stats,
+            seen,
+            [one.rows(seen) for one in factors],
+            None if start is None else start.rows(seen),
+            known,
+            chosen,
+        )
+        found = table.compare(shown)
     return replace(found, limitations=(*run_limitations(runs[0], known.loss_gap), *limitations, *found.limitations))
 
 
@@ -193,25 +219,32 @@ def _known(
     if settings.at_loss is False or known.proxy_only:
         return known, []
     missing = "Explanations at the loss reached are left out: "
-    if not predicts_at_loss(stats.P, settings.at_loss):
+    norms = norms_at_loss(stats.P, settings.at_loss)
+    if not norms:
         return known, [missing + too_large(stats.P)]
-    gap = SoftLabels.from_statistics(stats).loss_gap(factors.logits) if loss_gap is None else loss_gap
+    if loss_gap is None and isinstance(run, ModelStates):
+        loss_gap = run.loss_gap
+    gap = SoftLabels.from_statistics(stats).loss_gap_of(factors) if loss_gap is None else loss_gap
     largest = float(np.log(stats.V)) - stats.entropy
     if not 0.0 < gap < largest:
         outside = f"the run's loss gap of {gap:.3g} nats is not between 0 and that of a uniform guess, {largest:.3g}."
         return known, [missing + outside]
-    return replace(known, loss_gap=float(gap)), []
+    return replace(known, loss_gap=float(gap), norms=norms), []
 
 
 @dataclass(frozen=True, eq=False)
 class _Table:
     """What the rows are made from.
 
+    ``stats``
+        Statistics with the tokens that occur; ``seen`` are their rows in ``whole``, which has the whole vocabulary.
     ``runs``
         Factors of the run and of the others of the same training; ``start`` is the run before training.
     """
 
     stats: NextTokenStatistics
+    whole: NextTokenStatistics
+    seen: Int
     runs: list[Factors]
     start: Factors | None
     known: Known
@@ -234,7 +267,7 @@ class _Table:
                 columns = np.concatenate([fold.columns for fold in folds])
                 rows += self._rows(self._folded(folds, placed), infos, reference, lambda one: one.H[:, columns])
         held_out = sum(fold.columns.size for fold in folds) if placed else 0
-        notes += [*missing, *lost, *_fit_limitations(fitted), *self._sampling_limitations(kept)]
+        notes += [*missing, *lost, *_fit_limitations(fitted), *sampling_limitations(self.whole.V, kept, self.seen)]
         if settings.held_out:
             solved = [kind.name for kind in classes if kind not in again and f"{kind.name}: " in fitted]
             notes += held_out_limitations(folds, held_out, stats.m, solved)
@@ -252,7 +285,7 @@ class _Table:
         """Contexts whose support is not the whole vocabulary, which have no predicted direction in the limit."""
         stats = self.stats
         everything = np.arange(stats.m, dtype=np.int64)
-        partial = everything[stats.support_sizes < stats.V]
+        partial = everything[stats.support_sizes < self.whole.V]
         full = stats.m - partial.size
         if not full:
             return everything, []
@@ -267,7 +300,7 @@ class _Table:
         notes, absent = [], []
         for kind in classes:
             try:
-                best = best_candidate(kind, self.stats, self.known, self.runs[0], kept, self.stats.groups.label)
+                best = self._best(kind, kept)
             except (ProblemError, ResourceError) as problem:
                 if kind.quick:
                     raise
@@ -287,6 +320,14 @@ class _Table:
             )
         return fitted, notes
 
+    def _best(self, kind: type[AbstractRival], kept: Int) -> tuple[ExplanationInfo, AbstractFit] | None:
+        """An explanation fitted to all contexts; a prediction is made for the whole vocabulary."""
+        stats = self.whole if kind.ours else self.stats
+        best = best_candidate(kind, stats, self.known, self.runs[0], kept, _groups(self.stats))
+        if best is None or not kind.ours or self.seen.size == self.whole.V:
+            return best
+        return best[0], SeenTokensFit(best[1], self.seen)
+
     def _reference(self, fitted: Fitted, kept: Int) -> str | None:
         """Prefix of the prediction: at the loss in the norm of the optimizer, else in the limit, else the proxy.
 
@@ -298,7 +339,7 @@ class _Table:
             return f"{NORM_NAMES[wanted]}: "
         if len(at) > 1 and self.known.optimizer is None:
             targets = [fitted[prefix][1].contexts(kept) for prefix in at]
-            values = context_agreements(self.runs[0].H[:, kept], targets, self.stats.groups.label[kept])
+            values = context_agreements(self.runs[0].H[:, kept], targets, _groups(self.stats)[kept])
             return at[int(np.argmax(np.nan_to_num(values, nan=-2.0)))]
         others = [f"{name}: " for name in (LIMIT, *([PROXY] if self.known.proxy_only else []))]
         return next((prefix for prefix in (*at, *others) if prefix in fitted), None)
@@ -319,7 +360,7 @@ class _Table:
                 if prefix not in placed:
                     continue
                 try:
-                    best = best_candidate(kind, fold.kept, known, run, everything, fold.kept.groups.label)
+                    best = best_candidate(kind, fold.kept, known, run, everything, _groups(fold.kept))
                     problem: object = "it does not apply"
                 except (ProblemError, ResourceError) as error:
                     best, problem = None, error
@@ -341,7 +382,7 @@ class _Table:
 
     def _contexts(self, fitted: Fitted, kept: Int) -> SimilarityNumbers:
         targets = {prefix: fit.contexts(kept) for prefix, (_, fit) in fitted.items()}
-        return SimilarityNumbers.of("contexts", self.runs[0].H[:, kept], targets, self.stats.groups.label[kept])
+        return SimilarityNumbers.of("contexts", self.runs[0].H[:, kept], targets, _groups(self.stats)[kept])
 
     def _tokens(self, fitted: Fitted) -> SimilarityNumbers:
         everything = np.arange(self.stats.V, dtype=np.int64)
@@ -349,7 +390,7 @@ class _Table:
         return SimilarityNumbers.of("tokens", self.runs[0].tokens, targets)
 
     def _folded(self, folds: Sequence[Fold], placed: Mapping[str, list[Float]]) -> FoldedNumbers:
-        H, label = self.runs[0].H, self.stats.groups.label
+        H, label = self.runs[0].H, _groups(self.stats)
         ends = np.cumsum([0, *(fold.columns.size for fold in folds)])
         columns = [np.arange(first, last) for first, last in pairwise(ends)]
         parts = [
@@ -382,12 +423,10 @@ class _Table:
         infos = {prefix: info for prefix, (info, _) in fitted.items()}
         return rival_rows(assessed, infos, reference if reference in infos else None, found)
 
-    def _sampling_limitations(self, kept: Int) -> list[str]:
-        return [
-            f"{MOST_ITEMS} of {count} {items}, drawn at random, are compared."
-            for items, count in (("contexts", kept.size), ("tokens", self.stats.V))
-            if count > MOST_ITEMS
-        ]
+
+def _groups(stats: NextTokenStatistics) -> Int:
+    """Support group of each context, m."""
+    return np.asarray(stats.groups.label, dtype=np.int64)
 
 
 def _part(run: Factors, tokens: Int, columns: Int) -> Factors:

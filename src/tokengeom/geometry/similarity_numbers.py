@@ -38,6 +38,8 @@ MOST_ITEMS = 1000
 KINDS = ("agreement", "cka", "similarity")
 GATHERED = 4_000_000
 """Entries of permuted matrices held at once (32 MB)."""
+MANY_UNITS = 300
+"""Units from which permuted matrices are held in float32: their sums are then exact to about 1e-6."""
 
 _Matrices = tuple["Float", "Float"]
 """Cosines between items, and the Gram matrix of their centred vectors."""
@@ -130,14 +132,15 @@ class SimilarityNumbers(AbstractNumbers):
         pairs = [_unit_matrices(target, unit) for target in self.targets.values()]
         if not (pairs and len(orders)):
             return {}
-        Ys, Gs = (np.stack([one[k].ravel() for one in pairs], axis=1) for k in (0, 1))
+        kind = np.float32 if n.size > MANY_UNITS else np.float64
+        Ys, Gs = (np.stack([one[k].ravel().astype(kind) for one in pairs]) for k in (0, 1))
         xy, kg = (np.empty((len(orders), len(pairs))) for _ in range(2))
         step = max(1, GATHERED // n.size**2)
         back = np.argsort(orders, axis=1)
         for start in range(0, len(orders), step):
             part = slice(start, start + step)
-            xy[part] = _gathered(sum_x, back[part]) @ Ys
-            kg[part] = _gathered(sum_k, back[part]) @ Gs
+            xy[part] = _gathered(sum_x.astype(kind, copy=False), back[part]) @ Ys.T
+            kg[part] = _gathered(sum_k.astype(kind, copy=False), back[part]) @ Gs.T
         found, size = {}, n[back]
         for place, prefix in enumerate(self.targets):
             Y, G = pairs[place]
@@ -278,7 +281,7 @@ def _trace_cleared(X: Float) -> tuple[Float, float]:
 
 def _gathered(M: Float, orders: Int) -> Float:
     """M with rows and columns in each order, one flat matrix per row."""
-    found = np.empty((len(orders), *M.shape))
+    found = np.empty((len(orders), *M.shape), dtype=M.dtype)
     for place, order in enumerate(orders):
         np.take(M.take(order, axis=0), order, axis=1, out=found[place], mode="clip")
     return found.reshape(len(orders), -1)
@@ -292,7 +295,9 @@ def _unit_matrices(target: Float, unit: Int) -> _Matrices:
 
 
 def _quadratic(weights: Float, M: Float) -> Float:
-    """``w^T M w`` for each row w of the weights."""
+    """``w^T M w`` for each row w of the weights, each a permutation of the others."""
+    if np.ptp(weights) == 0:
+        return np.full(len(weights), float(weights[0, 0]) ** 2 * M.sum())
     return np.asarray(np.einsum("bi,bi->b", weights @ M, weights))
 
 

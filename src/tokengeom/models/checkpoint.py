@@ -1,24 +1,15 @@
-"""W, H and logits of a trained causal language model in a local folder (Hugging Face format).
-
-``H`` is what goes into the head: the last hidden state after the final norm with its gain. ``W`` has the rows of the
-head. Both are in the same space for every architecture, since ``W h + bias`` are the logits, which is checked on every
-context before anything is returned.
-"""
+"""Trained causal language models from local folders (Hugging Face format)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tokengeom.corpus.huggingface_tokenizer import HuggingFaceTokenizer, load_huggingface
-from tokengeom.errors import CheckpointError, TokenizerError, missing_extra
-from tokengeom.factors import Factors
+from tokengeom.errors import CheckpointError, InputError, TokenizerError, missing_extra
 from tokengeom.models.checkpoint_folder import (
     find_weights,
     read_json,
@@ -26,15 +17,11 @@ from tokengeom.models.checkpoint_folder import (
     require_model_folder,
     training_step,
 )
-from tokengeom.models.checkpoint_head import Head, as_float64, find_head, head_input, require_causal, run_model
 from tokengeom.models.devices import checked_device
+from tokengeom.models.language_model import ModuleModel, language_model
 from tokengeom.models.networks.base import import_torch
-from tokengeom.numerics import Float
-from tokengeom.progress import AbstractProgress, SilentProgress
-from tokengeom.statistics.windows import ABSENT, START
 
-_BATCH_ENTRIES = 2**24
-"""Logits per batch: 64 MB in float32."""
+PRECISIONS = ("auto", "float32", "bfloat16")
 
 
 def require_packages() -> None:
@@ -46,8 +33,8 @@ def require_packages() -> None:
             missing_extra(package, "networks", "Loading a trained model")
 
 
-def load_model(folder: Path, safetensors: bool) -> Any:
-    """The model with every weight from the folder, in float32."""
+def load_model(folder: Path, safetensors: bool, precision: str = "auto") -> Any:
+    """The model with every weight from the folder, as stored or in a type of torch by name."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -58,7 +45,7 @@ def load_model(folder: Path, safetensors: bool) -> Any:
                 local_files_only=True,
                 trust_remote_code=False,
                 use_safetensors=safetensors,
-                dtype=torch.float32,
+                dtype="auto" if precision == "auto" else getattr(torch, precision),
                 output_loading_info=True,
             )
     # A config can be wrong in every way, and the library raises whatever that leads to.
@@ -101,149 +88,36 @@ def _silent() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Checkpoint:
-    """A loaded model.
+def load_checkpoint(
+    folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False, precision: str = "auto"
+) -> ModuleModel:
+    """Load a causal language model from a local folder.
 
-    ``head``       W, bias and what is applied to their output
-    ``tokenizer``  the model's own tokenizer
-    ``bos``        id of the token that starts a text, or None
-    ``positions``  longest sequence that the model accepts, or None where there is no limit
-    ``step``       training step at which it was saved, or None where the folder does not say
-    """
-
-    folder: Path
-    head: Head
-    tokenizer: HuggingFaceTokenizer
-    bos: int | None
-    positions: int | None
-    step: int | None
-    model: Any
-
-    @property
-    def d(self) -> int:
-        """Dimension of the embeddings."""
-        return int(self.head.W.shape[1])
-
-    @property
-    def parameters(self) -> int:
-        """Number of parameters, tied ones counted once."""
-        return sum(int(parameter.numel()) for parameter in self.model.parameters())
-
-    @property
-    def convention(self) -> str:
-        """What W and H are for this model, in a few sentences."""
-        head, name = self.head, type(self.model).__name__
-        tied = ", tied to the input embeddings" if head.tied else ""
-        padded = head.rows - self.tokenizer.size
-        return " ".join(
-            [
-                f"W: the {head.rows:,} rows of the head of {name}{tied}.",
-                f"H: what goes into the head, after the final norm with its gain (d={self.d}).",
-                *([] if head.scale == 1 else [f"The model's logit scale {head.scale:.6g} is folded into W."]),
-                *(["The head's bias is part of the logits."] if head.bias is not None else []),
-                *([] if head.cap is None else [f"W h is the logit before the soft cap {head.cap:g}."]),
-                *([f"{padded:,} rows belong to no token; they count only in the loss."] if padded > 0 else []),
-            ]
-        )
-
-    def sequences(self, contexts: NDArray[np.integer[Any]], *, bos: bool = False) -> list[tuple[int, ...]]:
-        """Token ids that the model reads for each context (m x L ids, START and ABSENT as in the statistics).
-
-        START fields of a context, however many, become one BOS token; ``bos`` puts it before every context.
-        """
-        contexts = np.asarray(contexts)
-        if contexts.ndim != 2 or contexts.dtype.kind not in "iu":
-            raise CheckpointError(f"Contexts must be an m x L matrix of ids; got {contexts.dtype}, {contexts.shape}.")
-        worst = int(contexts.max(initial=0))
-        if worst >= self.head.rows or int(contexts.min(initial=0)) < ABSENT:
-            raise CheckpointError(
-                f"Ids in contexts must lie below the model's {self.head.rows:,} rows; got up to {worst:,} (least "
-                f"{int(contexts.min(initial=0))}). Count the text with the model's own tokenizer."
-            )
-        rows = [tuple(int(z) for z in row if z != ABSENT) for row in contexts]
-        if self.bos is None and (bos or any(START in row for row in rows)):
-            raise CheckpointError(
-                f"{self.folder} has no token that starts a text (bos_token), and contexts at the start of a document "
-                "need one. Count without padding, and read without BOS."
-            )
-        found = [self._sequence(row, bos) for row in rows]
-        self._require_lengths(found)
-        return found
-
-    def _sequence(self, row: tuple[int, ...], bos: bool) -> tuple[int, ...]:
-        tokens = tuple(z for z in row if z != START)
-        return (int(self.bos), *tokens) if self.bos is not None and (bos or START in row) else tokens
-
-    def _require_lengths(self, found: Sequence[tuple[int, ...]]) -> None:
-        lengths = [len(tokens) for tokens in found]
-        if not lengths or min(lengths) == 0:
-            raise CheckpointError("A model needs at least one token; got no context, or one without any token.")
-        if self.positions is not None and max(lengths) > self.positions:
-            raise CheckpointError(
-                f"Contexts of {max(lengths):,} tokens (BOS included) are longer than the {self.positions:,} positions "
-                f"of {self.folder}. Count shorter contexts."
-            )
-
-    def readout(
-        self,
-        contexts: NDArray[np.integer[Any]],
-        *,
-        bos: bool = False,
-        progress: AbstractProgress | None = None,
-    ) -> Factors:
-        """W (V x d), H (d x m) and bias on contexts, checked to reproduce the model's own logits (before a soft cap).
-
-        Contexts of one length are read together, so nothing is padded and no mask is needed.
-        """
-        found = self.sequences(contexts, bos=bos)
-        H = np.empty((self.d, len(found)))
-        with (progress or SilentProgress()).stage(f"Reading {self.folder.name}", len(found)) as stage:
-            for batch in _batches(found, self.head.rows):
-                H[:, batch] = self._read([found[j] for j in batch])
-                stage.advance(len(batch))
-        return Factors(self.head.W, H, self.head.bias)
-
-    def _read(self, batch: list[tuple[int, ...]]) -> Float:
-        """H of contexts of one length, d x batch, checked to reproduce the logits."""
-        with head_input(self.model) as seen:
-            logits = as_float64(run_model(self.model, batch)[:, -1]).T
-        if len(seen) != 1:
-            raise CheckpointError(
-                f"The head of {type(self.model).__name__} must run once per text; it ran {len(seen)} times."
-            )
-        H = as_float64(seen[0][:, -1]).T
-        self.head.require_logits(H, logits)
-        return H
-
-
-def load_checkpoint(folder: str | Path, *, device: str = "cpu", allow_pickle: bool = False) -> Checkpoint:
-    """Load a causal language model from a local folder, in float32.
+    ``precision``
+        Type of weights and arithmetic: "float32", "bfloat16", or "auto" for the type that the weights are stored in
+        (float16 becomes float32 on a CPU, where its range is too small for some operations).
 
     Nothing is downloaded, code that comes with a model is never run, and weights are read only from safetensors;
     ``allow_pickle`` also reads ``pytorch_model.bin``, with a warning.
     """
     folder = Path(folder)
     content = require_model_folder(folder)
+    if precision not in PRECISIONS:
+        raise InputError(f"precision must be one of {', '.join(PRECISIONS)}; got {precision!r}.")
     require_packages()
     require_causal_model(folder, content)
     weights = find_weights(folder, allow_pickle)
-    where = checked_device(import_torch(), device)
-    model = load_model(folder, weights == "safetensors").to(where).eval()
+    torch = import_torch()
+    where = checked_device(torch, device)
+    model = load_model(folder, weights == "safetensors", precision).to(where).eval()
+    if precision == "auto" and where.type == "cpu" and model.dtype == torch.float16:
+        model = model.float()
     text = model.config.get_text_config()
     text.use_cache = False
-    head = find_head(model, _caps(text))
-    require_causal(model)
-    tokenizer = _tokenizer(folder, head.rows)
-    limit = getattr(text, "max_position_embeddings", None)
-    positions = limit if isinstance(limit, int) and limit > 0 else None
-    return Checkpoint(folder, head, tokenizer, _bos(folder, tokenizer, text), positions, training_step(folder), model)
-
-
-def _caps(config: Any) -> list[float]:
-    """Numbers that a config names as soft caps of the logits, without those of attention."""
-    found = [v for k, v in config.to_dict().items() if "cap" in k and "soft" in k and "att" not in k]
-    return [float(v) for v in found if isinstance(v, int | float) and v > 0]
+    found = language_model(model, name=folder.resolve().name)
+    assert isinstance(found, ModuleModel)
+    tokenizer = _tokenizer(folder, found.head.rows)
+    return replace(found, tokenizer=tokenizer, bos=_bos(folder, tokenizer, text), step=training_step(folder))
 
 
 def _tokenizer(folder: Path, rows: int) -> HuggingFaceTokenizer:
@@ -265,13 +139,3 @@ def _bos(folder: Path, tokenizer: HuggingFaceTokenizer, config: Any) -> int | No
         return tokenizer.id_of(text) if isinstance(text, str) else None
     known = getattr(config, "bos_token_id", None)
     return known if isinstance(known, int) and 0 <= known < tokenizer.size else None
-
-
-def _batches(found: Sequence[tuple[int, ...]], rows: int) -> Iterator[list[int]]:
-    """Indices of contexts of one length, as many at once as fit in a batch."""
-    by_length: dict[int, list[int]] = {}
-    for place, tokens in enumerate(found):
-        by_length.setdefault(len(tokens), []).append(place)
-    for length, places in sorted(by_length.items()):
-        most = max(1, min(256, _BATCH_ENTRIES // (rows * length)))
-        yield from (places[k : k + most] for k in range(0, len(places), most))

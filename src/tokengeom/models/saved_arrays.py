@@ -1,35 +1,49 @@
-"""W and H of a model of any framework from plain arrays: one safetensors file, or W.npy and H.npy."""
+"""W and H of a model of any framework from files: safetensors, NumPy, or word2vec text with names."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
 from tokengeom.errors import CheckpointError, ProblemError
 from tokengeom.factors import Factors
+from tokengeom.named_vectors import Items, item_names, numbered, one_line, one_word
+from tokengeom.numerics import Arrays, Float
+from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
 
 _NAMES = ("W", "H", "bias")
+_NAMED: tuple[Items, ...] = ("tokens", "contexts")
+_KNOWN = (
+    "one .safetensors or .npz file with arrays W and H, or a folder with W.npy and H.npy, with tokens.txt and "
+    "contexts.txt (word2vec text), or with tokens.npz and contexts.npz (what export writes)"
+)
 
 
-def load_arrays(path: str | Path) -> Factors:
-    """W (V x d), H (d x m) and, where there is one, bias (V).
+def load_arrays(path: str | Path, stats: NextTokenStatistics | str | Path | None = None) -> Factors:
+    """W (V x d), H (d x m) and, where there is one, bias (V). Nothing is unpickled.
 
-    ``path`` is a ``.safetensors`` file with tensors of these names, a folder with ``W.npy`` and ``H.npy`` (and
-    ``bias.npy``), or the path of that ``W.npy``. Nothing is unpickled.
+    Parameters
+    ----------
+    path
+        A ``.safetensors`` or ``.npz`` file with arrays of these names; a folder with ``W.npy`` and ``H.npy`` (and
+        ``bias.npy``), or the path of that ``W.npy``; or a folder with one vector and name per token and per context:
+        ``tokens.txt`` and ``contexts.txt`` in word2vec's text format, or ``tokens.npz`` and ``contexts.npz``, as
+        `tokengeom.export` writes them.
+    stats
+        Statistics, or their folder, whose tokens and contexts W and H get, in that order. They are found by name, and
+        the files may have more of them. Without it, and in files without names, the order is that of the file.
     """
     path = Path(path)
-    if path.is_file() and path.suffix == ".safetensors":
-        found = _tensors(path)
-    elif path.is_dir() or (path.is_file() and path.name == "W.npy"):
-        folder = path if path.is_dir() else path.parent
-        found = {name: _array(file) for name in _NAMES if (file := folder / f"{name}.npy").is_file()}
-    else:
-        raise CheckpointError(
-            f"W and H must be in one .safetensors file with tensors W and H, or in a folder with W.npy and H.npy; "
-            f"{path} {'is another kind of file' if path.is_file() else 'does not exist'}."
-        )
+    named = _named_files(path)
+    if named:
+        wanted = None if stats is None else statistics_of(stats, "load_arrays")
+        tokens, contexts = (_vectors(named[items], items, wanted) for items in _NAMED)
+        return _checked(path, tokens["vectors"], contexts["vectors"].T, tokens.get("bias"))
+    found = _arrays(path)
     absent = [name for name in ("W", "H") if name not in found]
     if absent:
         raise CheckpointError(
@@ -38,6 +52,108 @@ def load_arrays(path: str | Path) -> Factors:
             f"It has: {', '.join(found) or 'neither'}."
         )
     return _checked(path, **{name: found.get(name) for name in _NAMES})
+
+
+def _arrays(path: Path) -> Arrays:
+    """Arrays by name, from one file or from a folder with one file each."""
+    if path.is_file() and path.suffix == ".safetensors":
+        return _tensors(path)
+    if path.is_file() and path.suffix == ".npz":
+        return _zipped(path)
+    if path.is_dir() or (path.is_file() and path.name == "W.npy"):
+        folder = path if path.is_dir() else path.parent
+        return {name: _array(file) for name in _NAMES if (file := folder / f"{name}.npy").is_file()}
+    problem = "is another kind of file" if path.is_file() else "does not exist"
+    raise CheckpointError(f"W and H must be in {_KNOWN}; {path} {problem}.")
+
+
+def _named_files(folder: Path) -> dict[Items, Path]:
+    """The files with named vectors of tokens and of contexts in a folder; none where it has no such files."""
+    for end in (".txt", ".npz"):
+        pair = {items: folder / f"{items}{end}" for items in _NAMED}
+        there = [items for items, file in pair.items() if file.is_file()]
+        if len(there) == 1:
+            (other,) = set(_NAMED) - set(there)
+            raise CheckpointError(
+                f"{folder} has {pair[there[0]].name} and no {pair[other].name}: vectors of tokens and of contexts are "
+                "both needed. Export both."
+            )
+        if there:
+            return pair
+    return {}
+
+
+def _vectors(path: Path, items: Items, stats: NextTokenStatistics | None) -> Arrays:
+    """Vectors and what else a file has per item, in the order of the statistics where these are given."""
+    if path.suffix == ".npz":
+        found, written = _zipped(path), one_line
+    else:
+        names, vectors = read_word2vec(path)
+        found, written = {"names": np.array(names, dtype=object), "vectors": vectors}, one_word
+    absent = [name for name in ("vectors", "names") if name not in found]
+    if absent:
+        raise CheckpointError(f"{path} must have the arrays vectors and names; it has: {', '.join(found)}.")
+    if stats is None:
+        return found
+    order = _order(path, items, list(map(str, found["names"])), item_names(stats, items), written)
+    return {name: found[name][order] for name in ("vectors", "bias") if name in found}
+
+
+def _order(
+    path: Path, items: Items, found: Sequence[str], wanted: Sequence[str], written: Callable[[str], str]
+) -> list[int]:
+    """Place in a file of each name of the statistics, which the file may have as `export` writes it or as it is."""
+    place: Mapping[str, int] = {name: number for number, name in reversed(list(enumerate(numbered(found))))}
+    keys, plain = numbered(map(written, wanted)), numbered(wanted)
+    order = [place.get(key, place.get(name, -1)) for key, name in zip(keys, plain, strict=True)]
+    missing = [name for name, number in zip(wanted, order, strict=True) if number < 0]
+    if missing:
+        shown = ", ".join(map(repr, missing[:5])) + (", ..." if len(missing) > 5 else "")
+        raise CheckpointError(
+            f"{path} must have a vector for each of the {len(wanted):,} {items} of the statistics; "
+            f"{len(missing):,} {'is' if len(missing) == 1 else 'are'} missing: {shown}. Leave them out of the "
+            "statistics, or add them to the file."
+        )
+    return order
+
+
+def read_word2vec(path: Path) -> tuple[list[str], Float]:
+    """Names and vectors (one per row) of a file in word2vec's text format."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    rows, d, extra = _word2vec_shape(path)
+    columns = ["name", *(f"x{k}" for k in range(d)), *(f"end{k}" for k in range(extra))]
+    types = {name: pa.binary() if name[0] == "n" else pa.float64() for name in columns if name[0] != "e"}
+    try:
+        table = csv.read_csv(
+            path,
+            csv.ReadOptions(column_names=columns, skip_rows=1),
+            csv.ParseOptions(delimiter=" ", quote_char=False),
+            csv.ConvertOptions(column_types=types, include_columns=list(types)),
+        )
+    except (pa.ArrowException, OSError) as error:
+        raise CheckpointError(f"{path} cannot be read as word2vec text: {error}. Likely truncated.") from error
+    if table.num_rows != rows:
+        raise CheckpointError(f"{path} must have {rows:,} vectors, as its first line says; it has {table.num_rows:,}.")
+    names = [str(name, "utf-8", "replace") for name in table["name"].to_pylist()]
+    vectors = np.empty((rows, d))
+    for k in range(d):
+        vectors[:, k] = table[k + 1].to_numpy()
+    return names, vectors
+
+
+def _word2vec_shape(path: Path) -> tuple[int, int, int]:
+    """Numbers of vectors and dimensions in the first line, and of empty columns at the end of the second."""
+    with path.open("rb") as file:
+        first, second = file.readline().split(), file.readline().rstrip(b"\r\n")
+    if len(first) != 2 or not all(part.isdigit() for part in first):
+        raise CheckpointError(
+            f"The first line of {path} must be the number of vectors and their dimension, as in word2vec's text format."
+        )
+    rows, d = map(int, first)
+    # The original word2vec ends each line with a space.
+    return rows, d, len(second) - len(second.rstrip(b" "))
 
 
 def _checked(path: Path, W: Any, H: Any, bias: Any) -> Factors:
@@ -50,7 +166,7 @@ def _checked(path: Path, W: Any, H: Any, bias: Any) -> Factors:
         raise CheckpointError(f"{path} has no usable W and H: {error}") from error
 
 
-def _tensors(path: Path) -> dict[str, Any]:
+def _tensors(path: Path) -> Arrays:
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
@@ -60,6 +176,17 @@ def _tensors(path: Path) -> dict[str, Any]:
     except (SafetensorError, OSError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(
             f"{path} cannot be read as safetensors: {error}. Likely truncated, or in bfloat16: save it as float32."
+        ) from error
+
+
+def _zipped(path: Path) -> Arrays:
+    try:
+        with np.load(path, allow_pickle=False) as found:
+            return dict(found)
+    except (OSError, ValueError, BadZipFile) as error:
+        raise CheckpointError(
+            f"{path} cannot be read as arrays of numbers: {error}. Save it with numpy.savez; pickled objects are "
+            "refused."
         ) from error
 
 

@@ -4,7 +4,8 @@
 
     manifest.json     kind, version, machine; key, inputs, seconds and manifest's hash of each stage; name, key, hash
                       and provenance of the page; seal, the hash of all this
-    choice/  statistics/  prediction/  run-.../  at-loss-.../  comparison-.../  rivals-.../     one result per stage
+    choice/  statistics/  prediction/  run-.../  model-.../  at-loss-.../  comparison-.../  rivals-.../
+                      one result per stage
     unfinished/       snapshots of interrupted training, one folder per key
 
 A key is the SHA-256 of a stage's inputs: settings, the package's version and code, and the keys of the stages that it
@@ -44,13 +45,13 @@ PACKAGE = Path(__file__).parents[1]
 OUTSIDE_STAGES = (
     "cli/",
     "figures/",
-    "page/compare_models.py",
     "page/diagnosis.py",
     "page/figures.py",
     "page/formatting.py",
     "page/render.py",
     "page/sections/",
     "page/templates/",
+    "page/verification.py",
     "studies/",
 )
 """Code that only shows results, or belongs to other verbs: changing it does not change the result of a stage."""

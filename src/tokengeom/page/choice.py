@@ -33,20 +33,24 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokengeom.corpus.tokenizers import is_kind
 from tokengeom.errors import CorpusError, InputError
 from tokengeom.folders import as_json
+from tokengeom.page.compare_models import occur_once
 from tokengeom.page.settings import ReportSettings
 from tokengeom.page.text import Sample, Text
 from tokengeom.progress import AbstractProgress
-from tokengeom.results import AbstractResult
+from tokengeom.results import AbstractResult, data_frame
 from tokengeom.statistics.count import count_lengths
 from tokengeom.statistics.next_token import OTHER, NextTokenStatistics
 from tokengeom.statistics.supports import skipped_sentence
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 UNSPACED = {
     "Han": (0x3400, 0x9FFF),
@@ -107,10 +111,35 @@ class Choice(AbstractResult):
             known["context"] = stats.windows.context
         return Choice({**known, "contexts": stats.m, "vocabulary": stats.V}, tuple(reasons))
 
+    @staticmethod
+    def for_model(stats: NextTokenStatistics) -> Choice:
+        """Settings of statistics that a trained model was read on, and how much of the text they are."""
+        known: dict[str, Any] = {} if stats.windows is None else {"context": stats.windows.context}
+        seen = int(np.unique(stats.P.indices).size)
+        reasons = [
+            "Tokens are those of the model's own tokenizer, and its whole vocabulary takes part: of "
+            f"{stats.V:,} tokens {seen:,} follow the contexts below, and the others have to be excluded everywhere."
+        ]
+        if stats.coverage is not None:
+            length = f" of {stats.windows.context} tokens" if stats.windows is not None else ""
+            which = "All" if stats.coverage == 1 else f"The {stats.m:,} most frequent"
+            reasons.append(
+                f"{which} contexts{length} are kept; they have {_percent(stats.coverage)} of the text's windows. The "
+                "model reads these tokens alone, although it may have been trained on longer texts."
+            )
+        once = occur_once(stats) if stats.has_counts and stats.coverage != 1 else 0
+        if once:
+            reasons.append(f"{once:,} of these contexts occur once in the text, and were drawn at random.")
+        return Choice({"tokenizer": "the model's own", **known, "contexts": stats.m}, tuple(reasons))
+
     def to_dict(self) -> dict[str, Any]:
         """Settings, reasons and candidates as plain data."""
         candidates = [dict(one) for one in self.candidates]
         return {"settings": dict(self.settings), "reasons": list(self.reasons), "candidates": candidates}
+
+    def to_frame(self) -> DataFrame:
+        """Data frame with one row per candidate that was considered; of the settings alone where there was only one."""
+        return data_frame([dict(one) for one in self.candidates or [self.settings]])
 
     def summary(self) -> str:
         """The reasons, one per line."""

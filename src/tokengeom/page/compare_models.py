@@ -1,15 +1,20 @@
 """`compare_models`: trained models from local folders, compared with the prediction for a text.
 
-The text is counted with the models' own tokenizer. The loss is that of the model as it is, over all its rows and all
-next tokens of the text. The geometry is compared on the next tokens that occur in the text (or the most frequent of
-them): the other rows of W have no counterpart in the prediction. The prediction at the loss is for the loss of W and H
-on these tokens alone. `model_rivals` compares other explanations on the same tokens and contexts.
+The text is counted with the models' own tokenizer, and the whole vocabulary takes part: the prediction is for as many
+tokens as the model's head has rows, those that never occur are merged into one exactly, and the loss is that of the
+model as it is. `model_rivals` compares other explanations on the same contexts.
+
+Contexts are the most frequent ones. Long contexts hardly ever repeat: where fewer repeat than are asked for, all of
+these are taken, and the others are drawn at random from those that occur once. A single token follows each of them, so
+the theory predicts one direction per next token; the summary says how many there are.
+
+Models are read one after the other, and only W and H are kept of each: 4 (V + m) d bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,16 +25,19 @@ from tokengeom.errors import CheckpointError, ProblemError, StatisticsError
 from tokengeom.factors import Factors
 from tokengeom.geometry.checkpoints import CheckpointComparison, CheckpointCurve
 from tokengeom.geometry.compare import compare
-from tokengeom.geometry.comparison import NORM_PREFIX, Comparison
-from tokengeom.geometry.inputs import CompareSettings, predicts_at_loss
+from tokengeom.geometry.comparison import Comparison
+from tokengeom.geometry.inputs import CompareSettings, norms_at_loss, seen_tokens
+from tokengeom.geometry.model_states import ModelStates, read_model
 from tokengeom.geometry.rival_table import Rivals
 from tokengeom.geometry.rivals import RivalSettings, rivals
-from tokengeom.models.checkpoint import Checkpoint, load_checkpoint
+from tokengeom.models.checkpoint import PRECISIONS, load_checkpoint
 from tokengeom.models.checkpoint_folder import checkpoint_folders
+from tokengeom.models.language_model import ModuleModel
+from tokengeom.problems.merging import Merging
 from tokengeom.progress import SilentProgress
 from tokengeom.settings import option, share, takes
 from tokengeom.statistics.count import count
-from tokengeom.statistics.cuts import CommonestTokens, cut_table, support_policy
+from tokengeom.statistics.cuts import MostFrequentContexts, PairArrays, support_policy
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
@@ -40,17 +48,15 @@ from tokengeom.training.objective import SoftLabels
 if TYPE_CHECKING:
     from tokengeom.corpus.locate import Corpus
     from tokengeom.corpus.tokenizers import AbstractTokenizer
-    from tokengeom.models.checkpoint_head import Head
-    from tokengeom.numerics import Int
     from tokengeom.progress import AbstractProgress
 
 PANEL = "Model and text"
+LIMIT_TOLERANCE = 1e-4
+"""Proven relative gap of L_mm for a model. Agreement differs from that at 1e-6 by less than 0.001."""
 EXACT_ENTRIES = 2_000_000
-"""Largest V x m for which L_mm is solved by default: 989 x 2000 took 100 s on one busy core."""
+"""Merged tokens times merged contexts up to which L_mm is solved by default: 989 x 2000 took 100 s on a busy core."""
 PROXY_COMPONENTS = 128
 """Leading singular vectors of the proxy."""
-_BLOCK_ENTRIES = 2**24
-"""Logits of one block of contexts in the loss: 128 MB in float64."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +64,10 @@ class ModelTextSettings:
     """How a text is counted for a model, what is predicted from it, and how the model is read."""
 
     context: int = option(4, "Number of tokens in a context.", panel=PANEL, short="c")
-    top_contexts: int = option(400, "Keep this many of the most frequent contexts.", panel=PANEL)
-    vocabulary: int | None = option(
-        None, "Compare this many of the most frequent next tokens; by default all that occur.", panel=PANEL
+    top_contexts: int = option(
+        400,
+        "Keep this many of the most frequent contexts; of those that occur once, a random choice with a fixed seed.",
+        panel=PANEL,
     )
     support: str = option(
         "raw",
@@ -77,7 +84,13 @@ class ModelTextSettings:
         "last model, for all).",
         panel=PANEL,
     )
-    device: str = option("cpu", "Device that the model runs on: cpu or cuda.", panel=PANEL)
+    device: str = option("cpu", "Device for the model and for the prediction: cpu or cuda.", panel=PANEL)
+    precision: str = option(
+        "auto",
+        "Type of the model's weights and arithmetic. By default the one that the weights are stored in.",
+        panel=PANEL,
+        choices=lambda: PRECISIONS,
+    )
     allow_pickle: bool = option(
         False, "Also read weights from pytorch_model.bin, a format that can run code.", panel=PANEL
     )
@@ -105,9 +118,9 @@ def compare_models(
     )
     shown = progress or SilentProgress()
     prepared, read = _read_models(models, text, chosen, reading, shown)
-    at = _predictions_at(prepared, [one.factors for one in read], comparing, shown)
+    at = _predictions_at(prepared, read, comparing, chosen.device, shown)
     points = [
-        _point(one, prepared, compare(prepared.prediction, one.factors, at=given, progress=shown, **vars(comparing)))
+        _point(one, prepared, compare(prepared.prediction, one.compared, at=given, progress=shown, **vars(comparing)))
         for one, given in zip(read, at, strict=True)
     ]
     if all(point.step is not None for point in points):
@@ -133,7 +146,9 @@ def model_rivals(
     chosen, reading, comparing = share(settings, ModelTextSettings, ReadingSettings, RivalSettings, verb="model_rivals")
     shown = progress or SilentProgress()
     prepared, read = _read_models(_folders(models)[-1], text, chosen, reading, shown)
-    return rivals(prepared.stats, read[-1].factors, prepared.prediction, progress=shown, **vars(comparing))
+    (at,) = _predictions_at(prepared, read, comparing, chosen.device, shown)
+    stats, prediction, states = prepared.stats, prepared.prediction, read[-1].compared
+    return rivals(stats, states, prediction, at=at or (), progress=shown, **vars(comparing))
 
 
 def _folders(models: str | Path | Sequence[str | Path]) -> list[Path]:
@@ -150,185 +165,212 @@ def _read_models(
     chosen: ModelTextSettings,
     reading: ReadingSettings,
     progress: AbstractProgress,
-) -> tuple[CheckpointText, list[ReadModel]]:
+) -> tuple[ModelText, list[TextStates]]:
     """The text with its prediction, and every model on it; the last model decides about tokenizer and BOS."""
     folders = _folders(models)
 
-    def load(folder: Path) -> Checkpoint:
+    def load(folder: Path) -> ModuleModel:
         with progress.stage(f"Loading {folder.name}", None):
-            return load_checkpoint(folder, device=chosen.device, allow_pickle=chosen.allow_pickle)
+            return load_checkpoint(
+                folder, device=chosen.device, allow_pickle=chosen.allow_pickle, precision=chosen.precision
+            )
 
-    last = load(folders[-1])
-    prepared = prepare_text(text, last.tokenizer, chosen, reading, progress)
-    found = [read_model(last, prepared, chosen.bos, progress)]
+    model = load(folders[-1])
+    name, tokenizer = model.name, model.tokenizer
+    prepared = prepare_text(text, model, chosen, reading, progress)
+    found = [prepared.states(model, chosen.bos, progress)]
     for folder in reversed(folders[:-1]):
-        checkpoint = load(folder)
-        _require_same_tokenizer(checkpoint, last)
-        found.insert(0, read_model(checkpoint, prepared, found[0].bos, progress))
+        # Without this the model before would be held until the next one is loaded.
+        del model
+        model = load(folder)
+        _require_same_tokenizer(model, name, tokenizer)
+        found.insert(0, prepared.states(model, found[0].on_text.bos, progress))
     return prepared, found
 
 
 @dataclass(frozen=True, eq=False)
-class CheckpointText:
+class ModelText:
     """A text as a model's tokenizer reads it, and its prediction.
 
-    ``counted``     statistics of the chosen contexts with every token of the tokenizer: row z is token z
-    ``stats``       the same with the compared tokens only
-    ``tokens``      id of each of these tokens, V
-    ``prediction``  from ``stats``: L_mm with its proof, or the proxy
+    ``counted``
+        Statistics of the chosen contexts; row z is row z of the model's head.
+    ``stats``
+        The same after the support policy.
+    ``prediction``
+        From ``stats``: L_mm with its proof, or the proxy.
     """
 
     counted: NextTokenStatistics
     stats: NextTokenStatistics
-    tokens: Int
     prediction: FeaturePrediction | ProxyPrediction
-
-    @property
-    def contexts(self) -> np.ndarray[tuple[int, int], np.dtype[np.int32]]:
-        """Token ids of all counted contexts, which the model reads, m x L."""
-        if self.counted.contexts is None:
-            raise StatisticsError("A model must read the tokens of the contexts, which these statistics do not have.")
-        return self.counted.contexts
-
-    @property
-    def places(self) -> Int:
-        """Place of each compared context among the counted ones: a cut of the tokens can drop contexts."""
-        place = {tuple(row): j for j, row in enumerate(self.contexts.tolist())}
-        return np.array([place[tuple(row)] for row in np.asarray(self.stats.contexts).tolist()], np.int64)
 
     @property
     def is_proxy(self) -> bool:
         """Whether the prediction is the proxy instead of L_mm."""
         return isinstance(self.prediction, ProxyPrediction)
 
-    def compared(self, read: Factors) -> Factors:
-        """The compared tokens and contexts among all rows of a model and all counted contexts."""
-        bias = None if read.bias is None else read.bias[self.tokens]
-        return Factors(read.W[self.tokens], read.H[:, self.places], bias)
+    def states(self, model: ModuleModel, bos: bool | None, progress: AbstractProgress) -> TextStates:
+        """A model on the contexts of the text, as they are and after the support policy."""
+        found = read_model(model, self.counted, bos=bos, progress=progress)
+        if self.stats is self.counted:
+            return TextStates(found, found)
+        place = {tuple(row): j for j, row in enumerate(np.asarray(self.counted.contexts).tolist())}
+        kept = np.array([place[tuple(row)] for row in np.asarray(self.stats.contexts).tolist()], np.int64)
+        factors = Factors(found.W, found.H[:, kept], found.bias)
+        gap = SoftLabels.from_statistics(self.stats).loss_gap_of(factors, model.head.capped)
+        return TextStates(found, replace(found, factors=factors, loss_gap=gap, statistics_hash=self.stats.hash))
 
-    def loss_gap(self, read: Factors, head: Head) -> float:
-        """``CE - H`` in nats over all rows of the model and all next tokens; ``read`` is on ``contexts``."""
-        P, pi, rows = self.counted.P, self.counted.pi, head.rows
-        most = max(1, _BLOCK_ENTRIES // rows)
-        total = 0.0
-        for first in range(0, self.counted.m, most):
-            last = min(first + most, self.counted.m)
-            pairs = slice(P.indptr[first], P.indptr[last])
-            start = (P.indptr[first : last + 1] - P.indptr[first]).astype(np.int64)
-            block = SoftLabels(
-                rows, start, P.indices[pairs].astype(np.int64), P.data[pairs], pi[first:last], last - first
-            )
-            L = Factors(read.W, read.H[:, first:last], read.bias).logits
-            total += block.loss_gap(head.capped(L))
-        return total
+
+@dataclass(frozen=True)
+class TextStates:
+    """A model on the contexts of a text: all of them, and those that are compared, after the support policy."""
+
+    on_text: ModelStates
+    compared: ModelStates
 
 
 def prepare_text(
     text: Corpus,
-    tokenizer: AbstractTokenizer,
+    model: ModuleModel,
     chosen: ModelTextSettings,
     reading: ReadingSettings,
     progress: AbstractProgress,
-) -> CheckpointText:
+) -> ModelText:
     """Count a text with a model's own tokenizer and predict its geometry."""
     policy = support_policy(chosen.support)
-    counted = count(
-        text,
-        context=chosen.context,
-        tokenizer=tokenizer,
-        top_contexts=chosen.top_contexts,
-        progress=progress,
+    counted = count_for_model(text, model, chosen, reading, progress)
+    stats = counted if policy is None else counted.cut(policy)
+    require_two_tokens(stats)
+    return ModelText(counted, stats, predict_or_proxy(stats, chosen.proxy, progress, chosen.device))
+
+
+def count_for_model(
+    text: Corpus | None,
+    model: ModuleModel,
+    chosen: ModelTextSettings,
+    reading: ReadingSettings,
+    progress: AbstractProgress,
+) -> NextTokenStatistics:
+    """Statistics of the most frequent contexts with a model's tokenizer; those that occur once are drawn at random."""
+    model.require_length(chosen.context)
+    settings = {
+        "context": chosen.context,
+        "tokenizer": model.tokenizer,
+        "vocabulary_size": model.head.rows,
+        "progress": progress,
         **vars(reading),
-    )
-    seen = int(np.count_nonzero(np.diff(counted.counts.tocsr().indptr)))
-    cut = CommonestTokens(seen if chosen.vocabulary is None else min(chosen.vocabulary, seen))
-    stats = counted.cut(cut, *([] if policy is None else [policy]))
-    if stats.V < 2:
+    }
+    # An iterator can be read only once.
+    if not isinstance(text, Iterator):
+        frequent = count(text, top_contexts=chosen.top_contexts, **settings)
+        if frequent.m < chosen.top_contexts or frequent.context_counts.min() > 1:
+            return frequent
+    # Among contexts that occur equally often, a count keeps those that sort first: they all begin with the same tokens.
+    return count(text, **settings).cut(FrequentOrDrawn(chosen.top_contexts))
+
+
+@dataclass(frozen=True)
+class FrequentOrDrawn(MostFrequentContexts):
+    """Keep the ``k`` contexts with the most windows; ties are decided at random, with a fixed seed."""
+
+    def describe(self) -> str:
+        """The rule, as a phrase."""
+        return f"the {self.k:,} most frequent contexts, ties decided at random"
+
+    def in_memory(self, pairs: PairArrays) -> PairArrays:
+        """The pairs that are kept."""
+        totals = pairs.context_totals()
+        order = np.random.default_rng(0).permutation(totals.size)
+        kept = np.zeros(totals.size, np.bool_)
+        kept[order[np.argsort(-totals[order], kind="stable")[: self.k]]] = True
+        return pairs.keep(kept[pairs.context])
+
+
+def require_two_tokens(stats: NextTokenStatistics) -> None:
+    """Refuse statistics in which fewer than two tokens follow the contexts."""
+    seen = seen_tokens(stats.P).size
+    if seen < 2:
         raise StatisticsError(
-            f"A geometry needs at least two tokens; only {stats.V} token follows the {stats.m} chosen contexts. Use a "
+            f"A geometry needs at least two tokens; only {seen} token follows the {stats.m} chosen contexts. Use a "
             "longer text, more contexts or shorter ones."
         )
-    tokens = cut_table(counted.counts, cut)[2]
-    return CheckpointText(counted, stats, tokens, _predict(stats, chosen.proxy, progress))
-
-
-@dataclass(frozen=True, eq=False)
-class ReadModel:
-    """A model on a text: its checkpoint, the compared rows and states, whether it read BOS, and its loss gaps."""
-
-    checkpoint: Checkpoint
-    factors: Factors
-    bos: bool
-    loss_gap: float
-    other_gap: float | None
-
-
-def read_model(checkpoint: Checkpoint, text: CheckpointText, bos: bool | None, progress: AbstractProgress) -> ReadModel:
-    """Read one loaded model on a text that `prepare_text` counted with the model's own tokenizer.
-
-    ``bos``
-        Whether the model reads its BOS token before every context; None chooses what gives the lower loss.
-    """
-    choices = [bos] if bos is not None else [False] if checkpoint.bos is None else [False, True]
-    read = {one: checkpoint.readout(text.contexts, bos=one, progress=progress) for one in choices}
-    gaps = {one: text.loss_gap(factors, checkpoint.head) for one, factors in read.items()}
-    chosen = min(gaps, key=gaps.__getitem__)
-    return ReadModel(checkpoint, text.compared(read[chosen]), chosen, gaps[chosen], gaps.get(not chosen))
 
 
 def _predictions_at(
-    text: CheckpointText, models: Sequence[Factors], settings: CompareSettings, progress: AbstractProgress
+    text: ModelText,
+    models: Sequence[TextStates],
+    settings: CompareSettings,
+    device: str,
+    progress: AbstractProgress,
 ) -> list[list[LossPrediction] | None]:
-    """Predictions at the losses of several models, each solve started at the nearest one; None leaves it to compare."""
+    """Predictions at the losses of the models, each solve started at the nearest one; None leaves it to compare."""
     prediction = text.prediction
     nothing: list[list[LossPrediction] | None] = [None] * len(models)
-    if len(models) < 2 or not isinstance(prediction, FeaturePrediction):
+    if (len(models) < 2 and device == "cpu") or not isinstance(prediction, FeaturePrediction):
         return nothing
-    if not predicts_at_loss(text.stats.P, settings.at_loss):
+    norms = norms_at_loss(text.stats.P, settings.at_loss)
+    if not norms:
         return nothing
-    labels = SoftLabels.from_statistics(text.stats)
-    gaps = [labels.loss_gap(model.logits) for model in models]
+    gaps = [model.compared.loss_gap for model in models]
     inside = [0.0 < gap < prediction.largest_gap for gap in gaps]
     wanted = [gap for gap, known in zip(gaps, inside, strict=True) if known]
+    how = {"tolerance": settings.tolerance, "device": _solver_device(device)}
     try:
         with progress.stage("Predicting at the losses", None):
-            paths = [prediction.path(wanted, norm=norm, tolerance=settings.tolerance) for norm in NORM_PREFIX]
+            paths = [prediction.path(wanted, norm=norm, **how) for norm in norms]
     except ProblemError:
         return nothing
     found = iter(zip(*paths, strict=True))
     return [[one for one in next(found) if one.rank > 0] or None if known else None for known in inside]
 
 
-def _point(read: ReadModel, text: CheckpointText, comparison: Comparison) -> CheckpointComparison:
+def _solver_device(device: str) -> str:
+    """Where predictions are solved for: on the GPU if the model runs on one."""
+    return "cuda" if device.startswith("cuda") else "cpu"
+
+
+def _point(states: TextStates, text: ModelText, comparison: Comparison) -> CheckpointComparison:
+    read, counted = states.on_text, text.counted
+    assert counted.contexts is not None
     return CheckpointComparison(
-        model=read.checkpoint.folder.resolve().name,
-        step=read.checkpoint.step,
-        convention=read.checkpoint.convention,
-        factors=read.factors,
+        model=read.name,
+        step=read.step,
+        convention=read.convention,
+        factors=states.compared.factors,
         loss_gap=read.loss_gap,
-        entropy=text.counted.entropy,
+        entropy=counted.entropy,
         bos=read.bos,
         other_gap=read.other_gap,
-        windows=text.counted.n,
-        context=int(text.contexts.shape[1]),
+        windows=counted.n,
+        context=int(counted.contexts.shape[1]),
         is_proxy=text.is_proxy,
+        occur_once=occur_once(text.stats),
         comparison=comparison,
     )
 
 
-def _predict(
-    stats: NextTokenStatistics, proxy: bool | None, progress: AbstractProgress
+def occur_once(stats: NextTokenStatistics) -> int:
+    """Number of contexts that occur once in the text."""
+    in_text = stats.context_counts if stats.text_counts is None else stats.text_counts
+    return int((in_text == 1).sum())
+
+
+def predict_or_proxy(
+    stats: NextTokenStatistics, proxy: bool | None, progress: AbstractProgress, device: str = "cpu"
 ) -> FeaturePrediction | ProxyPrediction:
-    large = stats.V * stats.m > EXACT_ENTRIES
+    """L_mm with its proof, or the proxy: as asked, or where L_mm would take minutes."""
+    large = Merging.of(stats.S).entries > EXACT_ENTRIES
     if not (large if proxy is None else proxy):
-        return predict(stats, progress=progress)
+        return predict(stats, tolerance=LIMIT_TOLERANCE, device=_solver_device(device), progress=progress)
     with progress.stage("Predicting the proxy", None):
         return predict_proxy(stats, components=min(PROXY_COMPONENTS, min(stats.V, stats.m) - 1))
 
 
-def _require_same_tokenizer(checkpoint: Checkpoint, last: Checkpoint) -> None:
-    if checkpoint.tokenizer.to_json() != last.tokenizer.to_json():
+def _require_same_tokenizer(model: ModuleModel, last: str, tokenizer: AbstractTokenizer | None) -> None:
+    assert model.tokenizer is not None
+    assert tokenizer is not None
+    if model.tokenizer.content_hash != tokenizer.content_hash:
         raise CheckpointError(
-            f"Checkpoints must have the same tokenizer; that of {checkpoint.folder} differs from that of "
-            f"{last.folder}. Compare models with different tokenizers one by one: their tokens and contexts differ."
+            f"Checkpoints must have the same tokenizer; that of {model.name} differs from that of {last}. Compare "
+            "models with different tokenizers one by one: their tokens and contexts differ."
         )

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+import numpy as np
+
 from tokengeom.errors import InputError
+from tokengeom.geometry.checkpoints import CheckpointCurve
 from tokengeom.geometry.comparison import Comparison
+from tokengeom.geometry.model_states import ModelStates
 from tokengeom.geometry.rival_table import Rivals
 from tokengeom.page.choice import Choice
+from tokengeom.page.read_model import ReadModel
 from tokengeom.page.settings import MODEL_NAMES
 from tokengeom.page.text import joined_names
 from tokengeom.results import AbstractResult
@@ -30,11 +35,15 @@ class Contents:
     ``title``
         Name of the text.
     ``runs``, ``comparisons``, ``rivals``
-        Trained models, their agreement with the prediction and rival explanations of their geometry, each by the name
-        that the page uses ("unconstrained features", "transformer").
+        What was trained here, or the trained model that was read, agreement with the prediction and rival explanations
+        of the geometry, each by the name that the page uses ("unconstrained features", "transformer", the name of a
+        checkpoint).
     ``repeats``, ``at_loss``
         Other runs of the same trainings with other seeds, and predictions at the losses that the runs reached, by the
         same names.
+    ``models``
+        Trained models that were read, in the order of training; empty where models were trained. The last one is in
+        ``runs``, and all are in ``comparisons``.
     ``missing``
         Sentences: what was left out, why, and what to do about it.
     ``provenance``
@@ -46,13 +55,29 @@ class Contents:
     choice: Choice
     prediction: FeaturePrediction | ProxyPrediction
     concepts: Concepts
-    runs: Mapping[str, Run]
+    runs: Mapping[str, Run | ReadModel]
     comparisons: Mapping[str, Comparison]
     rivals: Mapping[str, Rivals] = field(default_factory=dict)
     repeats: Mapping[str, Sequence[Run]] = field(default_factory=dict)
     at_loss: Mapping[str, Sequence[LossPrediction]] = field(default_factory=dict)
+    models: Mapping[str, ReadModel] = field(default_factory=dict)
     missing: Sequence[str] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def trained(self) -> dict[str, Run]:
+        """The models that were trained here."""
+        return {name: run for name, run in self.runs.items() if isinstance(run, Run)}
+
+    @property
+    def curve(self) -> CheckpointCurve | None:
+        """The comparisons of several checkpoints; None where fewer than two were compared."""
+        compared = {name: one for name, one in self.models.items() if name in self.comparisons}
+        if len(compared) < 2:
+            return None
+        is_proxy = isinstance(self.prediction, ProxyPrediction)
+        points = (one.compared(self.stats, self.comparisons[name], is_proxy) for name, one in compared.items())
+        return CheckpointCurve(tuple(points))
 
     @property
     def compared_models(self) -> list[str]:
@@ -73,36 +98,49 @@ class Contents:
     ) -> Contents:
         """Contents from the results of the stages, by their names (see `tokengeom.page.pipeline`)."""
         stats, prediction, choice = results["statistics"], results["prediction"], results.get("choice")
-        if not isinstance(stats, NextTokenStatistics) or not isinstance(prediction, FeaturePrediction):
+        if not isinstance(stats, NextTokenStatistics) or not isinstance(
+            prediction, FeaturePrediction | ProxyPrediction
+        ):
             raise InputError(
                 "A report needs statistics and a prediction of learned features; got "
                 f"{type(stats).__name__} and {type(prediction).__name__}. Make the report again."
             )
+        if prediction.stats is None:
+            prediction = replace(prediction, stats=stats)
+        names = _names(results)
+        runs: dict[str, Run | ReadModel] = dict(_by_model(results, "run-", Run, names))
+        models = {one.name: one for one in results.values() if isinstance(one, ReadModel)}
+        models = {name: models[name] for name in names.values() if name in models}
+        runs |= dict(list(models.items())[-1:])
         return Contents(
             title=title,
             stats=stats,
-            choice=choice if isinstance(choice, Choice) else Choice.given(stats),
+            choice=choice if isinstance(choice, Choice) else Choice.for_model(stats) if models else Choice.given(stats),
             prediction=prediction,
-            concepts=Concepts.of(prediction.L_mm),
-            runs=_by_model(results, "run-", Run),
-            comparisons=_by_model(results, "comparison-", Comparison),
-            rivals=_by_model(results, "rivals-", Rivals),
-            repeats=_several_by_model(results, "run-", Run),
-            at_loss=_several_by_model(results, "at-loss-", LossPrediction),
+            concepts=concepts_of(prediction),
+            runs=runs,
+            comparisons=_by_model(results, "comparison-", Comparison, names),
+            rivals=_by_model(results, "rivals-", Rivals, names),
+            repeats=_several_by_model(results, "run-", Run, names),
+            at_loss=_several_by_model(results, "at-loss-", LossPrediction, names),
+            models=models,
             missing=tuple(missing),
             provenance=provenance or {},
         )
 
     @staticmethod
     def from_comparison(comparison: Comparison) -> Contents:
-        """Contents of a page about one comparison, whose prediction and run must be in memory."""
+        """Contents of a page about one comparison, whose prediction and run, or model, must be in memory."""
         prediction, run = comparison.compared or (None, None)
         stats = getattr(prediction, "stats", None)
+        in_limit = prediction if isinstance(prediction, FeaturePrediction | ProxyPrediction) else None
+        if in_limit is not None and stats is not None and isinstance(run, ModelStates):
+            return _about_model(comparison, in_limit, ReadModel(run, stats.entropy), stats)
         if not isinstance(prediction, FeaturePrediction) or not isinstance(run, Run) or stats is None:
             raise InputError(
                 "A page about a comparison needs its statistics, prediction and run in memory: "
-                "compare(predict(stats), train(stats, ...)) with learned features, in the same session. For saved "
-                "results use `tokengeom report STATS`."
+                "compare(predict(stats), train(stats, ...)) with learned features, or compare(predict(stats), model), "
+                "in the same session. For saved results use `tokengeom report STATS`."
             )
         name = MODEL_NAMES.get(run.settings["model"], run.settings["model"])
         return Contents(
@@ -110,7 +148,7 @@ class Contents:
             stats=stats,
             choice=Choice.given(stats),
             prediction=prediction,
-            concepts=Concepts.of(prediction.L_mm),
+            concepts=concepts_of(prediction),
             runs={name: run},
             comparisons={name: comparison},
             at_loss={name: comparison.at},
@@ -123,16 +161,55 @@ def title_of(stats: NextTokenStatistics) -> str:
     return joined_names(stats.corpus.get("sources", [])) or "given statistics"
 
 
-def _by_model(results: Mapping[str, AbstractResult], prefix: str, kind: type[R]) -> dict[str, R]:
+def concepts_of(prediction: FeaturePrediction | ProxyPrediction) -> Concepts:
+    """Concepts from the singular triplets of a prediction: its V x m matrix may be too large to decompose again."""
+    if isinstance(prediction, ProxyPrediction):
+        return Concepts.from_svd(prediction.U, prediction.singular_values, prediction.Vt)
+    strengths = prediction.singular_values
+    root = np.sqrt(strengths)
+    return Concepts.from_svd(prediction.W / root, strengths, prediction.H / root[:, None])
+
+
+def _about_model(
+    comparison: Comparison,
+    prediction: FeaturePrediction | ProxyPrediction,
+    model: ReadModel,
+    stats: NextTokenStatistics,
+) -> Contents:
+    """Contents of a page about a model that was given in memory."""
+    return Contents(
+        title=f"{model.name} on {title_of(stats)}",
+        stats=stats,
+        choice=Choice.for_model(stats),
+        prediction=prediction,
+        concepts=concepts_of(prediction),
+        runs={model.name: model},
+        comparisons={model.name: comparison},
+        at_loss={model.name: comparison.at},
+        models={model.name: model},
+    )
+
+
+def _names(results: Mapping[str, AbstractResult]) -> dict[str, str]:
+    """Names on the page by the name that the stages of a model have; models that were read in their order."""
+    read = {stage: one.name for stage, one in results.items() if isinstance(one, ReadModel)}
+    return {**MODEL_NAMES, **dict(sorted(read.items(), key=lambda one: int(one[0].rpartition("-")[2])))}
+
+
+def _by_model(
+    results: Mapping[str, AbstractResult], prefix: str, kind: type[R], names: Mapping[str, str]
+) -> dict[str, R]:
     """Results of one kind of stage by the name of their model; the stage is named ``{prefix}{model}``."""
-    found = {name: results.get(f"{prefix}{model}") for model, name in MODEL_NAMES.items()}
+    found = {name: results.get(f"{prefix}{model}") for model, name in names.items()}
     return {name: result for name, result in found.items() if isinstance(result, kind)}
 
 
-def _several_by_model(results: Mapping[str, AbstractResult], prefix: str, kind: type[R]) -> dict[str, tuple[R, ...]]:
+def _several_by_model(
+    results: Mapping[str, AbstractResult], prefix: str, kind: type[R], names: Mapping[str, str]
+) -> dict[str, tuple[R, ...]]:
     """The same where a model has several such stages, named ``{prefix}{model}-...``."""
     found = {
         name: tuple(r for stage, r in results.items() if stage.startswith(f"{prefix}{model}-") and isinstance(r, kind))
-        for model, name in MODEL_NAMES.items()
+        for model, name in names.items()
     }
     return {name: several for name, several in found.items() if several}

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from tokengeom.factors import Factors
+from tokengeom.factors import Factors, HasFactors
 from tokengeom.geometry.agreement import Agreement
 from tokengeom.geometry.comparison import Comparison
 from tokengeom.geometry.logit_numbers import FiniteLogits
@@ -73,6 +73,32 @@ PARTIAL = {
     "frequencies": "Frequencies inside the supports are only roughly right",
 }
 MORE_STEPS = "Train for more steps: directions converge slowly, like 1/log(steps)."
+OTHER_TEXT = "The model was likely trained on other text, or on more of it, where other tokens follow these contexts."
+OWN_TEXT = "Compare on a text that the model was trained on, as long as possible."
+FEWER_CONTEXTS = "Keep only the more frequent contexts, whose supports are better known (--top-contexts)."
+LONGER_CONTEXTS = "Try longer contexts (--context): the model was likely trained to read more than these tokens."
+MODEL_CAUSES = {
+    "loss": (OTHER_TEXT, "The model reads only the tokens of the context here, and not what comes before them."),
+    "alignment": (
+        OTHER_TEXT,
+        "A network's context embeddings are not free vectors: contexts that the architecture makes similar stay "
+        "similar, whatever follows them.",
+    ),
+    "collapse": (
+        "Contexts that have the same next tokens in this text may have had different ones in the text that the model "
+        "was trained on.",
+    ),
+    "frequencies": (OTHER_TEXT, "Frequencies of rare contexts are learned last, and are least certain in the text."),
+}
+MODEL_REMEDIES = {
+    "loss": (OWN_TEXT, LONGER_CONTEXTS),
+    "alignment": (OWN_TEXT, FEWER_CONTEXTS, "Read the table of rival explanations: another one may fit better."),
+    "collapse": (OWN_TEXT, FEWER_CONTEXTS),
+    "frequencies": (OWN_TEXT, FEWER_CONTEXTS),
+}
+"""Likely causes of a check of a trained model that fails, and what to try, by the name of the check."""
+MUCH_MISSING = 0.1
+"""Share of further windows outside the supports from which on they are named as a cause."""
 LARGEST_DECAY = 1e-5
 """Weight decay above which it is named as a cause."""
 FEW_GROUPS, SMALL_GROUP = 10, 3
@@ -139,12 +165,12 @@ def diagnose(contents: Contents) -> Diagnosis:
 def checks(contents: Contents, name: str) -> list[Check]:
     """The four checks of one run."""
     run = contents.runs[name]
-    if not is_finite(run):
+    if isinstance(run, Run) and not is_finite(run):
         return [Check(name, "loss", "does not fit", f"The run has numbers that are not finite ({run.status}).")]
     return [_loss(contents, name), _alignment(contents, name), _collapse(contents, name), _frequencies(contents, name)]
 
 
-def is_finite(run: Run) -> bool:
+def is_finite(run: HasFactors) -> bool:
     """Whether all embeddings of a run are finite."""
     return bool(np.isfinite(run.W).all() and np.isfinite(run.H).all())
 
@@ -162,10 +188,10 @@ def _loss(contents: Contents, name: str) -> Check:
     if uniform <= 0:
         return Check(name, "loss", "not judged", "A uniform guess is already at the entropy floor.")
     share = gap / uniform
+    where = f"{'ended' if name in contents.trained else 'is'} {number(gap)} nats above the entropy floor"
     sentence = (
-        f"The loss ended {number(gap)} nats above the entropy floor, {percent(share)} of the loss gap of a uniform "
-        f"guess (at most {percent(LOSS_FITS)} fits, above {percent(LOSS_PART)} does not). The prediction in the limit "
-        "is for a loss at the floor."
+        f"The loss {where}, {percent(share)} of the loss gap of a uniform guess (at most {percent(LOSS_FITS)} fits, "
+        f"above {percent(LOSS_PART)} does not). The prediction in the limit is for a loss at the floor."
     )
     return Check(name, "loss", graded(share, LOSS_FITS, LOSS_PART), sentence)
 
@@ -258,7 +284,9 @@ def _finding(contents: Contents, check: Check) -> Finding:
 
 def _explanation(contents: Contents, check: Check) -> tuple[list[str], list[str]]:
     """Causes and remedies of a failed check."""
-    run = contents.runs[check.run]
+    if check.run not in contents.trained:
+        return _model_explanation(contents, check)
+    run = contents.trained[check.run]
     if not is_finite(run):
         return ["The steps were too large, and numbers overflowed."], ["Reduce the learning rate, for example tenfold."]
     causes, remedies = _certain_causes(contents, check.run)
@@ -275,7 +303,7 @@ def _explanation(contents: Contents, check: Check) -> tuple[list[str], list[str]
 def _certain_causes(contents: Contents, name: str) -> tuple[list[str], list[str]]:
     """Causes that are known to apply to this run."""
     causes, remedies = [], []
-    run = contents.runs[name]
+    run = contents.trained[name]
     prediction, d = contents.prediction, run.H.shape[0]
     if run.status != "finished":
         causes.append(f"The run is not complete: {run.status}.")
@@ -297,6 +325,25 @@ def _certain_causes(contents: Contents, name: str) -> tuple[list[str], list[str]
     return causes, remedies
 
 
+def _model_explanation(contents: Contents, check: Check) -> tuple[list[str], list[str]]:
+    """Causes and remedies of a failed check of a trained model, which is as it is: only the text can be chosen."""
+    causes, comparison = list(MODEL_CAUSES[check.name]), contents.comparisons.get(check.run)
+    prediction, d = contents.prediction, contents.runs[check.run].H.shape[0]
+    if isinstance(prediction, FeaturePrediction) and prediction.rank and not prediction.suffices(d):
+        causes.insert(0, f"The embeddings have {count(d, 'dimension')}, and L_mm has rank {prediction.rank}.")
+    if check.name == "alignment" and comparison is not None and comparison.disagreement is not None:
+        causes += comparison.disagreement.sentences() if comparison.disagreement.remedies() else []
+    if check.name == "collapse":
+        causes += _group_causes(contents)
+    missing = contents.stats.completeness
+    if missing is not None and missing.missing_share > MUCH_MISSING:
+        causes.append(
+            f"The supports are not well known: about {percent(missing.missing_share)} of further windows would have a "
+            "token outside them."
+        )
+    return causes, list(MODEL_REMEDIES[check.name])
+
+
 def _is_wide_enough(contents: Contents, run: Run) -> bool:
     """Whether the run is known to have enough dimensions for the predicted geometry."""
     prediction = contents.prediction
@@ -313,7 +360,7 @@ def still_falling(run: Run) -> bool:
 
 
 def _loss_causes(contents: Contents, name: str) -> tuple[list[str], list[str]]:
-    run = contents.runs[name]
+    run = contents.trained[name]
     if _is_wide_enough(contents, run) and run.settings.get("model") == "ufm":
         return ["Training was too short, or its steps were too small."], [MORE_STEPS, "Try a larger learning rate."]
     causes = ["The model may have too few parameters for this many contexts, or training is stuck or too short."]
@@ -325,7 +372,7 @@ def _loss_causes(contents: Contents, name: str) -> tuple[list[str], list[str]]:
 
 
 def _alignment_causes(contents: Contents, name: str) -> tuple[list[str], list[str]]:
-    run, comparison = contents.runs[name], contents.comparisons[name]
+    run, comparison = contents.trained[name], contents.comparisons[name]
     causes, remedies = [], []
     if comparison.disagreement is not None and comparison.disagreement.remedies():
         causes += comparison.disagreement.sentences()
@@ -346,7 +393,7 @@ def _alignment_causes(contents: Contents, name: str) -> tuple[list[str], list[st
 
 def _collapse_causes(contents: Contents, name: str) -> tuple[list[str], list[str]]:
     causes = [
-        *([] if _is_wide_enough(contents, contents.runs[name]) else ["The embedding dimension may be too small."]),
+        *([] if _is_wide_enough(contents, contents.trained[name]) else ["The embedding dimension may be too small."]),
         *_group_causes(contents),
         "Rare contexts converge last.",
         "The contribution of the random initialisation fades only as the norms grow.",

@@ -26,10 +26,12 @@ from tokengeom.figures.comparisons import disagreement
 from tokengeom.figures.data import slug
 from tokengeom.figures.heatmaps import scaled_logits
 from tokengeom.figures.ordering import FeatureOrder, Order, order_groups
+from tokengeom.geometry.inputs import seen_tokens
 from tokengeom.numerics import Float, Int, centre_columns, cosines
 from tokengeom.page.contents import Contents
 from tokengeom.page.diagnosis import is_finite
 from tokengeom.page.formatting import typeset
+from tokengeom.page.read_model import ReadModel
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.proxy import proxy_factors
@@ -49,16 +51,17 @@ def page_order(contents: Contents) -> FeatureOrder:
     stats, prediction = contents.stats, contents.prediction
     contexts = np.sort(stats.most_frequent(MOST))
     share = np.asarray(stats.P @ stats.pi).ravel()
-    tokens = np.sort(np.argsort(-share, kind="stable")[:MOST])
+    seen = seen_tokens(stats.P).size
+    tokens = np.sort(np.argsort(-share, kind="stable")[: min(MOST, seen)])
     rows = (
         prediction.token_groups[tokens]
         if isinstance(prediction, FeaturePrediction)
         else np.arange(tokens.size, dtype=np.int64)
     )
-    across = _ordered(contexts, stats.groups.label[contexts], prediction.H[:, contexts])
+    across = _ordered(contexts, stats.groups.label[contexts].astype(np.int64), prediction.H[:, contexts])
     down = _ordered(tokens, rows, prediction.W[tokens].T)
     names = [stats.context_text(int(j)) for j in across.indices], [stats.vocabulary[int(z)] for z in down.indices]
-    return FeatureOrder(across, down, *names, stats.m, stats.V)
+    return FeatureOrder(across, down, *names, stats.m, seen)
 
 
 def _ordered(chosen: Int, groups: Int, columns: Float) -> Order:
@@ -70,8 +73,8 @@ def order_sentence(order: FeatureOrder) -> str:
     """How the heat-maps are ordered, and what they leave out."""
     contexts, tokens = order.contexts.indices.size, order.tokens.indices.size
     across = f"the {contexts:,} most frequent of {order.m:,}" if contexts < order.m else f"all {order.m:,}"
-    down = f"{tokens:,} of {order.V:,}" if tokens < order.V else f"all {order.V:,}"
-    shown = f" They show {across} contexts and {down} tokens."
+    down = f"the {tokens:,} most frequent of {order.V:,}" if tokens < order.V else f"all {order.V:,}"
+    shown = f" They show {across} contexts and {down} tokens that follow them."
     return (
         "All heat-maps have the same order: contexts with the same support are adjacent, separated by thin lines where "
         f"there is space, and groups with a high predicted cosine are neighbours.{shown}"
@@ -101,7 +104,7 @@ def supports_figure(contents: Contents, order: FeatureOrder) -> Figure:
 
 def geometry_figures(contents: Contents, order: FeatureOrder) -> list[Figure]:
     """Cosines between contexts, between tokens, and logits: each run, the predictions, the proxy."""
-    sources = geometry_sources(contents)
+    sources, seen = geometry_sources(contents), seen_tokens(contents.stats.P)
     logits = {name: _logits(order, factors) for name, factors in sources.items()}
     reach = max((float(np.abs(L).max(initial=0.0)) for L in logits.values()), default=0.0) or 1.0
     figure = partial(Figure, columns=min(len(sources), 4))
@@ -117,7 +120,7 @@ def geometry_figures(contents: Contents, order: FeatureOrder) -> list[Figure]:
             "token-cosines",
             "Cosines between tokens",
             "The same for the embeddings of next tokens, with their mean removed, which softmax ignores.",
-            [order.token_cosines(name, factors.tokens.T) for name, factors in sources.items()],
+            [order.token_cosines(name, _centred_tokens(factors, seen)) for name, factors in sources.items()],
         ),
         figure(
             "logits",
@@ -134,7 +137,7 @@ def geometry_sources(contents: Contents) -> dict[str, Factors]:
     for name in reversed(list(contents.runs)):
         run = contents.runs[name]
         if is_finite(run):
-            found[name] = Factors(run.W, run.H)
+            found[name] = Factors(run.W, run.H, run.bias if isinstance(run, ReadModel) else None)
             at = _judged_prediction(contents, name)
             if at is not None:
                 found[f"predicted for: {name}"] = Factors(at.W, at.H)
@@ -162,8 +165,14 @@ def disagreement_picture(contents: Contents) -> Picture | None:
     return picture(figure) if figure is not None and figure.panels else None
 
 
+def _centred_tokens(factors: Factors, seen: Int) -> Float:
+    """Embeddings of all tokens (V x d) without the mean of those that follow some context, as they are compared."""
+    return np.asarray(factors.W - factors.W[seen].mean(axis=0))
+
+
 def _logits(order: FeatureOrder, factors: Factors) -> Float:
-    return scaled_logits(factors.W[order.tokens.indices] @ factors.H[:, order.contexts.indices])
+    rows = factors.rows(order.tokens.indices)
+    return scaled_logits(Factors(rows.W, rows.H[:, order.contexts.indices], rows.bias).logits)
 
 
 def _panel(order: FeatureOrder, title: str, values: Float, low: float, high: float, label: str) -> HeatmapPanel:

@@ -8,42 +8,50 @@ A `Stage` is data: its name, the stages and settings that its result depends on,
 how it appears in progress. One piece of code saves every result, finds it again by its key and loads it
 (`tokengeom.page.cache.ResultsFolder.keep`). Given statistics need no choice, and a transformer is trained only where it
 is wanted and can be. The second run of a model is the same training with another seed, which gives the ceiling of
-agreement; predictions at the loss are made for the loss of the first run.
+agreement; predictions at the loss are made for the loss of the first run. Where trained models are given, reading them
+takes the place of training (`tokengeom.page.model_stages`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tokengeom.corpus.documents import exists
-from tokengeom.errors import ProblemError
+from tokengeom.errors import InputError, ProblemError
 from tokengeom.geometry.compare import compare
 from tokengeom.geometry.comparison import NORM_PREFIX, Comparison
-from tokengeom.geometry.inputs import predicts_at_loss
+from tokengeom.geometry.inputs import norms_at_loss
+from tokengeom.geometry.model_states import ModelStates
 from tokengeom.geometry.probes import feature_probes
 from tokengeom.geometry.rival_table import Rivals
 from tokengeom.geometry.rivals import rivals
 from tokengeom.page.cache import ResultsFolder
 from tokengeom.page.choice import Choice, choose
+from tokengeom.page.formatting import listed
+from tokengeom.page.overall_progress import OverallProgress
+from tokengeom.page.read_model import ReadModel
 from tokengeom.page.settings import MODEL_NAMES, SECONDS_PER_STEP, TRANSFORMER, UFM, ReportSettings
+from tokengeom.page.stage_estimates import estimate_stages
 from tokengeom.page.text import Text, content_hashes
-from tokengeom.progress import AbstractProgress, AbstractStage
 from tokengeom.results import AbstractResult
 from tokengeom.statistics.count import count
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import predict
+from tokengeom.theory.proxy import ProxyPrediction
 from tokengeom.training.run import Run
 from tokengeom.training.train import train
 
 CHOICE, STATISTICS, PREDICTION = "choice", "statistics", "prediction"
+READ = "model-"
+"""Beginning of the names of stages that read a trained model."""
 SNAPSHOT_SECONDS = 10.0
 """Time between two snapshots of a training."""
 AT_LOSS_SECONDS = {"nuclear": 1.0, "gamma2": 4.0}
@@ -71,6 +79,9 @@ class Stage:
         Everything else that decides the result, as plain data.
     ``has_own_bars``
         Whether ``make`` opens its own progress bars.
+    ``is_measured``, ``model``, ``norm``
+        Whether the estimate of the report measures the stage: a prediction in the limit, or the training of a model,
+        or a prediction at a loss in a norm. Others take their expected duration.
     """
 
     name: str
@@ -81,6 +92,9 @@ class Stage:
     uses: tuple[str, ...] = ()
     settings: Callable[[Pipeline], Mapping[str, Any]] = lambda pipeline: {}
     has_own_bars: bool = False
+    is_measured: bool = False
+    model: str = ""
+    norm: str = ""
 
 
 class Pipeline:
@@ -88,8 +102,10 @@ class Pipeline:
 
     ``source``
         A text, or statistics.
+    ``stages``
+        What is carried out, in this order.
     ``models``
-        Names of the models that are trained.
+        Names on the page of the models that are trained or read, by the name that their stages have.
     ``results``, ``keys``
         Result and key of every stage that was carried out, by its name.
     """
@@ -98,19 +114,21 @@ class Pipeline:
         self,
         source: Text | NextTokenStatistics,
         settings: ReportSettings,
-        models: Sequence[str],
+        stages: Sequence[Stage],
+        models: Mapping[str, str],
         folder: ResultsFolder,
         progress: OverallProgress,
     ) -> None:
-        self.source, self.settings, self.models = source, settings, tuple(models)
+        self.source, self.settings, self.models = source, settings, dict(models)
         self.folder, self.progress = folder, progress
         self.results: dict[str, AbstractResult] = {}
         self.keys: dict[str, str] = {}
+        self._stages = list(stages)
+        self._announced = False
 
     def run(self) -> None:
         """Find or make the result of every stage."""
-        stages = build_stages(self.source, self.settings, self.models)
-        for stage in stages:
+        for stage in self._stages:
             with self.progress.part(stage.seconds, stage.title):
                 self._run_stage(stage)
 
@@ -127,8 +145,18 @@ class Pipeline:
             self.results[stage.name] = result
 
     def _make(self, stage: Stage) -> AbstractResult | None:
+        self._announce(stage)
         with nullcontext() if stage.has_own_bars else self.progress.stage(stage.title, None):
             return stage.make(self)
+
+    def _announce(self, stage: Stage) -> None:
+        """Before the first stage that is made from statistics, show once what it and the later ones will take."""
+        if STATISTICS in self.results and not self._announced:
+            self._announced = True
+            left = self._stages[self._stages.index(stage) :]
+            # What cannot be estimated cannot be made either, and its stage says why.
+            with suppress(InputError, ProblemError):
+                estimate_stages(left, self.statistics, self.settings, AT_LOSS_TOLERANCE).announce(self.progress.shown)
 
     def result(self, name: str, kind: type[R]) -> R:
         """The result of an earlier stage."""
@@ -148,41 +176,67 @@ class Pipeline:
         return self.result(STATISTICS, NextTokenStatistics)
 
     @property
-    def prediction(self) -> FeaturePrediction:
-        """Result of the stage of that name."""
-        return self.result(PREDICTION, FeaturePrediction)
+    def prediction(self) -> FeaturePrediction | ProxyPrediction:
+        """Result of the stage of that name, with its statistics, which a loaded one does not have."""
+        found = self.results[PREDICTION]
+        assert isinstance(found, FeaturePrediction | ProxyPrediction), "the stage makes one of these"
+        if found.stats is None:
+            found = self.results[PREDICTION] = replace(found, stats=self.statistics)
+        return found
 
-    def runs(self, model: str) -> list[Run]:
-        """Runs of a model that did not diverge, the first one before others; empty where the first one diverged."""
-        names = [run_stage(model, place) for place in range(self.settings.trainings)]
-        found = [self.result(name, Run) for name in names if name in self.results]
-        return [] if not found or diverged(found[0]) else [run for run in found if not diverged(run)]
+    def measured(self, model: str) -> Run | ReadModel:
+        """The first run of a model, or the model that was read."""
+        found = self.results[run_stage(model)]
+        assert isinstance(found, Run | ReadModel), "the stage makes one of these"
+        return found
+
+    def observed(self, model: str) -> list[Run | ModelStates]:
+        """What is compared: a model that was read, or the runs that did not diverge, the first one before others.
+
+        Empty where the first run diverged.
+        """
+        first = self.measured(model)
+        if isinstance(first, ReadModel):
+            return [first.states]
+        names = [run_stage(model, place) for place in range(1, self.settings.trainings)]
+        others = [self.result(name, Run) for name in names if name in self.results]
+        return [] if diverged(first) else [first, *(run for run in others if not diverged(run))]
 
     def at_loss(self, model: str) -> list[LossPrediction]:
-        """Predictions at the loss of a model's first run."""
+        """Predictions at the loss of a model."""
         names = [at_loss_stage(model, norm) for norm in NORM_PREFIX]
         return [self.result(name, LossPrediction) for name in names if name in self.results]
 
     @property
     def missing(self) -> list[str]:
         """A sentence for every run that could not be compared, every missing ceiling and prediction at a loss."""
-        found = []
-        for model in self.models:
-            first, runs, name = self.result(run_stage(model), Run), self.runs(model), MODEL_NAMES[model]
-            if not runs:
-                found.append(f"The model '{name}' could not be compared: its run {first.status}.")
-            elif len(runs) == 1:
-                why = "its second run diverged" if self.settings.trainings > 1 else "it was trained once (--seeds 2)"
-                found.append(f"There is no ceiling for the model '{name}': {why}.")
-            if runs and not self.at_loss(model):
-                found.append(f"There is no prediction at the loss of the model '{name}': {self._why_no_loss(first)}.")
+        found, without = list[str](), dict[str, list[str]]()
+        for model, name in self.models.items():
+            first, compared = self.measured(model), self.observed(model)
+            if isinstance(first, Run):
+                found += self._missing_runs(first, len(compared), name)
+            if compared and not self.at_loss(model):
+                without.setdefault(self._why_no_loss(first), []).append(f"'{name}'")
+        for why, names in without.items():
+            which = f"model {names[0]}" if len(names) == 1 else f"models {listed(names)}"
+            found.append(f"There is no prediction at the loss of the {which}: {why}.")
         return found
 
-    def _why_no_loss(self, run: Run) -> str:
+    def _missing_runs(self, first: Run, compared: int, name: str) -> list[str]:
+        if not compared:
+            return [f"The model '{name}' could not be compared: its run {first.status}."]
+        if compared > 1:
+            return []
+        why = "its second run diverged" if self.settings.trainings > 1 else "it was trained once (--seeds 2)"
+        return [f"There is no ceiling for the model '{name}': {why}."]
+
+    def _why_no_loss(self, measured: Run | ReadModel) -> str:
         prediction = self.prediction
+        if isinstance(prediction, ProxyPrediction):
+            return "the prediction is the proxy, which is the same at every loss"
         if prediction.rank == 0:
             return "no direction is predicted"
-        if not run.loss_gap < prediction.largest_gap:
+        if not measured.loss_gap < prediction.largest_gap:
             return "it is not below that of a uniform guess"
         return "the statistics are too large, or the solver did not reach it"
 
@@ -196,16 +250,24 @@ def build_stages(source: Text | NextTokenStatistics, settings: ReportSettings, m
         ]
     else:
         stages = [Stage(STATISTICS, "Saving the statistics", 1.0, _given, settings=_given_settings)]
-    stages.append(Stage(PREDICTION, "Predicting", 3.0, _prediction, needs=(STATISTICS,), has_own_bars=True))
+    stages.append(
+        Stage(PREDICTION, "Predicting", 3.0, _prediction, needs=(STATISTICS,), has_own_bars=True, is_measured=True)
+    )
     for model in models:
         stages += _training_stages(model, settings)
     for model in models:
-        stages += _comparing_stages(model, settings)
+        others = tuple(run_stage(model, place) for place in range(1, settings.trainings))
+        stages += comparing_stages(model, MODEL_NAMES[model], others)
     return stages
 
 
 def run_stage(model: str, place: int = 0) -> str:
-    """Name of the stage of a model's first run (place 0) or of another one: run-ufm, run-ufm-2, ..."""
+    """Name of the stage of a model's first run (place 0) or of another one: run-ufm, run-ufm-2, ...
+
+    The stage that reads a trained model has the name that its other stages end in: model-1, model-2, ...
+    """
+    if model.startswith(READ):
+        return model
     return f"run-{model}-{place + 1}" if place else f"run-{model}"
 
 
@@ -225,16 +287,21 @@ def _training_stages(model: str, settings: ReportSettings) -> list[Stage]:
             needs=(STATISTICS, PREDICTION),
             settings=partial(_training_settings, model, place),
             has_own_bars=True,
+            is_measured=True,
+            model=model,
         )
         for place in range(settings.trainings)
     ]
 
 
-def _comparing_stages(model: str, settings: ReportSettings) -> list[Stage]:
-    name, run = MODEL_NAMES[model], run_stage(model)
-    others = tuple(run_stage(model, place) for place in range(1, settings.trainings))
-    norms = {norm: at_loss_stage(model, norm) for norm in NORM_PREFIX}
-    return [
+def comparing_stages(model: str, name: str, others: tuple[str, ...] = (), *, with_rivals: bool = True) -> list[Stage]:
+    """Stages that compare a model: predictions at its loss, the comparison, and rival explanations.
+
+    ``others``
+        Stages of the other runs of the same training.
+    """
+    run, norms = run_stage(model), {norm: at_loss_stage(model, norm) for norm in NORM_PREFIX}
+    stages = [
         *(
             Stage(
                 stage,
@@ -242,6 +309,9 @@ def _comparing_stages(model: str, settings: ReportSettings) -> list[Stage]:
                 AT_LOSS_SECONDS[norm],
                 partial(_at_loss, model, norm),
                 needs=(PREDICTION, run),
+                is_measured=True,
+                model=model,
+                norm=norm,
             )
             for norm, stage in norms.items()
         ),
@@ -266,6 +336,7 @@ def _comparing_stages(model: str, settings: ReportSettings) -> list[Stage]:
             has_own_bars=True,
         ),
     ]
+    return stages if with_rivals else stages[:-1]
 
 
 def _choice_settings(pipeline: Pipeline) -> dict[str, Any]:
@@ -320,7 +391,7 @@ def _run(model: str, place: int, pipeline: Pipeline) -> Run:
     run = train(
         pipeline.statistics,
         **{field.name: getattr(settings, field.name) for field in fields(settings)},
-        probes={} if place else feature_probes(pipeline.prediction),
+        probes={} if place else feature_probes(pipeline.result(PREDICTION, FeaturePrediction)),
         progress=pipeline.progress,
         checkpoint=pipeline.folder.snapshots(name, pipeline.keys[name]),
         checkpoint_seconds=SNAPSHOT_SECONDS,
@@ -333,12 +404,17 @@ def _run(model: str, place: int, pipeline: Pipeline) -> Run:
 
 
 def _at_loss(model: str, norm: str, pipeline: Pipeline) -> LossPrediction | None:
-    """The prediction at the loss of the first run; None where there is none, or it would take minutes."""
-    run, prediction = pipeline.result(run_stage(model), Run), pipeline.prediction
-    if diverged(run) or not 0 < run.loss_gap < prediction.largest_gap or not predicts_at_loss(prediction.P, None):
+    """The prediction at the loss of a model; None where there is none, or it would take minutes."""
+    compared, prediction = pipeline.observed(model), pipeline.prediction
+    if not compared or isinstance(prediction, ProxyPrediction):
+        return None
+    measured = pipeline.measured(model)
+    gap, on_gpu = measured.loss_gap, isinstance(measured, ReadModel) and pipeline.settings.device.startswith("cuda")
+    if not 0 < gap < prediction.largest_gap or norm not in norms_at_loss(prediction.P, None):
         return None
     try:
-        found = prediction.at(run.loss_gap, norm=norm, tolerance=AT_LOSS_TOLERANCE)
+        device = {"device": "cuda"} if on_gpu else {}
+        found = prediction.at(gap, norm=norm, tolerance=AT_LOSS_TOLERANCE, **device)
     except ProblemError:
         return None
     return found if found.rank > 0 else None
@@ -349,7 +425,7 @@ def _draw_settings(pipeline: Pipeline) -> dict[str, Any]:
 
 
 def _comparison(model: str, pipeline: Pipeline) -> Comparison | None:
-    runs, at = pipeline.runs(model), pipeline.at_loss(model)
+    runs, at = pipeline.observed(model), pipeline.at_loss(model)
     if not runs:
         return None
     return compare(
@@ -363,7 +439,7 @@ def _comparison(model: str, pipeline: Pipeline) -> Comparison | None:
 
 
 def _rivals(model: str, pipeline: Pipeline) -> Rivals | None:
-    runs = pipeline.runs(model)
+    runs = pipeline.observed(model)
     if not runs:
         return None
     return rivals(
@@ -397,54 +473,3 @@ def why_no_transformer(settings: ReportSettings) -> str | None:
 def models_of(settings: ReportSettings) -> list[str]:
     """Models that a report trains."""
     return [UFM] if why_no_transformer(settings) else [UFM, TRANSFORMER]
-
-
-class _Advancing(AbstractStage):
-    """A progress bar that moves the overall bar with it."""
-
-    def __init__(self, own: AbstractStage, overall: OverallProgress, per_unit: float) -> None:
-        self._own, self._overall, self._per_unit = own, overall, per_unit
-
-    def advance(self, amount: float, note: str = "") -> None:
-        self._own.advance(amount, note)
-        self._overall.advance(amount * self._per_unit)
-
-
-class OverallProgress(AbstractProgress):
-    """One bar for the whole report above the bars of its stages, in expected seconds.
-
-    While a part is open, the bars inside it move the overall bar, at most by the part's expected duration; closing
-    the part moves it to that duration.
-    """
-
-    def __init__(self, shown: AbstractProgress, bar: AbstractStage) -> None:
-        self._shown, self._bar = shown, bar
-        self._share = self._moved = 0.0
-
-    @contextmanager
-    def part(self, seconds: float, title: str) -> Iterator[None]:
-        """A part of the whole with its expected duration."""
-        self._share, self._moved = seconds, 0.0
-        self._bar.advance(0.0, title)
-        yield
-        self._bar.advance(self._share - self._moved)
-        self._share = self._moved = 0.0
-
-    @contextmanager
-    def stage(self, title: str, total: float | None) -> Iterator[AbstractStage]:
-        """Open a bar inside the current part."""
-        with self._shown.stage(title, total) as own:
-            yield _Advancing(own, self, self._share / total if total else 0.0)
-
-    def advance(self, seconds: float) -> None:
-        """Move the overall bar within the current part."""
-        seconds = min(seconds, self._share - self._moved)
-        self._moved += seconds
-        self._bar.advance(seconds)
-
-
-@contextmanager
-def overall_progress(shown: AbstractProgress, title: str, seconds: float) -> Iterator[OverallProgress]:
-    """Open the bar of the whole."""
-    with shown.stage(title, seconds) as bar:
-        yield OverallProgress(shown, bar)

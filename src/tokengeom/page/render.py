@@ -21,6 +21,7 @@ from tokengeom.page.sections.base import Page, Section
 from tokengeom.page.sections.corpus import corpus
 from tokengeom.page.sections.measurement import agreement, collapse, training
 from tokengeom.page.sections.methods import methods
+from tokengeom.page.sections.model import model
 from tokengeom.page.sections.prediction import concepts, prediction
 from tokengeom.page.sections.summary import diagnosis, summary
 
@@ -29,14 +30,16 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 SECTIONS = (summary, corpus, prediction, training, agreement, collapse, concepts, diagnosis, methods)
-"""Functions that make the sections, in the order of the page."""
+"""Functions that make the sections, in the order of the page; a page about a trained model has ``model`` in place of
+``training``."""
 
 
 def render(contents: Contents) -> str:
     """One self-contained page: html with style, scripts and data inside."""
-    environment = _environment()
+    environment = _environment(about_model=bool(contents.models))
     page = Page(contents)
-    sections = [section(page) for section in SECTIONS]
+    made = [model if contents.models and section is training else section for section in SECTIONS]
+    sections = [section(page) for section in made]
     plotly, script = _plotly_code(), _template_text("page.js")
     return environment.get_template("page.html.j2").render(
         title=contents.title,
@@ -58,7 +61,7 @@ def _body(environment: Environment, section: Section) -> Markup:
     return Markup(getattr(macros, section.name)(section.view))
 
 
-def _environment() -> Environment:
+def _environment(*, about_model: bool) -> Environment:
     try:
         import jinja2
     except ModuleNotFoundError:
@@ -72,7 +75,7 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "number": formatting.number_html,
-        "maths": formatting.maths,
+        "maths": formatting.maths_about_model if about_model else formatting.maths,
         "percent": formatting.percent,
         "fixed": formatting.fixed,
         "name": formatting.name,

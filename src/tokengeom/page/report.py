@@ -2,60 +2,53 @@
 
 from __future__ import annotations
 
-import math
-import re
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from tokengeom.corpus.documents import exists
 from tokengeom.corpus.locate import ReadingSettings
-from tokengeom.errors import InputError, TokengeomError, missing_extra
-from tokengeom.folders import MANIFEST, as_json, atomic_folder, file_hash, manifest_head, read_kind, replace_file
-from tokengeom.geometry.compare import compare
-from tokengeom.geometry.comparison import NORM_PREFIX, Comparison
+from tokengeom.errors import InputError, missing_extra
+from tokengeom.folders import MANIFEST, atomic_folder, manifest_head, read_kind, replace_file
+from tokengeom.geometry.comparison import Comparison
 from tokengeom.page.cache import (
     FORMAT_VERSION,
     KIND,
-    UNFINISHED,
     ResultsFolder,
     code_hash,
-    key_of,
     only_writer,
     read_record,
     require_apart,
     require_place,
     results_folder,
-    sealed,
 )
 from tokengeom.page.contents import Contents, title_of
+from tokengeom.page.formatting import about_model
+from tokengeom.page.model_stages import build_model_stages, model_keys
+from tokengeom.page.overall_progress import overall_progress
 from tokengeom.page.pipeline import (
-    PREDICTION,
-    STATISTICS,
     Pipeline,
+    Stage,
     build_stages,
-    diverged,
     models_of,
-    overall_progress,
     why_no_transformer,
 )
-from tokengeom.page.settings import TRANSFORMER, ReportSettings
-from tokengeom.page.text import Text, find_text
+from tokengeom.page.read_model import Models, find_models
+from tokengeom.page.settings import MODEL_NAMES, NOT_WITH_MODEL, OF_MODEL, TRANSFORMER, ReportSettings
+from tokengeom.page.text import Text, find_text, joined_names
+from tokengeom.page.verification import check_report
 from tokengeom.progress import AbstractProgress, SilentProgress
-from tokengeom.results import AbstractResult, Verification, close, load, verify
+from tokengeom.results import AbstractResult, Verification, data_frame, load
 from tokengeom.settings import share, takes
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.at_loss import LossPrediction
-from tokengeom.theory.features import FeaturePrediction
-from tokengeom.training.objective import SoftLabels
-from tokengeom.training.run import Run
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 PAGE_PACKAGES = {"jinja2": "jinja2", "plotly": "plotly"}
 PAGE_SECONDS = 6.0
@@ -65,8 +58,6 @@ HEADLINE = (
     "token_similarity",
 )  # fmt: skip
 """Numbers of the main comparison in `Report.to_dict`."""
-RECOMPUTED = 1e-6
-"""Relative difference within which agreement numbers are recomputed: sums in another order, on another machine."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -114,16 +105,29 @@ class Report(AbstractResult):
             "distinct_supports": stats.groups.count,
             "one_hot_share": stats.one_hot_share,
             **{name: value for name, value in self.contents.prediction.to_dict().items() if name != "warnings"},
-            "loss_gap": {name: run.loss_gap for name, run in self.contents.runs.items()},
+            "loss_gap": {name: run.loss_gap for name, run in {**self.contents.runs, **self.contents.models}.items()},
             "rivals": {name: table.to_dict()["best"] for name, table in self.contents.rivals.items()},
             "comparisons": {name: comparison.to_dict() for name, comparison in found.items()},
             "missing": list(self.contents.missing),
         }
 
+    def to_frame(self) -> DataFrame:
+        """Data frame with one row per model and number: value, interval, floors, ceiling, and what it means."""
+        found = [(model, one.to_frame().reset_index()) for model, one in self.contents.comparisons.items()]
+        rows = [{"model": model, **row} for model, frame in found for row in frame.to_dict("records")]
+        return data_frame(rows, columns=None if rows else ["model", "number"]).set_index(["model", "number"])
+
     def summary(self) -> str:
         """The verdict on each model, how the text was cut, and where the page is."""
         contents = self.contents
-        lines = [f"{name}: {contents.comparisons[name].reasons[0]}" for name in contents.compared_models]
+        earlier = [name for name in contents.models if name not in contents.runs and name in contents.comparisons]
+        lines = [
+            f"{name}: loss gap {contents.models[name].loss_gap:.4f}; {contents.comparisons[name].verdict}."
+            for name in earlier
+        ]
+        for name in contents.compared_models:
+            said = contents.comparisons[name].reasons[0]
+            lines.append(f"{name}: {about_model(said) if contents.models else said}")
         lines += [*contents.choice.reasons, *contents.missing]
         size = f" ({self.page.stat().st_size / 1e6:.1f} MB)" if self.page.is_file() else ""
         behind = f"; the results behind it are in {self.results}" if self.results else ""
@@ -190,22 +194,7 @@ class Report(AbstractResult):
         the results beside it; the predictions must be about these statistics; losses, every number of a comparison
         and its verdict are recomputed from the saved predictions and runs, without solving or training.
         """
-        path = Path(folder)
-        record = read_record(path)
-        stages = record["stages"]
-        checks = {
-            "the report's manifest is the one that was written": _is_as_written(path, record),
-            "the report is finished": bool(record["page"]) and not (path / UNFINISHED).exists(),
-            "nothing was added to the folder": not _unknown_files(path, stages),
-        }
-        for name, entry in stages.items():
-            checks |= _check_stage(path / name, entry).under(name) | _check_origin(name, entry, stages)
-        checks |= _check_page(path, record["page"], stages)
-        try:
-            checks |= _check_across(path, stages)
-        except TokengeomError as error:
-            checks[f"the results can be compared with each other ({error})"] = False
-        return Verification.of(checks)
+        return Verification.of(check_report(Path(folder)))
 
 
 @takes(ReportSettings, ReadingSettings)
@@ -216,7 +205,7 @@ def report(
     progress: AbstractProgress | None = None,
     **settings: object,
 ) -> Report:
-    """Count, predict, train and compare, and write one page about it.
+    """Count, predict, train and compare, and write one page about it; with ``model``, about a trained model.
 
     The results are kept in a folder beside the page: making the report again with one setting changed repeats only what
     depends on that setting, and an interrupted report continues where it was interrupted.
@@ -239,18 +228,19 @@ def report(
     if isinstance(source, Comparison):
         return _page_about(source, page, began)
     require_place(page)
-    found = _given_statistics(source) or find_text(source, reading)
+    found = given_statistics(source) or find_text(source, reading)
     require_apart(page, found.files if isinstance(found, Text) else ())
-    models = models_of(asked)
-    expected = sum(stage.seconds for stage in build_stages(found, asked, models)) + PAGE_SECONDS
+    models = _models(asked)
+    stages, names = _planned(found, asked, models)
+    expected = sum(stage.seconds for stage in stages) + PAGE_SECONDS
     with (
         only_writer(results_folder(page)),
         overall_progress(progress or SilentProgress(), "Report", expected) as shown,
     ):
         folder = ResultsFolder(results_folder(page), f"{_version('tokengeom')} {code_hash()[:16]}")
-        pipeline = Pipeline(found, asked, models, folder, shown)
+        pipeline = Pipeline(found, asked, stages, names, folder, shown)
         pipeline.run()
-        contents = _contents(pipeline)
+        contents = _contents(pipeline, models)
         inputs = {
             "stages": dict(pipeline.keys),
             "title": contents.title,
@@ -262,7 +252,7 @@ def report(
     return Report(page, folder.folder, contents, tuple(folder.made), time.monotonic() - began)
 
 
-def _given_statistics(source: object) -> NextTokenStatistics | None:
+def given_statistics(source: object) -> NextTokenStatistics | None:
     """Statistics, or those in a saved folder; None where a text was given."""
     if isinstance(source, NextTokenStatistics):
         return source
@@ -280,29 +270,61 @@ def _page_about(comparison: Comparison, page: Path, began: float) -> Report:
     return Report(page, None, contents, ("page",), time.monotonic() - began)
 
 
-def _contents(pipeline: Pipeline) -> Contents:
+def _models(asked: ReportSettings) -> Models | None:
+    """The trained models that were given; None where models are trained."""
+    if not asked.model_folders:
+        return None
+    return find_models(asked.model_folders, **asked.model_loading)
+
+
+def _planned(
+    source: Text | NextTokenStatistics, asked: ReportSettings, models: Models | None
+) -> tuple[list[Stage], dict[str, str]]:
+    """The stages, and the names on the page of the models by the name that their stages have."""
+    if models is not None:
+        return build_model_stages(source, models), model_keys(models)
+    trained = models_of(asked)
+    return build_stages(source, asked, trained), {model: MODEL_NAMES[model] for model in trained}
+
+
+def _contents(pipeline: Pipeline, models: Models | None) -> Contents:
     source, without = pipeline.source, why_no_transformer(pipeline.settings)
     title = source.title if isinstance(source, Text) else title_of(pipeline.statistics)
-    missing = [*([without] if without else []), *pipeline.missing]
-    return Contents.from_stages(pipeline.results, title, missing, _provenance(pipeline))
+    missing = pipeline.missing
+    if models is not None:
+        title = f"{joined_names(models.names)} on {title}"
+    elif without:
+        missing = [without, *missing]
+    return Contents.from_stages(pipeline.results, title, missing, _provenance(pipeline, models))
 
 
-def _provenance(pipeline: Pipeline) -> dict[str, Any]:
+def _provenance(pipeline: Pipeline, models: Models | None) -> dict[str, Any]:
     """Versions, machine, seeds, settings, hashes and seconds, as the page's section on methods lists them."""
-    settings, stages = pipeline.settings, pipeline.folder.stages
-    networks = ("torch", "transformers") if TRANSFORMER in pipeline.models else ()
+    stages = pipeline.folder.stages
+    networks = ("torch", "transformers") if models is not None or TRANSFORMER in pipeline.models else ()
     packages = ("tokengeom", "numpy", "scipy", "duckdb", "numba", *networks)
-    training = {model: settings.training(model).to_dict() for model in pipeline.models}
-    seeds = {"seed": settings.seed, "trainings": settings.trainings}
     text = {"text": pipeline.source.digest} if isinstance(pipeline.source, Text) else {}
+    files = {} if models is None else {f"files of {folder.name}": folder.digest for folder in models.folders}
     return {
         "versions": {name: _version(name) for name in packages},
         "machine": manifest_head("", FORMAT_VERSION)["machine"],
-        "seeds": seeds,
-        "settings": {**asdict(settings), "training": training},
-        "hashes": {**text, **pipeline.keys},
+        **_settings(pipeline, models),
+        "hashes": {**text, **files, **pipeline.keys},
         "seconds": {name: stages[name]["seconds"] for name in pipeline.keys},
     }
+
+
+def _settings(pipeline: Pipeline, models: Models | None) -> dict[str, Any]:
+    """Seeds and settings, without those that have no meaning here, and without the folders of models."""
+    settings = pipeline.settings
+    known = asdict(settings)
+    if models is not None:
+        known = {name: value for name, value in known.items() if name not in NOT_WITH_MODEL}
+        return {"seeds": {"seed": settings.seed}, "settings": {**known, "model": models.names}}
+    training = {model: settings.training(model).to_dict() for model in pipeline.models}
+    known = {name: value for name, value in known.items() if name not in (*OF_MODEL, "model")}
+    seeds = {"seed": settings.seed, "trainings": settings.trainings}
+    return {"seeds": seeds, "settings": {**known, "training": training}}
 
 
 def _render(contents: Contents, progress: AbstractProgress) -> str:
@@ -324,120 +346,3 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:
         return "not installed"
-
-
-def _is_as_written(folder: Path, record: Mapping[str, Any]) -> bool:
-    """Whether the manifest is, byte for byte, what its content and seal give."""
-    return (folder / MANIFEST).read_bytes() == as_json(sealed(record))
-
-
-def _unknown_files(folder: Path, stages: Mapping[str, Any]) -> list[Path]:
-    """Files that belong to no stage; files added inside a stage are found by its own manifest."""
-    known = {MANIFEST, UNFINISHED, *stages}
-    return [path for path in folder.iterdir() if path.name not in known]
-
-
-def _check_stage(folder: Path, entry: Mapping[str, Any]) -> Verification:
-    if not (folder / MANIFEST).is_file():
-        return Verification.of({"the result is there": False})
-    same = {"the manifest is the one that was written": file_hash(folder / MANIFEST) == entry["manifest"]}
-    try:
-        found = verify(folder)
-    except (TokengeomError, KeyError, TypeError, ValueError) as error:
-        return Verification.of({**same, f"the result can be read ({error})": False})
-    return Verification.of({**same, **{sentence: sentence not in found.failed for sentence in found.checked}})
-
-
-def _check_origin(name: str, entry: Mapping[str, Any], stages: Mapping[str, Any]) -> dict[str, bool]:
-    """A stage's key is that of its inputs, and the stages that it was made from are the ones beside it."""
-    made_from = entry["inputs"].get("stages", {})
-    present = all(one in stages and stages[one]["key"] == key for one, key in made_from.items())
-    return {
-        f"{name}: its key is that of its inputs": entry["key"] == key_of(name, entry["inputs"]),
-        f"{name}: it was made from the results beside it": present,
-    }
-
-
-def _check_page(folder: Path, page: Mapping[str, Any], stages: Mapping[str, Any]) -> dict[str, bool]:
-    if not page:
-        return {}
-    named = str(page.get("name"))
-    path = folder.parent / named
-    # Only a plain file name is followed, so that a forged manifest cannot make this read files elsewhere.
-    plain = re.fullmatch(r"[^/\\]+", named) is not None
-    return {
-        "page: it is the one that was written": plain and path.is_file() and file_hash(path) == page.get("sha256"),
-        **_check_origin("page", page, stages),
-    }
-
-
-def _check_across(folder: Path, stages: Mapping[str, Any]) -> dict[str, bool]:
-    """Numbers that connect one stage to another, recomputed."""
-    checks: dict[str, bool] = {}
-    if not {STATISTICS, PREDICTION} <= set(stages):
-        return checks
-    stats, prediction = NextTokenStatistics.load(folder / STATISTICS), FeaturePrediction.load(folder / PREDICTION)
-    about = prediction.P.shape == stats.P.shape and abs(prediction.P - stats.P).max() <= 1e-12
-    checks["prediction: it is about these statistics"] = bool(about)
-    labels = SoftLabels.from_statistics(stats)
-    runs = {name: Run.load(folder / name) for name in stages if name.startswith("run-")}
-    at = {name: LossPrediction.load(folder / name) for name in stages if name.startswith("at-loss-")}
-    for name, one in at.items():
-        checks[f"{name}: it is about these statistics"] = one.statistics_hash == stats.hash
-    for name, run in runs.items():
-        fits = run.W.shape[0] == stats.V and run.H.shape[1] == stats.m
-        checks[f"{name}: its loss is the one claimed"] = fits and _same_loss(labels, run)
-    for name in (name for name in stages if name.startswith("comparison-")):
-        made_from = sorted(stages[name]["inputs"]["stages"])
-        claimed = Comparison.load(folder / name)
-        again = compare(
-            prediction,
-            [runs[one] for one in made_from if one in runs and not diverged(runs[one])],
-            at=[at[one] for norm in NORM_PREFIX for one in made_from if one in at and at[one].norm == norm] or None,
-            at_loss=False,
-            permutations=claimed.permutations,
-            seed=claimed.seed,
-        )
-        checks[f"{name}: its numbers are the ones claimed"] = _same_numbers(claimed, again)
-        judged = (claimed.verdict, claimed.reasons, claimed.better_explanation)
-        checks[f"{name}: its verdict is the one claimed"] = judged == (
-            again.verdict,
-            again.reasons,
-            again.better_explanation,
-        )
-    return checks
-
-
-def _same_numbers(claimed: Comparison, again: Comparison) -> bool:
-    """Whether values, intervals, floors, ceilings, efficiency and split are equal within rounding."""
-    mine, theirs = (_numbers(one) for one in (claimed, again))
-    return set(mine) == set(theirs) and all(_same(mine[name], theirs[name]) for name in mine)
-
-
-def _numbers(comparison: Comparison) -> dict[str, float]:
-    """All numbers of a comparison by a dotted name."""
-    content = comparison.to_json()
-    parts = {name: content[name] for name in ("agreements", "rows", "disagreement", "loss_gap")}
-    return {name: math.nan if value is None else value for name, value in _leaves(parts) if not isinstance(value, str)}
-
-
-def _leaves(content: object, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Numbers and strings of nested plain data, by a dotted name."""
-    if isinstance(content, dict | list):
-        items = content.items() if isinstance(content, dict) else enumerate(content)
-        for key, value in items:
-            yield from _leaves(value, f"{path}.{key}")
-    else:
-        yield path, content
-
-
-def _same_loss(labels: SoftLabels, run: Run) -> bool:
-    if not np.isfinite(run.logits).all():
-        return not math.isfinite(run.loss_gap)
-    return close(labels.loss_gap(run.logits), run.loss_gap)
-
-
-def _same(a: float, b: float) -> bool:
-    if not (math.isfinite(a) and math.isfinite(b)):
-        return math.isfinite(a) == math.isfinite(b)
-    return abs(a - b) <= RECOMPUTED * max(abs(a), abs(b), 1.0)

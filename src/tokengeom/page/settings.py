@@ -1,11 +1,12 @@
-"""Settings of a report: how the text is cut, and how its models are trained."""
+"""Settings of a report: how the text is cut, and how its models are trained, or which trained ones are read."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from tokengeom.corpus.tokenizers import SUGGESTED_TOKENIZERS
 from tokengeom.errors import InputError
@@ -22,6 +23,9 @@ SECONDS_PER_STEP = {UFM: 1e-3, TRANSFORMER: 7e-2}
 """Expected duration of a training step on two cores, for the estimate of the time left."""
 TRAININGS: dict[str, int] = {"small": 2, "paper": 1}
 """Number of trainings of every model, by preset."""
+OF_MODEL = ("bos", "proxy", "precision", "allow_pickle")
+NOT_WITH_MODEL = ("preset", "tokenizer", "vocabulary", "rest", "steps", "dim", "transformer", "seeds")
+"""Settings that need a trained model, and those that have no meaning with one."""
 FEWEST_STEPS = 6
 """The learning rate falls after each sixth of a run."""
 
@@ -44,8 +48,15 @@ def presets() -> dict[str, dict[str, TrainingSettings]]:
 
 
 CUTS = "Text (what is not given is chosen)"
+MODEL = "Trained model, instead of training"
 TRAINING = "Training"
 FLOORS = "Floors of agreement"
+
+
+def _precisions() -> tuple[str, ...]:
+    from tokengeom.models.checkpoint import PRECISIONS
+
+    return PRECISIONS
 
 
 _IN_COUNT = {name: described.metadata for name, described in options_of(CutSettings).items()}
@@ -76,6 +87,30 @@ class ReportSettings:
     support: str = option(
         "raw", _IN_COUNT["support"]["help"], panel=CUTS, suggestions=_IN_COUNT["support"]["suggestions"]
     )
+    model: tuple[str, ...] | str | Path | None = option(
+        None,
+        "Folder of a Hugging Face causal language model, or of its checkpoint-* folders; may be repeated. The text is "
+        "counted with its tokenizer and its whole vocabulary, and nothing is trained. The last one is judged, and "
+        "several give a curve over training.",
+        panel=MODEL,
+    )
+    bos: bool | None = option(
+        None,
+        "Whether the model reads its BOS token before each context; by default whichever gives the lower loss.",
+        panel=MODEL,
+    )
+    proxy: bool | None = option(
+        None, "Compare with the proxy S~ instead of L_mm; by default only where L_mm would take minutes.", panel=MODEL
+    )
+    precision: str = option(
+        "auto",
+        "Type of the model's weights and arithmetic. By default the one that the weights are stored in.",
+        panel=MODEL,
+        choices=_precisions,
+    )
+    allow_pickle: bool = option(
+        False, "Also read weights from pytorch_model.bin, a format that can run code.", panel=MODEL
+    )
     steps: int | None = option(None, "Training steps of every model; by default the preset's.", panel=TRAINING)
     dim: int | None = option(None, "Embedding dimension of every model; by default the preset's.", panel=TRAINING)
     transformer: bool = option(True, "Train a transformer as well as the unconstrained features model.", panel=TRAINING)
@@ -85,7 +120,7 @@ class ReportSettings:
         "much of the geometry another training reproduces. By default 2, and 1 with the preset paper.",
         panel=TRAINING,
     )
-    device: str = option("cpu", "Device to train on: cpu or cuda.", panel=TRAINING)
+    device: str = option("cpu", "Device to train on, or to read a trained model on: cpu or cuda.", panel=TRAINING)
     seed: int = option(0, "Seed of every random choice.", panel=TRAINING)
     permutations: int = option(
         200, "Permutations behind the floors; at least 20, or 0 for no floors and no verdict.", panel=FLOORS
@@ -115,6 +150,44 @@ class ReportSettings:
             if value is not None and value < smallest:
                 raise InputError(f"The setting {name} must be {smallest} or more; got {value}.")
         CutSettings(rest=self.rest, support=self.support)  # Refuses what cannot be used.
+        self._check_model()
+
+    def _check_model(self) -> None:
+        """Refuse settings that have no effect: those of training with a model, and those of a model without one."""
+        if self.model is None:
+            idle = self._changed(OF_MODEL)
+            if idle:
+                raise InputError(f"{_listed(idle)} is about a trained model: give its folder too (model, --model).")
+            return
+        given = (self.model,) if isinstance(self.model, str | Path) else tuple(self.model)
+        if not given or not all(isinstance(one, str | Path) for one in given):
+            raise InputError(
+                "A trained model must be the path of its folder, or several paths; got "
+                f"{type(given[0]).__name__ if given else 'none'}. For a model in memory: "
+                "tg.report(tg.compare(prediction, model))."
+            )
+        object.__setattr__(self, "model", tuple(str(one) for one in given))
+        idle = self._changed(NOT_WITH_MODEL)
+        if idle:
+            raise InputError(
+                "A trained model takes the place of training, and its tokenizer and whole vocabulary are used: leave "
+                f"out {_listed(idle)}."
+            )
+
+    def _changed(self, names: Sequence[str]) -> list[str]:
+        """Those of the names whose setting is not the default."""
+        known = options_of(ReportSettings)
+        return [name for name in names if getattr(self, name) != known[name].default]
+
+    @property
+    def model_folders(self) -> tuple[str, ...]:
+        """Folders of the trained models; empty where models are trained."""
+        return self.model if isinstance(self.model, tuple) else ()
+
+    @property
+    def model_loading(self) -> dict[str, Any]:
+        """How trained models are loaded."""
+        return {"device": self.device, "precision": self.precision, "allow_pickle": self.allow_pickle}
 
     @property
     def cuts(self) -> dict[str, str | Path | int | None]:
@@ -144,3 +217,8 @@ class ReportSettings:
         return replace(
             preset, steps=steps, dim=dim, seed=self.seed + place, device=self.device, rate_schedule=paper_steps(steps)
         )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Settings as they are written in Python and on the command line."""
+    return ", ".join(f"{name} (--{name.replace('_', '-')})" for name in names)

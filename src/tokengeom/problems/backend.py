@@ -3,6 +3,9 @@
 An algorithm is written once with a `Backend`. It runs on NumPy by default, and on PyTorch when a device such as
 ``"cuda"`` is given. Everything is float64: a proven gap of 1e-6 does not survive float32.
 
+A matrix is one array or, where it is large, a sequence of blocks of columns (``columns``). Gram matrices, norms, inner
+products and proven norms take either.
+
 Columns can be spread over several processes (`Backend.over_processes`). Each process then holds a block of the columns
 of every V x m matrix, and of every vector of length m. Products, norms and sums over columns are added up over the
 processes, and factorisations of V x V matrices are computed by the first process and sent to the others, so all
@@ -30,6 +33,15 @@ UNIT = float(np.finfo(np.float64).eps) / 2
 """Unit of rounding of float64."""
 GRAM_RANK_TOLERANCE = 1e-7
 """Singular values from a Gram matrix that are below this share of the largest are rounding."""
+CPU_BLOCK = 2**20
+GPU_BLOCK = 2**25
+"""Entries of a matrix from which on it is cut into blocks of columns. With 400 tokens and 20,000 contexts, an iteration
+at a loss takes half as long in blocks as on whole matrices, since more of it stays in the cache."""
+
+
+def blocks_of(x: Array) -> Sequence[Array]:
+    """The blocks of a matrix: itself, where it is one array."""
+    return [x] if hasattr(x, "shape") else cast("Sequence[Array]", x)
 
 
 @dataclass(frozen=True)
@@ -40,11 +52,16 @@ class Backend:
         ``None`` for NumPy; otherwise a PyTorch device (``"cpu"``, ``"cuda"``, ``"cuda:1"``).
     ``processes``
         The processes over which columns are spread; None where this process holds all columns.
+    ``largest_block``, ``device_memory``
+        Entries of one block of columns, and bytes that are taken to be free on the device; by default measured values
+        and what is free.
     """
 
     device: str | None
     xp: Any
     processes: Processes | None = None
+    largest_block: int | None = None
+    device_memory: int | None = None
 
     @staticmethod
     def on(device: str | None = None) -> Backend:
@@ -90,6 +107,24 @@ class Backend:
         """Whether arrays are in the memory of a GPU."""
         return self.device is not None and self.device.startswith("cuda")
 
+    @property
+    def block_entries(self) -> int:
+        """Entries of one block of columns."""
+        return self.largest_block or (GPU_BLOCK if self.on_gpu else CPU_BLOCK)
+
+    def in_one_block(self) -> Backend:
+        """The same without blocks, for code that needs whole matrices."""
+        return replace(self, largest_block=2**62)
+
+    def free_on_device(self) -> float:
+        """Bytes that are free on the device; infinite where the device is the host itself."""
+        if self.device_memory is not None:
+            return float(self.device_memory)
+        if not self.on_gpu:
+            return float("inf")
+        free, _ = self.xp.cuda.mem_get_info(self.device)
+        return float(free + self.xp.cuda.memory_reserved(self.device) - self.xp.cuda.memory_allocated(self.device))
+
     def asarray(self, x: Any) -> Array:
         """Float64 on this device; a boolean array stays boolean."""
         if self.device is None:
@@ -99,7 +134,7 @@ class Backend:
 
     def to_numpy(self, x: Array) -> Float:
         """The array as a NumPy array."""
-        return cast("Float", x if self.device is None else x.cpu().numpy())
+        return x if isinstance(x, np.ndarray) else cast("Float", x.cpu().numpy())
 
     def full(self, shape: tuple[int, ...], value: float) -> Array:
         """An array that holds one value everywhere."""
@@ -144,8 +179,8 @@ class Backend:
         return float(shared)
 
     def all_finite(self, x: Array) -> bool:
-        """Whether an array of all processes holds neither NaN nor infinity."""
-        return self.largest(~self.xp.isfinite(x)) <= 0
+        """Whether a matrix of all processes holds neither NaN nor infinity."""
+        return max(self.largest(~self.xp.isfinite(block)) for block in blocks_of(x)) <= 0
 
     def agree(self, x: Array) -> Array:
         """The first process's array or number, on every process."""
@@ -158,9 +193,17 @@ class Backend:
         return shared
 
     def whole(self, x: Array) -> Float:
-        """All columns of an array as a NumPy array, on every process."""
+        """All columns of a matrix as a NumPy array, on every process."""
+        blocks = blocks_of(x)
+        if self.processes is None and len(blocks) == 1:
+            return self.to_numpy(blocks[0])
         if self.processes is None:
-            return self.to_numpy(x)
+            edges = np.cumsum([0, *(block.shape[-1] for block in blocks)])
+            filled = np.empty((*blocks[0].shape[:-1], edges[-1]))
+            for i, j, block in zip(edges[:-1], edges[1:], blocks, strict=True):
+                filled[..., i:j] = self.to_numpy(block)
+            return filled
+        x = blocks[0] if len(blocks) == 1 else self.xp.concatenate(list(blocks), -1)
         mine = self.as_float(x).contiguous()
         size = round(float(self.total(float(x.shape[-1]))))
         blocks = []
@@ -174,7 +217,8 @@ class Backend:
 
     def norm(self, x: Array) -> float:
         """Frobenius norm."""
-        own = float(self.xp.linalg.norm(x))
+        norms = [float(self.xp.linalg.norm(block)) for block in blocks_of(x)]
+        own = norms[0] if len(norms) == 1 else float(np.linalg.norm(norms))
         return own if self.processes is None else float(self.total(own**2)) ** 0.5
 
     def dot(self, x: Array, y: Array) -> float:
@@ -189,12 +233,24 @@ class Backend:
         return self.to_numpy(self.total(self.xp.stack([self.xp.vdot(flat, y.reshape(-1)) for y in others])))
 
     def by_rows(self, x: Array) -> bool:
-        """Whether the smaller Gram matrix is ``x x^T``; with columns on several processes it is always used."""
-        return self.processes is not None or x.shape[0] <= x.shape[1]
+        """Whether the smaller Gram matrix is ``x x^T``; in blocks, or on several processes, it is always used."""
+        blocks = blocks_of(x)
+        return self.processes is not None or len(blocks) > 1 or blocks[0].shape[0] <= blocks[0].shape[1]
 
     def gram(self, x: Array) -> Array:
         """``x x^T`` or ``x^T x``, whichever is smaller."""
-        return self.total(x @ x.T) if self.by_rows(x) else x.T @ x
+        blocks = blocks_of(x)
+        if not self.by_rows(x):
+            return blocks[0].T @ blocks[0]
+        G: Array = None
+        for block in blocks:
+            G = block @ block.T if G is None else G + block @ block.T
+        return self.total(G)
+
+    def _size(self, x: Array) -> tuple[int, int, int]:
+        """Rows, columns on all processes, and blocks of a matrix."""
+        shapes = [tuple(block.shape) for block in blocks_of(x)]
+        return shapes[0][0], round(float(self.total(float(sum(shape[1] for shape in shapes))))), len(shapes)
 
     def eigh(self, G: Array) -> tuple[Array, Array]:
         """Eigenvalues, rising, and eigenvectors of a symmetric matrix that every process holds."""
@@ -225,14 +281,14 @@ class Backend:
     def proven_spectral_norm(self, x: Array) -> float:
         """An upper bound of the spectral norm that holds in spite of rounding.
 
-        With G the computed smaller Gram matrix (n x n, sums of k products in any order, over processes too), ``||x||^2
-        <= lambda_max(G) + gamma_k ||x||_F^2``. If the Cholesky factorisation of ``A = t I - G`` runs to its end, then
-        ``lambda_max(G) <= t + gamma_{n+1} trace(A) / (1 - gamma_{n+1})`` [rump2006]; here ``gamma_k = k u / (1 - k u)``
-        and u is the unit of rounding. t starts just above the computed eigenvalue and is raised until the factorisation
-        succeeds.
+        With G the computed smaller Gram matrix (n x n, sums of k products in any order, over blocks and processes
+        too), ``||x||^2 <= lambda_max(G) + gamma_k ||x||_F^2``. If the Cholesky factorisation of ``A = t I - G`` runs to
+        its end, then ``lambda_max(G) <= t + gamma_{n+1} trace(A) / (1 - gamma_{n+1})`` [rump2006]; here ``gamma_k = k u
+        / (1 - k u)`` and u is the unit of rounding. t starts just above the computed eigenvalue and is raised until the
+        factorisation succeeds.
         """
-        rows, columns = x.shape[0], round(float(self.total(float(x.shape[1]))))
-        k, n = (columns + self.world, rows) if self.by_rows(x) else (rows, columns)
+        rows, columns, blocks = self._size(x)
+        k, n = (columns + blocks + self.world, rows) if self.by_rows(x) else (rows, columns)
         size = self.norm(x) ** 2 * (1.0 + 4.0 * k * UNIT)
         if not size > 0.0:
             return 0.0
@@ -259,27 +315,42 @@ class Backend:
         1e-8 of the largest, which the Gram matrix loses, are counted too. The computed rest is within ``gamma_{n+1}
         (||x||_F + ||Q||_F ||Y||_F)`` of the exact one.
         """
-        if 0 in x.shape and self.processes is None:
+        n, k, count = self._size(x)
+        if 0 in (n, k):
             return 0.0
         if not self.by_rows(x):
-            return self.proven_nuclear_norm(x.T)
-        n, k = x.shape[0], round(float(self.total(float(x.shape[1]))))
+            return self.proven_nuclear_norm(blocks_of(x)[0].T)
         _, Q = self.eigh(self.gram(x))
-        Y = Q.T @ x
-        lengths = self.total((Y * Y).sum(1)) ** 0.5 * (Q * Q).sum(0) ** 0.5
-        rest = self.norm(x - Q @ Y)
-        rounding = 2.0 * (n + 2) * UNIT * (self.norm(x) + float((Q * Q).sum()) ** 0.5 * self.norm(Y))
-        relative = 1.0 + 8.0 * (n + k + self.world) * UNIT
-        return float(self.agree((float(lengths.sum()) + float(n) ** 0.5 * (rest + rounding)) * relative))
+        squares: Array = 0.0
+        rest: list[float] = []
+        size: list[float] = []
+        moved: list[float] = []
+        for block in blocks_of(x):
+            Y = Q.T @ block
+            squares = squares + (Y * Y).sum(1)
+            for norms, part in ((rest, block - Q @ Y), (size, block), (moved, Y)):
+                norms.append(float(self.xp.linalg.norm(part)))
+        lengths = self.total(squares) ** 0.5 * (Q * Q).sum(0) ** 0.5
+        rest_norm, norm, norm_of_Y = (float(self.total(float(np.square(x).sum()))) ** 0.5 for x in (rest, size, moved))
+        rounding = 2.0 * (n + 2) * UNIT * (norm + float((Q * Q).sum()) ** 0.5 * norm_of_Y)
+        relative = 1.0 + 8.0 * (n + k + count + self.world) * UNIT
+        return float(self.agree((float(lengths.sum()) + float(n) ** 0.5 * (rest_norm + rounding)) * relative))
 
-    def polar_factor(self, x: Array) -> tuple[Array, Array]:
-        """``U V^T`` of ``x = U diag(s) V^T`` and the nonzero ``s``, rising, from the smaller Gram matrix."""
+    def polar_root(self, x: Array) -> tuple[Array, Array]:
+        """``(x x^T)^{-1/2}`` on the range of x, and the nonzero singular values, rising, from the smaller Gram matrix.
+
+        Its product with x is the polar factor of x. Where ``x^T x`` is smaller, its root is given, and ``x R`` is.
+        """
         eigenvalues, Q = self.eigh(self.gram(x))
         s = self.at_least(eigenvalues, 0.0) ** 0.5
         kept = s > GRAM_RANK_TOLERANCE * float(s[-1])
         Q, s = Q[:, kept], s[kept]
-        inverse_root = (Q / s) @ Q.T
-        return (inverse_root @ x if self.by_rows(x) else x @ inverse_root), s
+        return (Q / s) @ Q.T, s
+
+    def polar_factor(self, x: Array) -> tuple[Array, Array]:
+        """``U V^T`` of ``x = U diag(s) V^T`` and the nonzero ``s``, rising, from the smaller Gram matrix."""
+        root, s = self.polar_root(x)
+        return (root @ x if self.by_rows(x) else x @ root), s
 
     def synchronise(self) -> None:
         """Wait for the device to finish, before a clock is read."""

@@ -31,41 +31,69 @@ from typing import final
 import numpy as np
 
 from tokengeom.errors import ProblemError
-from tokengeom.problems.backend import UNIT, Array, Backend
+from tokengeom.problems.backend import UNIT, Array, Backend, blocks_of
 from tokengeom.problems.base import AbstractProblem, Certificate
+from tokengeom.problems.columns import Computed, mapped
 from tokengeom.problems.regularised_logits import RegularisedLogits
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class MaxNormFactors:
-    """Factors W (V' x d) and H (d x m') of logits, measured by their largest row and largest column."""
+    """Factors W (V' x d) and H (d x m', an array or in blocks) of logits, measured by their largest row and column."""
 
     W: Array
     H: Array
 
     @property
     def logits(self) -> Array:
-        """``W H``, V' x m'."""
-        return self.W @ self.H
+        """``W H``, V' x m', in blocks where H is."""
+        return mapped(lambda H: self.W @ H, self.H)
+
+    def kept(self) -> MaxNormFactors:
+        """The same with blocks of H that do not change when what they are computed from does."""
+        return self if hasattr(self.H, "shape") else replace(self, H=self.H.layout.kept(self.H))
+
+    def plain(self) -> MaxNormFactors:
+        """The same with H as an array, where it has one block."""
+        return self if hasattr(self.H, "shape") else replace(self, H=self.H.layout.plain(self.H))
+
+    def shortened(self, rows: Array, columns: Array) -> MaxNormFactors:
+        """The same with each row of W and each column of H multiplied by its own factor, V' and m'."""
+        H, W = self.H, self.W * rows[:, None]
+        if hasattr(H, "shape"):
+            return MaxNormFactors(W, H * columns)
+        slices = H.layout.slices
+        return MaxNormFactors(W, Computed(H.layout, lambda k: H[k] * columns[slices[k]]))
 
     def norm(self, backend: Backend) -> float:
         """``max_i ||w_i|| max_j ||h_j||``, rounded upwards: at least ``gamma_2(W H)``."""
         if self.W.shape[1] == 0:
             return 0.0
         row = float((self.W**2).sum(1).max())
-        column = backend.largest((self.H**2).sum(0))
+        column = max(backend.largest((H**2).sum(0)) for H in blocks_of(self.H))
         return float(np.sqrt(row * column) * (1.0 + 2.0 * (self.W.shape[1] + 4) * UNIT))
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class WeightedDual:
-    """A dual matrix (V' x m') with the weights ``r = sqrt p`` of rows and ``c = sqrt q`` of columns that bound it."""
+    """A dual matrix (V' x m') with the weights ``r = sqrt p`` of rows and ``c = sqrt q`` of columns that bound it.
+
+    The matrix is an array or in blocks.
+    """
 
     matrix: Array
     r: Array
     c: Array
+
+    def kept(self) -> WeightedDual:
+        """The same with blocks that do not change when what they are computed from does."""
+        return self if hasattr(self.matrix, "shape") else replace(self, matrix=self.matrix.layout.kept(self.matrix))
+
+    def plain(self) -> WeightedDual:
+        """The same with an array, where the matrix has one block."""
+        return self if hasattr(self.matrix, "shape") else replace(self, matrix=self.matrix.layout.plain(self.matrix))
 
     def normalised(self, backend: Backend) -> WeightedDual:
         """The same with ``sum r^2 <= 1`` and ``sum c^2 <= 1``, in spite of rounding."""
@@ -98,13 +126,13 @@ class Gamma2Logits(AbstractProblem[MaxNormFactors, WeightedDual]):
     def certify(self, x: MaxNormFactors, dual: WeightedDual | None) -> Certificate:
         """Certificate of factors and a dual change, which is made feasible; value and bound without H."""
         backend = self.loss.backend
-        given = MaxNormFactors(backend.asarray(x.W), backend.asarray(x.H))
+        given = MaxNormFactors(backend.asarray(x.W), self.loss.layout.split(x.H))
         if not (backend.all_finite(given.W) and backend.all_finite(given.H)):
             raise ProblemError("Factors must be finite; W or H holds NaN or infinity. Likely a run that diverged.")
         value = self.value(given)
         if dual is None:
             return Certificate(0.0, float("inf"), value, float("-inf"))
-        arrays = (backend.asarray(one) for one in (dual.matrix, dual.r, dual.c))
-        weighted = WeightedDual(*arrays).normalised(backend)
+        matrix, (r, c) = self.loss.layout.split(dual.matrix), (backend.asarray(one) for one in (dual.r, dual.c))
+        weighted = WeightedDual(matrix, r, c).normalised(backend)
         bound, residual = self.loss.reweighted(weighted.r, weighted.c).proven_bound(weighted.matrix)
         return Certificate(0.0, residual, value, bound)

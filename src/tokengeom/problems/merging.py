@@ -68,7 +68,7 @@ class Merging:
         """The regularised loss on merged tokens and contexts."""
         rows = np.unique(self.row_of, return_index=True)[1]
         columns = np.unique(self.column_of, return_index=True)[1]
-        merged = P.tocsr()[rows].tocsc()[:, columns].toarray()
+        merged = csc_array(P.tocsr()[rows].tocsc()[:, columns])
         return RegularisedLogits.from_probabilities(merged, self.shares(pi), lam, a=self.a, n=self.n, backend=backend)
 
     def shares(self, pi: Float) -> Float:

@@ -24,7 +24,8 @@ The solution depends on the pattern alone, not on the probabilities [zhao2024]. 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import final
 
@@ -34,6 +35,7 @@ from tokengeom.errors import ProblemError
 from tokengeom.numerics import Matrix
 from tokengeom.problems.backend import UNIT, Array, Backend
 from tokengeom.problems.base import AbstractProblem, Certificate
+from tokengeom.problems.columns import Blocks, Computed, Layout
 from tokengeom.problems.supports import SupportReduction, reduce_support
 
 ROUNDING = 128.0
@@ -47,7 +49,11 @@ NEWTON_STEPS = 60
 class NuclearSVM(AbstractProblem[Array, Array]):
     """NTP-SVM* on the merged pattern, on the CPU (NumPy) or on a PyTorch device.
 
-    Where the backend spreads columns over processes, each process holds its part of the g columns of every array.
+    Where the backend spreads columns over processes, each process holds its part of the g columns of every array. Large
+    matrices are in blocks of columns, and `part` is the problem of one block: maps that act on columns take its arrays.
+
+    ``own``
+        The merged columns that a part has; by default those of this process.
 
     Answers are logits ``L`` of the merged pattern (V' x g) and duals ``G`` of the scaled problem (V' x g);
     ``reduction.expand`` and ``reduction.expand_dual`` give them for all tokens and contexts.
@@ -55,6 +61,7 @@ class NuclearSVM(AbstractProblem[Array, Array]):
 
     reduction: SupportReduction
     backend: Backend = field(default_factory=Backend.on)
+    own: slice | None = None
 
     @staticmethod
     def from_support(S: Matrix, *, merge: bool = True, device: str | None = None) -> NuclearSVM:
@@ -69,8 +76,27 @@ class NuclearSVM(AbstractProblem[Array, Array]):
 
     @property
     def columns(self) -> slice:
-        """Merged columns that this process holds: all of them, unless they are spread."""
-        return self.backend.columns(self.shape[1])
+        """Merged columns that this process, or this part, holds: all of them, unless they are spread."""
+        return self.backend.columns(self.shape[1]) if self.own is None else self.own
+
+    @cached_property
+    def layout(self) -> Layout:
+        """How the columns are cut into blocks."""
+        return Layout.of(self.backend, *self.shape) if self.own is None else Layout(self.backend, (slice(None),))
+
+    @cached_property
+    def _parts(self) -> list[NuclearSVM]:
+        first = self.columns.start
+        slices = [slice(first + part.start, first + part.stop) for part in self.layout.slices]
+        return [replace(self, own=part) for part in slices] if self.layout.several else [self]
+
+    def part(self, k: int) -> NuclearSVM:
+        """The problem of the columns of block k."""
+        return self._parts[k]
+
+    def each(self, function: Callable[[NuclearSVM, Array], Array], blocks: Blocks) -> Blocks:
+        """A function of each part and the block that belongs to it."""
+        return Computed(self.layout, lambda k: function(self.part(k), blocks[k]))
 
     @cached_property
     def S(self) -> Array:
@@ -97,10 +123,19 @@ class NuclearSVM(AbstractProblem[Array, Array]):
         """Tokens inside each support, ``sum_{v in S_g} a_v``, g."""
         return self.a @ self.backend.as_float(self.S)
 
-    @cached_property
+    @property
     def B(self) -> Array:
         """Objective of the dual: ``diag(sqrt a) S diag(sqrt n)``, V' x g."""
         return self.backend.as_float(self.S) * self.row_scale * self.column_scale
+
+    def inner(self, G: Array | Blocks) -> float:
+        """``<B, G>``."""
+        products = self.each(lambda part, block: part._products(block), self.layout.split(G))
+        return sum(float(self.backend.total(products[k].sum())) for k in range(len(products)))
+
+    def _products(self, G: Array) -> Array:
+        """``B`` times G, entry by entry."""
+        return self.backend.xp.where(self.S, G, 0.0) * self.row_scale * self.column_scale
 
     def scale(self, L: Array) -> Array:
         """``X = diag(sqrt a) L diag(sqrt n)``, V' x g."""
@@ -164,7 +199,7 @@ class NuclearSVM(AbstractProblem[Array, Array]):
         fixed = fixed - self.backend.as_float(self.S) * self.row_scale * sums
         return fixed, self.backend.largest(abs(fixed - G))
 
-    def certify(self, x: Array, dual: Array | None) -> Certificate:
+    def certify(self, x: Array | Blocks, dual: Array | Blocks | None) -> Certificate:
         """Certificate of logits and a dual, both made feasible first: value and bound are then proven.
 
         The value is an upper bound of the nuclear norm of the feasible point nearest to ``x``. What rounding leaves of
@@ -175,46 +210,62 @@ class NuclearSVM(AbstractProblem[Array, Array]):
         L = self._checked(x, "L")
         if 0 in self.shape:
             return Certificate(0.0, 0.0, 0.0, 0.0)
-        Z, _ = self.project(self.scale(L))
-        delta = self.primal_violation(self.unscale(Z))
+        Z = self.each(lambda part, block: part.project(part.scale(block))[0], L)
+        delta = self._largest_violation(self.each(lambda part, block: part.unscale(block), Z))
         entries = float(self.shape[0]) * self.reduction.V * self.reduction.m
         value = self.backend.proven_nuclear_norm(Z) + 2.0 * entries**0.5 * delta
+        violation = self._largest_violation(L)
         if dual is None:
-            return Certificate(self.primal_violation(L), float("inf"), value, float("-inf"))
-        G, change = self.repair_dual(self._checked(dual, "the dual"))
+            return Certificate(violation, float("inf"), value, float("-inf"))
+        given = self._checked(dual, "the dual")
+        G = self.each(lambda part, block: part.repair_dual(block)[0], given)
+        change = max(self.backend.largest(abs(G[k] - given[k])) for k in range(len(G)))
         spectral = self.proven_dual_norm(G)
-        products, total = self.B * G, self.backend.total
-        inner = float(total(products.sum()))
-        inner -= (ROUNDING + self.backend.world) * UNIT * float(total(abs(products).sum()))
-        inner -= float(total((self.column_scale * self._column_excess(G)).sum()))
+        inner = self._proven_inner(G)
         bound = inner / max(1.0, spectral) if inner > 0 else inner
-        return Certificate(self.primal_violation(L), max(change, spectral - 1.0, 0.0), value, bound)
+        return Certificate(violation, max(change, spectral - 1.0, 0.0), value, bound)
 
-    def proven_dual_norm(self, G: Array) -> float:
+    def _largest_violation(self, L: Blocks) -> float:
+        return max(self.part(k).primal_violation(L[k]) for k in range(len(L)))
+
+    def _proven_inner(self, G: Blocks) -> float:
+        """``<B, G>``, rounded downwards, with the sums of columns that are not exactly 0 taken off."""
+        total, inner, size, excess = self.backend.total, 0.0, 0.0, 0.0
+        for k in range(len(G)):
+            part, block = self.part(k), G[k]
+            products = part._products(block)
+            inner += float(total(products.sum()))
+            size += float(total(abs(products).sum()))
+            excess += float(total((part.column_scale * part._column_excess(block)).sum()))
+        return inner - (ROUNDING + len(G) + self.backend.world) * UNIT * size - excess
+
+    def proven_dual_norm(self, G: Array | Blocks) -> float:
         """An upper bound of the spectral norm of a dual whose columns sum to 0 up to rounding.
 
         A column that sums to ``delta`` stands for the one with ``delta / support_weight`` taken off every support entry
         in proportion to ``sqrt a``, whose sum is exactly 0; the difference has the Frobenius norm that is added here.
         """
-        moved = self.backend.norm(self._column_excess(G) / self.support_weight**0.5)
-        return self.backend.proven_spectral_norm(G) + 1.1 * moved
+        blocks = self.layout.split(G)
+        moved = self.each(lambda part, block: part._column_excess(block) / part.support_weight**0.5, blocks)
+        return self.backend.proven_spectral_norm(blocks) + 1.1 * self.backend.norm(moved)
 
     def _column_excess(self, G: Array) -> Array:
         """A bound on how far each column of a dual is from summing to 0, g."""
         scaled = self.row_scale * G
         return abs(scaled.sum(0)) + 4.0 * self.shape[0] * UNIT * abs(scaled).sum(0)
 
-    def _checked(self, x: Array, name: str) -> Array:
-        x = self.backend.asarray(x)
-        if tuple(x.shape) != tuple(self.S.shape):
+    def _checked(self, x: Array | Blocks, name: str) -> Blocks:
+        own = (self.shape[0], self.columns.stop - self.columns.start)
+        if hasattr(x, "shape") and tuple(x.shape) != own:
             raise ProblemError(
                 "An answer must have one row per merged token and one column per support group, "
-                f"{tuple(self.S.shape)}; got {name} of shape {tuple(x.shape)}. Likely logits on all tokens and "
+                f"{own}; got {name} of shape {tuple(x.shape)}. Likely logits on all tokens and "
                 "contexts. Average them with reduction.reduce, or build the problem with merge=False."
             )
-        if not self.backend.all_finite(x):
+        blocks = self.layout.split(x)
+        if not self.backend.all_finite(blocks):
             raise ProblemError(
                 f"An answer must be finite; {name} holds NaN or infinity. Likely a solver or a training run "
                 "that diverged. Check its status."
             )
-        return x
+        return blocks

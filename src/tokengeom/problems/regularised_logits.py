@@ -32,17 +32,20 @@ entropy is subtracted (each column of P is taken as divided by its exact sum).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.sparse import csc_array
 
 from tokengeom.errors import ProblemError
 from tokengeom.numerics import Matrix, dense
 from tokengeom.problems.backend import UNIT, Array, Backend
 from tokengeom.problems.base import AbstractProblem, Certificate
+from tokengeom.problems.columns import Blocks, Computed, Layout, SparseColumns, mapped
 from tokengeom.problems.supports import as_support
 
 ENTROPY_ROUNDING = 256.0
@@ -61,6 +64,9 @@ class RegularisedLogits(AbstractProblem[Array, Array]):
 
     A dual is given as the change ``R - P`` (V' x m', columns sum to 0 over tokens, >= 0 off support), which stays exact
     where R itself would round to P.
+
+    Large matrices are in blocks of columns. P is then sparse, and `part` is the problem of one block with a dense P:
+    maps that act on columns take its arrays.
     """
 
     P: Array
@@ -91,12 +97,16 @@ class RegularisedLogits(AbstractProblem[Array, Array]):
     ) -> RegularisedLogits:
         """The problem of checked probabilities (columns sum to 1 over tokens) and shares (> 0, sum to 1)."""
         on = Backend.on() if backend is None else backend
-        probabilities, shares = dense(P), np.asarray(pi, dtype=np.float64)
-        as_support(probabilities)
-        tokens = np.ones(probabilities.shape[0]) if a is None else np.asarray(a, dtype=np.float64)
-        contexts = np.ones(probabilities.shape[1]) if n is None else np.asarray(n, dtype=np.float64)
+        shape: tuple[int, int] = getattr(P, "shape", None) or np.shape(P)
+        layout = Layout.of(on, *shape)
+        probabilities: Any = csc_array(P) if layout.several else dense(P)
+        shares = np.asarray(pi, dtype=np.float64)
+        if not layout.several:
+            as_support(probabilities)
+        tokens = np.ones(shape[0]) if a is None else np.asarray(a, dtype=np.float64)
+        contexts = np.ones(shape[1]) if n is None else np.asarray(n, dtype=np.float64)
         sums = tokens @ probabilities
-        if (probabilities < 0).any() or not np.allclose(sums, 1.0, atol=1e-9):
+        if probabilities.min() < 0 or not np.allclose(sums, 1.0, atol=1e-9):
             raise ProblemError(
                 f"Each column of P must be a distribution: >= 0 with sum 1; the sums range from {sums.min():.6g} to "
                 f"{sums.max():.6g}. Likely counts. Divide by their sums."
@@ -108,9 +118,33 @@ class RegularisedLogits(AbstractProblem[Array, Array]):
             )
         # Where columns are spread over processes, each holds its own part of whatever has one entry per context.
         own = on.columns(shares.size)
-        plain = (probabilities[:, own], shares[own], tokens, contexts[own], np.sqrt(tokens), np.sqrt(contexts[own]))
-        on_P, on_pi, on_a, on_n, on_r, on_c = (on.asarray(x) for x in plain)
-        return RegularisedLogits(on_P, on_pi, lam, on_a, on_n, on_r, on_c, on)
+        plain = (shares[own], tokens, contexts[own], np.sqrt(tokens), np.sqrt(contexts[own]))
+        on_pi, on_a, on_n, on_r, on_c = (on.asarray(x) for x in plain)
+        held = probabilities[:, own]
+        on_P = SparseColumns(layout, csc_array(held)) if layout.several else on.asarray(held)
+        problem = RegularisedLogits(on_P, on_pi, lam, on_a, on_n, on_r, on_c, on)
+        problem.__dict__["layout"] = layout
+        return problem
+
+    @cached_property
+    def layout(self) -> Layout:
+        """How the columns are cut into blocks: one, where P is dense."""
+        return self.P.layout if isinstance(self.P, SparseColumns) else Layout(self.backend, (slice(None),))
+
+    def part(self, k: int) -> RegularisedLogits:
+        """The problem of the columns of block k, with a dense P; itself, where there is one block."""
+        if not isinstance(self.P, SparseColumns):
+            return self
+        part = self.layout.slices[k]
+        return replace(self, P=self.P[k], pi=self.pi[part], n=self.n[part], c=self.c[part])
+
+    def blocks_of_P(self) -> Blocks:
+        """P in dense blocks."""
+        return Computed(self.layout, lambda k: self.part(k).P)
+
+    def each(self, function: Callable[[RegularisedLogits, Array], Array], blocks: Blocks) -> Blocks:
+        """A function of each part and the block that belongs to it."""
+        return Computed(self.layout, lambda k: function(self.part(k), blocks[k]))
 
     def at(self, lam: float) -> RegularisedLogits:
         """The same data with another strength."""
@@ -122,8 +156,9 @@ class RegularisedLogits(AbstractProblem[Array, Array]):
 
     def _with(self, **changed: object) -> RegularisedLogits:
         new = replace(self, **changed)  # type: ignore[arg-type]
-        # Logarithms of all probabilities cost as much as a step of a solver.
-        new.__dict__.update(S=self.S, log_P=self.log_P)
+        if not self.layout.several:
+            # Logarithms of all probabilities cost as much as a step of a solver.
+            new.__dict__.update(S=self.S, log_P=self.log_P, positive_P=self.positive_P)
         return new
 
     @cached_property
@@ -134,7 +169,12 @@ class RegularisedLogits(AbstractProblem[Array, Array]):
     @cached_property
     def log_P(self) -> Array:
         """``log P`` on support, 0 elsewhere, V' x m'."""
-        return self.backend.xp.log(self.backend.xp.where(self.S, self.P, 1.0))
+        return self.backend.xp.log(self.positive_P)
+
+    @cached_property
+    def positive_P(self) -> Array:
+        """P on support, 1 elsewhere, V' x m'."""
+        return self.backend.xp.where(self.S, self.P, 1.0)
 
     @cached_property
     def weight(self) -> Array:
@@ -144,12 +184,22 @@ class RegularisedLogits(AbstractProblem[Array, Array]):
     @property
     def zero_gap(self) -> float:
         """``CE - H`` of logits 0: no point of the path has a larger one."""
-        return self.loss_gap(0.0 * self.P)
+        return self.loss_gap(Computed(self.layout, lambda k: 0.0 * self.part(k).P))
 
     @property
     def largest_lam(self) -> float:
         """Strength from which on logits 0 are optimal: the spectral norm of the gradient there."""
-        return float(self.backend.fast_singular_values(self.scaled_dual(1.0 / float(self.a.sum()) - self.P))[-1])
+        return float(self.backend.fast_singular_values(self.gradient_at_zero())[-1])
+
+    def gradient_at_zero(self) -> Blocks:
+        """``diag(1/r) (1/V - P) diag(pi) diag(1/c)`` in blocks: the scaled dual of logits 0."""
+        uniform = 1.0 / float(self.a.sum())
+
+        def of(k: int) -> Array:
+            part = self.part(k)
+            return part.scaled_dual(uniform - part.P)
+
+        return Computed(self.layout, of)
 
     def scaled_dual(self, change: Array) -> Array:
         """``diag(1/r) (R - P) diag(pi) diag(1/c)`` of all tokens, V' x m', whose spectral norm lambda bounds."""
@@ -162,8 +212,12 @@ class RegularisedLogits(AbstractProblem[Array, Array]):
         log_q = L - (xp.log((self.a[:, None] * xp.exp(L - top)).sum(0)) + top)
         return xp.where(self.S, log_q - self.log_P, 0.0), xp.where(self.S, 0.0, xp.exp(log_q))
 
-    def loss_gap(self, L: Array) -> float:
+    def loss_gap(self, L: Array | Blocks) -> float:
         """``CE(L) - H``, a sum of terms >= 0."""
+        blocks = self.layout.split(L)
+        return sum(self.part(k)._loss_gap(blocks[k]) for k in range(len(blocks)))
+
+    def _loss_gap(self, L: Array) -> float:
         d, off = self.log_ratio(L)
         terms = self.P * _excess_exponential(self.backend, d) + off
         return float(self.backend.total((self.a @ terms) @ self.pi))
@@ -173,10 +227,19 @@ class RegularisedLogits(AbstractProblem[Array, Array]):
         d, off = self.log_ratio(L)
         return self.P * self.backend.xp.expm1(d) + off
 
-    def entropy_gain(self, change: Array) -> tuple[float, float]:
+    def entropy_gain(self, change: Array | Blocks) -> tuple[float, float]:
         """``sum_j pi_j (Ent(p_j + change_j) - Ent(p_j))``, and a bound on the rounding of this number."""
+        blocks = self.layout.split(change)
+        found = [self.part(k)._entropy_gain(blocks[k]) for k in range(len(blocks))]
+        if len(found) == 1:
+            return found[0]
+        # Adding up the blocks rounds too.
+        added = 4.0 * len(found) * UNIT * sum(abs(gain) + rounding for gain, rounding in found)
+        return sum(gain for gain, _ in found), sum(rounding for _, rounding in found) + added
+
+    def _entropy_gain(self, change: Array) -> tuple[float, float]:
         xp, P, S = self.backend.xp, self.P, self.S
-        e = xp.where(S, change / xp.where(S, P, 1.0), 0.0)
+        e = xp.where(S, change / self.positive_P, 0.0)
         off = xp.where(S, 0.0, self.backend.at_least(change, 0.0))
         # (1 + e) log(1 + e) has the limit 0 at e = -1, where the whole probability is taken away.
         inside = (1.0 + e) * xp.log1p(xp.where(e > -1.0, e, 0.0))
@@ -196,34 +259,48 @@ class RegularisedLogits(AbstractProblem[Array, Array]):
         """A bound on how far each column of a change is from summing to 0, m'."""
         return abs(self.a @ change) + 4.0 * self.P.shape[0] * UNIT * (self.a @ abs(change))
 
-    def certify(self, x: Array, dual: Array | None) -> Certificate:
+    def certify(self, x: Array | Blocks, dual: Array | Blocks | None) -> Certificate:
         """Certificate of logits and a dual change ``R - P``, which is made feasible; value and bound without H."""
-        L = self.backend.asarray(x)
+        L = self.layout.split(x)
         if not self.backend.all_finite(L):
             raise ProblemError("Logits must be finite; L holds NaN or infinity. Likely a run that diverged.")
-        norm = self.backend.proven_nuclear_norm(L * self.weight)
+        norm = self.backend.proven_nuclear_norm(self.weighted(L))
         value = self.loss_gap(L) + self.lam * norm
         if dual is None:
             return Certificate(0.0, float("inf"), value, float("-inf"))
         bound, residual = self.proven_bound(dual)
         return Certificate(0.0, residual, value, bound)
 
-    def proven_bound(self, dual: Array) -> tuple[float, float]:
+    def weighted(self, L: Blocks, power: int = 1) -> Blocks:
+        """``diag(r) L diag(c)`` in blocks; with ``power`` -1, L of scaled logits."""
+        r, c, slices = self.r[:, None], self.c, self.layout.slices
+        if power == 1:
+            return Computed(self.layout, lambda k: L[k] * (r * c[None, slices[k]]))
+        return Computed(self.layout, lambda k: L[k] / (r * c[None, slices[k]]))
+
+    def proven_bound(self, dual: Array | Blocks) -> tuple[float, float]:
         """The lower bound of the objective that a dual change proves, and how far the dual was from feasible."""
-        change, moved = self.repair_dual(self.backend.asarray(dual))
+        given = self.layout.split(dual)
+        change = self.each(lambda part, block: part.repair_dual(block)[0], given)
+        moved = max(self.backend.largest(abs(change[k] - given[k])) for k in range(len(given))) / self.lam
         spectral = self.proven_dual_norm(change)
-        gain, rounding = self.entropy_gain(change * min(1.0, self.lam / max(spectral, 1e-300)))
+        scale = min(1.0, self.lam / max(spectral, 1e-300))
+        gain, rounding = self.entropy_gain(mapped(lambda block: block * scale, change))
         return gain - rounding, max(moved, spectral / self.lam - 1.0, 0.0)
 
-    def proven_dual_norm(self, change: Array) -> float:
+    def proven_dual_norm(self, change: Array | Blocks) -> float:
         """An upper bound of the dual norm of a change whose columns sum to 0 up to rounding.
 
         A column that sums to ``delta`` stands for ``change - delta (P + change) / (1 + delta)``, whose sum is exactly
         0; the spectral norm of the difference is at most its Frobenius norm.
         """
-        delta = self._column_excess(change)
-        moved = 1.1 * self.backend.norm(self.scaled_dual((self.P + abs(change)) * delta[None, :]))
-        scaled = self.scaled_dual(change)
+        blocks = self.layout.split(change)
+
+        def difference(part: RegularisedLogits, block: Array) -> Array:
+            return part.scaled_dual((part.P + abs(block)) * part._column_excess(block)[None, :])
+
+        moved = 1.1 * self.backend.norm(self.each(difference, blocks))
+        scaled = self.each(lambda part, block: part.scaled_dual(block), blocks)
         return self.backend.proven_spectral_norm(scaled) + moved + 8.0 * UNIT * self.backend.norm(scaled)
 
     def repair_dual(self, change: Array) -> tuple[Array, float]:

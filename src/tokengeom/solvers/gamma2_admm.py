@@ -25,13 +25,16 @@ import math
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, cast, final
 
 from tokengeom.numerics import blas_threads_for
+from tokengeom.problems.backend import blocks_of
 from tokengeom.problems.base import Solution
+from tokengeom.problems.columns import Blocks, Columns, Computed, joined, mapped
 from tokengeom.problems.gamma2_logits import Gamma2Logits, MaxNormFactors, WeightedDual
+from tokengeom.solvers.anderson import AndersonMemory
 from tokengeom.solvers.logit_admm import RegularisedLoss, WarmStart, first_state
-from tokengeom.solvers.splitting import AbstractSolve, AbstractSplitting, AndersonMemory, Bounds
+from tokengeom.solvers.splitting import SMALLEST_SIDE, AbstractSolve, AbstractSplitting, Bounds
 
 if TYPE_CHECKING:
     from tokengeom.problems.backend import Array, Backend
@@ -40,6 +43,9 @@ POWER = 0.3
 """Power of the squared norms by which weights are multiplied in one iteration."""
 SMALLEST_POWER = 0.05
 POWER_SHRINK = 0.7
+SETTLING = 10
+"""Iterations of a solve without a start before its weights begin to change, with many tokens: weights that follow the
+first logits, which are far from a solution, differ by factors of hundreds within a few iterations."""
 SMALLEST_WEIGHT = 1e-5
 """Smallest p and q as a share of the uniform one."""
 GUIDE_TOLERANCE = 0.1
@@ -53,7 +59,7 @@ LARGEST_WEIGHT_CHANGE = 2.0
 @final
 @dataclass(frozen=True)
 class Triplets:
-    """``U diag(s) Vt`` of a matrix, V' x k, k and k x m', with s rising."""
+    """``U diag(s) Vt`` of a matrix, V' x k, k and k x m', with s rising; Vt is in blocks where the matrix is."""
 
     U: Array
     s: Array
@@ -63,31 +69,43 @@ class Triplets:
     def of(backend: Backend, M: Array, tau: float = 0.0) -> Triplets:
         """Singular triplets of M with values lowered by tau, those below it left out."""
         if not backend.by_rows(M):
-            turned = Triplets.of(backend, M.T, tau)
-            return Triplets(turned.Vt.T, turned.s, turned.U.T)
+            block = blocks_of(M)[0]
+            turned = Triplets.of(backend, block.T, tau)
+            Vt = turned.U.T
+            return Triplets(turned.Vt.T, turned.s, Vt if hasattr(M, "shape") else Computed(M.layout, lambda _: Vt))
         eigenvalues, Q = backend.eigh(backend.gram(M))
         if tau > 0.0:
             Q = Q[:, eigenvalues > (0.99 * tau) ** 2]
-        Y = Q.T @ M
+        Y = Q.T @ M if hasattr(M, "shape") else M.layout.kept(mapped(lambda block: Q.T @ block, M))
         # Lengths of the rows have all their digits where roots of eigenvalues do not.
-        s = backend.total((Y**2).sum(1)) ** 0.5
+        squares: Array = 0.0
+        for block in blocks_of(Y):
+            squares = squares + (block**2).sum(1)
+        s = backend.total(squares) ** 0.5
         kept = s > max(tau, 1e-12 * backend.norm(M))
-        Q, Y, s = Q[:, kept], Y[kept], s[kept]
-        return Triplets(Q, s - tau, Y / s[:, None])
+        s = s[kept]
+        return Triplets(Q[:, kept], s - tau, mapped(lambda block: block[kept] / s[:, None], Y))
 
     @property
     def X(self) -> Array:
-        """The matrix, V' x m'."""
-        return (self.U * self.s) @ self.Vt
+        """The matrix, V' x m', in blocks where Vt is."""
+        scaled = self.U * self.s
+        return mapped(lambda Vt: scaled @ Vt, self.Vt)
 
     def squared_norms(self, r: Array, c: Array) -> tuple[Array, Array]:
         """Squared norms of the rows of W and of the columns of H, V' and m'."""
-        return (self.U**2 @ self.s) / r**2, (self.s @ self.Vt**2) / c**2
+        lengths = [self.s @ Vt**2 for Vt in blocks_of(self.Vt)]
+        columns = lengths[0] if hasattr(self.Vt, "shape") else joined(self.Vt.layout.backend, lengths)
+        return (self.U**2 @ self.s) / r**2, columns / c**2
 
     def factors(self, r: Array, c: Array) -> MaxNormFactors:
         """``W = diag(1/r) U diag(sqrt s)`` and ``H = diag(sqrt s) Vt diag(1/c)``."""
-        root = self.s**0.5
-        return MaxNormFactors(self.U * root / r[:, None], root[:, None] * self.Vt / c)
+        root, Vt = self.s**0.5, self.Vt
+        W = self.U * root / r[:, None]
+        if hasattr(Vt, "shape"):
+            return MaxNormFactors(W, root[:, None] * Vt / c)
+        slices = Vt.layout.slices
+        return MaxNormFactors(W, Computed(Vt.layout, lambda k: root[:, None] * Vt[k] / c[slices[k]]))
 
 
 class AbstractWeightedTerm(ABC):
@@ -98,52 +116,95 @@ class AbstractWeightedTerm(ABC):
         """Take new weights, V' and m'; from now on matrices are scaled by them."""
 
     @abstractmethod
-    def prox(self, w: Array, rho: float) -> Array:
-        """``argmin_Z f + rho/2 ||Z - w||^2``, with Z scaled by the weights."""
+    def prox(self, k: int, w: Array, rho: float) -> Array:
+        """``argmin_Z f + rho/2 ||Z - w||^2`` of block k, with Z scaled by the weights."""
 
     @abstractmethod
-    def bounds(self, w: Array, rho: float, Z: Array, thresholded: Triplets) -> Bounds:
+    def bounds(self, w: Blocks, rho: float, Z: Blocks, thresholded: Triplets) -> Bounds:
         """What an iterate proves; the answer is a `MaxNormFactors` and the dual a `WeightedDual`."""
 
 
 @final
+class _State:
+    """The state of the acceleration: the blocks of w, and a vector of all weights."""
+
+    def __init__(self, w: Columns, weights: Array) -> None:
+        self.w, self.weights = w, weights
+
+    def __len__(self) -> int:
+        return len(self.w) + 1
+
+    def __getitem__(self, k: int) -> Array:
+        return self.w[k] if k < len(self.w) else self.weights
+
+    def __setitem__(self, k: int, x: Array) -> None:
+        if k < len(self.w):
+            self.w[k] = x
+        else:
+            self.weights = x
+
+
+@final
 class Gamma2Run(AbstractSolve):
-    """One solve: its state with the weights, and the best value and best lower bound so far."""
+    """One solve: its state with the weights, and the best value and best lower bound so far.
+
+    ``settling``
+        Iterations before weights begin to change.
+    """
 
     def __init__(
-        self, term: AbstractWeightedTerm, backend: Backend, settings: AbstractSplitting, start: WarmStart
+        self, term: AbstractWeightedTerm, settings: AbstractSplitting, start: WarmStart, *, settling: int = 0
     ) -> None:
-        self.term, self.backend, self.settings = term, backend, settings
-        self.r, self.c = start.r, start.c
+        self.layout = start.Z.layout
+        self.term, self.backend, self.settings = term, self.layout.backend, settings
+        self.r: Array = start.r
+        self.c: Array = start.c
         self.rho = start.rho
-        self.w = start.Z + start.Y / start.rho
-        self.Z = self.w
-        self.memory = AndersonMemory(backend, settings.memory)
-        self.power, self.scale = POWER, 1.0
+        self.w = start.state()
+        self.Z = self.w.copy()
+        self.memory = AndersonMemory(self.backend, settings.memory, self.layout)
+        self.power, self.scale, self.settling = POWER, 1.0, settling
         self.best = Bounds(math.inf, None, -math.inf, None)
         self.iterations = 0
+        self._began = time.perf_counter()
         term.reweight(self.r, self.c)
+
+    def unfinished(self) -> bool:
+        """Whether the gap is too large, and neither iterations nor seconds have run out."""
+        limit = self.settings.time_limit
+        late = math.isfinite(limit) and float(self.backend.agree(time.perf_counter() - self._began)) > limit
+        return not self.gap <= self.settings.tolerance and self.iterations < self.settings.max_iterations and not late
 
     def step(self) -> None:
         """One iteration."""
-        previous, self.Z = self.Z, self.term.prox(self.w, self.rho)
-        thresholded = Triplets.of(self.backend, 2.0 * self.Z - self.w, 1.0 / self.rho)
         self.iterations += 1
         every = self.settings.check_every
+        balanced = self.iterations % (2 * every) == 0
+        moved = self.find_Z(self.term.prox, balanced)
+        thresholded = Triplets.of(self.backend, self.reflected, 1.0 / self.rho)
         if self.iterations % every == 0 or self.iterations == 1:
             self.keep_best(self.term.bounds(self.w, self.rho, self.Z, thresholded))
         X = thresholded.X
-        if self.iterations % (2 * every) == 0 and self.rebalance(X, previous):
-            return
-        plain = self.w + self.settings.relaxation * (X - self.Z)
+        if balanced:
+            apart = self.backend.norm(Computed(self.layout, lambda k: X[k] - self.Z[k]))
+            if self.rebalance(apart, moved):
+                return
         rows, columns = thresholded.squared_norms(self.r, self.c)
         r = self._normalised(self.r * self._raised(rows), shared=True)
         c = self._normalised(self.c * self._raised(columns), shared=False)
-        ratio = (r / self.r)[:, None] * (c / self.c)[None, :]
-        self._accelerate(self.Z * ratio + (plain - self.Z) / ratio, r, c)
+        if self.memory.last is None:
+            self.scale = max(self.backend.norm(self.w), 1e-300)
+        for k, part in enumerate(self.layout.slices):
+            w, Z = self.w[k], self.Z[k]
+            plain = w + self.settings.relaxation * (X[k] - Z)
+            ratio = (r / self.r)[:, None] * (c[part] / self.c[part])[None, :]
+            self.memory.add(k, Z * ratio + (plain - Z) / ratio - w)
+        self._accelerate(r, c)
 
     def _raised(self, squared_norms: Array) -> Array:
-        """Factors of ``sqrt p``: half the power of p."""
+        """Factors of ``sqrt p``: half the power of p; 1 while the logits settle."""
+        if self.iterations <= self.settling:
+            return 0.0 * squared_norms + 1.0
         top = max(self.backend.largest(squared_norms), 1e-300)
         return self.backend.at_least(squared_norms / top, 1e-12) ** (0.5 * self.power)
 
@@ -156,27 +217,27 @@ class Gamma2Run(AbstractSolve):
     def _sum(self, x: Array, shared: bool) -> float:
         return float(x.sum() if shared else self.backend.total(x.sum()))
 
-    def _accelerate(self, w: Array, r: Array, c: Array) -> None:
-        """Anderson's step from the plain one, for state and weights together."""
-        if self.memory.last is None:
-            self.scale = max(self.backend.norm(self.w), 1e-300)
-        rejected = self.memory.rejected
-        here = self._packed(self.w, self.r, self.c)
-        there = self.memory.advance(here, self._packed(w, r, c) - here)
+    def _accelerate(self, r: Array, c: Array) -> None:
+        """Anderson's step for state and weights together; r and c are those of the plain step."""
+        last, rejected = len(self.layout), self.memory.rejected
+        here = self._packed(self.r, self.c)
+        self.memory.add(last, self._packed(r, c) - here)
+        state = _State(self.w, here)
+        self.memory.step(state)
         if self.memory.rejected > rejected:
             self.power = max(POWER_SHRINK * self.power, SMALLEST_POWER)
-        rows, columns = w.shape
-        self.w = there[: rows * columns].reshape(rows, columns)
-        xp, most = self.backend.xp, LARGEST_WEIGHT_CHANGE
-        moved_r = there[rows * columns : rows * columns + rows] * (self.backend.world**0.5 / self.scale)
-        moved_c = there[rows * columns + rows :] / self.scale
+        xp, most, rows = self.backend.xp, LARGEST_WEIGHT_CHANGE, r.shape[0]
+        moved_r = state.weights[:rows] * (self.backend.world**0.5 / self.scale)
+        moved_c = state.weights[rows:] / self.scale
         self.r = self._normalised(xp.clip(moved_r, r / most, r * most), shared=True)
         self.c = self._normalised(xp.clip(moved_c, c / most, c * most), shared=False)
+        # The weights moved by as much as is left after they were cut and normalised.
+        self.memory.moved[last] = self._packed(self.r, self.c) - here
         self.term.reweight(self.r, self.c)
 
-    def _packed(self, w: Array, r: Array, c: Array) -> Array:
-        """State and weights as one vector; every process holds r, so it counts as a share of one."""
-        return self.backend.xp.concatenate([w.reshape(-1), r * (self.scale / self.backend.world**0.5), c * self.scale])
+    def _packed(self, r: Array, c: Array) -> Array:
+        """All weights as one vector; every process holds r, so it counts as a share of one."""
+        return self.backend.xp.concatenate([r * (self.scale / self.backend.world**0.5), c * self.scale])
 
 
 @final
@@ -191,18 +252,17 @@ class Gamma2Loss(AbstractWeightedTerm):
         """The same loss in logits scaled by new weights."""
         self.loss.problem = self.problem.loss.reweighted(r, c)
 
-    def prox(self, w: Array, rho: float) -> Array:
-        """Scaled logits ``argmin CE/lambda + rho/2 ||. - w||^2``, V' x m'."""
-        return self.loss.prox(w, rho)
+    def prox(self, k: int, w: Array, rho: float) -> Array:
+        """Scaled logits ``argmin CE/lambda + rho/2 ||. - w||^2`` of block k."""
+        return self.loss.prox(k, w, rho)
 
-    def bounds(self, w: Array, rho: float, Z: Array, thresholded: Triplets) -> Bounds:
+    def bounds(self, w: Blocks, rho: float, Z: Blocks, thresholded: Triplets) -> Bounds:
         """The best of both halves of the step, cut to a ball, and the bound of the change, scaled to be feasible."""
         problem = self.loss.problem
-        backend = problem.backend
-        best = min((self._cut(thresholded), self._cut(Triplets.of(backend, Z))), key=lambda candidate: candidate[0])
-        spectral = float(backend.fast_singular_values(problem.scaled_dual(self.loss.change))[-1])
-        change = self.loss.change * min(1.0, problem.lam / max(spectral, 1e-300))
-        return Bounds(*best, problem.entropy_gain(change)[0], WeightedDual(change, problem.r, problem.c))
+        found = (self._cut(half) for half in (thresholded, Triplets.of(problem.backend, Z)))
+        value, answer = min(found, key=lambda candidate: candidate[0])
+        change, bound = self.loss.feasible_change()
+        return Bounds(value, answer, bound, WeightedDual(change, problem.r, problem.c))
 
     def _cut(self, triplets: Triplets) -> tuple[float, MaxNormFactors]:
         """The best value found when rows and columns longer than a radius are shortened to it, and its factors.
@@ -219,9 +279,9 @@ class Gamma2Loss(AbstractWeightedTerm):
         for _ in range(3):
             middle = 0.5 * (low + high)
             radius = (mean + middle * max(most - mean, 0.0)) ** 0.5
-            shorter = MaxNormFactors(
-                whole.W * backend.at_most(radius / backend.at_least(rows, 1e-300), 1.0)[:, None],
-                whole.H * backend.at_most(radius / backend.at_least(columns, 1e-300), 1.0),
+            shorter = whole.shortened(
+                backend.at_most(radius / backend.at_least(rows, 1e-300), 1.0),
+                backend.at_most(radius / backend.at_least(columns, 1e-300), 1.0),
             )
             value = self.problem.value(shorter)
             if value < best[0]:
@@ -249,39 +309,45 @@ class Gamma2ADMM(AbstractSplitting):
         with blas_threads_for(*problem.loss.P.shape):
             spent, seconds = 0, 0.0
             for lam in _larger_strengths(problem, start):
-                guide = replace(self, tolerance=max(GUIDE_TOLERANCE, self.tolerance))
+                guide = replace(self._with_time_left(seconds), tolerance=max(GUIDE_TOLERANCE, self.tolerance))
                 rough, start = guide._solve(Gamma2Logits(problem.loss.at(lam)), start)
                 spent, seconds = spent + rough.iterations, seconds + rough.seconds
-            solution, state = self._solve(problem, start)
+            solution, state = self._with_time_left(seconds)._solve(problem, start)
         total = replace(solution, iterations=solution.iterations + spent, seconds=solution.seconds + seconds)
         return total, state
+
+    def _with_time_left(self, spent: float) -> Gamma2ADMM:
+        return replace(self, time_limit=max(self.time_limit - spent, 0.0))
 
     def _solve(
         self, problem: Gamma2Logits, start: WarmStart | None
     ) -> tuple[Solution[MaxNormFactors, WeightedDual], WarmStart]:
-        began, start = time.perf_counter(), start or first_weighted_state(problem)
+        began = time.perf_counter()
+        settling = SETTLING if start is None and problem.loss.a.shape[0] >= SMALLEST_SIDE else 0
+        start = start or first_weighted_state(problem)
         term = Gamma2Loss(problem, start)
-        run = Gamma2Run(term, problem.loss.backend, self, start)
-        while not run.gap <= self.tolerance and run.iterations < self.max_iterations:
+        run = Gamma2Run(term, self, start, settling=settling)
+        run.step()
+        while run.unfinished():
             run.step()
-        certificate = problem.certify(run.best.answer, run.best.dual)
+        best, iterations = run.best, run.iterations
+        u, levels = term.loss.u, cast("list[Array]", term.loss.levels)
+        state = WarmStart(run.Z, run.dual(), run.rho, u, levels, run.r, run.c, problem.loss.lam)
+        # What the acceleration remembers is as large as several matrices, and no longer needed.
+        del run, term
+        certificate = problem.certify(best.answer, best.dual)
         converged = certificate.relative_gap <= 1.01 * self.tolerance
         problem.loss.backend.synchronise()
-        status, seconds = self._status(run.iterations, certificate.relative_gap, converged), time.perf_counter() - began
-        solution = Solution(run.best.answer, run.best.dual, certificate, status, run.iterations, seconds, converged)
-        Y = run.rho * (run.w - run.Z)
-        return solution, WarmStart(run.Z, Y, run.rho, term.loss.u, term.loss.level, run.r, run.c, problem.loss.lam)
+        status, seconds = self._status(iterations, certificate.relative_gap, converged), time.perf_counter() - began
+        x, dual = best.answer.plain(), best.dual.plain()
+        return Solution(x, dual, certificate, status, iterations, seconds, converged), state
 
 
 def _larger_strengths(problem: Gamma2Logits, start: WarmStart | None) -> list[float]:
     """Strengths between where a solve starts and where it goes, a factor of 10 apart, falling."""
     loss = problem.loss
-    if start is None or start.lam is None:
-        first = first_weighted_state(problem)
-        # A cold start does well down to a hundredth of the largest strength, and worst near it.
-        top = 0.01 * loss.reweighted(first.r, first.c).largest_lam
-    else:
-        top = start.lam
+    # A cold start does well down to a hundredth of the largest strength, and worst near it.
+    top = 0.01 * largest_lam(problem) if start is None or start.lam is None else start.lam
     between = max(0, math.ceil(math.log10(max(top / loss.lam, 1.0))) - 1)
     return [loss.lam * 10.0**k for k in range(between, 0, -1)]
 
@@ -289,9 +355,9 @@ def _larger_strengths(problem: Gamma2Logits, start: WarmStart | None) -> list[fl
 def first_weighted_state(problem: Gamma2Logits) -> WarmStart:
     """Logits 0 and uniform weights."""
     loss = problem.loss
-    columns = float(loss.backend.total(float(loss.P.shape[1])))
-    r = loss.backend.full((loss.P.shape[0],), float(loss.P.shape[0]) ** -0.5)
-    c = loss.backend.full((loss.P.shape[1],), columns**-0.5)
+    columns = float(loss.backend.total(float(loss.pi.shape[0])))
+    r = loss.backend.full((loss.a.shape[0],), float(loss.a.shape[0]) ** -0.5)
+    c = loss.backend.full((loss.pi.shape[0],), columns**-0.5)
     first = first_state(loss.reweighted(r, c))
     return WarmStart(first.Z, first.Y, first.rho, r=r, c=c)
 
@@ -304,10 +370,10 @@ def largest_lam(problem: Gamma2Logits) -> float:
     """
     loss = problem.loss
     backend, first = loss.backend, first_weighted_state(problem)
-    change, r, c = 1.0 / float(loss.a.sum()) - loss.P, first.r, first.c
+    r, c = first.r, first.c
     best = math.inf
     for _ in range(DUAL_NORM_STEPS):
-        G = loss.reweighted(r, c).scaled_dual(change)
+        G = loss.reweighted(r, c).gradient_at_zero()
         if not backend.norm(G) > 0.0:
             return 1e-300
         triplets = Triplets.of(backend, G)
@@ -316,7 +382,8 @@ def largest_lam(problem: Gamma2Logits) -> float:
         # At the smallest norm several singular values are equal, so those near the largest count too.
         share = (triplets.s / spectral) ** DUAL_NORM_POWER
         share = share / float(share.sum())
-        r, c = r * (triplets.U**2 @ share) ** 0.5, c * (share @ triplets.Vt**2) ** 0.5
+        columns = joined(backend, [share @ Vt**2 for Vt in blocks_of(triplets.Vt)])
+        r, c = r * (triplets.U**2 @ share) ** 0.5, c * columns**0.5
         r = backend.at_least(r / float(r.sum()), 1e-12) ** 0.5
         c = backend.at_least(c / float(backend.total(c.sum())), 1e-12) ** 0.5
         r, c = r / float((r**2).sum()) ** 0.5, c / float(backend.total((c**2).sum())) ** 0.5

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, final
 
 from tokengeom.numerics import blas_threads_for
 from tokengeom.problems.base import Solution
+from tokengeom.problems.columns import Blocks, Layout
 from tokengeom.problems.gamma2_logits import MaxNormFactors, WeightedDual
 from tokengeom.solvers.gamma2_admm import AbstractWeightedTerm, Gamma2Run, Triplets
 from tokengeom.solvers.gamma2_norm import balance
@@ -40,18 +41,18 @@ class _Constraints(AbstractWeightedTerm):
     def reweight(self, r: Array, c: Array) -> None:
         self.r, self.c, self.weight = r, c, r[:, None] * c[None, :]
 
-    def prox(self, w: Array, rho: float) -> Array:
+    def prox(self, k: int, w: Array, rho: float) -> Array:
         L, self.level = self.problem.project(w / self.weight, self.r**2, self.level)
         return L * self.weight
 
-    def bounds(self, w: Array, rho: float, Z: Array, thresholded: Triplets) -> Bounds:
+    def bounds(self, w: Blocks, rho: float, Z: Blocks, thresholded: Triplets) -> Bounds:
         backend = self.problem.backend
         factors = Triplets.of(backend, Z).factors(self.r, self.c)
-        scaled = rho * (Z - w)
+        scaled = rho * (Z[0] - w[0])
         G = scaled * self.weight
         inner = float((backend.as_float(self.problem.S) * G).sum())
         bound = inner / max(float(backend.fast_singular_values(scaled)[-1]), 1e-300)
-        return Bounds(factors.norm(backend), factors, bound, WeightedDual(G, self.r, self.c))
+        return Bounds(factors.norm(backend), factors.plain(), bound, WeightedDual(G, self.r, self.c))
 
 
 @final
@@ -76,8 +77,10 @@ class Gamma2MarginADMM(AbstractSplitting):
         Z = (S - S.sum(0) / rows) * (r[:, None] * c[None, :])
         polar, s = backend.polar_factor(Z)
         rho = 1.0 / float((s**2).mean()) ** 0.5
-        run = Gamma2Run(term, backend, self, WarmStart(Z, -polar, rho, r=r, c=c))
-        while not run.gap <= self.tolerance and run.iterations < self.max_iterations:
+        # One block: the margin problem in this norm is for smaller sizes.
+        layout = Layout(backend, (slice(None),))
+        run = Gamma2Run(term, self, WarmStart(layout.split(Z), layout.split(-polar), rho, r=r, c=c))
+        while run.unfinished():
             run.step()
             if run.iterations % BALANCE_EVERY == 0:
                 self._balance(run)

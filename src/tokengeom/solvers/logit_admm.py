@@ -19,10 +19,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, cast, final
+
+import numpy as np
 
 from tokengeom.numerics import blas_threads_for
 from tokengeom.problems.base import Solution
+from tokengeom.problems.columns import Blocks, Columns, Computed, mapped
 from tokengeom.solvers.splitting import AbstractSplitting, AbstractTerm, Bounds, Iterate
 
 if TYPE_CHECKING:
@@ -33,9 +36,12 @@ NEWTON_STEPS = 200
 ROOT_TOLERANCE = 1e-6
 EXACT_STEPS = 2
 """Steps after all steps are below the tolerance: Newton's method squares the error, and these do not cancel."""
+LARGEST_DIVISOR = 5.0
+"""Largest number by which the first rho is divided."""
 LARGEST_LEVEL_STEP = 5.0
 LARGEST_RISE = 2.0
-"""Newton's steps are cut at these: an exponential is far from its tangent."""
+"""Newton's steps are cut at these: an exponential is far from its tangent. Where u is far below 0, its exponential is
+0, and it may rise by half of its distance; a level that is cut again may move twice as far as before."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +49,8 @@ class WarmStart:
     """Where a solve ended, for the start of the next.
 
     ``Z``, ``Y``, ``rho``
-        Scaled logits, dual and penalty.
-    ``u``, ``level``
+        Scaled logits and dual, in blocks, and penalty.
+    ``u``, ``levels``
         The roots of the last proximal map.
     ``r``, ``c``
         Weights of rows and columns, where the norm has weights that are solved for.
@@ -52,14 +58,18 @@ class WarmStart:
         The strength, where the next solve needs to know it.
     """
 
-    Z: Array
-    Y: Array
+    Z: Blocks
+    Y: Blocks
     rho: float
-    u: Array | None = None
-    level: Array | None = None
+    u: Columns | None = None
+    levels: list[Array] | None = None
     r: Array | None = None
     c: Array | None = None
     lam: float | None = None
+
+    def state(self) -> Columns:
+        """``w = Z + Y / rho``, the state of the iteration."""
+        return self.Z.layout.kept(Computed(self.Z.layout, lambda k: self.Z[k] + self.Y[k] / self.rho))
 
 
 @final
@@ -71,23 +81,47 @@ class RegularisedLoss(AbstractTerm):
     """
 
     def __init__(self, problem: RegularisedLogits, start: WarmStart | None = None) -> None:
-        self.problem = problem
-        self.change = 0.0 * problem.P
-        self.u = None if start is None else start.u
-        self.level = None if start is None else start.level
-        self._base = problem.backend.xp.where(problem.S, problem.P, 1.0)
+        self.problem, layout = problem, problem.layout
+        self.change = Columns(layout)
+        known = None if start is None else start.u
+        # In several blocks the roots, which are only a start, are kept in single precision.
+        self.u = Columns(layout, single=layout.several) if known is None else known.copy()
+        levels = None if start is None else start.levels
+        self.levels: list[Array | None] = [None] * len(layout) if levels is None else [*levels]
 
-    def prox(self, w: Array, rho: float) -> Array:
-        """Scaled logits ``argmin CE/lambda + rho/2 ||. - w||^2``, V' x m'."""
-        problem, xp = self.problem, self.problem.backend.xp
+    def prox(self, k: int, w: Array, rho: float) -> Array:
+        """Scaled logits ``argmin CE/lambda + rho/2 ||. - w||^2`` of block k."""
+        problem, xp = self.problem.part(k), self.problem.backend.xp
+        compiled = xp is np
+        u, level, change = self._compiled_roots(k, problem, w, rho) if compiled else self._roots(k, problem, w, rho)
+        self.u[k], self.levels[k], self.change[k] = u, level, change
+        return (u + problem.log_P + level) * problem.weight
+
+    def _compiled_roots(self, k: int, problem: RegularisedLogits, w: Array, rho: float) -> tuple[Array, Array, Array]:
+        """As `_roots`, on a CPU: compiled, with one row per column of the problem."""
+        from tokengeom.solvers.softmax_prox import solve
+
+        P, shift = (np.ascontiguousarray(x.T) for x in (problem.P, w / problem.weight - problem.log_P))
+        known = self.levels[k]
+        level = (shift * P) @ problem.a if known is None else known.copy()
+        u = np.array(self.u[k].T, np.float64) if k in self.u else np.minimum(shift - level[:, None], 0.0)
+        u, change = np.ascontiguousarray(u), np.empty_like(shift)
+        row, column = problem.a / problem.r**2, problem.pi / problem.c**2 / (problem.lam * rho)
+        solve(shift, P, problem.a, row, column, u, level, change)
+        return np.ascontiguousarray(u.T), level, np.ascontiguousarray(change.T)
+
+    def _roots(self, k: int, problem: RegularisedLogits, w: Array, rho: float) -> tuple[Array, Array, Array]:
+        """Roots, levels and ``softmax - P`` of block k, by Newton's method on whole arrays."""
+        xp = problem.backend.xp
         P, a = problem.P, problem.a[:, None]
         kappa = (problem.a / problem.r**2)[:, None] * (problem.pi / problem.c**2 / (problem.lam * rho))[None, :]
         shift = w / problem.weight - problem.log_P
-        level = (a * P * shift).sum(0) if self.level is None else self.level
-        u = problem.backend.at_most(shift - level, 0.0) if self.u is None else self.u
-        exact = 0
+        known = self.levels[k]
+        level = (a * P * shift).sum(0) if known is None else known
+        u = self.u[k] if k in self.u else problem.backend.at_most(shift - level, 0.0)
+        exact, most = 0, 0.0 * level + LARGEST_LEVEL_STEP
         for _ in range(NEWTON_STEPS):
-            growth = self._base * xp.exp(u)
+            growth = problem.positive_P * xp.exp(u)
             # Far from the root the difference is good enough; near it P e^u - P would cancel.
             change = xp.where(problem.S, P * xp.expm1(u), growth) if exact else growth - P
             residual = u + kappa * change - (shift - level)
@@ -95,29 +129,36 @@ class RegularisedLoss(AbstractTerm):
             pull = a * growth * inverse
             # Far below the root every exponential may be 0; the step is then cut below.
             rise = ((a * change).sum(0) - (pull * residual).sum(0)) / problem.backend.at_least(pull.sum(0), 1e-300)
-            rise = xp.clip(rise, -LARGEST_LEVEL_STEP, LARGEST_LEVEL_STEP)
-            step = problem.backend.at_most(-(residual + rise) * inverse, LARGEST_RISE)
+            rise = xp.clip(rise, -most, most)
+            most = xp.where(abs(rise) >= most, 2.0 * most, LARGEST_LEVEL_STEP)
+            step = xp.minimum(-(residual + rise) * inverse, problem.backend.at_least(-0.5 * u, LARGEST_RISE))
             u, level = u + step, level + rise
             if exact == EXACT_STEPS:
                 break
             # Columns do not depend on each other, so a process does not ask the others when to stop.
             if exact or rise.shape[0] == 0 or max(float(abs(step).max()), float(abs(rise).max())) <= ROOT_TOLERANCE:
                 exact += 1
-        self.u, self.level = u, level
-        self.change = xp.where(problem.S, P * xp.expm1(u), xp.exp(u))
-        return (u + problem.log_P + level) * problem.weight
+        return u, level, xp.where(problem.S, P * xp.expm1(u), xp.exp(u))
 
     def bounds(self, at: Iterate) -> Bounds:
         """The better of the values at both halves of the step, and the bound of the change, scaled to be feasible."""
-        problem, X = self.problem, at.thresholded.X
+        problem = self.problem
         norm_of_Z = float(problem.backend.fast_singular_values(at.Z).sum())
-        at_Z = problem.loss_gap(at.Z / problem.weight) + problem.lam * norm_of_Z
-        at_X = problem.loss_gap(X / problem.weight) + problem.lam * at.thresholded.nuclear_norm
+        at_Z = problem.loss_gap(problem.weighted(at.Z, -1)) + problem.lam * norm_of_Z
+        at_X = problem.loss_gap(problem.weighted(at.X, -1)) + problem.lam * at.nuclear_norm
         # Singular values from a Gram matrix have half the digits, so a tie goes to X, whose norm is exact.
-        value, answer = (at_X, 1.0 * X) if at_X <= at_Z * (1.0 + 1e-9) else (at_Z, at.Z)
-        spectral = float(problem.backend.fast_singular_values(problem.scaled_dual(self.change))[-1])
-        change = self.change * min(1.0, problem.lam / max(spectral, 1e-300))
-        return Bounds(value, answer, problem.entropy_gain(change)[0], change)
+        value, answer = (at_X, at.X) if at_X <= at_Z * (1.0 + 1e-9) else (at_Z, at.Z)
+        change, bound = self.feasible_change()
+        return Bounds(value, answer, bound, change)
+
+    def feasible_change(self) -> tuple[Blocks, float]:
+        """The change of the last proximal point, scaled to be feasible, and the lower bound that it gives."""
+        problem = self.problem
+        scaled = problem.each(lambda part, block: part.scaled_dual(block), self.change)
+        spectral = float(problem.backend.fast_singular_values(scaled)[-1])
+        scale = min(1.0, problem.lam / max(spectral, 1e-300))
+        change = mapped(lambda block: block * scale, self.change)
+        return change, problem.entropy_gain(change)[0]
 
 
 @final
@@ -139,24 +180,39 @@ class LogitADMM(AbstractSplitting):
             return self._solve(problem, start or first_state(problem))
 
     def _solve(self, problem: RegularisedLogits, start: WarmStart) -> tuple[Solution[Array, Array], WarmStart]:
-        began, term = time.perf_counter(), RegularisedLoss(problem, start)
-        run = self.iterate(term, problem.backend, start.Z + start.Y / start.rho, start.rho)
-        L, change = run.best.answer / problem.weight, run.best.dual
-        certificate = problem.certify(L, change)
+        began, term, layout = time.perf_counter(), RegularisedLoss(problem, start), problem.layout
+        run = self.iterate(term, start.state(), start.rho)
+        best, iterations = run.best, run.iterations
+        state = WarmStart(run.Z, run.dual(), run.rho, term.u, cast("list[Array]", term.levels))
+        # What the acceleration remembers is as large as several matrices, and no longer needed.
+        del run, term
+        L = layout.kept(problem.weighted(best.answer, -1))
+        certificate = problem.certify(L, best.dual)
         converged = certificate.relative_gap <= 1.01 * self.tolerance
-        status, seconds = self._status(run.iterations, certificate.relative_gap, converged), time.perf_counter() - began
-        solution = Solution(L, change, certificate, status, run.iterations, seconds, converged)
-        return solution, WarmStart(run.Z, run.rho * (run.w - run.Z), run.rho, term.u, term.level)
+        problem.backend.synchronise()
+        status, seconds = self._status(iterations, certificate.relative_gap, converged), time.perf_counter() - began
+        x, change = layout.plain(L), layout.plain(best.dual)
+        return Solution(x, change, certificate, status, iterations, seconds, converged), state
 
 
 def first_state(problem: RegularisedLogits) -> WarmStart:
-    """Logits 0, whose dual is ``1/V - P``, and rho from the size of the centred support."""
-    backend = problem.backend
-    S = backend.as_float(problem.S)
-    scale = backend.fast_singular_values((S - problem.a @ S / problem.a.sum()) * problem.weight)
+    """Logits 0, whose dual is ``1/V - P``, and rho from the size of the centred support.
+
+    Logits grow as lambda falls, so rho is divided by the square root of the ratio of the largest lambda to this one, or
+    by 5 where that is less.
+    """
+    backend, layout, tokens = problem.backend, problem.layout, float(problem.a.sum())
+
+    def centred_support(k: int) -> Array:
+        part = problem.part(k)
+        S = backend.as_float(part.S)
+        return (S - part.a @ S / tokens) * part.weight
+
+    scale = backend.fast_singular_values(Computed(layout, centred_support))
     kept = scale[scale > 1e-6 * max(float(scale[-1]), 1e-300)]
     rho = 1.0 / float(kept.mean()) if kept.shape[0] else 1.0
-    Y = problem.scaled_dual(1.0 / float(problem.a.sum()) - problem.P) / problem.lam
+    Y = mapped(lambda block: block / problem.lam, problem.gradient_at_zero())
     # A subgradient of the nuclear norm has spectral norm at most 1.
-    spectral = float(backend.fast_singular_values(Y)[-1])
-    return WarmStart(0.0 * problem.P, Y / max(1.0, spectral), rho)
+    above = max(1.0, float(backend.fast_singular_values(Y)[-1]))
+    zero = Computed(layout, lambda k: 0.0 * problem.part(k).P)
+    return WarmStart(zero, mapped(lambda block: block / above, Y), rho / min(above**0.5, LARGEST_DIVISOR))

@@ -24,9 +24,9 @@ import numpy as np
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.ntp_svm import MarginProblem
 from tokengeom.problems.supports import cone_levels, repair_multipliers
+from tokengeom.solvers.anderson import AndersonMemory
 from tokengeom.solvers.ntp_svm import column_lengths, separating_decoder
 from tokengeom.solvers.singular_values import Shrunk
-from tokengeom.solvers.splitting import AndersonMemory
 
 if TYPE_CHECKING:
     from tokengeom.numerics import Bool, Float

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, final
 
 from tokengeom.numerics import blas_threads_for
 from tokengeom.problems.base import Solution
+from tokengeom.problems.columns import Blocks, Columns, Computed, mapped
 from tokengeom.solvers.splitting import (
     AbstractSplitting,
     AbstractTerm,
@@ -48,46 +49,52 @@ FINE_TOLERANCE = 1e-7
 
 @final
 class _Constraints(AbstractTerm):
-    """Indicator of C: its proximal map is the projection, which starts at the level of the last one."""
+    """Indicator of C: its proximal map is the projection, which starts at the levels of the last one."""
 
     exact_at_checks = False
 
-    def __init__(self, problem: NuclearSVM, tolerance: float, level: Array) -> None:
-        self.problem, self.tolerance, self.level = problem, tolerance, level
+    def __init__(self, problem: NuclearSVM, tolerance: float, levels: list[Array]) -> None:
+        self.problem, self.tolerance, self.levels = problem, tolerance, levels
 
-    def prox(self, w: Array, rho: float) -> Array:
-        Z, self.level = self.problem.project(w, self.level)
+    def prox(self, k: int, w: Array, rho: float) -> Array:
+        Z, self.levels[k] = self.problem.part(k).project(w, self.levels[k])
         return Z
 
     def bounds(self, at: Iterate) -> Bounds:
         problem, backend = self.problem, self.problem.backend
-        answer, _ = problem.project(at.thresholded.X, self.level)
+        answer = Computed(problem.layout, lambda k: problem.part(k).project(at.X[k], self.levels[k])[0])
         fine = self.tolerance < FINE_TOLERANCE
         value = backend.proven_nuclear_norm(answer) if fine else float(backend.fast_singular_values(answer).sum())
-        G = at.rho * (at.Z - at.w)
-        unscaled = backend.dot(problem.B, G)
+        G: Blocks = Computed(problem.layout, lambda k: at.rho * (at.Z[k] - at.w[k]))
+        unscaled = problem.inner(G)
         norm = max(1.0, float(backend.fast_singular_values(G)[-1]))
         bound, close = unscaled / norm, self.tolerance * value
         # Both are close to the optimum long before G has a spectral norm close to 1.
-        optimum = min(at.thresholded.nuclear_norm, unscaled)
+        optimum = min(at.nuclear_norm, unscaled)
         if close < value - bound <= FARTHEST_POLISHED * close and value - optimum <= POLISHED * close:
             bound, G, norm = self._polished(bound, G, norm, value - close)
-        return Bounds(value, answer, bound, G / norm)
+        return Bounds(value, answer, bound, mapped(lambda block: block / norm, G))
 
-    def _polished(self, bound: float, G: Array, norm: float, wanted: float) -> tuple[float, Array, float]:
+    def _polished(self, bound: float, G: Blocks, norm: float, wanted: float) -> tuple[float, Blocks, float]:
         """The best bound of duals near G, with the dual and its spectral norm.
 
         By over-relaxed projections on the unit ball of the spectral norm and on the cone of the other constraints in
         turn. Each decomposition gives the norm of the last dual and the part of it outside the ball.
         """
-        best, H, level = (bound, G, norm), G, None
+        problem = self.problem
+        best, H = (bound, G, norm), G
+        levels: list[Array | None] = [None] * len(problem.layout)
         for step in range(MOST_POLISHING + 1):
-            outside = singular_value_threshold(self.problem.backend, H, 1.0)
+            outside = singular_value_threshold(problem.backend, H, 1.0)
             norm = max(1.0, outside.spectral_norm)
-            best = max(best, (self.problem.backend.dot(self.problem.B, H) / norm, H, norm), key=lambda found: found[0])
+            best = max(best, (problem.inner(H) / norm, H, norm), key=lambda found: found[0])
             if best[0] >= wanted or step == MOST_POLISHING:
                 break
-            H, level = self.problem.project_dual(H - OVERPROJECTION * outside.X, level)
+            projected = Columns(problem.layout)
+            for k in range(len(problem.layout)):
+                moved = H[k] - OVERPROJECTION * outside.X[k]
+                projected[k], levels[k] = problem.part(k).project_dual(moved, levels[k])
+            H = projected
         return best
 
 
@@ -110,15 +117,26 @@ class NuclearADMM(AbstractSplitting):
             return self._solve(problem, start, observer)
 
     def _solve(self, problem: NuclearSVM, start: Array | None, observer: Observer | None) -> Solution[Array, Array]:
-        began, backend = time.perf_counter(), problem.backend
-        Z, level = problem.project(problem.proxy() if start is None else backend.asarray(start))
-        polar, s = backend.polar_factor(Z)
+        began, backend, layout = time.perf_counter(), problem.backend, problem.layout
+        given = None if start is None else layout.split(start)
+        w, levels = Columns(layout), []
+        for k in range(len(layout)):
+            part = problem.part(k)
+            w[k], level = part.project(part.proxy() if given is None else given[k])
+            levels.append(level)
+        root, s = backend.polar_root(w)
         rho = START / float((s**2).mean()) ** 0.5
-        term = _Constraints(problem, AIM * self.tolerance, level)
-        run = self.iterate(term, backend, Z - polar / rho, rho, observer)
-        L = problem.unscale(run.best.answer)
-        certificate = problem.certify(L, run.best.dual)
+        for k in range(len(layout)):
+            Z = w[k]
+            w[k] = Z - (root @ Z if backend.by_rows(w) else Z @ root) / rho
+        run = self.iterate(_Constraints(problem, AIM * self.tolerance, levels), w, rho, observer)
+        best, iterations = run.best, run.iterations
+        # The state is as large as several matrices, and no longer needed.
+        del run, w
+        L = layout.kept(problem.each(lambda part, block: part.unscale(block), best.answer))
+        certificate = problem.certify(L, best.dual)
         converged = certificate.relative_gap <= self.tolerance
         backend.synchronise()
-        status, seconds = self._status(run.iterations, certificate.relative_gap, converged), time.perf_counter() - began
-        return Solution(L, run.best.dual, certificate, status, run.iterations, seconds, converged)
+        status, seconds = self._status(iterations, certificate.relative_gap, converged), time.perf_counter() - began
+        x, dual = layout.plain(L), layout.plain(best.dual)
+        return Solution(x, dual, certificate, status, iterations, seconds, converged)

@@ -9,15 +9,15 @@ where
 ``w``      state of the iteration, any matrix; ``rho`` the penalty; ``r`` in (0, 2) the relaxation
 ``Z``      minimises f near w; at a fixed point Z = X is optimal, and ``rho (Z - w)`` is a subgradient of ``||.||_*``
 
-This is ADMM written in one variable, so acceleration, restarts and a change of rho act on one matrix. Anderson
-acceleration (type II) replaces the step by ``w + F - (dW + dF) gamma`` with ``gamma`` the regularised least-squares
-fit of the residual ``F = r (X - Z)`` by its last few differences ``dF``. When the residual exceeds twice the smallest
-since the last restart, the plain step is taken and the memory cleared; the plain iteration converges from any start.
+This is ADMM written in one variable, so acceleration (``anderson``), restarts and a change of rho act on one matrix.
 At every second check rho moves towards equal primal and dual residuals.
 
 The singular-value threshold needs no SVD of a wide or tall matrix, only the eigenvectors of its smaller Gram matrix:
 ``prox_{tau ||.||_*}(M) = Q diag((1 - tau/s)_+) Q^T M`` with ``M M^T = Q diag(s^2) Q^T``. Singular values below 1e-8
 of the largest are rounding, but the threshold removes them.
+
+Matrices are in blocks of columns (``problems.columns``). An iteration goes through the blocks three times: Z of each
+block and the Gram matrix; the residual of each block, with its inner products; and the new state.
 """
 
 from __future__ import annotations
@@ -26,23 +26,17 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, final
-
-import numpy as np
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, cast, final
 
 from tokengeom.errors import ProblemError
+from tokengeom.problems.columns import Blocks, Columns, Computed, Layout, mapped
+from tokengeom.solvers.anderson import MEMORY, AndersonMemory
 
 if TYPE_CHECKING:
-    from tokengeom.numerics import Float
     from tokengeom.problems.backend import Array, Backend
 
 RELAXATION = 1.6
-MEMORY = 5
-REGULARISATION = 1e-8
-"""Ridge of the acceleration's least squares, relative to the mean squared norm of the differences."""
-SAFEGUARD = 2.0
-"""Growth of the residual over its smallest value at which the acceleration restarts."""
 LARGEST_RHO_CHANGE = 2.5
 SMALLEST_RHO_CHANGE = 2.0
 STOP = 0.99
@@ -62,7 +56,10 @@ Observer = Callable[[int, float, float], None]
 
 @dataclass(frozen=True)
 class Thresholded:
-    """A matrix after the singular-value threshold, its rank and nuclear norm, and the spectral norm before."""
+    """A matrix after the singular-value threshold, its rank and nuclear norm, and the spectral norm before.
+
+    ``X`` is an array, or blocks that are computed when they are used, as the matrix was given.
+    """
 
     X: Array
     rank: int
@@ -70,7 +67,7 @@ class Thresholded:
     spectral_norm: float
 
 
-def singular_value_threshold(backend: Backend, M: Array, tau: float) -> Thresholded:
+def singular_value_threshold(backend: Backend, M: Array | Blocks, tau: float) -> Thresholded:
     """M with every singular value lowered by tau, those below it to 0."""
     return Threshold(backend)(M, tau)
 
@@ -92,16 +89,17 @@ class Threshold:
         self.decompositions = 0
         self._Q: Array | None = None
 
-    def __call__(self, M: Array, tau: float, accuracy: float = 0.0) -> Thresholded:
+    def __call__(self, M: Array | Blocks, tau: float, accuracy: float = 0.0) -> Thresholded:
         """M with every singular value lowered by tau, to within a relative error of about ``accuracy``."""
         if not self.backend.by_rows(M):
-            turned = self(M.T, tau, accuracy)
-            return Thresholded(turned.X.T, turned.rank, turned.nuclear_norm, turned.spectral_norm)
+            turned = self(mapped(lambda block: block.T, M), tau, accuracy)
+            X = mapped(lambda block: block.T, turned.X)
+            return Thresholded(X, turned.rank, turned.nuclear_norm, turned.spectral_norm)
         G = self.backend.gram(M)
         found = self._from_last(G, M, tau, accuracy) if accuracy > 0.0 and G.shape[0] >= SMALLEST_SIDE else None
         return self._exact(G, M, tau) if found is None else found
 
-    def _exact(self, G: Array, M: Array, tau: float) -> Thresholded:
+    def _exact(self, G: Array, M: Array | Blocks, tau: float) -> Thresholded:
         eigenvalues, Q = self.backend.eigh(G)
         self._Q, self.decompositions = Q, self.decompositions + 1
         s = self.backend.at_least(eigenvalues, 0.0) ** 0.5
@@ -110,10 +108,14 @@ class Threshold:
         Q = Q[:, Q.shape[1] - rank :]
         shrunk = Q * (1.0 - tau / kept)
         # Two thin products cost 4 V r m, the V x V operator and one product 2 V^2 (r + m): use the cheaper.
-        X = (shrunk @ Q.T) @ M if 2 * rank > M.shape[0] else shrunk @ (Q.T @ M)
+        if 2 * rank > G.shape[0]:
+            operator = shrunk @ Q.T
+            X = mapped(lambda block: operator @ block, M)
+        else:
+            X = mapped(lambda block: shrunk @ (Q.T @ block), M)
         return Thresholded(X, rank, float((kept - tau).sum()), float(s[-1]))
 
-    def _from_last(self, G: Array, M: Array, tau: float, accuracy: float) -> Thresholded | None:
+    def _from_last(self, G: Array, M: Array | Blocks, tau: float, accuracy: float) -> Thresholded | None:
         """The expansion about the last eigenvectors; None where they are too far away."""
         xp, backend, Q = self.backend.xp, self.backend, self._Q
         if Q is None or Q.shape != G.shape:
@@ -137,27 +139,32 @@ class Threshold:
         across = (h * high)[:, None] * tau / (high[:, None] ** 2 - low[None, :] ** 2)
         coupled = upper @ (E[above][:, ~above] * across) @ lower.T
         operator = upper @ middle @ upper.T + coupled + coupled.T
-        return Thresholded(operator @ M, int(h.shape[0]), float((high - tau).sum()), float(s.max()))
+        X = mapped(lambda block: operator @ block, M)
+        return Thresholded(X, int(h.shape[0]), float((high - tau).sum()), float(s.max()))
 
 
 @dataclass(frozen=True)
 class Iterate:
     """One iteration: state ``w`` and penalty ``rho`` before it, and both halves of the step."""
 
-    w: Array
+    w: Blocks
     rho: float
-    Z: Array
-    thresholded: Thresholded
+    Z: Blocks
+    X: Blocks
+    nuclear_norm: float
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """A value of the objective with the answer that has it, and a lower bound with the dual that proves it."""
+    """A value of the objective with the answer that has it, and a lower bound with the dual that proves it.
+
+    Answer and dual are blocks, or objects with blocks in them and a method ``kept`` that copies these.
+    """
 
     value: float
-    answer: Array
+    answer: Any
     bound: float
-    dual: Array
+    dual: Any
 
 
 class AbstractTerm(ABC):
@@ -170,70 +177,12 @@ class AbstractTerm(ABC):
     exact_at_checks: ClassVar[bool] = True
 
     @abstractmethod
-    def prox(self, w: Array, rho: float) -> Array:
-        """``argmin_Z f(Z) + rho/2 ||Z - w||^2``."""
+    def prox(self, k: int, w: Array, rho: float) -> Array:
+        """``argmin_Z f(Z) + rho/2 ||Z - w||^2`` of block k."""
 
     @abstractmethod
     def bounds(self, at: Iterate) -> Bounds:
-        """What an iterate proves. The answer must not share memory with ``at.thresholded.X``, which is overwritten."""
-
-
-@final
-@dataclass
-class AndersonMemory:
-    """The last few differences of states and residuals, and the step that they suggest."""
-
-    backend: Backend
-    size: int = MEMORY
-    steps: list[Array] = field(default_factory=list)
-    dF: list[Array] = field(default_factory=list)
-    gram: Float = field(default_factory=lambda: np.zeros((0, 0)))
-    last: tuple[Array, Array] | None = None
-    best: float = float("inf")
-    rejected: int = 0
-
-    def restart(self) -> None:
-        """Clear the memory; the next step is a plain one."""
-        self.steps, self.dF, self.gram, self.last = [], [], np.zeros((0, 0)), None
-        self.best = float("inf")
-
-    def advance(self, w: Array, F: Array) -> Array:
-        """The state after ``w`` with residual ``F``: accelerated, or plain where the safeguard requires it."""
-        if self.size == 0:
-            return w + F
-        norm = self.backend.norm(F)
-        if norm > SAFEGUARD * self.best:
-            self.restart()
-            self.rejected += 1
-        self.best = min(self.best, norm)
-        if self.last is not None:
-            self._remember(w, F, *self.last)
-        self.last = (w, F)
-        return self._extrapolate(w, F)
-
-    def _remember(self, w: Array, F: Array, last_w: Array, last_F: Array) -> None:
-        """Add one difference and drop the oldest; only the new row of the Gram matrix is computed."""
-        if len(self.dF) == self.size:
-            self.steps.pop(0)
-            self.dF.pop(0)
-            self.gram = self.gram[1:, 1:]
-        dF = F - last_F
-        self.dF.append(dF)
-        # Only dW + dF is ever used of the states: storing the sum saves a pass over the data.
-        self.steps.append(w - last_w + dF)
-        row = self.backend.dots(dF, self.dF)
-        self.gram = np.block([[self.gram, row[:-1, None]], [row[None, :]]])
-
-    def _extrapolate(self, w: Array, F: Array) -> Array:
-        step = w + F
-        k = len(self.dF)
-        if k:
-            right = self.backend.dots(F, self.dF)
-            ridge = REGULARISATION * np.trace(self.gram) / k + 1e-300
-            found = self.backend.agree(np.linalg.solve(self.gram + ridge * np.eye(k), right))
-            for gamma, old in zip(found, self.steps, strict=True):
-                step -= float(gamma) * old
-        return step
+        """What an iterate proves."""
 
 
 @dataclass(frozen=True)
@@ -266,11 +215,9 @@ class AbstractSplitting:
         if self.max_iterations < 1:
             raise ProblemError(f"A solver needs max_iterations >= 1; got max_iterations={self.max_iterations}.")
 
-    def iterate(
-        self, term: AbstractTerm, backend: Backend, w: Array, rho: float, observer: Observer | None = None
-    ) -> SplittingRun:
+    def iterate(self, term: AbstractTerm, w: Columns, rho: float, observer: Observer | None = None) -> SplittingRun:
         """Iterate from state ``w`` until the estimated gap is small enough, or iterations or seconds run out."""
-        run = SplittingRun(term, backend, self, w, rho)
+        run, backend = SplittingRun(term, self, w, rho), w.layout.backend
         while not run.gap <= STOP * self.tolerance and run.iterations < self.max_iterations:
             checked = run.step()
             if checked and observer is not None:
@@ -295,8 +242,9 @@ class AbstractSolve:
     """State of one solve, and the best value and the best lower bound so far with what attains them."""
 
     backend: Backend
-    w: Array
-    Z: Array
+    layout: Layout
+    w: Columns
+    Z: Columns
     rho: float
     memory: AndersonMemory
     best: Bounds
@@ -310,18 +258,50 @@ class AbstractSolve:
     def keep_best(self, new: Bounds) -> None:
         """Take over a value or a bound that is better than the best so far."""
         best = self.best
-        value, answer = (new.value, new.answer) if new.value < best.value else (best.value, best.answer)
-        bound, dual = (new.bound, new.dual) if new.bound > best.bound else (best.bound, best.dual)
-        self.best = Bounds(value, answer, bound, dual)
+        if new.value < best.value:
+            best = replace(best, value=new.value, answer=None)
+            best = replace(best, answer=self._kept(new.answer))
+        if new.bound > best.bound:
+            best = replace(best, bound=new.bound, dual=None)
+            best = replace(best, dual=self._kept(new.dual))
+        self.best = best
 
-    def rebalance(self, X: Array, previous: Array) -> bool:
-        """Change rho when the residuals are out of balance, keeping Z and the dual; returns whether it changed."""
+    def _kept(self, found: Any) -> Any:
+        return found.kept() if hasattr(found, "kept") else self.layout.kept(found)
+
+    def find_Z(self, prox: Callable[[int, Array, float], Array], measured: bool) -> float:
+        """Compute Z of every block; where ``measured``, the norm of its change since the last iteration."""
+        moved = 0.0
+        for k in range(len(self.layout)):
+            new = prox(k, self.w[k], self.rho)
+            if measured:
+                moved += float(self.backend.xp.linalg.norm(new - self.Z[k])) ** 2
+            self.Z[k] = new
+        return math.sqrt(float(self.backend.total(moved)))
+
+    @property
+    def reflected(self) -> Blocks:
+        """``2 Z - w``, whose threshold is the other half of a step."""
+        return Computed(self.layout, lambda k: 2.0 * self.Z[k] - self.w[k])
+
+    def dual(self) -> Columns:
+        """``Y = rho (w - Z)``, kept."""
+        return self.layout.kept(Computed(self.layout, lambda k: self.rho * (self.w[k] - self.Z[k])))
+
+    def rebalance(self, apart: float, moved: float) -> bool:
+        """Change rho when the residuals are out of balance, keeping Z and the dual; returns whether it changed.
+
+        ``apart``, ``moved``
+            Norms of X - Z, and of the change of Z in the last iteration.
+        """
+        dual = Computed(self.layout, lambda k: self.w[k] - self.Z[k])
         norm = self.backend.norm
-        primal = norm(X - self.Z) / max(norm(self.Z), 1e-300)
-        rho = rebalanced(self.rho, primal, norm(self.Z - previous) / max(norm(self.w - self.Z), 1e-300))
+        rho = rebalanced(self.rho, apart / max(norm(self.Z), 1e-300), moved / max(norm(dual), 1e-300))
         if rho == self.rho:
             return False
-        self.w = self.Z + (self.w - self.Z) * (self.rho / rho)
+        for k in range(len(self.layout)):
+            Z = self.Z[k]
+            self.w[k] = Z + (self.w[k] - Z) * (self.rho / rho)
         self.rho = rho
         self.memory.restart()
         return True
@@ -331,14 +311,15 @@ class AbstractSolve:
 class SplittingRun(AbstractSolve):
     """One solve of ``min f(X) + ||X||_*``."""
 
-    def __init__(self, term: AbstractTerm, backend: Backend, settings: AbstractSplitting, w: Array, rho: float) -> None:
-        self.term, self.backend, self.settings = term, backend, settings
-        self.w, self.rho, self.Z = w, rho, w
-        self.memory = AndersonMemory(backend, settings.memory)
-        self.threshold = Threshold(backend)
+    def __init__(self, term: AbstractTerm, settings: AbstractSplitting, w: Columns, rho: float) -> None:
+        self.layout, self.backend = w.layout, w.layout.backend
+        self.term, self.settings = term, settings
+        self.w, self.rho, self.Z = w, rho, self.layout.kept(w)
+        self.memory = AndersonMemory(self.backend, settings.memory, self.layout)
+        self.threshold = Threshold(self.backend)
         self._residual = 0.0
         self._wait, self._next_check = 1, max(settings.check_every, 2)
-        self.best = Bounds(math.inf, w, -math.inf, w)
+        self.best = Bounds(math.inf, None, -math.inf, None)
         self.iterations = 0
         self._began = time.perf_counter()
 
@@ -349,20 +330,25 @@ class SplittingRun(AbstractSolve):
 
     def step(self) -> bool:
         """One iteration; returns whether the gap was computed."""
-        previous, self.Z = self.Z, self.term.prox(self.w, self.rho)
         self.iterations += 1
-        every = self.settings.check_every
+        balanced = self.iterations % (2 * self.settings.check_every) == 0
+        moved = self.find_Z(self.term.prox, balanced)
         checked = self.iterations in (1, self._next_check, self.settings.max_iterations)
         accuracy = 0.0 if checked and self.term.exact_at_checks else EXPANSION_SHARE * self._residual
-        half = self.threshold(2.0 * self.Z - self.w, 1.0 / self.rho, accuracy)
+        half = self.threshold(self.reflected, 1.0 / self.rho, accuracy)
+        X = cast("Blocks", half.X)
         if checked:
-            self._check(Iterate(self.w, self.rho, self.Z, half))
-        if self.iterations % (2 * every) != 0 or not self.rebalance(half.X, previous):
-            F = half.X
-            F -= self.Z
-            self._residual = self.backend.norm(F) / max(self.backend.norm(self.Z), 1e-300)
-            F *= self.settings.relaxation
-            self.w = self.memory.advance(self.w, F)
+            self._check(Iterate(self.w, self.rho, self.Z, X, half.nuclear_norm))
+        square = 0.0
+        for k in range(len(self.layout)):
+            F = X[k] - self.Z[k]
+            square += float(self.backend.xp.linalg.norm(F)) ** 2
+            self.memory.add(k, self.settings.relaxation * F)
+        apart = float(self.backend.total(square)) ** 0.5
+        if balanced and self.rebalance(apart, moved):
+            return checked
+        self._residual = apart / max(self.backend.norm(self.Z), 1e-300)
+        self.memory.step(self.w)
         return checked
 
     def _check(self, at: Iterate) -> None:

@@ -19,14 +19,16 @@ most ``a exp(-a)``), so the share of such contexts estimates, from above, how ma
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.stats import binom
 
 from tokengeom.numerics import Float
+from tokengeom.statistics.supports import column_sums, column_sums_in_parts
 
 _WEIGHTS = 12
 """Number of trials k of the binomial weights: pairs that were seen more often do not enter the series."""
@@ -38,10 +40,12 @@ _MOST_CONTEXTS = 1000
 class Completeness:
     """Estimates of what a longer text would add to the supports.
 
-    ``missing``
-        Good-Turing estimate per context, shape m: probability that its next window has a token outside its support.
+    ``counts``
+        The V x m table of counts that the estimates are from.
     ``windows``
         Number n of windows.
+    ``growing``
+        Number of contexts that have a token seen exactly once.
     ``singles``
         Number of pairs that were seen exactly once.
     ``pairs``
@@ -50,12 +54,19 @@ class Completeness:
         Good-Toulmin estimate of the pairs that twice the text would add, and its standard error.
     """
 
-    missing: Float
+    counts: sparse.csc_array
     windows: int
+    growing: int
     singles: int
     pairs: int
     new_pairs: float
     new_pairs_error: float
+
+    @cached_property
+    def missing(self) -> Float:
+        """Good-Turing estimate per context, m: probability that its next window has a token outside its support."""
+        once = column_sums(self.counts.data == 1, self.counts.indptr)
+        return np.asarray(once / column_sums(self.counts.data, self.counts.indptr))
 
     @property
     def missing_share(self) -> float:
@@ -65,7 +76,7 @@ class Completeness:
     @property
     def growing_share(self) -> float:
         """Share of the contexts that have a token seen exactly once: about as many supports grow in twice the text."""
-        return float(np.mean(self.missing > 0))
+        return float(self.growing / self.counts.shape[1])
 
     @property
     def sentences(self) -> list[str]:
@@ -98,20 +109,24 @@ def _percent(share: float) -> str:
 
 def estimate_completeness(counts: sparse.csc_array) -> Completeness:
     """Estimate from a V x m table of counts what a longer text would add to its supports."""
-    sums = np.concatenate(([0], np.cumsum(counts.data)))
-    once = np.concatenate(([0], np.cumsum(counts.data == 1)))
-    n, f1 = np.diff(sums[counts.indptr]), np.diff(once[counts.indptr])
-    seen = np.bincount(counts.data[counts.data <= _WEIGHTS], minlength=_WEIGHTS + 1)[1:]
-    times = np.arange(1, _WEIGHTS + 1)
-    weight = np.where(times % 2 == 1, 1.0, -1.0) * binom.sf(times - 1, _WEIGHTS, 0.5)
+    once = column_sums_in_parts(counts.data == 1, counts.indptr)
+    times = range(1, _WEIGHTS + 1)
+    seen = np.array([np.count_nonzero(counts.data == i) for i in times])
+    weight = np.array([(-1) ** (i + 1) * _binomial_tail(i) for i in times])
     return Completeness(
-        missing=f1 / n,
-        windows=int(sums[-1]),
-        singles=int(once[-1]),
+        counts=counts,
+        windows=int(counts.data.sum()),
+        growing=sum(int(np.count_nonzero(part)) for part in once),
+        singles=int(seen[0]),
         pairs=int(counts.nnz),
         new_pairs=max(0.0, float(weight @ seen)),
         new_pairs_error=float(np.sqrt(weight**2 @ seen)),
     )
+
+
+def _binomial_tail(i: int) -> float:
+    """``P(Bin(k, 1/2) >= i)`` with k trials; scipy.stats has it too, but takes a second to load."""
+    return float(sum(math.comb(_WEIGHTS, j) for j in range(i, _WEIGHTS + 1)) / 2**_WEIGHTS)
 
 
 def half_text_correlation(counts: sparse.csc_array, seed: int = 0) -> float | None:

@@ -25,8 +25,10 @@ from tokengeom.settings import option, share, takes
 from tokengeom.statistics.cuts import CutSettings
 from tokengeom.statistics.engines import AbstractEngine, EngineSettings, open_engine, temporary_folder
 from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.statistics.ordered_shards import write_ordered_shards
 from tokengeom.statistics.pairs import CountedPairs, build_statistics, is_saved_pairs, keep_pairs
 from tokengeom.statistics.reading import TokenizedCorpus, token_shards, tokenize
+from tokengeom.statistics.sorting import SortingPlan, count_by_sorting
 from tokengeom.statistics.windows import ContextPacking, WindowKind, Windows, count_windows
 
 _ADDRESS = re.compile(r"(hdfs|s3[an]?|gs|abfss?|wasbs?|dbfs|file)://\S+")
@@ -167,13 +169,13 @@ class _Job:
             return counted.with_totals(self.engine)
 
     def read(self, corpus: Corpus | None) -> TokenizedCorpus:
-        """The token table of a corpus; Parquet shards of ids are used as they are."""
+        """The token table of a corpus; an engine on a cluster uses Parquet shards of ids as they are."""
         remote = _remote_paths(corpus)
         if remote:
             return self._shards(remote)
         sources = open_corpus(corpus, self.reading)
         shards = [source.name for source in sources if isinstance(source, ParquetTokens)]
-        if len(shards) == len(sources):
+        if len(shards) == len(sources) and self.engine.sorting is None:
             return self._shards(shards)
         folder = self.work / "tokens"
         folder.mkdir()
@@ -184,7 +186,6 @@ class _Job:
             counting.vocabulary_size,
             counting.context,
             folder,
-            self.engine,
             self.progress,
         )
         skipped = [str(path) for path in skipped_files(corpus)]
@@ -196,11 +197,26 @@ class _Job:
 
     def count(self, read: TokenizedCorpus, windows: Windows, folder: Path) -> CountedPairs:
         """Count the windows of a token table into a new folder."""
-        plan = count_windows(read.table, windows, ContextPacking(read.vocabulary, windows.context))
-        self.engine.write(plan, folder, "Counting", self.progress)
+        packing = ContextPacking(read.vocabulary, windows.context)
+        limits = self.engine.sorting
+        if limits is None:
+            query = count_windows(read.table(self.engine), windows, packing)
+            self.engine.write(query, folder, "Counting", self.progress)
+        else:
+            plan = SortingPlan.within(limits.memory, limits.threads, windows, packing, read.totals.tokens)
+            with self.progress.stage("Counting", read.totals.tokens) as stage:
+                counted = count_by_sorting(read.rows(self.engine), plan, self.work, stage.advance)
+                write_ordered_shards(counted, [*packing.columns, "next", "count"], folder)
         rows = np.arange(read.vocabulary, dtype=np.int64)
-        corpus = read.describe(windows)
-        return CountedPairs((str(folder),), windows, read.vocabulary, rows, read.tokenizer, corpus=corpus)
+        return CountedPairs(
+            (str(folder),),
+            windows,
+            read.vocabulary,
+            rows,
+            read.tokenizer,
+            corpus=read.describe(windows),
+            ordered=limits is not None,
+        )
 
     def statistics(self, counted: CountedPairs, cuts: CutSettings, folder: Path) -> NextTokenStatistics:
         """Cut the pairs, with temporary files in a folder, and build statistics of them."""

@@ -1,6 +1,7 @@
-"""Counting engines: they read Parquet, run an Ibis expression and write sharded Parquet.
+"""Engines: they read Parquet, run an Ibis expression and write sharded Parquet.
 
-DuckDB, in this file, counts inside the process within a memory limit and spills to disk. Spark counts on a cluster.
+DuckDB, in this file, runs inside the process within a memory limit and spills to disk; windows are counted by sorting
+there (`sorting`), and DuckDB cuts and merges the counted pairs. Spark does all of it on a cluster.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -44,7 +46,7 @@ class EngineSettings:
     memory: str = option(
         "2GB", "Memory limit of counting, such as 2GB or 500MiB; what does not fit spills to disk.", panel=PANEL
     )
-    threads: int | None = option(None, "Threads of DuckDB; by default one per core.", panel=PANEL)
+    threads: int | None = option(None, "Number of threads; by default one per core.", panel=PANEL)
     master: str | None = option(
         None,
         "Spark's master, such as local[4] or spark://host:7077; by default the environment variable "
@@ -67,10 +69,20 @@ class EngineSettings:
             )
 
 
+@dataclass(frozen=True)
+class SortingLimits:
+    """Bytes of memory and number of threads that counting by sorting may use."""
+
+    memory: int
+    threads: int
+
+
 class AbstractEngine(ABC):
     """Runs relational expressions, wherever that is."""
 
     name: str
+    sorting: SortingLimits | None = None
+    """Limits of counting by sorting in this process; None where the engine counts with a query."""
 
     @abstractmethod
     def read(self, paths: Sequence[str]) -> ibis.Table:
@@ -127,12 +139,25 @@ class DuckDBEngine(AbstractEngine):
     name = "duckdb"
 
     def __init__(self, spill: Path, memory: str, threads: int | None = None) -> None:
+        self.sorting = SortingLimits(_bytes(memory), threads or os.cpu_count() or 1)
+        self._spill = spill
+        self._limits: dict[str, str | int] = {"memory_limit": memory}
+        if threads is not None:
+            self._limits["threads"] = threads
+
+    @cached_property
+    def _ibis(self) -> Any:
+        """The connection, made when it is needed: counting without cuts and merging never loads DuckDB."""
         import ibis
 
-        limits: dict[str, str | int] = {"memory_limit": memory, **({} if threads is None else {"threads": threads})}
-        self._ibis = ibis.duckdb.connect(temp_directory=str(spill), preserve_insertion_order=False, **limits)
-        self._connection: duckdb.DuckDBPyConnection = self._ibis.con
-        _measure_progress(self._connection)
+        backend = ibis.duckdb.connect(temp_directory=str(self._spill), preserve_insertion_order=False, **self._limits)
+        _measure_progress(backend.con)
+        return backend
+
+    @property
+    def _connection(self) -> duckdb.DuckDBPyConnection:
+        connection: duckdb.DuckDBPyConnection = self._ibis.con
+        return connection
 
     def read(self, paths: Sequence[str]) -> ibis.Table:
         """A table over Parquet files or folders."""
@@ -171,7 +196,8 @@ class DuckDBEngine(AbstractEngine):
 
     def close(self) -> None:
         """Close the connection, which removes its spill files."""
-        self._ibis.disconnect()
+        if "_ibis" in vars(self):
+            self._ibis.disconnect()
 
     @contextmanager
     def _watched(self, title: str, progress: AbstractProgress) -> Iterator[None]:
@@ -194,6 +220,14 @@ class DuckDBEngine(AbstractEngine):
             finally:
                 done.set()
                 watcher.join()
+
+
+def _bytes(memory: str) -> int:
+    """The number of bytes that a memory limit such as ``2GB`` or ``500MiB`` stands for."""
+    number, unit = re.fullmatch(r"([\d.]+)\s*(\w*)", memory.strip()).groups()  # type: ignore[union-attr]
+    powers = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+    scale = unit.lower().removesuffix("b")
+    return int(float(number) * (1024 if scale.endswith("i") else 1000) ** powers[scale.removesuffix("i")])
 
 
 def _measure_progress(connection: duckdb.DuckDBPyConnection) -> None:

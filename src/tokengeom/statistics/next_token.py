@@ -23,15 +23,15 @@ Saved statistics are a folder that any language with Parquet, safetensors and JS
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 from scipy import sparse
 
 from tokengeom.corpus.documents import exists
@@ -39,19 +39,26 @@ from tokengeom.corpus.tokenizers import AbstractTokenizer, load_tokenizer
 from tokengeom.errors import StatisticsError
 from tokengeom.folders import MANIFEST, read_kind
 from tokengeom.numerics import Float, Int, x_log_x
-from tokengeom.results import AbstractResult, close
+from tokengeom.results import AbstractResult, close, data_frame
 from tokengeom.settings import make, takes
+from tokengeom.statistics.arrays_file import save_arrays
+from tokengeom.statistics.arrow_arrays import text_array
 from tokengeom.statistics.completeness import Completeness, estimate_completeness
 from tokengeom.statistics.cuts import AbstractCut, CutSettings, Effect, Totals, cut_table, follows
 from tokengeom.statistics.supports import (
+    COLUMNS_AT_ONCE,
     SupportGroups,
     as_matrix,
     canonical,
     check_table,
+    column_sums,
     group_supports,
     warnings_about,
 )
 from tokengeom.statistics.windows import ABSENT, START, Windows
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 OTHER = "(other tokens)"
 """Text of the token that stands for all tokens that a cut merged."""
@@ -194,9 +201,7 @@ class NextTokenStatistics(AbstractResult):
     @cached_property
     def context_counts(self) -> Int:
         """Number of windows of each context, shape m."""
-        # Differences of a running sum: exact, and much faster than adding up millions of short stretches.
-        sums = np.concatenate(([0], np.cumsum(self.counts.data)))
-        return _frozen(np.diff(sums[self.counts.indptr]))
+        return _frozen(column_sums(self.counts.data, self.counts.indptr))
 
     @cached_property
     def n(self) -> int:
@@ -236,13 +241,26 @@ class NextTokenStatistics(AbstractResult):
     @cached_property
     def entropy(self) -> float:
         """The entropy floor ``H = -sum_j pi_j sum_z P[z, j] log P[z, j]`` in nats: no model's loss is lower."""
-        weight = np.repeat(self.pi, self.support_sizes)
-        return max(0.0, -float(weight @ x_log_x(self.P.data)))
+        total = 0.0
+        # Some contexts at a time: P of all of them is as large as the table.
+        for some, share in self._shares():
+            ends = self.table.indptr[some.start : some.stop + 1]
+            values, sizes = self.table.data[ends[0] : ends[-1]], np.diff(ends)
+            if self.has_counts:
+                values = values / np.repeat(self.context_counts[some], sizes)
+            total += float(np.repeat(share, sizes) @ x_log_x(values))
+        return max(0.0, -total)
+
+    def _shares(self) -> Iterator[tuple[slice, Float]]:
+        """Some contexts at a time, and their shares pi of the windows."""
+        for begin in range(0, self.m, COLUMNS_AT_ONCE):
+            some = slice(begin, min(begin + COLUMNS_AT_ONCE, self.m))
+            yield some, self.context_counts[some] / self.n if self.context_share is None else self.context_share[some]
 
     @property
     def one_hot_share(self) -> float:
         """Share of the contexts that have a single next token."""
-        return float(np.mean(self.support_sizes == 1))
+        return float(np.mean(np.diff(self.table.indptr) == 1))
 
     @cached_property
     def groups(self) -> SupportGroups:
@@ -253,7 +271,7 @@ class NextTokenStatistics(AbstractResult):
     def left_out(self) -> Float:
         """Share of each context's windows in the text that cuts left out, shape m; 0 where they left out none."""
         if self.text_counts is None:
-            return _frozen(np.zeros(self.m))
+            return np.broadcast_to(np.float64(0), self.m)
         return _frozen(1.0 - self.context_counts / self.text_counts)
 
     @property
@@ -288,11 +306,13 @@ class NextTokenStatistics(AbstractResult):
         described = (self.table.shape, self.has_counts, ids, self.vocabulary, self.labels)
         digest = hashlib.sha256(repr(described).encode("utf-8", "backslashreplace"))
         # One type per array: scipy may hold equal indices with 32 or with 64 bits.
-        digest.update(self.table.data.astype("<i8" if self.has_counts else "<f8").tobytes())
-        digest.update(self.table.indices.astype("<i8").tobytes())
-        digest.update(self.table.indptr.astype("<i8").tobytes())
-        digest.update(self.pi.astype("<f8").tobytes())
-        digest.update(b"" if self.contexts is None else self.contexts.astype("<i4").tobytes())
+        _add_array(digest, self.table.data, "<i8" if self.has_counts else "<f8")
+        _add_array(digest, self.table.indices, "<i8")
+        _add_array(digest, self.table.indptr, "<i8")
+        for _, share in self._shares():
+            _add_array(digest, share, "<f8")
+        if self.contexts is not None:
+            _add_array(digest, self.contexts, "<i4")
         return digest.hexdigest()
 
     @property
@@ -316,14 +336,23 @@ class NextTokenStatistics(AbstractResult):
 
     def next_tokens(self, j: int, k: int | None = None) -> list[tuple[str, float]]:
         """The ``k`` most frequent next tokens of context j with their probabilities, most frequent first."""
-        entries = slice(self.P.indptr[j], self.P.indptr[j + 1])
-        tokens, p = self.P.indices[entries], self.P.data[entries]
+        entries = slice(self.table.indptr[j], self.table.indptr[j + 1])
+        # Of this context alone: P of all contexts is as large as the table.
+        tokens, values = self.table.indices[entries], self.table.data[entries]
+        p = values / values.sum() if self.has_counts else values
         order = np.argsort(-p, kind="stable")[:k]
         return [(self.vocabulary[tokens[i]], float(p[i])) for i in order]
 
     def most_frequent(self, k: int) -> Int:
         """The ``k`` contexts with the largest shares, largest first; ties in the order of contexts."""
-        return np.argsort(-self.pi, kind="stable")[:k].astype(np.int64)
+        weight = self.context_counts if self.context_share is None else self.context_share
+        best = np.empty(0, np.int64)
+        # Part by part, with the best so far: sorting all contexts would take several arrays of their number.
+        step = max(COLUMNS_AT_ONCE, 4 * k)
+        for begin in range(0, self.m, step):
+            found = np.concatenate((best, np.arange(begin, min(begin + step, self.m))))
+            best = found[np.argsort(-weight[found], kind="stable")[:k]]
+        return best
 
     def cut(self, *cuts: AbstractCut) -> NextTokenStatistics:
         """Smaller statistics, by cuts made one after the other; `effects` records what each did."""
@@ -361,17 +390,29 @@ class NextTokenStatistics(AbstractResult):
             "warnings": warnings_about(self),
         }
 
+    def to_frame(self) -> DataFrame:
+        """Data frame with one row per context and next token: their names, the count where known, the probability."""
+        tokens = np.array(self.vocabulary, dtype=object)
+        contexts = np.array([self.context_text(j) for j in range(self.m)], dtype=object)
+        columns = {
+            "context": np.repeat(contexts, self.support_sizes),
+            "token": tokens[self.table.indices],
+            **({"count": self.counts.data} if self.has_counts else {}),
+            "probability": self.P.data,
+        }
+        return data_frame(columns)
+
     def summary(self) -> str:
         """Sizes, entropy floor, supports, cuts and warnings, one sentence per line."""
         windows = f"{_number(self.n, 'window')} with " if self.has_counts else ""
-        sizes, supports = self.support_sizes, _number(self.groups.count, "distinct support")
+        supports = _number(self.groups.count, "distinct support")
         return "\n".join(
             [
                 f"{windows}{_number(self.m, 'distinct context')} and {_number(self.V, 'next token')} "
                 f"(tokenizer: {self.tokenizer_name}).",
                 f"The entropy floor is {self.entropy:.4f} nats: no model's loss on these windows is lower.",
-                f"{supports}, with {sizes.mean():.2f} tokens per context on average; {self.one_hot_share:.1%} of the "
-                "contexts have a single next token.",
+                f"{supports}, with {self.table.nnz / self.m:.2f} tokens per context on average; "
+                f"{self.one_hot_share:.1%} of the contexts have a single next token.",
                 *(effect.sentence for effect in self.effects),
                 *warnings_about(self),
             ]
@@ -408,7 +449,7 @@ class NextTokenStatistics(AbstractResult):
             "pi": self.context_share,
             "text_counts": self.text_counts,
         }
-        save_file({name: array for name, array in arrays.items() if array is not None}, folder / _ARRAYS)
+        save_arrays({name: array for name, array in arrays.items() if array is not None}, folder / _ARRAYS)
         _write_names(folder / _VOCABULARY, self.vocabulary)
         if self.labels is not None:
             _write_names(folder / _LABELS, self.labels)
@@ -497,6 +538,12 @@ def _frozen(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
+def _add_array(digest: hashlib._Hash, array: NDArray[Any], kind: str) -> None:
+    """Add an array to a hash in one type of numbers, some rows at a time: a copy of all would be as large as it is."""
+    for begin in range(0, len(array), COLUMNS_AT_ONCE):
+        digest.update(np.ascontiguousarray(array[begin : begin + COLUMNS_AT_ONCE], kind).data)
+
+
 def _names(
     V: int, contexts: Sequence[str] | NDArray[np.integer[Any]] | None, vocabulary: Sequence[str] | None
 ) -> dict[str, Any]:
@@ -511,7 +558,7 @@ def _write_names(path: Path, names: Sequence[str]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    pq.write_table(pa.table({"text": list(names)}), path)
+    pq.write_table(pa.Table.from_arrays([text_array(names)], names=["text"]), path)
 
 
 def _read_names(path: Path) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ Saved pairs are a folder::
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.special import xlogy
 
 from tokengeom.corpus.tokenizers import AbstractTokenizer, load_tokenizer
 from tokengeom.errors import InputError, StatisticsError
@@ -32,12 +33,15 @@ from tokengeom.progress import AbstractProgress, SilentProgress
 from tokengeom.results import AbstractResult, close
 from tokengeom.statistics.cuts import WINDOWS, AbstractCut, Effect, PairTable, Totals, nothing_left
 from tokengeom.statistics.engines import AbstractEngine, open_engine, temporary_folder
+from tokengeom.statistics.layout import PairLayout
 from tokengeom.statistics.next_token import OTHER, NextTokenStatistics
+from tokengeom.statistics.ordered_shards import number_of_pairs, pair_rows, read_ordered_shards
+from tokengeom.statistics.sorting import PairRows
 from tokengeom.statistics.windows import ContextPacking, Windows
 
 if TYPE_CHECKING:
     import ibis
-    import pyarrow as pa
+    from pandas import DataFrame
 
 SHARDS = "pairs"
 _TOKENIZER = "tokenizer.json"
@@ -59,6 +63,8 @@ class CountedPairs(AbstractResult):
         Where the pairs come from: tokenizer, cuts with their effects, what was read.
     ``known_totals``
         Their sizes, where these were added up before.
+    ``ordered``
+        Whether the shards are in order (`ordered_shards`), which saves sorting them.
     """
 
     kind: ClassVar[str] = "tokengeom-pairs"
@@ -72,11 +78,17 @@ class CountedPairs(AbstractResult):
     effects: tuple[Effect, ...] = ()
     corpus: dict[str, Any] = field(default_factory=dict)
     known_totals: Totals | None = None
+    ordered: bool = False
 
     @property
     def packing(self) -> ContextPacking:
         """The integer keys of contexts."""
         return ContextPacking(self.vocabulary, self.windows.context)
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns: the keys of contexts, the next token and the count."""
+        return [*self.packing.columns, "next", "count"]
 
     def table(self, engine: AbstractEngine) -> ibis.Table:
         """The pairs as a table of an engine."""
@@ -114,7 +126,7 @@ class CountedPairs(AbstractResult):
             before = pairs.totals
             target = folder / f"cut-{number}"
             rows = pairs._make(one, engine, target, shown)
-            pairs = replace(pairs, paths=(str(target),), rows=rows).with_totals(engine)
+            pairs = replace(pairs, paths=(str(target),), rows=rows, ordered=False).with_totals(engine)
             if pairs.totals.n == 0:
                 raise nothing_left(one)
             pairs = replace(pairs, effects=(*pairs.effects, Effect(one.describe(), before, pairs.totals)))
@@ -145,7 +157,7 @@ class CountedPairs(AbstractResult):
         summed = everything.group_by(keys).aggregate(count=everything["count"].sum())
         engine.write(summed, folder, "Merging shards", SilentProgress())
         corpus = _merged_corpus([pairs.corpus for pairs in (self, *others)])
-        return replace(self, paths=(str(folder),), corpus=corpus, known_totals=None)
+        return replace(self, paths=(str(folder),), corpus=corpus, known_totals=None, ordered=False)
 
     def _require_same_settings(self, other: CountedPairs) -> None:
         mine, theirs = _settings(self), _settings(other)
@@ -167,6 +179,11 @@ class CountedPairs(AbstractResult):
             "cuts": [asdict(effect) for effect in self.effects],
             "corpus": self.corpus,
         }
+
+    def to_frame(self) -> DataFrame:
+        """Data frame of the statistics of these pairs, which it gathers in memory: one row per pair."""
+        with temporary_folder() as spill, open_engine(spill) as engine:
+            return build_statistics(self, engine).to_frame()
 
     def summary(self) -> str:
         """Sizes, entropy floor and what to do next, one sentence per line."""
@@ -197,7 +214,7 @@ class CountedPairs(AbstractResult):
         if self.tokenizer is not None:
             (folder / _TOKENIZER).write_text(self.tokenizer.to_json(), encoding="utf-8")
         rows = None if np.array_equal(self.rows, np.arange(self.vocabulary)) else self.rows.tolist()
-        return {**self.to_dict(), "vocabulary_size": self.vocabulary, "rows": rows}
+        return {**self.to_dict(), "vocabulary_size": self.vocabulary, "rows": rows, "ordered": self.ordered}
 
     @classmethod
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> Self:
@@ -224,6 +241,7 @@ class CountedPairs(AbstractResult):
                 int(manifest["vocabulary"]),
                 float(manifest["entropy_nats"]),
             ),
+            ordered=manifest.get("ordered") is True,
         )
 
     def checks(self) -> dict[str, bool]:
@@ -294,13 +312,35 @@ def _merged_corpus(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def _totals(pairs: CountedPairs, engine: AbstractEngine) -> Totals:
     """``H = (sum_j n_j log n_j - sum_jz c_jz log c_jz) / n`` with n_j the windows of context j."""
+    if pairs.ordered:
+        row = _added_up(map(pair_rows, read_ordered_shards(pairs.paths, pairs.columns)))
+    else:
+        row = _added_up_by_engine(pairs, engine)
+    n = int(row["n"])
+    entropy = (row["outer"] - row["inner"]) / n if n else 0.0
+    return Totals(n, int(row["m"]), pairs.rows.size, max(entropy, 0.0))
+
+
+def _added_up(parts: Iterable[PairRows]) -> dict[str, float]:
+    """Windows, contexts, and both sums of the entropy, from parts that never end inside a context."""
+    row = {"n": 0.0, "m": 0.0, "outer": 0.0, "inner": 0.0}
+    for part in parts:
+        windows = np.add.reduceat(part.count, part.context_starts())
+        row["n"] += int(windows.sum())
+        row["m"] += windows.size
+        row["outer"] += float(xlogy(windows, windows).sum())
+        row["inner"] += float(xlogy(part.count, part.count).sum())
+    return row
+
+
+def _added_up_by_engine(pairs: CountedPairs, engine: AbstractEngine) -> dict[str, float]:
     table = pairs.table(engine)
     count = table["count"].cast("float64")
     contexts = table.group_by(pairs.packing.columns).aggregate(
         windows=table["count"].sum(), inner=(count * count.ln()).sum()
     )
     outer = contexts.windows.cast("float64")
-    row = engine.numbers(
+    return engine.numbers(
         contexts.aggregate(
             n=contexts.windows.sum(),
             m=contexts.count(),
@@ -308,9 +348,6 @@ def _totals(pairs: CountedPairs, engine: AbstractEngine) -> Totals:
             inner=contexts.inner.sum(),
         )
     )
-    n = int(row["n"])
-    entropy = (row["outer"] - row["inner"]) / n if n else 0.0
-    return Totals(n, int(row["m"]), pairs.rows.size, max(entropy, 0.0))
 
 
 def build_statistics(pairs: CountedPairs, engine: AbstractEngine) -> NextTokenStatistics:
@@ -318,15 +355,7 @@ def build_statistics(pairs: CountedPairs, engine: AbstractEngine) -> NextTokenSt
 
     Contexts are in the order of their keys: shorter ones first, then by token ids, oldest token first.
     """
-    table = pairs.table(engine)
-    number = int(engine.numbers(table.aggregate(pairs=table.count()))["pairs"])
-    _require_room(number, pairs.packing.length)
-    columns = [*pairs.packing.columns, "next"]
-    kept = [WINDOWS] if WINDOWS in table.columns else []
-    ordered = table.select(*columns, "count", *kept).order_by(columns)
-    layout = _Layout(number, pairs.packing, bool(kept))
-    for batch in engine.batches(ordered):
-        layout.add(batch)
+    layout = _layout_of_shards(pairs) if pairs.ordered else _layout_by_engine(pairs, engine)
     rows, indptr = _row_numbers(layout.next, pairs.rows), layout.indptr
     return NextTokenStatistics(
         table=sparse.csc_array((layout.count, rows, indptr), shape=(pairs.rows.size, indptr.size - 1)),
@@ -341,65 +370,25 @@ def build_statistics(pairs: CountedPairs, engine: AbstractEngine) -> NextTokenSt
     )
 
 
-class _Layout:
-    """Puts ordered pairs into the arrays of a sparse matrix.
-
-    There are at most as many contexts as pairs. Arrays of that length are reserved at once: the operating system
-    gives them memory only where they are written.
-    """
-
-    def __init__(self, number: int, packing: ContextPacking, has_windows: bool) -> None:
-        self._windows = np.empty(number, np.int64) if has_windows else None
-        self.count = np.empty(number, np.int64)
-        self.next = np.empty(number, np.int32)
-        self._contexts = np.empty((number, packing.length), np.int32)
-        self._starts = np.empty(number + 1, np.int64)
-        self._packing = packing
-        self._pairs = self._seen = 0
-        self._last: list[int] = []
-
-    @property
-    def contexts(self) -> NDArray[np.int32]:
-        """The contexts so far, one per row."""
-        return self._contexts[: self._seen]
-
-    @property
-    def text_counts(self) -> Int | None:
-        """Windows of each context before any were left out; None where none were."""
-        return None if self._windows is None else self._windows[: self._seen]
-
-    @property
-    def indptr(self) -> Int:
-        """Index of the first pair of each context, and the number of pairs."""
-        self._starts[self._seen] = self._pairs
-        return self._starts[: self._seen + 1]
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Add the next rows."""
-        if not batch.num_rows:
-            return
-        columns = [_numpy(column) for column in batch.columns]
-        windows = columns.pop() if self._windows is not None else None
-        *keys, tokens, count = columns
-        begin, end = self._pairs, self._pairs + batch.num_rows
-        self.count[begin:end], self.next[begin:end] = count, tokens
-        is_new = np.zeros(batch.num_rows, np.bool_)
-        is_new[0] = self._last != [int(key[0]) for key in keys]
-        for key in keys:
-            is_new[1:] |= key[1:] != key[:-1]
-        places = np.flatnonzero(is_new)
-        first, after = self._seen, self._seen + places.size
-        self._contexts[first:after] = self._packing.unpack([key[places] for key in keys])
-        self._starts[first:after] = places + begin
-        if self._windows is not None and windows is not None:
-            self._windows[first:after] = windows[places]
-        self._last = [int(key[-1]) for key in keys]
-        self._pairs, self._seen = end, after
+def _layout_of_shards(pairs: CountedPairs) -> PairLayout:
+    number = number_of_pairs(pairs.paths)
+    _require_room(number, pairs.packing.length)
+    layout = PairLayout(number, pairs.packing, has_windows=False)
+    for table in read_ordered_shards(pairs.paths, pairs.columns):
+        layout.add(table)
+    return layout
 
 
-def _numpy(column: pa.Array) -> NDArray[Any]:
-    array: NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    return array
+def _layout_by_engine(pairs: CountedPairs, engine: AbstractEngine) -> PairLayout:
+    table = pairs.table(engine)
+    number = int(engine.numbers(table.aggregate(pairs=table.count()))["pairs"])
+    _require_room(number, pairs.packing.length)
+    kept = [WINDOWS] if WINDOWS in table.columns else []
+    ordered = table.select(*pairs.columns, *kept).order_by(pairs.columns[:-1])
+    layout = PairLayout(number, pairs.packing, bool(kept))
+    for batch in engine.batches(ordered):
+        layout.add(batch)
+    return layout
 
 
 def _row_numbers(tokens: NDArray[np.int32], rows: Int) -> NDArray[np.int32]:

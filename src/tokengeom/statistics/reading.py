@@ -18,7 +18,13 @@ from tokengeom.corpus.tokenizers import TOKENIZERS, AbstractTokenizer, is_kind, 
 from tokengeom.errors import CorpusError, StatisticsError
 from tokengeom.progress import AbstractProgress
 from tokengeom.statistics.engines import AbstractEngine
-from tokengeom.statistics.token_table import SHORT_LENGTHS, CorpusTotals, TokenTableWriter
+from tokengeom.statistics.token_table import (
+    SHORT_LENGTHS,
+    CorpusTotals,
+    TokenRows,
+    TokenTableWriter,
+    read_token_table,
+)
 from tokengeom.statistics.windows import Windows
 
 if TYPE_CHECKING:
@@ -34,17 +40,29 @@ _LARGEST_VOCABULARY = 1 << 26
 class TokenizedCorpus:
     """A token table, and what is known about it.
 
+    ``place``
+        The folder that the table was written into, or an expression of an engine.
     ``vocabulary``
         Number of tokens V.
     ``described``
         What was read, as plain data.
     """
 
-    table: ibis.Table
+    place: Path | ibis.Table
     vocabulary: int
     tokenizer: AbstractTokenizer | None
     totals: CorpusTotals
     described: dict[str, Any]
+
+    def table(self, engine: AbstractEngine) -> ibis.Table:
+        """The token table as a table of an engine."""
+        return engine.read([str(self.place)]) if isinstance(self.place, Path) else self.place
+
+    def rows(self, engine: AbstractEngine) -> Iterator[TokenRows]:
+        """The rows of the token table, some at a time."""
+        if isinstance(self.place, Path):
+            return read_token_table(self.place)
+        return map(TokenRows.of, engine.batches(self.place.select("start", "lead", "tokens")))
 
     def short_documents(self, windows: Windows) -> int:
         """Number of documents without a window."""
@@ -76,7 +94,6 @@ def tokenize(
     vocabulary: int | None,
     longest_context: int,
     folder: Path,
-    engine: AbstractEngine,
     progress: AbstractProgress,
 ) -> TokenizedCorpus:
     """Read every source once (twice for a tokenizer that is trained on the text) into Parquet shards in a folder."""
@@ -98,7 +115,7 @@ def tokenize(
         "tokens": totals.tokens,
         "replaced_bytes": sum(source.replaced_bytes for source in sources if isinstance(source, AbstractTextSource)),
     }
-    return TokenizedCorpus(engine.read([str(folder)]), size, frozen, totals, described)
+    return TokenizedCorpus(folder, size, frozen, totals, described)
 
 
 def _separators(sources: Sources) -> Iterator[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +20,8 @@ from tokengeom.numerics import Float, Int
 if TYPE_CHECKING:
     from tokengeom.statistics.next_token import NextTokenStatistics
 
+COLUMNS_AT_ONCE = 1 << 18
+"""Contexts that are worked on at a time where an array for all of them would be large."""
 _SUM_TOLERANCE = 1e-9
 _MOSTLY = 0.9
 _INCOMPLETE = 0.01
@@ -46,6 +48,27 @@ def canonical(given: sparse.sparray) -> sparse.csc_array:
     table.eliminate_zeros()
     table.sort_indices()
     return table
+
+
+def column_sums_in_parts(values: NDArray[Any], indptr: NDArray[np.integer[Any]]) -> Iterator[Int]:
+    """Sums of whole numbers within each column of a CSC matrix, for some columns at a time.
+
+    They are differences of a running sum, which is exact, and much faster than adding up millions of short stretches.
+    """
+    for part in _parts(indptr.size - 1):
+        ends = indptr[part.start : part.stop + 1]
+        running = np.concatenate(([0], np.cumsum(values[ends[0] : ends[-1]], dtype=np.int64)))
+        yield np.diff(running[ends - ends[0]])
+
+
+def column_sums(values: NDArray[Any], indptr: NDArray[np.integer[Any]]) -> Int:
+    """Sums of whole numbers within each column of a CSC matrix, m of int64."""
+    sums = np.empty(indptr.size - 1, np.int64)
+    end = 0
+    for part in column_sums_in_parts(values, indptr):
+        begin, end = end, end + part.size
+        sums[begin:end] = part
+    return sums
 
 
 def check_table(table: sparse.csc_array, pi: Float | None) -> None:
@@ -93,7 +116,7 @@ class SupportGroups:
         The distinct supports, V x g of zeros and ones, one column per group.
     """
 
-    label: Int
+    label: NDArray[np.integer[Any]]
     multiplicity: Int
     S: sparse.csc_array
 
@@ -112,27 +135,60 @@ def group_supports(S: sparse.csc_array) -> SupportGroups:
 
     ``S`` is V x m with sorted row indices.
     """
+    first_of = _first_with_token(S)
+    several = np.flatnonzero(
+        np.concatenate([np.diff(S.indptr[part.start : part.stop + 1]) > 1 for part in _parts(first_of.size)])
+    )
+    sizes = S.indptr[several + 1] - S.indptr[several]
+    order = np.argsort(sizes, kind="stable")
+    for some in np.split(order, 1 + np.flatnonzero(np.diff(sizes[order]))):
+        if some.size:
+            columns = several[some]
+            supports = S.indices[S.indptr[columns][:, None] + np.arange(sizes[some[0]])]
+            first_of[columns] = columns[_first_equal(supports)]
+    distinct, label = _numbered(first_of)
+    multiplicity = np.zeros(distinct.size, np.int64)
+    for part in _parts(label.size):
+        multiplicity += np.bincount(label[part], minlength=distinct.size)
+    return SupportGroups(label, multiplicity, sparse.csc_array(S[:, distinct]))
+
+
+def _numbered(first_of: NDArray[np.integer[Any]]) -> tuple[Int, NDArray[np.integer[Any]]]:
+    """The columns that come first in their groups, and the number of each column's group, in place of the input."""
+    distinct: list[Int] = []
+    label, count = first_of, 0
+    for part in _parts(first_of.size):
+        first = first_of[part].copy()
+        is_first = first == np.arange(part.start, part.stop)
+        label[part][is_first] = np.arange(count, count + np.count_nonzero(is_first))
+        # Columns before this part, and the first ones in it, have their numbers already.
+        label[part][~is_first] = label[first[~is_first]]
+        distinct.append(part.start + np.flatnonzero(is_first))
+        count += distinct[-1].size
+    return np.concatenate(distinct), label
+
+
+def _parts(m: int) -> list[slice]:
+    """Ranges of columns, worked on one at a time: an array for all columns can be as large as the matrix."""
+    return [slice(begin, min(begin + COLUMNS_AT_ONCE, m)) for begin in range(0, m, COLUMNS_AT_ONCE)]
+
+
+def _first_with_token(S: sparse.csc_array) -> NDArray[np.integer[Any]]:
+    """For each column with a single token, the first such column with the same one; anything for other columns."""
     V, m = S.shape
-    sizes = np.diff(S.indptr)
-    first_of = np.empty(m, np.int64)
-    for size in np.unique(sizes):
-        columns = np.flatnonzero(sizes == size)
-        supports = S.indices[S.indptr[columns][:, None] + np.arange(size)]
-        first_of[columns] = columns[_first_equal(supports, V)]
-    is_first = first_of == np.arange(m)
-    number = np.cumsum(is_first) - 1
-    label = number[first_of]
-    return SupportGroups(label, np.bincount(label), sparse.csc_array(S[:, np.flatnonzero(is_first)]))
+    first, first_of = np.zeros(V, S.indptr.dtype), np.empty(m, S.indptr.dtype)
+    for part in reversed(_parts(m)):
+        ends = S.indptr[part.start : part.stop + 1]
+        single = np.flatnonzero(np.diff(ends) == 1)[::-1]
+        first[S.indices[ends[single]]] = part.start + single
+    for part in _parts(m):
+        first_of[part] = first[S.indices[S.indptr[part]]]
+    return first_of
 
 
-def _first_equal(supports: NDArray[np.int32], V: int) -> Int:
+def _first_equal(supports: NDArray[np.int32]) -> Int:
     """For each row of supports of one size, the first row that is equal to it."""
-    rows, size = supports.shape
-    if size == 1:
-        # Most contexts of a long text have one next token: no need to sort millions of them.
-        first = np.empty(V, np.int64)
-        first[supports[::-1, 0]] = np.arange(rows)[::-1]
-        return first[supports[:, 0]]
+    size = supports.shape[1]
     # Equal rows are equal byte strings, which NumPy sorts much faster than rows of numbers.
     packed = np.ascontiguousarray(supports)
     keys = packed.view(np.dtype((np.void, packed.dtype.itemsize * size))).ravel()
@@ -140,7 +196,7 @@ def _first_equal(supports: NDArray[np.int32], V: int) -> Int:
     return first_index[inverse].astype(np.int64)
 
 
-def degenerate_support_warnings(support_sizes: Int, V: int, groups: int) -> list[str]:
+def degenerate_support_warnings(support_sizes: NDArray[np.integer[Any]], V: int, groups: int) -> list[str]:
     """Sentences about supports that leave little or no geometry to predict; empty if there is nothing to say.
 
     ``support_sizes``
@@ -195,7 +251,8 @@ def skipped_sentence(skipped: Sequence[str | PurePath]) -> str:
 
 def warnings_about(statistics: NextTokenStatistics) -> list[str]:
     """What a user should know before using statistics, in sentences; empty if there is nothing to say."""
-    degenerate = degenerate_support_warnings(statistics.support_sizes, statistics.V, statistics.groups.count)
+    sizes = np.diff(statistics.table.indptr)
+    degenerate = degenerate_support_warnings(sizes, statistics.V, statistics.groups.count)
     return [*degenerate, *_completeness_warnings(statistics), *_reading_warnings(statistics)]
 
 

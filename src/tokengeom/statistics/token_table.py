@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tokengeom.corpus.documents import Ids, TokenBatch
 from tokengeom.errors import ResourceError, StatisticsError
 from tokengeom.numerics import Bool, Int
+from tokengeom.statistics.arrow_arrays import boolean_array, integer_array, list_array, numbers_of
 from tokengeom.statistics.windows import LONGEST_CONTEXT
 
 if TYPE_CHECKING:
@@ -52,13 +53,36 @@ class CorpusTotals:
 
 
 @dataclass(frozen=True)
-class _Rows:
-    """Rows of the table before they are written: all ids one after the other, and each row's length, lead and start."""
+class TokenRows:
+    """Rows of a token table: all ids one after the other, and each row's length, lead and start."""
 
     tokens: Ids
     lengths: Int
     lead: NDArray[np.int32]
     start: Bool
+
+    @staticmethod
+    def of(batch: pa.RecordBatch) -> TokenRows:
+        """Rows from a batch with the columns of a token table."""
+        start, lead, tokens = (batch.column(name) for name in ("start", "lead", "tokens"))
+        lengths = numbers_of(tokens.value_lengths()).astype(np.int64)
+        return TokenRows(numbers_of(tokens.flatten()), lengths, numbers_of(lead), numbers_of(start))
+
+    def part(self, begin: int, end: int) -> TokenRows:
+        """The rows from ``begin`` up to ``end``."""
+        first, last = int(self.lengths[:begin].sum()), int(self.lengths[:end].sum())
+        return TokenRows(self.tokens[first:last], self.lengths[begin:end], self.lead[begin:end], self.start[begin:end])
+
+
+def read_token_table(folder: Path) -> Iterator[TokenRows]:
+    """The rows of a token table that was written into a folder, a few million tokens at a time."""
+    import pyarrow.parquet as pq
+
+    for path in sorted(folder.glob("*.parquet")):
+        with pq.ParquetFile(path) as file:
+            for group in range(file.num_row_groups):
+                for batch in file.read_row_group(group).to_batches():
+                    yield TokenRows.of(batch)
 
 
 @dataclass
@@ -85,7 +109,7 @@ class TokenTableWriter:
     def __init__(self, folder: Path, overlap: int, vocabulary: int | None = None) -> None:
         self._folder, self._overlap, self._vocabulary = folder, overlap, vocabulary
         self._open = _OpenDocument()
-        self._waiting: list[_Rows] = []
+        self._waiting: list[TokenRows] = []
         self._waiting_tokens = self._shard_tokens = self._shards = 0
         self._documents = self._tokens = 0
         self._short_lengths = np.zeros(SHORT_LENGTHS, np.int64)
@@ -129,7 +153,7 @@ class TokenTableWriter:
                 "The dtype of the file, the tokenizer or --vocabulary-size is wrong."
             )
 
-    def _rows(self, batch: TokenBatch) -> Iterator[_Rows]:
+    def _rows(self, batch: TokenBatch) -> Iterator[TokenRows]:
         """Rows of a batch: long and continued documents one at a time, the others together."""
         lengths = batch.lengths
         ends = np.cumsum(lengths)
@@ -147,7 +171,7 @@ class TokenTableWriter:
                 yield from self._stretch(stretch, continues=batch.continues and index == 0)
             position = index + 1
 
-    def _whole(self, tokens: Ids, lengths: Int) -> Iterator[_Rows]:
+    def _whole(self, tokens: Ids, lengths: Int) -> Iterator[TokenRows]:
         """Rows of documents that fit in a row each; the last one stays open, as the next batch may continue it."""
         lengths = lengths[lengths > 0]
         if not lengths.size:
@@ -156,9 +180,9 @@ class TokenTableWriter:
         self._count_documents(lengths[:-1])
         last = tokens[tokens.size - int(lengths[-1]) :]
         self._open = _OpenDocument(last[-self._overlap :], last.size)
-        yield _Rows(tokens, lengths, np.zeros(lengths.size, np.int32), np.ones(lengths.size, np.bool_))
+        yield TokenRows(tokens, lengths, np.zeros(lengths.size, np.int32), np.ones(lengths.size, np.bool_))
 
-    def _stretch(self, tokens: Ids, continues: bool) -> Iterator[_Rows]:
+    def _stretch(self, tokens: Ids, continues: bool) -> Iterator[TokenRows]:
         """Rows of one document's tokens, each repeating the last tokens of the row before."""
         if not continues:
             self._end_document()
@@ -166,7 +190,7 @@ class TokenTableWriter:
             body, tail = tokens[begin : begin + ROW_TOKENS], self._open.tail
             row = np.concatenate((tail, body))
             starts = self._open.length == tail.size
-            yield _Rows(row, np.array([row.size]), np.array([tail.size], np.int32), np.array([starts]))
+            yield TokenRows(row, np.array([row.size]), np.array([tail.size], np.int32), np.array([starts]))
             self._open = _OpenDocument(row[-self._overlap :], self._open.length + body.size)
 
     def _end_document(self) -> None:
@@ -185,10 +209,9 @@ class TokenTableWriter:
 
         if not self._waiting:
             return
-        rows = _Rows(*(np.concatenate(parts) for parts in zip(*map(_parts, self._waiting), strict=True)))
-        offsets = np.concatenate(([0], np.cumsum(rows.lengths))).astype(np.int32)
-        lists = pa.ListArray.from_arrays(offsets, rows.tokens)
-        table = pa.table({"start": rows.start, "lead": rows.lead, "tokens": lists})
+        rows = TokenRows(*(np.concatenate(parts) for parts in zip(*map(_parts, self._waiting), strict=True)))
+        columns = [boolean_array(rows.start), integer_array(rows.lead), list_array(rows.tokens, rows.lengths)]
+        table = pa.Table.from_arrays(columns, names=["start", "lead", "tokens"])
         if self._writer is None:
             path = self._folder / f"tokens-{self._shards:05d}.parquet"
             # Ids of natural text hardly compress, and the table is deleted after counting.
@@ -218,5 +241,5 @@ class TokenTableWriter:
             ) from error
 
 
-def _parts(rows: _Rows) -> tuple[Ids, Int, NDArray[np.int32], Bool]:
+def _parts(rows: TokenRows) -> tuple[Ids, Int, NDArray[np.int32], Bool]:
     return rows.tokens, rows.lengths, rows.lead, rows.start

@@ -36,6 +36,7 @@ from tokengeom.studies.common.network_runs import (
     train_ufm_and_compare,
     training_curves,
 )
+from tokengeom.studies.common.trainings import PlannedTraining, network_training, ufm_training
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import predict
 
@@ -114,6 +115,10 @@ class ArchitecturesStudy(AbstractStudy):
         "device": "cuda",
         "draws": 1000,
     }
+
+    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
+        """One training per architecture, and one of unconstrained features."""
+        return [*(network_training(recipe, model) for model in NETWORKS), ufm_training(recipe)]
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Count and predict once, train each model, compare each with the prediction and with the others."""

@@ -13,12 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tokengeom.errors import InputError
-from tokengeom.results import AbstractResult
+from tokengeom.results import AbstractResult, data_frame
 from tokengeom.settings import did_you_mean, member, member_names
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from tokengeom.estimates import Estimate
     from tokengeom.figures.base import Figure
     from tokengeom.progress import AbstractProgress
+    from tokengeom.studies.common.trainings import PlannedTraining
 
 Recipe = Mapping[str, Any]
 """Settings of one run of a study, by name."""
@@ -114,6 +118,18 @@ class Findings(AbstractResult):
             "tables": list(self.tables),
         }
 
+    def to_frame(self, table: str | None = None) -> DataFrame:
+        """Data frame with one row per number that was checked: value, range, and whether it lies in it.
+
+        ``table``
+            Name of one of `tables`, to get that table instead.
+        """
+        if table is None:
+            return data_frame([check.to_dict() for check in self.numbers]).set_index("name")
+        if table not in self.tables:
+            raise InputError(f"The study '{self.study}' has no table {table!r}. {did_you_mean(table, self.tables)}")
+        return data_frame({name: list(values) for name, values in self.tables[table].items()})
+
     def summary(self) -> str:
         """The question, the answer, and every check that failed."""
         failed = [check for check in self.numbers if not check.passed]
@@ -195,6 +211,17 @@ class AbstractStudy(ABC):
     @abstractmethod
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Run the experiment with the settings of the recipe."""
+
+    def trainings(self, recipe: Recipe) -> Sequence[PlannedTraining]:
+        """The trainings that the study consists of, for its estimate; none where something else takes the time."""
+        return ()
+
+    def estimate(self, recipe: Recipe) -> Estimate | None:
+        """The time and memory that the study is expected to take; None where it has no trainings to measure."""
+        from tokengeom.studies.common.trainings import estimate_trainings
+
+        planned = self.trainings(recipe)
+        return estimate_trainings(f"The study {self.name}", planned) if planned else None
 
     def recipe(self, size: str = "small", **changes: object) -> dict[str, Any]:
         """The recipe of a size, with single settings changed."""

@@ -30,6 +30,7 @@ from tokengeom.studies.common.network_runs import (
     require_device,
     train_and_compare,
 )
+from tokengeom.studies.common.trainings import PlannedTraining, network_training, ufm_training
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import predict
 
@@ -137,6 +138,10 @@ class EarlyStoppingStudy(AbstractStudy):
         "device": "cuda",
         "draws": 1000,
     }
+
+    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
+        """One transformer and one model of unconstrained features."""
+        return [network_training(recipe), ufm_training(recipe)]
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Split the text, count, predict and train on one part, and evaluate on the other."""

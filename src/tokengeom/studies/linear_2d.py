@@ -26,6 +26,7 @@ from tokengeom.progress import AbstractProgress
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe, Table
 from tokengeom.studies.common.linear_runs import LinearSetting, descend
+from tokengeom.studies.common.trainings import PlannedTraining
 from tokengeom.theory.linear import LinearPrediction, predict_linear
 from tokengeom.training.run import Run
 
@@ -79,6 +80,11 @@ class LinearPlane(AbstractStudy):
         "steps": 10_000_000,
         "close": 1e-6,
     }
+
+    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
+        """One descent per set of angles."""
+        sets = len(recipe["separable"]) + len(recipe["blocked"])
+        return [PlannedTraining("linear", 5, 3, 2, recipe["steps"], count=sets, optimizer="gd")]
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Predict and train each set of angles."""

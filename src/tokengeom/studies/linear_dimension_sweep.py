@@ -22,6 +22,7 @@ from tokengeom.numerics import Float, blas_threads_for
 from tokengeom.progress import AbstractProgress
 from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe, Table
 from tokengeom.studies.common.linear_runs import LinearSetting, descend, random_setting
+from tokengeom.studies.common.trainings import PlannedTraining
 from tokengeom.theory.linear import LinearPrediction, predict_linear
 from tokengeom.training.run import Run
 
@@ -78,6 +79,16 @@ class LinearDimensionSweep(AbstractStudy):
         "steps": 300_000,
         "close": 2e-3,
     }
+
+    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
+        """One descent per dimension and seed."""
+        dims = sorted({max(1, round(ratio * recipe["m"])) for ratio in recipe["ratios"]})
+        return [
+            PlannedTraining(
+                "linear", recipe["V"], recipe["m"], dim, recipe["steps"], count=recipe["seeds"], optimizer="gd"
+            )
+            for dim in dims
+        ]
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Predict and train at each dimension, for each seed."""

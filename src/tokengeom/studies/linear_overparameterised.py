@@ -30,6 +30,7 @@ from tokengeom.progress import AbstractProgress, AbstractStage
 from tokengeom.solvers.margin import solve_margin
 from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe, Table, table_of
 from tokengeom.studies.common.linear_runs import LinearSetting, random_setting
+from tokengeom.studies.common.trainings import PlannedTraining
 from tokengeom.theory.linear import LinearPrediction, predict_linear
 from tokengeom.theory.linear_path import RegularisationPath, norm_path
 from tokengeom.training.optimizers.adam import Adam
@@ -114,6 +115,16 @@ class LinearOverparameterised(AbstractStudy):
         "path_points": 25,
         "largest_norm": 1e5,
     }
+
+    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
+        """Every optimizer from every seed and start, and the runs whose margins are compared."""
+        size = {"tokens": recipe["V"], "contexts": recipe["m"], "dim": recipe["d"]}
+        several = recipe["seeds"] * len(REFERENCE) * len(INITS) + recipe["learned"]
+        margins = sum(len(rates) for rates in recipe["margin_rates"].values())
+        return [
+            PlannedTraining("linear", steps=recipe["steps"], count=several, optimizer="gd", **size),
+            PlannedTraining("linear", steps=recipe["margin_steps"], count=margins, optimizer="gd", **size),
+        ]
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Train every optimizer from every seed, then follow the regularisation path."""

@@ -32,6 +32,7 @@ from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe, Table
 from tokengeom.studies.common.linear_runs import LinearSetting, descend
 from tokengeom.studies.common.random_data import dirichlet_counts, random_supports
+from tokengeom.studies.common.trainings import PlannedTraining
 from tokengeom.theory.linear import LinearPrediction, predict_linear
 from tokengeom.training.run import Run
 
@@ -116,6 +117,15 @@ class LinearViolations(AbstractStudy):
         "finite_close": 0.02,
         "least_cosine": 0.97,
     }
+
+    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
+        """One descent per case and seed."""
+        m = recipe["m"]
+        dims = [max(2, m // 4) if case == "crowded" else recipe["d"] for case in CASES]
+        return [
+            PlannedTraining("linear", recipe["V"], m, dim, recipe["steps"], count=recipe["seeds"], optimizer="gd")
+            for dim in dims
+        ]
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Generate, predict and train every case for every seed."""

@@ -42,6 +42,7 @@ from tokengeom.studies.common.network_runs import (
     training_curves,
     with_interval,
 )
+from tokengeom.studies.common.trainings import PlannedTraining, network_training, ufm_training
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import predict
 
@@ -129,6 +130,10 @@ class NaturalTextStudy(AbstractStudy):
         "device": "cuda",
         "draws": 1000,
     }
+
+    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
+        """Both models, on raw supports and on cut ones."""
+        return [network_training(recipe, count=2), ufm_training(recipe, count=2)]
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Count, cut, predict and train for both policies, and compare."""

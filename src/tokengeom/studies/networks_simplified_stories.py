@@ -34,6 +34,7 @@ from tokengeom.studies.common.network_runs import (
     train_ufm_and_compare,
 )
 from tokengeom.studies.common.random_data import repeated
+from tokengeom.studies.common.trainings import PlannedTraining, network_training, ufm_training
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import predict
 
@@ -100,6 +101,10 @@ class NetworksSimplifiedStories(AbstractStudy):
         "device": "cuda",
         "draws": 1000,
     }
+
+    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
+        """Both models, with natural counts and with random repeats."""
+        return [network_training(recipe, count=2), ufm_training(recipe, count=2)]
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Count, predict once, train both models in both modes, compare with the prediction and with each other."""

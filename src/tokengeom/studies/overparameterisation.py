@@ -30,6 +30,7 @@ from tokengeom.studies.common.network_runs import (
     require_device,
     train_and_compare,
 )
+from tokengeom.studies.common.trainings import PlannedTraining, network_training
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import predict
 from tokengeom.training.settings import TrainingSettings
@@ -144,6 +145,15 @@ class Overparameterisation(AbstractStudy):
         "device": "cuda",
         "draws": 1000,
     }
+
+    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
+        """One network per model, number of layers and width."""
+        return [
+            network_training(recipe, model, layers=layers, dim=dim)
+            for model in recipe["models"]
+            for layers in recipe["layers"]
+            for dim in recipe["dims"]
+        ]
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Count and predict once, train a network of each architecture, depth and width."""

@@ -27,6 +27,7 @@ from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe, Table, table_of
 from tokengeom.studies.common.feature_runs import direction_probe
 from tokengeom.studies.common.random_data import random_counts
+from tokengeom.studies.common.trainings import PlannedTraining, ufm_training
 from tokengeom.theory.features import FeaturePrediction, project_on_F
 from tokengeom.theory.logit_path import LogitPath, regularisation_path
 from tokengeom.theory.predict import predict
@@ -90,6 +91,11 @@ class PathVsGd(AbstractStudy):
         "ridges": [1e-2, 1e-3, 1e-4],
         "ridge_steps": 500_000,
     }
+
+    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
+        """One descent without ridge, and one per ridge."""
+        ridged = ufm_training(recipe, len(recipe["ridges"]), optimizer="gd", steps=recipe["ridge_steps"])
+        return [ufm_training(recipe, optimizer="gd"), ridged]
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Follow the path, descend with ridge and without, compare at equal loss."""

@@ -36,6 +36,7 @@ from tokengeom.studies.common.network_runs import (
     require_device,
     train_and_compare,
 )
+from tokengeom.studies.common.trainings import PlannedTraining, network_training, ufm_training
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.logit_path import LogitPath, regularisation_path
 from tokengeom.theory.predict import predict
@@ -220,6 +221,12 @@ class RegularisationSchedules(AbstractStudy):
         "device": "cuda",
         "draws": 1000,
     }
+
+    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
+        """Both models under each schedule."""
+        schedules = len(_decay(recipe, "decays").schedules(recipe["steps"]))
+        free = ufm_training(recipe, schedules, optimizer="adam", device=recipe["device"])
+        return [network_training(recipe, count=schedules), free]
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Count and predict once, follow the path, train both models under each schedule."""

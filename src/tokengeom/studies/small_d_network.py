@@ -29,6 +29,7 @@ from tokengeom.studies.common.network_runs import (
     train_and_compare,
     training_curves,
 )
+from tokengeom.studies.common.trainings import PlannedTraining, network_training
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import predict
 
@@ -107,6 +108,10 @@ class SmallDNetwork(AbstractStudy):
         "device": "cuda",
         "draws": 1000,
     }
+
+    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
+        """One transformer per width."""
+        return [network_training(recipe, dim=dim) for dim in recipe["dims"]]
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Count and predict once, train a transformer of each width."""

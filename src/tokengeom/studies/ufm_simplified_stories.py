@@ -41,6 +41,7 @@ from tokengeom.studies.common.feature_runs import (
 )
 from tokengeom.studies.common.network_runs import Trained, agreement_checks, agreement_table, compare_run, outcome
 from tokengeom.studies.common.random_data import repeated
+from tokengeom.studies.common.trainings import PlannedTraining, ufm_training
 from tokengeom.theory.concepts import Concepts
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import predict
@@ -150,6 +151,10 @@ class UfmSimplifiedStories(AbstractStudy):
         "order_concepts": 30,
         "draws": 1000,
     }
+
+    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
+        """AdamW and gradient descent, with natural counts and with random repeats."""
+        return [ufm_training(recipe, 2), ufm_training(recipe, 2, optimizer="gd", steps=recipe["order_steps"])]
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Count and predict once, train in both modes, and compare."""

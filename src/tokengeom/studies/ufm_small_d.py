@@ -25,6 +25,7 @@ from tokengeom.progress import AbstractProgress
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe, Table
 from tokengeom.studies.common.random_data import random_supports, with_random_repeats
+from tokengeom.studies.common.trainings import PlannedTraining, ufm_training
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.logit_path import PathPoint, regularisation_path
 from tokengeom.theory.predict import predict
@@ -102,6 +103,11 @@ class UfmSmallD(AbstractStudy):
         "steps": 10_000,
         "learning_rate": 1e-2,
     }
+
+    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
+        """Two trainings per dimension: with ridge and without."""
+        contexts = recipe["supports"] * recipe["copies"]
+        return [ufm_training(recipe, 2, contexts=contexts, dim=dim, optimizer="adam") for dim in recipe["dims"]]
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Solve the convex problem once; train each d with ridge and without."""

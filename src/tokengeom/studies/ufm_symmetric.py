@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import comb
 from typing import ClassVar
 
 import numpy as np
@@ -22,6 +23,7 @@ from tokengeom.problems.instances import KnownInstance, all_subsets, one_hot
 from tokengeom.progress import AbstractProgress
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe, Table
+from tokengeom.studies.common.trainings import PlannedTraining, ufm_training
 from tokengeom.theory.predict import predict
 from tokengeom.training.run import Run
 from tokengeom.training.train import train
@@ -76,6 +78,12 @@ class UfmSymmetric(AbstractStudy):
         "learning_rate": 1e-2,
         "ridge": 1e-4,
     }
+
+    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
+        """One training per instance."""
+        sizes = [(V, comb(V, k)) for V, k in recipe["subsets"]]
+        sizes.append((recipe["classes"], recipe["classes"] * recipe["copies"]))
+        return [ufm_training(recipe, tokens=V, contexts=m, optimizer="adam") for V, m in sizes]
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Solve and train each instance; the last one has one-hot supports."""

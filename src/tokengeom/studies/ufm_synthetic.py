@@ -21,6 +21,7 @@ from tokengeom.progress import AbstractProgress
 from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe, Table
 from tokengeom.studies.common.feature_runs import train_like_the_papers
 from tokengeom.studies.common.random_data import random_counts
+from tokengeom.studies.common.trainings import PlannedTraining, ufm_training
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import predict
 from tokengeom.training.run import Run
@@ -82,6 +83,10 @@ class UfmSynthetic(AbstractStudy):
         "weight_decay": 1e-6,
         "draws": 40,
     }
+
+    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
+        """One training per draw."""
+        return [ufm_training(recipe, recipe["draws"])]
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Predict and train each draw, and compare."""

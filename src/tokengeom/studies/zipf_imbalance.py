@@ -23,6 +23,7 @@ from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe, Table
 from tokengeom.studies.common.feature_runs import direction_probe, over_training
 from tokengeom.studies.common.random_data import random_counts
+from tokengeom.studies.common.trainings import PlannedTraining, ufm_training
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.logit_path import LogitPath, regularisation_path
 from tokengeom.theory.predict import predict
@@ -90,6 +91,10 @@ class ZipfImbalance(AbstractStudy):
         "middle_lambda": 1e-4,
         "smallest_lambda": 1e-12,
     }
+
+    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
+        """One descent per exponent."""
+        return [ufm_training(recipe, len(recipe["exponents"]), optimizer="gd")]
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Follow path and descent for each exponent."""

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
@@ -30,6 +30,7 @@ from scipy.sparse import csr_array
 
 from tokengeom.errors import InputError, ProblemError
 from tokengeom.memory import require_memory
+from tokengeom.named_vectors import Items, NamedVectors
 from tokengeom.numerics import Float, Int, centre_columns, cosines
 from tokengeom.problems.base import Certificate
 from tokengeom.problems.gamma2_logits import Gamma2Logits, MaxNormFactors, WeightedDual
@@ -38,6 +39,10 @@ from tokengeom.problems.regularised_logits import RegularisedLogits
 from tokengeom.results import SAME, AbstractResult, close
 from tokengeom.settings import nearest_hint, option
 from tokengeom.solvers.gamma2_norm import gamma2_norm
+from tokengeom.statistics.next_token import NextTokenStatistics
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 ARRAYS = "at-loss.safetensors"
 NORMS = {"nuclear": "nuclear norm", "gamma2": "gamma_2 norm"}
@@ -50,6 +55,8 @@ BLOCK_ENTRIES = 10**7
 SEARCH_ACCURACY = 1e-4
 EFFICIENCY_TOLERANCE = 1e-3
 """Relative distance between the bounds of the gamma_2 norm of given logits."""
+EFFICIENCY_ENTRIES = 100_000_000
+"""Entries of logits times iterations after which the bounds of their gamma_2 norm are taken as they are: some 10 s."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +107,8 @@ class LossPrediction(AbstractResult):
         How the solver ended, and the time that it took.
     ``statistics_hash``
         Hash of the statistics that the prediction is for.
+    ``stats``
+        The statistics themselves, which name contexts and tokens; None in a prediction that was loaded.
     """
 
     kind: ClassVar[str] = "tokengeom-at-loss"
@@ -120,6 +129,7 @@ class LossPrediction(AbstractResult):
     factors: MaxNormFactors | None = None
     weights: tuple[Float, Float] | None = None
     statistics_hash: str | None = None
+    stats: NextTokenStatistics | None = None
 
     @property
     def norm_value(self) -> float:
@@ -231,7 +241,9 @@ class LossPrediction(AbstractResult):
         if self.weights is not None:
             rows, columns = self.merging.row_of, self.merging.column_of
             p, q = self.weights[0] / self.merging.a, self.weights[1] / self.merging.n
-            return gamma2_norm(L, EFFICIENCY_TOLERANCE, shift=True, start=(p[rows], q[columns]))
+            # Bounds that are proven after few iterations are wider, and still bounds.
+            most = max(3, min(300, EFFICIENCY_ENTRIES // L.size))
+            return gamma2_norm(L, EFFICIENCY_TOLERANCE, shift=True, start=(p[rows], q[columns]), max_iterations=most)
         norm = float(np.linalg.svd(L, compute_uv=False).sum())
         return norm * (1.0 - ROUNDING), norm * (1.0 + ROUNDING)
 
@@ -279,6 +291,16 @@ class LossPrediction(AbstractResult):
         share = self.pi / np.bincount(self.merging.column_of, weights=self.pi)[self.merging.column_of]
         columns = csr_array((share, (np.arange(L.shape[1]), self.merging.column_of)))
         return np.asarray((rows @ L) @ columns)
+
+    def to_frame(self, items: Items = "tokens", stats: NextTokenStatistics | None = None) -> DataFrame:
+        """Data frame with one row per token or per context, indexed by name: frequency, supports and coordinates.
+
+        ``items``
+            "tokens" or "contexts".
+        ``stats``
+            The statistics that name them; needed only for names in a prediction that was loaded.
+        """
+        return NamedVectors.of(self, items, stats or self.stats).to_frame()
 
     def summary(self) -> str:
         """Loss gap, norm with its proof, and rank, one sentence per line."""

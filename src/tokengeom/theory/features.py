@@ -18,10 +18,10 @@ of SELI [thrampoulidis2022].
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
@@ -29,6 +29,7 @@ from scipy.sparse import csc_array
 
 from tokengeom.errors import ProblemError
 from tokengeom.memory import require_memory
+from tokengeom.named_vectors import Items, NamedVectors
 from tokengeom.numerics import Arrays, Bool, Float, Int, Matrix, cosines, dense
 from tokengeom.problems.base import Certificate
 from tokengeom.problems.nuclear_svm import NuclearSVM
@@ -48,6 +49,9 @@ from tokengeom.theory.uniqueness import (
     path_direction,
     path_gaps,
 )
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 RANK_GAPS = 100.0
 """Singular values below this many relative gaps, as a share of the largest, are noise of the solver."""
@@ -182,7 +186,7 @@ class FeaturePrediction(AbstractResult):
             statistics_hash=self.statistics_hash,
             settings=make(LossSettings, settings, "path"),
         )
-        return [path.at(gap) for gap in loss_gaps]
+        return [replace(path.at(gap), stats=self.stats) for gap in loss_gaps]
 
     def gamma2_limit(self, *, tolerance: float = 3e-3, max_iterations: int = 3000, device: str = "cpu") -> Gamma2Limit:
         """The limit in the gamma_2 norm: `at` with ``norm="gamma2"`` converges to it in direction as the gap falls."""
@@ -240,6 +244,16 @@ class FeaturePrediction(AbstractResult):
     def token_groups(self) -> Int:
         """Group of each token, V: tokens of one group occur in the same supports and have the same row of L_mm."""
         return self.reduction.row_of
+
+    def to_frame(self, items: Items = "tokens", stats: NextTokenStatistics | None = None) -> DataFrame:
+        """Data frame with one row per token or per context, indexed by name: frequency, supports and coordinates.
+
+        ``items``
+            "tokens" or "contexts".
+        ``stats``
+            The statistics that name them; needed only for names in a prediction that was loaded.
+        """
+        return NamedVectors.of(self, items, stats or self.stats).to_frame()
 
     def summary(self) -> str:
         """Sizes, certificate, rank, proxy and uniqueness, one sentence per line; then warnings."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
@@ -32,7 +32,7 @@ from tokengeom.problems.effective_support import EffectiveSupportProblem, Reduce
 from tokengeom.problems.linear_data import LinearData, SoftLabels
 from tokengeom.problems.ntp_svm import MarginProblem
 from tokengeom.problems.supports import margins
-from tokengeom.results import SAME, AbstractResult, close
+from tokengeom.results import SAME, AbstractResult, close, data_frame
 from tokengeom.solvers.compatibility import CompatibilityAnswer, project_on_data_subspace, solve_compatibility
 from tokengeom.solvers.effective_support import EffectiveSupport, find_effective_support
 from tokengeom.solvers.least_distance import MarginAnswer
@@ -40,6 +40,9 @@ from tokengeom.solvers.ntp_svm import orthonormal_factor, solve_ntp_svm
 from tokengeom.solvers.reduced_newton import solve_reduced_loss
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.conditions import Condition, compatibility, separability
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 ARRAYS = "linear.safetensors"
 PROOF = 1e-7
@@ -110,6 +113,14 @@ class LinearPrediction(AbstractResult):
         """Projection of any W (V x d) on ``F^``, the part that converges to ``W_star``."""
         R, U = orthonormal_factor(self.data.H)
         return np.asarray(project_on_data_subspace(W @ U, self.effective_support, R) @ U.T)
+
+    def to_frame(self) -> DataFrame:
+        """Data frame with one row per token, indexed by name: its row of ``W_star``, then that of ``W_mm``."""
+        V, d = self.W_mm.shape
+        columns = [f"{name}_{k}" for name in ("W_star", "W_mm") for k in range(d)]
+        names = self.data.token_names
+        index = [f"token {z}" for z in range(V)] if names is None else list(names)
+        return data_frame(np.hstack([self.W_star, self.W_mm]), columns=columns, index=index).rename_axis("token")
 
     def summary(self) -> str:
         """Whether each condition holds and why, where the loss converges, and what diverges."""

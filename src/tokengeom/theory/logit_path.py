@@ -23,7 +23,9 @@ from numpy.typing import ArrayLike
 from tokengeom.errors import ProblemError
 from tokengeom.memory import require_memory
 from tokengeom.numerics import Float, Matrix, centre_columns
+from tokengeom.problems.backend import Backend
 from tokengeom.problems.base import Certificate
+from tokengeom.problems.columns import Computed
 from tokengeom.problems.regularised_logits import RegularisedLogits
 from tokengeom.solvers.logit_admm import LogitADMM, WarmStart
 from tokengeom.theory.features import finite_part, project_on_F
@@ -164,7 +166,7 @@ def regularisation_path(
         "Keep fewer contexts: the path cannot be merged by support groups.",
         memory_limit,
     )
-    problem = RegularisedLogits.from_probabilities(P, pi, float(lams[0]))
+    problem = RegularisedLogits.from_probabilities(P, pi, float(lams[0]), backend=Backend.on().in_one_block())
     if L_mm.shape != problem.P.shape:
         raise ProblemError(
             f"The direction must have the shape of P; got L_mm {L_mm.shape} and P {problem.P.shape}. "
@@ -194,7 +196,9 @@ def _extrapolated(states: list[WarmStart], logs: Float) -> WarmStart:
     if len(states) < 2:
         return last
     ratio = float((logs[2] - logs[1]) / (logs[1] - logs[0])) if logs[1] != logs[0] else 0.0
-    return WarmStart(last.Z + ratio * (last.Z - states[0].Z), last.Y, last.rho)
+    before, now = states[0].Z, last.Z
+    Z = Computed(now.layout, lambda k: now[k] + ratio * (now[k] - before[k]))
+    return WarmStart(now.layout.kept(Z), last.Y, last.rho)
 
 
 class _Measure:

@@ -13,7 +13,8 @@ import numpy as np
 from scipy.sparse import csc_array
 
 from tokengeom.errors import ProblemError
-from tokengeom.memory import require_memory
+from tokengeom.estimates import Estimate
+from tokengeom.memory import fewer_contexts, require_memory
 from tokengeom.numerics import Float
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.base import Solution
@@ -23,10 +24,9 @@ from tokengeom.problems.regularised_logits import RegularisedLogits
 from tokengeom.progress import AbstractProgress, SilentProgress
 from tokengeom.solvers.gamma2_admm import Gamma2ADMM, largest_lam
 from tokengeom.solvers.logit_admm import LogitADMM, WarmStart
-from tokengeom.theory.at_loss import LossPrediction, LossSettings
+from tokengeom.theory.at_loss import NORMS, LossPrediction, LossSettings
+from tokengeom.theory.estimate import GAMMA2_AT_LOSS, NUCLEAR_AT_LOSS, work_at_loss
 
-ARRAYS_HELD = 40
-"""Merged V' x m' arrays that a solve holds at its peak."""
 GAP_ACCURACY = 0.01
 """Relative difference between the loss gap asked for and the one reached."""
 ROUGH = 1e-2
@@ -37,6 +37,8 @@ MOST_POINTS = 25
 FARTHEST_BELOW = 0.5
 """Largest distance in log lambda by which a solve in the gamma_2 norm may start below its own: from further below,
 weights that suit large logits lead it astray."""
+MOST_STATES = 16
+"""States kept to start from: a path that is followed for thousands of points needs no more memory than these."""
 WARM_ITERATIONS = 600
 """Iterations after which such a solve is begun again without a start."""
 
@@ -68,17 +70,31 @@ class LossPath:
         rows, columns = self.merging.a.size, self.merging.n.size
         if backend is None:
             backend = Backend.on(None if self.settings.device == "cpu" else self.settings.device)
-        if not backend.on_gpu:
+        for needed, device in (GAMMA2_AT_LOSS if self.gamma2 else NUCLEAR_AT_LOSS).needed(rows, columns, backend):
             require_memory(
-                8 * ARRAYS_HELD * rows * columns // backend.world,
+                needed,
                 f"The path on {rows} merged tokens x {columns} merged contexts",
-                "Keep fewer contexts.",
+                lambda share: f"{fewer_contexts(share, int(pi.size))}.",
                 self.settings.memory_limit,
+                device,
             )
         self.problem = self.merging.problem(P, pi, 1.0, backend)
         self.largest_gap = self.problem.zero_gap
         self.largest_lam = largest_lam(Gamma2Logits(self.problem)) if self.gamma2 else self.problem.largest_lam
         self._solved: dict[float, tuple[float, WarmStart | None]] = {}
+
+    def estimate(self, loss_gap: float, *, only_if_long: bool = False) -> Estimate:
+        """The time and memory that the first prediction is expected to take; later ones start from earlier ones."""
+        self._require(loss_gap)
+        rows, columns = self.merging.a.size, self.merging.n.size
+        return work_at_loss(self.settings.norm, rows, columns, loss_gap).estimate(
+            f"Prediction at a loss ({NORMS[self.settings.norm]}) of {rows:,} x {columns:,} (merged)",
+            (rows, columns),
+            self.problem.backend,
+            tolerance=self.settings.tolerance,
+            most=self.settings.max_iterations,
+            only_if_long=only_if_long,
+        )
 
     def at(self, loss_gap: float, progress: AbstractProgress | None = None) -> LossPrediction:
         """The point of the path whose loss gap is within 1% of the one asked for."""
@@ -99,7 +115,7 @@ class LossPath:
                 iterations, seconds = iterations + solution.iterations, seconds + solution.seconds
                 stage.advance(0.0, f"loss gap {found:.3g}, proven gap {solution.certificate.relative_gap:.1e}")
                 # A state that did not converge would lead the next solve astray.
-                self._solved[log_lam] = (math.log(found), state if solution.converged else None)
+                self._keep(log_lam, math.log(found), state if solution.converged else None)
                 if near and abs(found / loss_gap - 1.0) <= GAP_ACCURACY:
                     break
                 points.append((log_lam, math.log(found)))
@@ -133,7 +149,23 @@ class LossPath:
         """Where the nearest solve ended; in the gamma_2 norm the nearest from a larger lambda, or one not far below."""
         furthest = FARTHEST_BELOW if self.gamma2 else math.inf
         known = {x: state for x, (_, state) in self._solved.items() if state is not None and x > log_lam - furthest}
-        return known[min(known, key=lambda x: abs(x - log_lam))] if known else None
+        if not known:
+            return None
+        nearest = min(known, key=lambda x: abs(x - log_lam))
+        if self.problem.layout.several:
+            # Of states this large only the last is kept, and a solve takes it over.
+            self._solved = {x: (y, None) for x, (y, _) in self._solved.items()}
+        return known[nearest]
+
+    def _keep(self, log_lam: float, log_gap: float, state: WarmStart | None) -> None:
+        """Keep a point; of the states, which are large, those nearest to it."""
+        if self.problem.layout.several:
+            self._solved = {x: (y, None) for x, (y, _) in self._solved.items()}
+        self._solved[log_lam] = (log_gap, state)
+        started = [x for x, (_, kept) in self._solved.items() if kept is not None]
+        if len(started) > MOST_STATES:
+            farthest = max(started, key=lambda x: abs(x - log_lam))
+            self._solved[farthest] = (self._solved[farthest][0], None)
 
     def _solve(
         self, problem: RegularisedLogits, tolerance: float, start: WarmStart | None
@@ -160,7 +192,7 @@ class LossPath:
             weights = (backend.to_numpy(dual.r) ** 2, backend.whole(dual.c) ** 2)
         return LossPrediction(
             merging=self.merging,
-            P_merged=backend.whole(problem.P),
+            P_merged=backend.whole(problem.blocks_of_P()),
             pi=self.pi,
             L_merged=backend.whole(x) if factors is None else factors.logits,
             change_merged=backend.whole(dual.matrix if self.gamma2 else dual),

@@ -7,12 +7,13 @@ exact, and measure how unique the solution is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
 from tokengeom.errors import InputError, ProblemError
-from tokengeom.memory import require_memory
+from tokengeom.estimates import Estimate
+from tokengeom.memory import fewer_contexts, require_memory
 from tokengeom.numerics import Matrix
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.base import Certificate
@@ -24,6 +25,7 @@ from tokengeom.solvers.nuclear_admm import NuclearADMM
 from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
 from tokengeom.statistics.supports import degenerate_support_warnings
 from tokengeom.theory.at_loss import NORMS, LossPrediction, LossSettings, require_norm
+from tokengeom.theory.estimate import LIMIT, estimate_limit
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.loss_path import LossPath
 from tokengeom.theory.proxy import ProxyExactness, proxy_exactness
@@ -34,8 +36,6 @@ if TYPE_CHECKING:
 
 TOLERANCE = 1e-6
 """Proven relative gap of learned features, unless another is set."""
-ARRAYS_HELD = 24
-"""V' x g arrays that the solver holds at its peak, with acceleration."""
 SPREAD_ENTRIES = 100_000
 """Merged entries up to which uniqueness is measured by default: it costs two more solves of about 0.1 s."""
 
@@ -154,10 +154,36 @@ def predict(
         return predict_linear(given, embeddings, chosen.tolerance)
 
 
+@takes(PredictSettings)
+def estimate_prediction(
+    stats: NextTokenStatistics | str | Path, *, loss_gap: float | None = None, **settings: object
+) -> Estimate:
+    """The time and memory that `predict` is expected to take for learned features, without solving.
+
+    Parameters
+    ----------
+    stats
+        Next-token statistics, or the folder of saved ones.
+    loss_gap
+        As in `predict`.
+    """
+    chosen = make(PredictSettings, settings, "estimate")
+    given = statistics_of(stats, "estimate")
+    if loss_gap is None:
+        return estimate_limit(*_limit_work(given, chosen))
+    return _loss_path(given, chosen).estimate(loss_gap)
+
+
 def _predict_at_loss(
     stats: NextTokenStatistics, loss_gap: float, settings: PredictSettings, progress: AbstractProgress
 ) -> LossPrediction:
-    path = LossPath(
+    path = _loss_path(stats, settings)
+    path.estimate(loss_gap, only_if_long=True).announce(progress)
+    return replace(path.at(loss_gap, progress), stats=stats)
+
+
+def _loss_path(stats: NextTokenStatistics, settings: PredictSettings) -> LossPath:
+    return LossPath(
         stats.P,
         stats.pi,
         entropy=float(stats.entropy),
@@ -171,7 +197,6 @@ def _predict_at_loss(
         ),
         backend=Backend.over_processes(None if settings.device == "cpu" else settings.device),
     )
-    return path.at(loss_gap, progress)
 
 
 def _require_defaults(settings: PredictSettings) -> None:
@@ -184,11 +209,9 @@ def _require_defaults(settings: PredictSettings) -> None:
             )
 
 
-def _predict_features(
-    stats: NextTokenStatistics, settings: PredictSettings, progress: AbstractProgress
-) -> FeaturePrediction:
+def _limit_work(stats: NextTokenStatistics, settings: PredictSettings) -> tuple[NuclearSVM, NuclearADMM, int]:
+    """The problem, which must fit in memory, its solver, and the number of solves from random starts."""
     tolerance = TOLERANCE if settings.tolerance is None else settings.tolerance
-    solver = NuclearADMM(tolerance=tolerance, max_iterations=settings.max_iterations)
     problem = NuclearSVM(
         reduce_support(stats.S, memory_limit=settings.memory_limit),
         Backend.over_processes(None if settings.device == "cpu" else settings.device),
@@ -197,6 +220,15 @@ def _predict_features(
     solves = settings.spread_solves
     if solves is None:
         solves = 2 if problem.shape[0] * problem.shape[1] <= SPREAD_ENTRIES else 0
+    return problem, NuclearADMM(tolerance=tolerance, max_iterations=settings.max_iterations), solves
+
+
+def _predict_features(
+    stats: NextTokenStatistics, settings: PredictSettings, progress: AbstractProgress
+) -> FeaturePrediction:
+    problem, solver, solves = _limit_work(stats, settings)
+    tolerance = solver.tolerance
+    estimate_limit(problem, solver, solves, only_if_long=True).announce(progress)
     with progress.stage("Predicting", None) as stage:
         solution = solver(
             problem, observer=lambda _, __, gap: stage.advance(0, f"estimated gap {gap:.1e}, to reach {tolerance:.0e}")
@@ -249,10 +281,14 @@ def _require_solvable(problem: NuclearSVM, limit: int | None) -> None:
             f"A vocabulary needs at least 2 tokens; got V={problem.reduction.V}. Likely a tokenizer that "
             "maps everything to one token. Choose another tokenizer."
         )
-    if not problem.backend.on_gpu:
+    for needed, device in LIMIT.needed(rows, columns, problem.backend):
         require_memory(
-            8 * ARRAYS_HELD * rows * columns // problem.backend.world,
+            needed,
             f"Solving for L_mm on {rows} merged tokens x {columns} support groups",
-            "Use predict_proxy(stats), which never makes a dense matrix, or keep fewer contexts.",
+            lambda share: (
+                f"{fewer_contexts(share, problem.reduction.m)}, or use predict_proxy(stats) (--proxy), which never "
+                "makes a dense matrix."
+            ),
             limit,
+            device,
         )

@@ -28,13 +28,17 @@ from scipy.sparse import csc_array
 
 from tokengeom.errors import ProblemError
 from tokengeom.factors import Factors
+from tokengeom.named_vectors import Items, NamedVectors
 from tokengeom.numerics import Float, Int, Matrix, centre_columns
+from tokengeom.problems.columns import Computed, mapped
 from tokengeom.problems.supports import SupportReduction, as_support
 from tokengeom.results import AbstractResult
 from tokengeom.settings import make, option, takes
 from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from tokengeom.problems.backend import Array
     from tokengeom.problems.nuclear_svm import NuclearSVM
 
@@ -100,7 +104,8 @@ def proxy_exactness(problem: NuclearSVM) -> ProxyExactness:
         return ProxyExactness(True, 0.0, True, 0, 0.0)
     polar, s = _polar_factor(problem)
     rank = int(s.size)
-    largest = problem.backend.largest(problem.backend.xp.where(problem.S, -np.inf, polar))
+    off = problem.each(lambda part, block: part.backend.xp.where(part.S, -np.inf, block), problem.layout.split(polar))
+    largest = max(problem.backend.largest(off[k]) for k in range(len(off)))
     decisive = rank in (rows - 1, columns)
     exact = True if largest <= SIGN_TOLERANCE else (False if decisive else None)
     return ProxyExactness(exact, largest, decisive, rank, float(s.sum()))
@@ -108,7 +113,12 @@ def proxy_exactness(problem: NuclearSVM) -> ProxyExactness:
 
 def _polar_factor(problem: NuclearSVM) -> tuple[Array, Float]:
     """``U V^T`` of the scaled proxy and its nonzero singular values; from the Gram matrix where an SVD is slow."""
-    M, backend = problem.proxy(), problem.backend
+    backend = problem.backend
+    if problem.layout.several:
+        M = Computed(problem.layout, lambda k: problem.part(k).proxy())
+        root, s = backend.polar_root(M)
+        return mapped(lambda block: root @ block, M), backend.to_numpy(s)
+    M = problem.proxy()
     if backend.device is None and min(M.shape) <= SVD_SIDE:
         U, s, Vt = np.linalg.svd(M, full_matrices=False)
         rank = int((s > RANK_TOLERANCE * s[0]).sum())
@@ -177,6 +187,16 @@ class ProxyPrediction(AbstractResult):
             "contexts": int(self.Vt.shape[1]),
             "statistics_hash": self.statistics_hash,
         }
+
+    def to_frame(self, items: Items = "tokens", stats: NextTokenStatistics | None = None) -> DataFrame:
+        """Data frame with one row per token or per context, indexed by name: frequency, supports and coordinates.
+
+        ``items``
+            "tokens" or "contexts".
+        ``stats``
+            The statistics that name them; needed only for names in a prediction that was loaded.
+        """
+        return NamedVectors.of(self, items, stats or self.stats).to_frame()
 
     def summary(self) -> str:
         """What this is and how much of S~ it holds."""

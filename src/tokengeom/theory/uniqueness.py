@@ -148,7 +148,8 @@ def measure_spread(
     for _ in range(solves):
         start = proxy + rng.standard_normal(proxy.shape) * np.abs(proxy).mean() * 4.0
         compared.append(solver(problem, start=start[:, problem.columns]))
-    found = [problem.backend.whole(problem.scale(one.x)) for one in compared]
+    scale = np.sqrt(problem.reduction.a)[:, None] * np.sqrt(problem.reduction.n)
+    found = [problem.backend.whole(one.x) * scale for one in compared]
     tokens = [half_gram(X) for X in found]
     contexts = [half_gram(X.T) for X in found]
     gap = max(one.certificate.relative_gap for one in compared)

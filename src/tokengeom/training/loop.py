@@ -21,9 +21,11 @@ from typing import Any
 
 import numpy as np
 
+from tokengeom.estimates import Estimate
 from tokengeom.factors import Factors
 from tokengeom.numerics import Arrays, Float, Int
 from tokengeom.progress import AbstractProgress, AbstractStage, SilentProgress, is_main_process
+from tokengeom.training.estimate import ENOUGH, Pace
 from tokengeom.training.objective import SoftLabels, WindowSampler
 from tokengeom.training.optimizers.base import Optimization
 from tokengeom.training.run import Checkpoints, Run, Snapshot, Trajectory, record_steps
@@ -153,7 +155,13 @@ class TrainingHooks:
 
 @dataclass
 class Loop:
-    """A run in progress; ``settings`` has one dictionary per replicate, ``samplers`` one where windows are sampled."""
+    """A run in progress; ``settings`` has one dictionary per replicate, ``samplers`` one where windows are sampled.
+
+    ``resumed_at``
+        Step of the snapshot that the run was resumed from; 0 for a new one.
+    ``held``
+        Bytes that the run is expected to hold at its peak.
+    """
 
     engine: AbstractEngine
     labels: SoftLabels
@@ -168,7 +176,11 @@ class Loop:
     status: str = "running"
     trajectories: list[Trajectory] = field(default_factory=list)
     starts: list[Factors | None] = field(default_factory=list)
+    resumed_at: int = 0
+    held: int = 0
+    pace: Pace = field(default_factory=Pace)
     _stop: bool = False
+    _announced: bool = False
 
     def run(self) -> list[Run]:
         """Train to the last step, until Ctrl-C, or until the logits are no longer finite."""
@@ -182,13 +194,44 @@ class Loop:
         self._save()
         return self._runs()
 
+    def estimate(self, rehearsal: float = ENOUGH) -> Estimate:
+        """The expected time and memory of the run, from its first seconds, which are trained without saving."""
+        self.pace = Pace(rehearsal)
+        if not self.trajectories:
+            self.trajectories = [Trajectory() for _ in range(self.engine.replicates)]
+        for target in self._grid().tolist():
+            for _ in self._portions(int(target)):
+                if self.pace.known:
+                    return self._expected()
+            if not self._record():
+                break
+        return self._expected()
+
+    def _grid(self) -> Int:
+        """Steps at which to record, from the present one on."""
+        grid = record_steps(self.optimization.steps, self.records_per_decade)
+        return grid[np.searchsorted(grid, self.step) :]
+
+    def _expected(self) -> Estimate:
+        steps, grid = self.optimization.steps, record_steps(self.optimization.steps, self.records_per_decade)
+        records = self.engine.replicates * int((grid >= self.resumed_at).sum())
+        seconds = self.pace.seconds(steps - self.resumed_at, records)
+        size = f"{self.labels.V:,} tokens x {self.labels.m:,} contexts, {steps - self.resumed_at:,} steps"
+        return Estimate(f"Training {self.settings[0].get('model', 'a model')} on {size}", seconds, seconds, self.held)
+
+    def _announce(self) -> None:
+        """Show the estimate once, as soon as the pace is known."""
+        if not self._announced and self.pace.known:
+            self._announced = True
+            self._expected().announce(self.hooks.progress)
+
     def _train(self, stage: AbstractStage) -> None:
         """Make the steps between records, and save whenever the interval has passed."""
-        grid = record_steps(self.optimization.steps, self.records_per_decade)
         saved = time.monotonic()
-        for target in grid[np.searchsorted(grid, self.step) :].tolist():
+        for target in self._grid().tolist():
             for made in self._portions(int(target)):
                 stage.advance(float(made))
+                self._announce()
                 if time.monotonic() - saved >= self.hooks.checkpoint_seconds:
                     self._save()
                     saved = time.monotonic()
@@ -202,6 +245,7 @@ class Loop:
         self.trajectories = [run.trajectory for run in snapshot.runs]
         self.starts = [run.start for run in snapshot.runs]
         self.step, self.seconds = int(snapshot.step), float(snapshot.seconds)
+        self.resumed_at = self.step
         for sampler, generator in zip(self.samplers or [], snapshot.generators, strict=True):
             sampler.load(generator)
 
@@ -217,6 +261,7 @@ class Loop:
             spent = time.perf_counter() - begin
             self.step += count
             self.seconds += spent
+            self.pace.add_steps(count, spent)
             size = int(np.clip(count * _PORTION_SECONDS / max(spent, 1e-6), 1, max(8 * size, 1)))
             yield count
 
@@ -226,6 +271,7 @@ class Loop:
         if recorded:
             return True
         for r, trajectory in enumerate(self.trajectories):
+            began = time.perf_counter()
             state = State(self.step, self.engine.readout(r), self.labels)
             if not np.all(np.isfinite(state.L)):
                 self.status = (
@@ -235,6 +281,7 @@ class Loop:
                 return False
             row = {"step": float(self.step), "seconds": self.seconds, **measure(state, self.hooks.probes)}
             trajectory.append(row)
+            self.pace.add_record(time.perf_counter() - began)
             if self.hooks.on_record:
                 self.hooks.on_record(self.step, self.optimization.steps, row)
         return True

@@ -21,6 +21,7 @@ of 1.6 would be rounding noise. The loss on the n raw windows is the same number
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -28,10 +29,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokengeom.errors import ProblemError, StatisticsError
+from tokengeom.factors import Factors
 from tokengeom.numerics import Bool, Float, Int, excess_exponential, log_sum_exp
 
 if TYPE_CHECKING:
     from tokengeom.statistics.next_token import NextTokenStatistics
+
+BLOCK_ENTRIES = 2**22
+"""Logits of one block of contexts in `SoftLabels.loss_gap_of`: 32 MB in float64."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -148,9 +153,13 @@ class SoftLabels:
     def context_gaps(self, L: Float) -> Float:
         """``KL(p_j || softmax L_j)`` of each context, m numbers >= 0."""
         self._check_logits(L)
-        on = log_sum_exp(np.where(self.support, L, -np.inf))
-        off = log_sum_exp(np.where(self.support, -np.inf, L))
-        u = L[self.token, self.context] - on[self.context] - np.log(self.share)
+        logits = L[self.token, self.context]
+        top = np.maximum.reduceat(logits, self.start[:-1])
+        on = top + np.log(np.add.reduceat(np.exp(logits - top[self.context]), self.start[:-1]))
+        rest = np.array(L, dtype=np.float64)
+        rest[self.token, self.context] = -np.inf
+        off = log_sum_exp(rest)
+        u = logits - on[self.context] - np.log(self.share)
         inside = np.add.reduceat(self.share * excess_exponential(u), self.start[:-1])
         difference = off - on
         # log1p(exp(x)) on both sides of 0, where one of the forms would overflow.
@@ -161,6 +170,31 @@ class SoftLabels:
     def loss_gap(self, L: Float) -> float:
         """``CE(L) - H >= 0``, in nats."""
         return float(self.weight @ self.context_gaps(L))
+
+    def loss_gap_of(self, state: Factors, after: Callable[[Float], Float] | None = None) -> float:
+        """``CE - H`` of the logits ``W H (+ bias)``, in blocks of contexts; W may have more rows than V.
+
+        ``after``
+            What a model applies to ``W H (+ bias)``, such as a soft cap.
+        """
+        rows = state.W.shape[0]
+        most = max(1, BLOCK_ENTRIES // rows)
+        total = 0.0
+        for first in range(0, self.m, most):
+            last = min(first + most, self.m)
+            pairs = slice(self.start[first], self.start[last])
+            block = SoftLabels(
+                rows,
+                self.start[first : last + 1] - self.start[first],
+                self.token[pairs],
+                self.share[pairs],
+                self.weight[first:last],
+                last - first,
+            )
+            # A product of float32 factors is faster, and exact to about 1e-6; sums of exponentials are in float64.
+            L = np.asarray(Factors(state.W, state.H[:, first:last], state.bias).logits, np.float64)
+            total += block.loss_gap(L if after is None else after(L))
+        return total
 
     def gradient(self, L: Float) -> Float:
         """Derivative of ``CE`` by the logits: ``(softmax(L) - P) diag(pi)``, V x m."""

@@ -13,16 +13,17 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengeom.errors import InputError, ProblemError, missing_extra
+from tokengeom.errors import InputError, ProblemError
 from tokengeom.factors import Factors
 from tokengeom.folders import MANIFEST, atomic_folder, changed_files, write_manifest
+from tokengeom.named_vectors import Items, NamedVectors, NamesItems
 from tokengeom.numerics import Arrays, Float, Int
-from tokengeom.results import AbstractResult, Verification, close, read_saved, saved_folder
+from tokengeom.results import AbstractResult, Verification, close, data_frame, read_saved, saved_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -100,11 +101,7 @@ class Trajectory:
 
     def to_frame(self) -> DataFrame:
         """Columns as a pandas data frame."""
-        try:
-            import pandas as pd
-        except ModuleNotFoundError:
-            missing_extra("pandas", "pandas", "A data frame of the trajectory (to_arrow and to_dict need nothing)")
-        return pd.DataFrame(self.to_dict())
+        return data_frame(self.to_dict())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -157,6 +154,20 @@ class Run(AbstractResult):
         """Everything except the arrays and the trajectory, as plain data."""
         names = ("loss_gap", "status", "steps", "seconds", "entropy", "statistics_hash", "settings")
         return {name: getattr(self, name) for name in names}
+
+    def to_frame(
+        self, table: Items | Literal["trajectory"] = "trajectory", stats: NamesItems | None = None
+    ) -> DataFrame:
+        """Data frame of the trajectory, one row per record; or of the tokens or contexts after training.
+
+        ``table``
+            "trajectory"; or "tokens" or "contexts": one row per item with its frequency, supports and coordinates.
+        ``stats``
+            The statistics that the run was trained on, which name tokens and contexts; without them they are numbered.
+        """
+        if table == "trajectory":
+            return self.trajectory.to_frame()
+        return NamedVectors.of(self, table, stats).to_frame()
 
     def summary(self) -> str:
         """Status, speed and loss, and a hint where the loss is no better than a uniform guess."""

@@ -16,12 +16,13 @@ from numpy.typing import ArrayLike
 
 from tokengeom.checks import check_duplicates, check_embeddings
 from tokengeom.errors import InputError, ProblemError
+from tokengeom.estimates import Estimate
 from tokengeom.folders import MANIFEST
-from tokengeom.memory import require_memory
 from tokengeom.models.factored import UFM, AbstractFactoredModel, Linear
 from tokengeom.numerics import Float
 from tokengeom.progress import AbstractProgress, SilentProgress
 from tokengeom.settings import make, takes
+from tokengeom.training.estimate import ENOUGH, factored_bytes, network_bytes, require_training_memory
 from tokengeom.training.loop import AbstractEngine, Loop, OnRecord, Probe, TrainingHooks
 from tokengeom.training.objective import SoftLabels, WindowSampler
 from tokengeom.training.run import Run
@@ -91,7 +92,6 @@ def train_many(
     """
     hooks = TrainingHooks() if hooks is None else hooks
     _check_replicates(settings)
-    statistics, labels = _statistics_and_labels(stats)
     first = settings[0]
     if first.is_network:
         backend = "network"
@@ -100,10 +100,51 @@ def train_many(
         if hooks.checkpoint is not None:
             raise ProblemError("checkpoint of several replicates needs backend='torch', which trains them together.")
         return [train_many(stats, [one], embeddings=embeddings, hooks=hooks, backend=backend)[0] for one in settings]
+    loop = _build_loop(stats, settings, embeddings, hooks, backend)
+    resume_from_checkpoint(loop, settings)
+    return loop.run()
+
+
+@takes(TrainingSettings)
+def estimate_training(
+    stats: NextTokenStatistics | SoftLabels | str | Path,
+    model: str = "ufm",
+    *,
+    embeddings: ArrayLike | None = None,
+    probes: Mapping[str, Probe] | None = None,
+    rehearsal: float = ENOUGH,
+    **settings: object,
+) -> Estimate:
+    """The time and memory that `train` is expected to take, from its first seconds, which are trained and dropped.
+
+    Parameters
+    ----------
+    stats, model, embeddings, probes
+        As in `train`.
+    rehearsal
+        Seconds to train for; a step that takes longer is made once or twice.
+    """
+    chosen = make(TrainingSettings, {"model": model, **settings}, "estimate")
+    backend = "network" if chosen.is_network else "cpu" if chosen.device == "cpu" else "torch"
+    return _build_loop(stats, [chosen], embeddings, TrainingHooks(probes), backend).estimate(rehearsal)
+
+
+def _build_loop(
+    stats: NextTokenStatistics | SoftLabels | str | Path,
+    settings: Sequence[TrainingSettings],
+    embeddings: ArrayLike | None,
+    hooks: TrainingHooks,
+    backend: str,
+) -> Loop:
+    """The loop of a run, at its start; a run that does not fit in memory is refused."""
+    first, (statistics, labels) = settings[0], _statistics_and_labels(stats)
     H = None if embeddings is None else _checked_embeddings(embeddings, statistics, labels)
-    _require_memory(labels, settings, H)
+    held = 0 if first.is_network else _require_memory(labels, settings, H)
     models = [_build_model(statistics, labels, one, H) for one in settings]
-    loop = Loop(
+    if first.is_network:
+        held = network_bytes(cast("Network", models[0]), labels, first.batch)
+        require_training_memory(labels, held, [models[0].dim], first.device)
+    return Loop(
         engine=_build_engine(labels, first, models, backend),
         labels=labels,
         optimization=first.optimization(),
@@ -112,9 +153,8 @@ def train_many(
         batch=first.batch,
         records_per_decade=first.records_per_decade,
         hooks=hooks,
+        held=held,
     )
-    resume_from_checkpoint(loop, settings)
-    return loop.run()
 
 
 def resume_from_checkpoint(loop: Loop, settings: Sequence[TrainingSettings]) -> None:
@@ -240,14 +280,13 @@ def _checked_embeddings(embeddings: ArrayLike, stats: NextTokenStatistics | None
     return H
 
 
-def _require_memory(labels: SoftLabels, settings: Sequence[TrainingSettings], H: Float | None) -> None:
-    """Refuse a run whose dense matrices would not fit in memory, before anything is allocated."""
-    dims = sum(one.dim or (0 if H is None else H.shape[0]) for one in settings)
-    require_memory(
-        8 * (6 * labels.V * labels.m + 8 * (labels.V + labels.m) * dims),
-        f"Training on V={labels.V:,} tokens and m={labels.m:,} contexts in {dims:,} dimensions",
-        "Keep fewer contexts, a smaller vocabulary, or fewer dimensions.",
-    )
+def _require_memory(labels: SoftLabels, settings: Sequence[TrainingSettings], H: Float | None) -> int:
+    """Refuse factored models that would not fit in memory, before anything is allocated; returns the bytes needed."""
+    dims = [one.dim or (0 if H is None else H.shape[0]) for one in settings]
+    device, itemsize = settings[0].device, np.dtype(settings[0].precision or "float64").itemsize
+    needed = factored_bytes(labels, dims, device=device, itemsize=itemsize)
+    require_training_memory(labels, needed, dims, device)
+    return needed
 
 
 def _check_replicates(settings: Sequence[TrainingSettings]) -> None:

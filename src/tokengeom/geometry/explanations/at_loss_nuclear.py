@@ -35,7 +35,8 @@ class AbstractAtLoss(AbstractRival):
     @classmethod
     def candidates(cls, known: Known) -> Sequence[AbstractRival]:
         """Once, where it was made before, or where the loss is known and statistics are small enough to solve for."""
-        return [cls(known)] if cls.norm in known.at or not (known.proxy_only or known.loss_gap is None) else []
+        solves = cls.norm in known.norms and not (known.proxy_only or known.loss_gap is None)
+        return [cls(known)] if cls.norm in known.at or solves else []
 
     def fit(self, stats: NextTokenStatistics) -> LossFit:
         """The prediction that was made before, or a new one."""

@@ -115,6 +115,7 @@ class Known:
         at           norm -> prediction at the run's loss for these statistics, where it was made before
         proxy_only   whether the statistics are too large to solve for
         loss_gap     loss gap of the run on these statistics in nats; None leaves out what depends on it
+        norms        norms in which a prediction at that loss may be solved for
         tolerance    proven relative gap of predictions at a loss
         dim          dimension of the run's embeddings; None where not known
         optimizer    name of the run's optimizer; None where not known
@@ -125,6 +126,7 @@ class Known:
     at: Mapping[str, LossPrediction] = field(default_factory=dict)
     proxy_only: bool = False
     loss_gap: float | None = None
+    norms: tuple[str, ...] = ("nuclear", "gamma2")
     tolerance: float = 1e-3
     dim: int | None = None
     optimizer: str | None = None
@@ -331,6 +333,41 @@ class AbstractFactorFit(AbstractFit):
     def contexts(self, columns: Int) -> Float:
         """Columns of H."""
         return np.asarray(self.factors.H[:, columns])
+
+
+@dataclass(frozen=True, eq=False)
+class SeenTokensFit(AbstractFit):
+    """A fit to the whole vocabulary, as seen from the tokens that occur: their mean is removed instead of that of all.
+
+    ``seen``
+        Rows of these tokens in the vocabulary.
+    """
+
+    fit: AbstractFit
+    seen: Int
+
+    def tokens(self, tokens: Int) -> Float:
+        """Vectors of these tokens, numbered among those that occur, as columns."""
+        every = self.fit.tokens(self.seen)
+        return np.asarray((every - every.mean(axis=1, keepdims=True))[:, tokens])
+
+    def contexts(self, columns: Int) -> Float:
+        """Contexts of the fit."""
+        return self.fit.contexts(columns)
+
+    def place(self, contexts: Contexts) -> Float:
+        """Never asked for: held-out contexts are placed by fits to the tokens of their fold."""
+        raise NotImplementedError
+
+    @property
+    def is_truncated(self) -> bool:
+        """Whether only leading singular vectors were kept."""
+        return self.fit.is_truncated
+
+    @property
+    def limitation(self) -> str:
+        """How the fit falls short of what the explanation says."""
+        return self.fit.limitation
 
 
 def left_singular_vectors(M: Float) -> tuple[Float, Float]:

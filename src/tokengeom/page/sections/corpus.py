@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tokengeom.figures.base import Curve, Figure, LinePanel
+from tokengeom.geometry.inputs import seen_tokens
 from tokengeom.numerics import Int
 from tokengeom.page.contents import Contents
 from tokengeom.page.figures import Picture, picture
@@ -57,7 +58,7 @@ def _rows(contents: Contents) -> list[tuple[str, str, str, str]]:
         rows.append(("", percent(stats.coverage), "of the text's windows", "everything on this page is about these"))
     rows += [
         ("m", f"{stats.m:,}", "distinct contexts", "what a model has to distinguish"),
-        ("V", f"{stats.V:,}", "next tokens", "tokens that follow some context"),
+        *_token_rows(stats),
         ("H", f"{stats.entropy:.4f}", "entropy floor, nats", "the lowest loss that a model can have"),
         ("g", f"{groups.count:,}", "support groups", "sets of contexts with the same support"),
         ("", f"{shared:,}", "contexts that share their support", f"{percent(shared / stats.m)} of all contexts"),
@@ -71,6 +72,16 @@ def _rows(contents: Contents) -> list[tuple[str, str, str, str]]:
         missing = percent(stats.completeness.missing_share)
         rows.append(("", missing, "further windows outside the supports", "estimated by Good-Turing"))
     return rows
+
+
+def _token_rows(stats: NextTokenStatistics) -> list[tuple[str, str, str, str]]:
+    seen = seen_tokens(stats.P).size
+    if seen == stats.V:
+        return [("V", f"{stats.V:,}", "next tokens", "tokens that follow some context")]
+    return [
+        ("V", f"{stats.V:,}", "tokens of the vocabulary", "rows of the model's head; all count in the loss"),
+        ("", f"{seen:,}", "next tokens", "tokens that follow some context"),
+    ]
 
 
 def other_sentence(stats: NextTokenStatistics) -> str:

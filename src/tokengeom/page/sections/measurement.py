@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tokengeom.factors import HasFactors
 from tokengeom.figures.base import Figure, Points, ScatterPanel
 from tokengeom.figures.training_curves import feature_training
 from tokengeom.geometry.agreement import Agreement
@@ -62,7 +63,7 @@ PAPERS = ("limit_", "proxy_")
 
 def training(page: Page) -> Section:
     """The end of each run in numbers, and curves."""
-    runs = page.contents.runs
+    runs = page.contents.trained
     measured = any(len(run.trajectory) > 1 for run in runs.values())
     view = {
         "runs": _run_rows(page.contents),
@@ -74,15 +75,15 @@ def training(page: Page) -> Section:
 def _training_caption(page: Page) -> str:
     prediction = page.contents.prediction
     nothing = isinstance(prediction, FeaturePrediction) and prediction.rank == 0
-    measured = any("context_agreement" in run.trajectory.names for run in page.contents.runs.values())
+    measured = any("context_agreement" in run.trajectory.names for run in page.contents.trained.values())
     return MEASURED + (NO_DIRECTION if nothing else LIMIT) + (AT_LOSS if measured else "")
 
 
 def _run_rows(contents: Contents) -> list[dict[str, Any]]:
     """Every run, the repeats with other seeds after the one that was compared."""
     rows = []
-    for name in reversed(list(contents.runs)):
-        rows.append(_run_row(name, contents.runs[name]))
+    for name in reversed(list(contents.trained)):
+        rows.append(_run_row(name, contents.trained[name]))
         for place, run in enumerate(contents.repeats.get(name, ()), start=2):
             rows.append(_run_row(f"{name}, training {place}", run))
     return rows
@@ -117,14 +118,15 @@ def agreement(page: Page) -> Section:
         "panels": AT_LOSS_PANELS if contents.at_loss else LIMIT_PANELS,
         "order": order_sentence(page.order),
         "not_finite": listed(f"'{name}'" for name in not_finite) if not_finite else "",
-        "tables": [_agreement_table(name, contents.comparisons[name]) for name in contents.compared_models],
+        "tables": [_agreement_table(contents, name) for name in contents.compared_models],
         "rivals": [one for name in contents.compared_models if (one := _rival_tables(contents, name))],
     }
     return Section("agreement", "Prediction and measurement", view)
 
 
-def _agreement_table(name: str, comparison: Comparison) -> dict[str, Any]:
+def _agreement_table(contents: Contents, name: str) -> dict[str, Any]:
     """Agreement at the loss reached, in the limit, then the other norm and the papers' measure."""
+    comparison = contents.comparisons[name]
     prefix, other = comparison.prefix, [p for p in NORM_PREFIX.values() if p != comparison.prefix]
     parts = [
         (PREFIXES.get(prefix, ""), [f"{prefix}{kind}" for kind in MAIN]),
@@ -144,6 +146,7 @@ def _agreement_table(name: str, comparison: Comparison) -> dict[str, Any]:
         "limitations": list(comparison.limitations),
         "permutations": comparison.permutations,
         "runs": comparison.runs,
+        "trained": name in contents.trained,
         "seed": comparison.seed,
     }
 
@@ -228,12 +231,12 @@ def collapse(page: Page) -> Section:
     return Section("collapse", "Which contexts collapsed", view)
 
 
-def group_cosines(run: Run, contents: Contents) -> GroupCosines:
+def group_cosines(run: HasFactors, contents: Contents) -> GroupCosines:
     """Mean cosines of a run within and between groups; NaN where a group has no pair, or there is no other group."""
     groups = contents.stats.groups
     n, m = groups.multiplicity.astype(np.float64), float(groups.label.size)
     directions = unit_columns(run.H)
-    sums = group_sums(directions, groups.label)
+    sums = group_sums(directions, groups.label.astype(np.int64))
     square = np.bincount(groups.label, np.sum(directions**2, axis=0))
     total = sums.sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -14,11 +14,11 @@ TITLES = {
     "machine": "Machine",
     "seeds": "Seeds",
     "settings": "Settings",
-    "hashes": "Hashes (SHA-256 of the inputs of each stage)",
+    "hashes": "Hashes (SHA-256 of the text, of models and of the inputs of each stage)",
     "seconds": "Seconds per stage",
 }
 GLOSSARY = (
-    ("token", "V", "a unit of text: a word, a part of a word, a character or a byte; V is the number of next tokens"),
+    ("token", "V", "a unit of text: a word, a part of a word, a character or a byte; V is their number"),
     ("context", "m", "the tokens before the one to be predicted; m is the number of distinct contexts"),
     ("window", "n", "one position in the text: a context and the token that follows it there"),
     (
@@ -126,11 +126,12 @@ def methods(page: Page) -> Section:
     contents = page.contents
     provenance = {**contents.provenance, "settings": _other_settings(contents)}
     ordered = [key for key in TITLES if provenance.get(key)] + [key for key in provenance if key not in TITLES]
-    runs = {name: run.settings for name, run in contents.runs.items()}
+    runs = {name: run.settings for name, run in contents.trained.items()}
     view = {
         "tables": [{"title": TITLES.get(key, key), "rows": flattened(provenance[key])} for key in ordered],
         "runs": [{"title": f"Training settings: {name}", "rows": flattened(one)} for name, one in runs.items()],
         "counted": contents.stats.has_counts,
+        "of_model": bool(contents.models),
         "agrees": f"{AGREES:.0%}",
         "agrees_value": AGREES,
         "in_part": f"{IN_PART:.0%}",

@@ -150,7 +150,7 @@ def _rank(contents: Contents, predicted: FeaturePrediction) -> Answer:
     if short:
         runs = f" Too small for it, so that disagreement is not evidence against the prediction: {listed(short)}."
     elif dims:
-        runs = " Every run on this page has at least as many."
+        runs = " Every model on this page has at least as many."
     return Answer(
         "How many dimensions does the geometry need?",
         f"{predicted.smallest_dim:,}",
@@ -180,7 +180,7 @@ def _unique(predicted: FeaturePrediction) -> Answer:
 
 
 def _applies(contents: Contents) -> Answer:
-    free = [name for name, run in contents.runs.items() if run.settings.get("model") == "ufm"]
+    free = [name for name, run in contents.trained.items() if run.settings.get("model") == "ufm"]
     other = [name for name in contents.runs if name not in free]
     sentences = ["L_mm describes a limit: infinitely long training with vanishing weight decay."]
     if free:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tokengeom.geometry.agreement import Agreement
 from tokengeom.geometry.comparison import Comparison
+from tokengeom.geometry.inputs import seen_tokens
 from tokengeom.page.contents import Contents
 from tokengeom.page.diagnosis import CHECKS, OF_OUTCOME, agreements_of, is_finite
 from tokengeom.page.figures import disagreement_picture
@@ -45,11 +46,15 @@ def summary(page: Page) -> Section:
 
 def _text(contents: Contents) -> str:
     stats = contents.stats
+    seen = seen_tokens(stats.P).size
+    tokens = count(seen, "possible next token")
+    if seen < stats.V:
+        tokens += f", out of {stats.V:,} in the model's vocabulary"
     windows = f"{count(stats.n, 'window')}{_share(stats)}, " if stats.has_counts else ""
     sliding = stats.windows is not None and stats.windows.kind == "sliding"
     length = f" of {count(stats.windows.context, 'token')}" if sliding and stats.windows else ""
     return (
-        f"{windows}{count(stats.m, 'distinct context')}{length} and {count(stats.V, 'possible next token')}. From "
+        f"{windows}{count(stats.m, 'distinct context')}{length} and {tokens}. From "
         "the probabilities of the next tokens and the loss that a model has reached, theory predicts the directions of "
         "its context and token embeddings; in the limit of training, from which tokens may follow which contexts alone."
     )
@@ -163,7 +168,7 @@ def _tiles(contents: Contents) -> list[dict[str, str]]:
         tiles.append(_tile(percent(stats.coverage), "of the text's windows", count(stats.n, "window")))
     tiles += [
         _tile(f"{stats.m:,}", "distinct contexts", f"with {count(stats.groups.count, 'distinct support')}"),
-        _tile(f"{stats.V:,}", "next tokens", f"{mean_support} per context on average"),
+        _tile(f"{seen_tokens(stats.P).size:,}", "next tokens", f"{mean_support} per context on average"),
         _tile(f"{stats.entropy:.3f}", "nats: entropy floor", f"uniform guess: {math.log(stats.V):.3f}"),
     ]
     if isinstance(prediction, FeaturePrediction) and prediction.rank:
@@ -193,18 +198,19 @@ def diagnosis(page: Page) -> Section:
         "misfits": found.misfits,
         "fits": [one for one in found.findings if one.check.level == "fits"],
         "not_judged": [one for one in found.findings if one.check.level == "not judged"],
-        "sources": [_sources(name, contents.comparisons[name]) for name in contents.compared_models],
+        "sources": [_sources(contents, name) for name in contents.compared_models],
         "sources_picture": disagreement_picture(contents),
     }
     return Section("diagnosis", "Does everything fit?", view)
 
 
-def _sources(name: str, comparison: Comparison) -> dict[str, Any]:
-    """Efficiency, split and cosine of the logits of a run, as sentences, and what to change in training."""
+def _sources(contents: Contents, name: str) -> dict[str, Any]:
+    """Efficiency, split and cosine of the logits, as sentences, and what to change in training where that was here."""
+    comparison, trained = contents.comparisons[name], name in contents.trained
     one = comparison.disagreement
     sentences = [] if one is None else one.sentences()
     cosine = comparison.agreements.get(f"{comparison.prefix}logit_cosine")
     if cosine is not None and math.isfinite(cosine.value):
         sentences.append(f"The cosine of the run's centred logits with the predicted ones is {cosine.value:.3f}.")
-    remedies = [] if one is None else one.remedies()
-    return {"name": name, "sentences": sentences, "remedies": remedies}
+    low = [] if one is None else one.remedies()
+    return {"name": name, "sentences": sentences, "remedies": low if trained else [], "none_low": not low}

@@ -1,0 +1,1 @@
+"""Callbacks that log the geometry of a model while another library trains it, one module per library."""

@@ -1,0 +1,62 @@
+"""``tokengeom export``: embeddings with their names, in files for other programs."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from tokengeom.cli.app import Json, Quiet, app, guarded
+from tokengeom.cli.options import keywords
+from tokengeom.cli.output import print_result
+from tokengeom.geometry.export import ExportSettings
+
+
+@app.command("export")
+@guarded
+def export_command(
+    result: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RESULT", help="Folder of a saved prediction, run or comparison of checkpoints.", show_default=False
+        ),
+    ],
+    *,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write the files to.", show_default=False)],
+    stats: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="STATS",
+            help="Statistics that RESULT was predicted from or trained on: they name tokens and contexts.",
+            show_default=False,
+        ),
+    ] = None,
+    settings: ExportSettings,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write the embeddings of tokens and contexts, with their names, for TensorBoard, gensim or NumPy.
+
+    For example:
+
+    * `tokengeom export prediction --stats stats --out projector`, then `tensorboard --logdir projector`
+    * `tokengeom export run --stats stats --format word2vec --out vectors`
+    * `tokengeom export at-loss --stats stats --format numpy --items tokens --out arrays`
+    """
+    from tokengeom.geometry.export import export
+
+    began = time.monotonic()
+    folder = export(result, out, stats=stats, **keywords(settings))
+    files = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
+    seconds = time.monotonic() - began
+
+    def print_text(console: Console) -> None:
+        for name, size in files.items():
+            console.print(f"{folder / name} ({size:,} bytes)", markup=False)
+        console.print(f"{seconds:.1f} s.", markup=False)
+
+    data = {"out": str(folder), "files": files, "seconds": seconds}
+    print_result(data, print_text, as_json=as_json, quiet=quiet)

@@ -1,0 +1,312 @@
+"""`ReadModel`: a trained model on the contexts of a text, as a report keeps it; and where models are read from."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from tokengeom.errors import CheckpointError, missing_extra
+from tokengeom.factors import Factors
+from tokengeom.folders import file_hash
+from tokengeom.geometry.checkpoints import CheckpointComparison
+from tokengeom.geometry.model_states import ModelStates, read_model
+from tokengeom.models.checkpoint import load_checkpoint
+from tokengeom.models.checkpoint_folder import checkpoint_folders, find_weights, require_model_folder, training_step
+from tokengeom.named_vectors import Items, NamedVectors
+from tokengeom.page.compare_models import occur_once
+from tokengeom.results import AbstractResult
+from tokengeom.training.objective import SoftLabels
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from tokengeom.geometry.comparison import Comparison
+    from tokengeom.models.language_model import ModuleModel
+    from tokengeom.named_vectors import NamesItems
+    from tokengeom.numerics import Float
+    from tokengeom.progress import AbstractProgress
+    from tokengeom.statistics.next_token import NextTokenStatistics
+
+ARRAYS = "model.safetensors"
+MODEL_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "pytorch_model*.bin")
+"""Files of a model's folder that decide its weights, its tokenizer and its step; the state of an optimizer does not."""
+TOKENIZER_FILES = re.compile(r"config\.json|vocab.*|merges.*|.*token.*")
+"""Those that decide how a text is counted: the tokenizer, and the number of rows in the config."""
+_STATES = ("name", "step", "convention", "loss_gap", "bos", "other_gap", "statistics_hash")
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What is known of a model apart from its numbers.
+
+    ``architecture``, ``parameters``, ``rows``
+        Name of its class, number of its parameters, and rows of its head.
+    ``cap``
+        Soft cap of its logits, or None.
+    ``device``
+        Device that it was read on.
+    """
+
+    architecture: str
+    parameters: int
+    rows: int
+    cap: float | None
+    device: str
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ReadModel(AbstractResult):
+    """A trained model on the contexts of statistics.
+
+    ``states``
+        W (V x d), H (d x m), bias, loss gap, and whether the model read its BOS token.
+    ``entropy``
+        The entropy floor of the statistics, in nats.
+    ``info``
+        Its architecture and how it was read; None for a model that was given in memory.
+    """
+
+    kind: ClassVar[str] = "tokengeom-model"
+    title: ClassVar[str] = "Trained model on the contexts of a text"
+
+    states: ModelStates
+    entropy: float
+    info: ModelInfo | None = None
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self.states.name
+
+    @property
+    def step(self) -> int | None:
+        """Training step at which it was saved, or None where that is not known."""
+        return self.states.step
+
+    @property
+    def W(self) -> Float:
+        """Rows of the tokens, V x d."""
+        return self.states.W
+
+    @property
+    def H(self) -> Float:
+        """States of the contexts, d x m."""
+        return self.states.H
+
+    @property
+    def bias(self) -> Float | None:
+        """Bias of the tokens, V, or None."""
+        return self.states.bias
+
+    @property
+    def loss_gap(self) -> float:
+        """``CE - H`` in nats."""
+        return self.states.loss_gap
+
+    @property
+    def loss(self) -> float:
+        """Cross-entropy on these contexts in nats."""
+        return self.entropy + self.loss_gap
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but the arrays, as plain data."""
+        known = {} if self.info is None else asdict(self.info)
+        return {name: getattr(self.states, name) for name in _STATES} | {"entropy": self.entropy} | known
+
+    def to_frame(self, items: Items = "tokens", stats: NamesItems | None = None) -> DataFrame:
+        """Data frame with one row per token or context: its coordinates, and name and frequency where known.
+
+        ``items``
+            "tokens" or "contexts".
+        ``stats``
+            The statistics that name them.
+        """
+        return NamedVectors.of(self, items, stats).to_frame()
+
+    def bos_sentence(self) -> str:
+        """What the model read before every context, and why."""
+        bos, other = self.states.bos, self.states.other_gap
+        read = "its BOS token before every context" if bos else "the contexts alone, without a BOS token before them"
+        if other is None:
+            return f"The model read {read}."
+        without = "without" if bos else "with"
+        return f"The model read {read}: this gives the lower loss (the loss gap is about {other:.4f} {without} it)."
+
+    def summary(self) -> str:
+        """What W and H are, what was read, and the loss."""
+        return "\n".join(
+            [
+                self.states.convention,
+                self.bos_sentence(),
+                f"The loss is {self.loss:.4f} nats, {self.loss_gap:.4f} above the entropy floor {self.entropy:.4f}.",
+            ]
+        )
+
+    def _facts(self) -> list[tuple[str, str]]:
+        (V, d), m = self.W.shape, self.H.shape[1]
+        step = [] if self.step is None else [("step", f"{self.step:,}")]
+        sizes = [("d", f"{d:,}"), ("tokens V", f"{V:,}"), ("contexts m", f"{m:,}")]
+        return [("model", self.name), *step, ("loss gap", f"{self.loss_gap:.4g} nats"), *sizes]
+
+    def loss_again(self, labels: SoftLabels) -> float | None:
+        """The loss gap, computed again from W and H; None where rows that are not kept take part in it."""
+        if self.info is None or self.info.rows != self.W.shape[0]:
+            return None
+        cap = self.info.cap
+        capped = None if cap is None else lambda L: np.asarray(cap * np.tanh(L / cap))
+        return labels.loss_gap_of(self.states.factors, capped)
+
+    def compared(self, stats: NextTokenStatistics, comparison: Comparison, is_proxy: bool) -> CheckpointComparison:
+        """The model and its comparison as one point of a curve over checkpoints."""
+        return CheckpointComparison(
+            model=self.name,
+            step=self.step,
+            convention=self.states.convention,
+            factors=self.states.factors,
+            loss_gap=self.loss_gap,
+            entropy=self.entropy,
+            bos=self.states.bos,
+            other_gap=self.states.other_gap,
+            windows=stats.n if stats.has_counts else 0,
+            context=0 if stats.contexts is None else int(stats.contexts.shape[1]),
+            is_proxy=is_proxy,
+            occur_once=occur_once(stats) if stats.has_counts else None,
+            comparison=comparison,
+        )
+
+    def _write(self, folder: Path) -> dict[str, Any]:
+        from safetensors.numpy import save_file
+
+        arrays = {"W": self.W, "H": self.H, "bias": self.bias}
+        kept = {name: np.ascontiguousarray(one) for name, one in arrays.items() if one is not None}
+        save_file(kept, folder / ARRAYS)
+        info = None if self.info is None else asdict(self.info)
+        return {name: getattr(self.states, name) for name in _STATES} | {"entropy": self.entropy, "info": info}
+
+    @classmethod
+    def _read(cls, folder: Path, manifest: dict[str, Any]) -> ReadModel:
+        from safetensors.numpy import load_file
+
+        arrays = load_file(folder / ARRAYS)
+        factors = Factors(arrays["W"], arrays["H"], arrays.get("bias"))
+        states = ModelStates(factors=factors, **{name: manifest[name] for name in _STATES})
+        info = manifest["info"]
+        return ReadModel(states, float(manifest["entropy"]), None if info is None else ModelInfo(**info))
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """The folder of a model that is compared.
+
+    ``name``
+        Name on the page, different from that of every other model.
+    ``digest``, ``tokenizer_digest``
+        SHA-256 of the files that decide its numbers, and of those that decide how a text is counted.
+    """
+
+    path: Path
+    name: str
+    digest: str
+    tokenizer_digest: str
+
+
+class Models:
+    """The models of a report, in the order of training; the last one is judged, and its tokenizer counts the text."""
+
+    def __init__(self, folders: Sequence[ModelFolder], device: str, precision: str, allow_pickle: bool) -> None:
+        self.folders, self.device, self.precision = tuple(folders), device, precision
+        self._allow_pickle = allow_pickle
+        self._loaded: tuple[ModelFolder, ModuleModel] | None = None
+
+    def __len__(self) -> int:
+        return len(self.folders)
+
+    @property
+    def last(self) -> int:
+        """Place of the last one."""
+        return len(self.folders) - 1
+
+    @property
+    def names(self) -> list[str]:
+        """Names on the page."""
+        return [folder.name for folder in self.folders]
+
+    def load(self, place: int, progress: AbstractProgress) -> ModuleModel:
+        """One of the models; only the one that was asked for last is kept in memory."""
+        folder = self.folders[place]
+        if self._loaded is None or self._loaded[0] != folder:
+            self._loaded = None
+            with progress.stage(f"Loading {folder.name}", None):
+                found = load_checkpoint(
+                    folder.path, device=self.device, allow_pickle=self._allow_pickle, precision=self.precision
+                )
+            self._loaded = folder, found
+        return self._loaded[1]
+
+    def read(self, place: int, stats: NextTokenStatistics, bos: bool | None, progress: AbstractProgress) -> ReadModel:
+        """One of the models on the contexts of statistics."""
+        model = self.load(place, progress)
+        states = read_model(model, stats, bos=bos, progress=progress)
+        named = ModelStates(**{**vars(states), "name": self.folders[place].name})
+        info = ModelInfo(model.architecture, model.parameters, model.head.rows, model.head.cap, self.device)
+        return ReadModel(named, stats.entropy, info)
+
+
+def find_models(
+    given: Sequence[str | Path], *, device: str = "cpu", precision: str = "auto", allow_pickle: bool = False
+) -> Models:
+    """The models in folders, or in the ``checkpoint-*`` folders inside them, before any weight is read.
+
+    They are in the order of their training steps where all are known, and as given otherwise.
+    """
+    paths = [inside for one in given for inside in checkpoint_folders(Path(one))]
+    for path in paths:
+        require_model_folder(path)
+    steps = {path: training_step(path) for path in paths}
+    if None not in steps.values():
+        paths.sort(key=lambda path: steps[path] or 0)
+    for package in ("torch", "transformers"):
+        if find_spec(package) is None:
+            missing_extra(package, "networks", "A report about a trained model")
+    if not allow_pickle:
+        for path in paths:
+            find_weights(path, allow_pickle)
+    found = [ModelFolder(path, name, *_digests(path)) for path, name in zip(paths, _names(paths), strict=True)]
+    if len({folder.digest for folder in found}) < len(found):
+        raise CheckpointError(
+            f"Each model must be given once; two of {', '.join(folder.name for folder in found)} have the same files."
+        )
+    return Models(found, device, precision, allow_pickle)
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """Names of folders, with the folder above where two are equal, and numbered where that does not help."""
+    names = [path.resolve().name for path in paths]
+    often = Counter(names)
+    longer = [
+        f"{path.resolve().parent.name}/{name}" if often[name] > 1 else name
+        for path, name in zip(paths, names, strict=True)
+    ]
+    again = Counter(longer)
+    return [f"{name} ({place})" if again[name] > 1 else name for place, name in enumerate(longer, start=1)]
+
+
+def _digests(path: Path) -> tuple[str, str]:
+    files = sorted({one for pattern in MODEL_FILES for one in path.glob(pattern) if one.is_file()})
+    try:
+        hashes = [(one.name, file_hash(one)) for one in files]
+    except OSError as error:
+        raise CheckpointError(f"Cannot read {path}: {error.strerror}. Check its permissions.") from error
+    return _hash(hashes), _hash([one for one in hashes if TOKENIZER_FILES.fullmatch(one[0])])
+
+
+def _hash(content: Sequence[tuple[str, str]]) -> str:
+    return hashlib.sha256("".join(f"{name} {digest}\n" for name, digest in content).encode()).hexdigest()

@@ -1,0 +1,56 @@
+"""The search for a loss on matrices in blocks of columns."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from feature_cases import random_pattern
+from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.theory.at_loss import LossPrediction, LossSettings
+from tokengeom.theory.loss_path import LossPath
+from tokengeom.theory.predict import predict
+
+
+def statistics() -> NextTokenStatistics:
+    rng = np.random.default_rng(0)
+    return NextTokenStatistics.from_counts(random_pattern(15, 60, 3, density=0.3) * rng.integers(1, 9, (15, 60)))
+
+
+@pytest.mark.parametrize("norm", ["nuclear", "gamma2"])
+def test_blocks_change_no_prediction_and_only_the_last_state_is_kept(
+    norm: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stats, found = statistics(), []
+    for entries in (10**6, 200):
+        monkeypatch.setattr("tokengeom.problems.backend.CPU_BLOCK", entries)
+        path = LossPath(
+            stats.P, stats.pi, entropy=float(stats.entropy), settings=LossSettings(norm=norm, tolerance=1e-5)
+        )
+        found.append([path.at(gap) for gap in (0.2, 0.05)])
+        kept = [state for _, state in path._solved.values() if state is not None]
+        assert len(kept) > 1 if entries > 200 else len(kept) == 1
+    assert len(path.problem.layout) > 3
+    for one, several in zip(*found, strict=True):
+        assert_same(one, several)
+
+
+def assert_same(one: LossPrediction, several: LossPrediction) -> None:
+    assert all(several.checks().values())
+    assert several.relative_gap <= 1e-3
+    assert several.loss_gap == pytest.approx(one.loss_gap, rel=0.02)
+    # Each is optimal at its own strength, which the search finds to within a percent of the loss.
+    assert several.norm_value == pytest.approx(one.norm_value, rel=0.02)
+    assert np.array_equal(several.P_merged, one.P_merged)
+
+
+def test_blocks_change_no_prediction_in_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    stats = statistics()
+    whole = predict(stats, tolerance=1e-7)
+    monkeypatch.setattr("tokengeom.problems.backend.CPU_BLOCK", 200)
+    blocked = predict(stats, tolerance=1e-7)
+    assert all(blocked.checks().values())
+    assert np.allclose(blocked.L_mm, whole.L_mm, atol=1e-6)
+    assert blocked.proxy_nuclear_norm == pytest.approx(whole.proxy_nuclear_norm, rel=1e-9)
+    assert blocked.proxy_sentence == whole.proxy_sentence
+    assert blocked.solution_bounds.rank_bound == whole.solution_bounds.rank_bound
