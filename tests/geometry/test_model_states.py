@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -132,7 +133,7 @@ def test_statistics_that_do_not_have_the_models_tokens_are_refused(
     cut = stats.limited(vocabulary=4)
     with pytest.raises(InputError, match=r"4 tokens and model has 40 rows.*without a cut"):
         read_model(model, cut)
-    with pytest.raises(StatisticsError, match="these statistics have none"):
+    with pytest.raises(StatisticsError, match="not known here"):
         read_model(model, NextTokenStatistics.from_counts(stats.table))
     words = tg.count(text(), context=2, tokenizer="word")
     with pytest.raises(CheckpointError, match="another tokenizer"):
@@ -146,3 +147,17 @@ def test_only_models_are_read(model: ModuleModel, stats: NextTokenStatistics) ->
     assert found.H.shape == (16, stats.m)
     with pytest.raises(InputError, match="which this prediction does not have"):
         states_of(model, None, None, SilentProgress())
+
+
+def test_a_loaded_prediction_needs_its_statistics_to_read_a_model(
+    model: ModuleModel, stats: NextTokenStatistics, tmp_path: Path
+) -> None:
+    prediction = tg.predict(stats)
+    folder = prediction.save(tmp_path / "prediction")
+    few: dict[str, Any] = {"permutations": 20, "at_loss": False}
+    with pytest.raises(StatisticsError, match="stats=stats"):
+        tg.compare(folder, model, **few)
+    found, wanted = tg.compare(folder, model, stats=stats, **few), tg.compare(prediction, model, **few)
+    assert found.context_agreement.value == pytest.approx(wanted.context_agreement.value, abs=1e-12)
+    with pytest.raises(InputError, match="different statistics"):
+        tg.compare(folder, model, stats=stats.limited(top_contexts=3), **few)

@@ -97,6 +97,7 @@ def compare(
     run: Observed | AbstractLanguageModel | str | Path | Sequence[Observed | AbstractLanguageModel | str | Path],
     *,
     tokenizer: object = None,
+    stats: NextTokenStatistics | str | Path | None = None,
     at: LossPrediction | Sequence[LossPrediction] | None = None,
     loss_gap: float | None = None,
     shared_tokens: NextTokenStatistics | str | Path | None = None,
@@ -117,6 +118,9 @@ def compare(
         training with different seeds compares the first one; the others give the ceiling.
     tokenizer
         Tokenizer of a model in memory, to check that the text was counted with it.
+    stats
+        Statistics that the prediction is for, whose contexts a model in memory reads; needed where the prediction was
+        loaded from a folder.
     at
         Predictions at the run's loss that were made before, instead of making them.
     loss_gap
@@ -130,7 +134,10 @@ def compare(
     expected: Prediction
     if shared_tokens is None:
         expected = prediction_of(prediction)
-        runs = runs_of(run, statistics_behind(expected), tokenizer, shown)
+        behind = statistics_behind(expected) if stats is None else statistics_of(stats, "compare")
+        if stats is not None and behind is not None:
+            require_same_statistics("prediction", hash_of(expected), "statistics", behind.hash)
+        runs = runs_of(run, behind, tokenizer, shown)
         for one in runs:
             require_same_statistics("prediction", hash_of(expected), "run", hash_of(one), OTHER_TEXT)
     else:

@@ -89,8 +89,9 @@ def read_model(
     """
     if stats.contexts is None:
         raise StatisticsError(
-            "A model must read the tokens of the contexts, and these statistics have none. Count a text with the "
-            "model's tokenizer, or give W and H as arrays."
+            "A model must read the tokens of the contexts, and they are not known here. For a prediction that was "
+            "saved and loaded, pass its statistics too: compare(prediction, model, stats=stats). They must be those of "
+            "a text that was counted with the model's tokenizer."
         )
     _require_same_tokens(model, stats)
     labels = SoftLabels.from_statistics(stats)

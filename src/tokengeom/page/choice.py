@@ -118,7 +118,7 @@ class Choice(AbstractResult):
         seen = int(np.unique(stats.P.indices).size)
         reasons = [
             "Tokens are those of the model's own tokenizer, and its whole vocabulary takes part: of "
-            f"{stats.V:,} tokens {seen:,} follow the contexts below, and the others have to be excluded everywhere."
+            f"{stats.V:,} tokens {seen:,} follow the contexts below. No context below is followed by any of the others."
         ]
         if stats.coverage is not None:
             length = f" of {stats.windows.context} tokens" if stats.windows is not None else ""
