@@ -151,7 +151,8 @@ def unmeasured_contents() -> Contents:
     nan = float("nan")
     nothing = Agreement(nan, better="higher")
     names = ("limit_context_agreement", "limit_token_agreement", "collapse")
-    found = Comparison(dict.fromkeys(names, nothing), "features", "cannot be told", ("Nothing is defined.",), (), 0, 0)
+    why = ("Nothing is defined.",)
+    found = Comparison(dict.fromkeys(names, nothing), "features", "cannot be determined", why, (), 0, 0)
     return replace(made, comparisons={RUN: found}, at_loss={}, repeats={})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import time
 import urllib.error
 import urllib.request
@@ -13,6 +14,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from subprocess import Popen
 
+import pytest
+
+NEEDS_SPARK = [
+    pytest.mark.skipif(
+        shutil.which("java") is None and "JAVA_HOME" not in os.environ, reason="Spark needs Java 17; install a JDK"
+    ),
+    # PySpark leaves sockets to the garbage collector when its session stops.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+"""Marks of a module whose tests start Spark."""
 _SECONDS = 90.0
 
 

@@ -135,6 +135,27 @@ class Factors:
             )
 
 
+class FactorsInside:
+    """W, H and bias of an object that keeps them in ``factors``."""
+
+    factors: Factors
+
+    @property
+    def W(self) -> Float:
+        """Decoder, one row per token, V x d."""
+        return self.factors.W
+
+    @property
+    def H(self) -> Float:
+        """Context embeddings, one column per context, d x m."""
+        return self.factors.H
+
+    @property
+    def bias(self) -> Float | None:
+        """Bias of the tokens, V, or None."""
+        return self.factors.bias
+
+
 def require_equal_logits(found: Float, logits: Float, tolerance: float = 1e-4) -> None:
     """Refuse logits computed from W and H that differ from the model's own."""
     error = float(np.max(np.abs(found - logits), initial=0.0))

@@ -120,7 +120,7 @@ def test_two_texts_are_refused_and_compared_on_what_they_share(tmp_path: Path) -
     shared = ("compare", tmp_path / "stats", tmp_path / "run", "--shared-tokens", tmp_path / "other")
     done = run(*shared, "--json", *DRAWS)
     assert done.exit_code == 0, done.stderr
-    assert json.loads(done.stdout)["verdict"] == "cannot be told"
+    assert json.loads(done.stdout)["verdict"] == "cannot be determined"
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_values_are_those_of_plain_loops_and_scipy(features: FeaturePrediction) 
     assert {name: found[name].value for name in expected} == pytest.approx(expected, abs=1e-7)
     assert np.isnan(found.context_agreement.floor)
     assert np.isfinite(found.context_agreement.low)
-    assert found.verdict == "cannot be told"
+    assert found.verdict == "cannot be determined"
 
 
 def test_a_run_is_compared_at_its_own_loss_in_both_norms_and_in_the_limit(features: FeaturePrediction) -> None:
@@ -194,16 +194,16 @@ def test_full_supports_are_compared_at_the_loss_alone() -> None:
     assert found.in_limit == {}
     assert found.verdict == "agrees"
     nothing = compare(features, (at.W, at.H), permutations=40, at_loss=False)
-    assert nothing.verdict == "cannot be told"
+    assert nothing.verdict == "cannot be determined"
 
 
 def test_one_hot_supports_and_few_groups_cannot_be_told() -> None:
     stats = NextTokenStatistics.from_counts(np.eye(12, dtype=int)[:, np.repeat(np.arange(12), 2)])
     found = compare(predict(stats), noise(predict(stats)), **FEW)
-    assert found.verdict == "cannot be told"
+    assert found.verdict == "cannot be determined"
     assert "one next token" in found.reasons[0]
     few = predict(NextTokenStatistics.from_counts(grouped_counts(6, 3, 4, 2, seed=1)))
-    assert compare(few, noise(few), **FEW).verdict == "cannot be told"
+    assert compare(few, noise(few), **FEW).verdict == "cannot be determined"
 
 
 def test_logits_that_overflow_are_refused(features: FeaturePrediction) -> None:
@@ -321,7 +321,7 @@ def test_numbers_are_nan_where_nothing_is_predicted() -> None:
     H = np.random.default_rng(6).standard_normal((3, 3))
     found = compare(predict(full), (np.eye(2, 3), H), **FEW)
     assert np.isnan([found.context_agreement.value, found["collapse"].value]).all()
-    assert found.verdict == "cannot be told"
+    assert found.verdict == "cannot be determined"
     assert "no geometry" in found.summary()
     decoder = compare(predict_linear(full, H), (np.eye(2, 3), H), **FEW)
     assert np.isnan([decoder["cosine"].value, decoder["margin_frobenius"].value]).all()
@@ -480,7 +480,7 @@ def test_large_statistics_are_compared_at_the_loss_only_when_asked(
     features: FeaturePrediction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = features.at(0.05)
-    monkeypatch.setattr("tokengeom.geometry.inputs.AT_LOSS_ENTRIES", dict.fromkeys(("nuclear", "gamma2"), 1))
+    monkeypatch.setattr("tokengeom.geometry.norms.AT_LOSS_ENTRIES", dict.fromkeys(("nuclear", "gamma2"), 1))
     left_out = compare(features, (at.W, at.H), **FEW)
     assert left_out.norm is None
     assert any("would take minutes" in sentence for sentence in left_out.limitations)
@@ -493,7 +493,7 @@ def test_tokens_that_never_follow_cost_nothing_at_the_loss(monkeypatch: pytest.M
     counts[:12] = rng.integers(0, 4, (12, 15)) + np.eye(12, 15, dtype=np.int64)
     counts[0] += 1
     wide = predict(NextTokenStatistics.from_counts(counts))
-    monkeypatch.setattr("tokengeom.geometry.inputs.AT_LOSS_ENTRIES", dict.fromkeys(("nuclear", "gamma2"), 13 * 15))
+    monkeypatch.setattr("tokengeom.geometry.norms.AT_LOSS_ENTRIES", dict.fromkeys(("nuclear", "gamma2"), 13 * 15))
     at = wide.at(0.05)
     assert compare(wide, (at.W, at.H), permutations=0).norm is not None
 

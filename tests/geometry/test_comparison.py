@@ -52,7 +52,7 @@ def test_a_damaged_folder_or_one_of_another_kind_is_refused(comparison: Comparis
 
 
 def test_repr_is_short_and_names_the_main_numbers(comparison: Comparison) -> None:
-    assert repr(comparison).startswith("Comparison(verdict=cannot be told, limit_context_agreement=")
+    assert repr(comparison).startswith("Comparison(verdict=cannot be determined, limit_context_agreement=")
     assert len(repr(comparison)) < 300
 
 

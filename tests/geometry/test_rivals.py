@@ -308,7 +308,7 @@ def test_many_items_are_sampled_and_large_statistics_leave_solvers_out(
     assert "Not evaluated on held-out contexts: UFM, L_mm, at loss, nuclear, at loss, gamma_2. Solving" in said
     assert few.held_out == 12
     assert "12 contexts were not evaluated" in said
-    monkeypatch.setattr("tokengeom.geometry.inputs.AT_LOSS_ENTRIES", dict.fromkeys(("nuclear", "gamma2"), 0))
+    monkeypatch.setattr("tokengeom.geometry.norms.AT_LOSS_ENTRIES", dict.fromkeys(("nuclear", "gamma2"), 0))
     large = rivals(stats, runs[0], **FEW)
     assert {row.rival for row in large.rows} == {*QUICK, "L_mm"}
     assert "contexts would take minutes. Ask for it with at_loss=True" in "\n".join(large.limitations)

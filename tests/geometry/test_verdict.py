@@ -70,16 +70,16 @@ def test_an_item_is_placed_between_floor_and_ceiling(one: Agreement, level: str)
         (evidence(), "agrees"),
         (evidence(tokens=MIDDLE), "agrees in part"),
         (evidence(tokens=LOW), "agrees in part"),
-        (evidence(MIDDLE, MIDDLE), "cannot be told"),
+        (evidence(MIDDLE, MIDDLE), "cannot be determined"),
         (evidence(with_ceiling(MIDDLE, 0.9), with_ceiling(MIDDLE, 0.9)), "agrees in part"),
         (evidence(with_ceiling(MIDDLE, 0.55), with_ceiling(MIDDLE, 0.55)), "agrees"),
         (evidence(LOW, LOW), "does not agree"),
         (evidence(HIGH, UNDEFINED), "agrees"),
-        (evidence(UNDEFINED, UNDEFINED), "cannot be told"),
-        (evidence(one_hot=True), "cannot be told"),
-        (evidence(groups=4, V=5), "cannot be told"),
+        (evidence(UNDEFINED, UNDEFINED), "cannot be determined"),
+        (evidence(one_hot=True), "cannot be determined"),
+        (evidence(groups=4, V=5), "cannot be determined"),
         (evidence(LOW, HIGH, groups=4), "agrees"),
-        (evidence(Agreement(0.9), Agreement(0.9)), "cannot be told"),
+        (evidence(Agreement(0.9), Agreement(0.9)), "cannot be determined"),
     ],
 )
 def test_outcomes_without_other_explanations(given: Evidence, outcome: str) -> None:
@@ -108,11 +108,11 @@ def test_a_loss_that_ignores_contexts_is_no_agreement_in_part() -> None:
     assert judge(evidence(LOW, HIGH, loss_gap=0.5, **gaps)).outcome == "agrees in part"
     assert judge(evidence(LOW, HIGH, loss_gap=1.5, **gaps)).outcome == "does not agree"
     assert judge(evidence(UNDEFINED, MIDDLE, loss_gap=1.5, **gaps)).outcome == "does not agree"
-    assert judge(evidence(UNDEFINED, HIGH, loss_gap=1.5, **gaps)).outcome == "cannot be told"
+    assert judge(evidence(UNDEFINED, HIGH, loss_gap=1.5, **gaps)).outcome == "cannot be determined"
     assert judge(evidence(loss_gap=1.5, **gaps)).outcome == "agrees"
     above = judge(evidence(loss_gap=2.5, **gaps))
-    assert (above.outcome, "uniform guess" in above.reasons[0]) == ("cannot be told", True)
-    assert judge(evidence(loss_gap=NAN, **gaps)).outcome == "cannot be told"
+    assert (above.outcome, "uniform guess" in above.reasons[0]) == ("cannot be determined", True)
+    assert judge(evidence(loss_gap=NAN, **gaps)).outcome == "cannot be determined"
 
 
 def test_another_explanation_must_be_clearly_ahead_and_behind_in_nothing() -> None:
@@ -168,4 +168,4 @@ def test_the_best_explanation_of_each_kind_of_items_is_stated() -> None:
 def test_a_decoder_is_judged_by_its_cosine() -> None:
     assert judge_decoder(HIGH).outcome == "agrees"
     assert judge_decoder(LOW).outcome == "does not agree"
-    assert judge_decoder(UNDEFINED).outcome == "cannot be told"
+    assert judge_decoder(UNDEFINED).outcome == "cannot be determined"

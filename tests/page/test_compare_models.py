@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tiny_models import BOS, ROWS, TOKENS, build, save, save_tokenizer
+from tiny_models import BOS, ROWS, TOKENS, build, save, save_tokenizer, sentences
 from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.errors import CheckpointError, InputError
 from tokengeom.factors import Factors
@@ -48,19 +48,6 @@ class Recorded(SilentProgress):
         """Remember the title."""
         self.titles.append(title)
         return super().stage(title, total)
-
-
-def sentences(seed: int = 0) -> list[str]:
-    """Documents over 12 tokens in which each token has few followers."""
-    rng = np.random.default_rng(seed)
-    followers = {z: rng.choice(np.arange(3, 15), size=3, replace=False) for z in range(3, 15)}
-    documents = []
-    for _ in range(40):
-        tokens = [int(rng.integers(3, 15))]
-        while len(tokens) < 12:
-            tokens.append(int(rng.choice(followers[tokens[-1]])))
-        documents.append(" ".join(f"w{z}" for z in tokens))
-    return documents
 
 
 @pytest.fixture(scope="module")

@@ -93,7 +93,7 @@ def test_agreement_that_shuffling_cannot_change_is_not_judged() -> None:
         ("agrees in part", "in part", "The geometry agrees in part with the prediction"),
         ("another explanation fits better", "in part", "Another explanation fits the geometry better: counts"),
         ("does not agree", "does not fit", "The geometry does not agree with the prediction"),
-        ("cannot be told", "not judged", "The geometry agrees with the prediction"),
+        ("cannot be determined", "not judged", "The geometry agrees with the prediction"),
     ],
 )
 def test_head_and_diagnosis_say_what_the_verdict_says(outcome: Any, level: str, title: str) -> None:

@@ -269,7 +269,7 @@ def test_a_second_training_gives_the_ceiling(text: Path, first: Report) -> None:
     assert found.context_agreement.ceiling == pytest.approx(np.corrcoef(x, y)[0, 1], abs=1e-9)
     once = quick(text, first.page, seeds=1)
     assert np.isnan(once.contents.comparisons[name].context_agreement.ceiling)
-    assert "There is no ceiling for the model 'unconstrained features'" in once.contents.missing[1]
+    assert "The model 'unconstrained features' has no ceiling" in once.contents.missing[1]
 
 
 class _Bar(AbstractStage):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from counting_oracle import as_pairs, cut_by_engine, dictionary_count
+from spark_cluster import NEEDS_SPARK
 from tokengeom import CountedPairs, count
 from tokengeom.errors import ResourceError, StatisticsError
 from tokengeom.progress import SilentProgress
@@ -23,14 +22,7 @@ from tokengeom.statistics.engines import AbstractEngine, EngineSettings, open_en
 from tokengeom.statistics.pairs import build_statistics
 from tokengeom.statistics.spark_engine import SparkEngine
 
-pytestmark = [
-    pytest.mark.skipif(
-        shutil.which("java") is None and "JAVA_HOME" not in os.environ, reason="Spark needs Java 17; install a JDK"
-    ),
-    # PySpark leaves sockets to the garbage collector when its session stops.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = NEEDS_SPARK
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -18,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from command_line import Done, assert_one_paragraph
-from spark_cluster import SparkCluster, spark_cluster, wait_for
+from spark_cluster import NEEDS_SPARK, SparkCluster, spark_cluster, wait_for
 from tokengeom import count
 from tokengeom.errors import ResourceError, StatisticsError
 from tokengeom.progress import AbstractProgress, AbstractStage, SilentProgress
@@ -28,14 +27,7 @@ from tokengeom.statistics.engines import AbstractEngine, EngineSettings, open_en
 from tokengeom.statistics.spark_session import _check_answers, _reason, executors, mebibytes
 from tokengeom.statistics.windows import ContextPacking, WindowKind, Windows, count_windows
 
-pytestmark = [
-    pytest.mark.skipif(
-        shutil.which("java") is None and "JAVA_HOME" not in os.environ, reason="Spark needs Java 17; install a JDK"
-    ),
-    # PySpark leaves sockets to the garbage collector when its session stops.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = NEEDS_SPARK
 
 
 @pytest.fixture(scope="module")

@@ -76,7 +76,7 @@ def study_command(
     if estimate:
         expected = study.estimate(recipe)
         if expected is None:
-            raise InputError(f"There is no estimate for the study '{name}', which trains no models.")
+            raise InputError(f"The study '{name}' trains no models, and only trainings are estimated.")
         print_estimate(expected, as_json=as_json, quiet=quiet)
         return
     if out is not None:

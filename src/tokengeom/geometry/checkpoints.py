@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from tokengeom.factors import Factors
+from tokengeom.factors import Factors, FactorsInside
 from tokengeom.folders import as_json
 from tokengeom.geometry.agreement import Agreement
 from tokengeom.geometry.comparison import Comparison
@@ -32,7 +32,7 @@ _STORED = (
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CheckpointComparison:
+class CheckpointComparison(FactorsInside):
     """A trained model compared with the prediction for a text.
 
     ``model``, ``step``
@@ -71,21 +71,6 @@ class CheckpointComparison:
     is_proxy: bool
     comparison: Comparison
     occur_once: int | None = None
-
-    @property
-    def W(self) -> Float:
-        """Decoder rows of the compared tokens, V x d."""
-        return self.factors.W
-
-    @property
-    def H(self) -> Float:
-        """States of the compared contexts, d x m."""
-        return self.factors.H
-
-    @property
-    def bias(self) -> Float | None:
-        """Bias of the compared tokens, V, or None."""
-        return self.factors.bias
 
     @property
     def V(self) -> int:

@@ -8,7 +8,7 @@ factors ``M = U Sigma V^T``, ``W = U Sigma^{1/2}`` (V x r), ``H = Sigma^{1/2} V^
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +27,6 @@ from tokengeom.geometry.inputs import (
     Observed,
     Prediction,
     hash_of,
-    norms_at_loss,
     on_seen_tokens,
     prediction_of,
     require_same_statistics,
@@ -35,7 +34,6 @@ from tokengeom.geometry.inputs import (
     runs_of,
     seen_tokens,
     statistics_behind,
-    too_large,
 )
 from tokengeom.geometry.limitations import (
     feature_limitations,
@@ -48,7 +46,7 @@ from tokengeom.geometry.limitations import (
 from tokengeom.geometry.linear_numbers import DecoderNumbers, MarginNumbers
 from tokengeom.geometry.logit_numbers import CollapseNumbers, FiniteLogits, LogitNumbers
 from tokengeom.geometry.model_states import ModelStates
-from tokengeom.geometry.norms import choose_norm, norm_of, norm_sentence
+from tokengeom.geometry.norms import choose_norm, norm_of, norm_sentence, predictions_at, proven
 from tokengeom.geometry.rival_numbers import ExplanationInfo, RivalRow, best_candidate, rival_rows
 from tokengeom.geometry.shared_tokens import on_shared_tokens
 from tokengeom.geometry.similarity_numbers import SimilarityNumbers
@@ -57,10 +55,9 @@ from tokengeom.numerics import blas_threads_for
 from tokengeom.progress import AbstractProgress, SilentProgress
 from tokengeom.settings import make, takes
 from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
-from tokengeom.theory.at_loss import NORMS, LossPrediction, LossSettings
+from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.linear import LinearPrediction
-from tokengeom.theory.loss_path import LossPath
 from tokengeom.theory.proxy import ProxyPrediction
 from tokengeom.training.objective import SoftLabels
 
@@ -73,8 +70,6 @@ OTHER_TEXT = (
     "shared_tokens=stats_of_run), or tokengeom compare STATS RUN --shared-tokens STATS_OF_RUN. To compare regardless, "
     "pass the pair (run.W, run.H)."
 )
-LARGEST_GAP = 0.05
-"""Proven relative gap above which a prediction at the loss is not used."""
 _AT_LOSS = "probabilities and the loss"
 OURS = {
     "nuclear_": ExplanationInfo("at loss, nuclear", "prediction at the loss, nuclear norm", _AT_LOSS, ours=True),
@@ -208,8 +203,8 @@ class _Compared:
             if loss_gap is None and not isinstance(runs[0], ModelStates):
                 gap = _loss_gap(prediction, factors[0])
             assert gap is not None
-            made, notes = (given, []) if given else _at_loss(prediction, gap, settings, progress)
-            at, unproven = _proven(made)
+            made, notes = (given, []) if given else predictions_at(gap, prediction, settings, progress)
+            at, unproven = proven(made)
             notes = [*notes, *unproven]
             targets = {NORM_PREFIX[one.norm]: Factors(one.W, one.H) for one in at}
             if prediction.rank > 0 or not at:
@@ -262,56 +257,6 @@ def _start_of(run: object, factors: Factors) -> Factors | None:
     start = getattr(run, "start", None)
     sizes = factors.W.shape[0], factors.H.shape[1]
     return start if isinstance(start, Factors) and (start.W.shape[0], start.H.shape[1]) == sizes else None
-
-
-def _at_loss(
-    prediction: FeaturePrediction, gap: float, settings: CompareSettings, progress: AbstractProgress
-) -> tuple[tuple[LossPrediction, ...], list[str]]:
-    """Predictions at a loss gap in each norm, and why one is missing."""
-    if settings.at_loss is False:
-        return (), []
-    if not gap < prediction.largest_gap:
-        return (), [
-            f"Nothing is predicted at the loss reached: the run's loss gap, {gap:.3g} nats, is at least that of a "
-            f"uniform guess, {prediction.largest_gap:.3g}."
-        ]
-    norms = norms_at_loss(prediction.P, settings.at_loss)
-    if not norms:
-        return (), [f"No prediction was made at the loss reached: {too_large(prediction.P)}"]
-    left_out = [NORMS[norm] for norm in NORM_PREFIX if norm not in norms]
-    notes = [
-        f"No prediction was made at the loss reached in the {norm}: {too_large(prediction.P)}" for norm in left_out
-    ]
-    found = []
-    for norm in norms:
-        path = LossPath(
-            prediction.P,
-            prediction.pi,
-            entropy=prediction.entropy,
-            statistics_hash=prediction.statistics_hash,
-            settings=LossSettings(norm=norm, tolerance=settings.tolerance),
-        )
-        try:
-            one = path.at(gap, progress)
-        except ProblemError as problem:
-            notes.append(f"The prediction at the loss reached failed in the {NORMS[norm]}: {problem}")
-            continue
-        found.append(one)
-    return tuple(found), notes
-
-
-def _proven(at: Iterable[LossPrediction]) -> tuple[tuple[LossPrediction, ...], list[str]]:
-    """Predictions that are proven well enough to be compared with, and a sentence for each of the others."""
-    found, notes = [], []
-    for one in at:
-        if one.relative_gap > LARGEST_GAP:
-            notes.append(
-                f"The prediction at the loss reached in the {NORMS[one.norm]} is not used: its norm is proven only to "
-                f"a relative gap of {one.relative_gap:.1e}."
-            )
-        elif one.rank > 0:
-            found.append(one)
-    return tuple(found), notes
 
 
 def support_groups(prediction: FeaturePrediction | LossPrediction | ProxyPrediction) -> Int:

@@ -13,7 +13,6 @@ from tokengeom.errors import ProblemError
 from tokengeom.factors import HasFactors
 from tokengeom.geometry.agreement import check_permutations
 from tokengeom.geometry.model_states import states_of
-from tokengeom.problems.merging import Merging
 from tokengeom.results import load
 from tokengeom.settings import option
 from tokengeom.theory.at_loss import LossPrediction
@@ -40,27 +39,6 @@ NORM_OF_OPTIMIZER = {
     "signgd": "gamma2",
 }
 """Norm of the logits that each optimizer keeps small: proven for none, measured for gradient descent and AdamW."""
-
-
-AT_LOSS_ENTRIES = {"nuclear": 1_000_000, "gamma2": 400_000}
-"""Merged tokens times merged contexts up to which predictions at a loss are made by default: about half a minute."""
-
-
-def norms_at_loss(P: csc_array, asked: bool | None) -> tuple[str, ...]:
-    """Norms in which to predict at a loss for these probabilities: all or none as asked, or where that is fast."""
-    if asked is not None:
-        return tuple(AT_LOSS_ENTRIES) if asked else ()
-    entries = Merging.of(P).entries
-    return tuple(norm for norm, most in AT_LOSS_ENTRIES.items() if entries <= most)
-
-
-def too_large(P: csc_array) -> str:
-    """Why there is no prediction at a loss in some norm, where `norms_at_loss` leaves it out by itself."""
-    merged = Merging.of(P)
-    return (
-        f"{merged.a.size:,} distinct tokens x {merged.n.size:,} distinct contexts would take minutes. Ask for it with "
-        "at_loss=True (--at-loss)."
-    )
 
 
 @dataclass(frozen=True)

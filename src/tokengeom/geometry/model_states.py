@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokengeom.errors import CheckpointError, InputError, StatisticsError
-from tokengeom.factors import Factors
+from tokengeom.factors import Factors, FactorsInside
 from tokengeom.models.language_model import AbstractLanguageModel, language_model
 from tokengeom.progress import SilentProgress
 from tokengeom.training.objective import SoftLabels
 
 if TYPE_CHECKING:
-    from tokengeom.numerics import Float, Int
+    from tokengeom.numerics import Int
     from tokengeom.progress import AbstractProgress
     from tokengeom.statistics.next_token import NextTokenStatistics
 
@@ -34,7 +34,7 @@ _Part = tuple["Int", Factors]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ModelStates:
+class ModelStates(FactorsInside):
     """What a model makes of statistics.
 
     ``name``, ``step``, ``convention``
@@ -58,21 +58,6 @@ class ModelStates:
     bos: bool
     other_gap: float | None
     statistics_hash: str
-
-    @property
-    def W(self) -> Float:
-        """Rows of the tokens, V x d."""
-        return self.factors.W
-
-    @property
-    def H(self) -> Float:
-        """States of the contexts, d x m."""
-        return self.factors.H
-
-    @property
-    def bias(self) -> Float | None:
-        """Bias of the tokens, V, or None."""
-        return self.factors.bias
 
 
 def read_model(

@@ -32,20 +32,18 @@ from tokengeom.checks import whole_number
 from tokengeom.errors import InputError, ProblemError
 from tokengeom.factors import Factors
 from tokengeom.geometry.collapse import subspace_collapse
-from tokengeom.geometry.compare import LARGEST_GAP, OTHER_TEXT, support_groups
+from tokengeom.geometry.compare import OTHER_TEXT, support_groups
 from tokengeom.geometry.comparison import NORM_PREFIX
 from tokengeom.geometry.inputs import (
     Observed,
     hash_of,
-    norms_at_loss,
     prediction_of,
     require_same_statistics,
     run_of,
     seen_tokens,
-    too_large,
 )
 from tokengeom.geometry.model_states import ModelStates, read_model
-from tokengeom.geometry.norms import choose_norm, norm_of
+from tokengeom.geometry.norms import LARGEST_GAP, choose_norm, norm_of, norms_at_loss, too_large
 from tokengeom.geometry.probes import PredictionsAtLoss
 from tokengeom.geometry.similarity_numbers import SimilarityNumbers
 from tokengeom.models.in_training import is_finite, undisturbed, unwrapped

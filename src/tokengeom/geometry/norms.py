@@ -1,20 +1,99 @@
-"""Which norm of the logits a run is judged in: the one that goes with its optimizer, where that is known."""
+"""Norms of the logits: in which ones a run is predicted at its loss, and which one decides the verdict.
+
+The verdict is in the norm that goes with the run's optimizer, where that is known.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tokengeom.errors import ProblemError
 from tokengeom.geometry.comparison import NORM_PREFIX
 from tokengeom.geometry.inputs import NORM_OF_OPTIMIZER, decays_in_gradient, optimizer_of
-from tokengeom.theory.at_loss import NORMS
+from tokengeom.problems.merging import Merging
+from tokengeom.theory.at_loss import NORMS, LossPrediction, LossSettings
+from tokengeom.theory.loss_path import LossPath
 
 if TYPE_CHECKING:
-    from tokengeom.geometry.agreement import Agreement
+    from scipy.sparse import csc_array
 
+    from tokengeom.geometry.agreement import Agreement
+    from tokengeom.geometry.inputs import CompareSettings
+    from tokengeom.progress import AbstractProgress
+    from tokengeom.theory.features import FeaturePrediction
+
+AT_LOSS_ENTRIES = {"nuclear": 1_000_000, "gamma2": 400_000}
+"""Merged tokens times merged contexts up to which predictions at a loss are made by default: about half a minute."""
+LARGEST_GAP = 0.05
+"""Proven relative gap above which a prediction at the loss is not used."""
 _ITEMS = ("context", "token")
+
+
+def norms_at_loss(P: csc_array, asked: bool | None) -> tuple[str, ...]:
+    """Norms in which to predict at a loss for these probabilities: all or none as asked, or where that is fast."""
+    if asked is not None:
+        return tuple(AT_LOSS_ENTRIES) if asked else ()
+    entries = Merging.of(P).entries
+    return tuple(norm for norm, most in AT_LOSS_ENTRIES.items() if entries <= most)
+
+
+def too_large(P: csc_array) -> str:
+    """Why `norms_at_loss` leaves out a norm that was not asked for."""
+    merged = Merging.of(P)
+    return (
+        f"{merged.a.size:,} distinct tokens x {merged.n.size:,} distinct contexts would take minutes. Ask for it with "
+        "at_loss=True (--at-loss)."
+    )
+
+
+def predictions_at(
+    gap: float, prediction: FeaturePrediction, settings: CompareSettings, progress: AbstractProgress
+) -> tuple[tuple[LossPrediction, ...], list[str]]:
+    """Predictions at a loss gap in each norm, and why one is missing."""
+    if settings.at_loss is False:
+        return (), []
+    if not gap < prediction.largest_gap:
+        return (), [
+            f"Nothing is predicted at the loss reached: the run's loss gap, {gap:.3g} nats, is at least that of a "
+            f"uniform guess, {prediction.largest_gap:.3g}."
+        ]
+    norms = norms_at_loss(prediction.P, settings.at_loss)
+    if not norms:
+        return (), [f"No prediction was made at the loss reached: {too_large(prediction.P)}"]
+    left_out = [NORMS[norm] for norm in NORM_PREFIX if norm not in norms]
+    why = too_large(prediction.P) if left_out else ""
+    notes = [f"No prediction was made at the loss reached in the {norm}: {why}" for norm in left_out]
+    found = []
+    for norm in norms:
+        path = LossPath(
+            prediction.P,
+            prediction.pi,
+            entropy=prediction.entropy,
+            statistics_hash=prediction.statistics_hash,
+            settings=LossSettings(norm=norm, tolerance=settings.tolerance),
+        )
+        try:
+            found.append(path.at(gap, progress))
+        except ProblemError as problem:
+            notes.append(f"The prediction at the loss reached failed in the {NORMS[norm]}: {problem}")
+    return tuple(found), notes
+
+
+def proven(at: Iterable[LossPrediction]) -> tuple[tuple[LossPrediction, ...], list[str]]:
+    """Predictions that are proven well enough to be compared with, and a sentence for each of the others."""
+    found, notes = [], []
+    for one in at:
+        if one.relative_gap > LARGEST_GAP:
+            notes.append(
+                f"The prediction at the loss reached in the {NORMS[one.norm]} is not used: its norm is proven only to "
+                f"a relative gap of {one.relative_gap:.1e}."
+            )
+        elif one.rank > 0:
+            found.append(one)
+    return tuple(found), notes
 
 
 def norm_of(run: object) -> str | None:

@@ -21,10 +21,10 @@ from tokengeom.factors import Factors
 from tokengeom.geometry.agreement import assess, with_reference
 from tokengeom.geometry.explanations.base import (
     EXPLANATIONS,
+    AbstractFactorFit,
     AbstractFit,
     AbstractRival,
     Known,
-    SeenTokensFit,
     explanation_classes,
 )
 from tokengeom.geometry.held_out import HELD_OUT, Fold, FoldedNumbers, check_share, held_out_limitations, make_folds
@@ -33,17 +33,16 @@ from tokengeom.geometry.inputs import (
     CompareSettings,
     Observed,
     hash_of,
-    norms_at_loss,
     on_seen_tokens,
     optimizer_of,
     require_same_statistics,
     run_limitations,
     runs_of,
     seen_tokens,
-    too_large,
 )
 from tokengeom.geometry.limitations import sampling_limitations
 from tokengeom.geometry.model_states import ModelStates
+from tokengeom.geometry.norms import norms_at_loss, too_large
 from tokengeom.geometry.rival_numbers import ExplanationInfo, RivalRow, best_candidate, context_agreements, rival_rows
 from tokengeom.geometry.rival_table import Rivals
 from tokengeom.geometry.similarity_numbers import SimilarityNumbers
@@ -324,9 +323,11 @@ class _Table:
         """An explanation fitted to all contexts; a prediction is made for the whole vocabulary."""
         stats = self.whole if kind.ours else self.stats
         best = best_candidate(kind, stats, self.known, self.runs[0], kept, _groups(self.stats))
-        if best is None or not kind.ours or self.seen.size == self.whole.V:
+        if best is None or not kind.ours:
             return best
-        return best[0], SeenTokensFit(best[1], self.seen)
+        info, fit = best
+        assert isinstance(fit, AbstractFactorFit)
+        return info, replace(fit, factors=fit.factors.rows(self.seen))
 
     def _reference(self, fitted: Fitted, kept: Int) -> str | None:
         """Prefix of the prediction: at the loss in the norm of the optimizer, else in the limit, else the proxy.

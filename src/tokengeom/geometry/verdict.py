@@ -5,17 +5,17 @@ there is no second training. An item *agrees* when its whole interval is above t
 without a ceiling, when its value is at least 0.8 and it has come half of the way. It agrees *in part* from 30% on. The
 rules, in this order:
 
-1. Every context has one next token, or neither contexts nor tokens can be judged: cannot be told.
+1. Every context has one next token, or neither contexts nor tokens can be judged: cannot be determined.
 2. Another explanation agrees at least in part, is above the floor in contexts and tokens, clearly ahead of the
    prediction in one of them (by 0.02, with an interval that excludes 0), and clearly behind in neither: another
    explanation fits better.
 3. The loss is not below that of the tokens' frequencies alone, and contexts or tokens do not agree at least in part:
-   does not agree; cannot be told, where contexts cannot be judged and tokens agree.
+   does not agree; cannot be determined, where contexts cannot be judged and tokens agree.
 4. Neither contexts nor tokens are above the floor: agrees in part, if contexts with equal supports collapse; else does
    not agree.
-5. The loss is above that of a uniform guess: cannot be told.
-6. Both agree: agrees. One agrees: agrees in part. One agrees in part: agrees in part, and cannot be told where there is
-   no ceiling. Otherwise: does not agree.
+5. The loss is above that of a uniform guess: cannot be determined.
+6. Both agree: agrees. One agrees: agrees in part. One agrees in part: agrees in part, and cannot be determined without
+   a ceiling. Otherwise: does not agree.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from typing import Literal
 from tokengeom.geometry.agreement import Agreement
 from tokengeom.geometry.rival_numbers import RivalRow
 
-Outcome = Literal["agrees", "agrees in part", "another explanation fits better", "does not agree", "cannot be told"]
+Outcome = Literal[
+    "agrees", "agrees in part", "another explanation fits better", "does not agree", "cannot be determined"
+]
 Level = Literal["agrees", "in part", "does not agree", "not judged"]
 
 AGREES, HALF_WAY, IN_PART = 0.8, 0.5, 0.3
@@ -137,7 +139,7 @@ def judge_decoder(cosine: Agreement) -> Verdict:
         "agrees": "agrees",
         "in part": "agrees in part",
         "does not agree": "does not agree",
-        "not judged": "cannot be told",
+        "not judged": "cannot be determined",
     }
     sentence = "The decoder has no cosine with W_mm, or W_mm is 0."
     if math.isfinite(cosine.value):
@@ -149,9 +151,9 @@ def _outcome(evidence: Evidence, contexts: Level, tokens: Level) -> tuple[Outcom
     """Outcome, why where that is not clear from the numbers, and the better explanation."""
     levels = {contexts, tokens}
     if evidence.one_hot:
-        return "cannot be told", "every context has one next token, so that there is only classification", None
+        return "cannot be determined", "every context has one next token, so that there is only classification", None
     if levels == {"not judged"}:
-        return "cannot be told", _why_not_judged(evidence), None
+        return "cannot be determined", _why_not_judged(evidence), None
     above = [
         one.above_floor
         for one, level in ((evidence.contexts, contexts), (evidence.tokens, tokens))
@@ -162,13 +164,13 @@ def _outcome(evidence: Evidence, contexts: Level, tokens: Level) -> tuple[Outcom
         return "another explanation fits better", "", better
     if evidence.ignores_contexts and not (all(above) and levels <= {"agrees", "in part"}):
         why = "the loss is not below that of the tokens' frequencies alone"
-        return "cannot be told" if levels == {"agrees", "not judged"} else "does not agree", why, None
+        return "cannot be determined" if levels == {"agrees", "not judged"} else "does not agree", why, None
     if not any(above):
         if _collapses(evidence):
             return "agrees in part", "contexts with equal supports collapse, but the arrangement is not the one", None
         return "does not agree", "it is no better than chance", None
     if evidence.above_uniform:
-        return "cannot be told", "the loss is above that of a uniform guess, where there is no prediction", None
+        return "cannot be determined", "the loss is above that of a uniform guess, where there is no prediction", None
     if levels <= {"agrees", "not judged"}:
         return "agrees", "", None
     if "agrees" in levels:
@@ -176,7 +178,7 @@ def _outcome(evidence: Evidence, contexts: Level, tokens: Level) -> tuple[Outcom
     if "in part" in levels:
         if math.isnan(evidence.contexts.ceiling) and math.isnan(evidence.tokens.ceiling):
             why = "it is better than chance, but only a second training shows how much is reproducible"
-            return "cannot be told", why, None
+            return "cannot be determined", why, None
         return "agrees in part", "", None
     return "does not agree", "it is only a little better than chance", None
 
@@ -223,7 +225,7 @@ def _headline(evidence: Evidence, outcome: Outcome, why: str, better: str | None
         "another explanation fits better": f"Another explanation, {better}, fits the run better than the "
         f"{evidence.target}",
         "does not agree": f"The {evidence.target} does not agree with the run",
-        "cannot be told": f"Whether the {evidence.target} agrees with the run cannot be told",
+        "cannot be determined": f"Whether the {evidence.target} agrees with the run cannot be determined",
     }[outcome]
     reason = f": {why}" if why else ""
     scale = f" (contexts {_place(evidence.contexts)}; tokens {_place(evidence.tokens)})"

@@ -26,8 +26,9 @@ from tokengeom.factors import Factors
 from tokengeom.geometry.checkpoints import CheckpointComparison, CheckpointCurve
 from tokengeom.geometry.compare import compare
 from tokengeom.geometry.comparison import Comparison
-from tokengeom.geometry.inputs import CompareSettings, norms_at_loss, seen_tokens
+from tokengeom.geometry.inputs import CompareSettings, seen_tokens
 from tokengeom.geometry.model_states import ModelStates, read_model
+from tokengeom.geometry.norms import norms_at_loss
 from tokengeom.geometry.rival_table import Rivals
 from tokengeom.geometry.rivals import RivalSettings, rivals
 from tokengeom.models.checkpoint import PRECISIONS, load_checkpoint

@@ -38,7 +38,7 @@ OF_OUTCOME: dict[Outcome, Level] = {
     "agrees in part": "in part",
     "another explanation fits better": "in part",
     "does not agree": "does not fit",
-    "cannot be told": "not judged",
+    "cannot be determined": "not judged",
 }
 """Level of the check of alignment, by the outcome of the verdict."""
 AGREE = {

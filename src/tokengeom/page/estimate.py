@@ -42,7 +42,7 @@ def estimate(verb: str, *arguments: Any, **settings: Any) -> Estimate:
         "report": estimate_report,
     }
     if verb not in verbs:
-        raise InputError(f"There is no estimate for '{verb}'. {did_you_mean(str(verb), verbs)}")
+        raise InputError(f"'{verb}' cannot be estimated. {did_you_mean(str(verb), verbs)}")
     return verbs[verb](*arguments, **settings)
 
 

@@ -26,8 +26,8 @@ from tokengeom.corpus.documents import exists
 from tokengeom.errors import InputError, ProblemError
 from tokengeom.geometry.compare import compare
 from tokengeom.geometry.comparison import NORM_PREFIX, Comparison
-from tokengeom.geometry.inputs import norms_at_loss
 from tokengeom.geometry.model_states import ModelStates
+from tokengeom.geometry.norms import norms_at_loss
 from tokengeom.geometry.probes import feature_probes
 from tokengeom.geometry.rival_table import Rivals
 from tokengeom.geometry.rivals import rivals
@@ -219,7 +219,7 @@ class Pipeline:
                 without.setdefault(self._why_no_loss(first), []).append(f"'{name}'")
         for why, names in without.items():
             which = f"model {names[0]}" if len(names) == 1 else f"models {listed(names)}"
-            found.append(f"There is no prediction at the loss of the {which}: {why}.")
+            found.append(f"No prediction was made at the loss of the {which}: {why}.")
         return found
 
     def _missing_runs(self, first: Run, compared: int, name: str) -> list[str]:
@@ -228,7 +228,7 @@ class Pipeline:
         if compared > 1:
             return []
         why = "its second run diverged" if self.settings.trainings > 1 else "it was trained once (--seeds 2)"
-        return [f"There is no ceiling for the model '{name}': {why}."]
+        return [f"The model '{name}' has no ceiling: {why}."]
 
     def _why_no_loss(self, measured: Run | ReadModel) -> str:
         prediction = self.prediction

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from tokengeom.errors import CheckpointError, missing_extra
-from tokengeom.factors import Factors
+from tokengeom.factors import Factors, FactorsInside
 from tokengeom.folders import file_hash
 from tokengeom.geometry.checkpoints import CheckpointComparison
 from tokengeom.geometry.model_states import ModelStates, read_model
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from tokengeom.geometry.comparison import Comparison
     from tokengeom.models.language_model import ModuleModel
     from tokengeom.named_vectors import NamesItems
-    from tokengeom.numerics import Float
     from tokengeom.progress import AbstractProgress
     from tokengeom.statistics.next_token import NextTokenStatistics
 
@@ -63,7 +62,7 @@ class ModelInfo:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ReadModel(AbstractResult):
+class ReadModel(FactorsInside, AbstractResult):
     """A trained model on the contexts of statistics.
 
     ``states``
@@ -92,19 +91,9 @@ class ReadModel(AbstractResult):
         return self.states.step
 
     @property
-    def W(self) -> Float:
-        """Rows of the tokens, V x d."""
-        return self.states.W
-
-    @property
-    def H(self) -> Float:
-        """States of the contexts, d x m."""
-        return self.states.H
-
-    @property
-    def bias(self) -> Float | None:
-        """Bias of the tokens, V, or None."""
-        return self.states.bias
+    def factors(self) -> Factors:  # type: ignore[override]
+        """Rows of the tokens, states of the contexts, and bias."""
+        return self.states.factors
 
     @property
     def loss_gap(self) -> float:

@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from tokengeom.estimates import Estimate
-from tokengeom.geometry.inputs import norms_at_loss
+from tokengeom.geometry.norms import norms_at_loss
 from tokengeom.theory.predict import estimate_prediction
 from tokengeom.training.train import estimate_training
 

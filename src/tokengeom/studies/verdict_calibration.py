@@ -12,7 +12,7 @@ from tokengeom.progress import AbstractProgress
 from tokengeom.studies.base import AbstractStudy, Check, Findings, Recipe, Table, table_of
 from tokengeom.studies.common.calibration import AGREEING, DISAGREEING, EXPLANATION, KINDS, Judged, calibrate
 
-OUTCOMES = ("agrees", "agrees in part", "another explanation fits better", "does not agree", "cannot be told")
+OUTCOMES = ("agrees", "agrees in part", "another explanation fits better", "does not agree", "cannot be determined")
 LEAST_RIGHT = 0.95
 
 

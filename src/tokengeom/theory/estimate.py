@@ -36,8 +36,8 @@ TIMED = 0.05
 FIRST_SIDE, LARGEST_SIDE = 256, 4096
 """Sides of the matrices with which speeds are measured: doubled until a measurement takes long enough."""
 LARGEST_ARRAY = 2**22
-"""Entries of the largest array with which the speed of a pass is measured. It has 32 MiB, from which on memory is asked
-of the system anew for every result; a larger one is no slower per entry."""
+"""Entries of the largest array with which the speed of a pass is measured. Arrays of 32 MiB and more get new memory
+from the system for every result, so larger ones take the same time per entry."""
 
 
 @dataclass(frozen=True)

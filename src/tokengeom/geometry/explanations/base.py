@@ -335,41 +335,6 @@ class AbstractFactorFit(AbstractFit):
         return np.asarray(self.factors.H[:, columns])
 
 
-@dataclass(frozen=True, eq=False)
-class SeenTokensFit(AbstractFit):
-    """A fit to the whole vocabulary, as seen from the tokens that occur: their mean is removed instead of that of all.
-
-    ``seen``
-        Rows of these tokens in the vocabulary.
-    """
-
-    fit: AbstractFit
-    seen: Int
-
-    def tokens(self, tokens: Int) -> Float:
-        """Vectors of these tokens, numbered among those that occur, as columns."""
-        every = self.fit.tokens(self.seen)
-        return np.asarray((every - every.mean(axis=1, keepdims=True))[:, tokens])
-
-    def contexts(self, columns: Int) -> Float:
-        """Contexts of the fit."""
-        return self.fit.contexts(columns)
-
-    def place(self, contexts: Contexts) -> Float:
-        """Never asked for: held-out contexts are placed by fits to the tokens of their fold."""
-        raise NotImplementedError
-
-    @property
-    def is_truncated(self) -> bool:
-        """Whether only leading singular vectors were kept."""
-        return self.fit.is_truncated
-
-    @property
-    def limitation(self) -> str:
-        """How the fit falls short of what the explanation says."""
-        return self.fit.limitation
-
-
 def left_singular_vectors(M: Float) -> tuple[Float, Float]:
     """Left singular vectors (V x k) and singular values (k, falling) of a matrix, from its smaller Gram matrix.
 

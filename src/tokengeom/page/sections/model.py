@@ -60,7 +60,7 @@ def _sentences(one: ReadModel) -> list[str]:
         "with the softmax over all rows of the head.",
         "The entropy floor is that of the windows counted here. Only a model that has memorised these windows reaches "
         "it: one that was trained on other text, or to read longer contexts, is expected to stay above it.",
-        f"{_training(one)} There is no second training of it to compare with.",
+        f"{_training(one)} A second training of it was not given.",
     ]
 
 
