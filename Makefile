@@ -14,7 +14,7 @@ RUN := $(VENV)/.installed-run
 STAMP := $(VENV)/.installed-test
 
 .DEFAULT_GOAL := help
-.PHONY: help report browser test test-slow check format benchmark map clean
+.PHONY: help report browser test test-slow check format benchmark campaign map clean
 
 help:  ## show this help
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ format: $(STAMP)  ## let ruff lay out the code
 
 benchmark: $(STAMP)  ## measured ratios against peers
 	$(BIN)/python -m benchmarks
+
+campaign: $(STAMP)  ## kills, full disks, damaged inputs and forged results
+	$(BIN)/python -m campaign
 
 map: $(STAMP)  ## write docs/map.md
 	$(BIN)/python docs/package_map.py

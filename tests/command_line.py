@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
+from threading import Thread
 
 import pytest
 import typer
@@ -37,6 +41,32 @@ def say(capsys: pytest.CaptureFixture[str], *arguments: object) -> Done:
     capsys.readouterr()
     code = cli.run_command([str(argument) for argument in arguments])
     return Done(code, *capsys.readouterr())
+
+
+def say_on_terminal(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> tuple[int, str]:
+    """Run one command line whose standard output and error are a terminal; return its exit code and what was shown."""
+    ours, theirs = pty.openpty()
+    shown = bytearray()
+
+    def read() -> None:
+        # Reading a terminal that no one holds any more is an error on Linux.
+        with suppress(OSError):
+            while chunk := os.read(ours, 4096):
+                shown.extend(chunk)
+
+    reader = Thread(target=read)
+    reader.start()
+    try:
+        with monkeypatch.context() as patch, os.fdopen(theirs, "w", encoding="utf-8", errors="replace") as terminal:
+            patch.setenv("TERM", "xterm-256color")
+            patch.delenv("NO_COLOR", raising=False)
+            patch.setattr(sys, "stdout", terminal)
+            patch.setattr(sys, "stderr", terminal)
+            code = cli.run_command([str(argument) for argument in arguments])
+    finally:
+        reader.join(30)
+        os.close(ours)
+    return code, shown.decode()
 
 
 def all_commands() -> list[str]:

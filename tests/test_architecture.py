@@ -12,8 +12,8 @@ from command_line import all_commands
 TESTS = Path(__file__).parent
 SOURCE = TESTS.parent / "src" / "tokengeom"
 TOP = {
-    "errors", "estimates", "numerics", "memory", "checks", "factors", "folders", "named_vectors", "processes",
-    "progress", "results", "settings",
+    "errors", "estimates", "numerics", "memory", "checks", "factors", "folders", "manifests", "named_vectors",
+    "processes", "progress", "results", "settings",
 }  # fmt: skip
 TEXT = TOP | {"corpus", "statistics"}
 PREDICTION = {"problems", "solvers", "theory"}
@@ -27,8 +27,9 @@ MAY_IMPORT = {
     "memory": {"errors"},
     "checks": {"errors", "numerics"},
     "factors": {"errors", "numerics"},
-    "folders": {"errors"},
-    "results": {"errors", "folders"},
+    "manifests": {"errors"},
+    "folders": {"errors", "manifests"},
+    "results": {"errors", "folders", "manifests"},
     "settings": {"errors"},
     "named_vectors": {"errors", "factors", "numerics", "results"},
     "corpus": TOP,

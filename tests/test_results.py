@@ -16,15 +16,30 @@ import pytest
 
 import tiny_models
 import tokengeom as tg
+from forging import forge
 from html_reader import read
 from pipeline_cases import plain_page, quick, write_text
 from study_cases import run_study
 from tokengeom.errors import InputError, MissingExtraError
 from tokengeom.geometry.checkpoints import CheckpointCurve
 from tokengeom.geometry.model_states import ModelStates
+from tokengeom.manifests import read_seal
 from tokengeom.page.choice import Choice
 from tokengeom.page.read_model import ReadModel
-from tokengeom.results import KINDS, AbstractResult, Verification, close, html_table, load, result_class, verify
+from tokengeom.results import (
+    ALONE,
+    KINDS,
+    AbstractResult,
+    Beside,
+    Verification,
+    close,
+    html_table,
+    load,
+    result_class,
+    saved_hash,
+    under,
+    verify,
+)
 from tokengeom.statistics.count import count_pairs
 from tokengeom.studies.base import Findings
 
@@ -212,6 +227,50 @@ def test_a_folder_of_results_is_checked_one_by_one(samples: Samples, tmp_path: P
         verify(tmp_path / "run" / "nothing")
 
 
+def test_a_hash_that_was_kept_shows_what_new_hashes_hide(samples: Samples, tmp_path: Path) -> None:
+    run = samples["run"]
+    folder = run.save(tmp_path / "run")
+    kept = saved_hash(run)
+    assert kept == saved_hash(load(folder)) == read_seal(folder) == verify(folder).hash
+    untouched = verify(folder, expect=f" {str(kept).upper()} ")
+    assert (untouched.ok, "untouched" in untouched.summary()) == (True, True)
+    assert "consistent" in verify(folder).summary()
+    assert "untouched" not in verify(folder).summary()
+    forge(folder, lambda manifest: manifest["machine"].update(cores=1000))
+    assert verify(folder).ok, "nothing in the result depends on the machine"
+    assert verify(folder, expect=kept).failed == ("the result's hash is the expected one",)
+    with pytest.raises(InputError, match="belongs to one result"):
+        verify(tmp_path, expect=kept)
+
+
+def test_a_computed_result_has_no_hash_until_it_is_saved(samples: Samples, tmp_path: Path) -> None:
+    run = samples["run"]
+    assert isinstance(run, tg.Run)
+    copy = dataclasses.replace(run)
+    assert saved_hash(copy) is None
+    copy.save(tmp_path / "run")
+    assert saved_hash(copy) == read_seal(tmp_path / "run")
+
+
+def test_results_beside_a_result_are_found_by_what_their_manifests_say(samples: Samples, tmp_path: Path) -> None:
+    run, stats = samples["run"], samples["statistics"]
+    for name, one in (("one/run", run), ("one/stats", stats), ("two/stats", stats)):
+        one.save(tmp_path / name)
+    seal = read_seal(tmp_path / "one/stats")
+    (tmp_path / "one/.hidden").mkdir()
+    (tmp_path / "one/file").write_text("x")
+    beside = Beside(tmp_path / "one/run")
+    assert beside.find(tg.NextTokenStatistics, seal=seal) is beside.find(tg.NextTokenStatistics, seal=seal)
+    assert beside.find(tg.NextTokenStatistics, seal=seal) is not None
+    assert beside.find(tg.NextTokenStatistics, seal=None) is None, "an unknown hash fits nothing"
+    assert beside.find(tg.Run, seal=seal) is None
+    assert ALONE.find(tg.NextTokenStatistics, seal=seal) is None
+    assert Beside(None, [tmp_path / "two/stats"]).find(tg.NextTokenStatistics, seal=read_seal(tmp_path / "two/stats"))
+    damaged = next(path for path in (tmp_path / "one/stats").iterdir() if path.suffix == ".safetensors")
+    damaged.write_bytes(b"")
+    assert Beside(tmp_path / "one/run").find(tg.NextTokenStatistics, seal=seal) is None
+
+
 def test_what_is_not_a_result_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="manifest"):
         load(tmp_path)
@@ -231,9 +290,10 @@ def test_a_target_is_refused_before_the_work(samples: Samples, tmp_path: Path) -
 
 
 def test_a_verification_is_true_when_nothing_failed() -> None:
-    found = Verification.of({"a holds": True, "b holds": False})
-    assert (bool(found), found.failed) == (False, ("b holds",))
-    assert found.under("x") == {"x: a holds": True, "x: b holds": False}
+    found = Verification.of({"a holds": True, "b holds": False, "c: not kept": None})
+    assert (bool(found), found.failed, found.not_checked) == (False, ("b holds",), ("c: not kept",))
+    assert found.summary() == "2 checks, 1 failed, 1 not made."
+    assert under("x", {"a holds": True, "b holds": False}) == {"x: a holds": True, "x: b holds": False}
     assert close(1.0, 1.0 + 1e-12)
     assert not close(1.0, 1.0 + 1e-6)
     assert close(np.inf, np.inf)

@@ -67,9 +67,19 @@ class _TerminalStage(AbstractStage):
 
     def advance(self, amount: float, note: str = "") -> None:
         if note:
-            self._bars.update(self._task, advance=amount, note=note)
+            self._bars.update(self._task, advance=amount, note=_as_shown(self._bars, note))
         else:
             self._bars.update(self._task, advance=amount)
+
+
+def _as_shown(bars: Progress, text: str) -> str:
+    """A text as the console shows a string, which for the command line's has escapes for control characters."""
+    return bars.console.render_str(text, markup=False, highlight=False, emoji=False).plain
+
+
+def _print_lines(console: Console, text: str) -> None:
+    for line in text.split("\n"):
+        console.print(line, markup=False, highlight=False, emoji=False, soft_wrap=True)
 
 
 class TerminalProgress(AbstractProgress):
@@ -79,13 +89,13 @@ class TerminalProgress(AbstractProgress):
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
         self._bars = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             TextColumn("{task.percentage:>3.0f}%"),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.fields[note]}", markup=False),
             console=console,
             transient=True,
         )
@@ -101,11 +111,11 @@ class TerminalProgress(AbstractProgress):
 
     def stage(self, title: str, total: float | None) -> AbstractContextManager[AbstractStage]:
         """Add a bar below the earlier ones."""
-        return _TerminalStage(self._bars, self._bars.add_task(title, total=total, note=""))
+        return _TerminalStage(self._bars, self._bars.add_task(_as_shown(self._bars, title), total=total, note=""))
 
     def say(self, sentence: str) -> None:
         """Print the sentence above the bars."""
-        self._bars.console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+        _print_lines(self._bars.console, sentence)
 
 
 class SentenceProgress(SilentProgress):
@@ -116,7 +126,7 @@ class SentenceProgress(SilentProgress):
 
     def say(self, sentence: str) -> None:
         """Print the sentence."""
-        self._console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+        _print_lines(self._console, sentence)
 
 
 class WithoutSentences(AbstractProgress):

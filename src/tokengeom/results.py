@@ -12,22 +12,25 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from html import escape
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from weakref import WeakKeyDictionary
 
-from safetensors import SafetensorError
-
-from tokengeom.errors import InputError, TokengeomError, missing_extra
-from tokengeom.folders import (
+from tokengeom.errors import InputError, MissingExtraError, TokengeomError, missing_extra
+from tokengeom.folders import atomic_folder, check_target, sweep
+from tokengeom.manifests import (
     MANIFEST,
-    atomic_folder,
+    SEAL,
     changed_files,
-    check_target,
+    read_json,
     read_kind,
     read_manifest,
+    read_seal,
     write_manifest,
 )
 
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 T = TypeVar("T")
+R = TypeVar("R", bound="AbstractResult")
 
 KINDS = {
     "tokengeom-statistics": "tokengeom.statistics.next_token.NextTokenStatistics",
@@ -56,8 +60,52 @@ KINDS = {
 
 EXPORTED = "tokengeom-export"
 """Kind of a folder of exported embeddings, which are files for other programs: its hashes are checked, nothing else."""
+SNAPSHOTS = "step-" + 12 * "[0-9]"
+"""Names of the snapshots inside the folder of a run, as a pattern."""
 SAME = 1e-9
 """Relative difference within which two machines agree on the factorisation of one matrix."""
+
+
+class Beside:
+    """Saved results that lie in the same folder as a result, or were named: what its checks compare it with.
+
+    A folder of results, such as ``stats``, ``prediction`` and ``run`` side by side, is searched by what manifests say;
+    a result is loaded, with its hashes compared, when a check asks for it. A damaged one counts as not there.
+    """
+
+    def __init__(self, folder: Path | None = None, named: Sequence[str | Path] = ()) -> None:
+        inside = [] if folder is None else sorted(folder.absolute().parent.glob("*/"))
+        self._places = [*map(Path, named), *(path for path in inside if not path.name.startswith("."))]
+        self._loaded: dict[Path, AbstractResult] = {}
+
+    @cached_property
+    def _manifests(self) -> list[tuple[Path, dict[str, Any]]]:
+        found = []
+        for place in self._places:
+            with suppress(InputError, OSError):
+                path = saved_folder(place)
+                found.append((path, read_json(path / MANIFEST)))
+        return found
+
+    def find(self, kind: type[R], **entries: str | None) -> R | None:
+        """The result of this kind whose manifest has these entries, such as ``seal``; None where there is none."""
+        for path, manifest in self._manifests:
+            wanted = {"format": kind.kind, **entries}
+            if all(value is not None and manifest.get(name) == value for name, value in wanted.items()):
+                with suppress(TokengeomError):
+                    return self._load(path, kind)
+        return None
+
+    def _load(self, path: Path, kind: type[R]) -> R:
+        if path not in self._loaded:
+            self._loaded[path] = kind.load(path)
+        found = self._loaded[path]
+        assert isinstance(found, kind), "its manifest says so"
+        return found
+
+
+ALONE = Beside()
+"""Nothing beside a result: its checks are those of the result alone."""
 
 
 class AbstractResult(ABC):
@@ -98,8 +146,12 @@ class AbstractResult(ABC):
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> Self:
         """Read what `_write` wrote; `load` has compared every file with its hash."""
 
-    def checks(self) -> Mapping[str, bool]:
-        """What can be recomputed from the result alone: sentence -> whether it holds. `verify` asks for it."""
+    def checks(self, beside: Beside = ALONE) -> Mapping[str, bool | None]:
+        """What can be recomputed from the result, and from the saved results that lie beside it.
+
+        Sentence -> whether it holds. None means that it was not checked; the sentence then says what was not checked,
+        and why.
+        """
         return {}
 
     def save(self, folder: str | Path) -> Path:
@@ -109,7 +161,8 @@ class AbstractResult(ABC):
         """
         target = Path(folder)
         with atomic_folder(target, self.kind) as work:
-            write_manifest(work, self.kind, self.format_version, self._write(work))
+            seal = write_manifest(work, self.kind, self.format_version, self._write(work))
+        _SEALS[self] = seal
         return target
 
     @classmethod
@@ -118,13 +171,16 @@ class AbstractResult(ABC):
         return read_saved(folder, cls.kind, cls.format_version, cls._read)
 
     @classmethod
-    def verify(cls, folder: str | Path) -> Verification:
-        """Check a saved result of this kind: files against their hashes, then everything that `checks` recomputes."""
-        path = saved_folder(folder)
-        unchanged = {"every file is the one that was written": not changed_files(path)}
+    def check_saved(cls, folder: Path, beside: Beside) -> Mapping[str, bool | None]:
+        """Check a saved folder of this kind: files against their hashes, then everything that `checks` recomputes."""
+        unchanged = check_hashes(folder)
         if not all(unchanged.values()):
-            return Verification.of(unchanged)
-        return Verification.of({**unchanged, **cls.load(path).checks()})
+            return unchanged
+        try:
+            result = cls.load(folder)
+        except InputError as error:
+            return {**unchanged, f"the result can be read ({error})": False}
+        return {**unchanged, **result.checks(beside)}
 
     @classmethod
     def require_target(cls, folder: str | Path) -> None:
@@ -149,13 +205,16 @@ def load(folder: str | Path) -> AbstractResult:
 
 
 def saved_folder(folder: str | Path) -> Path:
-    """The folder that holds the result: the given one, or the newest snapshot ``step-*`` of a run inside it."""
+    """The folder that holds the result: the given one, or the newest snapshot of a run inside it."""
     if not isinstance(folder, str | Path):
         raise InputError(f"The path of a saved folder is needed; got {type(folder).__name__}. Save the result first.")
     path = Path(folder)
     if (path / MANIFEST).is_file():
         return path
-    return max(path.glob(f"step-*/{MANIFEST}"), default=path / MANIFEST).parent
+    if not path.exists() and path.parent.is_dir():
+        # A kill between two renames can have left the result under another name.
+        sweep(path.parent)
+    return max(path.glob(f"{SNAPSHOTS}/{MANIFEST}"), default=path / MANIFEST).parent
 
 
 def read_saved(folder: str | Path, kind: str, newest: int, read: Callable[[Path, dict[str, Any]], T]) -> T:
@@ -167,12 +226,22 @@ def read_saved(folder: str | Path, kind: str, newest: int, read: Callable[[Path,
     manifest = read_manifest(path, kind, newest)
     require_unchanged(path)
     try:
-        return read(path, manifest)
-    except TokengeomError:
+        result = read(path, manifest)
+    except (InputError, MissingExtraError):
         raise
-    # Parts of a manifest that was edited together with its hashes, or written by other software.
-    except (OSError, KeyError, TypeError, ValueError, IndexError, AttributeError, SafetensorError) as error:
-        raise InputError(f"{path} is damaged: {error!r}. Make the result again.") from error
+    # Files and manifests that were edited together with their hashes, or written by other software, fail in the
+    # library that reads them, each in its own way.
+    except Exception as error:
+        raise InputError(f"{path} is damaged: {_first_line(error)}. Make the result again.") from error
+    if isinstance(result, AbstractResult):
+        _SEALS[result] = str(manifest[SEAL])
+    return result
+
+
+def _first_line(error: Exception) -> str:
+    """Type and message of an error, as part of a sentence."""
+    text = str(error).strip().splitlines()[:1]
+    return f"{type(error).__name__}: {text[0].rstrip('.')}" if text else type(error).__name__
 
 
 def result_class(kind: str) -> type[AbstractResult]:
@@ -199,15 +268,30 @@ def require_unchanged(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Verification:
-    """What was checked and what failed, each in a sentence; true when nothing failed."""
+    """What was checked, what failed and what was not checked, each in a sentence; true when nothing failed.
+
+    where
+        hash        the seal of the result's manifest, which stands for every file
+        expected    whether the hash was compared with one that was kept elsewhere
+    """
 
     checked: tuple[str, ...]
     failed: tuple[str, ...]
+    not_checked: tuple[str, ...] = ()
+    hash: str = ""
+    expected: bool = False
 
     @staticmethod
-    def of(checks: Mapping[str, bool]) -> Verification:
-        """From sentences and whether each holds."""
-        return Verification(tuple(checks), tuple(sentence for sentence, holds in checks.items() if not holds))
+    def of(checks: Mapping[str, bool | None], seal: str = "", *, expected: bool = False) -> Verification:
+        """From sentences and whether each holds; None means not checked."""
+        return Verification(
+            tuple(sentence for sentence, holds in checks.items() if holds is not None),
+            # A truth value of NumPy is not the object False.
+            tuple(sentence for sentence, holds in checks.items() if holds is not None and not holds),
+            tuple(sentence for sentence, holds in checks.items() if holds is None),
+            seal,
+            expected,
+        )
 
     @property
     def ok(self) -> bool:
@@ -217,30 +301,95 @@ class Verification:
     def __bool__(self) -> bool:
         return self.ok
 
-    def under(self, name: str) -> dict[str, bool]:
-        """The same checks with the name of what they are about before each sentence."""
-        return {f"{name}: {sentence}": sentence not in self.failed for sentence in self.checked}
+    def summary(self) -> str:
+        """The outcome in one or two sentences."""
+        total = len(self.checked)
+        counted = (
+            f"{total} check{'' if total == 1 else 's'}, {len(self.failed)} failed, {len(self.not_checked)} not made."
+        )
+        if not self.ok:
+            return counted
+        if self.expected:
+            return f"{counted} The result is untouched: its hash is the expected one."
+        return (
+            f"{counted} The result is consistent. Consistent hashes can be forged: to know that it is the result that "
+            "was made, give --expect HASH, the hash that was printed then."
+        )
 
 
-def verify(folder: str | Path) -> Verification:
-    """Check a saved result of any kind, or every result in a folder, without solving or training again.
+def verify(folder: str | Path, *, expect: str | None = None, beside: Sequence[str | Path] = ()) -> Verification:
+    """Check a saved result of any kind, or every result in a folder, without training again.
 
-    Every file is compared with its hash; then what the result proves is computed again from its arrays.
+    Every file is compared with its hash; then what the result claims is computed again, from its own arrays and from
+    the saved results in the same folder. A comparison is made again: that takes as long as it took, without the
+    predictions that were saved. What cannot be computed again is listed in ``not_checked``.
+
+    Parameters
+    ----------
+    expect
+        Hash that was printed when the result was made. Whoever changes a result can also write new hashes into it;
+        only a hash that was kept elsewhere shows that.
+    beside
+        Folders of further saved results to compare with, such as the statistics of a prediction.
     """
     path = saved_folder(folder)
-    if (path / MANIFEST).is_file():
-        if read_kind(path) == EXPORTED:
-            return Verification.of({"every file is the one that was written": not changed_files(path)})
-        return result_class(read_kind(path)).verify(path)
-    inside = sorted(found.parent for found in path.glob(f"*/{MANIFEST}")) if path.is_dir() else []
+    if not (path / MANIFEST).is_file():
+        return _verify_each(Path(folder), expect, beside)
+    checks: dict[str, bool | None] = {}
+    if expect is not None:
+        checks["the result's hash is the expected one"] = read_seal(path) == expect.strip().lower()
+    checks |= _checks_of(path, Beside(Path(folder), beside))
+    return Verification.of(checks, read_seal(path), expected=expect is not None)
+
+
+def _checks_of(path: Path, beside: Beside) -> Mapping[str, bool | None]:
+    kind = read_kind(path)
+    if kind == EXPORTED:
+        return {**check_hashes(path), "the exported numbers: compare them with the result they were made from": None}
+    return result_class(kind).check_saved(path, beside)
+
+
+def _verify_each(folder: Path, expect: str | None, beside: Sequence[str | Path]) -> Verification:
+    """Verify every result in a folder that is not a result itself."""
+    inside = sorted(found.parent for found in folder.glob(f"*/{MANIFEST}")) if folder.is_dir() else []
     if not inside:
-        if not path.exists():
+        if not folder.exists():
             raise InputError(f"{folder} does not exist. Check the path.")
         raise InputError(f"{folder} contains no saved result: neither it nor a folder inside it has a {MANIFEST}.")
-    checks: dict[str, bool] = {}
+    if expect is not None:
+        raise InputError(f"A hash belongs to one result; {folder} holds {len(inside)}. Verify one of them.")
+    checks: dict[str, bool | None] = {}
     for one in inside:
-        checks |= verify(one).under(one.name)
+        checks |= under(one.name, _checks_of(one, Beside(one, beside)))
     return Verification.of(checks)
+
+
+def under(name: str, checks: Mapping[str, bool | None]) -> dict[str, bool | None]:
+    """The same checks with the name of what they are about before each sentence."""
+    return {f"{name}: {sentence}": holds for sentence, holds in checks.items()}
+
+
+def check_hashes(folder: Path) -> dict[str, bool]:
+    """Whether every file has the hash in the manifest, and the manifest its own; otherwise the first that has not."""
+    changed = changed_files(folder)
+    if not changed:
+        return {"every file has the hash in the manifest": True}
+    return {f"every file has the hash in the manifest ({changed[0]} is missing, changed or added)": False}
+
+
+def saved_hash(result: object) -> str | None:
+    """Hash of a result that was saved or loaded: the seal of its manifest. None for one that was only computed."""
+    return _SEALS.get(result)
+
+
+def carry_hash(result: T, saved: AbstractResult) -> T:
+    """The first result with the hash of a saved one, of which it is a part, or to which it adds names alone."""
+    if (seal := saved_hash(saved)) is not None:
+        _SEALS[result] = seal
+    return result
+
+
+_SEALS: WeakKeyDictionary[object, str] = WeakKeyDictionary()
 
 
 def data_frame(content: Any, **settings: Any) -> DataFrame:
@@ -254,7 +403,7 @@ def data_frame(content: Any, **settings: Any) -> DataFrame:
 
 def close(a: float, b: float) -> bool:
     """Whether two numbers agree as far as two machines do; equal infinities agree."""
-    return a == b or abs(a - b) <= SAME * max(abs(a), abs(b), 1.0)
+    return bool(a == b or abs(a - b) <= SAME * max(abs(a), abs(b), 1.0))
 
 
 _TABLE = "border-collapse:collapse;color:inherit;background:transparent;margin:0.3em 0"

@@ -33,7 +33,7 @@ BAD = {
     "predict": ["missing"],
     "report": ["missing.txt"],
     "rivals": ["missing", "run"],
-    "stories": ["missing/folder/stories.txt"],
+    "stories": ["text.txt"],
     "study": ["missing"],
     "train": ["missing"],
     "verify": ["missing"],

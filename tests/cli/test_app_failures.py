@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pyarrow import ArrowInvalid
 
 from command_line import COMMAND, Done, assert_one_paragraph, say
 from tokengeom import NextTokenStatistics, predict
@@ -36,6 +37,10 @@ def failing(
     return say(capsys, "predict", stats)
 
 
+class PanicException(BaseException):
+    """What a panic in Rust raises; as there, it is not an `Exception`."""
+
+
 @pytest.mark.parametrize(
     ("error", "message"),
     [
@@ -43,14 +48,22 @@ def failing(
             ZeroDivisionError("by zero\nand more"),
             "defect of tokengeom, not of your input: ZeroDivisionError: by zero and",
         ),
-        (RecursionError(), "--debug"),
+        (RecursionError("too deep"), "A library failed on the input or on a setting: RecursionError: too deep"),
+        (OverflowError("int too large"), "A library failed on the input or on a setting: OverflowError"),
+        (PanicException("index out of bounds"), "failed on the input or on a setting: PanicException: index out of"),
+        (ArrowInvalid("a page is damaged"), "The library pyarrow failed on the input or on a setting: ArrowInvalid: a"),
+        (
+            UnicodeEncodeError("utf-8", "a\udcff", 1, 2, "surrogates not allowed"),
+            r"valid Unicode; got 'a\udcff'. Rename",
+        ),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: 4 TB"), "Memory ran out (DefaultCPUAllocator:"),
         (MemoryError("Unable to allocate 9 TiB"), "Memory ran out (Unable to allocate 9 TiB)"),
         (OSError(errno.ENOSPC, "No space left on device", "big/file"), "big/file could not be written: No space left"),
         (PermissionError(errno.EACCES, "Permission denied", "closed"), "closed cannot be used: Permission denied"),
     ],
 )
 def test_an_unexpected_failure_is_one_paragraph(
-    error: Exception,
+    error: BaseException,
     message: str,
     stats: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -66,7 +66,14 @@ def test_stories_are_written(tmp_path: Path) -> None:
     done = run("stories", tmp_path / "s.txt", "--words", 500)
     assert done.returncode == 0
     assert "words written" in done.stdout
-    assert run("stories", tmp_path / "no/such/folder.txt").returncode == 2
+    assert run("stories", tmp_path / "s.txt/below-a-file.txt").returncode == 2
+    before = (tmp_path / "s.txt").read_bytes()
+    assert run("stories", tmp_path / "s.txt", "--words", 900).returncode == 0
+    assert (tmp_path / "s.txt").read_bytes().startswith(before), "stories of the same seed are replaced"
+    (tmp_path / "mine.txt").write_text("dear diary")
+    refused = run("stories", tmp_path / "mine.txt")
+    assert (refused.returncode, (tmp_path / "mine.txt").read_text()) == (2, "dear diary")
+    assert "was not changed" in refused.stderr
 
 
 @pytest.mark.parametrize(
@@ -82,7 +89,7 @@ def test_stories_are_written(tmp_path: Path) -> None:
         (b"a b c d e f", ["--tokenizer", "nonsense"], "neither a kind"),
         (b"a b c d e f", ["--context", "0"], "between 1 and 64"),
         (b"a b c d e f", ["--threads", "0"], "threads must be 1 or more"),
-        (b"a b c d e f", ["--temp", "/no/such/folder"], "temporary folder"),
+        (b"a b c d e f", ["--temp", "/no/such/folder"], "Cannot write to"),
     ],
 )
 def test_bad_input_is_one_paragraph_and_exit_code_2(
@@ -147,7 +154,7 @@ def test_an_interruption_leaves_nothing_behind(tmp_path: Path, sent: signal.Sign
     # A shell starts background jobs with SIGINT ignored, which children inherit.
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=_restore_interrupts)
     deadline = time.monotonic() + 60
-    while not list((tmp_path / "tmp").glob("*/pairs")) and time.monotonic() < deadline and process.poll() is None:
+    while not list((tmp_path / "tmp").glob("*/*/pairs")) and time.monotonic() < deadline and process.poll() is None:
         time.sleep(0.02)
     process.send_signal(sent)
     _, stderr = process.communicate(timeout=60)

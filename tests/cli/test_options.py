@@ -13,7 +13,7 @@ import pytest
 import typer
 
 import tokengeom as tg
-from command_line import all_commands, run, say
+from command_line import all_commands, assert_one_paragraph, run, say
 from geometry_cases import grouped_counts
 from tokengeom.cli import app as cli
 from tokengeom.cli.options import expanded, gathered, keywords
@@ -178,3 +178,17 @@ def test_a_new_file_is_a_new_name_in_the_help(place: str, tmp_path: Path) -> Non
     assert with_it.returncode == 0, with_it.stderr
     assert "newcomer" in with_it.stdout
     assert "newcomer" not in run(name, "--help", env=wide).stdout
+
+
+@pytest.mark.parametrize("option", ["--words", "--seed"])
+def test_a_number_beyond_64_bits_is_refused(option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done = say(capsys, "stories", tmp_path / "a.txt", option, 10**30)
+    assert_one_paragraph(done)
+    assert f"{option} must be a whole number of at most 9,223,372,036,854,775,807; got one of 31 digits." in done.err
+
+
+def test_more_words_than_the_disk_holds_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done = say(capsys, "stories", tmp_path / "a.txt", "--words", 10**18)
+    assert_one_paragraph(done)
+    assert "take more than 4,000,000,000 GB" in done.err
+    assert list(tmp_path.iterdir()) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,11 @@ def test_python_code_leaves_no_command_in_a_manifest(work: Path) -> None:
         ("[study]\nset = 'steps=3'", "must be a list, each item a string in quotes"),
         ("[count]\ncontext = ", "must be TOML"),
         ("\ufeff[count", "must be TOML"),
+        ("a = " + "[" * 100_000, "The settings file a.toml must be TOML in UTF-8"),
+        ("[count]\ncontext = " + "9" * 5000, "must be TOML"),
+        ('[count]\nout = "a\\u0000b"', r"must be a path in quotes; got 'a\x00b'."),
+        ("[count]\ncontext = [" + "1, " * 99 + "1]", "must be a whole number; got [1, 1, 1, "),
+        ("#" * (1 << 20) + "\n", "The settings file a.toml is longer than 1,048,576 bytes"),
     ],
 )
 def test_a_mistake_is_named(content: str, message: str, work: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,7 +106,8 @@ def test_a_mistake_is_named(content: str, message: str, work: Path, capsys: pyte
 
 def test_a_file_that_cannot_be_read_is_named(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (work / "latin.toml").write_bytes(b"[count]\ntokenizer = '\xe9'")
-    for name in ("missing.toml", "latin.toml", "."):
+    os.mkfifo(work / "pipe.toml")
+    for name in ("missing.toml", "latin.toml", ".", "pipe.toml", "/dev/zero"):
         done = say(capsys, "count", "--settings", name)
         assert_one_paragraph(done)
         assert "settings file" in done.err

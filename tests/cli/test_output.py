@@ -36,8 +36,10 @@ def test_only_the_first_of_several_processes_prints(
 
 def test_a_summary_says_where_the_result_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stats = NextTokenStatistics.from_counts([[1, 2], [3, 0]])
-    print_summary(stats, began=0.0, out=tmp_path, as_json=False, quiet=False)
-    assert f"Saved in {tmp_path}." in capsys.readouterr().out.replace("\n", "")
+    stats.save(tmp_path / "stats")
+    seal = json.loads((tmp_path / "stats" / "manifest.json").read_text())["seal"]
+    print_summary(stats, began=0.0, out=tmp_path / "stats", as_json=False, quiet=False)
+    assert f"Saved in {tmp_path / 'stats'}, hash {seal}." in capsys.readouterr().out.replace("\n", "")
     print_summary(stats, began=0.0, out=None, as_json=True, quiet=False, more={"extra": 5})
     data = json.loads(capsys.readouterr().out)
     assert (data["out"], data["extra"], data["contexts"]) == (None, 5, 2)

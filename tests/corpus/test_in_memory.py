@@ -98,7 +98,7 @@ def test_arrow_files_need_no_library(tmp_path: Path, expected: NextTokenStatisti
         count(tmp_path / "stream.arrow", context=2, column="body")
     whole = (tmp_path / "file.arrow").read_bytes()
     (tmp_path / "file.arrow").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(CorpusError, match=r"file\.arrow cannot be read as Arrow.*Is it complete"):
+    with pytest.raises(CorpusError, match=r"file\.arrow cannot be read as Arrow.*damaged or incomplete"):
         count(tmp_path / "file.arrow", context=2)
 
 
@@ -163,3 +163,22 @@ def test_the_first_document_decides_between_text_and_ids() -> None:
     assert (ids.name, ids.repeatable) == ("<2 documents>", True)
     assert [piece.text for piece in text.pieces()] == ["a b", "c"]
     assert [batch.tokens.tolist() for batch in ids.batches()] == [[1, 2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("state.json", '{"_data_files": 5}'),
+        ("state.json", "[]"),
+        ("dataset_info.json", '{"features": 1.5}'),
+        ("dataset_info.json", "{"),
+        ("data-00000-of-00001.arrow", "ARROW1"),
+    ],
+)
+def test_a_damaged_data_set_is_refused(tmp_path: Path, name: str, content: str) -> None:
+    """The library raises errors of any type for what it finds in its files."""
+    datasets = pytest.importorskip("datasets", reason="needs the extra 'huggingface'")
+    datasets.Dataset.from_dict({"text": TEXTS}).save_to_disk(tmp_path / "d")
+    (tmp_path / "d" / name).write_text(content)
+    with pytest.raises(CorpusError, match=r"/d cannot be read as a data set; it is damaged .*save_to_disk"):
+        count(tmp_path / "d", context=1)

@@ -128,7 +128,7 @@ def test_standard_input(expected: NextTokenStatistics, monkeypatch: pytest.Monke
         ("a.jsonl", b'{"body": "x"}', {}, "line 1 has no key 'text'; it has: body"),
         ("a.jsonl", b'{"text": "x y"}\n{', {}, "line 2 cannot be read as JSON"),
         ("a.jsonl", b'{"text": 5}', {}, "'text' must be a string; it is of type int"),
-        ("a.jsonl", b"[1]", {}, "it has: a list and no keys"),
+        ("a.jsonl", b"[1]", {}, "it must be an object and is a list"),
         ("a.parquet", b"nonsense", {}, "cannot be read as Parquet"),
         ("a.bin", b"abc", {}, "1 bytes more than a multiple of 2"),
         ("a.bin", b"abcd", {"dtype": "float32"}, "must be one of uint16"),

@@ -22,7 +22,7 @@ IDS = [[0, 1, 2, 1], [2, 2, 0, 1, 1], [1], [0, 1]]
 def read_in_chunks(monkeypatch: pytest.MonkeyPatch, tokens: int) -> None:
     """Let a file be read in chunks of so many ids; those of more than one id need not end where an id does."""
     monkeypatch.setattr(token_files, "_CHUNK_TOKENS", tokens)
-    monkeypatch.setattr("tokengeom.corpus.documents._CHUNK_BYTES", 2 * tokens + (tokens > 1))
+    monkeypatch.setattr("tokengeom.corpus.files._CHUNK_BYTES", 2 * tokens + (tokens > 1))
 
 
 @pytest.mark.parametrize("dtype", ["uint16", "uint32", "int32", "int64"])

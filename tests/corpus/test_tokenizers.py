@@ -141,6 +141,24 @@ def test_broken_tokenizer_files(tmp_path: Path) -> None:
         load_tokenizer(path)
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"tokengeom_tokenizer": "word"}, "a saved word tokenizer must list the texts"),
+        ({"tokengeom_tokenizer": "word", "vocabulary": "ab"}, "must list the texts"),
+        ({"tokengeom_tokenizer": "word", "vocabulary": ["a", 5]}, "must list the texts"),
+        ({"tokengeom_tokenizer": "code", "vocabulary": ["a", "b", "a"]}, "must list each token once"),
+        ({"tokengeom_tokenizer": "word", "vocabulary": ["a", "\ud800"]}, "without half characters"),
+        ({"tokengeom_tokenizer": "character", "vocabulary": ["a", "bc"]}, "must list single characters"),
+        ({"tokengeom_tokenizer": ["word"], "vocabulary": []}, "no tokenizer of the kind"),
+    ],
+)
+def test_damaged_tokenizers_of_our_own_are_refused(tmp_path: Path, content: object, message: str) -> None:
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(TokenizerError, match=rf"tokenizer\.json.*{message}"):
+        load_tokenizer(tmp_path)
+
+
 CODE = """class Parser(Base):
     def read(self, Path=None):
         if x == 1 and y != 2:

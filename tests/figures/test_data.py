@@ -71,3 +71,14 @@ def test_an_unknown_form_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="form='xlsx'"):
         save_data(awkward_figure(), tmp_path, form="xlsx")  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_files_that_are_not_of_this_figure_are_not_replaced(tmp_path: Path) -> None:
+    page, table, *_ = save_data(awkward_figure(), tmp_path)
+    save_data(awkward_figure(), tmp_path)
+    for path in (page, table):
+        content = path.read_bytes()
+        page.write_text("{}") if path == page else page.unlink()
+        with pytest.raises(InputError, match="was not written by tokengeom"):
+            save_data(awkward_figure(), tmp_path)
+        path.write_bytes(content)

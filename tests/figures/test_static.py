@@ -9,6 +9,7 @@ import pytest
 from figure_cases import AWKWARD, LABELS, assert_nothing_is_clipped, awkward_figure, rendered, static_texts
 from tokengeom.errors import InputError, MissingExtraError
 from tokengeom.figures.base import Curve, Figure, HeatmapPanel, LinePanel, Panel, Points, ScatterPanel
+from tokengeom.figures.interactive import save_interactive
 from tokengeom.figures.prepare import legible
 from tokengeom.figures.static import draw, save_static
 from tokengeom.numerics import Float
@@ -122,3 +123,14 @@ def test_a_missing_matplotlib_is_named_with_its_extra(monkeypatch: pytest.Monkey
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(MissingExtraError, match=r"'matplotlib'.*tokengeom\[figures\]"):
         draw(awkward_figure())
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf", ".html"])
+def test_a_picture_of_ours_is_replaced_and_any_other_file_is_refused(tmp_path: Path, suffix: str) -> None:
+    target, save = tmp_path / f"figure{suffix}", save_interactive if suffix == ".html" else save_static
+    save(awkward_figure(), target)
+    save(awkward_figure(), target)
+    target.write_bytes(b"thesis")
+    with pytest.raises(InputError, match="was not written by tokengeom"):
+        save(awkward_figure(), target)
+    assert target.read_bytes() == b"thesis"

@@ -12,8 +12,9 @@ from tokengeom.geometry.probes import linear_probes
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.linear import LinearPrediction
 from tokengeom.theory.predict import predict
-from tokengeom.training.run import Run, Trajectory
+from tokengeom.training.run import Run
 from tokengeom.training.train import train
+from tokengeom.training.trajectory import Trajectory
 
 LinearCase = tuple[LinearPrediction, dict[str, Run]]
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from forging import Entry, forge_array, forge_json
 from geometry_cases import grouped_counts
 from tokengeom.errors import InputError
 from tokengeom.factors import Factors
@@ -68,6 +72,43 @@ def test_damaged_arrays_are_refused(curve: CheckpointCurve, tmp_path: Path) -> N
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     with pytest.raises(InputError, match=r"is damaged: checkpoints\.safetensors"):
         CheckpointCurve.load(tmp_path / "c")
+
+
+@pytest.mark.parametrize(
+    ("entry", "value", "message"),
+    [
+        (("points",), [], "the number of its checkpoints"),
+        (("points", 0, "step"), "1", "points 0, step must be a whole number"),
+        (("points", 1, "bos"), 1, "points 1, bos must be true or false"),
+        (("points", 1, "model"), None, "model must be a text"),
+        (("points", 0, "comparison", "runs"), 0, "runs must be a whole number >= 1"),
+        (("points", 0, "comparison", "agreements"), {}, "is missing"),
+        (("points", 0, "loss_gap"), [], "loss_gap must be a number"),
+    ],
+)
+def test_forged_entries_are_refused(
+    curve: CheckpointCurve, tmp_path: Path, entry: Entry, value: object, message: str
+) -> None:
+    folder = forge_json(curve.save(tmp_path / "c"), "checkpoints.json", entry, lambda before: value)
+    with pytest.raises(InputError, match="c is damaged") as found:
+        CheckpointCurve.load(folder)
+    assert message in str(found.value)
+
+
+def test_arrays_that_do_not_fit_are_refused(curve: CheckpointCurve, tmp_path: Path) -> None:
+    changes: list[Callable[[NDArray[Any]], NDArray[Any]]] = [lambda x: x[0:1] * np.nan, lambda x: x.astype(int)]
+    for name in ("0.W", "0.H", "1.bias"):
+        for change in changes:
+            folder = forge_array(curve.save(tmp_path / "c"), "checkpoints.safetensors", name, change)
+            with pytest.raises(InputError, match="c is damaged"):
+                CheckpointCurve.load(folder)
+
+
+def test_a_forged_verdict_of_a_checkpoint_is_named(curve: CheckpointCurve, tmp_path: Path) -> None:
+    folder = curve.save(tmp_path / "c")
+    assert any("only reading the models again" in sentence for sentence in verify(folder).not_checked)
+    forge_json(folder, "checkpoints.json", ("points", 1, "comparison", "reasons", 0), lambda before: "All is well.")
+    assert verify(folder).failed == ("checkpoint 2: the verdict and its reasons follow from the numbers",)
 
 
 def test_the_last_checkpoint_is_described_in_full_and_all_of_them_in_a_table(curve: CheckpointCurve) -> None:

@@ -134,6 +134,8 @@ def test_a_folder_appears_complete_or_not_at_all(tmp_path: Path, monkeypatch: py
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     (target / "tokens.npz").write_bytes(b"")
     assert not tg.verify(tmp_path)
+    with pytest.raises(InputError, match=r"tokens\.npz is missing, was changed"):
+        tg.load_arrays(target)
 
 
 def test_what_cannot_be_exported_is_refused(tmp_path: Path) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from geometry_cases import explained_counts
+from tokengeom.checks import Entries
 from tokengeom.factors import Factors
 from tokengeom.geometry import rival_numbers
 from tokengeom.geometry.agreement import assess, with_reference
+from tokengeom.geometry.comparison import nan_to_none
 from tokengeom.geometry.explanations.base import Known
 from tokengeom.geometry.explanations.log_counts import LogCounts
 from tokengeom.geometry.explanations.maximum_margin import MaximumMargin
@@ -76,7 +80,7 @@ def test_rows_show_references_that_are_given_and_no_lead_without_a_prediction(nu
 
 def test_rows_are_the_same_after_to_dict(numbers: SimilarityNumbers) -> None:
     for row in rival_rows(assess(numbers, permutations=20, seed=0), INFOS, "mine: "):
-        assert RivalRow.from_dict(row.to_dict()) == row
+        assert str(RivalRow.read(Entries(nan_to_none(row.to_dict()), Path("folder")))) == str(row)
 
 
 def test_the_best_rival_is_not_the_prediction(numbers: SimilarityNumbers) -> None:

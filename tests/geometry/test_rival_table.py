@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from forging import Entry, forge_json
 from geometry_cases import grouped_counts
 from tokengeom.errors import InputError
 from tokengeom.geometry.rival_numbers import Lead
@@ -44,8 +45,34 @@ def test_a_damaged_table_is_refused(table: Rivals, tmp_path: Path) -> None:
         Rivals.load(tmp_path / "r")
 
 
+@pytest.mark.parametrize(
+    ("entry", "value", "message"),
+    [
+        (("rows", 1, "behind"), {"value": 1.0}, "low is missing"),
+        (("rows", 1, "items"), "letters", "items must be one of"),
+        (("rows", 1, "without_direction"), -1, "without_direction must be a whole number"),
+        (("rows",), {}, "rows must be a list"),
+        (("held_out",), 0.5, "held_out must be a whole number"),
+        (("limitations",), "none", "limitations must be a list"),
+        (("prediction",), 3, "prediction must be a text"),
+    ],
+)
+def test_forged_entries_are_refused(table: Rivals, tmp_path: Path, entry: Entry, value: object, message: str) -> None:
+    folder = forge_json(table.save(tmp_path / "r"), "rivals.json", entry, lambda before: value)
+    with pytest.raises(InputError, match="r is damaged") as found:
+        Rivals.load(folder)
+    assert message in str(found.value)
+
+
+def test_two_rows_of_one_explanation_are_refused_and_no_rows_are_not(table: Rivals, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="two rows for the same items"):
+        Rivals.load(replace(table, rows=(*table.rows, table.rows[0])).save(tmp_path / "r"))
+    empty = Rivals.load(replace(table, rows=()).save(tmp_path / "empty"))
+    assert "Brackets" in empty.summary()
+
+
 def test_verify_recomputes_order_and_differences(table: Rivals, tmp_path: Path) -> None:
-    assert all(table.checks().values())
+    assert False not in table.checks().values()
     replace(table, rows=table.rows[::-1]).save(tmp_path / "r")
     assert verify(tmp_path / "r").failed == (
         "explanations are in the order of their agreement",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from tiny_models import build, save, save_tokenizer
-from tokengeom.errors import CheckpointError, MissingExtraError, ResourceError, TokenizerError
+from tokengeom.errors import CheckpointError, InputError, MissingExtraError, ResourceError, TokenizerError
 from tokengeom.models.checkpoint import load_checkpoint
 from tokengeom.models.checkpoint_folder import checkpoint_folders, training_step
 
@@ -70,6 +71,60 @@ def test_other_kinds_of_model_are_refused(folder: Path, settings: dict[str, Any]
         load_checkpoint(folder)
 
 
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ("[" * 100_000, "cannot be read as JSON"),
+        ('{"model_type": ["llama"]}', "model_type must be a string"),
+        ('{"model_type": "llama", "architectures": 5}', "architectures a list of strings"),
+        ('{"model_type": "llama", "architectures": [{}]}', "architectures a list of strings"),
+        ('{"model_type": "llama", "num_hidden_layers": 1000000000}', r"num_hidden_layers = 1,000,000,000, and the"),
+        ('{"model_type": "llama", "text_config": {"n_layer": 1e300}}', "n_layer = "),
+    ],
+)
+def test_a_damaged_config_is_refused(folder: Path, config: str, reason: str) -> None:
+    (folder / "config.json").write_text(config)
+    with pytest.raises(CheckpointError, match=reason):
+        load_checkpoint(folder)
+
+
+@pytest.mark.parametrize(
+    ("shard", "reason"),
+    [
+        ("../model.safetensors", "which is not a file of the folder"),
+        ("/etc/passwd", "which is not a file of the folder"),
+        ("absent.safetensors", r"has no absent\.safetensors, which its index names"),
+        (5, "must name a file per weight"),
+    ],
+)
+def test_weights_come_from_the_folder_alone(folder: Path, shard: object, reason: str) -> None:
+    (folder / "model.safetensors").rename(folder / "model-1.safetensors")
+    names = dict.fromkeys(load_file(folder / "model-1.safetensors"), "model-1.safetensors")
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": names}))
+    assert load_checkpoint(folder).d == 16
+    index.write_text(json.dumps({"metadata": {}, "weight_map": names | {"lm_head.weight": shard}}))
+    with pytest.raises(CheckpointError, match=reason):
+        load_checkpoint(folder)
+
+
+def test_damaged_weights_and_pipes_are_refused_at_once(folder: Path) -> None:
+    whole = (folder / "model.safetensors").read_bytes()
+    for damaged in (whole[:-5], b"\xff" * 8 + whole[8:], b""):
+        (folder / "model.safetensors").write_bytes(damaged)
+        with pytest.raises(CheckpointError, match=r"model\.safetensors cannot be read as safetensors"):
+            load_checkpoint(folder)
+    (folder / "model.safetensors").unlink()
+    os.mkfifo(folder / "model.safetensors")
+    with pytest.raises(InputError, match=r"model\.safetensors is a named pipe"):
+        load_checkpoint(folder)
+
+
+def test_a_start_token_that_is_no_text_is_none(folder: Path) -> None:
+    (folder / "tokenizer_config.json").write_text('{"bos_token": "\\ud800"}')
+    assert load_checkpoint(folder).bos is None
+
+
 def test_code_in_the_folder_is_never_run(folder: Path, tmp_path: Path) -> None:
     trace = tmp_path / "was-run"
     (folder / "own.py").write_text(f"open({str(trace)!r}, 'w').close()\n")
@@ -104,7 +159,7 @@ def test_weights_that_are_missing_are_never_random(folder: Path) -> None:
     with pytest.raises(CheckpointError, match=r"cannot be loaded|another shape"):
         load_checkpoint(folder)
     (folder / "model.safetensors").write_bytes(b"cut off")
-    with pytest.raises(CheckpointError, match="cannot be loaded"):
+    with pytest.raises(CheckpointError, match="cannot be read as safetensors"):
         load_checkpoint(folder)
     (folder / "model.safetensors").unlink()
     with pytest.raises(CheckpointError, match="no weights"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from tokengeom import NextTokenStatistics
-from tokengeom.errors import CheckpointError
-from tokengeom.models.saved_arrays import load_arrays
+from tokengeom.errors import CheckpointError, InputError, ResourceError
+from tokengeom.models.saved_arrays import load_arrays, read_file
 
 RNG = np.random.default_rng(0)
 W, H, BIAS = RNG.normal(size=(5, 3)), RNG.normal(size=(3, 7)), RNG.normal(size=5)
@@ -66,6 +67,68 @@ def test_pickles_and_broken_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.npz").write_bytes(b"PK nothing")
     with pytest.raises(CheckpointError, match="cannot be read as arrays of numbers"):
         load_arrays(tmp_path / "a.npz")
+
+
+def npy(header: str) -> bytes:
+    """A file in NumPy's format with this header and 96 bytes of numbers."""
+    content = header.encode().ljust(118) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(content).to_bytes(2, "little") + content + bytes(96)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        npy("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000, 3), }"),
+        npy("{'descr': '<f8', 'fortran_order': False, 'shape': (-4, 3), }"),
+        npy("{'descr': '|O', 'fortran_order': False, 'shape': (4, 3), }"),
+        npy("(" * 3000),
+        npy("{'descr': '<f8', 'fortran_order': False, 'shape': (4, 3), }")[:-20],
+        b"",
+    ],
+    ids=["more than the file has", "negative", "objects", "deep", "truncated", "empty"],
+)
+def test_a_header_that_claims_too_much_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "W.npy").write_bytes(content)
+    np.save(tmp_path / "H.npy", H)
+    with pytest.raises(CheckpointError, match=r"W\.npy cannot be read as arrays of numbers"):
+        load_arrays(tmp_path)
+
+
+def test_only_plain_files_of_the_kind_that_they_claim_are_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.safetensors")
+    with pytest.raises(InputError, match=r"a\.safetensors is a named pipe"):
+        read_file(tmp_path / "a.safetensors")
+    np.save(tmp_path / "H.npy", H)
+    with (tmp_path / "W.npy").open("wb") as file:
+        np.savez(file, other=W)
+    with pytest.raises(CheckpointError, match="W is missing"):
+        load_arrays(tmp_path)
+
+
+def test_an_archive_larger_than_memory_is_refused_before_it_is_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.savez_compressed(tmp_path / "a.npz", W=np.zeros((1000, 1000)), H=H)
+    monkeypatch.setattr("tokengeom.memory.free_memory", lambda device=None: 1_000_000)
+    with pytest.raises(ResourceError, match=r"a\.npz, unpacked, must fit in memory: 0\.00745 GiB are needed"):
+        load_arrays(tmp_path / "a.npz")
+
+
+def test_vectors_and_names_must_belong_together(tmp_path: Path) -> None:
+    np.savez(tmp_path / "tokens.npz", vectors=W[:3], names=np.array(TOKENS))
+    np.savez(tmp_path / "contexts.npz", vectors=H.T, names=np.array(CONTEXTS))
+    with pytest.raises(CheckpointError, match=r"one vector per name: .* got vectors \(3, 3\), names \(5,\)"):
+        load_arrays(tmp_path, STATS)
+
+
+@pytest.mark.parametrize(
+    "content", ["4 1000000000000\na 1 2 3\n", f"{'9' * 5000} 3\na 1 2 3\n", "0 0\n", "4 3\na 1 2\n", "4 3\n", "4 3"]
+)
+def test_a_first_line_that_claims_too_much_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "tokens.txt").write_text(content)
+    write_word2vec(tmp_path / "contexts.txt", dict(zip(CONTEXTS, H.T, strict=True)))
+    with pytest.raises(CheckpointError, match=r"tokens\.txt must"):
+        load_arrays(tmp_path)
 
 
 def test_one_npz_file_is_read(tmp_path: Path) -> None:

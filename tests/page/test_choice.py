@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,15 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from forging import forge_json
 from pipeline_cases import write_text
 from tokengeom import NextTokenStatistics, count
 from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.corpus.tokenizers import WordTokenizer
 from tokengeom.errors import CorpusError, InputError
-from tokengeom.page.choice import Choice, choose, choose_tokenizer
+from tokengeom.page.choice import Choice, choose
 from tokengeom.page.settings import ReportSettings
 from tokengeom.page.text import find_text
+from tokengeom.page.tokenizer_choice import choose_tokenizer
 from tokengeom.progress import SilentProgress
+from tokengeom.results import verify
 
 
 def chosen(source: object, reading: ReadingSettings | None = None, **asked: Any) -> Choice:
@@ -294,3 +298,53 @@ def test_a_few_foreign_words_do_not_change_the_tokens() -> None:
 
 def test_an_empty_text_has_tokens_too() -> None:
     assert choose_tokenizer([])[0] == "character"
+
+
+@pytest.fixture
+def beside_statistics(documents: list[str], tmp_path: Path) -> Path:
+    """A choice for a text, and the statistics that were counted with it."""
+    choice = chosen(documents)
+    count(documents, **choice.settings).save(tmp_path / "statistics")
+    return choice.save(tmp_path / "choice")
+
+
+def test_a_choice_is_checked_with_the_statistics_beside_it(beside_statistics: Path) -> None:
+    found = verify(beside_statistics)
+    assert found.ok, found.failed
+    for words in ("best candidate", "those of the statistics", "sentence on the context length"):
+        assert any(words in sentence for sentence in found.checked), words
+    assert any("the text is not saved" in sentence for sentence in found.not_checked)
+
+
+def replaced(old: str, new: str) -> Callable[[list[str]], list[str]]:
+    return lambda reasons: [reason.replace(old, new) for reason in reasons]
+
+
+@pytest.mark.parametrize(
+    ("entry", "change", "failed"),
+    [
+        ("candidates", lambda rows: [{**row, "score": 1 - row["score"]} for row in rows], "best candidate"),
+        ("candidates", lambda rows: [{**row, "chosen": not row["chosen"]} for row in rows], "best candidate"),
+        ("candidates", lambda rows: [{**row, "one_hot": row["one_hot"] + 0.01} for row in rows], "those of the stat"),
+        ("settings", lambda settings: {**settings, "context": 1}, "best candidate"),
+        ("reasons", replaced("The context length is", "The context length must be"), "context length"),
+        ("reasons", replaced("At most", "Exactly"), "number of contexts"),
+        ("candidates", lambda rows: [{**row, "score": "high"} for row in rows], "can be read"),
+    ],
+)
+def test_a_forged_choice_is_named(
+    beside_statistics: Path, entry: str, change: Callable[[Any], Any], failed: str
+) -> None:
+    forge_json(beside_statistics, "choice.json", entry, change)
+    assert any(failed in sentence for sentence in verify(beside_statistics).failed), verify(beside_statistics).failed
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"),
+    [("settings", []), ("settings", {"context": [2]}), ("settings", {"support": 3}), ("reasons", [1]),
+     ("candidates", [{"a": 1}, {"b": 1}]), ("candidates", [{}]), ("candidates", [3])],
+)  # fmt: skip
+def test_a_choice_with_wrong_parts_is_refused(beside_statistics: Path, entry: str, value: object) -> None:
+    forge_json(beside_statistics, "choice.json", entry, lambda before: value)
+    with pytest.raises(InputError, match="choice is damaged"):
+        Choice.load(beside_statistics)

@@ -11,17 +11,16 @@ import numpy as np
 import pytest
 
 import tokengeom as tg
+from forging import forge, forge_report
 from pipeline_cases import plain_page, results_of
 from tiny_models import ROWS, build, fit_head, save, sentences
 from tokengeom.errors import CheckpointError, InputError
-from tokengeom.folders import file_hash
 from tokengeom.page.compare_models import compare_models
 from tokengeom.page.model_stages import build_model_stages, chosen_cuts
 from tokengeom.page.read_model import ReadModel, find_models
 from tokengeom.page.report import Report, report
 from tokengeom.page.settings import ReportSettings
 from tokengeom.page.text import find_text
-from tokengeom.page.verification import check_report
 from tokengeom.theory.proxy import ProxyPrediction
 
 FEW: dict[str, Any] = {"permutations": 20, "context": 2}
@@ -121,10 +120,11 @@ def test_a_report_about_models_is_loaded_and_verified(finished: Report) -> None:
     differ = ("page", "results", "seconds", "made")
     mine, theirs = ({k: v for k, v in made.to_dict().items() if k not in differ} for made in (again, finished))
     assert str(mine) == str(theirs)
-    checks = check_report(results_of(finished))
-    assert all(checks.values()), [sentence for sentence, holds in checks.items() if not holds]
-    assert checks["model-1: its loss is the one claimed"]
-    assert checks["comparison-model-2: its numbers are the ones claimed"]
+    found = tg.verify(results_of(finished))
+    assert found.ok, found.failed
+    assert "model-1: the loss gap is that of W and H" in found.checked
+    assert "comparison-model-2: computed again, the values of all agreements are the same" in found.checked
+    assert any("only reading the model again would show them" in sentence for sentence in found.not_checked)
 
 
 def test_a_forged_model_is_found(finished: Report, tmp_path: Path) -> None:
@@ -133,13 +133,12 @@ def test_a_forged_model_is_found(finished: Report, tmp_path: Path) -> None:
     read = ReadModel.load(folder)
     forged = replace(read, states=replace(read.states, factors=replace(read.states.factors, W=2 * read.W)))
     forged.save(folder)
-    failed = {sentence for sentence, holds in check_report(folder.parent).items() if not holds}
+    assert tg.verify(folder.parent).failed == ("model-2: its manifest is the one in the record",)
+    forge_report(folder.parent, forge, "model-2")
     assert {
-        "model-2: the manifest is the one that was written",
-        "model-2: its loss is the one claimed",
-        "comparison-model-2: its numbers are the ones claimed",
-    } <= failed
-    assert file_hash(folder / "manifest.json")
+        "model-2: the loss gap is that of W and H",
+        "comparison-model-2: the results that it names are those beside it",
+    } <= set(tg.verify(folder.parent).failed)
 
 
 def test_the_proxy_is_kept_where_it_is_asked_for(one: Path, tmp_path: Path) -> None:

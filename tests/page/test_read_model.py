@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tokengeom as tg
+from forging import Entry, forge_array, forge_entry
 from tiny_models import ROWS, build, save, sentences
-from tokengeom.errors import CheckpointError, MissingExtraError
+from tokengeom.errors import CheckpointError, InputError, MissingExtraError
 from tokengeom.page.read_model import ReadModel, find_models
 from tokengeom.progress import SilentProgress
 from tokengeom.training.objective import SoftLabels
@@ -49,6 +51,38 @@ def test_a_model_is_saved_with_its_loss(tmp_path: Path, family: str) -> None:
     assert again.loss_again(SoftLabels.from_statistics(stats)) == pytest.approx(read.loss_gap, rel=1e-6)
     assert "gives the lower loss" in again.summary()
     assert list(again.to_frame("contexts", stats).index[:2]) == [stats.context_text(0), stats.context_text(1)]
+
+
+def _instead(value: object, before: object) -> object:
+    return value
+
+
+def test_a_forged_model_is_named_or_refused(folder: Path, tmp_path: Path) -> None:
+    stats = tg.count(sentences(), context=2, tokenizer=folder, vocabulary_size=ROWS)
+    stats.save(tmp_path / "stats")
+    read = find_models([folder]).read(0, stats, None, SilentProgress())
+    saved = read.save(tmp_path / "model")
+    assert tg.verify(saved).ok
+    assert "the loss gap is that of W and H" in tg.verify(saved).checked
+    forge_entry(saved, "loss_gap", lambda gap: gap + 0.01)
+    assert tg.verify(saved).failed == ("the loss gap is that of W and H",)
+    forge_entry(read.save(saved), "entropy", lambda entropy: entropy + 0.01)
+    assert tg.verify(saved).failed == ("the entropy floor is that of the statistics",)
+    forge_entry(read.save(saved), "statistics_hash", lambda before: 64 * "0")
+    assert any("--with FOLDER" in sentence for sentence in tg.verify(saved).not_checked)
+    wrong: list[tuple[Entry, object]] = [
+        (("info", "rows"), 1),
+        (("info", "cap"), -2.0),
+        (("bos",), "no"),
+        (("info",), []),
+    ]
+    for entry, value in wrong:
+        forge_entry(read.save(saved), entry, partial(_instead, value))
+        with pytest.raises(InputError, match="model is damaged"):
+            ReadModel.load(saved)
+    for name in ("W", "H"):
+        forge_array(read.save(saved), "model.safetensors", name, lambda x: x[1:])
+        assert not tg.verify(saved).ok
 
 
 def test_models_are_in_the_order_of_their_steps_and_have_different_names(folder: Path, tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ def test_the_path_of_a_tokenizer_is_kept_as_text() -> None:
         ({"context": 0}, "context must be 1 or more"),
         ({"top_contexts": 0}, "top_contexts must be 1 or more"),
         ({"vocabulary": 0}, "vocabulary must be 1 or more"),
+        ({"seeds": 2**31}, "seeds must be at most 100"),
         ({"model": "m", "steps": 60}, r"leave out steps \(--steps\)"),
         ({"model": "m", "tokenizer": "word", "seeds": 2}, r"leave out tokenizer \(--tokenizer\), seeds"),
         ({"model": ()}, "must be the path of its folder, or several paths; got none"),

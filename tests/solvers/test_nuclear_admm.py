@@ -82,6 +82,17 @@ def test_known_answers_are_found_from_the_proxy_and_from_a_random_start(known: K
     assert solution.certificate.bound == pytest.approx(known.nuclear_norm, rel=1e-9)
 
 
+def test_acceleration_far_from_the_solution_does_not_lead_away() -> None:
+    S = np.array([[1, 1, 0], [1, 0, 1], [0, 1, 1], [1, 0, 0]], bool)
+    problem = NuclearSVM(reduce_support(S), Backend.on(None))
+    generator, proxy = np.random.default_rng(0), problem.backend.whole(problem.proxy())
+    for _ in range(8):
+        start = proxy + 4.0 * np.abs(proxy).mean() * generator.standard_normal(proxy.shape)
+        solution = NuclearADMM(tolerance=1e-8)(problem, start=start)
+        assert solution.certificate.holds(1e-8)
+        assert solution.iterations < 200
+
+
 def test_the_exact_proxy_needs_one_iteration_and_holds_to_ten_digits() -> None:
     for known in catalogue():
         solution = NuclearADMM()(NuclearSVM.from_support(known.S))

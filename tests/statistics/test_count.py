@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from counting_oracle import as_pairs, dictionary_count
 from tokengeom import CountedPairs, NextTokenStatistics, count
-from tokengeom.corpus.documents import AbstractTokenSource, Ids, OnBytes, TokenBatch, ignore_bytes
+from tokengeom.corpus.documents import AbstractTokenSource, Ids, TokenBatch
+from tokengeom.corpus.files import OnBytes, ignore_bytes
 from tokengeom.corpus.stories import stories
 from tokengeom.corpus.tokenizers import WordTokenizer
 from tokengeom.errors import CorpusError, InputError, StatisticsError
@@ -218,7 +219,7 @@ def test_numbers_of_other_libraries_are_numbers() -> None:
 
 
 def test_ids_that_no_tokenizer_has_are_refused() -> None:
-    with pytest.raises(StatisticsError, match="ids need 2,000,000,001"):
+    with pytest.raises(StatisticsError, match="ids in <1 documents> need 2,000,000,001"):
         count([[0, 1, 2_000_000_000]], context=1)
 
 

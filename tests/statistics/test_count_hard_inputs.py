@@ -112,7 +112,7 @@ def test_documents_stay_whole_for_a_tokenizer_that_depends_on_it(
     made.save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "a.txt").write_text("a b " * 500)
     monkeypatch.setattr(plain_text, "PIECE_CHARACTERS", 100)
-    monkeypatch.setattr("tokengeom.corpus.documents._CHUNK_BYTES", 150)
+    monkeypatch.setattr("tokengeom.corpus.files._CHUNK_BYTES", 150)
     statistics = count(tmp_path / "a.txt", context=1, tokenizer=tmp_path / "tokenizer.json")
     assert as_pairs(statistics) == dictionary_count([[0, *[1, 2] * 500]], 1, "sliding", False)
 

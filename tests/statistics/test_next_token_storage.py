@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 from scipy import sparse
 
+from forging import Entry, forge, forge_array, forge_entry
 from tokengeom import NextTokenStatistics, count, load, results, verify
 from tokengeom.errors import InputError, ResourceError
-from tokengeom.folders import file_hash
+from tokengeom.statistics.shared import shared_statistics
 
 
 @pytest.mark.parametrize("windows", ["sliding", "prefixes"])
@@ -87,53 +88,86 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     assert not verify(tmp_path / "s")
 
 
-def forge(folder: Path, name: str = "", changes: Mapping[str, object] = MappingProxyType({})) -> None:
-    """Change the manifest and write the hash of a changed file anew: only what is recomputed can notice."""
-    path = folder / "manifest.json"
-    manifest = json.loads(path.read_text()) | dict(changes)
-    if name:
-        manifest["files"][name] = file_hash(folder / name)
-    path.write_text(json.dumps(manifest))
+FORGED = {
+    "windows": ("windows", lambda x: x + 1, "the sizes are the ones claimed"),
+    "vocabulary": ("vocabulary", lambda x: 4, "the sizes are the ones claimed"),
+    "contexts": ("contexts", lambda x: "many", "the sizes are the ones claimed"),
+    "coverage": ("coverage", lambda x: 0.5, "coverage and share left out are the ones claimed"),
+    "left out": ("left_out", lambda x: 0.5, "coverage and share left out are the ones claimed"),
+    "entropy": ("entropy_nats", lambda x: 0.1, "the entropy floor is the one claimed"),
+    "no entropy": ("entropy_nats", lambda x: None, "the entropy floor is the one claimed"),
+    "one-hot": ("one_hot_share", lambda x: 0.5, "the supports are the ones claimed"),
+    "supports": ("distinct_supports", lambda x: 1, "the supports are the ones claimed"),
+    "completeness": (
+        ("completeness", "new_pairs_in_twice_the_text"),
+        lambda x: x + 1,
+        "the estimates of completeness are the ones claimed",
+    ),
+    "seen once": (
+        ("completeness", "pairs_seen_once"),
+        lambda x: x + 1,
+        "the estimates of completeness are the ones claimed",
+    ),
+    "cuts": ("cuts", lambda x: [cut_to(7)], "the cuts lead to these sizes"),
+    "hash": ("hash", lambda x: "0" * 64, "the result can be read"),
+}
 
 
-@pytest.mark.parametrize(
-    ("changes", "failed"),
-    [
-        ({"windows": 8}, "the sizes are the ones claimed"),
-        ({"vocabulary": 4}, "the sizes are the ones claimed"),
-        ({"contexts": "many"}, "the sizes are the ones claimed"),
-        ({"entropy_nats": 0.1}, "the entropy floor is the one claimed"),
-        ({"entropy_nats": None}, "the entropy floor is the one claimed"),
-        ({"one_hot_share": 0.5}, "the supports are the ones claimed"),
-        ({"distinct_supports": 1}, "the supports are the ones claimed"),
-        ({"hash": "0" * 64}, "counts, contexts and vocabulary have the hash claimed"),
-    ],
-)
-def test_verify_recomputes_what_the_manifest_claims(tmp_path: Path, changes: dict[str, object], failed: str) -> None:
+def cut_to(n: int) -> dict[str, Any]:
+    sizes = {"n": 9, "m": 3, "V": 3, "entropy": 1.0}
+    return {"cut": "some", "before": sizes, "after": sizes | {"n": n}}
+
+
+@pytest.mark.parametrize(("entry", "change", "fails"), FORGED.values(), ids=list(FORGED))
+def test_verify_recomputes_what_the_manifest_claims(
+    tmp_path: Path, entry: Entry | str, change: Callable[[Any], Any], fails: str
+) -> None:
     count([[0, 1, 0, 2, 0, 1]], context=1, vocabulary_size=3).save(tmp_path / "s")
     found = verify(tmp_path / "s")
-    assert (found.ok, len(found.checked)) == (True, 7)
-    forge(tmp_path / "s", changes=changes)
-    assert verify(tmp_path / "s").failed == (failed,)
+    assert (found.ok, len(found.checked), len(found.not_checked)) == (True, 11, 1)
+    failed = verify(forge_entry(tmp_path / "s", entry, change)).failed
+    assert failed[0].startswith(fails)
+    assert len(failed) == (2 if entry == "cuts" else 1), "the coverage follows from the cuts"
 
 
 def test_verify_notices_swapped_tokens_and_contexts_and_another_tokenizer(tmp_path: Path) -> None:
     statistics = count(["a b a c a b"], context=1)
-    statistics.save(tmp_path / "vocabulary")
-    pq.write_table(pa.table({"text": ["b", "a", "c"]}), tmp_path / "vocabulary/vocabulary.parquet")
-    forge(tmp_path / "vocabulary", "vocabulary.parquet")
-    statistics.save(tmp_path / "contexts")
-    arrays = load_file(tmp_path / "contexts/arrays.safetensors")
-    arrays["contexts"] = np.ascontiguousarray(arrays["contexts"][::-1])
-    save_file(arrays, tmp_path / "contexts/arrays.safetensors")
-    forge(tmp_path / "contexts", "arrays.safetensors")
     for name in ("vocabulary", "contexts"):
-        assert verify(tmp_path / name).failed == ("counts, contexts and vocabulary have the hash claimed",)
+        statistics.save(tmp_path / name)
+    pq.write_table(pa.table({"text": ["b", "a", "c"]}), tmp_path / "vocabulary/vocabulary.parquet")
+    forge(tmp_path / "vocabulary")
+    forge_array(tmp_path / "contexts", "arrays.safetensors", "contexts", lambda a: a[::-1])
+    for name in ("vocabulary", "contexts"):
+        with pytest.raises(InputError, match="do not have the hash that the manifest states"):
+            load(tmp_path / name)
     statistics.save(tmp_path / "tokenizer")
     file = tmp_path / "tokenizer/tokenizer.json"
     file.write_text(file.read_text().replace('"b"', '"z"'))
-    forge(tmp_path / "tokenizer", "tokenizer.json")
-    assert verify(tmp_path / "tokenizer").failed == ("the tokenizer is the one claimed",)
+    assert "the tokenizer is the one claimed" in verify(forge(tmp_path / "tokenizer")).failed
+
+
+def test_swapped_tokens_and_contexts_are_noticed_with_a_new_hash_of_the_content_too(tmp_path: Path) -> None:
+    """A forger who computes every hash again is still caught by the order of ids and the names of the tokenizer."""
+    statistics = count(["a b a c a b"], context=1)
+    assert statistics.contexts is not None
+    replace(statistics, vocabulary=("b", "a", "c")).save(tmp_path / "vocabulary")
+    assert verify(tmp_path / "vocabulary").failed == ("tokens have the names of their ids, in order",)
+    replace(statistics, contexts=np.ascontiguousarray(statistics.contexts[::-1])).save(tmp_path / "contexts")
+    assert verify(tmp_path / "contexts").failed == ("contexts are in the order of their ids",)
+
+
+def test_what_two_texts_share_may_be_in_any_order(tmp_path: Path) -> None:
+    made = shared_statistics(count(["a b a c a b"], context=1), count(["c a b c b a c"], context=1))
+    for name, one in zip("12", made, strict=True):
+        found = verify(one.save(tmp_path / name))
+        assert found.ok, found.failed
+
+
+@pytest.mark.parametrize("windows", ["sliding", "prefixes"])
+@pytest.mark.parametrize("cuts", [{}, {"vocabulary": 3, "rest": "merge"}, {"top_contexts": 3, "support": "count:2"}])
+def test_honest_statistics_pass_every_check(tmp_path: Path, windows: str, cuts: dict[str, Any]) -> None:
+    found = verify(count(["a b a c a b d a"] * 2, context=2, windows=windows, pad=True, **cuts).save(tmp_path / "s"))
+    assert found.ok, found.failed
 
 
 @pytest.mark.parametrize(
@@ -149,26 +183,84 @@ def test_verify_notices_swapped_tokens_and_contexts_and_another_tokenizer(tmp_pa
         ("data", lambda a: -a),
         ("data", lambda a: a.astype(np.float64) / 2),
         ("data", lambda a: a[:1]),
+        ("data", lambda a: np.where(np.arange(a.size) == 0, 2**62, a)),
+        ("data", lambda a: a.astype(np.int32)),
         ("contexts", lambda a: a[:1]),
         ("contexts", lambda a: a.ravel()),
+        ("contexts", lambda a: a.astype(np.int64)),
+        ("contexts", lambda a: 0 * a),
+        ("contexts", lambda a: a + 1),
+        ("contexts", lambda a: a - 1),
+        ("contexts", lambda a: np.hstack([a, a])),
     ],
 )
 def test_arrays_that_make_no_table_are_refused_before_they_are_used(
     tmp_path: Path, name: str, change: Callable[[NDArray[Any]], NDArray[Any]]
 ) -> None:
-    count([[0, 1, 0, 2, 0, 1]], context=1, vocabulary_size=3).save(tmp_path / "s")
-    arrays = load_file(tmp_path / "s/arrays.safetensors")
-    save_file({**arrays, name: change(arrays[name])}, tmp_path / "s/arrays.safetensors")
-    forge(tmp_path / "s", "arrays.safetensors")
-    with pytest.raises(InputError):
-        NextTokenStatistics.load(tmp_path / "s")
+    folder = count([[0, 1, 0, 2, 0, 1]], context=1, vocabulary_size=3).save(tmp_path / "s")
+    forge_array(folder, "arrays.safetensors", name, change)
+    with pytest.raises(InputError, match=rf"{folder} is damaged: (?!.*hash).*Make the result again"):
+        NextTokenStatistics.load(folder)
+
+
+@pytest.mark.parametrize("name", ["data", "indices", "indptr"])
+def test_a_missing_array_is_named(tmp_path: Path, name: str) -> None:
+    folder = NextTokenStatistics.from_counts([[1, 2]]).save(tmp_path / "s")
+    arrays = load_file(folder / "arrays.safetensors")
+    arrays.pop(name)
+    save_file(arrays, folder / "arrays.safetensors")
+    with pytest.raises(InputError, match=f"has no array {name}"):
+        NextTokenStatistics.load(forge(folder))
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [("pi", lambda a: 2 * a), ("pi", lambda a: -a), ("data", lambda a: 7 * a), ("data", lambda a: np.nan * a)],
+)
+def test_probabilities_that_cannot_be_are_refused(
+    tmp_path: Path, name: str, change: Callable[[NDArray[Any]], NDArray[Any]]
+) -> None:
+    folder = NextTokenStatistics.from_probabilities([[0.5, 1], [0.5, 0]], [0.3, 0.7]).save(tmp_path / "s")
+    with pytest.raises(InputError, match=rf"{folder} is damaged: (?!.*hash)"):
+        NextTokenStatistics.load(forge_array(folder, "arrays.safetensors", name, change))
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"),
+    [
+        ("window", [1]),
+        ("window", {"context": 0, "kind": "sliding", "pad": False}),
+        ("window", {"context": 2, "kind": "sliding", "pad": False}),
+        ("window", {"context": 1, "kind": "rolling", "pad": False}),
+        ("cuts", [{"cut": "some"}]),
+        ("cuts", [cut_to(10)]),
+        ("cuts", [cut_to(0)]),
+        ("corpus", {"documents": "many"}),
+        ("corpus", {"sources": [1]}),
+        ("corpus", {"likely_separators": ["a"]}),
+        ("corpus", []),
+        ("hash", None),
+    ],
+)
+def test_entries_that_cannot_be_are_refused(tmp_path: Path, entry: str, value: object) -> None:
+    folder = count([[0, 1, 0, 2, 0, 1]], context=1, vocabulary_size=3).save(tmp_path / "s")
+    with pytest.raises(InputError, match=rf"{folder} is damaged: .*Make the result again"):
+        NextTokenStatistics.load(forge_entry(folder, entry, lambda _: value))
+
+
+@pytest.mark.parametrize("names", [[1, 2, 3], ["a", None, "c"], ["a", "b"]])
+def test_names_that_cannot_be_are_refused(tmp_path: Path, names: list[Any]) -> None:
+    folder = count([[0, 1, 0, 2, 0, 1]], context=1, vocabulary_size=3).save(tmp_path / "s")
+    pq.write_table(pa.table({"text": names}), folder / "vocabulary.parquet")
+    with pytest.raises(InputError, match=rf"{folder} is damaged: (?!.*hash)"):
+        NextTokenStatistics.load(forge(folder))
 
 
 def test_an_array_file_of_other_software_is_refused(tmp_path: Path) -> None:
     NextTokenStatistics.from_counts([[1]]).save(tmp_path / "s")
     (tmp_path / "s/arrays.safetensors").write_bytes(b"nonsense")
-    forge(tmp_path / "s", "arrays.safetensors")
-    with pytest.raises(InputError, match="is damaged"):
+    forge(tmp_path / "s")
+    with pytest.raises(InputError, match=r"is damaged: arrays\.safetensors cannot be read"):
         NextTokenStatistics.load(tmp_path / "s")
 
 
@@ -208,7 +300,5 @@ def test_coverage_and_what_was_left_out_are_saved(tmp_path: Path) -> None:
     assert again.text_counts is not None
     assert again.text_counts.tolist() == statistics.text_counts.tolist()
     assert verify(tmp_path / "s").ok
-    manifest = json.loads((tmp_path / "s/manifest.json").read_text())
-    manifest["cuts"][0]["after"]["n"] += 1
-    forge(tmp_path / "s", changes={"cuts": manifest["cuts"]})
+    forge_entry(tmp_path / "s", ("cuts", 0, "after", "n"), lambda n: n + 1)
     assert verify(tmp_path / "s").failed == ("the cuts lead to these sizes",)

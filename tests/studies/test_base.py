@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 import tokengeom.studies
+from forging import forge, forge_json
 from study_cases import run_study
 from tokengeom.errors import InputError
 from tokengeom.figures.base import Curve, Figure, LinePanel
-from tokengeom.folders import MANIFEST
+from tokengeom.manifests import MANIFEST
 from tokengeom.progress import SilentProgress
 from tokengeom.results import load, verify
 from tokengeom.settings import member_names
@@ -118,10 +119,37 @@ def test_a_verdict_that_does_not_follow_from_the_numbers_is_found(
 ) -> None:
     folder = full.save(tmp_path / "found")
     assert verify(folder).ok
-    manifest = json.loads((folder / MANIFEST).read_text())
-    (manifest["checks"][1] if of_one_check else manifest)["passed"] = True
-    (folder / MANIFEST).write_text(json.dumps(manifest))
-    assert verify(folder).failed == ("every verdict follows from its number and range",)
+    forge(folder, lambda manifest: (manifest["checks"][1] if of_one_check else manifest).update(passed=True))
+    found = verify(folder)
+    assert found.failed == ("every verdict follows from its number and range",)
+    assert any("only running the study again" in sentence for sentence in found.not_checked)
+
+
+@pytest.mark.parametrize(
+    ("entry", "value", "message"),
+    [
+        ("tables", ["../numbers"], "is not the plain name"),
+        ("figures", ["/etc/passwd"], "is not the plain name"),
+        ("figures", ["other"], "must have one JSON file"),
+        ("passed", "yes", "passed must be true or false"),
+        ("recipe", [], "recipe must be an object"),
+        ("checks", [{"name": "x"}], "is missing"),
+        ("checks", {}, "checks must be a list"),
+        ("sentence", 3, "sentence must be a text"),
+    ],
+)
+def test_forged_findings_are_refused(full: Findings, tmp_path: Path, entry: str, value: object, message: str) -> None:
+    folder = forge(full.save(tmp_path / "found"), lambda manifest: manifest.update({entry: value}))
+    with pytest.raises(InputError, match="is damaged") as found:
+        Findings.load(folder)
+    assert message in str(found.value)
+
+
+def test_a_figure_whose_table_is_elsewhere_is_refused(full: Findings, tmp_path: Path) -> None:
+    folder = full.save(tmp_path / "found")
+    forge_json(folder, "curve-of-numbers-data/curve-of-numbers.json", ("panels", 0, "table"), lambda name: f"../{name}")
+    with pytest.raises(InputError, match="without a path"):
+        Findings.load(folder)
 
 
 def test_a_damaged_table_is_refused(full: Findings, tmp_path: Path) -> None:

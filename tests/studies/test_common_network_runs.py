@@ -36,8 +36,9 @@ from tokengeom.studies.common.network_runs import (
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import predict
 from tokengeom.training.optimizers.base import paper_steps
-from tokengeom.training.run import Run, Trajectory
+from tokengeom.training.run import Run
 from tokengeom.training.train import train
+from tokengeom.training.trajectory import Trajectory
 
 QUIET = SilentProgress()
 RECIPE: dict[str, Any] = {

@@ -152,5 +152,5 @@ def test_a_gap_that_no_prediction_has_is_refused() -> None:
     stats = statistics(20, 30)
     with pytest.raises(ProblemError, match="must lie strictly between 0 and"):
         LossPath(stats.P, stats.pi, entropy=float(stats.entropy), settings=LossSettings()).estimate(-1.0)
-    with pytest.raises(InputError, match="no estimate for 'compare'"):
+    with pytest.raises(InputError, match="'compare' cannot be estimated"):
         tg.estimate("compare", stats)

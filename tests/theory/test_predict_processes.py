@@ -19,6 +19,7 @@ from tokengeom.numerics import Float
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.processes import Processes, join_processes, launched_processes
+from tokengeom.results import verify
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import predict
@@ -120,8 +121,8 @@ def test_the_command_line_solves_over_processes_and_only_the_first_writes_and_pr
     np.testing.assert_allclose(printed, [limit.nuclear_norm, at.nuclear_norm], rtol=1e-9)
     np.testing.assert_allclose(FeaturePrediction.load(launched.folder / "limit").L_mm, limit.L_mm, atol=1e-5)
     np.testing.assert_allclose(LossPrediction.load(launched.folder / "at-loss").L, at.L, atol=1e-5)
-    assert FeaturePrediction.verify(launched.folder / "limit").ok
-    assert LossPrediction.verify(launched.folder / "at-loss").ok
+    assert verify(launched.folder / "limit").ok
+    assert verify(launched.folder / "at-loss").ok
 
 
 def test_without_a_launcher_a_process_holds_all_columns(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,9 +20,9 @@ from tokengeom.training import estimate
 from tokengeom.training.estimate import CODE, NETWORK_CODE, Pace, factored_bytes, network_bytes
 from tokengeom.training.loop import AbstractEngine, Loop, TrainingHooks
 from tokengeom.training.objective import SoftLabels
-from tokengeom.training.run import record_steps
 from tokengeom.training.settings import TrainingSettings
 from tokengeom.training.train import build_network, train
+from tokengeom.training.trajectory import record_steps
 
 SETTINGS = TrainingSettings(model="ufm", dim=4, steps=10_000)
 

@@ -18,6 +18,7 @@ from tokengeom.errors import InputError, ProblemError, ResourceError
 from tokengeom.geometry.compare import compare
 from tokengeom.models.networks.base import architecture_named
 from tokengeom.numerics import Int
+from tokengeom.results import verify
 from tokengeom.settings import member_names
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.predict import predict
@@ -107,7 +108,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(name: str, tmp_path: Path) -> No
     np.testing.assert_array_equal(resumed.H, whole.H)
     np.testing.assert_array_equal(resumed.trajectory["loss_gap"], whole.trajectory["loss_gap"])
     np.testing.assert_array_equal(Run.load(tmp_path / "run").W, whole.W)
-    assert Run.verify(tmp_path / "run")
+    assert verify(tmp_path / "run")
 
 
 KILLED = """
@@ -194,6 +195,8 @@ def test_double_precision_is_double() -> None:
     double = train(small_stories(), "mlp", precision="float64", **options)
     assert 0 < np.abs(single.W - double.W).max() < 1e-5
     assert not np.array_equal(double.W, double.W.astype(np.float32))
+    assert double.start is not None
+    assert np.linalg.norm(double.start.W) == double.trajectory["norm_W"][0], "the start does not change in training"
 
 
 @pytest.mark.parametrize(

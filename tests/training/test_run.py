@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
 
+from forging import forge, forge_array
 from tokengeom.errors import InputError, ProblemError
 from tokengeom.factors import HasFactors
-from tokengeom.folders import file_hash
 from tokengeom.results import load, verify
 from tokengeom.training.loop import TrainingHooks
-from tokengeom.training.run import Run, Trajectory, load_runs, record_steps
+from tokengeom.training.run import Run, load_runs
 from tokengeom.training.settings import TrainingSettings
 from tokengeom.training.train import train, train_many
+from tokengeom.training.trajectory import Trajectory, record_steps
 from training_problems import random_statistics
 
 
@@ -85,7 +90,7 @@ def test_replicates_are_loaded_and_checked_together(tmp_path: Path) -> None:
         np.testing.assert_array_equal(one.W, other.W)
     with pytest.raises(InputError, match="holds 2 runs; read them with load_runs"):
         Run.load(tmp_path)
-    found = Run.verify(tmp_path)
+    found = verify(tmp_path)
     assert found
     assert any(sentence.startswith("replicate 1: ") for sentence in found.checked)
 
@@ -97,42 +102,167 @@ def test_a_changed_file_is_noticed(run: Run, tmp_path: Path) -> None:
     (folder / "arrays.safetensors").write_bytes(content)
     with pytest.raises(InputError, match=r"is damaged: arrays\.safetensors"):
         Run.load(folder)
-    assert verify(folder).failed == ("every file is the one that was written",)
+    assert verify(folder).failed == (
+        "every file has the hash in the manifest (arrays.safetensors is missing, changed or added)",
+    )
 
 
-def forge(folder: Path, **changes: Any) -> None:
+def forge_run(folder: Path, **changes: Any) -> Path:
     """Edit the manifest's result, with hashes that fit."""
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["results"][0] |= changes
-    manifest["files"] = {name: file_hash(folder / name) for name in manifest["files"]}
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return forge(folder, lambda manifest: manifest["results"][0].update(changes))
 
 
 @pytest.mark.parametrize(
     ("changes", "failed"),
     [
-        ({"loss_gap": 1e-6}, "loss gap and norms are those of the last record"),
-        ({"steps": 19}, "the last record is at the last step of a finished run"),
-        ({"settings": {"dim": 4}}, "W and H share the dimension in the settings"),
+        ({"loss_gap": 1e-6}, ["loss gap and norms are those of the last record", "the loss gap is that of W and H"]),
+        ({"entropy": 0.5}, ["the entropy floor is that of the statistics"]),
+        ({"status": "interrupted", "steps": 21}, []),
+        ({"settings": {"dim": 4}}, ["W and H have the dimension in the settings"]),
     ],
 )
-def test_a_forged_number_is_noticed(run: Run, tmp_path: Path, changes: dict[str, Any], failed: str) -> None:
-    folder = run.save(tmp_path / "run")
-    forge(folder, **changes)
-    assert verify(folder).failed == (failed,)
+def test_a_forged_number_is_noticed(run: Run, tmp_path: Path, changes: dict[str, Any], failed: list[str]) -> None:
+    random_statistics(8).save(tmp_path / "stats")
+    folder = forge_run(run.save(tmp_path / "run"), **changes)
+    found = verify(folder)
+    assert list(found.failed) == failed
+    assert any("records before the last one" in sentence for sentence in found.not_checked)
 
 
-def test_a_manifest_without_its_parts_is_refused(run: Run, tmp_path: Path) -> None:
+def forge_record(folder: Path, column: str, place: int, factor: float) -> Path:
+    """Multiply one number of the trajectory."""
+    table = pq.read_table(folder / "trajectory.parquet")
+    values = table[column].to_numpy().copy()
+    values[place] *= factor
+    changed = table.set_column(table.column_names.index(column), column, pa.array(values))
+    pq.write_table(changed, folder / "trajectory.parquet")
+    return forge(folder)
+
+
+@pytest.mark.parametrize(
+    ("column", "place", "failed"),
+    [
+        ("norm_W", -1, "loss gap and norms are those of the last record"),
+        ("norm_logits", 0, "the norms before the first step are those of the first record"),
+        ("margin", -1, "the margin of the last record is that of W and H"),
+        ("loss_gap", 0, "the loss gap of the first record is that of the start"),
+    ],
+)
+def test_a_forged_record_is_noticed_beside_the_statistics(
+    run: Run, tmp_path: Path, column: str, place: int, failed: str
+) -> None:
+    random_statistics(8).save(tmp_path / "stats")
     folder = run.save(tmp_path / "run")
-    forge(folder, unknown=3)
-    with pytest.raises(InputError, match="is damaged: TypeError"):
+    assert verify(folder).ok
+    assert verify(forge_record(folder, column, place, 1.001)).failed == (failed,)
+
+
+def test_a_run_without_its_statistics_says_what_was_not_checked(run: Run, tmp_path: Path) -> None:
+    folder = run.save(tmp_path / "alone" / "run")
+    found = verify(folder)
+    assert found.ok
+    assert any("statistics with the hash" in sentence and "--with" in sentence for sentence in found.not_checked)
+    random_statistics(8).save(tmp_path / "elsewhere" / "stats")
+    named = verify(folder, beside=[tmp_path / "elsewhere" / "stats"])
+    assert "the loss gap is that of W and H" in named.checked
+    assert not any("statistics with the hash" in sentence for sentence in named.not_checked)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"unknown": 3}, "'unknown' is not an entry"),
+        ({"loss_gap": "small"}, "loss_gap must be a number"),
+        ({"loss_gap": float("nan")}, "loss_gap must be a finite number"),
+        ({"steps": 2.5}, "steps must be a whole number"),
+        ({"steps": 3}, "its trajectory has step 20"),
+        ({"status": None}, "status must be a text"),
+        ({"settings": []}, "settings must be an object"),
+        ({"settings": {"dim": "8"}}, "dim must be a whole number"),
+        ({"settings": {"optimizer": {"name": 3}}}, "name must be a text"),
+        ({"statistics_hash": "../.."}, "64 hexadecimal digits"),
+    ],
+)
+def test_a_manifest_with_wrong_parts_is_refused(
+    run: Run, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    folder = forge_run(run.save(tmp_path / "run"), **changes)
+    with pytest.raises(InputError, match="run is damaged") as found:
         Run.load(folder)
+    assert message in str(found.value)
+    assert any("can be read" in sentence for sentence in verify(folder).failed)
+
+
+def test_arrays_that_do_not_fit_are_refused(run: Run, tmp_path: Path) -> None:
+    def changed(name: str, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Path:
+        return forge_array(run.save(tmp_path / "run"), "arrays.safetensors", name, change)
+
+    changes: list[Callable[[NDArray[Any]], NDArray[Any]]] = [
+        lambda x: x[:, :-1],
+        lambda x: x * np.nan,
+        lambda x: x.astype(np.int64),
+        lambda x: x[0],
+    ]
+    for name in ("result.0.W", "result.0.H", "result.0.start.W", "result.0.start.H"):
+        for change in changes:
+            if name.endswith("0.H") and change(run.H).shape == (3, run.H.shape[1] - 1):
+                continue  # fewer contexts, which only the statistics show
+            with pytest.raises(InputError, match="run is damaged: "):
+                Run.load(changed(name, change))
+
+
+def test_a_trajectory_that_cannot_be_is_refused(run: Run, tmp_path: Path) -> None:
+    def changed(change: Callable[[pa.Table], pa.Table]) -> Path:
+        folder = run.save(tmp_path / "run")
+        pq.write_table(change(pq.read_table(folder / "trajectory.parquet")), folder / "trajectory.parquet")
+        return forge(folder)
+
+    for change in (
+        lambda table: table.drop_columns(["replicate"]),
+        lambda table: table.drop_columns(["step"]),
+        lambda table: table.take(list(range(len(table)))[::-1]),
+        lambda table: table.set_column(2, "loss_gap", pa.array(["x"] * len(table))),
+        lambda table: table.set_column(2, "loss_gap", pa.array([None, *[1.0] * (len(table) - 1)])),
+        lambda table: table.set_column(2, "loss_gap", pa.array([np.inf] * len(table))),
+        lambda table: table.set_column(
+            table.column_names.index("replicate"), "replicate", pa.array([1] * len(table), pa.int64())
+        ),
+    ):
+        with pytest.raises(InputError, match=r"run is damaged: trajectory\.parquet"):
+            Run.load(changed(change))
+
+
+@pytest.mark.parametrize("forged", ["shape", "name", "type", "step", "generator", "data"])
+def test_a_forged_snapshot_is_not_resumed(tmp_path: Path, forged: str) -> None:
+    def resumed(steps: int) -> Run:
+        return train(random_statistics(0), "ufm", dim=2, steps=steps, batch=4, checkpoint=tmp_path / "run", resume=True)
+
+    resumed(3)
+    (snapshot,) = (tmp_path / "run").iterdir()
+    match forged:
+        case "shape":
+            forge_array(snapshot, "arrays.safetensors", "state.W_first", lambda x: x[:-1])
+        case "type":
+            forge_array(snapshot, "arrays.safetensors", "state.K", lambda x: x.astype(np.float32))
+        case "name":
+            arrays = load_file(snapshot / "arrays.safetensors")
+            arrays["state.other"] = arrays.pop("state.K")
+            save_file(arrays, snapshot / "arrays.safetensors")
+            forge(snapshot)
+        case "step":
+            forge(snapshot, lambda manifest: manifest.update(step=2))
+        case "generator":
+            forge(snapshot, lambda manifest: manifest.update(generators=[{"bit_generator": "PCG64", "state": 3}]))
+        case "data":
+            forge(snapshot, lambda manifest: manifest.update(data=None))
+    with pytest.raises(InputError, match="is damaged"):
+        resumed(6)
 
 
 @pytest.mark.parametrize(("of_W", "of_H"), [(1.1, 1.0), (1.0, 1.1), (2.0, 0.5)])
 def test_arrays_that_do_not_belong_to_the_trajectory_are_noticed(run: Run, of_W: float, of_H: float) -> None:
     checks = replace(run, W=of_W * run.W, H=of_H * run.H).checks()
-    assert [sentence for sentence, holds in checks.items() if not holds] == [
+    assert [sentence for sentence, holds in checks.items() if holds is False] == [
         "loss gap and norms are those of the last record"
     ]
 

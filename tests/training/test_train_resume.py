@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -14,6 +15,8 @@ import numpy as np
 import pytest
 
 from tokengeom.errors import InputError
+from tokengeom.manifests import write_manifest
+from tokengeom.results import verify
 from tokengeom.training.loop import TrainingHooks
 from tokengeom.training.optimizers.base import optimizer_names
 from tokengeom.training.run import Checkpoints, Run
@@ -72,6 +75,60 @@ def test_a_finished_run_can_be_continued(tmp_path: Path) -> None:
     np.testing.assert_array_equal(longer.W, train(random_statistics(0), **settings, steps=STEPS).W)
 
 
+def test_a_finished_run_is_not_written_again(tmp_path: Path) -> None:
+    settings = {**MODELS["ufm"], "steps": 5, "checkpoint": tmp_path}
+    first = train(random_statistics(0), **settings)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    again = train(random_statistics(0), **settings, resume=True)
+    assert_same_run(first, again)
+    assert again.status == "finished"
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+def test_only_snapshots_of_the_run_are_removed(tmp_path: Path) -> None:
+    foreign = ["step-mine", "step-000000000003", "step-000000000004", "notes"]
+    for name in foreign:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "letter").write_text("dear")
+    write_manifest(tmp_path / "step-000000000004", "tokengeom-other", 1, {})
+    train(random_statistics(0), **MODELS["ufm"], steps=30, checkpoint=tmp_path, on_record=stop_at(10))
+    train(random_statistics(0), **MODELS["ufm"], steps=30, checkpoint=tmp_path, resume=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*foreign, "step-000000000030"])
+    assert Run.load(tmp_path).steps == 30
+
+
+def test_a_stop_at_the_last_step_is_a_finished_run(tmp_path: Path) -> None:
+    run = train(random_statistics(0), **MODELS["ufm"], steps=30, checkpoint=tmp_path, on_record=stop_at(30))
+    assert (run.status, run.trajectory.last("step")) == ("finished", 30)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_the_run_and_says_how_to_continue(tmp_path: Path, sent: signal.Signals) -> None:
+    random_statistics(0).save(tmp_path / "stats")
+    options = ["--model", "ufm", "--dim", "4", "--learning-rate", "1e-4", "--out", str(tmp_path / "run")]
+    command = [sys.executable, "-m", "tokengeom", "train", str(tmp_path / "stats"), *options]
+    # A shell starts background jobs with SIGINT ignored, which children inherit.
+    child = subprocess.Popen(
+        [*command, "--steps", "1000000000"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert child.stderr is not None
+    assert "Training" in child.stderr.readline(), "the estimate is printed once training has begun"
+    child.send_signal(sent)
+    stdout, stderr = child.communicate(timeout=60)
+    assert (child.returncode, "Traceback" in stderr) == (130, False), stderr
+    assert "run the same command with --resume" in stdout
+    kept = Run.load(tmp_path / "run")
+    assert kept.status == "interrupted"
+    more = subprocess.run(
+        [*command, "--steps", str(kept.steps + 10), "--resume", "--json"], check=True, capture_output=True
+    )
+    assert json.loads(more.stdout)["steps"] == kept.steps + 10
+
+
 def test_ctrl_c_without_a_folder_returns_what_was_done() -> None:
     previous = signal.getsignal(signal.SIGINT)
     run = train(random_statistics(0), **MODELS["ufm"], steps=STEPS, on_record=stop_at(6))
@@ -124,7 +181,7 @@ def test_a_saved_run_is_not_a_folder_for_snapshots(tmp_path: Path) -> None:
     train(random_statistics(0), **MODELS["ufm"], steps=5).save(tmp_path / "run")
     with pytest.raises(InputError, match="holds a saved result"):
         train(random_statistics(0), **MODELS["ufm"], steps=5, checkpoint=tmp_path / "run", resume=True)
-    assert Run.verify(tmp_path / "run")
+    assert verify(tmp_path / "run")
 
 
 def test_a_damaged_snapshot_is_refused_before_it_is_read(tmp_path: Path) -> None:

@@ -24,12 +24,11 @@ from pkgutil import iter_modules
 from typing import Annotated, Any, ParamSpec, TypeVar
 
 import typer
-from rich.console import Console
 
 from tokengeom.cli.options import expanded, gathered, option_names, read_settings
-from tokengeom.cli.output import stdout_for_result_only
+from tokengeom.cli.output import TerminalConsole, escaped_streams, stdout_for_result_only
 from tokengeom.errors import TokengeomError
-from tokengeom.folders import recording_command
+from tokengeom.manifests import recording_command
 
 EXIT_CHECK_FAILED, EXIT_WRONG_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 
@@ -53,13 +52,15 @@ def errors_as_paragraphs() -> Iterator[None]:
     except (typer.Exit, SystemExit):
         raise
     except (KeyboardInterrupt, typer.Abort):
-        _console().print("Interrupted. Nothing half-written was left behind.", style="yellow")
+        TerminalConsole(stderr=True).print("Interrupted. Nothing half-written was left behind.", style="yellow")
         raise typer.Exit(EXIT_INTERRUPTED) from None
     except BrokenPipeError:
         # The reader closed the pipe, as `head` does; what is left to write is dropped.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(EXIT_WRONG_INPUT) from None
-    except Exception as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and not _is_panic(error):
+            raise
         _drop_unwritten(error)
         if Debug.enabled and not _is_usage(error):
             traceback.print_exc()
@@ -69,27 +70,40 @@ def errors_as_paragraphs() -> Iterator[None]:
 
 
 def print_error(text: str) -> None:
-    """Print an error message; brackets in it are not read as markup."""
-    console = _console()
-    console.print("[bold red]Error:[/] ", end="")
-    console.print(text, markup=False)
+    """Print an error message."""
+    console = TerminalConsole(stderr=True)
+    console.print("Error:", style="bold red", end=" ")
+    console.print(text)
 
 
-def paragraph(error: Exception) -> str:
+def paragraph(error: BaseException) -> str:
     """An error message on one line: what went wrong, the likely cause and what to do."""
-    return re.sub(r"\s*[\r\n]\s*", " ", _text(error)).strip()
+    return _on_one_line(_text(error))
 
 
-def _text(error: Exception) -> str:
+def _on_one_line(text: str) -> str:
+    return re.sub(r"\s*[\r\n]\s*", " ", text).strip()
+
+
+def _text(error: BaseException) -> str:
     if isinstance(error, TokengeomError):
         return str(error)
     if _is_usage(error):
         return _usage(error)
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+    # PyTorch has an error of its own on a GPU, and a plain RuntimeError on a CPU.
+    if isinstance(error, MemoryError) or re.search("OutOfMemoryError|can't allocate memory", repr(error)):
         detail = f" ({error})" if str(error) else ""
         return f"Memory ran out{detail}. Take fewer contexts or tokens, or a machine with more memory. {_INTACT}"
     if isinstance(error, OSError) and error.errno is not None:
         return _system(error)
+    if isinstance(error, UnicodeEncodeError):
+        near = error.object[max(0, error.start - 30) : error.end + 30]
+        return f"A name or a text must be valid Unicode; got '{near}'. Rename the file or correct the text. {_INTACT}"
+    if _is_about_input(error):
+        return (
+            f"{_who_failed(error)} failed on the input or on a setting: {type(error).__name__}: {error}. Check "
+            f"that the files are whole and that numbers and names are sensible; --debug shows where. {_INTACT}"
+        )
     return (
         f"This is a defect of tokengeom, not of your input: {type(error).__name__}: {error}. "
         f"Run the command again with --debug to see where it happened, and please report that. {_INTACT}"
@@ -103,12 +117,29 @@ def _system(error: OSError) -> str:
     return f"{place} cannot be used: {error.strerror}. Check the name and the permissions. {_INTACT}"
 
 
-def _is_usage(error: Exception) -> bool:
+def _is_panic(error: BaseException) -> bool:
+    """Whether a library written in Rust panicked; such an error is not an `Exception`."""
+    return type(error).__name__ == "PanicException"
+
+
+def _is_about_input(error: BaseException) -> bool:
+    """Whether input caused this rather than a defect: a library's own error, deep nesting, a huge number, bad text."""
+    ours = type(error).__module__.split(".")[0] in ("builtins", "tokengeom")
+    return not ours or isinstance(error, RecursionError | OverflowError | UnicodeError)
+
+
+def _who_failed(error: BaseException) -> str:
+    """The library whose error this is, where its type says so."""
+    library = type(error).__module__.split(".")[0].removesuffix("_rust").strip("_")
+    return "A library" if library in ("builtins", "pyo3_runtime") else f"The library {library}"
+
+
+def _is_usage(error: BaseException) -> bool:
     """Whether the command line itself is wrong: Typer's errors have these two attributes."""
     return hasattr(error, "format_message") and hasattr(error, "exit_code")
 
 
-def _usage(error: Exception) -> str:
+def _usage(error: BaseException) -> str:
     message = str(error.format_message()).rstrip(" .")  # type: ignore[attr-defined]
     message += "" if message.endswith("?") else "."
     context = getattr(error, "ctx", None)
@@ -116,14 +147,10 @@ def _usage(error: Exception) -> str:
     return f"{message} See: {command} --help"
 
 
-def _drop_unwritten(error: Exception) -> None:
+def _drop_unwritten(error: BaseException) -> None:
     """Drop what a full disk did not take; otherwise the interpreter would try to write it again at exit."""
     if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _console() -> Console:
-    return Console(stderr=True, soft_wrap=True, highlight=False)
 
 
 __all__ = [
@@ -282,7 +309,7 @@ def _plain(value: Any) -> Any:
 
 def _print_warning(message: Warning | str, *where: Any) -> None:
     """Print a warning as a note, without the line of code that it came from."""
-    sys.stderr.write(f"Note: {message}\n")
+    sys.stderr.write(f"Note: {_on_one_line(str(message))}\n")
 
 
 def main() -> None:
@@ -301,7 +328,7 @@ def run_command(arguments: list[str] | None = None) -> int:
     Debug.enabled = False
     typed = sys.argv[1:] if arguments is None else arguments
     try:
-        with errors_as_paragraphs():
+        with escaped_streams(), errors_as_paragraphs():
             # Importing one command takes a fraction of the time of all; help and completion need all of them.
             add_commands([name for name in command_names() if name in typed])
             return app(arguments, prog_name="tokengeom", standalone_mode=False) or 0

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from tokengeom.cli.app import Json, Quiet, app, guarded
 from tokengeom.cli.options import keywords
-from tokengeom.cli.output import print_result
+from tokengeom.cli.output import TerminalConsole, print_result
 from tokengeom.geometry.export import ExportSettings
 
 
@@ -53,10 +52,10 @@ def export_command(
     files = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
     seconds = time.monotonic() - began
 
-    def print_text(console: Console) -> None:
+    def print_text(console: TerminalConsole) -> None:
         for name, size in files.items():
-            console.print(f"{folder / name} ({size:,} bytes)", markup=False)
-        console.print(f"{seconds:.1f} s.", markup=False)
+            console.print(f"{folder / name} ({size:,} bytes)")
+        console.print(f"{seconds:.1f} s.")
 
     data = {"out": str(folder), "files": files, "seconds": seconds}
     print_result(data, print_text, as_json=as_json, quiet=quiet)

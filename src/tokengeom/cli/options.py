@@ -30,6 +30,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import typer
 
 from tokengeom.errors import InputError
+from tokengeom.manifests import open_plain
 from tokengeom.settings import default_of, did_you_mean
 
 Groups = Mapping[str, type[Any]]
@@ -46,6 +47,9 @@ ModelText = Annotated[
 """The option --text of commands that read a trained model."""
 
 NOT_IN_A_FILE = {"help", "settings", "debug"}
+_LARGEST_FILE = 1 << 20
+_LARGEST_NUMBER = 2**63 - 1
+_LONGEST_SHOWN = 60
 _DESCRIPTIONS = {
     bool: "true or false",
     int: "a whole number",
@@ -75,6 +79,12 @@ def expanded(parameters: Iterable[inspect.Parameter]) -> tuple[list[inspect.Para
 def gathered(values: Mapping[str, Any], groups: Groups) -> dict[str, Any]:
     """Turn the values of options back into settings, for the command's function."""
     rest = dict(values)
+    for name, value in rest.items():
+        if isinstance(value, int) and abs(value) > _LARGEST_NUMBER:
+            raise InputError(
+                f"--{name.replace('_', '-')} must be a whole number of at most {_LARGEST_NUMBER:,}; got one of "
+                f"{len(str(abs(value)))} digits."
+            )
     for name, kind in groups.items():
         rest[name] = kind(**{field.name: _parsed(field, rest.pop(field.name)) for field, _ in _fields(kind)})
     return rest
@@ -201,10 +211,16 @@ def option_names(command: Any) -> dict[str, str]:
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        with open_plain(path, links=True) as file:
+            content = file.read(_LARGEST_FILE + 1)
+        if len(content) > _LARGEST_FILE:
+            raise InputError(f"{path} is longer than {_LARGEST_FILE:,} bytes. Check the path.")
+        return tomllib.loads(content.decode("utf-8"))
+    except InputError as error:
+        raise InputError(f"The settings file {error}") from error
     except OSError as error:
         raise InputError(f"The settings file {path} cannot be read: {error.strerror}. Check the path.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"The settings file {path} must be TOML in UTF-8: {error}.") from error
 
 
@@ -219,13 +235,20 @@ def _checked(path: Path, table: str, content: dict[str, Any], command: Any) -> d
             raise InputError(f"{path}: `tokengeom {table}` has no option --{name}. {did_you_mean(name, names)}")
         wanted = types_of[names[name]]
         if not _fits(value, wanted):
-            raise InputError(f"{path}: '{key}' in [{table}] must be {_description(wanted)}; got {value!r}.")
+            raise InputError(f"{path}: '{key}' in [{table}] must be {_description(wanted)}; got {_shown(value)}.")
         values[names[name]] = value
     return values
 
 
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+
+
 def _fits(value: Any, wanted: Any) -> bool:
     """Whether a TOML value has the type of an option; a number is not accepted for another kind."""
+    if isinstance(value, str) and "\0" in value:
+        return False
     origin = get_origin(wanted)
     if origin in (Union, types.UnionType):
         return any(_fits(value, one) for one in get_args(wanted))

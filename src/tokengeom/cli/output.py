@@ -1,21 +1,31 @@
-"""What every command prints: progress, its result as text or as JSON, and its figure."""
+"""What every command prints: progress, its result as text or as JSON, and its figure.
+
+Tokens, labels, file names and messages of libraries may hold control characters, which could move the cursor of a
+terminal, hide text or set its title. Text reaches a terminal only through `TerminalConsole`, or through the standard
+streams inside `escaped_streams`: both show such characters as escapes (ESC as its code, x1b, after a backslash), and
+neither interprets Rich's markup.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
 
 from tokengeom.errors import InputError
-from tokengeom.folders import current_command
+from tokengeom.folders import FIGURE_BY_US, require_ours
+from tokengeom.manifests import current_command, read_seal
 from tokengeom.progress import AbstractProgress, SentenceProgress, SilentProgress, TerminalProgress, is_main_process
 
 if TYPE_CHECKING:
@@ -26,6 +36,74 @@ if TYPE_CHECKING:
 WEB_PAGE = ".html"
 FIGURE_SUFFIXES = (WEB_PAGE, ".png", ".svg", ".pdf")
 _RESULT_TO: ContextVar[TextIO | None] = ContextVar("result_to", default=None)
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters (C0, DEL, C1), line separators, overrides of the writing direction, and lone surrogates."""
+
+
+def printable(text: str) -> str:
+    """A text on one line, with control characters as escapes: a backslash and its code."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def _printable_lines(text: str) -> str:
+    return "\n".join(map(printable, text.split("\n")))
+
+
+class TerminalConsole(Console):
+    """The console of every command: strings are plain text on one line, and control characters are escaped."""
+
+    def __init__(self, *, stderr: bool = False, soft_wrap: bool = True) -> None:
+        stream: Any = sys.stderr if stderr else sys.stdout
+        while hasattr(stream, "rich_proxied_file"):
+            stream = stream.rich_proxied_file
+        super().__init__(file=stream, markup=False, emoji=False, highlight=False, soft_wrap=soft_wrap)
+
+    def print_lines(self, text: str) -> None:
+        """Print a text of several lines."""
+        for line in text.split("\n"):
+            self.print(line)
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        """A string as Rich's text."""
+        return super().render_str(printable(text), **how)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """The segments of anything that is printed, also of texts that were not made from strings here."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(_printable_lines(segment.text), segment.style)
+
+    def on_broken_pipe(self) -> None:
+        """Let the one handler of failures end the program, instead of Rich."""
+        raise BrokenPipeError
+
+
+class _EscapedStream:
+    """A standard stream that escapes control characters; Rich's consoles find the stream behind it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.rich_proxied_file = stream
+
+    def write(self, text: str) -> int:
+        self.rich_proxied_file.write(_printable_lines(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rich_proxied_file, name)
+
+
+@contextmanager
+def escaped_streams() -> Iterator[None]:
+    """Escape control characters in what warnings, loggers, libraries and tracebacks write to the standard streams."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = map(_EscapedStream, before)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
 
 
 @contextmanager
@@ -42,17 +120,20 @@ def stdout_for_result_only() -> Iterator[None]:
 @contextmanager
 def progress_shown(quiet: bool) -> Iterator[AbstractProgress]:
     """Progress bars on a terminal, only sentences such as estimates in a pipe, and nothing with ``--quiet``."""
-    console = Console(stderr=True)
+    console = TerminalConsole(stderr=True, soft_wrap=False)
     if quiet or not is_main_process():
         yield SilentProgress()
     elif not console.is_terminal:
         yield SentenceProgress(console)
     else:
-        with TerminalProgress(console) as progress:
+        # Rich shows what is written to the standard streams above its bars, and interprets colours in it.
+        with TerminalProgress(console) as progress, escaped_streams():
             yield progress
 
 
-def print_result(data: Mapping[str, Any], print_text: Callable[[Console], None], *, as_json: bool, quiet: bool) -> None:
+def print_result(
+    data: Mapping[str, Any], print_text: Callable[[TerminalConsole], None], *, as_json: bool, quiet: bool
+) -> None:
     """Print one JSON object, or text for a reader, or nothing.
 
     The object has the command's ``settings``, unless ``data`` has its own under that name.
@@ -62,15 +143,15 @@ def print_result(data: Mapping[str, Any], print_text: Callable[[Console], None],
     if as_json:
         command = current_command()
         data = data if command is None else {"settings": command["settings"], **data}
-        (_RESULT_TO.get() or sys.stdout).write(json.dumps(_plain(data), ensure_ascii=False) + "\n")
+        (_RESULT_TO.get() or sys.stdout).write(_json(_plain(data)) + "\n")
     elif not quiet:
-        print_text(_ResultConsole(highlight=False, soft_wrap=True))
+        print_text(TerminalConsole())
 
 
 def print_estimate(estimate: Estimate, *, as_json: bool, quiet: bool) -> None:
     """Print the expected time and memory of a command."""
     data = estimate.to_dict()
-    print_result(data, lambda console: console.print(estimate.sentence, markup=False), as_json=as_json, quiet=quiet)
+    print_result(data, lambda console: console.print_lines(estimate.sentence), as_json=as_json, quiet=quiet)
 
 
 def print_summary(
@@ -80,10 +161,10 @@ def print_summary(
     out: Path | None,
     as_json: bool,
     quiet: bool,
-    print_text: Callable[[Console], None] | None = None,
+    print_text: Callable[[TerminalConsole], None] | None = None,
     more: Mapping[str, Any] | None = None,
 ) -> None:
-    """Print a result, how long it took, and where it was saved.
+    """Print a result, how long it took, where it was saved, and the hash that `verify --expect` takes.
 
     ``print_text``
         Prints the result for a reader; its summary by default.
@@ -91,23 +172,33 @@ def print_summary(
         Further entries of the JSON object.
     """
     seconds = time.monotonic() - began
+    if not is_main_process():
+        return
+    found = None if out is None else hash_of_saved(out)
 
-    def text(console: Console) -> None:
+    def text(console: TerminalConsole) -> None:
         if print_text is None:
-            console.print(result.summary(), markup=False)
+            console.print_lines(result.summary())
         else:
             print_text(console)
-        saved = "Not saved; give --out FOLDER to save it." if out is None else f"Saved in {out}."
-        console.print(f"{seconds:.1f} s. {saved}", markup=False)
+        saved = "Not saved; give --out FOLDER to save it." if out is None else f"Saved in {out}, hash {found}."
+        console.print(f"{seconds:.1f} s. {saved}")
 
-    data = {**result.to_dict(), **(more or {}), "out": None if out is None else str(out), "seconds": seconds}
+    place = {"out": None if out is None else str(out), "hash": found}
+    data = {**result.to_dict(), **(more or {}), **place, "seconds": seconds}
     print_result(data, text, as_json=as_json, quiet=quiet)
 
 
-class _ResultConsole(Console):
-    def on_broken_pipe(self) -> None:
-        """Let the one handler of failures end the program, instead of Rich."""
-        raise BrokenPipeError
+def hash_of_saved(folder: Path) -> str:
+    """The hash of a saved result, which stands for all of its files."""
+    from tokengeom.results import saved_folder
+
+    return read_seal(saved_folder(folder))
+
+
+def _json(value: Any) -> str:
+    """JSON in which control characters are escapes; they occur only inside strings."""
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
 
 
 def _plain(value: Any) -> Any:
@@ -125,10 +216,13 @@ def _plain(value: Any) -> Any:
 
 def require_figure_path(path: Path | None) -> None:
     """Refuse a path where no figure can be written, before the work instead of after it."""
-    if path is not None and path.suffix.lower() not in FIGURE_SUFFIXES:
+    if path is None:
+        return
+    if path.suffix.lower() not in FIGURE_SUFFIXES:
         raise InputError(f"--figure must end in .html, .png, .svg or .pdf; got {path}.")
-    if path is not None and not path.parent.is_dir():
+    if not path.parent.is_dir():
         raise InputError(f"The folder of --figure must exist; {path.parent} does not. Create it first.")
+    require_ours(path, FIGURE_BY_US)
 
 
 def save_figure(figure: Figure, path: Path) -> None:

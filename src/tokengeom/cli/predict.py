@@ -102,17 +102,10 @@ def predict_command(
 
 
 def load_embeddings(path: Path) -> Float:
-    """H from a ``.npy`` file, or from the tensor ``H`` (or the only one) of a ``.safetensors`` file."""
-    import numpy as np
+    """H from a ``.npy`` file, or from the array ``H`` (or the only one) of a ``.safetensors`` or ``.npz`` file."""
+    from tokengeom.models.saved_arrays import read_file
 
-    try:
-        if path.suffix == ".npy":
-            return np.asarray(np.load(path, allow_pickle=False))
-        from safetensors.numpy import load_file
-
-        tensors = load_file(path)
-    except Exception as error:
-        raise InputError(f"{path} cannot be read as .npy or .safetensors: {error}") from error
-    if "H" not in tensors and len(tensors) != 1:
-        raise InputError(f"{path} must hold a tensor called H, or a single one; it holds: {', '.join(tensors)}.")
-    return np.asarray(tensors.get("H", next(iter(tensors.values()))))
+    found = read_file(path)
+    if "H" not in found and len(found) != 1:
+        raise InputError(f"{path} must hold a tensor called H, or a single one; it holds: {', '.join(found)}.")
+    return found.get("H", next(iter(found.values())))

@@ -9,7 +9,7 @@ import typer
 
 from tokengeom.cli.app import EXIT_INTERRUPTED, EstimateOnly, Json, Quiet, app, guarded
 from tokengeom.cli.options import keywords
-from tokengeom.cli.output import print_estimate, print_result, progress_shown
+from tokengeom.cli.output import TerminalConsole, hash_of_saved, print_estimate, print_result, progress_shown
 from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.page.settings import ReportSettings
 
@@ -65,8 +65,13 @@ def report_command(
             made = report(text or None, out, progress=progress, **keywords(settings, reading))
     except KeyboardInterrupt:
         where = results_folder(out)
-        typer.echo(f"Interrupted. What was finished is in {where}; the same command continues from there.", err=True)
+        console = TerminalConsole(stderr=True)
+        console.print(f"Interrupted. What was finished is in {where}; the same command continues from there.")
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    print_result(
-        made.to_dict(), lambda console: console.print(made.summary(), markup=False), as_json=as_json, quiet=quiet
-    )
+    found = hash_of_saved(results_folder(out))
+
+    def print_text(console: TerminalConsole) -> None:
+        console.print_lines(made.summary())
+        console.print(f"The hash of the results is {found}.")
+
+    print_result({**made.to_dict(), "hash": found}, print_text, as_json=as_json, quiet=quiet)

@@ -26,12 +26,8 @@ def stories_command(
     For example: `tokengeom stories stories.txt --words 1000000`
     """
     from tokengeom.corpus.stories import write_stories
-    from tokengeom.errors import ResourceError
 
-    try:
-        written = write_stories(path, words, seed)
-    except OSError as error:
-        raise ResourceError(f"Cannot write {path}: {error.strerror}. Choose another file.") from error
+    written = write_stories(path, words, seed)
     text = f"{written:,} words written to {path}."
     data = {"words": written, "out": str(path)}
     print_result(data, lambda console: console.print(text, markup=False), as_json=as_json, quiet=quiet)

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from tokengeom.cli.app import EXIT_CHECK_FAILED, EstimateOnly, Json, Quiet, app, guarded
 from tokengeom.cli.options import starting_with
-from tokengeom.cli.output import print_estimate, print_result, progress_shown
+from tokengeom.cli.output import TerminalConsole, print_estimate, print_result, progress_shown
 from tokengeom.errors import InputError, ProblemError
 from tokengeom.progress import WithoutSentences
 from tokengeom.studies.base import study_names
@@ -105,19 +104,21 @@ def _announce(study: AbstractStudy, recipe: Recipe, progress: AbstractProgress) 
     return False
 
 
-def _print_list(console: Console, questions: dict[str, str]) -> None:
+def _print_list(console: TerminalConsole, questions: dict[str, str]) -> None:
     for name, question in questions.items():
-        console.print(f"[bold]{name:<28}[/] {question}")
+        console.print(f"{name:<28} ", style="bold", end="")
+        console.print(question)
 
 
-def _print_findings(console: Console, findings: Findings, seconds: float, out: Path | None) -> None:
-    console.print(f"[bold]{findings.study}[/]: {findings.question}")
+def _print_findings(console: TerminalConsole, findings: Findings, seconds: float, out: Path | None) -> None:
+    console.print(findings.study, style="bold", end="")
+    console.print(f": {findings.question}")
     for check in findings.numbers:
-        mark = "[green]pass[/]" if check.passed else "[red]FAIL[/]"
-        console.print(f"  {mark}  {check.name}: {check.value:.6g}  {_range(check.low, check.high)}")
-    console.print(findings.sentence, markup=False)
+        console.print("  pass" if check.passed else "  FAIL", style="green" if check.passed else "red", end="")
+        console.print(f"  {check.name}: {check.value:.6g}  {_range(check.low, check.high)}")
+    console.print_lines(findings.sentence)
     where = "Figures not saved; give --out FOLDER to save them." if out is None else f"Figures and data are in {out}."
-    console.print(f"{'Passed' if findings.passed else 'FAILED'} in {seconds:.1f} s. {where}", markup=False)
+    console.print(f"{'Passed' if findings.passed else 'FAILED'} in {seconds:.1f} s. {where}")
 
 
 def _range(low: float | None, high: float | None) -> str:

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from tokengeom.cli.app import EXIT_CHECK_FAILED, EXIT_INTERRUPTED, EstimateOnly, Json, Quiet, app, guarded
 from tokengeom.cli.options import keywords
-from tokengeom.cli.output import print_estimate, print_summary, progress_shown
+from tokengeom.cli.output import TerminalConsole, print_estimate, print_summary, progress_shown
 from tokengeom.cli.predict import load_embeddings
 from tokengeom.errors import InputError
 from tokengeom.training.settings import TrainingSettings
@@ -94,7 +93,7 @@ def train_command(
         out=out,
         as_json=as_json,
         quiet=quiet,
-        print_text=lambda console: _print_run(run, final, console),
+        print_text=lambda console: _print_run(run, final, out, console),
         more={"final": final},
     )
     if run.status == "interrupted":
@@ -103,10 +102,12 @@ def train_command(
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
-def _print_run(run: Run, final: dict[str, float], console: Console) -> None:
-    console.print(run.summary(), markup=False)
+def _print_run(run: Run, final: dict[str, float], out: Path | None, console: TerminalConsole) -> None:
+    console.print_lines(run.summary())
     for name, value in final.items():
         console.print(f"  {name:<28} {value:.6g}")
+    if run.status == "interrupted" and out is not None:
+        console.print("To continue, run the same command with --resume.")
 
 
 def _probes(folder: Path, stats: NextTokenStatistics) -> dict[str, Probe]:

@@ -1,4 +1,4 @@
-"""``tokengeom verify``: check a saved result again, without solving or training."""
+"""``tokengeom verify``: check a saved result again, without training."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from tokengeom.cli.app import EXIT_CHECK_FAILED, Json, Quiet, app, guarded
-from tokengeom.cli.output import print_result
+from tokengeom.cli.output import TerminalConsole, print_result
 
 
 @app.command("verify")
@@ -17,29 +16,58 @@ from tokengeom.cli.output import print_result
 def verify_command(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A saved result, or the results of a report.")],
     *,
+    expect: Annotated[
+        str | None,
+        typer.Option(metavar="HASH", help="Hash that was printed when the result was made.", show_default=False),
+    ] = None,
+    beside: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--with",
+            metavar="FOLDER",
+            help="A saved result to compare with, such as the statistics of a prediction; may be given several times. "
+            "Results in the same folder as FOLDER are found without it.",
+            show_default=False,
+        ),
+    ] = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare every file of a saved result with its hash, and check its certificates again.
+    """Compare every file of a saved result with its hash, and compute again what it claims.
+
+    What can be computed again from the result and from the results beside it is: certificates, losses, agreements with
+    their intervals, rows of tables, the page. The rest is listed as not checked, with the reason.
+
+    Whoever changes a result can also write new hashes into it. To know that a result is the one that was made, keep the
+    hash that is printed then, and give it with --expect.
 
     For example:
 
     * `tokengeom verify prediction`
-    * `tokengeom verify report-results`
+    * `tokengeom verify report-results --expect 9f86d081884c7d65...`
+    * `tokengeom verify prediction --with elsewhere/stats`
     """
     from tokengeom.results import verify
 
-    found = verify(folder)
+    found = verify(folder, expect=expect, beside=beside or [])
 
-    def print_text(console: Console) -> None:
+    def print_text(console: TerminalConsole) -> None:
         for sentence in found.checked:
-            mark = "[red]failed[/]" if sentence in found.failed else "[green]passed[/]"
-            console.print(mark, end=" ")
-            console.print(sentence, markup=False)
-        total = len(found.checked)
-        console.print(f"{total} check{'' if total == 1 else 's'}, {len(found.failed)} failed")
+            failed = sentence in found.failed
+            console.print("failed" if failed else "passed", style="red" if failed else "green", end=" ")
+            console.print(sentence)
+        for sentence in found.not_checked:
+            console.print("not checked", style="yellow", end=" ")
+            console.print(sentence)
+        console.print(found.summary())
 
-    data = {"ok": found.ok, "checked": found.checked, "failed": found.failed}
+    data = {
+        "ok": found.ok,
+        "checked": found.checked,
+        "failed": found.failed,
+        "not_checked": found.not_checked,
+        "hash": found.hash,
+    }
     print_result(data, print_text, as_json=as_json, quiet=quiet)
     if not found.ok:
         raise typer.Exit(EXIT_CHECK_FAILED)

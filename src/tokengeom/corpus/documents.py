@@ -6,40 +6,44 @@ in several pieces, and many short documents in one batch.
 
 from __future__ import annotations
 
-import bz2
-import codecs
-import gzip
-import io
 import json
-import lzma
 import re
 import sys
-import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengeom.errors import CorpusError
+from tokengeom.corpus.files import STANDARD_INPUT, Errors, OnBytes, Utf8Reader, file_size, ignore_bytes
+from tokengeom.errors import CorpusError, ResourceError
 
 Ids = NDArray[np.int32]
-OnBytes = Callable[[int], None]
 
 PIECE_CHARACTERS = 1 << 20
-"""A longer document is read in pieces; it is split before white space."""
+"""A longer document is read in pieces of about this length."""
+DEFAULT_MEMORY = 2 * 10**9
+"""Bytes of memory that reading may take where no limit is given."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of one document's text; ``starts`` says whether it is the document's first."""
+    """A part of one document's text; ``starts`` says whether it is the document's first.
+
+    A document may be split anywhere: whoever tokenizes pieces joins them where a token may span two of them.
+    """
 
     text: str
     starts: bool = True
+
+
+def pieces_of(text: str) -> Iterator[Piece]:
+    """A document in pieces; a document without visible characters has none."""
+    if text and (text[0] > " " or text.strip()):
+        for begin in range(0, len(text), PIECE_CHARACTERS):
+            yield Piece(text[begin : begin + PIECE_CHARACTERS], starts=begin == 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +63,6 @@ class TokenBatch:
     continues: bool = False
 
 
-def ignore_bytes(_: int) -> None:
-    """The default of ``on_bytes``: progress is not shown."""
-
-
 class AbstractSource(ABC):
     """Something to read documents from."""
 
@@ -75,8 +75,19 @@ class AbstractSource(ABC):
     repeatable: bool = True
     """Whether the documents can be read more than once."""
 
+    memory: int = DEFAULT_MEMORY
+    """Bytes of memory that reading may take; what needs more is refused."""
+
     def __init__(self, name: str) -> None:
         self.name = name
+
+    def require_memory(self, needed: int, what: str) -> None:
+        """Refuse something that must be held in memory whole and does not fit."""
+        if needed > self.memory:
+            raise ResourceError(
+                f"{self.name}: {what} must be held in memory whole and needs {needed / 1e6:,.0f} MB; the limit is "
+                f"{self.memory / 1e6:,.0f} MB. Raise --memory, or split the documents into smaller ones."
+            )
 
 
 class AbstractTextSource(AbstractSource):
@@ -96,140 +107,6 @@ class AbstractTokenSource(AbstractSource):
     @abstractmethod
     def batches(self, on_bytes: OnBytes = ignore_bytes) -> Iterator[TokenBatch]:
         """Yield the ids; ``on_bytes`` is called with the number of bytes read since its last call."""
-
-
-Errors = Literal["strict", "replace"]
-
-STANDARD_INPUT = Path("-")
-COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst", ".lz4")
-_CHUNK_BYTES = 1 << 20
-_ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
-_BROKEN_STREAM = (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile)
-
-
-class Readable(Protocol):
-    """A stream of bytes."""
-
-    def read(self, size: int, /) -> bytes:
-        """At most ``size`` bytes; no bytes at the end."""
-        ...
-
-
-def plain_suffix(path: Path) -> str:
-    """The suffix that names the format, before that of the compression: ``a.txt.gz`` -> ``.txt``."""
-    inner = path.with_suffix("") if path.suffix.lower() in COMPRESSED_SUFFIXES else path
-    return inner.suffix.lower()
-
-
-def exists(name: str | Path) -> bool:
-    """Whether a path exists; False for a string that cannot be a path."""
-    try:
-        return Path(name).exists()
-    except (OSError, ValueError):
-        return False
-
-
-def file_size(path: Path) -> int | None:
-    """Length of a file in bytes on disk; None for standard input and pipes."""
-    if path == STANDARD_INPUT:
-        return None
-    try:
-        return path.stat().st_size if path.is_file() else None
-    except OSError as error:
-        raise CorpusError(f"Cannot read {path}: {error.strerror}. Check the path and its permissions.") from error
-
-
-def _decompressed(raw: IO[bytes], suffix: str) -> Readable:
-    match suffix:
-        case ".gz":
-            return gzip.open(raw)
-        case ".bz2":
-            return bz2.open(raw)
-        case ".xz":
-            return lzma.open(raw)
-        case ".zst" | ".lz4":
-            import pyarrow as pa
-
-            codec = {".zst": "zstd", ".lz4": "lz4"}[suffix]
-            stream: Readable = pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), codec)
-            return stream
-        case _:
-            return raw
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
-    if path == STANDARD_INPUT:
-        yield sys.stdin.buffer
-        return
-    try:
-        raw = path.open("rb")
-    except OSError as error:
-        raise CorpusError(f"Cannot read {path}: {error.strerror}. Check the path and its permissions.") from error
-    with raw:
-        yield raw
-
-
-def byte_chunks(path: Path, on_bytes: OnBytes) -> Iterator[bytes]:
-    """Yield a file's decompressed bytes, one mebibyte at a time."""
-    with _opened(path) as raw:
-        stream = _decompressed(raw, path.suffix.lower())
-        seen = 0
-        try:
-            while chunk := stream.read(_CHUNK_BYTES):
-                yield chunk
-                position = raw.tell() if raw.seekable() else seen + len(chunk)
-                on_bytes(position - seen)
-                seen = position
-        except (*_BROKEN_STREAM, OSError) as error:
-            raise CorpusError(
-                f"{path} is incomplete or not a valid {path.suffix} file ({error}). Download or compress it again."
-            ) from error
-
-
-class Utf8Reader:
-    """Reads a file as UTF-8 in chunks, with every kind of line end as a line feed.
-
-    With ``errors="replace"`` every byte that is not valid UTF-8 becomes one U+FFFD and is counted; with
-    ``errors="strict"`` the first one is an error that names its position.
-    """
-
-    def __init__(self, path: Path, name: str, errors: Errors) -> None:
-        self._path, self._name, self._errors = path, name, errors
-        self.replaced_bytes = 0
-
-    def chunks(self, on_bytes: OnBytes) -> Iterator[str]:
-        """Yield the decoded text in order."""
-        # surrogateescape maps each bad byte to one lone surrogate, so bytes can be counted.
-        policy = "strict" if self._errors == "strict" else "surrogateescape"
-        decoder = codecs.getincrementaldecoder("utf-8-sig")(errors=policy)
-        newlines = io.IncrementalNewlineDecoder(None, translate=True)
-        offset = 0
-        for chunk in byte_chunks(self._path, on_bytes):
-            yield newlines.decode(self._decode(decoder, chunk, offset, final=False))
-            offset += len(chunk)
-        yield newlines.decode(self._decode(decoder, b"", offset, final=True), final=True)
-
-    def _decode(self, decoder: codecs.IncrementalDecoder, chunk: bytes, offset: int, final: bool) -> str:
-        if b"\0" in chunk:
-            raise CorpusError(
-                f"{self._name} is not text: byte {offset + chunk.index(0):,} is zero. "
-                "Token files need --format bin; UTF-16 text must be converted to UTF-8 first."
-            )
-        pending = len(decoder.getstate()[0])
-        try:
-            text = decoder.decode(chunk, final)
-        except UnicodeDecodeError as error:
-            where = offset - pending + error.start
-            bad = error.object[error.start]
-            raise CorpusError(
-                f"{self._name} is not valid UTF-8: byte 0x{bad:02x} at position {where:,}. "
-                "Convert the file, or pass --errors replace to read each invalid byte as U+FFFD."
-            ) from error
-        if self._errors == "replace":
-            text, found = _ESCAPED_BYTE.subn("\ufffd", text)
-            self.replaced_bytes += found
-        return text
 
 
 class AbstractUtf8Source(AbstractTextSource):
@@ -252,8 +129,7 @@ BLANK_LINE = "blank"
 KNOWN_MARKER = "<|endoftext|>"
 
 _BLANK = re.compile(r"\n[^\S\n]*\n\s*")
-# White space between two visible characters. Text is split here, as no token spans both sides.
-_GAP = re.compile(r"(?<=\S)\s+(?=\S)")
+_LONGEST_WHITE_SPACE = 1 << 24
 
 
 class PlainText(AbstractUtf8Source):
@@ -273,28 +149,28 @@ class PlainText(AbstractUtf8Source):
     """
 
     def __init__(self, path: Path, separator: str = AUTO, errors: Errors = "strict") -> None:
-        super().__init__(path, errors)
         if not separator:
             raise CorpusError("The separator between documents must not be empty: use blank, file or a marker.")
+        super().__init__(path, errors)
         self.separator = separator
 
     def pieces(self, on_bytes: OnBytes = ignore_bytes) -> Iterator[Piece]:
         """Yield each document, in pieces if it is long."""
         waiting, starts = "", True
-        searched = 0
         for chunk in self._text(on_bytes):
             if self.separator == AUTO and chunk:
                 self.separator = KNOWN_MARKER if KNOWN_MARKER in chunk else BLANK_LINE
             *finished, waiting = self._split(waiting + chunk)
             for text in finished:
                 yield from _stripped(text, starts, ends=True)
-                starts, searched = True, 0
+                starts = True
             if len(waiting) > PIECE_CHARACTERS:
-                cut = self._safe_cut(waiting, searched)
-                searched = 0 if cut else len(waiting) - len(self.separator)
-                if cut:
-                    yield from _stripped(waiting[:cut], starts, ends=False)
-                    waiting, starts = waiting[cut:], False
+                begin, end = self._complete(waiting, starts)
+                if end > begin:
+                    yield Piece(waiting[begin:end], starts)
+                    starts = False
+                waiting = waiting[end:]
+                self._refuse_vast_white_space(waiting)
         yield from _stripped(waiting, starts, ends=True)
 
     def _split(self, text: str) -> list[str]:
@@ -306,16 +182,22 @@ class PlainText(AbstractUtf8Source):
             case marker:
                 return text.split(marker)
 
-    def _safe_cut(self, text: str, searched: int) -> int:
-        """Start of the last white space between visible characters; 0 without any (none is before ``searched``)."""
-        # A marker may contain white space and be split by the end of a chunk, so its length is kept back.
-        end = len(text) - len(self.separator)
-        # White space is rarely far: searching the last few thousand characters first avoids a scan of everything.
-        for begin in (max(0, end - 4096), max(0, searched - 1)):
-            gaps = [match.start() for match in _GAP.finditer(text, begin, end)]
-            if gaps:
-                return gaps[-1]
-        return 0
+    def _complete(self, text: str, starts: bool) -> tuple[int, int]:
+        """Begin and end of what surely belongs to the document: not to a separator or to the white space around it."""
+        # The beginning of a marker may stand at the end of a chunk, so a marker's length is kept back.
+        kept_back = 0 if self.separator in (BLANK_LINE, "file") else len(self.separator)
+        sure = text[: max(len(text) - kept_back, 0)]
+        end = len(sure.rstrip())
+        if not starts:
+            return 0, end
+        return (len(sure) - len(sure.lstrip()), end) if end else (len(sure), len(sure))
+
+    def _refuse_vast_white_space(self, waiting: str) -> None:
+        if len(waiting) > _LONGEST_WHITE_SPACE:
+            raise CorpusError(
+                f"{self.name} has more than {_LONGEST_WHITE_SPACE:,} characters of white space in a row inside a "
+                "document, which is more than is read. Remove them."
+            )
 
 
 def _stripped(text: str, starts: bool, ends: bool) -> Iterator[Piece]:
@@ -335,33 +217,67 @@ class JsonLines(AbstractUtf8Source):
         self.column = column
 
     def pieces(self, on_bytes: OnBytes = ignore_bytes) -> Iterator[Piece]:
-        """Yield the document in each line."""
-        for number, line in enumerate(_lines(self._text(on_bytes)), start=1):
-            if line.strip() and (text := self._document(line, number)).strip():
-                yield Piece(text)
+        """Yield the document in each line, in pieces if it is long."""
+        lines = self._lines(on_bytes)
+        number = 0
+        # No variable holds a line while its document is processed: both can be long.
+        while (text := self._document(next(lines, None), number := number + 1)) is not None:
+            yield from pieces_of(text)
 
-    def _document(self, line: str, number: int) -> str:
+    def _document(self, line: str | None, number: int) -> str | None:
+        """The document in a line: empty in an empty line, and None after the last one."""
+        if line is None or not line or line.isspace():
+            return None if line is None else ""
         where = f"{self.name}, line {number:,}"
+        if len(line) > PIECE_CHARACTERS:
+            self.require_memory(_bytes_of_json(line), f"line {number:,} of {len(line):,} characters")
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise CorpusError(f"{where} cannot be read as JSON: {error}.") from error
+            raise CorpusError(f"{where} cannot be read as JSON: {error}. Mend or remove the line.") from error
         if not isinstance(record, dict) or self.column not in record:
-            keys = ", ".join(map(str, record)) if isinstance(record, dict) else f"a {type(record).__name__} and no keys"
-            raise CorpusError(f"{where} has no key '{self.column}'; it has: {keys}. Name the right one with --column.")
+            raise CorpusError(f"{where} has no key '{self.column}'{_why_no_key(record)}")
         text = record[self.column]
         if not isinstance(text, str):
-            raise CorpusError(f"{where}: '{self.column}' must be a string; it is of type {type(text).__name__}.")
+            raise CorpusError(
+                f"{where}: '{self.column}' must be a string; it is of type {type(text).__name__}. "
+                "Name another key with --column, or remove the line."
+            )
         return text
 
+    def _lines(self, on_bytes: OnBytes) -> Iterator[str]:
+        # Not str.splitlines: it also splits at U+2028 and others, which JSON strings may contain.
+        waiting: list[str] = []
+        size = number = 0
+        for chunk in self._text(on_bytes):
+            head, *rest = chunk.split("\n")
+            waiting.append(head)
+            size += sys.getsizeof(head)
+            for line in rest:
+                number += 1
+                yield "".join(waiting)
+                waiting, size = [line], sys.getsizeof(line)
+            self.require_memory(_COPIES_OF_A_LINE * size, f"line {number + 1:,}")
+        yield "".join(waiting)
 
-def _lines(chunks: Iterator[str]) -> Iterator[str]:
-    # Not str.splitlines: it also splits at U+2028 and others, which JSON strings may contain.
-    waiting: list[str] = []
-    for chunk in chunks:
-        head, *rest = chunk.split("\n")
-        waiting.append(head)
-        for line in rest:
-            yield "".join(waiting)
-            waiting = [line]
-    yield "".join(waiting)
+
+_COPIES_OF_A_LINE = 3
+"""A line is held in pieces, as a whole, and as the document in it."""
+_BYTES_PER_VALUE = 96
+_KEYS_SHOWN = 20
+
+
+def _bytes_of_json(line: str) -> int:
+    """Memory for a line and the values in it, estimated from above."""
+    values = line.count(",") + line.count("[") + line.count("{")
+    # With escapes, a document may need four bytes per character where its line needs one.
+    decoded = 4 * len(line) if "\\u" in line else sys.getsizeof(line)
+    return (_COPIES_OF_A_LINE - 1) * sys.getsizeof(line) + decoded + _BYTES_PER_VALUE * values
+
+
+def _why_no_key(record: object) -> str:
+    if not isinstance(record, dict):
+        return f": it must be an object and is a {type(record).__name__}. Write one object per line."
+    keys = [str(key)[:_KEYS_SHOWN] for key in list(record)[:_KEYS_SHOWN]]
+    more = ", ..." if len(record) > _KEYS_SHOWN else ""
+    return f"; it has: {', '.join(keys)}{more}. Name the right one with --column."

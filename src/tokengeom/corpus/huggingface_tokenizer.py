@@ -3,60 +3,125 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import tokenizers
 
 from tokengeom.corpus.documents import Ids
-from tokengeom.corpus.tokenizers import TOKENIZERS, AbstractTokenizer
-from tokengeom.errors import TokenizerError
+from tokengeom.corpus.files import shortened
+from tokengeom.corpus.seams import AFTER_LETTERS, BEFORE_WHITE_SPACE, last_match
+from tokengeom.corpus.tokenizers import LARGEST_VOCABULARY, TOKENIZERS, AbstractTokenizer
+from tokengeom.errors import TokengeomError, TokenizerError
+
+_LARGEST_GAP = 1 << 16
+_DECODED = 16
+
+
+@contextmanager
+def _errors_of_library(what: str) -> Iterator[None]:
+    """Turn whatever the library raises into an error about the tokenizer: bare exceptions, and panics of its Rust code.
+
+    A panic is not an `Exception`, as little as the end of the program, which is let through.
+    """
+    try:
+        yield
+    except (TokengeomError, MemoryError, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise TokenizerError(f"{what}: {shortened(error)}. Save or download the tokenizer again.") from error
+
+
+@contextmanager
+def _quiet_panics() -> Iterator[None]:
+    """Drop what Rust prints to the standard error when it panics."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 class HuggingFaceTokenizer(AbstractTokenizer):
     """Any fast tokenizer. No special tokens are added: only the text itself is counted."""
 
     kind = "huggingface"
+    memory_per_byte = 192
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
-        self._tokenizer = tokenizer
-        # Saved files may ask for padding or truncation, which would add or lose tokens.
+    def __init__(self, tokenizer: tokenizers.Tokenizer, name: str = "The tokenizer") -> None:
+        self._tokenizer, self._name, self._quiet = tokenizer, name, True
+        # Saved files may ask for padding or truncation, which would add or lose tokens, and for random merges.
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
+        if getattr(tokenizer.model, "dropout", None) is not None:
+            tokenizer.model.dropout = None
         # Counted once: the library builds a new dictionary of the whole vocabulary for every call.
-        self._size = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        ids = tokenizer.get_vocab(with_added_tokens=True).values()
+        self._size = max(ids, default=-1) + 1
+        if self._size > min(4 * len(ids) + _LARGEST_GAP, LARGEST_VOCABULARY):
+            raise TokenizerError(
+                f"{name} has ids with large gaps: the largest of {len(ids):,} is {self._size - 1:,}, and every table "
+                "has a row for each. It is probably damaged: save or download it again."
+            )
 
     @property
     def size(self) -> int:
         """Largest id plus one, added tokens included: ids may have gaps."""
         return self._size
 
-    @property
-    def splits_at_white_space(self) -> bool:
-        """Whether text may be split before white space: true of plain byte-level tokenizers, unknown of others."""
+    @cached_property
+    def _seam(self) -> re.Pattern[str] | None:
+        """Places where a text may be split: known of plain byte-level tokenizers, None for others."""
         settings = json.loads(self._tokenizer.to_str())
         before = settings["pre_tokenizer"] or {}
-        plain = before.get("type") == "ByteLevel" and not before.get("add_prefix_space")
-        return plain and settings["normalizer"] is None
+        plain = before.get("type") == "ByteLevel" and not before.get("add_prefix_space") and before.get("use_regex")
+        added = settings["added_tokens"] or []
+        if not plain or settings["normalizer"] is not None or any(one["lstrip"] or one["rstrip"] for one in added):
+            return None
+        # Added tokens are found in the text before it is split, so that none of them may be cut.
+        wanted = (
+            seam
+            for seam in (AFTER_LETTERS, BEFORE_WHITE_SPACE)
+            if not any(last_match(seam, one["content"]) for one in added)
+        )
+        return next(wanted, None)
+
+    def split_point(self, text: str) -> int:
+        """The last place where byte-level tokenizers split a text; 0 for tokenizers that need documents whole."""
+        return 0 if self._seam is None else last_match(self._seam, text)
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
         """Ids of each text, encoded on all cores."""
-        try:
-            encoded = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        # The library raises a bare Exception, for example where an unknown token has no replacement.
-        except Exception as error:
-            raise TokenizerError(f"The tokenizer cannot encode the text: {error}") from error
+        # Damage that is found in encoding is mostly found at once; later, progress is shown on the standard error.
+        quiet, self._quiet = self._quiet, False
+        with _errors_of_library(f"{self._name} cannot encode the text"), _quiet_panics() if quiet else nullcontext():
+            encoded = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.asarray(one.ids, dtype=np.int32) for one in encoded]
 
     def token(self, identifier: int) -> str:
         """Text of one token; its stored form where it is only part of a character."""
-        text = str(self._tokenizer.decode([identifier], skip_special_tokens=False))
+        text = self.decode([identifier])
         stored = self._tokenizer.id_to_token(identifier)
         # SentencePiece marks a space in this way, and decoders drop the space that a text begins with.
         if stored is not None and stored.startswith("\u2581") and not text.startswith(" "):
             text = f" {text}"
         return text if text and "\ufffd" not in text else str(stored if stored is not None else f"<{identifier}>")
+
+    def vocabulary(self) -> list[str]:
+        """Text of every token, in the order of ids."""
+        with _quiet_panics():
+            return super().vocabulary()
 
     def id_of(self, token: str) -> int | None:
         """Id of a token in its stored form; None if there is no such token."""
@@ -65,7 +130,8 @@ class HuggingFaceTokenizer(AbstractTokenizer):
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text, special tokens included."""
-        return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
+        with _errors_of_library(f"{self._name} cannot decode ids"):
+            return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
 
     def to_json(self) -> str:
         """The ``tokenizer.json`` of the library."""
@@ -80,7 +146,8 @@ def copy_of(given: object) -> HuggingFaceTokenizer:
             f"A tokenizer must be a kind ({', '.join(TOKENIZERS)}), the path of a saved one, or a fast tokenizer of "
             f"Hugging Face; got {type(given).__name__}. Save it with save_pretrained and pass the folder."
         )
-    return HuggingFaceTokenizer(tokenizers.Tokenizer.from_str(backend.to_str()))
+    with _errors_of_library("The tokenizer cannot be copied"):
+        return HuggingFaceTokenizer(tokenizers.Tokenizer.from_str(backend.to_str()))
 
 
 def train_bpe(texts: Iterator[str], size: int) -> HuggingFaceTokenizer:
@@ -98,30 +165,40 @@ def train_bpe(texts: Iterator[str], size: int) -> HuggingFaceTokenizer:
         initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(texts, trainer)
+    with _errors_of_library("The BPE tokenizer could not be trained"):
+        tokenizer.train_from_iterator(texts, trainer)
     return HuggingFaceTokenizer(tokenizer)
 
 
 def load_huggingface(path: Path) -> HuggingFaceTokenizer:
     """Load a ``tokenizer.json``, a folder with one, or a folder with GPT-2's ``vocab.json`` and ``merges.txt``."""
     file = path / "tokenizer.json" if path.is_dir() else path
-    try:
+    with _errors_of_library(f"{path} cannot be read as a tokenizer"), _quiet_panics():
         if file.is_file():
-            return HuggingFaceTokenizer(tokenizers.Tokenizer.from_file(str(file)))
+            return _checked(tokenizers.Tokenizer.from_file(str(file)), file)
         if (path / "vocab.json").is_file() and (path / "merges.txt").is_file():
-            return _byte_level_bpe(path)
-    # The library raises a bare Exception for whatever it cannot parse.
-    except Exception as error:
-        raise TokenizerError(f"{path} cannot be read as a tokenizer: {error}") from error
+            return _checked(_byte_level_bpe(path), path)
     raise TokenizerError(
         f"{path} holds no tokenizer: it has neither tokenizer.json nor vocab.json with merges.txt. "
         f"Save one with PreTrainedTokenizerFast.save_pretrained, or name a kind: {', '.join(TOKENIZERS)}."
     )
 
 
-def _byte_level_bpe(folder: Path) -> HuggingFaceTokenizer:
+def _checked(tokenizer: tokenizers.Tokenizer, path: Path) -> HuggingFaceTokenizer:
+    """The tokenizer, after a check that no two tokens have the same id, and that some can be decoded."""
+    ids = sorted(tokenizer.get_vocab(with_added_tokens=False).values())
+    twice = next((one for one, other in pairwise(ids) if one == other), None)
+    if twice is not None:
+        raise TokenizerError(f"{path} is damaged: several tokens have the id {twice}. Save or download it again.")
+    made = HuggingFaceTokenizer(tokenizer, str(path))
+    for one in ids[:_DECODED]:
+        made.decode([one])
+    return made
+
+
+def _byte_level_bpe(folder: Path) -> tokenizers.Tokenizer:
     model = tokenizers.models.BPE.from_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
     tokenizer = tokenizers.Tokenizer(model)
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
-    return HuggingFaceTokenizer(tokenizer)
+    return tokenizer

@@ -6,21 +6,16 @@ A data set in memory or on disk is read in Arrow's columns, a stream row by row.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengeom.corpus.documents import (
-    AbstractTextSource,
-    AbstractTokenSource,
-    OnBytes,
-    Piece,
-    TokenBatch,
-    ignore_bytes,
-)
-from tokengeom.corpus.token_files import as_ids
+from tokengeom.corpus.documents import AbstractTextSource, AbstractTokenSource, Piece, TokenBatch, pieces_of
+from tokengeom.corpus.files import OnBytes, ignore_bytes, require_plain_file, shortened
+from tokengeom.corpus.token_files import arrow_errors, as_ids, strings_of
 from tokengeom.errors import CorpusError, TokengeomError, missing_extra
 
 if TYPE_CHECKING:
@@ -79,8 +74,8 @@ def _guarded(documents: Iterator[object], name: str) -> Iterator[object]:
             raise
         except Exception as error:
             raise CorpusError(
-                f"{name} ended with an error, {type(error).__name__}: {error}. Documents read before it: {number:,}. "
-                "Nothing was counted. Try again; if it is a stream that breaks off, save it to a file first."
+                f"{name} ended with an error, {type(error).__name__}: {shortened(error)}. Documents read before it: "
+                f"{number:,}. Nothing was counted. Try again; save a stream that breaks off to a file first."
             ) from error
         yield document
         number += 1
@@ -101,8 +96,7 @@ class TextDocuments(AbstractTextSource):
                     f"Document {number} of {self.name} must be a string like the first; it is of type "
                     f"{type(text).__name__}."
                 )
-            if text.strip():
-                yield Piece(text)
+            yield from pieces_of(text)
 
 
 class TokenDocuments(AbstractTokenSource):
@@ -146,16 +140,31 @@ def load_saved_dataset(folder: Path) -> Any:
         import datasets
     except ImportError:
         missing_extra("datasets", "huggingface", "Reading a Hugging Face data set")
-    try:
+    with _errors_of_datasets(folder):
         return datasets.load_from_disk(str(folder))
-    except (OSError, ValueError) as error:
+
+
+@contextmanager
+def _errors_of_datasets(name: object) -> Iterator[None]:
+    """Say that a data set is damaged where its library fails, with whatever error it meets in its files."""
+    try:
+        yield
+    except TokengeomError:
+        raise
+    except Exception as error:
         raise CorpusError(
-            f"{folder} is not a saved data set ({error}). Write it with Dataset.save_to_disk first."
+            f"{name} cannot be read as a data set; it is damaged or incomplete: {type(error).__name__}: "
+            f"{shortened(error)}. Write it again with Dataset.save_to_disk."
         ) from error
 
 
 def open_dataset(dataset: Any, column: str, name: str | None = None) -> AbstractTextSource | AbstractTokenSource:
     """A source of the documents in one column of a data set: strings, or lists of ids."""
+    with _errors_of_datasets(name or "The data set"):
+        return _open_dataset(dataset, column, name)
+
+
+def _open_dataset(dataset: Any, column: str, name: str | None) -> AbstractTextSource | AbstractTokenSource:
     names = dataset.column_names
     if isinstance(names, dict):
         splits = list(names)
@@ -219,15 +228,12 @@ class _ArrowFile:
         self._path, self._column = path, column
 
     def __iter__(self) -> Iterator[Any]:
-        import pyarrow as pa
-
-        try:
+        require_plain_file(self._path)
+        with arrow_errors(self._path, "Arrow"):
             for batch in _record_batches(self._path):
                 if self._column not in batch.schema.names:
                     raise _no_column(str(self._path), self._column, batch.schema.names)
                 yield from _arrow_documents(batch.column(self._column), f"{self._path}, column '{self._column}'")
-        except (OSError, pa.ArrowException) as error:
-            raise CorpusError(f"{self._path} cannot be read as Arrow: {error}. Is it complete?") from error
 
 
 def _record_batches(path: Path) -> Iterator[Any]:
@@ -247,15 +253,17 @@ def _arrow_documents(array: pa.Array, name: str) -> Iterator[Any]:
     """The documents in an array of strings, or of lists of ids; missing ones are skipped."""
     from pyarrow import compute, types
 
+    # Arrow does not check the contents of files: offsets that are wrong would be followed.
+    array.validate(full=True)
     kind, present = array.type, array.drop_null()
     is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
     if types.is_string(kind) or types.is_large_string(kind):
-        yield from present.to_pylist()
+        yield from strings_of(present)
     elif is_list and types.is_integer(kind.value_type):
         ids = present.flatten()
         if ids.null_count:
-            raise CorpusError(f"{name} has a missing id inside a document.")
+            raise CorpusError(f"{name} has a missing id inside a document. Remove or replace it.")
         ends = np.cumsum(compute.list_value_length(present).to_numpy(zero_copy_only=False))
         yield from np.split(ids.to_numpy(zero_copy_only=False), ends[:-1])
     else:
-        raise CorpusError(f"{name} must hold strings or lists of integers; it holds {kind}.")
+        raise CorpusError(f"{name} must hold strings or lists of integers; it holds {kind}. Name another column.")

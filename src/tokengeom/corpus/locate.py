@@ -10,15 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from tokengeom.corpus.documents import (
-    AUTO,
+from tokengeom.corpus.documents import AUTO, AbstractTextSource, AbstractTokenSource, JsonLines, PlainText
+from tokengeom.corpus.files import (
     COMPRESSED_SUFFIXES,
     STANDARD_INPUT,
-    AbstractTextSource,
-    AbstractTokenSource,
     Errors,
-    JsonLines,
-    PlainText,
     byte_chunks,
     exists,
     ignore_bytes,
@@ -28,7 +24,8 @@ from tokengeom.corpus.in_memory import is_dataset, load_saved_dataset, open_arro
 from tokengeom.corpus.stories import BuiltInStories
 from tokengeom.corpus.token_files import DTYPES, TokenFile, open_parquet
 from tokengeom.errors import CorpusError, InputError
-from tokengeom.folders import HEAD_BYTES, MADE_BY_US, MANIFEST, read_kind
+from tokengeom.folders import HEAD_BYTES, MADE_BY_US
+from tokengeom.manifests import MANIFEST, read_kind
 from tokengeom.settings import option
 
 Corpus = str | Path | Sequence[str | Path] | Iterable[object]

@@ -9,14 +9,18 @@ and their supports overlap: the case that the theory of next-token prediction is
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from random import Random
 
-from tokengeom.corpus.documents import AbstractTextSource, OnBytes, Piece, ignore_bytes
-from tokengeom.errors import CorpusError
+from tokengeom.corpus.documents import AbstractTextSource, Piece
+from tokengeom.corpus.files import OnBytes, ignore_bytes
+from tokengeom.errors import CorpusError, ResourceError
+from tokengeom.folders import atomic_file
+from tokengeom.manifests import require_regular
 
 HEROES = [
     ("mia", "girl", "she", "her"),
@@ -141,6 +145,8 @@ RULES: dict[str, list[str]] = {
 
 DEFAULT_STORIES = 3000
 SEPARATOR = "\n\n"
+_BYTES_PER_WORD = 4
+"""Fewer than a word of the stories takes on average."""
 _SLOT = re.compile(r"\{(\w+)\}")
 _SPACE_BEFORE = re.compile(r" (?=[.,?!])")
 
@@ -193,17 +199,51 @@ def stories(seed: int = 0) -> Iterator[str]:
 
 
 def write_stories(path: str | Path, words: int, seed: int = 0) -> int:
-    """Write stories of at least ``words`` words to a file, with blank lines between them; return how many words."""
+    """Write stories of at least ``words`` words to a file, with blank lines between them; return how many words.
+
+    A file with stories of the same seed is replaced, whatever its length; any other file is refused.
+    """
     if words < 1:
         raise CorpusError(f"A file of stories needs at least one word; got {words}.")
+    _require_stories(Path(path), seed)
+    _require_space(Path(path), words)
     written = 0
-    with Path(path).open("w", encoding="utf-8") as file:
+    with atomic_file(Path(path)) as new, new.open("w", encoding="utf-8") as file:
         for story in stories(seed):
             file.write(story + SEPARATOR)
             written += story.count(" ") + 1
             if written >= words:
-                return written
-    raise AssertionError("stories never end")
+                break
+    return written
+
+
+def _require_space(path: Path, words: int) -> None:
+    folder = next(one for one in path.absolute().parents if one.exists())
+    free = shutil.disk_usage(folder).free
+    if words * _BYTES_PER_WORD > free:
+        raise ResourceError(
+            f"{words:,} words take more than {words * _BYTES_PER_WORD / 1e9:,.0f} GB, and {free / 1e9:,.0f} GB are "
+            f"free in {folder}. Write fewer words, or choose another disk."
+        )
+
+
+def _require_stories(path: Path, seed: int) -> None:
+    """Refuse to replace a file that holds anything but the stories of this seed."""
+    require_regular(path)
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for story in stories(seed):
+            expected = (story + SEPARATOR).encode()
+            found = file.read(len(expected))
+            if found == expected:
+                continue
+            if expected.startswith(found) and not file.read(1):
+                return
+            raise CorpusError(
+                f"{path} exists and does not hold the stories of seed {seed}; it was not changed. Choose another name, "
+                "or remove the file first."
+            )
 
 
 class BuiltInStories(AbstractTextSource):

@@ -7,24 +7,31 @@ documents. A Parquet file has one document per row in a named column, as text or
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokengeom.corpus.documents import (
-    STANDARD_INPUT,
+    AbstractSource,
     AbstractTextSource,
     AbstractTokenSource,
     Ids,
-    OnBytes,
     Piece,
     TokenBatch,
+    pieces_of,
+)
+from tokengeom.corpus.files import (
+    STANDARD_INPUT,
+    OnBytes,
     byte_chunks,
     file_size,
     ignore_bytes,
+    require_plain_file,
+    shortened,
 )
-from tokengeom.errors import CorpusError
+from tokengeom.errors import CorpusError, TokengeomError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,6 +39,7 @@ if TYPE_CHECKING:
 
 DTYPES = ("uint16", "uint32", "int32", "int64")
 _CHUNK_TOKENS = 1 << 22
+_NUMPY = b"\x93NUMPY"
 _TELLING = 64
 """A pattern in at least this many ids is unlikely to be chance."""
 
@@ -84,7 +92,12 @@ class TokenFile(AbstractTokenSource):
         """Bytes of whole ids, however the file is split into chunks."""
         width = self._dtype.itemsize
         waiting = bytearray()
-        for chunk in byte_chunks(self._path, on_bytes):
+        for number, chunk in enumerate(byte_chunks(self._path, on_bytes)):
+            if number == 0 and chunk.startswith(_NUMPY):
+                raise CorpusError(
+                    f"{self.name} is a NumPy file, with a header before its ids. Write the ids alone, with "
+                    "array.astype('uint16').tofile('ids.bin')."
+                )
             waiting += chunk
             if len(waiting) >= _CHUNK_TOKENS * width:
                 whole = len(waiting) // width * width
@@ -147,52 +160,118 @@ class _LargestId:
 
 
 _ROWS = 1024
+_BATCH_BYTES = 1 << 24
+_COPIES_OF_A_ROW, _COPIES_OF_A_BATCH = 6, 3
+"""A value is held in a page, in a column, and as a string of up to four bytes per character."""
 
 
-def _open(path: Path) -> Any:
-    import pyarrow.parquet as pq
+@contextmanager
+def arrow_errors(path: Path, format_name: str) -> Iterator[None]:
+    """Say which file is damaged where Arrow cannot read it; its errors are of many types."""
     from pyarrow import ArrowException
 
     try:
-        return pq.ParquetFile(path)
-    except (OSError, ArrowException) as error:
-        raise CorpusError(f"{path} cannot be read as Parquet: {error}. Is it complete?") from error
+        yield
+    except TokengeomError:
+        raise
+    except (ArrowException, OSError, ValueError, IndexError) as error:
+        raise CorpusError(
+            f"{path} cannot be read as {format_name}; it is damaged or incomplete: {shortened(error)}. "
+            "Download or write it again."
+        ) from error
+
+
+def _open(path: Path, **options: Any) -> Any:
+    import pyarrow.parquet as pq
+
+    require_plain_file(path)
+    with arrow_errors(path, "Parquet"):
+        # Pages are read as they are needed; otherwise a column of a row group is read at once.
+        return pq.ParquetFile(path, buffer_size=_BATCH_BYTES, page_checksum_verification=True, **options)
 
 
 def open_parquet(path: Path, column: str) -> AbstractTextSource | AbstractTokenSource:
     """A text source or a token source, depending on the type of the column."""
     import pyarrow.types as types
 
-    schema = _open(path).schema_arrow
-    if column not in schema.names:
+    with arrow_errors(path, "Parquet"):
+        schema = _open(path).schema_arrow
+        names = schema.names
+    if column not in names:
         raise CorpusError(
-            f"{path} has no column '{column}'; it has: {', '.join(schema.names)}. Name the right one with --column."
+            f"{path} has no column '{column}'; it has: {', '.join(names)}. Name the right one with --column."
         )
+    if names.count(column) > 1:
+        raise CorpusError(f"{path} has several columns '{column}'. Write it again with different names.")
     kind = schema.field(column).type
     if types.is_string(kind) or types.is_large_string(kind):
         return ParquetText(path, column)
     if (types.is_list(kind) or types.is_large_list(kind)) and types.is_integer(kind.value_type):
         return ParquetTokens(path, column)
-    raise CorpusError(f"{path}: column '{column}' must hold strings or lists of integers; it holds {kind}.")
+    raise CorpusError(
+        f"{path}: column '{column}' must hold strings or lists of integers; it holds {kind}. Name another one."
+    )
 
 
-def _columns(path: Path, column: str, on_bytes: OnBytes) -> Iterator[pa.Array]:
+def _columns(source: AbstractSource, path: Path, column: str, on_bytes: OnBytes) -> Iterator[pa.Array]:
+    """The column in batches of a few rows: as many as fit in memory."""
     file, size = _open(path), file_size(path) or 0
-    rows = max(file.metadata.num_rows, 1)
-    batches = file.iter_batches(batch_size=_ROWS, columns=[column])
-    while (batch := _next(batches, path)) is not None:
-        yield batch.column(0)
-        on_bytes(size * batch.num_rows // rows)
+    rows, read, what = file.metadata.num_rows, 0, f"a row of column '{column}'"
+    for group in range(file.metadata.num_row_groups):
+        about = file.metadata.row_group(group)
+        source.require_memory(_COPIES_OF_A_ROW * (about.total_byte_size // max(about.num_rows, 1)), what)
+        largest = _largest_row(path, group, column)
+        source.require_memory(_COPIES_OF_A_ROW * largest, what)
+        some = min(max(_BATCH_BYTES // max(largest, 1), 1), _ROWS)
+        for batch in file.iter_batches(batch_size=some, row_groups=[group], columns=[column]):
+            source.require_memory(_COPIES_OF_A_BATCH * batch.nbytes, what)
+            yield batch.column(0)
+            read += batch.num_rows
+            on_bytes(size * batch.num_rows // max(rows, 1))
+    if read != rows:
+        raise CorpusError(f"{path} is damaged: it should have {rows:,} rows and has {read:,}. Write it again.")
 
 
-def _next(batches: Iterator[Any], path: Path) -> Any:
-    """The next batch; None at the end."""
-    from pyarrow import ArrowException
+def _largest_row(path: Path, group: int, column: str) -> int:
+    """Bytes of a row: at least those of the average row, and of the largest string that rows share by a dictionary."""
+    from pyarrow import compute, types
 
+    text = types.is_string(_open(path).schema_arrow.field(column).type)
     try:
-        return next(batches, None)
-    except (OSError, ArrowException) as error:
-        raise CorpusError(f"{path} is damaged: {error}. Download or write it again.") from error
+        file, first = _first_row(path, group, column, [column] if text else None)
+    except OSError:
+        # Some encodings of strings cannot be read so; a file that is damaged fails again.
+        file, first = _first_row(path, group, column, None)
+    if first is None:
+        return 0
+    # Only now, after the library has checked it while reading: damaged metadata of a column ends the process.
+    about = file.metadata.row_group(group)
+    paths = [file.schema.column(index).path for index in range(len(file.schema))]
+    mine = [about.column(index) for index, name in enumerate(paths) if name.split(".")[0] == column.split(".")[0]]
+    average: int = sum(max(one.total_uncompressed_size, 8 * one.num_values) for one in mine) // max(about.num_rows, 1)
+    if not types.is_dictionary(first.column(0).type):
+        return average
+    largest: int = compute.max(compute.binary_length(first.column(0).dictionary)).as_py() or 0
+    return max(average, largest)
+
+
+def _first_row(path: Path, group: int, column: str, shared: list[str] | None) -> tuple[Any, Any]:
+    """The file, opened so that the strings of the columns ``shared`` stay shared, and the first row of a group."""
+    file = _open(path, read_dictionary=shared)
+    return file, next(file.iter_batches(1, row_groups=[group], columns=[column]), None)
+
+
+def strings_of(array: pa.Array) -> Iterator[str]:
+    """The strings in an array, without missing ones; a few at a time become Python's, which bounds the memory."""
+    from pyarrow import compute
+
+    present = array.drop_null()
+    ends = np.cumsum(np.asarray(compute.binary_length(present).to_numpy(zero_copy_only=False), dtype=np.int64))
+    begin = done = 0
+    while begin < len(present):
+        end = max(int(np.searchsorted(ends, done + _BATCH_BYTES, "right")), begin + 1)
+        yield from present.slice(begin, end - begin).to_pylist()
+        begin, done = end, int(ends[end - 1])
 
 
 class ParquetText(AbstractTextSource):
@@ -204,12 +283,10 @@ class ParquetText(AbstractTextSource):
 
     def pieces(self, on_bytes: OnBytes = ignore_bytes) -> Iterator[Piece]:
         """Yield the document in each row."""
-        for values in _columns(self._path, self._column, on_bytes):
-            try:
-                texts = values.to_pylist()
-            except UnicodeDecodeError as error:
-                raise CorpusError(f"{self.name}: column '{self._column}' has bytes that are not UTF-8.") from error
-            yield from (Piece(text) for text in texts if text and text.strip())
+        with arrow_errors(self._path, "Parquet"):
+            for values in _columns(self, self._path, self._column, on_bytes):
+                for text in strings_of(values):
+                    yield from pieces_of(text)
 
 
 class ParquetTokens(AbstractTokenSource):
@@ -221,13 +298,16 @@ class ParquetTokens(AbstractTokenSource):
 
     def batches(self, on_bytes: OnBytes = ignore_bytes) -> Iterator[TokenBatch]:
         """Yield the rows as batches of documents."""
-        for values in _columns(self._path, self.column, on_bytes):
-            lists = values.drop_null()
-            lengths = np.asarray(lists.value_lengths().to_numpy(zero_copy_only=False), dtype=np.int64)
-            tokens = lists.flatten()
-            if tokens.null_count:
-                raise CorpusError(f"{self.name}: column '{self.column}' has a missing id inside a document.")
-            yield TokenBatch(as_ids(tokens.to_numpy(zero_copy_only=False), self.name), lengths)
+        with arrow_errors(self._path, "Parquet"):
+            for values in _columns(self, self._path, self.column, on_bytes):
+                lists = values.drop_null()
+                lengths = np.asarray(lists.value_lengths().to_numpy(zero_copy_only=False), dtype=np.int64)
+                tokens = lists.flatten()
+                if tokens.null_count:
+                    raise CorpusError(
+                        f"{self.name}: column '{self.column}' has a missing id inside a document. Remove or replace it."
+                    )
+                yield TokenBatch(as_ids(tokens.to_numpy(zero_copy_only=False), self.name), lengths)
 
 
 def as_ids(values: Any, name: str) -> np.ndarray[Any, np.dtype[np.int32]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,9 @@ from typing import Self
 
 import numpy as np
 
-from tokengeom.corpus.documents import Ids, exists
+from tokengeom.corpus.documents import Ids
+from tokengeom.corpus.files import exists, shortened
+from tokengeom.corpus.seams import AFTER_SINGLE_CHARACTER, BEFORE_WHITE_SPACE, after_punctuation, last_match
 from tokengeom.errors import TokenizerError
 
 
@@ -34,15 +37,25 @@ class AbstractTokenizer(ABC):
     grows: bool = False
     """Whether `encode` adds new tokens to the vocabulary."""
 
+    memory_per_byte: int = 32
+    """Bytes of memory that encoding takes, at most, per byte of text."""
+
     @property
     @abstractmethod
     def size(self) -> int:
         """Number of tokens V in the vocabulary so far."""
 
     @property
-    def splits_at_white_space(self) -> bool:
-        """Whether a text may be split before white space and its parts encoded separately, with the same ids."""
-        return True
+    def vocabulary_bytes(self) -> int:
+        """Memory of a vocabulary that grows, in bytes; 0 for one that does not."""
+        return 0
+
+    @abstractmethod
+    def split_point(self, text: str) -> int:
+        """The last place where a text may be split and its parts encoded separately, with the same ids; 0 if none.
+
+        The place must be one whatever stands before and after the text.
+        """
 
     @abstractmethod
     def encode(self, texts: Sequence[str]) -> list[Ids]:
@@ -79,13 +92,19 @@ class AbstractTokenizer(ABC):
 
 
 _CODE_POINTS = 0x110000
+LARGEST_VOCABULARY = 1 << 26
+"""More tokens than any tokenizer has."""
+_BYTES_PER_TOKEN = 104
 
 
 class _GrowingIds(dict[str, int]):
-    """Gives each new token the next free id."""
+    """Gives each new token the next free id, and adds up the memory of the tokens."""
+
+    size_in_bytes = 0
 
     def __missing__(self, token: str) -> int:
         self[token] = identifier = len(self)
+        self.size_in_bytes += sys.getsizeof(token) + _BYTES_PER_TOKEN
         return identifier
 
 
@@ -110,6 +129,20 @@ class AbstractSplitter(AbstractTokenizer):
     def size(self) -> int:
         """Number of distinct tokens so far."""
         return len(self._ids)
+
+    @property
+    def vocabulary_bytes(self) -> int:
+        """Memory of a vocabulary that grows, in bytes; 0 for one that does not."""
+        return self._ids.size_in_bytes if isinstance(self._ids, _GrowingIds) else 0
+
+    def split_point(self, text: str) -> int:
+        """The last place before white space, or after a character that is a token of its own."""
+        return last_match(self.seam(), text)
+
+    @staticmethod
+    def seam() -> re.Pattern[str]:
+        """Pattern of the places where a text may be split: by default before white space."""
+        return BEFORE_WHITE_SPACE
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
         """Ids of each text; new tokens get new ids while the vocabulary grows."""
@@ -162,6 +195,11 @@ class WordTokenizer(AbstractSplitter):
                 return words_with_marks.findall(lower)
         return _PLAIN_WORDS.findall(lower)
 
+    @staticmethod
+    def seam() -> re.Pattern[str]:
+        """Before white space, and after punctuation through which the case of a letter is not decided."""
+        return after_punctuation()
+
 
 class WhitespaceTokenizer(AbstractSplitter):
     """Runs of characters between white space, unchanged: ``<unk>`` and ``@-@`` are one token each, and so is ``end.``.
@@ -194,6 +232,11 @@ class CodeTokenizer(AbstractSplitter):
         """Names, numbers, operators, brackets, and line breaks with the indentation after them."""
         return [f"\n{line}" if mark else token for mark, line, token in _CODE.findall(text)]
 
+    @staticmethod
+    def seam() -> re.Pattern[str]:
+        """Before white space, and after a character that is not part of a longer operator."""
+        return AFTER_SINGLE_CHARACTER
+
     def decode(self, ids: Sequence[int]) -> str:
         """The tokens with a space between two on the same line; the original spacing inside a line is not kept."""
         tokens = [self.token(identifier) for identifier in ids]
@@ -221,6 +264,9 @@ def _patterns_with_marks() -> tuple[re.Pattern[str], re.Pattern[str]]:
     return re.compile(f"[{mark}]"), re.compile(rf"{word}(?:['’]{word})*|[^\s]")  # noqa: RUF001 - as above
 
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
 class CharacterTokenizer(AbstractTokenizer):
     """Unicode code points; ids are given in the order in which they first appear."""
 
@@ -236,6 +282,10 @@ class CharacterTokenizer(AbstractTokenizer):
     def size(self) -> int:
         """Number of distinct characters so far."""
         return len(self._characters)
+
+    def split_point(self, text: str) -> int:
+        """The end: a text may be split anywhere."""
+        return len(text)
 
     def encode(self, texts: Sequence[str]) -> list[Ids]:
         """Ids of each text; new characters get new ids while the vocabulary grows."""
@@ -284,6 +334,10 @@ class ByteTokenizer(AbstractTokenizer):
         """Always 256."""
         return 256
 
+    def split_point(self, text: str) -> int:
+        """The end: a text may be split anywhere."""
+        return len(text)
+
     def encode(self, texts: Sequence[str]) -> list[Ids]:
         """The bytes of each text."""
         return [np.frombuffer(text.encode(), np.uint8).astype(np.int32) for text in texts]
@@ -305,15 +359,29 @@ def _json(kind: str, content: dict[str, object]) -> str:
     return json.dumps({"tokengeom_tokenizer": kind, **content}, ensure_ascii=False)
 
 
-def _from_json(kind: str, content: dict[str, list[str]]) -> AbstractTokenizer:
+def _from_json(kind: str, content: dict[str, object], file: Path) -> AbstractTokenizer:
     """A tokenizer from what `to_json` wrote."""
     if kind == ByteTokenizer.kind:
         return ByteTokenizer()
-    if kind not in _KINDS:
-        raise TokenizerError(f"There is no tokenizer of the kind '{kind}'. Is the file from a newer version?")
-    if "vocabulary" not in content:
-        raise TokenizerError(f"A saved {kind} tokenizer must list its vocabulary; this one does not. Is it damaged?")
-    return _LEARNING_KINDS[kind](content["vocabulary"])
+    if kind not in _LEARNING_KINDS:
+        raise TokenizerError(f"{file}: there is no tokenizer of the kind '{kind}'. Is the file from a newer version?")
+    tokens = content.get("vocabulary")
+    if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+        raise _damaged(file, kind, "must list the texts of its tokens")
+    if any(map(_SURROGATE.search, tokens)):
+        raise _damaged(file, kind, "must list texts without half characters")
+    if len(set(tokens)) < len(tokens):
+        raise _damaged(file, kind, "must list each token once")
+    if kind == CharacterTokenizer.kind and any(len(token) != 1 for token in tokens):
+        raise _damaged(file, kind, "must list single characters")
+    return _LEARNING_KINDS[kind](tokens)
+
+
+def _damaged(file: Path, kind: str, rule: str) -> TokenizerError:
+    return TokenizerError(
+        f"{file} is damaged: a saved {kind} tokenizer {rule}. Save it again, or learn a new one with "
+        f"--tokenizer {kind}."
+    )
 
 
 def _unknown(kind: str, token: str, size: int) -> TokenizerError:
@@ -393,10 +461,27 @@ def load_tokenizer(path: Path) -> AbstractTokenizer:
 
     file = path / "tokenizer.json" if path.is_dir() else path
     if file.is_file():
-        try:
-            content = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise TokenizerError(f"{file} is not a saved tokenizer: it cannot be read as JSON: {error}") from error
+        content = _read_json(file)
         if isinstance(content, dict) and (kind := content.get("tokengeom_tokenizer")):
-            return _from_json(str(kind), content)
+            return _from_json(str(kind), content, file)
     return load_huggingface(path)
+
+
+def _read_json(file: Path) -> object:
+    try:
+        size = file.stat().st_size
+        if size > _LARGEST_FILE:
+            raise TokenizerError(
+                f"{file} is not a saved tokenizer: it has {size:,} bytes, and at most {_LARGEST_FILE:,} are read. "
+                "Check the path."
+            )
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        if isinstance(error, TokenizerError):
+            raise
+        raise TokenizerError(
+            f"{file} is not a saved tokenizer: it cannot be read as JSON: {shortened(error)}. Save it again."
+        ) from error
+
+
+_LARGEST_FILE = 1 << 30

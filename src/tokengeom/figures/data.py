@@ -14,14 +14,26 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
+from tokengeom.checks import Entries
 from tokengeom.errors import InputError
-from tokengeom.figures.base import Curve, Figure, HeatmapPanel, LinePanel, Panel, Points, ScatterPanel
+from tokengeom.figures.base import (
+    Curve,
+    Figure,
+    HeatmapPanel,
+    LinePanel,
+    Marker,
+    Panel,
+    Points,
+    Scale,
+    ScatterPanel,
+)
 from tokengeom.figures.prepare import all_names
-from tokengeom.folders import replace_file
+from tokengeom.folders import replace_file, require_ours
+from tokengeom.manifests import read_json
 
 PANELS: dict[str, type[Panel]] = {"line": LinePanel, "heatmap": HeatmapPanel, "scatter": ScatterPanel}
 TABLE_FIELDS = ("values", "curves", "points")
@@ -37,27 +49,81 @@ def save_data(figure: Figure, folder: str | Path, *, form: Literal["parquet", "c
     if form not in ("parquet", "csv"):
         raise InputError(f"Tables are written as 'parquet' or 'csv'; got form={form!r}.")
     target = Path(folder)
-    target.mkdir(parents=True, exist_ok=True)
+    page = target / f"{slug(figure.name)}.json"
+    names = [
+        f"{slug(figure.name)}-{number}-{slug(panel.title)}.{form}" for number, panel in enumerate(figure.panels, 1)
+    ]
+    _require_own_files(page, names)
     about: dict[str, Any] = {"name": figure.name, "title": figure.title, "caption": figure.caption}
     about |= {"columns": figure.columns, "panels": []}
-    files = []
-    for number, panel in enumerate(figure.panels, start=1):
-        file = target / f"{slug(figure.name)}-{number}-{slug(panel.title)}.{form}"
-        replace_file(file, _table_bytes(_table(panel), form))
-        about["panels"].append({**_about(panel), "table": file.name})
-        files.append(file)
+    for name, panel in zip(names, figure.panels, strict=True):
+        replace_file(target / name, _table_bytes(_table(panel), form))
+        about["panels"].append({**_about(panel), "table": name})
     # The JSON file comes last, so that it never refers to a table that is not there yet.
-    page = target / f"{slug(figure.name)}.json"
     replace_file(page, json.dumps(about, indent=1, ensure_ascii=False).encode("utf-8"))
-    return [page, *files]
+    return [page, *(target / name for name in names)]
+
+
+def _require_own_files(page: Path, names: Sequence[str]) -> None:
+    """Refuse to replace files that are not those of an earlier figure of this name, as its JSON file lists them."""
+    try:
+        known = {entry["table"] for entry in read_json(page)["panels"]}
+    except (OSError, InputError, KeyError, TypeError):
+        known = set()
+    for name in {page.name, *names} - known - ({page.name} if known else set()):
+        require_ours(page.parent / name)
 
 
 def load_data(page: str | Path) -> Figure:
     """Read a figure back from its JSON file and the tables next to it."""
     path = Path(page)
     about = json.loads(path.read_text(encoding="utf-8"))
+    _check_types(Entries(about, path.parent))
     panels = [_panel(entry, _read_table(path.parent / entry["table"])) for entry in about["panels"]]
     return Figure(about["name"], about["title"], about["caption"], panels, about["columns"])
+
+
+def _check_types(stored: Entries) -> None:
+    """Refuse a figure in whose JSON file something is of another type, or that names a file elsewhere."""
+    for name in ("name", "title", "caption"):
+        stored.text(name)
+    stored.whole("columns", 1)
+    for panel in stored.several("panels"):
+        panel.text("kind", PANELS)
+        panel.file_name("table")
+        for name in panel.names:
+            _check_field(panel, name)
+        parts = {"line": "curves", "scatter": "points"}.get(panel.text("kind"))
+        for one in [] if parts is None else panel.several(parts):
+            one.text("label")
+            one.whole("size")
+            for name in {*CURVE_STYLE, "band"} & set(one.names) - {"colour"}:
+                one.flag(name)
+            if one.has("colour"):
+                one.whole("colour")
+            if panel.text("kind") == "scatter":
+                one.whole("names")
+                one.text("marker", get_args(Marker))
+
+
+def _check_field(panel: Entries, name: str) -> None:
+    if name in ("title", "x_label", "y_label", "colour_label"):
+        panel.text(name)
+    elif name in ("x_names", "y_names"):
+        panel.texts(name)
+    elif name in ("x_scale", "y_scale"):
+        panel.text(name, get_args(Scale))
+    elif name in ("equal", "from_origin"):
+        panel.flag(name)
+    elif name in ("low", "high") and panel.has(name):
+        panel.number(name)
+    elif name in ("x_breaks", "y_breaks", "shape") and not all(type(one) is int for one in panel.sequence(name)):
+        raise panel.damaged(f"{panel.place}, {name} must be whole numbers")
+    elif name in ("levels", "marks"):
+        for pair in panel.sequence(name):
+            fits = isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str)
+            if not fits or not isinstance(pair[1], int | float):
+                raise panel.damaged(f"{panel.place}, {name} must be pairs of a text and a number")
 
 
 def slug(title: str) -> str:

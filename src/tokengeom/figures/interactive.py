@@ -57,7 +57,7 @@ from tokengeom.figures.theme import (
     WEB_FONT,
     colour,
 )
-from tokengeom.folders import replace_file
+from tokengeom.folders import FIGURE_BY_US, replace_file, require_ours
 from tokengeom.numerics import Float
 
 if TYPE_CHECKING:
@@ -172,6 +172,7 @@ def save_interactive(figure: Figure, path: str | Path) -> Path:
         text=TEXT,
         background=BACKGROUND,
     )
+    require_ours(target, FIGURE_BY_US)
     replace_file(target, page.encode("utf-8"))
     return target
 
@@ -427,6 +428,7 @@ _PAGE = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
+<meta name="generator" content="tokengeom figure">
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}</title>

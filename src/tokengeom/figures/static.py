@@ -58,7 +58,7 @@ from tokengeom.figures.theme import (
     TITLE_SIZE,
     colour,
 )
-from tokengeom.folders import replace_file
+from tokengeom.folders import FIGURE_BY_US, replace_file, require_ours
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -116,12 +116,14 @@ def save_static(figure: Figure, path: str | Path, *, caption: bool = True) -> Pa
 
     content = io.BytesIO()
     # A date in the file would make equal figures differ in their bytes.
-    undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(target.suffix.lower(), {})
-    about = {"Title": figure.title, **undated}
+    suffix, mark = target.suffix.lower(), FIGURE_BY_US.decode()
+    undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix, {})
+    about = {"Title": figure.title, "Software" if suffix == ".png" else "Creator": mark, **undated}
     with warnings.catch_warnings(), matplotlib.rc_context(_settings()):
         # A character that the font lacks is drawn as an empty box; the saved data have it.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
         drawn.savefig(content, format=target.suffix.lower()[1:], dpi=DOTS_PER_INCH, metadata=about)
+    require_ours(target, FIGURE_BY_US)
     replace_file(target, content.getvalue())
     return target
 

@@ -28,18 +28,21 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from tokengeom.errors import ProblemError
 
 if TYPE_CHECKING:
+    from tokengeom.checks import Entries
     from tokengeom.numerics import Float, Int
 
 Better = Literal["higher", "lower"]
 Reference = Literal["untrained", "ceiling"]
+ITEMS = ("contexts", "tokens", "held-out contexts")
+"""What a number can be about."""
 
 TIE = 1e-6
 """Relative difference below which a value equals its floor: permutations of like items change rounding alone."""
@@ -109,10 +112,25 @@ class Agreement:
         """The fields by name, and the floor."""
         return asdict(self) | {"floor": self.floor}
 
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Agreement:
-        """The number that `to_dict` described."""
-        return cls(**{one.name: content[one.name] for one in fields(cls)})
+    @staticmethod
+    def read(stored: Entries) -> Agreement:
+        """The number that `to_dict` described, with null for NaN."""
+        numbers = ("value", "low", "high", "null", "gaussian", "untrained", "ceiling")
+        stored.only(*numbers, "better", "items", "floor")
+        found = Agreement(
+            **{name: stored.number_or_nan(name) for name in numbers},
+            better="lower" if stored.text("better", get_args(Better)) == "lower" else "higher",
+            items=stored.text("items", ITEMS),
+        )
+        floor = stored.number_or_nan("floor")
+        if floor != found.floor and not (math.isnan(floor) and math.isnan(found.floor)):
+            raise stored.damaged(f"{stored.place}, floor is {floor:g}, and its parts give {found.floor:g}")
+        return found
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the interval contains the value, or there is none."""
+        return math.isnan(self.low) or self.low <= self.value <= self.high
 
     def cells(self) -> tuple[str, str, str, str]:
         """Value, interval, floor and ceiling as a table shows them; empty where there is none."""

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
+from tokengeom.checks import Entries
 from tokengeom.factors import Factors, FactorsInside
-from tokengeom.folders import as_json
 from tokengeom.geometry.agreement import Agreement
 from tokengeom.geometry.comparison import Comparison
-from tokengeom.results import AbstractResult, data_frame, html_table
+from tokengeom.manifests import as_json
+from tokengeom.results import ALONE, AbstractResult, Beside, data_frame, html_table, under
+from tokengeom.statistics.arrays_file import SavedArrays
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -237,11 +239,23 @@ class CheckpointCurve(AbstractResult):
 
     @classmethod
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> Self:
-        from safetensors.numpy import load_file
+        stored = Entries(json.loads((folder / FILE).read_text(encoding="utf-8")), folder)
+        stored.only("points")
+        arrays, points = SavedArrays(folder / ARRAYS), stored.several("points")
+        if not points or manifest.get("checkpoints") != len(points):
+            raise stored.damaged(f"its manifest must have the number of its checkpoints, {len(points)}")
+        arrays.only(*(f"{place}.{name}" for place in range(len(points)) for name in ("W", "H", "bias")))
+        return cls(tuple(_point(place, one, arrays) for place, one in enumerate(points)))
 
-        arrays = load_file(folder / ARRAYS)
-        content = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        return cls(tuple(_point(place, one, arrays) for place, one in enumerate(content["points"])))
+    def checks(self, beside: Beside = ALONE) -> dict[str, bool | None]:
+        """The checks of each comparison; neither the models nor the prediction are saved with them."""
+        found: dict[str, bool | None] = {}
+        for place, point in enumerate(self.points, start=1):
+            found |= under(f"checkpoint {place}", point.comparison.checks(beside))
+        return found | {
+            "W, H and losses of the checkpoints: only reading the models again would show them": None,
+            "names, steps, windows and contexts: models and text, which they come from, are not saved": None,
+        }
 
 
 def _row(point: CheckpointComparison) -> dict[str, Any]:
@@ -261,10 +275,28 @@ def _arrays(points: tuple[CheckpointComparison, ...]) -> Arrays:
     return {name: np.ascontiguousarray(array) for name, array in found.items() if array is not None}
 
 
-def _point(place: int, content: dict[str, Any], arrays: Arrays) -> CheckpointComparison:
-    stored = Factors(arrays[f"{place}.W"], arrays[f"{place}.H"], arrays.get(f"{place}.bias"))
+def _point(place: int, stored: Entries, arrays: SavedArrays) -> CheckpointComparison:
+    stored.only("comparison", *_STORED)
     return CheckpointComparison(
-        factors=Factors.of(stored),
-        comparison=Comparison.from_json(content["comparison"]),
-        **{name: content[name] for name in _STORED},
+        factors=read_factors(arrays, f"{place}."),
+        comparison=Comparison.from_json(stored.inside("comparison")),
+        model=stored.text("model"),
+        step=stored.whole("step") if stored.has("step") else None,
+        convention=stored.text("convention"),
+        loss_gap=stored.number("loss_gap"),
+        entropy=stored.number("entropy"),
+        bos=stored.flag("bos"),
+        other_gap=stored.number("other_gap") if stored.has("other_gap") else None,
+        windows=stored.whole("windows"),
+        context=stored.whole("context"),
+        is_proxy=stored.flag("is_proxy"),
+        occur_once=stored.whole("occur_once") if stored.has("occur_once") else None,
     )
+
+
+def read_factors(arrays: SavedArrays, prefix: str = "") -> Factors:
+    """W, H and, where there is one, bias from a saved folder; finite, and of shapes that fit together."""
+    W = arrays.matrix(f"{prefix}W", (None, None))
+    H = arrays.matrix(f"{prefix}H", (W.shape[1], None))
+    bias = f"{prefix}bias"
+    return Factors(W, H, arrays.vector(bias, W.shape[0]) if arrays.has(bias) else None)

@@ -19,7 +19,7 @@ import numpy as np
 from tokengeom.errors import ProblemError
 from tokengeom.factors import Factors
 from tokengeom.geometry.agreement import AbstractNumbers, Agreement, Reference, assess, with_reference
-from tokengeom.geometry.comparison import MEANINGS, NORM_PREFIX, PREFIXES, Comparison
+from tokengeom.geometry.comparison import MEANINGS, NORM_PREFIX, PREFIXES, Comparison, evidence_of
 from tokengeom.geometry.disagreement import Disagreement, disagreement
 from tokengeom.geometry.explanations.base import Known, explanation_classes
 from tokengeom.geometry.inputs import (
@@ -45,12 +45,13 @@ from tokengeom.geometry.limitations import (
 )
 from tokengeom.geometry.linear_numbers import DecoderNumbers, MarginNumbers
 from tokengeom.geometry.logit_numbers import CollapseNumbers, FiniteLogits, LogitNumbers
+from tokengeom.geometry.made_from import MadeFrom
 from tokengeom.geometry.model_states import ModelStates
 from tokengeom.geometry.norms import choose_norm, norm_of, norm_sentence, predictions_at, proven
 from tokengeom.geometry.rival_numbers import ExplanationInfo, RivalRow, best_candidate, rival_rows
 from tokengeom.geometry.shared_tokens import on_shared_tokens
 from tokengeom.geometry.similarity_numbers import SimilarityNumbers
-from tokengeom.geometry.verdict import Evidence, Verdict, judge, judge_decoder
+from tokengeom.geometry.verdict import Circumstances, Verdict, judge, judge_decoder
 from tokengeom.numerics import blas_threads_for
 from tokengeom.progress import AbstractProgress, SilentProgress
 from tokengeom.settings import make, takes
@@ -77,13 +78,7 @@ OURS = {
     "limit_": ExplanationInfo("L_mm", "prediction in the limit of training", "supports", ours=True),
     "proxy_": ExplanationInfo("S~", "proxy: centred supports", "supports", ours=True),
 }
-TARGETS = {
-    "nuclear_": "prediction at the loss reached (nuclear norm)",
-    "gamma2_": "prediction at the loss reached (gamma_2 norm)",
-    "limit_": "prediction in the limit of training",
-    "proxy_": "proxy",
-}
-"""What a run is compared with, by the beginning of the numbers' names, as an explanation and in a sentence."""
+"""What a run is compared with, as an explanation, by the beginning of the numbers' names."""
 
 
 @takes(CompareSettings)
@@ -139,18 +134,22 @@ def compare(
         mine, theirs = (statistics_of(one, "compare") for one in (prediction, shared_tokens))
         expected, runs = on_shared_tokens(mine, runs_of(run, theirs, tokenizer, shown), theirs, shown)
     factors = [Factors.of(one) for one in runs]
+    given = () if at is None else (at,) if isinstance(at, LossPrediction) else tuple(at)
+    origin = None
+    if shared_tokens is None:
+        named = {"at_loss": chosen.at_loss, "tolerance": chosen.tolerance, "loss_gap": loss_gap}
+        origin = MadeFrom.of(expected, runs, given, getattr(expected, "stats", None), named)
     with blas_threads_for(factors[0].W.shape[0], factors[0].H.shape[1]):
         if isinstance(expected, LinearPrediction):
-            return _compare_decoder(expected, factors[0], runs, loss_gap, chosen)
+            return replace(_compare_decoder(expected, factors[0], runs, loss_gap, chosen), made_from=origin)
         for one in factors:
             one.require_sizes(expected.W.shape[0], expected.H.shape[1])
-        given = () if at is None else (at,) if isinstance(at, LossPrediction) else tuple(at)
         for known in given:
             require_same_statistics("prediction", hash_of(expected), "prediction at a loss", hash_of(known))
             factors[0].require_sizes(known.W.shape[0], known.H.shape[1])
         compared = _Compared.of(expected, factors, runs, loss_gap, given, chosen, shown)
         with shown.stage("Comparing", None):
-            return _compare_features(compared, runs, chosen)
+            return replace(_compare_features(compared, runs, chosen), made_from=origin)
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,7 +272,8 @@ def _compare_features(compared: _Compared, runs: list[Observed], settings: Compa
     prefix = next(iter(compared.targets)) if norm is None else NORM_PREFIX[norm]
     found, rows = _pair_numbers(compared, prefix, settings)
     found |= _context_sums(compared, settings)
-    verdict = judge(_evidence(compared, found, rows, prefix))
+    circumstances = _circumstances(compared, prefix)
+    verdict = judge(evidence_of(found, rows, prefix, compared.gap, circumstances))
     return Comparison(
         _ordered(found),
         "features",
@@ -288,6 +288,7 @@ def _compare_features(compared: _Compared, runs: list[Observed], settings: Compa
         disagreement=_sources(compared, norm),
         rows=tuple(rows),
         runs=len(compared.runs),
+        circumstances=circumstances,
         compared=(compared.prediction, runs[0]),
         at=compared.at,
     )
@@ -365,28 +366,21 @@ def _sources(compared: _Compared, norm: str | None) -> Disagreement:
     return disagreement(run, compared.groups, norm or "nuclear", efficiency, compared.seen)
 
 
-def _evidence(compared: _Compared, found: Mapping[str, Agreement], rows: Sequence[RivalRow], prefix: str) -> Evidence:
+def _circumstances(compared: _Compared, prefix: str) -> Circumstances:
     prediction = compared.prediction
     one_hot, gaps = False, tuple[float | None, float | None]((None, None))
     if isinstance(prediction, FeaturePrediction):
         one_hot = bool(np.all(np.diff(prediction.P.indptr) == 1))
         gaps = frequency_gap(prediction), prediction.largest_gap
-    groups = int(np.unique(compared.groups[compared.kept]).size)
-    return Evidence(
-        contexts=found[f"{prefix}context_agreement"],
-        tokens=found[f"{prefix}token_agreement"],
-        collapse=found.get("collapse"),
-        rows=rows,
-        target=TARGETS[prefix],
-        groups=groups,
-        V=prediction.W.shape[0],
+    return Circumstances(
+        groups=int(np.unique(compared.groups[compared.kept]).size),
+        V=int(prediction.W.shape[0]),
         one_hot=one_hot,
         coverage=getattr(prediction, "coverage", None),
-        loss_gap=compared.gap,
         frequency_gap=gaps[0],
         uniform_gap=gaps[1],
-        d=compared.runs[0].W.shape[1],
-        rank=compared.targets[prefix].W.shape[1],
+        d=int(compared.runs[0].W.shape[1]),
+        rank=int(compared.targets[prefix].W.shape[1]),
     )
 
 

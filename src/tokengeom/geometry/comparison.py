@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast, get_args
 
+from tokengeom.checks import Entries
 from tokengeom.errors import ProblemError
-from tokengeom.folders import as_json
 from tokengeom.geometry.agreement import Agreement
 from tokengeom.geometry.disagreement import Disagreement
+from tokengeom.geometry.made_from import MadeFrom
 from tokengeom.geometry.rival_numbers import RivalRow
-from tokengeom.geometry.verdict import Outcome
-from tokengeom.results import AbstractResult, data_frame, html_table
+from tokengeom.geometry.verdict import Circumstances, Evidence, Outcome, Verdict, judge, judge_decoder
+from tokengeom.manifests import as_json
+from tokengeom.results import ALONE, AbstractResult, Beside, data_frame, html_table
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -51,6 +53,13 @@ PREFIXES = {
     "proxy_": "with the proxy",
 }
 """Beginning of a number's name -> what the run is compared with."""
+TARGETS = {
+    "nuclear_": "prediction at the loss reached (nuclear norm)",
+    "gamma2_": "prediction at the loss reached (gamma_2 norm)",
+    "limit_": "prediction in the limit of training",
+    "proxy_": "proxy",
+}
+"""What a run is compared with, in a sentence, by the beginning of the numbers' names."""
 NORM_PREFIX = {"nuclear": "nuclear_", "gamma2": "gamma2_"}
 
 FILE = "comparison.json"
@@ -82,6 +91,10 @@ class Comparison(AbstractResult):
         Number of runs: the first was compared, the others give the ceiling.
     ``limitations``
         Sentences: what is not unique, what was left out, how the numbers must not be read.
+    ``circumstances``
+        What the verdict depends on besides the numbers; None for a decoder with fixed embeddings.
+    ``made_from``
+        Hashes of the saved results behind it, and the settings; None where they are not known.
     ``compared``, ``at``
         Prediction and run, and the predictions at the loss, for a page; empty in a comparison that was loaded.
     """
@@ -102,6 +115,8 @@ class Comparison(AbstractResult):
     disagreement: Disagreement | None = None
     rows: tuple[RivalRow, ...] = ()
     runs: int = 1
+    circumstances: Circumstances | None = None
+    made_from: MadeFrom | None = None
     compared: tuple[object, object] | None = None
     at: tuple[LossPrediction, ...] = ()
 
@@ -218,13 +233,42 @@ class Comparison(AbstractResult):
         rows = [(name, *number.cells(), meaning(name)) for name, number in self.agreements.items()]
         return html_table(self.title, rows, [*self.reasons, *self.limitations], columns)
 
+    def checks(self, beside: Beside = ALONE) -> dict[str, bool | None]:
+        """Whether intervals and verdict fit the numbers, and whether everything is the same when computed again."""
+        # That module compares, and so imports this one.
+        from tokengeom.geometry.computed_again import compare_again
+
+        numbers = [*self.agreements.values(), *(row.agreement for row in self.rows)]
+        inside = {"every interval contains its value": all(one.is_inside for one in numbers)}
+        return {**inside, **self._check_verdict(), **compare_again(self, beside)}
+
+    def _check_verdict(self) -> dict[str, bool | None]:
+        verdict = self.judged()
+        if verdict is None:
+            return {"the verdict was not derived again: what it depends on is not recorded": None}
+        claimed = self.verdict, self.reasons[: len(verdict.reasons)], self.better_explanation
+        follows = claimed == (verdict.outcome, verdict.reasons, verdict.better)
+        return {"the verdict and its reasons follow from the numbers": follows}
+
+    def judged(self) -> Verdict | None:
+        """The verdict that the numbers give; None where it cannot be derived from them."""
+        if self.prediction_kind == "linear":
+            return judge_decoder(self["cosine_without_finite"])
+        if self.circumstances is None:
+            return None
+        return judge(evidence_of(self.agreements, self.rows, self.prefix, self.loss_gap, self.circumstances))
+
     def _write(self, folder: Path) -> dict[str, Any]:
         (folder / FILE).write_bytes(as_json(self.to_json()))
-        return {name: getattr(self, name) for name in _STORED}
+        return {name: nan_to_none(getattr(self, name)) for name in _STORED}
 
     @classmethod
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> Self:
-        return cls.from_json(json.loads((folder / FILE).read_text(encoding="utf-8")))
+        content = Entries(json.loads((folder / FILE).read_text(encoding="utf-8")), folder)
+        for name in _STORED:
+            if name not in manifest or content.value(name) != manifest[name]:
+                raise content.damaged(f"{name} is not the same in {FILE} and in the manifest")
+        return cls.from_json(content)
 
     def to_json(self) -> dict[str, Any]:
         """Everything that is saved, as valid JSON: NaN is null."""
@@ -232,22 +276,71 @@ class Comparison(AbstractResult):
         content["agreements"] = {name: number.to_dict() for name, number in self.agreements.items()}
         content["rows"] = [row.to_dict() for row in self.rows]
         content["disagreement"] = None if self.disagreement is None else self.disagreement.to_dict()
+        content["circumstances"] = None if self.circumstances is None else asdict(self.circumstances)
+        content["made_from"] = None if self.made_from is None else self.made_from.to_dict()
         content |= {"reasons": list(self.reasons), "limitations": list(self.limitations)}
         found: dict[str, Any] = nan_to_none(content)
         return found
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Self:
+    def from_json(cls, stored: Entries) -> Self:
         """The comparison that `to_json` described."""
-        source = content["disagreement"]
-        return cls(
-            {name: Agreement.from_dict(none_to_nan(number)) for name, number in content["agreements"].items()},
-            disagreement=None if source is None else Disagreement(**none_to_nan(source)),
-            rows=tuple(RivalRow.from_dict(none_to_nan(row)) for row in content["rows"]),
-            reasons=tuple(content["reasons"]),
-            limitations=tuple(content["limitations"]),
-            **{name: content[name] for name in _STORED},
+        more = ("agreements", "rows", "disagreement", "circumstances", "made_from", "reasons", "limitations")
+        stored.only(*_STORED, *more)
+        numbers = stored.inside("agreements")
+        found = cls(
+            {name: Agreement.read(numbers.inside(name)) for name in numbers.names},
+            prediction_kind=cast(PredictionKind, stored.text("prediction_kind", get_args(PredictionKind))),
+            verdict=cast(Outcome, stored.text("verdict", get_args(Outcome))),
+            reasons=stored.texts("reasons"),
+            limitations=stored.texts("limitations"),
+            permutations=stored.whole("permutations"),
+            seed=stored.whole("seed"),
+            better_explanation=stored.text("better_explanation") if stored.has("better_explanation") else None,
+            norm=stored.text("norm", NORM_PREFIX) if stored.has("norm") else None,
+            loss_gap=stored.number("loss_gap") if stored.has("loss_gap") else None,
+            disagreement=Disagreement.read(stored.inside("disagreement")) if stored.has("disagreement") else None,
+            rows=tuple(map(RivalRow.read, stored.several("rows"))),
+            runs=stored.whole("runs", 1),
+            circumstances=Circumstances.read(stored.inside("circumstances")) if stored.has("circumstances") else None,
+            made_from=MadeFrom.read(stored.inside("made_from")) if stored.has("made_from") else None,
         )
+        found._require_complete(stored)
+        return found
+
+    def _require_complete(self, stored: Entries) -> None:
+        """Refuse a saved comparison without a number that its verdict is about, or with one that has no meaning."""
+        for name in self.agreements:
+            if name.removeprefix(prefix_of(name)) not in MEANINGS:
+                raise stored.damaged(f"it has a number {name!r}, which does not exist")
+        needed = ["cosine_without_finite"]
+        if self.prediction_kind == "features":
+            numbers = ("context_agreement", "token_agreement")
+            needed = [f"{self.prefix}{name}" for name in numbers]
+            needed += [f"{self._papers}{name}" for name in ("context_similarity", "token_similarity")]
+            needed += [f"limit_{name}" for name in numbers if self.in_limit]
+        missing = [name for name in needed if name not in self.agreements]
+        if missing or not self.reasons:
+            raise stored.damaged(f"{missing[0] if missing else 'the reason of the verdict'} is missing")
+
+
+def evidence_of(
+    agreements: Mapping[str, Agreement],
+    rows: Sequence[RivalRow],
+    prefix: str,
+    loss_gap: float | None,
+    circumstances: Circumstances,
+) -> Evidence:
+    """What the verdict on learned features is based on; ``prefix`` begins the names of the numbers it is about."""
+    return Evidence(
+        contexts=agreements[f"{prefix}context_agreement"],
+        tokens=agreements[f"{prefix}token_agreement"],
+        collapse=agreements.get("collapse"),
+        rows=rows,
+        target=TARGETS[prefix],
+        loss_gap=loss_gap,
+        **asdict(circumstances),
+    )
 
 
 def meaning(name: str) -> str:
@@ -281,11 +374,3 @@ def nan_to_none(content: Any) -> Any:
     if isinstance(content, list | tuple):
         return [nan_to_none(x) for x in content]
     return None if isinstance(content, float) and not math.isfinite(content) else content
-
-
-def none_to_nan(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The inverse of `nan_to_none` for fields that are numbers, one level into nested ones."""
-    return {
-        name: none_to_nan(x) if isinstance(x, Mapping) else float("nan") if x is None else x
-        for name, x in fields.items()
-    }

@@ -13,7 +13,7 @@ Prediction and logits can agree while the embeddings do not, if the split is far
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,6 +23,7 @@ from tokengeom.geometry.similarity_numbers import SimilarityNumbers
 from tokengeom.theory.at_loss import NORMS
 
 if TYPE_CHECKING:
+    from tokengeom.checks import Entries
     from tokengeom.numerics import Float, Int
 
 LOW_EFFICIENCY = 0.7
@@ -57,6 +58,13 @@ class Disagreement:
     def to_dict(self) -> dict[str, float | str]:
         """The fields by name."""
         return asdict(self)
+
+    @staticmethod
+    def read(stored: Entries) -> Disagreement:
+        """The numbers that `to_dict` described, with null for NaN."""
+        names = [one.name for one in fields(Disagreement)]
+        stored.only(*names)
+        return Disagreement(stored.text("norm", NORMS), *(stored.number_or_nan(name) for name in names[1:]))
 
     @property
     def lazy_factor(self) -> str | None:

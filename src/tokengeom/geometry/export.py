@@ -28,8 +28,9 @@ import numpy as np
 
 from tokengeom.errors import InputError, ProblemError
 from tokengeom.factors import Factors, HasFactors
-from tokengeom.folders import atomic_folder, check_target, write_manifest
+from tokengeom.folders import atomic_folder, check_target
 from tokengeom.geometry.checkpoints import CheckpointCurve
+from tokengeom.manifests import write_manifest
 from tokengeom.named_vectors import Items, NamedVectors, numbered, one_line, one_word
 from tokengeom.numerics import Float
 from tokengeom.results import EXPORTED, AbstractResult, load

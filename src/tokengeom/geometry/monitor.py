@@ -43,12 +43,13 @@ from tokengeom.geometry.inputs import (
     seen_tokens,
 )
 from tokengeom.geometry.model_states import ModelStates, read_model
-from tokengeom.geometry.norms import LARGEST_GAP, choose_norm, norm_of, norms_at_loss, too_large
+from tokengeom.geometry.norms import choose_norm, norm_of, norms_at_loss, too_large
 from tokengeom.geometry.probes import PredictionsAtLoss
 from tokengeom.geometry.similarity_numbers import SimilarityNumbers
 from tokengeom.models.in_training import is_finite, undisturbed, unwrapped
 from tokengeom.models.language_model import AbstractLanguageModel, language_model
 from tokengeom.numerics import blas_threads_for
+from tokengeom.problems.base import LARGEST_GAP
 from tokengeom.theory.at_loss import require_norm
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.training.objective import SoftLabels

@@ -13,6 +13,7 @@ import numpy as np
 from tokengeom.errors import ProblemError
 from tokengeom.geometry.comparison import NORM_PREFIX
 from tokengeom.geometry.inputs import NORM_OF_OPTIMIZER, decays_in_gradient, optimizer_of
+from tokengeom.problems.base import LARGEST_GAP
 from tokengeom.problems.merging import Merging
 from tokengeom.theory.at_loss import NORMS, LossPrediction, LossSettings
 from tokengeom.theory.loss_path import LossPath
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 AT_LOSS_ENTRIES = {"nuclear": 1_000_000, "gamma2": 400_000}
 """Merged tokens times merged contexts up to which predictions at a loss are made by default: about half a minute."""
-LARGEST_GAP = 0.05
-"""Proven relative gap above which a prediction at the loss is not used."""
 _ITEMS = ("context", "token")
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokengeom.geometry.agreement import Agreement, AssessedNumbers
+from tokengeom.geometry.agreement import ITEMS, Agreement, AssessedNumbers
 from tokengeom.geometry.held_out import FoldedNumbers
 from tokengeom.geometry.similarity import NO_VARIATION
 from tokengeom.geometry.similarity_numbers import SimilarityNumbers
 from tokengeom.numerics import cosines
 
 if TYPE_CHECKING:
+    from tokengeom.checks import Entries
     from tokengeom.factors import Factors
     from tokengeom.geometry.explanations.base import AbstractFit, AbstractRival, Known
     from tokengeom.numerics import Float, Int
@@ -38,6 +39,12 @@ class Lead:
     def is_clear(self) -> bool:
         """Whether the interval excludes a tie."""
         return self.low > RESOLUTION
+
+    @staticmethod
+    def read(stored: Entries) -> Lead:
+        """The difference whose fields were saved, with null for NaN."""
+        stored.only("value", "low", "high")
+        return Lead(*(stored.number_or_nan(name) for name in ("value", "low", "high")))
 
     def __str__(self) -> str:
         interval = f" [{self.low:.3g}, {self.high:.3g}]" if np.isfinite(self.low) else ""
@@ -101,12 +108,24 @@ class RivalRow:
         numbers = {name: getattr(self, name).to_dict() for name in _NUMBERS}
         return asdict(self) | numbers
 
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> RivalRow:
-        """The row that `to_dict` described."""
-        parts: dict[str, Any] = {name: Agreement.from_dict(content[name]) for name in _NUMBERS}
-        parts |= {name: Lead(**content[name]) for name in ("behind", "ahead")}
-        return cls(**{**content, **parts})
+    @staticmethod
+    def read(stored: Entries) -> RivalRow:
+        """The row that `to_dict` described, with null for NaN."""
+        stored.only(*(one.name for one in fields(RivalRow)))
+        return RivalRow(
+            rival=stored.text("rival"),
+            meaning=stored.text("meaning"),
+            uses=stored.text("uses"),
+            parameters=stored.text("parameters"),
+            ours=stored.flag("ours"),
+            items=stored.text("items", ITEMS),
+            agreement=Agreement.read(stored.inside("agreement")),
+            cka=Agreement.read(stored.inside("cka")),
+            similarity=Agreement.read(stored.inside("similarity")),
+            behind=Lead.read(stored.inside("behind")),
+            ahead=Lead.read(stored.inside("ahead")),
+            without_direction=stored.whole("without_direction"),
+        )
 
 
 _NUMBERS = ("agreement", "cka", "similarity")

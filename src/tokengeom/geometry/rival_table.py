@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from tokengeom.folders import as_json
+from tokengeom.checks import Entries
 from tokengeom.geometry.agreement import Agreement
-from tokengeom.geometry.comparison import describe_scale, nan_to_none, none_to_nan
+from tokengeom.geometry.comparison import describe_scale, nan_to_none
+from tokengeom.geometry.made_from import MadeFrom
 from tokengeom.geometry.rival_numbers import RivalRow
-from tokengeom.results import AbstractResult, close, data_frame, html_table
+from tokengeom.manifests import as_json
+from tokengeom.results import ALONE, AbstractResult, Beside, close, data_frame, html_table
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -40,6 +42,8 @@ class Rivals(AbstractResult):
         Number of runs: the first was explained, the others give the ceiling.
     ``loss_gap``
         ``CE - H`` of the run in nats; None where nothing that depends on it was compared.
+    ``made_from``
+        Hashes of the saved results behind it, and the settings; None where they are not known.
     """
 
     kind: ClassVar[str] = "tokengeom-rivals"
@@ -53,6 +57,7 @@ class Rivals(AbstractResult):
     prediction: str | None = None
     runs: int = 1
     loss_gap: float | None = None
+    made_from: MadeFrom | None = None
 
     @property
     def items(self) -> tuple[str, ...]:
@@ -104,12 +109,16 @@ class Rivals(AbstractResult):
             lines += [verdict, *_table(self.of(items))]
         about = [
             f"{row.rival}: {row.meaning}; uses {row.uses}; free parameters: {row.parameters}."
-            for row in sorted(self.of(self.items[0]), key=lambda row: row.rival)
+            for items in self.items[:1]
+            for row in sorted(self.of(items), key=lambda row: row.rival)
         ]
         return "\n".join([*lines, *describe_scale(self.permutations), *about, *self.limitations])
 
-    def checks(self) -> Mapping[str, bool]:
-        """Order and differences, recomputed from the agreements."""
+    def checks(self, beside: Beside = ALONE) -> dict[str, bool | None]:
+        """Order and differences, recomputed from the agreements; and every number, from the results beside it."""
+        # That module makes such tables, and so imports this one.
+        from tokengeom.geometry.computed_again import rivals_again
+
         ordered, behind, ahead, inside = True, True, True, True
         for items in self.items:
             rows = self.of(items)
@@ -119,12 +128,13 @@ class Rivals(AbstractResult):
             behind &= all(_equal(row.behind.value, values[0] - row.agreement.value) for row in rows)
             mine = next((row.agreement.value for row in rows if row.rival == self.prediction), math.nan)
             ahead &= all(_equal(row.ahead.value, row.agreement.value - mine) for row in rows)
-            inside &= all(_inside(row.agreement) for row in rows)
+            inside &= all(row.agreement.is_inside for row in rows)
         return {
             "explanations are in the order of their agreement": ordered,
             "differences to the best explanation are those of the agreements": behind,
             "differences to the prediction are those of the agreements": ahead,
             "every interval contains its value": inside,
+            **rivals_again(self, beside),
         }
 
     def _facts(self) -> list[tuple[str, str]]:
@@ -145,14 +155,31 @@ class Rivals(AbstractResult):
     def _write(self, folder: Path) -> dict[str, Any]:
         plain = {name: getattr(self, name) for name in _STORED}
         content = {"rows": [row.to_dict() for row in self.rows], "limitations": list(self.limitations), **plain}
+        content["made_from"] = None if self.made_from is None else self.made_from.to_dict()
         (folder / FILE).write_bytes(as_json(nan_to_none(content)))
-        return plain
+        return dict(nan_to_none(plain))
 
     @classmethod
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> Self:
-        content = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        rows = tuple(RivalRow.from_dict(none_to_nan(row)) for row in content["rows"])
-        return cls(rows, limitations=tuple(content["limitations"]), **{name: content[name] for name in _STORED})
+        stored = Entries(json.loads((folder / FILE).read_text(encoding="utf-8")), folder)
+        stored.only("rows", "limitations", "made_from", *_STORED)
+        for name in _STORED:
+            if name not in manifest or stored.value(name) != manifest[name]:
+                raise stored.damaged(f"{name} is not the same in {FILE} and in the manifest")
+        rows = tuple(map(RivalRow.read, stored.several("rows")))
+        if len({(row.items, row.rival) for row in rows}) < len(rows):
+            raise stored.damaged("an explanation has two rows for the same items")
+        return cls(
+            rows,
+            held_out=stored.whole("held_out"),
+            limitations=stored.texts("limitations"),
+            permutations=stored.whole("permutations"),
+            seed=stored.whole("seed"),
+            prediction=stored.text("prediction") if stored.has("prediction") else None,
+            runs=stored.whole("runs", 1),
+            loss_gap=stored.number("loss_gap") if stored.has("loss_gap") else None,
+            made_from=MadeFrom.read(stored.inside("made_from")) if stored.has("made_from") else None,
+        )
 
 
 def _above_floor(one: Agreement) -> bool | None:
@@ -246,10 +273,6 @@ def _flat(row: RivalRow) -> dict[str, Any]:
     found |= {"floor": row.agreement.floor, "ceiling": row.agreement.ceiling}
     about = {name: getattr(row, name) for name in ("uses", "parameters", "meaning")}
     return found | {"without_direction": row.without_direction, **about}
-
-
-def _inside(one: Agreement) -> bool:
-    return math.isnan(one.low) or one.low <= one.value <= one.high
 
 
 def _equal(a: float, b: float) -> bool:

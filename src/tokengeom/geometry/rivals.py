@@ -41,6 +41,7 @@ from tokengeom.geometry.inputs import (
     seen_tokens,
 )
 from tokengeom.geometry.limitations import sampling_limitations
+from tokengeom.geometry.made_from import MadeFrom
 from tokengeom.geometry.model_states import ModelStates
 from tokengeom.geometry.norms import norms_at_loss, too_large
 from tokengeom.geometry.rival_numbers import ExplanationInfo, RivalRow, best_candidate, context_agreements, rival_rows
@@ -154,7 +155,13 @@ def rivals(
             chosen,
         )
         found = table.compare(shown)
-    return replace(found, limitations=(*run_limitations(runs[0], known.loss_gap), *limitations, *found.limitations))
+    named = {name: getattr(chosen, name) for name in ("at_loss", "tolerance", "held_out")}
+    named |= {"loss_gap": loss_gap, "explanations": [kind.__module__.rpartition(".")[2] for kind in chosen.classes]}
+    return replace(
+        found,
+        limitations=(*run_limitations(runs[0], known.loss_gap), *limitations, *found.limitations),
+        made_from=MadeFrom.of(limit, runs, list(given.values()), stats, named),
+    )
 
 
 def _checked_predictions(
@@ -274,7 +281,8 @@ class _Table:
             tuple(rows),
             held_out,
             tuple(notes),
-            **settings.draws,
+            permutations=settings.permutations,
+            seed=settings.seed,
             prediction=None if reference is None else fitted[reference][0].name,
             runs=len(self.runs),
             loss_gap=self.known.loss_gap,

@@ -22,11 +22,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Literal
 
 from tokengeom.geometry.agreement import Agreement
 from tokengeom.geometry.rival_numbers import RivalRow
+
+if TYPE_CHECKING:
+    from tokengeom.checks import Entries
 
 Outcome = Literal[
     "agrees", "agrees in part", "another explanation fits better", "does not agree", "cannot be determined"
@@ -54,6 +57,30 @@ class Verdict:
     outcome: Outcome
     reasons: tuple[str, ...]
     better: str | None = None
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What a verdict depends on besides the numbers; the fields are those of `Evidence` with the same names."""
+
+    groups: int
+    V: int
+    one_hot: bool
+    coverage: float | None
+    frequency_gap: float | None
+    uniform_gap: float | None
+    d: int
+    rank: int
+
+    @staticmethod
+    def read(stored: Entries) -> Circumstances:
+        """The saved circumstances."""
+        stored.only(*(one.name for one in fields(Circumstances)))
+        coverage, frequency, uniform = (
+            stored.number(name) if stored.has(name) else None for name in ("coverage", "frequency_gap", "uniform_gap")
+        )
+        sizes = stored.whole("groups"), stored.whole("V"), stored.flag("one_hot")
+        return Circumstances(*sizes, coverage, frequency, uniform, stored.whole("d"), stored.whole("rank"))
 
 
 @dataclass(frozen=True)

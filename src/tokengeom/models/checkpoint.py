@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from tokengeom.models.checkpoint_folder import (
     find_weights,
     read_json,
     require_causal_model,
+    require_enough_weights,
     require_model_folder,
     training_step,
 )
@@ -107,6 +108,7 @@ def load_checkpoint(
     require_packages()
     require_causal_model(folder, content)
     weights = find_weights(folder, allow_pickle)
+    require_enough_weights(folder, content)
     torch = import_torch()
     where = checked_device(torch, device)
     model = load_model(folder, weights == "safetensors", precision).to(where).eval()
@@ -136,6 +138,9 @@ def _bos(folder: Path, tokenizer: HuggingFaceTokenizer, config: Any) -> int | No
     if "bos_token" in settings:
         token = settings["bos_token"]
         text = token.get("content") if isinstance(token, dict) else token
-        return tokenizer.id_of(text) if isinstance(text, str) else None
+        # Half of a surrogate pair, which JSON can hold, is not part of any token.
+        with suppress(UnicodeEncodeError):
+            return tokenizer.id_of(text) if isinstance(text, str) else None
+        return None
     known = getattr(config, "bos_token_id", None)
     return known if isinstance(known, int) and 0 <= known < tokenizer.size else None

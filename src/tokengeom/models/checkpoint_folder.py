@@ -8,12 +8,16 @@ import re
 from pathlib import Path
 from typing import Any, Literal
 
+from tokengeom.checks import is_plain_name
 from tokengeom.errors import CheckpointError
+from tokengeom.manifests import require_regular
 
 Weights = Literal["safetensors", "pickle"]
 
 _logger = logging.getLogger(__name__)
 _STEP_NAME = re.compile(r"(?:checkpoint|step)[-_]?([0-9]{1,15})")
+_LAYERS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")
+_MANY_LAYERS = 1000
 _PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
@@ -23,7 +27,7 @@ def read_json(path: Path) -> dict[str, Any]:
         return {}
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(
             f"{path} cannot be read as JSON: {error}. Is it truncated? Save the model again."
         ) from error
@@ -63,6 +67,11 @@ def require_causal_model(folder: Path, config: dict[str, Any]) -> None:
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
 
     kind, architectures = config.get("model_type"), config.get("architectures") or []
+    if not isinstance(kind, str | None) or not _are_texts(architectures):
+        raise CheckpointError(
+            f"{folder / 'config.json'} is damaged: model_type must be a string and architectures a list of strings. "
+            "Save the model again."
+        )
     known = {name for names in CAUSAL.values() for name in ([names] if isinstance(names, str) else names)}
     fits = known.intersection(architectures) if architectures else {kind}.intersection(CAUSAL)
     if fits and kind in CAUSAL:
@@ -86,7 +95,11 @@ def require_causal_model(folder: Path, config: dict[str, Any]) -> None:
 
 def find_weights(folder: Path, allow_pickle: bool) -> Weights:
     """The kind of weights to read: safetensors, or pickles where they are allowed."""
-    if any(folder.glob("*.safetensors")):
+    tensors = sorted(folder.glob("*.safetensors"))
+    if tensors:
+        for path in tensors:
+            require_regular(path)
+        _require_own_shards(folder)
         return "safetensors"
     pickles = [name for name in _PICKLES if (folder / name).is_file()]
     if not pickles:
@@ -102,6 +115,53 @@ def find_weights(folder: Path, allow_pickle: bool) -> Weights:
         )
     _logger.warning("Reading the pickle %s: only do so with files whose source you trust.", folder / pickles[0])
     return "pickle"
+
+
+def _require_own_shards(folder: Path) -> None:
+    """Refuse an index whose shards are not files of the folder."""
+    index = folder / "model.safetensors.index.json"
+    if (folder / "model.safetensors").is_file() or not index.is_file():
+        return
+    shards = read_json(index).get("weight_map")
+    names = list(shards.values()) if isinstance(shards, dict) else []
+    if not names or not _are_texts(names):
+        raise CheckpointError(f"{index} must name a file per weight under weight_map. Save the model again.")
+    for name in sorted(set(names)):
+        if not is_plain_name(name):
+            raise CheckpointError(
+                f"{index} names {name!r}, which is not a file of the folder. Weights are read from the folder alone: "
+                "save the model again."
+            )
+        if not (folder / name).is_file():
+            raise CheckpointError(
+                f"{folder} has no {name}, which its index names. Was the download or the save interrupted?"
+            )
+
+
+def require_enough_weights(folder: Path, config: dict[str, Any]) -> None:
+    """Refuse a config with many more layers than there are tensors in safetensors: building millions takes hours."""
+    from safetensors import SafetensorError, safe_open
+
+    tensors = 0
+    for path in folder.glob("*.safetensors"):
+        try:
+            with safe_open(path, "np") as file:
+                tensors += len(file.keys())
+        except (SafetensorError, OSError) as error:
+            raise CheckpointError(
+                f"{path} cannot be read as safetensors: {error}. Was the download or the save interrupted?"
+            ) from error
+    inner = config.get("text_config")
+    for name, value in {**config, **(inner if isinstance(inner, dict) else {})}.items():
+        if name in _LAYERS and isinstance(value, int | float) and value > max(tensors, _MANY_LAYERS):
+            raise CheckpointError(
+                f"{folder / 'config.json'} has {name} = {value:,}, and the weights are {tensors:,} tensors: they "
+                "do not belong together. Save the model again."
+            )
+
+
+def _are_texts(given: object) -> bool:
+    return isinstance(given, list) and all(isinstance(one, str) for one in given)
 
 
 def training_step(folder: Path) -> int | None:

@@ -189,7 +189,8 @@ class Network:
             K = torch.cat(parts).double().cpu().numpy()
             W = self.decoder.W.detach().double().cpu().numpy()
         self.decoder.train(training)
-        found = Factors(np.ascontiguousarray(W), np.ascontiguousarray(K.T))
+        # A copy: in double precision W would go on changing with the parameters.
+        found = Factors(np.array(W, order="C"), np.ascontiguousarray(K.T))
         # Training may have diverged, which the loop reports.
         if np.all(np.isfinite(logits)):
             found.require_logits(logits.T)

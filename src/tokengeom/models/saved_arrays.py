@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 
-from tokengeom.errors import CheckpointError, ProblemError
+from tokengeom.errors import CheckpointError, ProblemError, TokengeomError
 from tokengeom.factors import Factors
+from tokengeom.manifests import MANIFEST, require_regular
+from tokengeom.memory import require_memory
 from tokengeom.named_vectors import Items, item_names, numbered, one_line, one_word
 from tokengeom.numerics import Arrays, Float
+from tokengeom.results import require_unchanged
 from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
 
 _NAMES = ("W", "H", "bias")
 _NAMED: tuple[Items, ...] = ("tokens", "contexts")
+_LONGEST_LINE = 1 << 26
 _KNOWN = (
     "one .safetensors or .npz file with arrays W and H, or a folder with W.npy and H.npy, with tokens.txt and "
     "contexts.txt (word2vec text), or with tokens.npz and contexts.npz (what export writes)"
@@ -38,6 +41,8 @@ def load_arrays(path: str | Path, stats: NextTokenStatistics | str | Path | None
         the files may have more of them. Without it, and in files without names, the order is that of the file.
     """
     path = Path(path)
+    if (path / MANIFEST).is_file():
+        require_unchanged(path)
     named = _named_files(path)
     if named:
         wanted = None if stats is None else statistics_of(stats, "load_arrays")
@@ -56,14 +61,13 @@ def load_arrays(path: str | Path, stats: NextTokenStatistics | str | Path | None
 
 def _arrays(path: Path) -> Arrays:
     """Arrays by name, from one file or from a folder with one file each."""
-    if path.is_file() and path.suffix == ".safetensors":
-        return _tensors(path)
-    if path.is_file() and path.suffix == ".npz":
-        return _zipped(path)
+    if path.is_file() and path.suffix in (".safetensors", ".npz"):
+        return read_file(path)
     if path.is_dir() or (path.is_file() and path.name == "W.npy"):
         folder = path if path.is_dir() else path.parent
-        return {name: _array(file) for name in _NAMES if (file := folder / f"{name}.npy").is_file()}
-    problem = "is another kind of file" if path.is_file() else "does not exist"
+        files = [file for name in _NAMES if (file := folder / f"{name}.npy").is_file()]
+        return {name: array for file in files for name, array in read_file(file).items()}
+    problem = "is another kind of file" if path.exists() else "does not exist"
     raise CheckpointError(f"W and H must be in {_KNOWN}; {path} {problem}.")
 
 
@@ -86,13 +90,20 @@ def _named_files(folder: Path) -> dict[Items, Path]:
 def _vectors(path: Path, items: Items, stats: NextTokenStatistics | None) -> Arrays:
     """Vectors and what else a file has per item, in the order of the statistics where these are given."""
     if path.suffix == ".npz":
-        found, written = _zipped(path), one_line
+        found, written = read_file(path), one_line
     else:
         names, vectors = read_word2vec(path)
         found, written = {"names": np.array(names, dtype=object), "vectors": vectors}, one_word
     absent = [name for name in ("vectors", "names") if name not in found]
     if absent:
         raise CheckpointError(f"{path} must have the arrays vectors and names; it has: {', '.join(found)}.")
+    if found["vectors"].ndim != 2 or any(
+        found[name].shape != found["vectors"].shape[:1] for name in ("names", "bias") if name in found
+    ):
+        raise CheckpointError(
+            f"{path} must have one vector per name: vectors with a row for each of the names (and each entry of bias); "
+            f"got {', '.join(f'{name} {array.shape}' for name, array in found.items())}."
+        )
     if stats is None:
         return found
     order = _order(path, items, list(map(str, found["names"])), item_names(stats, items), written)
@@ -146,12 +157,17 @@ def read_word2vec(path: Path) -> tuple[list[str], Float]:
 def _word2vec_shape(path: Path) -> tuple[int, int, int]:
     """Numbers of vectors and dimensions in the first line, and of empty columns at the end of the second."""
     with path.open("rb") as file:
-        first, second = file.readline().split(), file.readline().rstrip(b"\r\n")
-    if len(first) != 2 or not all(part.isdigit() for part in first):
+        first, second = file.readline(_LONGEST_LINE).split(), file.readline(_LONGEST_LINE).rstrip(b"\r\n")
+    if len(first) != 2 or not all(part.isdigit() and len(part) < 16 for part in first):
         raise CheckpointError(
             f"The first line of {path} must be the number of vectors and their dimension, as in word2vec's text format."
         )
     rows, d = map(int, first)
+    if rows < 1 or d < 1 or second.rstrip(b" ").count(b" ") != d:
+        raise CheckpointError(
+            f"{path} must have a name and {d:,} numbers per line, as its first line says; its second line has "
+            f"{second.rstrip(b' ').count(b' '):,} spaces. Likely it is truncated, or another format."
+        )
     # The original word2vec ends each line with a space.
     return rows, d, len(second) - len(second.rstrip(b" "))
 
@@ -166,35 +182,37 @@ def _checked(path: Path, W: Any, H: Any, bias: Any) -> Factors:
         raise CheckpointError(f"{path} has no usable W and H: {error}") from error
 
 
+def read_file(path: Path) -> Arrays:
+    """Arrays by name of a ``.safetensors`` or ``.npz`` file, or the array of a ``.npy`` file under the file's name.
+
+    Nothing is unpickled, and no memory is allocated for more numbers than the file has.
+    """
+    require_regular(path)
+    try:
+        return _tensors(path) if path.suffix == ".safetensors" else _numpy(path)
+    except TokengeomError:
+        raise
+    # A damaged file leads these libraries to errors of many types; NumPy has no bfloat16, which is a KeyError.
+    except Exception as error:
+        kind, how = "arrays of numbers", "pickled objects are refused: save it with numpy.save or numpy.savez"
+        if path.suffix == ".safetensors":
+            kind, how = "safetensors", "bfloat16 is refused: save it as float32"
+        reason = str(error).rstrip(". ") or type(error).__name__
+        raise CheckpointError(f"{path} cannot be read as {kind}: {reason}. Likely truncated; {how}.") from error
+
+
 def _tensors(path: Path) -> Arrays:
-    from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    try:
-        return dict(load_file(path))
-    # NumPy has no bfloat16, for which the library raises a KeyError or a TypeError.
-    except (SafetensorError, OSError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(
-            f"{path} cannot be read as safetensors: {error}. Likely truncated, or in bfloat16: save it as float32."
-        ) from error
+    return dict(load_file(path))
 
 
-def _zipped(path: Path) -> Arrays:
-    try:
-        with np.load(path, allow_pickle=False) as found:
-            return dict(found)
-    except (OSError, ValueError, BadZipFile) as error:
-        raise CheckpointError(
-            f"{path} cannot be read as arrays of numbers: {error}. Save it with numpy.savez; pickled objects are "
-            "refused."
-        ) from error
-
-
-def _array(path: Path) -> Any:
-    try:
-        return np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise CheckpointError(
-            f"{path} cannot be read as an array of numbers: {error}. Save it with numpy.save; pickled objects are "
-            "refused."
-        ) from error
+def _numpy(path: Path) -> Arrays:
+    # A mapped file must be as long as its header says, so a false header is refused before memory is allocated.
+    found = np.load(path, mmap_mode="r", allow_pickle=False)
+    if isinstance(found, np.ndarray):
+        return {path.stem: np.array(found)}
+    with found:
+        unpacked = sum(one.file_size for one in found.zip.infolist())
+        require_memory(unpacked, f"{path}, unpacked,", "Save W and H alone.")
+        return dict(found)

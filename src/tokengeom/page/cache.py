@@ -18,28 +18,33 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
+import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from tokengeom.checks import Entries, is_plain_name
 from tokengeom.errors import InputError, ResourceError
-from tokengeom.folders import (
-    HEAD_BYTES,
-    MADE_BY_US,
+from tokengeom.folders import HEAD_BYTES, MADE_BY_US, check_target, remove_result, replace_file, sweep
+from tokengeom.manifests import (
     MANIFEST,
     as_json,
     changed_files,
     file_hash,
+    is_sealed,
     manifest_head,
+    open_plain,
+    read_kind,
     read_manifest,
-    replace_file,
+    sealed,
 )
-from tokengeom.results import AbstractResult, load
+from tokengeom.results import KINDS, AbstractResult, load
+from tokengeom.training.run import Checkpoints
 
 PACKAGE = Path(__file__).parents[1]
 OUTSIDE_STAGES = (
@@ -56,7 +61,7 @@ OUTSIDE_STAGES = (
 )
 """Code that only shows results, or belongs to other verbs: changing it does not change the result of a stage."""
 KIND, FORMAT_VERSION = "tokengeom-report", 1
-UNFINISHED, SEAL = "unfinished", "seal"
+UNFINISHED = "unfinished"
 PAGE_SUFFIXES = (".html", ".htm")
 
 
@@ -92,20 +97,12 @@ class ResultsFolder:
         if (self.folder / MANIFEST).is_file():
             record = read_record(self.folder)
             self.stages, self.page = record["stages"], record["page"]
-            self._remove_partial_folders()
+            sweep(self.folder)
         elif self.folder.exists() and (not self.folder.is_dir() or any(self.folder.iterdir())):
             raise InputError(
                 f"{self.folder} exists and does not hold the results of a report; it was not changed. Choose another "
                 "--out: the folder is named after the page."
             )
-        else:
-            self._write()
-
-    def _remove_partial_folders(self) -> None:
-        """Remove the hidden folders that a killed process was writing."""
-        for path in self.folder.iterdir():
-            if path.is_dir() and path.name.startswith("."):
-                shutil.rmtree(path, ignore_errors=True)
 
     def key(self, name: str, inputs: Mapping[str, Any]) -> str:
         """The key of a stage with these inputs."""
@@ -122,14 +119,25 @@ class ResultsFolder:
         if self._is_current(name, self.key(name, inputs)):
             result: AbstractResult | None = load(folder)
         else:
+            self._require_ours(folder)
             began = time.monotonic()
             result = make()
             if result is None:
                 return None
+            self._forget(name)
             result.save(folder)
             self._enter(name, inputs, time.monotonic() - began)
         self._remove_snapshots(name)
         return result
+
+    def _require_ours(self, folder: Path) -> None:
+        """Refuse a stage's folder with something else in it, before the work instead of after it."""
+        if folder.is_symlink():
+            raise InputError(
+                f"{folder} is a link; results are not written through it. Remove it, or choose another --out."
+            )
+        if (folder / MANIFEST).is_file():
+            check_target(folder, read_kind(folder))
 
     def _is_current(self, name: str, key: str) -> bool:
         entry, folder = self.stages.get(name), self.folder / name
@@ -138,17 +146,26 @@ class ResultsFolder:
         return file_hash(folder / MANIFEST) == entry["manifest"] and not changed_files(folder)
 
     def _enter(self, name: str, inputs: Mapping[str, Any], seconds: float) -> None:
-        before = self.stages.pop(name, None)
         entry = {
             "key": self.key(name, inputs),
             "seconds": seconds,
             "manifest": file_hash(self.folder / name / MANIFEST),
             "inputs": self._with_version(inputs),
         }
-        if before is not None and before["key"] != entry["key"]:
-            self._remove_dependents(before["key"])
         self.stages[name] = entry
         self.made.append(name)
+        self._write()
+
+    def _forget(self, name: str) -> None:
+        """Take a stage that is about to be replaced out of the record, with the page and what was made from it.
+
+        The record is written before the files are, so that after a kill it never claims what is not there.
+        """
+        before = self.stages.pop(name, None)
+        # What was made from the older result names it by its hash, also where the key stays the same.
+        if before is not None:
+            self._remove_dependents(before["key"])
+        self.page = {}
         self._write()
 
     def _remove_dependents(self, key: str) -> None:
@@ -159,10 +176,11 @@ class ResultsFolder:
             for name, entry in list(self.stages.items()):
                 if old in entry["inputs"].get("stages", {}).values():
                     waiting.append(self.stages.pop(name)["key"])
-                    shutil.rmtree(self.folder / name, ignore_errors=True)
+                    remove_result(self.folder / name, KINDS)
 
     def snapshots(self, name: str, key: str) -> Path:
         """Folder for the snapshots of a long stage; snapshots made under other keys are removed."""
+        self._write()
         own = self.folder / UNFINISHED / f"{name}-{key}"
         self._remove_snapshots(name, keep=own)
         return own
@@ -172,7 +190,7 @@ class ResultsFolder:
         for other in waiting.glob(f"{name}-*"):
             # The name of another stage may begin with this one's: run-ufm and run-ufm-2.
             if other != keep and other.name.rpartition("-")[0] == name:
-                shutil.rmtree(other, ignore_errors=True)
+                Checkpoints(other).remove()
         if waiting.is_dir() and not any(waiting.iterdir()):
             waiting.rmdir()
 
@@ -189,6 +207,8 @@ class ResultsFolder:
             return
         began = time.monotonic()
         content = render().encode("utf-8", "backslashreplace")
+        self.page = {}
+        self._write()
         replace_file(target, content)
         self.page = {
             "name": target.name,
@@ -214,21 +234,59 @@ def key_of(name: str, inputs: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps([name, inputs], sort_keys=True).encode()).hexdigest()
 
 
-def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record with its own SHA-256, because no other file holds the hash of this one."""
-    rest = {name: value for name, value in record.items() if name != SEAL}
-    return {**rest, SEAL: hashlib.sha256(as_json(rest)).hexdigest()}
-
-
 def read_record(folder: Path) -> dict[str, Any]:
     """The manifest of a report's results, or an error if it is damaged or was written by a newer version."""
     record = read_manifest(folder, KIND, FORMAT_VERSION)
-    stages, page = record.get("stages"), record.get("page")
-    fields = {"key", "inputs", "seconds", "manifest"}
-    entries = list(stages.values()) if isinstance(stages, dict) and isinstance(page, dict) else [None]
-    if not all(isinstance(entry, dict) and fields <= set(entry) for entry in entries):
-        raise InputError(f"{folder / MANIFEST} is damaged: its list of stages cannot be read. Remove {folder}.")
+    if not is_sealed(folder):
+        raise InputError(f"{folder / MANIFEST} was changed after it was saved. Restore it, or remove {folder}.")
+    stored = Entries(record, folder)
+    stages, page = stored.inside("stages"), stored.inside("page")
+    for name in stages.names:
+        _check_entry(stages.inside(name), ("key", "manifest"))
+        # Only folders of stages are read: a link or a path could lead anywhere.
+        if not is_plain_name(name) or (folder / name).is_symlink() or (folder / name).is_file():
+            raise stored.damaged(f"the stage {name!r} is not a folder inside it, or is a link")
+    if page.names:
+        _check_entry(page, ("key", "sha256"))
+        page.file_name("name")
+        page.inside("provenance")
     return record
+
+
+def read_finished(folder: Path) -> dict[str, Any]:
+    """The record of a report whose page was written, with the title, notes and stages of the page."""
+    record = read_record(folder)
+    if not record["page"]:
+        raise InputError(
+            f"The report in {folder} is not finished. Run the same command again; finished stages are reused."
+        )
+    shown = Entries(record, folder).inside("page").inside("inputs")
+    shown.text("title")
+    shown.texts("missing")
+    for name, key in shown.plain("stages").items():
+        if name not in record["stages"] or record["stages"][name]["key"] != key:
+            raise shown.damaged(f"its page shows a stage {name!r}, which is not there")
+    return record
+
+
+def _check_entry(stored: Entries, hashes: Sequence[str]) -> None:
+    """Refuse an entry of a stage or of the page without its hashes, seconds and inputs."""
+    for name in hashes:
+        stored.digest(name)
+    stored.number("seconds")
+    inputs = stored.inside("inputs")
+    if "stages" in inputs.names:
+        made_from = inputs.inside("stages")
+        for name in made_from.names:
+            made_from.text(name)
+
+
+def package_version(package: str) -> str:
+    """Version of an installed package."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def results_folder(page: Path) -> Path:
@@ -256,8 +314,11 @@ def require_place(page: Path) -> None:
 
 def _is_ours(page: Path) -> bool:
     """Whether a file is empty, says that it is a page of ours, or is named by the results beside it."""
-    with page.open("rb") as file:
-        head = file.read(HEAD_BYTES)
+    try:
+        with open_plain(page, links=True) as file:
+            head = file.read(HEAD_BYTES)
+    except InputError:
+        return False
     if not head or MADE_BY_US in head:
         return True
     results = results_folder(page)
@@ -295,7 +356,11 @@ def _lock(lock: Path, results: Path) -> int:
 
     while True:
         try:
-            descriptor = os.open(lock, os.O_CREAT | os.O_RDWR, 0o666)
+            descriptor = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o666)
+            about = os.fstat(descriptor)
+            if about.st_size or not stat.S_ISREG(about.st_mode):
+                os.close(descriptor)
+                raise InputError(f"{lock} is not a lock of tokengeom; it was not changed. Choose another --out.")
         except OSError as error:
             raise ResourceError(f"Cannot write to {lock.parent}: {error.strerror}. Choose another folder.") from error
         try:

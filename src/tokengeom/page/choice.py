@@ -29,22 +29,23 @@ with those for all tokens, against 0.87 to 0.96 when the windows are left out (`
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokengeom.checks import Entries
 from tokengeom.corpus.tokenizers import is_kind
-from tokengeom.errors import CorpusError, InputError
-from tokengeom.folders import as_json
+from tokengeom.errors import CorpusError, InputError, TokengeomError
+from tokengeom.manifests import as_json
 from tokengeom.page.compare_models import occur_once
 from tokengeom.page.settings import ReportSettings
 from tokengeom.page.text import Sample, Text
+from tokengeom.page.tokenizer_choice import choose_tokenizer
 from tokengeom.progress import AbstractProgress
-from tokengeom.results import AbstractResult, data_frame
+from tokengeom.results import ALONE, AbstractResult, Beside, close, data_frame
 from tokengeom.statistics.count import count_lengths
 from tokengeom.statistics.next_token import OTHER, NextTokenStatistics
 from tokengeom.statistics.supports import skipped_sentence
@@ -52,23 +53,6 @@ from tokengeom.statistics.supports import skipped_sentence
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-UNSPACED = {
-    "Han": (0x3400, 0x9FFF),
-    "rare Han": (0x20000, 0x323AF),
-    "compatibility Han": (0xF900, 0xFAFF),
-    "Hiragana or Katakana": (0x3040, 0x30FF),
-    "Thai": (0x0E00, 0x0E7F),
-    "Lao": (0x0E80, 0x0EFF),
-    "Tibetan": (0x0F00, 0x0FFF),
-    "Myanmar": (0x1000, 0x109F),
-    "Khmer": (0x1780, 0x17FF),
-}
-"""Scripts written without spaces between words, by the range of their characters in Unicode."""
-FEWEST_SPACES = 0.02
-"""Share of white space below which it cannot separate words: words would have 50 characters."""
-CODE_MARKS = frozenset("{}()[]=;_")
-MOST_MARKS, MOST_INDENTED = 0.045, 0.2
-"""A text with more of these marks among its visible characters, and more indented lines, is taken for code."""
 LENGTHS = (1, 2, 3, 4, 5, 6)
 SHORTEST = 2
 """Shortest context that is chosen, where documents allow it."""
@@ -154,44 +138,82 @@ class Choice(AbstractResult):
 
     @classmethod
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> Choice:
-        content = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        return Choice(content["settings"], tuple(content["reasons"]), tuple(content["candidates"]))
+        stored = Entries(json.loads((folder / FILE).read_text(encoding="utf-8")), folder)
+        stored.only("settings", "reasons", "candidates")
+        candidates = stored.several("candidates")
+        for one in (stored.inside("settings"), *candidates):
+            for name in one.names:
+                if not isinstance(one.value(name), str | int | float | None):
+                    raise one.damaged(f"{name} must be a number or a text")
+        for name in {"tokenizer", "rest", "support"} & set(stored.inside("settings").names):
+            if stored.inside("settings").has(name):
+                stored.inside("settings").text(name)
+        if any(one.names != candidates[0].names for one in candidates) or (candidates and not candidates[0].names):
+            raise stored.damaged("its candidates do not have the same entries")
+        if manifest.get("settings") != stored.plain("settings"):
+            raise stored.damaged(f"the settings are not the same in {FILE} and in the manifest")
+        rows = [dict(one) for one in stored.sequence("candidates")]
+        return Choice(stored.plain("settings"), stored.texts("reasons"), tuple(rows))
+
+    def checks(self, beside: Beside = ALONE) -> dict[str, bool | None]:
+        """Whether the chosen settings are the best of the candidates, and the sentences those that they give."""
+        found: dict[str, bool | None] = {
+            "the sentences on the tokenizer and on how documents were read: the text is not saved": None
+        }
+        stats = beside.find(NextTokenStatistics)
+        try:
+            return found | _check_choice(self, stats)
+        except (TokengeomError, TypeError, KeyError, ValueError, ArithmeticError) as error:
+            return found | {f"the candidates can be read ({type(error).__name__})": False}
 
 
-def choose_tokenizer(documents: Iterable[str]) -> tuple[str, str]:
-    """Name of the tokenizer that suits a text, and the reason in a sentence."""
-    seen: Counter[str] = Counter()
-    lines = indented = 0
-    for document in documents:
-        seen.update(document)
-        for line in filter(str.strip, document.split("\n")):
-            lines, indented = lines + 1, indented + line[0].isspace()
-    total = max(sum(seen.values()), 1)
-    letters = max(sum(count for one, count in seen.items() if one.isalpha()), 1)
-    by_script = {name: sum(n for one, n in seen.items() if a <= ord(one) <= b) for name, (a, b) in UNSPACED.items()}
-    unspaced = sum(by_script.values()) / letters
-    spaces = sum(count for one, count in seen.items() if one.isspace()) / total
-    if unspaced > 0.5:
-        script = max(by_script, key=lambda name: by_script[name])
-        return "character", (
-            f"Tokens are characters: {min(unspaced, 1.0):.0%} of the letters belong to a script without spaces between "
-            f"words (mostly {script})."
-        )
-    if spaces < FEWEST_SPACES:
-        return "character", (
-            f"Tokens are characters: only {spaces:.1%} of the text is white space, too little to separate words."
-        )
-    visible = max(sum(count for one, count in seen.items() if not one.isspace()), 1)
-    marks = sum(seen[one] for one in CODE_MARKS) / visible
-    if marks > MOST_MARKS and indented > MOST_INDENTED * lines:
-        return "code", (
-            f"Tokens are those of program code, in its own case, with line breaks and indentation: {marks:.0%} of the "
-            f"visible characters are brackets and the like, and {indented / lines:.0%} of the lines are indented."
-        )
-    return "word", (
-        "Tokens are lower-case words and punctuation marks, because the text separates words with white space "
-        f"({spaces:.0%} of its characters)."
-    )
+def _check_choice(choice: Choice, stats: NextTokenStatistics | None) -> dict[str, bool | None]:
+    """What the candidates say of the choice, and the statistics, which were counted with it, of the chosen one."""
+    settings, found = choice.settings, dict[str, bool | None]()
+    rows = [Candidate(**{key: x for key, x in row.items() if key != "chosen"}) for row in choice.candidates]
+    best = _best(rows) if rows else None
+    if best is not None:
+        marked = [row for row, stored in zip(rows, choice.candidates, strict=True) if stored["chosen"] is True]
+        claimed = settings["context"], settings["top_contexts"], settings["vocabulary"]
+        is_best = marked == [best] and claimed == (best.context, *best.size)
+        found["the settings are those of the best candidate"] = is_best
+    measured = None
+    if stats is not None and stats.has_counts and not any(map(_from_sample, choice.reasons)):
+        measured = Candidate.of(stats, settings["context"], settings["top_contexts"], settings["vocabulary"])
+        if best is not None:
+            same = all(close(a, b) for a, b in zip(asdict(measured).values(), asdict(best).values(), strict=True))
+            found["the numbers of the chosen candidate are those of the statistics"] = same
+    else:
+        found["the numbers of the candidates: they are of a part of the text, or its statistics are not here"] = None
+    chosen = best or measured
+    if chosen is not None:
+        said = set(choice.reasons)
+        for about, possible in _possible_reasons(chosen, rows or [chosen], settings).items():
+            found[f"the sentence on the {about} is the one that the candidates give"] = bool(said & possible)
+    if len(rows) > 1:
+        found["the numbers of the candidates that were not chosen: only counting again would show them"] = None
+    return found
+
+
+def _from_sample(reason: str) -> bool:
+    return reason.startswith("The settings were chosen from the first ")
+
+
+def _possible_reasons(
+    chosen: Candidate, candidates: Sequence[Candidate], settings: Mapping[str, Any]
+) -> dict[str, set[str]]:
+    """Sentences on length and size, for settings that were requested and for those that were not."""
+    rules = {"rest": settings["rest"], "support": settings["support"]}
+    asked = [
+        ReportSettings(context=context, top_contexts=most, vocabulary=tokens, **rules)
+        for context in (None, chosen.context)
+        for most in (None, chosen.top_contexts)
+        for tokens in (None, chosen.vocabulary_limit)
+    ]
+    return {
+        "context length": {_why_length(chosen, candidates, one) for one in asked},
+        "number of contexts and tokens": {_why_size(chosen, candidates, one) for one in asked},
+    } | ({"other tokens": set(_why_rest(chosen, asked[0]))} if _why_rest(chosen, asked[0]) else {})
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tokengeom.corpus.documents import exists
+from tokengeom.corpus.files import exists
 from tokengeom.errors import InputError, ProblemError
 from tokengeom.geometry.compare import compare
 from tokengeom.geometry.comparison import NORM_PREFIX, Comparison
@@ -31,6 +31,7 @@ from tokengeom.geometry.norms import norms_at_loss
 from tokengeom.geometry.probes import feature_probes
 from tokengeom.geometry.rival_table import Rivals
 from tokengeom.geometry.rivals import rivals
+from tokengeom.numerics import blas_threads_for
 from tokengeom.page.cache import ResultsFolder
 from tokengeom.page.choice import Choice, choose
 from tokengeom.page.formatting import listed
@@ -39,7 +40,7 @@ from tokengeom.page.read_model import ReadModel
 from tokengeom.page.settings import MODEL_NAMES, SECONDS_PER_STEP, TRANSFORMER, UFM, ReportSettings
 from tokengeom.page.stage_estimates import estimate_stages
 from tokengeom.page.text import Text, content_hashes
-from tokengeom.results import AbstractResult
+from tokengeom.results import AbstractResult, carry_hash
 from tokengeom.statistics.count import count
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction
@@ -146,7 +147,8 @@ class Pipeline:
 
     def _make(self, stage: Stage) -> AbstractResult | None:
         self._announce(stage)
-        with nullcontext() if stage.has_own_bars else self.progress.stage(stage.title, None):
+        shape = (self.statistics.V, self.statistics.m) if STATISTICS in self.results else (0, 0)
+        with blas_threads_for(*shape), nullcontext() if stage.has_own_bars else self.progress.stage(stage.title, None):
             return stage.make(self)
 
     def _announce(self, stage: Stage) -> None:
@@ -181,7 +183,7 @@ class Pipeline:
         found = self.results[PREDICTION]
         assert isinstance(found, FeaturePrediction | ProxyPrediction), "the stage makes one of these"
         if found.stats is None:
-            found = self.results[PREDICTION] = replace(found, stats=self.statistics)
+            found = self.results[PREDICTION] = carry_hash(replace(found, stats=self.statistics), found)
         return found
 
     def measured(self, model: str) -> Run | ReadModel:
@@ -197,7 +199,7 @@ class Pipeline:
         """
         first = self.measured(model)
         if isinstance(first, ReadModel):
-            return [first.states]
+            return [carry_hash(first.states, first)]
         names = [run_stage(model, place) for place in range(1, self.settings.trainings)]
         others = [self.result(name, Run) for name in names if name in self.results]
         return [] if diverged(first) else [first, *(run for run in others if not diverged(run))]

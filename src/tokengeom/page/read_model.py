@@ -13,16 +13,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from tokengeom.checks import Entries
 from tokengeom.errors import CheckpointError, missing_extra
 from tokengeom.factors import Factors, FactorsInside
-from tokengeom.folders import file_hash
-from tokengeom.geometry.checkpoints import CheckpointComparison
+from tokengeom.geometry.checkpoints import CheckpointComparison, read_factors
 from tokengeom.geometry.model_states import ModelStates, read_model
+from tokengeom.manifests import file_hash
 from tokengeom.models.checkpoint import load_checkpoint
 from tokengeom.models.checkpoint_folder import checkpoint_folders, find_weights, require_model_folder, training_step
 from tokengeom.named_vectors import Items, NamedVectors
 from tokengeom.page.compare_models import occur_once
-from tokengeom.results import AbstractResult
+from tokengeom.results import ALONE, AbstractResult, Beside, close
+from tokengeom.statistics.arrays_file import SavedArrays
+from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.training.objective import SoftLabels
 
 if TYPE_CHECKING:
@@ -32,13 +35,18 @@ if TYPE_CHECKING:
     from tokengeom.models.language_model import ModuleModel
     from tokengeom.named_vectors import NamesItems
     from tokengeom.progress import AbstractProgress
-    from tokengeom.statistics.next_token import NextTokenStatistics
 
 ARRAYS = "model.safetensors"
 MODEL_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "pytorch_model*.bin")
 """Files of a model's folder that decide its weights, its tokenizer and its step; the state of an optimizer does not."""
 TOKENIZER_FILES = re.compile(r"config\.json|vocab.*|merges.*|.*token.*")
 """Those that decide how a text is counted: the tokenizer, and the number of rows in the config."""
+LOSS_RECOMPUTED = 1e-5
+"""Relative difference within which the loss of a model is equal when computed again: its logits are in float32."""
+_NOT_CHECKED = {
+    "W, H and the choice of the BOS token: only reading the model again would show them": None,
+    "name, step, architecture, parameters and device: they are those of the model, which is not saved": None,
+}
 _STATES = ("name", "step", "convention", "loss_gap", "bos", "other_gap", "statistics_hash")
 
 
@@ -59,6 +67,16 @@ class ModelInfo:
     rows: int
     cap: float | None
     device: str
+
+    @staticmethod
+    def read(stored: Entries) -> ModelInfo:
+        """What was saved."""
+        stored.only("architecture", "parameters", "rows", "cap", "device")
+        cap = stored.number("cap") if stored.has("cap") else None
+        if cap is not None and cap <= 0:
+            raise stored.damaged(f"the cap of the logits must be positive; got {cap}")
+        sizes = stored.whole("parameters"), stored.whole("rows", 1)
+        return ModelInfo(stored.text("architecture"), *sizes, cap, stored.text("device"))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -182,13 +200,41 @@ class ReadModel(FactorsInside, AbstractResult):
 
     @classmethod
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> ReadModel:
-        from safetensors.numpy import load_file
+        stored, arrays = Entries(manifest, folder), SavedArrays(folder / ARRAYS)
+        arrays.only("W", "H", "bias")
+        states = ModelStates(
+            name=stored.text("name"),
+            step=stored.whole("step") if stored.has("step") else None,
+            convention=stored.text("convention"),
+            factors=read_factors(arrays),
+            loss_gap=stored.number("loss_gap"),
+            bos=stored.flag("bos"),
+            other_gap=stored.number("other_gap") if stored.has("other_gap") else None,
+            statistics_hash=stored.digest("statistics_hash"),
+        )
+        info = ModelInfo.read(stored.inside("info")) if stored.has("info") else None
+        if info is not None and info.rows < states.W.shape[0]:
+            raise stored.damaged(f"its head has {info.rows} rows, and W has {states.W.shape[0]}")
+        return ReadModel(states, stored.number("entropy"), info)
 
-        arrays = load_file(folder / ARRAYS)
-        factors = Factors(arrays["W"], arrays["H"], arrays.get("bias"))
-        states = ModelStates(factors=factors, **{name: manifest[name] for name in _STATES})
-        info = manifest["info"]
-        return ReadModel(states, float(manifest["entropy"]), None if info is None else ModelInfo(**info))
+    def checks(self, beside: Beside = ALONE) -> dict[str, bool | None]:
+        """Whether loss and entropy are those of the statistics beside the model."""
+        found: dict[str, bool | None] = dict(_NOT_CHECKED)
+        stats = beside.find(NextTokenStatistics, hash=self.states.statistics_hash)
+        if stats is None or stats.hash != self.states.statistics_hash:
+            named = f"the statistics with the hash {self.states.statistics_hash[:8]}"
+            return found | {
+                f"loss and entropy were not computed again: {named} are not beside it (give their folder: "
+                "--with FOLDER)": None
+            }
+        if (self.W.shape[0], self.H.shape[1]) != (stats.V, stats.m):
+            return found | {"the model has the tokens and contexts of its statistics": False}
+        found["the entropy floor is that of the statistics"] = close(self.entropy, stats.entropy)
+        again = self.loss_again(SoftLabels.from_statistics(stats))
+        if again is None:
+            return found | {"the loss was not computed again: rows of the head that are not saved count in it": None}
+        same = abs(again - self.loss_gap) <= LOSS_RECOMPUTED * max(1.0, abs(again))
+        return found | {"the loss gap is that of W and H": same}
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from tokengeom.errors import missing_extra
 from tokengeom.figures.theme import DARK
+from tokengeom.numerics import blas_threads_for
 from tokengeom.page import formatting
 from tokengeom.page.contents import Contents
 from tokengeom.page.figures import packed
@@ -39,7 +40,8 @@ def render(contents: Contents) -> str:
     environment = _environment(about_model=bool(contents.models))
     page = Page(contents)
     made = [model if contents.models and section is training else section for section in SECTIONS]
-    sections = [section(page) for section in made]
+    with blas_threads_for(contents.stats.V, contents.stats.m):
+        sections = [section(page) for section in made]
     plotly, script = _plotly_code(), _template_text("page.js")
     return environment.get_template("page.html.j2").render(
         title=contents.title,

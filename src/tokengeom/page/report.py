@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokengeom.corpus.documents import exists
+from tokengeom.corpus.files import exists
 from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.errors import InputError, missing_extra
-from tokengeom.folders import MANIFEST, atomic_folder, manifest_head, read_kind, replace_file
+from tokengeom.folders import atomic_folder, replace_file
 from tokengeom.geometry.comparison import Comparison
+from tokengeom.manifests import MANIFEST, manifest_head, read_kind
 from tokengeom.page.cache import (
     FORMAT_VERSION,
     KIND,
     ResultsFolder,
     code_hash,
     only_writer,
-    read_record,
+    package_version,
+    read_finished,
     require_apart,
     require_place,
     results_folder,
@@ -43,7 +44,7 @@ from tokengeom.page.settings import MODEL_NAMES, NOT_WITH_MODEL, OF_MODEL, TRANS
 from tokengeom.page.text import Text, find_text, joined_names
 from tokengeom.page.verification import check_report
 from tokengeom.progress import AbstractProgress, SilentProgress
-from tokengeom.results import AbstractResult, Verification, data_frame, load
+from tokengeom.results import AbstractResult, Beside, data_frame, load
 from tokengeom.settings import share, takes
 from tokengeom.statistics.next_token import NextTokenStatistics
 
@@ -166,35 +167,33 @@ class Report(AbstractResult):
     def load(cls, folder: str | Path) -> Report:
         """Read a finished report from the folder of its results."""
         path = Path(folder)
-        return cls._read(path, read_record(path))
+        return cls._read(path, read_finished(path))
 
     @classmethod
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> Report:
         page, stages = manifest["page"], manifest["stages"]
-        if not page:
-            raise InputError(
-                f"The report in {folder} is not finished. Run the same command again; finished stages are reused."
-            )
+        shown = page["inputs"]
+        results = {name: load(folder / name) for name in shown["stages"]}
         try:
-            names = [name for name in page["inputs"]["stages"] if stages[name]["key"] == page["inputs"]["stages"][name]]
-            results = {name: load(folder / name) for name in names}
-            contents = Contents.from_stages(
-                results, page["inputs"]["title"], page["inputs"]["missing"], page["provenance"]
-            )
-            seconds = sum(float(stages[name]["seconds"]) for name in names) + float(page["seconds"])
-            return Report(folder.parent / page["name"], folder, contents, (), seconds)
-        except (KeyError, TypeError, AttributeError) as error:
+            contents = Contents.from_stages(results, shown["title"], shown["missing"], page["provenance"])
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise InputError(f"{folder} is damaged: {error!r}. Make the report again.") from error
+        seconds = sum(stages[name]["seconds"] for name in shown["stages"]) + page["seconds"]
+        return Report(folder.parent / page["name"], folder, contents, (), seconds)
 
     @classmethod
-    def verify(cls, folder: str | Path) -> Verification:
+    def check_saved(cls, folder: Path, beside: Beside) -> Mapping[str, bool | None]:
         """Check everything behind a report, and its page.
 
-        Every file is compared with its hash and every certificate is checked again; each stage must have been made from
-        the results beside it; the predictions must be about these statistics; losses, every number of a comparison
-        and its verdict are recomputed from the saved predictions and runs, without solving or training.
+        Every file is compared with its hash. Each stage must have been made from the results beside it, and is checked
+        with them: certificates, losses, every number of a comparison and of its rivals, and verdicts are computed
+        again. Then the page is rendered again and must be the same. Nothing is trained.
         """
-        return Verification.of(check_report(Path(folder)))
+
+        def page_again() -> bytes:
+            return _render(cls.load(folder).contents, SilentProgress()).encode("utf-8", "backslashreplace")
+
+        return check_report(folder, page_again)
 
 
 @takes(ReportSettings, ReadingSettings)
@@ -237,7 +236,7 @@ def report(
         only_writer(results_folder(page)),
         overall_progress(progress or SilentProgress(), "Report", expected) as shown,
     ):
-        folder = ResultsFolder(results_folder(page), f"{_version('tokengeom')} {code_hash()[:16]}")
+        folder = ResultsFolder(results_folder(page), f"{package_version('tokengeom')} {code_hash()[:16]}")
         pipeline = Pipeline(found, asked, stages, names, folder, shown)
         pipeline.run()
         contents = _contents(pipeline, models)
@@ -246,6 +245,7 @@ def report(
             "title": contents.title,
             "missing": list(contents.missing),
             "code": code_hash(everything=True),
+            "packages": {name: package_version(name) for name in PAGE_PACKAGES.values()},
         }
         with shown.part(PAGE_SECONDS, "Writing the page"):
             folder.keep_page(page, inputs, lambda: _render(contents, shown), contents.provenance)
@@ -306,7 +306,7 @@ def _provenance(pipeline: Pipeline, models: Models | None) -> dict[str, Any]:
     text = {"text": pipeline.source.digest} if isinstance(pipeline.source, Text) else {}
     files = {} if models is None else {f"files of {folder.name}": folder.digest for folder in models.folders}
     return {
-        "versions": {name: _version(name) for name in packages},
+        "versions": {name: package_version(name) for name in packages},
         "machine": manifest_head("", FORMAT_VERSION)["machine"],
         **_settings(pipeline, models),
         "hashes": {**text, **files, **pipeline.keys},
@@ -339,10 +339,3 @@ def _require_page_packages() -> None:
     for module, package in PAGE_PACKAGES.items():
         if find_spec(module) is None:
             missing_extra(package, "report", "The page of a report")
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"

@@ -24,6 +24,7 @@ SECONDS_PER_STEP = {UFM: 1e-3, TRANSFORMER: 7e-2}
 TRAININGS: dict[str, int] = {"small": 2, "paper": 1}
 """Number of trainings of every model, by preset."""
 OF_MODEL = ("bos", "proxy", "precision", "allow_pickle")
+MOST_SEEDS = 100
 NOT_WITH_MODEL = ("preset", "tokenizer", "vocabulary", "rest", "steps", "dim", "transformer", "seeds")
 """Settings that need a trained model, and those that have no meaning with one."""
 FEWEST_STEPS = 6
@@ -149,6 +150,8 @@ class ReportSettings:
             value = getattr(self, name)
             if value is not None and value < smallest:
                 raise InputError(f"The setting {name} must be {smallest} or more; got {value}.")
+        if self.seeds is not None and self.seeds > MOST_SEEDS:
+            raise InputError(f"The setting seeds must be at most {MOST_SEEDS}, one training each; got {self.seeds:,}.")
         CutSettings(rest=self.rest, support=self.support)  # Refuses what cannot be used.
         self._check_model()
 

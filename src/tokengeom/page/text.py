@@ -12,18 +12,16 @@ from pathlib import Path
 from tokengeom.corpus.documents import (
     AUTO,
     KNOWN_MARKER,
-    STANDARD_INPUT,
     AbstractTextSource,
     AbstractTokenSource,
     Piece,
     PlainText,
-    exists,
-    plain_suffix,
 )
+from tokengeom.corpus.files import STANDARD_INPUT, exists, plain_suffix
 from tokengeom.corpus.locate import ReadingSettings, find_files, open_corpus
 from tokengeom.corpus.stories import BuiltInStories
 from tokengeom.errors import CorpusError
-from tokengeom.folders import file_hash
+from tokengeom.manifests import file_hash
 
 SAMPLE_CHARACTERS = 4_000_000
 """Settings are chosen from this many characters at the beginning of a text, which takes a few seconds."""
@@ -160,7 +158,7 @@ def _beginning(pieces: Iterable[Piece]) -> tuple[list[str], bool]:
     for piece in pieces:
         if piece.starts or not documents:
             documents.append([])
-        # A document without white space arrives in one piece of any length.
+        # A piece may be longer than what is left of the sample.
         documents[-1].append(piece.text[:left])
         left -= len(piece.text)
         if left < 0:

@@ -1,60 +1,95 @@
-"""Verification of a report: files, keys, and every number that connects one stage to another, recomputed."""
+"""Verification of a report: its files and keys, the checks of every stage with the others beside it, and its page.
+
+The stages of a report lie side by side in its folder, so each is checked by the same code as a result of a user
+(`tokengeom.results.AbstractResult.checks`). Here is what belongs to the report alone: which stage was made from which,
+with which settings, and that the page shows these results.
+"""
 
 from __future__ import annotations
 
-import math
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+import hashlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from tokengeom.errors import InputError, TokengeomError
-from tokengeom.folders import MANIFEST, as_json, file_hash
-from tokengeom.geometry.compare import compare
-from tokengeom.geometry.comparison import NORM_PREFIX, Comparison
-from tokengeom.geometry.model_states import ModelStates
-from tokengeom.page.cache import UNFINISHED, key_of, read_record, sealed
-from tokengeom.page.pipeline import PREDICTION, READ, STATISTICS, diverged
+from tokengeom.checks import is_plain_name
+from tokengeom.errors import MissingExtraError, TokengeomError
+from tokengeom.factors import Factors
+from tokengeom.geometry.comparison import Comparison
+from tokengeom.geometry.computed_again import RECOMPUTED, same
+from tokengeom.geometry.probes import feature_probes
+from tokengeom.geometry.rival_table import Rivals
+from tokengeom.manifests import MANIFEST, file_hash, is_sealed, manifest_head
+from tokengeom.page.cache import (
+    FORMAT_VERSION,
+    UNFINISHED,
+    code_hash,
+    key_of,
+    package_version,
+    read_finished,
+    read_record,
+)
+from tokengeom.page.choice import Choice
+from tokengeom.page.pipeline import CHOICE, PREDICTION, READ, STATISTICS
 from tokengeom.page.read_model import ReadModel
-from tokengeom.results import AbstractResult, Verification, close, load, verify
+from tokengeom.results import AbstractResult, Beside, check_hashes, load, saved_hash, under
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.proxy import ProxyPrediction
+from tokengeom.training.loop import State, measure
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.run import Run
 
-RECOMPUTED = 1e-6
-"""Relative difference within which agreement numbers are recomputed: sums in another order, on another machine."""
-LOSS_RECOMPUTED = 1e-5
-"""The same for the loss of a trained model, whose logits are products in float32."""
+Checks = dict[str, bool | None]
+
+KINDS_OF_STAGES: dict[str, tuple[type[AbstractResult], ...]] = {
+    CHOICE: (Choice,),
+    STATISTICS: (NextTokenStatistics,),
+    PREDICTION: (FeaturePrediction, ProxyPrediction),
+    "run-": (Run,),
+    READ: (ReadModel,),
+    "at-loss-": (LossPrediction,),
+    "comparison-": (Comparison,),
+    "rivals-": (Rivals,),
+}
+"""Beginning of the names of stages -> what such a stage makes."""
+NOT_CHECKED = (
+    "the report's title, what it says is missing, versions, machine, seconds, and that the text has the stated hash: "
+    "they are as recorded when it was made"
+)
 
 
-def check_report(folder: Path) -> dict[str, bool]:
-    """Everything that `Report.verify` checks: sentence -> whether it holds."""
-    record = read_record(folder)
-    stages = record["stages"]
-    checks = {
-        "the report's manifest is the one that was written": _is_as_written(folder, record),
-        "the report is finished": bool(record["page"]) and not (folder / UNFINISHED).exists(),
+def check_report(folder: Path, page_again: Callable[[], bytes]) -> Checks:
+    """Everything that verifying a report checks.
+
+    ``page_again``
+        Renders the page from the saved stages.
+    """
+    if not is_sealed(folder):
+        return {f"every file has the hash in the manifest ({MANIFEST} was changed)": False}
+    try:
+        record = read_record(folder)
+    except TokengeomError as error:
+        return {f"the report can be read ({error})": False}
+    stages, page = record["stages"], record["page"]
+    checks: Checks = {
+        "the report is finished": bool(page) and not (folder / UNFINISHED).exists(),
         "nothing was added to the folder": not _unknown_files(folder, stages),
     }
     for name, entry in stages.items():
-        checks |= _check_stage(folder / name, entry).under(name) | _check_origin(name, entry, stages)
-    checks |= _check_page(folder, record["page"], stages)
-    try:
-        checks |= _check_across(folder, stages)
-    except TokengeomError as error:
-        checks[f"the results can be compared with each other ({error})"] = False
-    return checks
-
-
-def _is_as_written(folder: Path, record: Mapping[str, Any]) -> bool:
-    """Whether the manifest is, byte for byte, what its content and seal give."""
-    return (folder / MANIFEST).read_bytes() == as_json(sealed(record))
+        checks |= under(name, _check_files(folder / name, entry)) | _check_origin(name, entry, stages)
+    if page:
+        checks |= _check_page_file(folder, page, stages)
+    if all(checks.values()):
+        try:
+            read_finished(folder)
+        except TokengeomError as error:
+            checks[f"the report can be read ({error})"] = False
+    if not all(checks.values()):
+        return checks | {"what the results claim was not computed again: what was written is not all there": None}
+    found = _check_results(folder, stages) | _check_page(page, stages, page_again)
+    return checks | _merged(found) | {NOT_CHECKED: None}
 
 
 def _unknown_files(folder: Path, stages: Mapping[str, Any]) -> list[Path]:
@@ -63,18 +98,17 @@ def _unknown_files(folder: Path, stages: Mapping[str, Any]) -> list[Path]:
     return [path for path in folder.iterdir() if path.name not in known]
 
 
-def _check_stage(folder: Path, entry: Mapping[str, Any]) -> Verification:
+def _check_files(folder: Path, entry: Mapping[str, Any]) -> Checks:
     if not (folder / MANIFEST).is_file():
-        return Verification.of({"the result is there": False})
-    same = {"the manifest is the one that was written": file_hash(folder / MANIFEST) == entry["manifest"]}
+        return {"the result is there": False}
     try:
-        found = verify(folder)
-    except (TokengeomError, KeyError, TypeError, ValueError) as error:
-        return Verification.of({**same, f"the result can be read ({error})": False})
-    return Verification.of({**same, **{sentence: sentence not in found.failed for sentence in found.checked}})
+        same_manifest = file_hash(folder / MANIFEST, links=False) == entry["manifest"]
+        return {"its manifest is the one in the record": same_manifest, **check_hashes(folder)}
+    except TokengeomError as error:
+        return {f"the result can be read ({error})": False}
 
 
-def _check_origin(name: str, entry: Mapping[str, Any], stages: Mapping[str, Any]) -> dict[str, bool]:
+def _check_origin(name: str, entry: Mapping[str, Any], stages: Mapping[str, Any]) -> Checks:
     """A stage's key is that of its inputs, and the stages that it was made from are the ones beside it."""
     made_from = entry["inputs"].get("stages", {})
     present = all(one in stages and stages[one]["key"] == key for one, key in made_from.items())
@@ -84,111 +118,127 @@ def _check_origin(name: str, entry: Mapping[str, Any], stages: Mapping[str, Any]
     }
 
 
-def _check_page(folder: Path, page: Mapping[str, Any], stages: Mapping[str, Any]) -> dict[str, bool]:
-    if not page:
-        return {}
-    named = str(page.get("name"))
+def _check_page_file(folder: Path, page: Mapping[str, Any], stages: Mapping[str, Any]) -> Checks:
+    named = page["name"]
     path = folder.parent / named
     # Only a plain file name is followed, so that a forged manifest cannot make this read files elsewhere.
-    plain = re.fullmatch(r"[^/\\]+", named) is not None
+    known = is_plain_name(named) and path.is_file() and not path.is_symlink()
     return {
-        "page: it is the one that was written": plain and path.is_file() and file_hash(path) == page.get("sha256"),
+        "page: it has the hash in the record": known and file_hash(path, links=False) == page["sha256"],
         **_check_origin("page", page, stages),
     }
 
 
-def _check_across(folder: Path, stages: Mapping[str, Any]) -> dict[str, bool]:
-    """Numbers that connect one stage to another, recomputed."""
-    checks: dict[str, bool] = {}
-    if not {STATISTICS, PREDICTION} <= set(stages):
+def _check_results(folder: Path, stages: Mapping[str, Any]) -> Checks:
+    """The checks of every stage, and whether the stages belong together."""
+    results: dict[str, AbstractResult] = {}
+    checks: Checks = {}
+    for name in stages:
+        try:
+            results[name] = load(folder / name)
+        except TokengeomError as error:
+            checks[f"{name}: the result can be read ({error})"] = False
+        else:
+            checks[f"{name}: its kind is that of such a stage"] = isinstance(results[name], _kinds(name))
+    stats = results.get(STATISTICS)
+    if not all(checks.values()) or not isinstance(stats, NextTokenStatistics):
         return checks
-    stats = NextTokenStatistics.load(folder / STATISTICS)
-    prediction, about = _prediction_about(folder / PREDICTION, stats)
-    checks["prediction: it is about these statistics"] = about
-    labels = SoftLabels.from_statistics(stats)
-    runs = {name: load(folder / name) for name in stages if name.startswith(("run-", READ))}
-    at = {name: LossPrediction.load(folder / name) for name in stages if name.startswith("at-loss-")}
-    for name, one in at.items():
-        checks[f"{name}: it is about these statistics"] = one.statistics_hash == stats.hash
-    for name, run in runs.items():
-        assert isinstance(run, Run | ReadModel), "loaded by the name of its stage"
-        fits = run.W.shape[0] == stats.V and run.H.shape[1] == stats.m
-        checks[f"{name}: its loss is the one claimed"] = fits and _same_loss(labels, run)
-    for name in (name for name in stages if name.startswith("comparison-")):
-        made_from = sorted(stages[name]["inputs"]["stages"])
-        claimed = Comparison.load(folder / name)
-        again = compare(
-            prediction,
-            [_observed(runs[one]) for one in made_from if one in runs and not _diverged(runs[one])],
-            at=[at[one] for norm in NORM_PREFIX for one in made_from if one in at and at[one].norm == norm] or None,
-            at_loss=False,
-            permutations=claimed.permutations,
-            seed=claimed.seed,
-        )
-        checks[f"{name}: its numbers are the ones claimed"] = _same_numbers(claimed, again)
-        judged = (claimed.verdict, claimed.reasons, claimed.better_explanation)
-        checks[f"{name}: its verdict is the one claimed"] = judged == (
-            again.verdict,
-            again.reasons,
-            again.better_explanation,
-        )
+    beside = Beside(folder / STATISTICS)
+    for name, result in results.items():
+        checks |= under(name, result.checks(beside))
+        if hasattr(result, "statistics_hash"):
+            checks[f"{name}: it is about these statistics"] = result.statistics_hash == stats.hash
+        checks |= under(name, _check_settings(result, stages[name]["inputs"]))
+        if isinstance(result, Comparison | Rivals):
+            checks |= under(name, _check_sources(result, stages[name]["inputs"], results, stats))
+    prediction = results.get(PREDICTION)
+    if isinstance(prediction, FeaturePrediction):
+        for name, result in results.items():
+            if isinstance(result, Run) and not result.diverged:
+                checks |= under(name, _check_probes(result, prediction, stats))
     return checks
 
 
-def _same_numbers(claimed: Comparison, again: Comparison) -> bool:
-    """Whether values, intervals, floors, ceilings, efficiency and split are equal within rounding."""
-    mine, theirs = (_numbers(one) for one in (claimed, again))
-    return set(mine) == set(theirs) and all(_same(mine[name], theirs[name]) for name in mine)
+def _kinds(stage: str) -> tuple[type[AbstractResult], ...]:
+    return next((kinds for begin, kinds in KINDS_OF_STAGES.items() if stage.startswith(begin)), ())
 
 
-def _numbers(comparison: Comparison) -> dict[str, float]:
-    """All numbers of a comparison by a dotted name."""
-    content = comparison.to_json()
-    parts = {name: content[name] for name in ("agreements", "rows", "disagreement", "loss_gap")}
-    return {name: math.nan if value is None else value for name, value in _leaves(parts) if not isinstance(value, str)}
+def _check_settings(result: AbstractResult, inputs: Mapping[str, Any]) -> Checks:
+    """Whether a result has the settings that the record says it was made with."""
+    if isinstance(result, Run):
+        asked = {name: value for name, value in inputs.get("training", {}).items() if name != "dim"}
+        used = {name: result.settings.get(name) for name in asked}
+        return {"its settings are those in the record": same(used, asked)}
+    if isinstance(result, Comparison | Rivals):
+        drawn = {name: getattr(result, name) for name in ("permutations", "seed")}
+        return {"its settings are those in the record": drawn == {name: inputs.get(name) for name in drawn}}
+    return {}
 
 
-def _leaves(content: object, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Numbers and strings of nested plain data, by a dotted name."""
-    if isinstance(content, dict | list):
-        items = content.items() if isinstance(content, dict) else enumerate(content)
-        for key, value in items:
-            yield from _leaves(value, f"{path}.{key}")
-    else:
-        yield path, content
+def _check_sources(
+    result: Comparison | Rivals,
+    inputs: Mapping[str, Any],
+    results: Mapping[str, AbstractResult],
+    stats: NextTokenStatistics,
+) -> Checks:
+    """Whether the results that a comparison names are the stages that the record says it was made from."""
+    origin, allowed = result.made_from, {saved_hash(results[name]) for name in inputs.get("stages", {})}
+    named = origin is not None and origin.prediction is not None and bool(origin.runs)
+    known = origin is not None and set(origin.hashes) <= allowed and origin.statistics == stats.hash
+    return {"the results that it names are those beside it": named and known}
 
 
-def _prediction_about(folder: Path, stats: NextTokenStatistics) -> tuple[FeaturePrediction | ProxyPrediction, bool]:
-    """A saved prediction with its statistics, and whether it was made from them."""
-    prediction = load(folder)
-    if isinstance(prediction, ProxyPrediction):
-        return replace(prediction, stats=stats), prediction.statistics_hash == stats.hash
-    if not isinstance(prediction, FeaturePrediction):
-        raise InputError(f"{folder} must hold a prediction of learned features; it holds {type(prediction).__name__}.")
-    same = prediction.P.shape == stats.P.shape and abs(prediction.P - stats.P).max() <= 1e-12
-    return replace(prediction, stats=stats), bool(same)
+def _check_probes(run: Run, prediction: FeaturePrediction, stats: NextTokenStatistics) -> Checks:
+    """Whether the last record has the agreement of W and H with the prediction in the limit, where it was measured."""
+    probes = feature_probes(prediction, at_loss=False)
+    recorded = {name: probe for name, probe in probes.items() if name in run.trajectory.names}
+    if not recorded or run.trajectory.steps[-1] != run.steps:
+        return {}
+    state = State(run.steps, Factors(run.W, run.H), SoftLabels.from_statistics(stats))
+    again = measure(state, recorded)
+    claimed = {name: float(run.trajectory.last(name)) for name in recorded}
+    return {
+        "its last record has the agreement of W and H with the prediction in the limit": same(
+            claimed, {name: again[name] for name in recorded}, RECOMPUTED
+        )
+    }
 
 
-def _observed(run: AbstractResult) -> Run | ModelStates:
-    """What was compared: a run, or the states of a model."""
-    assert isinstance(run, Run | ReadModel), "loaded by the name of its stage"
-    return run.states if isinstance(run, ReadModel) else run
+def _check_page(page: Mapping[str, Any], stages: Mapping[str, Any], page_again: Callable[[], bytes]) -> Checks:
+    """Whether the page is the one that the saved stages give, and its provenance that of the record."""
+    used, provenance = page["inputs"]["stages"], page["provenance"]
+    hashes, seconds = provenance.get("hashes", {}), provenance.get("seconds", {})
+    texts = {stages[name]["inputs"].get("text") for name in used} - {None}
+    checks: Checks = {
+        "page: the hashes and seconds that it states are those of the stages": all(
+            hashes.get(name) == key and seconds.get(name) == stages[name]["seconds"] for name, key in used.items()
+        ),
+        "page: the text's hash that it states is that of the stages": {hashes.get("text")} - {None} == texts,
+    }
+    if page["inputs"].get("code") != code_hash(everything=True):
+        return checks | {"page: it was not rendered again, because another version of tokengeom wrote it": None}
+    others = [name for name, known in page["inputs"].get("packages", {}).items() if package_version(name) != known]
+    if others:
+        return checks | {f"page: it was not rendered again, because it was written with another {others[0]}": None}
+    try:
+        again = hashlib.sha256(page_again()).hexdigest()
+    except MissingExtraError as error:
+        return checks | {f"page: it was not rendered again ({error})": None}
+    except TokengeomError as error:
+        return checks | {f"page: it can be rendered again ({error})": False}
+    if again != page["sha256"] and provenance.get("machine") != manifest_head("", FORMAT_VERSION)["machine"]:
+        # Figures depend on the last digits of sums, which another machine or library may round differently.
+        return checks | {
+            "page: it differs from the one rendered here, which may be because it was made on another machine": None
+        }
+    return checks | {"page: rendered again from the results, it is the same": again == page["sha256"]}
 
 
-def _diverged(run: AbstractResult) -> bool:
-    return isinstance(run, Run) and diverged(run)
-
-
-def _same_loss(labels: SoftLabels, run: Run | ReadModel) -> bool:
-    if isinstance(run, ReadModel):
-        again = run.loss_again(labels)
-        return again is None or abs(again - run.loss_gap) <= LOSS_RECOMPUTED * max(1.0, abs(again))
-    if not np.isfinite(run.logits).all():
-        return not math.isfinite(run.loss_gap)
-    return close(labels.loss_gap(run.logits), run.loss_gap)
-
-
-def _same(a: float, b: float) -> bool:
-    if not (math.isfinite(a) and math.isfinite(b)):
-        return math.isfinite(a) == math.isfinite(b)
-    return abs(a - b) <= RECOMPUTED * max(abs(a), abs(b), 1.0)
+def _merged(checks: Checks) -> Checks:
+    """The same checks, with one sentence for what was not checked in several stages."""
+    found: Checks = {sentence: holds for sentence, holds in checks.items() if holds is not None}
+    names: dict[str, list[str]] = {}
+    for sentence in (sentence for sentence, holds in checks.items() if holds is None):
+        name, _, said = sentence.partition(": ")
+        names.setdefault(said, []).append(name)
+    return found | {f"{', '.join(several)}: {said}": None for said, several in names.items()}

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
+
+LARGEST_GAP = 0.05
+"""Relative gap up to which an answer counts as proven: above it, nothing is compared with the answer."""
 
 X = TypeVar("X")
 Y = TypeVar("Y")
@@ -59,11 +61,6 @@ class Certificate:
             "bound": self.bound,
             "relative_gap": self.relative_gap,
         }
-
-    @staticmethod
-    def from_dict(content: Mapping[str, float]) -> Certificate:
-        """A certificate from what `to_dict` gave."""
-        return Certificate(content["primal_residual"], content["dual_residual"], content["value"], content["bound"])
 
 
 class AbstractProblem(ABC, Generic[X, Y]):

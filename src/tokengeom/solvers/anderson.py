@@ -2,8 +2,8 @@
 
 Type II: with residual ``F`` at state ``w``, the plain step ``w + F`` is replaced by ``w + F - (dW + dF) gamma``, where
 ``gamma`` is the regularised least-squares fit of F by its last few differences ``dF``. When the residual exceeds twice
-the smallest since the last restart, the plain step is taken and the memory cleared; the plain iteration converges from
-any start.
+the smallest since the last restart, or the entries of gamma are huge, the plain step is taken and the memory cleared;
+the plain iteration converges from any start.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ REGULARISATION = 1e-8
 """Ridge of the least squares, relative to the mean squared norm of the differences."""
 SAFEGUARD = 2.0
 """Growth of the residual over its smallest value at which the acceleration restarts."""
+LARGEST_WEIGHTS = 1e3
+"""Sum of the absolute gamma at which it restarts too: far from the solution residuals hardly differ, and a fit to such
+differences leads arbitrarily far away without a larger residual. Where the iteration converges the sum is below 100."""
 
 
 class State(Protocol):
@@ -104,8 +107,12 @@ class AndersonMemory:
         if norm > SAFEGUARD * self.best:
             self.restart()
             self.rejected += 1
-        self.best = min(self.best, norm)
         gammas = self._coefficients()
+        if np.abs(gammas).sum() > LARGEST_WEIGHTS:
+            self.restart()
+            self.rejected += 1
+            gammas = np.zeros(0)
+        self.best = min(self.best, norm)
         for k in range(len(w)):
             change = self.F[k]
             for i, (gamma, old) in enumerate(zip(gammas, self.steps, strict=True)):

@@ -1,4 +1,10 @@
-"""Arrays written to a safetensors file one after the other; the library itself copies all of them first."""
+"""Arrays in safetensors files: written one after the other, and checked when they are read.
+
+The library itself copies all arrays before it writes them. What it reads is not trusted, although hashes fit: whoever
+edits a result can write new hashes, and other software can write such files too. `SavedArrays` checks each array before
+anything is computed from it. Above all, no sparse matrix is made from arrays that `sparse_fault` has not seen: compiled
+code follows indices wherever they lead.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +15,17 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+from scipy import sparse
 
+from tokengeom.errors import InputError
+from tokengeom.numerics import Float
+
+LARGEST_ENTRY = 1e50
+"""Largest number that is read: products of a few larger ones overflow."""
+SUM_TOLERANCE = 1e-9
+"""How far sums of probabilities may be from 1."""
 _NAMES = {"int32": "I32", "int64": "I64", "float64": "F64"}
 
 
@@ -30,3 +46,126 @@ def save_arrays(arrays: Mapping[str, NDArray[Any]], path: Path) -> None:
         file.write(len(text).to_bytes(8, "little") + text)
         for _, array in ordered:
             file.write(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).data)
+
+
+class SavedArrays:
+    """The arrays of a safetensors file; one that is not what it must be is refused, with the name of the folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.folder, self._file = path.parent, path.name
+        try:
+            self._arrays: dict[str, NDArray[Any]] = load_file(path)
+        except (SafetensorError, OSError) as error:
+            raise self.damaged(f"{path.name} cannot be read ({error})") from error
+
+    def damaged(self, what: str) -> InputError:
+        """The error that names the folder and what is wrong in it."""
+        return InputError(f"{self.folder} is damaged: {what}. Make the result again.")
+
+    def only(self, *names: str) -> None:
+        """Refuse arrays with other names."""
+        for name in sorted(set(self._arrays) - set(names)):
+            raise self.damaged(f"{self._file} has the array {name!r}, which does not belong there")
+
+    def only_beginning(self, *prefixes: str) -> None:
+        """Refuse arrays whose names begin with none of these."""
+        self.only(*(name for name in self._arrays if name.startswith(prefixes)))
+
+    def has(self, name: str) -> bool:
+        """Whether there is an array of this name."""
+        return name in self._arrays
+
+    def beginning(self, prefix: str) -> dict[str, NDArray[Any]]:
+        """Arrays whose names begin with a prefix, by the rest of their names."""
+        return {name.removeprefix(prefix): one for name, one in self._arrays.items() if name.startswith(prefix)}
+
+    def array(self, name: str, kind: type[np.generic], shape: tuple[int | None, ...]) -> NDArray[Any]:
+        """An array of this type and shape, in which None is any size from 0 on."""
+        if name not in self._arrays:
+            raise self.damaged(f"{self._file} has no array {name}")
+        found = self._arrays[name]
+        fits = found.ndim == len(shape) and all(
+            wanted in (None, size) for wanted, size in zip(shape, found.shape, strict=True)
+        )
+        if found.dtype != kind or not fits:
+            wanted = " x ".join("any" if size is None else str(size) for size in shape)
+            raise self.damaged(
+                f"{name} must be an array of {np.dtype(kind)}, {wanted}; got {found.dtype} of shape {found.shape}"
+            )
+        return found
+
+    def floats(
+        self, name: str, shape: tuple[int | None, ...], low: float = -LARGEST_ENTRY, high: float = LARGEST_ENTRY
+    ) -> Float:
+        """An array of 64-bit floating-point numbers between two others; by default finite ones of any usable size."""
+        return self._between(name, self.array(name, np.float64, shape), low, high)
+
+    def wholes(
+        self, name: str, shape: tuple[int | None, ...], low: int, high: int, kind: type[np.generic] = np.int64
+    ) -> NDArray[Any]:
+        """An array of whole numbers from ``low`` to ``high``."""
+        return self._between(name, self.array(name, kind, shape), low, high)
+
+    def matrix(self, name: str, shape: tuple[int | None, int | None], *, finite: bool = True) -> NDArray[Any]:
+        """A matrix of 32- or 64-bit floating-point numbers with rows and columns; None in the shape is any number."""
+        is_short = name in self._arrays and self._arrays[name].dtype == np.float32
+        found = self.array(name, np.float32 if is_short else np.float64, shape)
+        if not found.size:
+            raise self.damaged(f"{name} must have rows and columns; got shape {found.shape}")
+        return self._between(name, found, -LARGEST_ENTRY, LARGEST_ENTRY) if finite else found
+
+    def vector(self, name: str, size: int) -> NDArray[Any]:
+        """Finite 32- or 64-bit floating-point numbers."""
+        is_short = name in self._arrays and self._arrays[name].dtype == np.float32
+        found = self.array(name, np.float32 if is_short else np.float64, (size,))
+        return self._between(name, found, -LARGEST_ENTRY, LARGEST_ENTRY)
+
+    def _between(self, name: str, found: NDArray[Any], low: float, high: float) -> NDArray[Any]:
+        if found.size:
+            # The smallest and the largest of numbers with a NaN are NaN, which lies between no others.
+            smallest, largest = found.min().item(), found.max().item()
+            if not (low <= smallest and largest <= high):
+                raise self.damaged(f"{name} must lie in {low:g}..{high:g}; it has entries from {smallest} to {largest}")
+        return found
+
+    def shares(self, name: str, size: int) -> Float:
+        """Positive numbers that sum to 1."""
+        found = self.floats(name, (size,), 0.0, 1.0)
+        if not (found > 0).all() or not abs(found.sum() - 1.0) <= SUM_TOLERANCE:
+            raise self.damaged(f"{name} must be positive and sum to 1; it sums to {found.sum():.12g}")
+        return found
+
+    def table(self, prefix: str, kind: type[np.generic], shape: tuple[int, int | None]) -> sparse.csc_array:
+        """The sparse matrix with the arrays ``data``, ``indices`` and ``indptr``, after a prefix; no entry is 0."""
+        data = self.array(f"{prefix}data", kind, (None,))
+        indices, indptr = self._indices(f"{prefix}indices"), self._indices(f"{prefix}indptr")
+        columns = indptr.size - 1 if shape[1] is None else shape[1]
+        fault = sparse_fault(data, indices, indptr, (shape[0], columns))
+        if fault is not None:
+            raise self.damaged(f"{prefix}data, {prefix}indices and {prefix}indptr make no sparse matrix: {fault}")
+        if data.size and not 0 < data.min() <= data.max() <= (LARGEST_ENTRY if kind is np.float64 else 2**62):
+            raise self.damaged(f"{prefix}data must be finite and positive; it has {data.min()} to {data.max()}")
+        return sparse.csc_array((data, indices, indptr), shape=(shape[0], columns))
+
+    def _indices(self, name: str) -> NDArray[Any]:
+        is_short = name in self._arrays and self._arrays[name].dtype == np.int32
+        return self.array(name, np.int32 if is_short else np.int64, (None,))
+
+
+def sparse_fault(data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], shape: tuple[int, int]) -> str | None:
+    """What is wrong with the arrays of a matrix in CSC form, whose columns have rising rows; None if nothing is."""
+    rows, columns = shape
+    if data.shape != indices.shape or columns < 1 or indptr.shape != (columns + 1,):
+        sizes = f"{data.size}, {indices.size} and {indptr.size}"
+        return f"their sizes are {sizes}, for {columns} columns"
+    # Compared, not subtracted: differences of extreme numbers wrap around.
+    if indptr[0] != 0 or indptr[-1] != indices.size or (indptr[1:] < indptr[:-1]).any():
+        return f"indptr must rise from 0 to the number of entries, {indices.size}"
+    if indices.size and not 0 <= indices.min() <= indices.max() < rows:
+        return f"indices must lie in 0..{rows - 1}; they lie in {indices.min()}..{indices.max()}"
+    begins = np.zeros(indices.size + 1, np.bool_)
+    begins[indptr] = True
+    begins[1:-1] |= indices[1:] > indices[:-1]
+    if not begins[:-1].all():
+        return "the rows of a column must rise, and no row may occur twice"
+    return None

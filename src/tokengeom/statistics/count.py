@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from tokengeom.checks import whole_number
-from tokengeom.corpus.documents import exists
+from tokengeom.corpus.files import exists
 from tokengeom.corpus.locate import Corpus, ReadingSettings, open_corpus, skipped_files
 from tokengeom.corpus.token_files import ParquetTokens
 from tokengeom.corpus.tokenizers import SUGGESTED_TOKENIZERS, AbstractTokenizer
@@ -134,7 +134,7 @@ def _opened(
 ) -> Iterator[_Job]:
     """Open an engine and a folder for temporary files, for as long as they are needed."""
     with temporary_folder(machine.temp) as work, open_engine(work, machine) as engine:
-        yield _Job(counting, reading, engine, work, progress or SilentProgress())
+        yield _Job(counting, reading, engine, work, machine.memory_bytes, progress or SilentProgress())
 
 
 @dataclass(frozen=True)
@@ -145,6 +145,7 @@ class _Job:
     reading: ReadingSettings
     engine: AbstractEngine
     work: Path
+    memory: int
     progress: AbstractProgress
 
     def pairs(self, corpus: Corpus | None, keep: Path | None) -> CountedPairs:
@@ -187,13 +188,16 @@ class _Job:
             counting.context,
             folder,
             self.progress,
+            self.memory,
         )
         skipped = [str(path) for path in skipped_files(corpus)]
         return replace(read, described={**read.described, "skipped_files": skipped}) if skipped else read
 
     def _shards(self, paths: list[str]) -> TokenizedCorpus:
         counting = self.counting
-        return token_shards(paths, self.reading.column, counting.tokenizer, counting.vocabulary_size, self.engine)
+        return token_shards(
+            paths, self.reading.column, counting.tokenizer, counting.vocabulary_size, self.engine, self.memory
+        )
 
     def count(self, read: TokenizedCorpus, windows: Windows, folder: Path) -> CountedPairs:
         """Count the windows of a token table into a new folder."""

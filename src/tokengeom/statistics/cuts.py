@@ -7,7 +7,7 @@ on a cluster, and on arrays in memory, for statistics that exist already.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -50,11 +50,6 @@ class Effect:
     cut: str
     before: Totals
     after: Totals
-
-    @staticmethod
-    def from_dict(data: Mapping[str, Any]) -> Effect:
-        """An effect from what ``dataclasses.asdict`` made of one."""
-        return Effect(data["cut"], Totals(**data["before"]), Totals(**data["after"]))
 
     @property
     def sentence(self) -> str:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tokengeom.checks import whole_number
 from tokengeom.errors import CorpusError, ResourceError, StatisticsError
+from tokengeom.folders import work_folder
 from tokengeom.progress import AbstractProgress
 from tokengeom.settings import option
 
@@ -67,6 +68,11 @@ class EngineSettings:
                 f"The number of threads must be 1 or more, and at most {MOST_THREADS:,}; got {self.threads:,}. "
                 f"One per core is best, which is the default; this machine has {os.cpu_count()} cores."
             )
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory limit in bytes."""
+        return _bytes(str(self.memory))
 
 
 @dataclass(frozen=True)
@@ -124,13 +130,11 @@ def open_engine(spill: Path, settings: EngineSettings | None = None) -> Iterator
 
 @contextmanager
 def temporary_folder(parent: str | Path | None = None) -> Iterator[Path]:
-    """A folder for files that are deleted when the work ends, however it ends."""
-    try:
-        folder = tempfile.TemporaryDirectory(prefix="tokengeom-", dir=parent, ignore_cleanup_errors=True)
-    except OSError as error:
-        raise ResourceError(f"Cannot make a temporary folder in {parent or 'the system folder'}: {error}.") from error
-    with folder as name:
-        yield Path(name)
+    """A folder for files that are deleted when the work ends; after a kill, by the next command that works there."""
+    with work_folder(Path(parent or tempfile.gettempdir())) as work:
+        folder = work / "files"
+        folder.mkdir()
+        yield folder
 
 
 class DuckDBEngine(AbstractEngine):
@@ -263,6 +267,11 @@ def _clear_errors() -> Iterator[None]:
             f"Counting could not use the disk: {_first_line(error)}. "
             "Free some space, or point --temp at a larger disk; nothing was saved."
         ) from error
+    except duckdb.Error as error:
+        # What is wrong with the bytes of a file has one of these types; others are ours.
+        if type(error) not in (duckdb.Error, duckdb.InvalidInputException):
+            raise
+        raise CorpusError(f"A file cannot be read: {_first_line(error)}. It is damaged; make it again.") from error
 
 
 def _literal(path: str) -> str:

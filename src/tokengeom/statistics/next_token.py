@@ -31,20 +31,30 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from safetensors.numpy import load_file
 from scipy import sparse
 
-from tokengeom.corpus.documents import exists
+from tokengeom.checks import Entries
+from tokengeom.corpus.files import exists
 from tokengeom.corpus.tokenizers import AbstractTokenizer, load_tokenizer
 from tokengeom.errors import StatisticsError
-from tokengeom.folders import MANIFEST, read_kind
+from tokengeom.manifests import MANIFEST, read_kind
 from tokengeom.numerics import Float, Int, x_log_x
-from tokengeom.results import AbstractResult, close, data_frame
+from tokengeom.results import ALONE, AbstractResult, Beside, data_frame
 from tokengeom.settings import make, takes
-from tokengeom.statistics.arrays_file import save_arrays
-from tokengeom.statistics.arrow_arrays import text_array
+from tokengeom.statistics.arrays_file import SavedArrays, save_arrays
 from tokengeom.statistics.completeness import Completeness, estimate_completeness
 from tokengeom.statistics.cuts import AbstractCut, CutSettings, Effect, Totals, cut_table, follows
+from tokengeom.statistics.saved_parts import (
+    contexts_fault,
+    in_order,
+    names_fit,
+    read_corpus,
+    read_effects,
+    read_names,
+    read_windows,
+    same,
+    write_names,
+)
 from tokengeom.statistics.supports import (
     COLUMNS_AT_ONCE,
     SupportGroups,
@@ -62,10 +72,13 @@ if TYPE_CHECKING:
 
 OTHER = "(other tokens)"
 """Text of the token that stands for all tokens that a cut merged."""
+SHARED = "the next tokens and contexts that the other text has too"
+"""Description of the cut that leaves what two texts share, in the order of the first of them."""
 START_TEXT = "<start>"
 _ARRAYS, _TOKENIZER = "arrays.safetensors", "tokenizer.json"
 _VOCABULARY, _LABELS = "vocabulary.parquet", "labels.parquet"
 _CONTEXTS_SHOWN, _TOKENS_SHOWN = 3, 5
+_MOST_WINDOWS = 2.0**53
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -248,7 +261,8 @@ class NextTokenStatistics(AbstractResult):
             values, sizes = self.table.data[ends[0] : ends[-1]], np.diff(ends)
             if self.has_counts:
                 values = values / np.repeat(self.context_counts[some], sizes)
-            total += float(np.repeat(share, sizes) @ x_log_x(values))
+            # Not a product of BLAS, whose sums depend on the number of threads.
+            total += float((np.repeat(share, sizes) * x_log_x(values)).sum())
         return max(0.0, -total)
 
     def _shares(self) -> Iterator[tuple[slice, Float]]:
@@ -295,6 +309,11 @@ class NextTokenStatistics(AbstractResult):
         return self.n / self.effects[0].before.n if self.effects else 1.0
 
     @property
+    def text_vocabulary(self) -> int:
+        """Number of tokens that the text could have, before any cut."""
+        return self.effects[0].before.V if self.effects else self.V
+
+    @property
     def totals(self) -> Totals:
         """n, m, V and the entropy floor."""
         return Totals(self.n, self.m, self.V, self.entropy)
@@ -328,7 +347,7 @@ class NextTokenStatistics(AbstractResult):
             return self.labels[j] if self.labels is not None else f"context {j}"
         ids = [int(identifier) for identifier in self.contexts[j] if identifier != ABSENT]
         starts, tokens = ids.count(START), [identifier for identifier in ids if identifier != START]
-        if self.tokenizer is not None:
+        if self.tokenizer is not None and max(tokens, default=0) < self.tokenizer.size:
             text = self.tokenizer.decode(tokens) if tokens else ""
         else:
             text = " ".join(map(str, tokens))
@@ -450,53 +469,91 @@ class NextTokenStatistics(AbstractResult):
             "text_counts": self.text_counts,
         }
         save_arrays({name: array for name, array in arrays.items() if array is not None}, folder / _ARRAYS)
-        _write_names(folder / _VOCABULARY, self.vocabulary)
+        write_names(folder / _VOCABULARY, self.vocabulary)
         if self.labels is not None:
-            _write_names(folder / _LABELS, self.labels)
+            write_names(folder / _LABELS, self.labels)
         if self.tokenizer is not None:
             (folder / _TOKENIZER).write_text(self.tokenizer.to_json(), encoding="utf-8")
         return {name: value for name, value in self.to_dict().items() if name != "warnings"}
 
     @classmethod
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> Self:
-        arrays, vocabulary = load_file(folder / _ARRAYS), _read_names(folder / _VOCABULARY)
-        shape = (len(vocabulary), arrays["indptr"].size - 1)
-        table = sparse.csc_array((arrays["data"], arrays["indices"], arrays["indptr"]), shape=shape)
-        # The files may have been made by other software: an index out of range would be followed blindly later on.
-        table.check_format(full_check=True)
-        if not table.has_canonical_format:
-            raise ValueError("the rows of a column are not sorted, or one occurs twice")
-        return cls(
-            table=table,
-            context_share=arrays.get("pi"),
-            vocabulary=vocabulary,
-            contexts=arrays.get("contexts"),
-            labels=_read_names(folder / _LABELS) if (folder / _LABELS).is_file() else None,
-            text_counts=arrays.get("text_counts"),
-            tokenizer=load_tokenizer(folder / _TOKENIZER) if manifest["tokenizer"] else None,
-            windows=Windows(**manifest["window"]) if manifest["window"] else None,
-            effects=tuple(map(Effect.from_dict, manifest["cuts"])),
-            corpus=manifest["corpus"],
-            claimed=manifest,
-        )
+        saved, arrays = Entries(manifest, folder), SavedArrays(folder / _ARRAYS)
+        arrays.only("data", "indices", "indptr", "contexts", "pi", "text_counts")
+        vocabulary = read_names(folder / _VOCABULARY, saved)
+        has_counts = not arrays.has("pi")
+        table = arrays.table("", np.int64 if has_counts else np.float64, (len(vocabulary), None))
+        m = table.shape[1]
+        try:
+            read = cls(
+                table=table,
+                context_share=None if has_counts else arrays.shares("pi", m),
+                vocabulary=vocabulary,
+                contexts=arrays.array("contexts", np.int32, (m, None)) if arrays.has("contexts") else None,
+                labels=read_names(folder / _LABELS, saved) if (folder / _LABELS).is_file() else None,
+                text_counts=arrays.array("text_counts", np.int64, (m,)) if arrays.has("text_counts") else None,
+                tokenizer=load_tokenizer(folder / _TOKENIZER) if saved.has("tokenizer") else None,
+                windows=read_windows(saved.inside("window")) if saved.has("window") else None,
+                effects=read_effects(saved),
+                corpus=read_corpus(saved),
+                claimed=manifest,
+            )
+        except StatisticsError as error:
+            raise saved.damaged(str(error).rstrip(".")) from error
+        fault = read._fault()
+        if fault is not None:
+            raise saved.damaged(fault)
+        if saved.digest("hash") != read.hash:
+            raise saved.damaged("counts, contexts, vocabulary and labels do not have the hash that the manifest states")
+        return read
 
-    def checks(self) -> dict[str, bool]:
-        """Whether the sizes, entropy floor, supports, tokenizer and hash are those that the manifest states."""
+    def _fault(self) -> str | None:
+        """What in saved statistics cannot be true; None if nothing is found."""
+        counted = self.table.data if self.text_counts is None else self.text_counts
+        if self.has_counts and float(counted.sum(dtype=np.float64)) > _MOST_WINDOWS:
+            return "its counts add up to more than any text has"
+        if self.windows is not None and (self.contexts is None or not self.has_counts):
+            return "windows of a text were counted, so there must be counts and contexts"
+        if self.contexts is None:
+            return None
+        return contexts_fault(self.contexts, self.windows, self.text_vocabulary)
+
+    def checks(self, beside: Beside = ALONE) -> dict[str, bool | None]:
+        """Whether everything that follows from counts, contexts and names is what the manifest states."""
         if self.claimed is None:
             return {}
-        found, claimed = self.to_dict(), self.claimed
-        entropy = claimed.get("entropy_nats")
+        return {**self._claims(self.claimed), **self._text_checks()}
+
+    def _claims(self, claimed: dict[str, Any]) -> dict[str, bool | None]:
+        found = self.to_dict()
 
         def equal(*names: str) -> bool:
-            return all(found[name] == claimed.get(name) for name in names)
+            return all(same(found[name], claimed.get(name)) for name in names)
 
         return {
             "the sizes are the ones claimed": equal("windows", "contexts", "vocabulary"),
             "the cuts lead to these sizes": follows(self.effects, self.totals) if self.has_counts else True,
-            "the entropy floor is the one claimed": isinstance(entropy, int | float) and close(self.entropy, entropy),
+            "coverage and share left out are the ones claimed": equal("coverage", "left_out"),
+            "the entropy floor is the one claimed": equal("entropy_nats"),
             "the supports are the ones claimed": equal("distinct_supports", "one_hot_share"),
+            "the estimates of completeness are the ones claimed": equal("completeness"),
             "the tokenizer is the one claimed": equal("tokenizer"),
             "counts, contexts and vocabulary have the hash claimed": equal("hash"),
+        }
+
+    def _text_checks(self) -> dict[str, bool | None]:
+        """What can be known of the text, which is not kept."""
+        if self.windows is None:
+            return {"that numbers and names are the ones given: they are kept nowhere else": None}
+        unknown = "that contexts, counts and corpus are those of the text: the text is not kept with the statistics"
+        assert self.contexts is not None
+        if any(effect.cut == SHARED for effect in self.effects):
+            return {unknown: None}
+        named = names_fit(self.vocabulary, self.tokenizer, self.text_vocabulary, OTHER)
+        return {
+            "tokens have the names of their ids, in order": named,
+            "contexts are in the order of their ids": in_order(self.contexts),
+            unknown: None,
         }
 
 
@@ -552,19 +609,6 @@ def _names(
         return {"contexts": np.array(contexts, np.int32), "vocabulary": tokens}
     labels = tuple(map(str, contexts)) if contexts is not None else None
     return {"labels": labels, "vocabulary": tokens}
-
-
-def _write_names(path: Path, names: Sequence[str]) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    pq.write_table(pa.Table.from_arrays([text_array(names)], names=["text"]), path)
-
-
-def _read_names(path: Path) -> tuple[str, ...]:
-    import pyarrow.parquet as pq
-
-    return tuple(pq.read_table(path)["text"].to_pylist())
 
 
 def _cut(statistics: NextTokenStatistics, cut: AbstractCut) -> NextTokenStatistics:

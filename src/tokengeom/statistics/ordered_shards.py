@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokengeom.errors import ResourceError
+from tokengeom.errors import ResourceError, StatisticsError
 from tokengeom.statistics.arrow_arrays import integer_array, numbers_of
 from tokengeom.statistics.sorting import PairRows
 
@@ -65,14 +65,44 @@ def number_of_pairs(paths: Sequence[str]) -> int:
     return sum(pq.read_metadata(file).num_rows for file in ordered_files(paths))
 
 
+def shards_fault(paths: Sequence[str], names: Sequence[str]) -> str | None:
+    """What is wrong with the columns of saved shards, as their headers describe them; None if nothing is.
+
+    ``names``
+        Names of the columns: the keys of contexts, ``next`` and ``count``.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    files = ordered_files(paths)
+    if not files:
+        return f"there are no shards in {Path(paths[0]).name}/"
+    for file in files:
+        try:
+            schema = pq.read_schema(file)
+        except (pa.ArrowException, OSError) as error:
+            return f"{file.name} cannot be read ({str(error).splitlines()[0]})"
+        for name in names:
+            kind = pa.int32() if name == "next" else pa.int64()
+            if schema.names.count(name) != 1 or schema.field(name).type != kind:
+                return f"{file.name} must have one column {name} of {kind}"
+    return None
+
+
 def read_ordered_shards(paths: Sequence[str], names: Sequence[str]) -> Iterator[pa.Table]:
     """The row groups of ordered shards, from the first to the last."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     for path in ordered_files(paths):
-        with pq.ParquetFile(path) as file:
-            for group in range(file.num_row_groups):
-                yield file.read_row_group(group, columns=list(names))
+        try:
+            with pq.ParquetFile(path) as file:
+                for group in range(file.num_row_groups):
+                    yield file.read_row_group(group, columns=list(names))
+        except (pa.ArrowException, OSError) as error:
+            raise StatisticsError(
+                f"The counted pairs in {path} cannot be read: {str(error).splitlines()[0]}. Count the text again."
+            ) from error
 
 
 def pair_rows(table: Any) -> PairRows:

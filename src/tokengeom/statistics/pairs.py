@@ -12,7 +12,9 @@ Saved pairs are a folder::
 
 from __future__ import annotations
 
+import math
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -22,20 +24,23 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.special import xlogy
 
-from tokengeom.corpus.tokenizers import AbstractTokenizer, load_tokenizer
+from tokengeom.checks import Entries
+from tokengeom.corpus.tokenizers import LARGEST_VOCABULARY, AbstractTokenizer, load_tokenizer
 from tokengeom.errors import InputError, StatisticsError
-from tokengeom.folders import MANIFEST, atomic_folder, read_kind, write_manifest
+from tokengeom.folders import atomic_folder
+from tokengeom.manifests import MANIFEST, read_kind, write_manifest
 from tokengeom.memory import require_memory
 from tokengeom.numerics import Int
 from tokengeom.progress import AbstractProgress, SilentProgress
-from tokengeom.results import AbstractResult, close
-from tokengeom.statistics.cuts import WINDOWS, AbstractCut, Effect, PairTable, Totals, nothing_left
+from tokengeom.results import ALONE, AbstractResult, Beside, close
+from tokengeom.statistics.arrays_file import sparse_fault
+from tokengeom.statistics.cuts import WINDOWS, AbstractCut, Effect, PairTable, Totals, follows, nothing_left
 from tokengeom.statistics.engines import AbstractEngine, open_engine, temporary_folder
 from tokengeom.statistics.layout import PairLayout
 from tokengeom.statistics.next_token import OTHER, NextTokenStatistics
-from tokengeom.statistics.ordered_shards import number_of_pairs, pair_rows, read_ordered_shards
+from tokengeom.statistics.ordered_shards import number_of_pairs, pair_rows, read_ordered_shards, shards_fault
+from tokengeom.statistics.saved_parts import contexts_fault, read_corpus, read_effects, read_windows
 from tokengeom.statistics.sorting import PairRows
 from tokengeom.statistics.windows import ContextPacking, Windows
 
@@ -45,6 +50,10 @@ if TYPE_CHECKING:
 
 SHARDS = "pairs"
 _TOKENIZER = "tokenizer.json"
+_SIZES = ("windows", "contexts", "vocabulary")
+_NO_COUNT = "The counted pairs cannot be those of a text: a count is below 1 or missing. Count the text again."
+_FEW = 1 << 16
+"""Whole numbers below this are tallied in an array; there are few above it."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -102,6 +111,17 @@ class CountedPairs(AbstractResult):
     def _add_up(self) -> Totals:
         with temporary_folder() as spill, open_engine(spill) as engine:
             return _totals(self, engine)
+
+    def _windows_fit(self) -> bool:
+        """Whether contexts that lost windows to a cut have one number of windows in the text, and no fewer left."""
+        with temporary_folder() as spill, open_engine(spill) as engine:
+            table = self.table(engine)
+            if WINDOWS not in table.columns:
+                return True
+            windows, left = table[WINDOWS], table["count"].sum()
+            found = table.group_by(self.packing.columns).aggregate(low=windows.min(), high=windows.max(), left=left)
+            wrong = found.filter((found.low != found.high) | (found.low < found.left))
+            return int(engine.numbers(wrong.aggregate(contexts=wrong.count()))["contexts"]) == 0
 
     def with_totals(self, engine: AbstractEngine) -> CountedPairs:
         """The same pairs with their totals, which the engine adds up."""
@@ -218,41 +238,104 @@ class CountedPairs(AbstractResult):
 
     @classmethod
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> Self:
-        vocabulary, corpus = manifest["vocabulary_size"], manifest["corpus"]
-        if type(vocabulary) is not int or vocabulary < 1 or not isinstance(corpus, dict):
-            raise ValueError(f"vocabulary {vocabulary!r}, corpus {corpus!r}")
-        if not any((folder / SHARDS).glob("*.parquet")):
-            raise ValueError(f"there are no shards in {SHARDS}/")
-        tokenizer = load_tokenizer(folder / _TOKENIZER) if manifest["tokenizer"] else None
-        if tokenizer is not None and tokenizer.to_dict() != manifest["tokenizer"]:
-            raise ValueError(f"{_TOKENIZER} is not the tokenizer that the manifest names")
-        rows = np.arange(vocabulary) if manifest["rows"] is None else np.asarray(manifest["rows"])
-        return cls(
+        saved = Entries(manifest, folder)
+        vocabulary = saved.whole("vocabulary_size", 1, LARGEST_VOCABULARY)
+        tokenizer = load_tokenizer(folder / _TOKENIZER) if saved.has("tokenizer") else None
+        if tokenizer is not None and tokenizer.to_dict() != saved.value("tokenizer"):
+            raise saved.damaged(f"{_TOKENIZER} is not the tokenizer that the manifest names")
+        n, m, V = (saved.whole(name, 1) for name in _SIZES)
+        read = cls(
             paths=(str(folder / SHARDS),),
-            windows=_windows(manifest["window"]),
+            windows=read_windows(saved.inside("window")),
             vocabulary=vocabulary,
-            rows=rows.astype(np.int64, casting="safe"),
+            rows=_read_rows(saved, vocabulary),
             tokenizer=tokenizer,
-            effects=tuple(map(Effect.from_dict, manifest["cuts"])),
-            corpus=corpus,
-            known_totals=Totals(
-                int(manifest["windows"]),
-                int(manifest["contexts"]),
-                int(manifest["vocabulary"]),
-                float(manifest["entropy_nats"]),
-            ),
-            ordered=manifest.get("ordered") is True,
+            effects=read_effects(saved),
+            corpus=read_corpus(saved),
+            known_totals=Totals(n, m, V, saved.within("entropy_nats", 0.0)),
+            ordered=saved.flag("ordered"),
         )
+        fault = shards_fault(read.paths, read.columns)
+        if fault is not None:
+            raise saved.damaged(fault)
+        return read
 
-    def checks(self) -> dict[str, bool]:
-        """Whether the sizes and the entropy floor are those that the manifest states."""
+    def checks(self, beside: Beside = ALONE) -> dict[str, bool | None]:
+        """Whether pairs can be those of a text, and sizes and entropy floor are those that the manifest states."""
         if self.known_totals is None:
             return {}
-        found, claimed = self._add_up(), self.known_totals
+        possible = {
+            "every pair has ids in range and a count of at least 1": self._fault(order=False) is None,
+            **({"the pairs are in order": self._fault(order=True) is None} if self.ordered else {}),
+        }
+        if not all(possible.values()):
+            return dict(possible)
+        try:
+            found, claimed, fits = self._add_up(), self.known_totals, self._windows_fit()
+        except InputError:
+            return {**possible, "the pairs can be added up": False}
         return {
+            **possible,
+            "no context has more windows in its pairs than in the text": fits,
             "the sizes are the ones claimed": replace(found, entropy=0.0) == replace(claimed, entropy=0.0),
             "the entropy floor is the one claimed": close(found.entropy, claimed.entropy),
+            "the cuts lead to these sizes": follows(self.effects, claimed),
+            "that pairs and corpus are those of the text: the text is not kept with the pairs": None,
         }
+
+    def _fault(self, *, order: bool) -> str | None:
+        """What is wrong with the pairs, read one part at a time; None if nothing is found.
+
+        ``order``
+            Whether to look for pairs out of order, instead of ids and counts that no text has.
+        """
+        try:
+            return self._first_fault(order)
+        except StatisticsError as error:
+            return str(error)
+
+    def _first_fault(self, order: bool) -> str | None:
+        last: list[int] = []
+        for table in read_ordered_shards(self.paths, self.columns):
+            part = pair_rows(table)
+            if not order:
+                if any(column.null_count for column in table.columns) or not self._in_range(part):
+                    return "a pair has ids out of range, or a count below 1"
+            elif part.size:
+                first = [int(column[0]) for column in part.columns[:-1]]
+                if (last and first <= last) or not _rises(part):
+                    return "the pairs are not in order"
+                last = [int(column[-1]) for column in part.columns[:-1]]
+        return None
+
+    def _in_range(self, part: PairRows) -> bool:
+        """Whether contexts have fields that windows can have, next tokens are among the rows, and counts at least 1."""
+        if not part.size:
+            return True
+        limits = [self.packing.base ** len(span) for span in self.packing.spans]
+        if not all(0 <= key.min() <= key.max() < limit for key, limit in zip(part.keys, limits, strict=True)):
+            return False
+        fields = self.packing.unpack([key[part.context_starts()] for key in part.keys])
+        possible = int(fields.min()) >= self.windows.lowest_field and int(part.count.min()) >= 1
+        return possible and bool(np.isin(part.next, self.rows).all())
+
+
+def _rises(part: PairRows) -> bool:
+    """Whether rows rise by context and next token, so no pair occurs twice."""
+    rises = np.zeros(part.size - 1, np.bool_)
+    for column in reversed(part.columns[:-1]):
+        rises = (column[:-1] < column[1:]) | ((column[:-1] == column[1:]) & rises)
+    return bool(rises.all())
+
+
+def _read_rows(saved: Entries, vocabulary: int) -> Int:
+    """Ids of the next tokens from a manifest; one that is as large as the vocabulary stands for merged tokens."""
+    if not saved.has("rows"):
+        return np.arange(vocabulary)
+    rows = np.array(saved.wholes("rows", 0, vocabulary), np.int64)
+    if not rows.size or (rows[1:] <= rows[:-1]).any():
+        raise saved.damaged("rows must have ids of next tokens that rise")
+    return rows
 
 
 def keep_pairs(target: Path, count_into: Callable[[Path], CountedPairs]) -> CountedPairs:
@@ -286,13 +369,6 @@ def _copy_shards(paths: Sequence[str], target: Path) -> None:
             shutil.copyfile(shard, target / f"{number}-{shard.name}")
 
 
-def _windows(data: dict[str, Any]) -> Windows:
-    try:
-        return Windows(**data)
-    except StatisticsError as error:
-        raise ValueError(str(error)) from error
-
-
 def _settings(pairs: CountedPairs) -> dict[str, object]:
     return {
         "kind of windows": pairs.windows,
@@ -311,43 +387,58 @@ def _merged_corpus(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _totals(pairs: CountedPairs, engine: AbstractEngine) -> Totals:
-    """``H = (sum_j n_j log n_j - sum_jz c_jz log c_jz) / n`` with n_j the windows of context j."""
+    """``H = (sum_j n_j log n_j - sum_jz c_jz log c_jz) / n`` with n_j the windows of context j.
+
+    Added up from how often each whole number occurs among c_jz and n_j, with one rounding at the end: the number of
+    threads and the order of rows change no digit.
+    """
     if pairs.ordered:
-        row = _added_up(map(pair_rows, read_ordered_shards(pairs.paths, pairs.columns)))
+        counts, windows = _occurrences(map(pair_rows, read_ordered_shards(pairs.paths, pairs.columns)))
     else:
-        row = _added_up_by_engine(pairs, engine)
-    n = int(row["n"])
-    entropy = (row["outer"] - row["inner"]) / n if n else 0.0
-    return Totals(n, int(row["m"]), pairs.rows.size, max(entropy, 0.0))
+        counts, windows = _occurrences_by_engine(pairs, engine)
+    n = sum(value * times for value, times in windows.items())
+    terms = [
+        sign * times * value * math.log(value)
+        for sign, occurrences in ((1, windows), (-1, counts))
+        for value, times in occurrences.items()
+    ]
+    entropy = math.fsum(terms) / n if n else 0.0
+    return Totals(n, windows.total(), pairs.rows.size, max(entropy, 0.0))
 
 
-def _added_up(parts: Iterable[PairRows]) -> dict[str, float]:
-    """Windows, contexts, and both sums of the entropy, from parts that never end inside a context."""
-    row = {"n": 0.0, "m": 0.0, "outer": 0.0, "inner": 0.0}
+def _occurrences(parts: Iterable[PairRows]) -> tuple[Counter[int], Counter[int]]:
+    """How often each count of a pair and each number of windows of a context occurs.
+
+    No part may end inside a context.
+    """
+    counts, windows = Counter[int](), Counter[int]()
     for part in parts:
-        windows = np.add.reduceat(part.count, part.context_starts())
-        row["n"] += int(windows.sum())
-        row["m"] += windows.size
-        row["outer"] += float(xlogy(windows, windows).sum())
-        row["inner"] += float(xlogy(part.count, part.count).sum())
-    return row
+        if part.size and int(part.count.min()) < 1:
+            raise StatisticsError(_NO_COUNT)
+        for found, values in ((counts, part.count), (windows, np.add.reduceat(part.count, part.context_starts()))):
+            small = values[values < _FEW]
+            times = np.bincount(small)
+            present = np.flatnonzero(times)
+            found.update(dict(zip(present.tolist(), times[present].tolist(), strict=True)))
+            found.update(values[values >= _FEW].tolist())
+    return counts, windows
 
 
-def _added_up_by_engine(pairs: CountedPairs, engine: AbstractEngine) -> dict[str, float]:
+def _occurrences_by_engine(pairs: CountedPairs, engine: AbstractEngine) -> tuple[Counter[int], Counter[int]]:
     table = pairs.table(engine)
-    count = table["count"].cast("float64")
-    contexts = table.group_by(pairs.packing.columns).aggregate(
-        windows=table["count"].sum(), inner=(count * count.ln()).sum()
-    )
-    outer = contexts.windows.cast("float64")
-    return engine.numbers(
-        contexts.aggregate(
-            n=contexts.windows.sum(),
-            m=contexts.count(),
-            outer=(outer * outer.ln()).sum(),
-            inner=contexts.inner.sum(),
-        )
-    )
+    contexts = table.group_by(pairs.packing.columns).aggregate(value=table["count"].sum())
+    single = table.select(value=table["count"])
+    both = [
+        one.group_by("value").aggregate(times=one.count()).mutate(of_contexts=whose)
+        for whose, one in ((False, single), (True, contexts))
+    ]
+    counts, windows = Counter[int](), Counter[int]()
+    for batch in engine.batches(both[0].union(both[1])):
+        for row in batch.to_pylist():
+            if row["value"] is None or row["value"] < 1:
+                raise StatisticsError(_NO_COUNT)
+            (windows if row["of_contexts"] else counts)[int(row["value"])] += int(row["times"])
+    return counts, windows
 
 
 def build_statistics(pairs: CountedPairs, engine: AbstractEngine) -> NextTokenStatistics:
@@ -357,6 +448,7 @@ def build_statistics(pairs: CountedPairs, engine: AbstractEngine) -> NextTokenSt
     """
     layout = _layout_of_shards(pairs) if pairs.ordered else _layout_by_engine(pairs, engine)
     rows, indptr = _row_numbers(layout.next, pairs.rows), layout.indptr
+    _require_possible(pairs, layout, rows)
     return NextTokenStatistics(
         table=sparse.csc_array((layout.count, rows, indptr), shape=(pairs.rows.size, indptr.size - 1)),
         context_share=None,
@@ -394,7 +486,21 @@ def _layout_by_engine(pairs: CountedPairs, engine: AbstractEngine) -> PairLayout
 def _row_numbers(tokens: NDArray[np.int32], rows: Int) -> NDArray[np.int32]:
     if rows.size == int(rows[-1]) + 1:
         return tokens
-    return np.searchsorted(rows, tokens).astype(np.int32)
+    found = np.minimum(np.searchsorted(rows, tokens), rows.size - 1).astype(np.int32)
+    return np.where(rows[found] == tokens, found, np.int32(-1))
+
+
+def _require_possible(pairs: CountedPairs, layout: PairLayout, rows: NDArray[np.int32]) -> None:
+    """Refuse pairs that no counting gives, as saved ones can be that were edited: compiled code would follow them."""
+    fault = sparse_fault(layout.count, rows, layout.indptr, (pairs.rows.size, len(layout.contexts)))
+    if fault is None and int(layout.count.min()) < 1:
+        fault = "a count is below 1"
+    if fault is None:
+        fault = contexts_fault(layout.contexts, pairs.windows, pairs.vocabulary)
+    if fault is not None:
+        raise StatisticsError(
+            f"The counted pairs in {Path(pairs.paths[0]).parent} cannot be those of a text: {fault}. Count it again."
+        )
 
 
 def _names(pairs: CountedPairs) -> tuple[str, ...]:

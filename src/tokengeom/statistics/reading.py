@@ -11,11 +11,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokengeom.corpus.documents import AbstractTextSource, AbstractTokenSource, Piece, PlainText, TokenBatch
+from tokengeom.corpus.documents import (
+    DEFAULT_MEMORY,
+    PIECE_CHARACTERS,
+    AbstractTextSource,
+    AbstractTokenSource,
+    Piece,
+    PlainText,
+    TokenBatch,
+)
 from tokengeom.corpus.locate import Sources
 from tokengeom.corpus.token_files import TokenFile
-from tokengeom.corpus.tokenizers import TOKENIZERS, AbstractTokenizer, is_kind, make_tokenizer, needs_texts
-from tokengeom.errors import CorpusError, StatisticsError
+from tokengeom.corpus.tokenizers import (
+    LARGEST_VOCABULARY,
+    TOKENIZERS,
+    AbstractTokenizer,
+    WhitespaceTokenizer,
+    is_kind,
+    make_tokenizer,
+    needs_texts,
+)
+from tokengeom.errors import CorpusError, ResourceError, StatisticsError
 from tokengeom.progress import AbstractProgress
 from tokengeom.statistics.engines import AbstractEngine
 from tokengeom.statistics.token_table import (
@@ -32,8 +48,11 @@ if TYPE_CHECKING:
 
 _BATCH_PIECES = 512
 _BATCH_CHARACTERS = 1 << 21
+_SHORTEST_LIMIT = 1 << 16
+"""A part of a document of so many bytes is read however small the memory limit is."""
+_BYTES_PER_TOKEN = 144
+"""Memory that statistics take per token of the vocabulary, whether it occurs or not."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_LARGEST_VOCABULARY = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -95,18 +114,25 @@ def tokenize(
     longest_context: int,
     folder: Path,
     progress: AbstractProgress,
+    memory: int = DEFAULT_MEMORY,
 ) -> TokenizedCorpus:
-    """Read every source once (twice for a tokenizer that is trained on the text) into Parquet shards in a folder."""
+    """Read every source once (twice for a tokenizer that is trained on the text) into Parquet shards in a folder.
+
+    Only the vocabulary grows with the text; what would need more than ``memory`` bytes of memory is refused.
+    """
+    for source in sources:
+        source.memory = memory
     made = _tokenizer_for(sources, tokenizer, progress)
     limit = _vocabulary_limit(made, vocabulary)
     with TokenTableWriter(folder, longest_context, limit) as writer:
         for name, batch in token_batches(sources, made, progress):
             writer.add(batch, name)
+            _require_memory_for_vocabulary(made, memory, name)
     frozen = made.freeze() if made is not None else None
     totals, names = writer.totals, [source.name for source in sources]
     _require_tokens(totals, names)
     size = limit or (frozen.size if frozen is not None else totals.highest_id + 1)
-    _refuse_vast_vocabulary(size)
+    _refuse_vast_vocabulary(size, names, memory)
     described = {
         "sources": names,
         "separators": sorted(set(_separators(sources))),
@@ -136,6 +162,7 @@ def token_shards(
     tokenizer: str | Path | AbstractTokenizer | None,
     vocabulary: int | None,
     engine: AbstractEngine,
+    memory: int = DEFAULT_MEMORY,
 ) -> TokenizedCorpus:
     """Use Parquet shards of token ids, one row per document, as the token table, wherever the engine finds them."""
     import ibis
@@ -150,7 +177,7 @@ def token_shards(
     _refuse_bad_ids(lowest, highest, missing, limit, paths)
     totals = _shard_totals(documents[column].length(), highest, engine)
     _require_tokens(totals, paths)
-    _refuse_vast_vocabulary(limit or highest + 1)
+    _refuse_vast_vocabulary(limit or highest + 1, paths, memory)
     table = documents.select(
         start=ibis.literal(True), lead=ibis.literal(0, "int32"), tokens=documents[column].cast("array<int32>")
     )
@@ -177,13 +204,27 @@ def _shard_totals(length: ibis.expr.types.IntegerValue, highest: int, engine: Ab
     return CorpusTotals(int(sizes["documents"]), int(sizes["tokens"]), highest, histogram)
 
 
-def _refuse_vast_vocabulary(size: int) -> None:
+def _refuse_vast_vocabulary(size: int, names: Sequence[str], memory: int) -> None:
     """Refuse more tokens than any tokenizer has: such ids are something else, and V rows would fill the memory."""
-    if size > _LARGEST_VOCABULARY:
+    most = min(LARGEST_VOCABULARY, memory // _BYTES_PER_TOKEN)
+    if size > most:
         raise StatisticsError(
-            f"The vocabulary must have at most {_LARGEST_VOCABULARY:,} tokens; the ids need {size:,}. "
-            "The dtype or the column is probably wrong; otherwise renumber the tokens without gaps."
+            f"The vocabulary must have at most {most:,} tokens with a memory limit of {memory / 1e6:,.0f} MB; the ids "
+            f"in {', '.join(names[:3])} need {size:,}. The dtype or the column is probably wrong; otherwise renumber "
+            "the tokens without gaps, or raise --memory."
         )
+
+
+def _require_memory_for_vocabulary(tokenizer: AbstractTokenizer | None, memory: int, name: str) -> None:
+    if tokenizer is None or not tokenizer.grows:
+        return
+    if tokenizer.vocabulary_bytes > memory:
+        raise ResourceError(
+            f"The vocabulary must fit in memory: {tokenizer.size:,} distinct tokens, up to a part of {name}, take "
+            f"{tokenizer.vocabulary_bytes / 1e6:,.0f} MB, and the limit is {memory / 1e6:,.0f} MB. Raise --memory, or "
+            "use a tokenizer with a fixed vocabulary, such as --tokenizer bpe:4096."
+        )
+    _refuse_vast_vocabulary(tokenizer.size, [name], memory)
 
 
 def _refuse_bad_ids(lowest: int, highest: int, missing: int, limit: int | None, paths: Sequence[str]) -> None:
@@ -228,8 +269,9 @@ def _tokenizer_for(
 
 
 def _texts(sources: Sequence[AbstractTextSource], on_bytes: Callable[[int], None]) -> Iterator[str]:
+    """Texts to train a BPE on; like a trained one, its trainer may be given parts that end before white space."""
     for source in sources:
-        for piece in source.pieces(on_bytes):
+        for piece in _encodable(source, WhitespaceTokenizer(), on_bytes):
             yield piece.text
 
 
@@ -263,34 +305,59 @@ def _batches(
     assert tokenizer is not None, "text sources always come with a tokenizer"
     waiting: list[Piece] = []
     characters = 0
-    pieces = source.pieces(on_bytes)
-    for piece in pieces if tokenizer.splits_at_white_space else _whole_documents(pieces):
-        _refuse_surrogates(piece.text, source.name)
+    most = min(_BATCH_CHARACTERS, source.memory // (8 * tokenizer.memory_per_byte))
+    for piece in _encodable(source, tokenizer, on_bytes):
         waiting.append(piece)
         characters += len(piece.text)
-        if len(waiting) >= _BATCH_PIECES or characters >= _BATCH_CHARACTERS:
+        if len(waiting) >= _BATCH_PIECES or characters >= most:
             yield from _encoded(waiting, tokenizer)
             waiting, characters = [], 0
     yield from _encoded(waiting, tokenizer)
 
 
-def _whole_documents(pieces: Iterator[Piece]) -> Iterator[Piece]:
-    """Each document in one piece, for a tokenizer whose ids depend on where a text is split."""
-    waiting: list[str] = []
-    for piece in pieces:
-        if piece.starts and waiting:
-            yield Piece("".join(waiting))
-            waiting = []
-        waiting.append(piece.text)
-    if waiting:
-        yield Piece("".join(waiting))
+def _encodable(
+    source: AbstractTextSource, tokenizer: AbstractTokenizer, on_bytes: Callable[[int], None]
+) -> Iterator[Piece]:
+    """Pieces that can be encoded separately: a source splits documents anywhere, so tokens may span two of its pieces.
+
+    A part of a document that the tokenizer cannot split must fit in memory.
+    """
+    longest = max(source.memory // tokenizer.memory_per_byte, _SHORTEST_LIMIT)
+    waiting, size, starts, position = list[str](), 0, True, 0
+    for piece in source.pieces(on_bytes):
+        text = piece.text
+        if piece.starts:
+            if size:
+                yield Piece("".join(waiting), starts)
+            waiting, size, starts, position = [], 0, True, 0
+        _refuse_surrogates(text, source.name, position)
+        position += len(text)
+        if size + len(text) >= min(PIECE_CHARACTERS, longest) and (cut := tokenizer.split_point(text)):
+            yield Piece("".join((*waiting, text[:cut])), starts)
+            waiting, size, starts, text = [], 0, False, text[cut:]
+        if text:
+            waiting.append(text)
+            size += len(text) if text.isascii() else len(text.encode())
+        if size > longest:
+            raise _too_long(source, tokenizer, longest)
+    if size:
+        yield Piece("".join(waiting), starts)
 
 
-def _refuse_surrogates(text: str, name: str) -> None:
+def _too_long(source: AbstractTextSource, tokenizer: AbstractTokenizer, longest: int) -> ResourceError:
+    return ResourceError(
+        f"{source.name} has {longest:,} bytes in a row that a {tokenizer.kind} tokenizer cannot split into parts, and "
+        f"the memory limit of {source.memory / 1e6:,.0f} MB allows no more. Raise --memory, split the document, or use "
+        "--tokenizer byte or character, which split text anywhere."
+    )
+
+
+def _refuse_surrogates(text: str, name: str, position: int) -> None:
     """Refuse half a character, which JSON and Python strings can hold but UTF-8 cannot."""
     if not text.isascii() and (found := _SURROGATE.search(text)):
+        where = position + found.start()
         raise CorpusError(
-            f"{name} has a document with half a character, U+{ord(found[0]):04X}, at position {found.start():,}: "
+            f"{name} has a document with half a character, U+{ord(found[0]):04X}, at position {where:,}: "
             "it cannot be written as UTF-8. Remove it, or encode the text with errors='replace' first."
         )
 

@@ -10,7 +10,7 @@ from scipy import sparse
 
 from tokengeom.errors import StatisticsError
 from tokengeom.numerics import Int
-from tokengeom.statistics.next_token import OTHER, NextTokenStatistics, restricted
+from tokengeom.statistics.next_token import OTHER, SHARED, NextTokenStatistics, restricted
 from tokengeom.statistics.supports import canonical
 
 _FEWEST = 2
@@ -50,8 +50,7 @@ def shared_statistics(
 def _restrict(statistics: NextTokenStatistics, table: sparse.csr_array, rows: Int, columns: Int) -> NextTokenStatistics:
     read = statistics.context_counts if statistics.text_counts is None else statistics.text_counts
     vocabulary = tuple(statistics.vocabulary[int(row)] for row in rows)
-    text = "the next tokens and contexts that the other text has too"
-    return restricted(statistics, text, canonical(table), vocabulary, columns, read[columns])
+    return restricted(statistics, SHARED, canonical(table), vocabulary, columns, read[columns])
 
 
 def _context_texts(statistics: NextTokenStatistics) -> list[str]:

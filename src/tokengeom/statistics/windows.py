@@ -75,6 +75,11 @@ class Windows:
         return 1 if self.kind == "prefixes" else self.context
 
     @property
+    def lowest_field(self) -> int:
+        """The lowest field that a context can have: `ABSENT`, `START`, or the first token's id."""
+        return ABSENT if self.kind == "prefixes" else (START if self.pad else 0)
+
+    @property
     def shortest_document(self) -> int:
         """Number of tokens that a document needs to have a window."""
         return max(1, self.lengths[0] + 1 - self.padding)

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from tokengeom.checks import Entries, is_plain_name
 from tokengeom.errors import InputError
-from tokengeom.results import AbstractResult, data_frame
+from tokengeom.results import ALONE, AbstractResult, Beside, data_frame
 from tokengeom.settings import did_you_mean, member, member_names
 
 if TYPE_CHECKING:
@@ -64,6 +65,13 @@ class Check:
         """Name, value, range and verdict."""
         return {**vars(self), "passed": self.passed}
 
+    @staticmethod
+    def read(stored: Entries) -> Check:
+        """The number that `to_dict` described."""
+        stored.only("name", "value", "low", "high", "passed")
+        low, high = (stored.number(name, finite=False) if stored.has(name) else None for name in ("low", "high"))
+        return Check(stored.text("name"), stored.number("value", finite=False), low, high)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Findings(AbstractResult):
@@ -100,10 +108,14 @@ class Findings(AbstractResult):
         """Whether every number lies in its range."""
         return all(check.passed for check in self.numbers)
 
-    def checks(self) -> dict[str, bool]:
+    def checks(self, beside: Beside = ALONE) -> dict[str, bool | None]:
         """Whether the verdicts in a saved folder follow from its numbers and ranges."""
         computed = [*(check.passed for check in self.numbers), self.passed]
-        return {"every verdict follows from its number and range": self.stated is None or list(self.stated) == computed}
+        return {
+            "every verdict follows from its number and range": self.stated is None or list(self.stated) == computed,
+            "numbers, sentence, figures and tables: only running the study again would show them": None,
+            "ranges, question and recipe: they are as the study had them when it ran": None,
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the contents of figures and tables, as plain data."""
@@ -172,22 +184,34 @@ class Findings(AbstractResult):
 
         from tokengeom.figures.data import load_data
 
-        checks = manifest["checks"]
+        stored = Entries(manifest, folder)
+        checks = stored.several("checks")
+        for name in (*stored.texts("figures"), *stored.texts("tables")):
+            if not is_plain_name(name):
+                raise stored.damaged(f"{name!r} is not the plain name of a figure or table")
+        figures = [load_data(_only_page(stored, f"{name}-data")) for name in stored.texts("figures")]
+        if [figure.name for figure in figures] != list(stored.texts("figures")):
+            raise stored.damaged("its figures do not have the names in the manifest")
         return cls(
-            study=manifest["study"],
-            question=manifest["question"],
-            recipe=manifest["recipe"],
-            sentence=manifest["sentence"],
-            numbers=[Check(*(check[name] for name in ("name", "value", "low", "high"))) for check in checks],
-            figures=[load_data(_only_page(folder / f"{name}-data")) for name in manifest["figures"]],
-            tables={name: parquet.read_table(folder / f"{name}.parquet").to_pydict() for name in manifest["tables"]},
-            stated=[*(check["passed"] for check in checks), manifest["passed"]],
+            study=stored.text("study"),
+            question=stored.text("question"),
+            recipe=stored.plain("recipe"),
+            sentence=stored.text("sentence"),
+            numbers=list(map(Check.read, checks)),
+            figures=figures,
+            tables={
+                name: parquet.read_table(folder / f"{name}.parquet").to_pydict() for name in stored.texts("tables")
+            },
+            stated=[*(check.flag("passed") for check in checks), stored.flag("passed")],
         )
 
 
-def _only_page(folder: Path) -> Path:
-    (page,) = folder.glob("*.json")
-    return page
+def _only_page(stored: Entries, name: str) -> Path:
+    """The JSON file of a figure."""
+    pages = list((stored.folder / name).glob("*.json"))
+    if len(pages) != 1:
+        raise stored.damaged(f"{name} must have one JSON file; it has {len(pages)}")
+    return pages[0]
 
 
 class AbstractStudy(ABC):

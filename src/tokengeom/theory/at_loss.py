@@ -18,28 +18,36 @@ The dual proves that no logits with loss gap at most g have a norm below ``lower
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 from scipy.sparse import csr_array
 
+from tokengeom.checks import Entries
 from tokengeom.errors import InputError, ProblemError
 from tokengeom.memory import require_memory
 from tokengeom.named_vectors import Items, NamedVectors
-from tokengeom.numerics import Float, Int, centre_columns, cosines
-from tokengeom.problems.base import Certificate
+from tokengeom.numerics import Float, Int, centre_columns, cosines, x_log_x
+from tokengeom.problems.base import LARGEST_GAP, Certificate
 from tokengeom.problems.gamma2_logits import Gamma2Logits, MaxNormFactors, WeightedDual
 from tokengeom.problems.merging import Merging
 from tokengeom.problems.regularised_logits import RegularisedLogits
-from tokengeom.results import SAME, AbstractResult, close
+from tokengeom.results import ALONE, SAME, AbstractResult, Beside, close
 from tokengeom.settings import nearest_hint, option
 from tokengeom.solvers.gamma2_norm import gamma2_norm
+from tokengeom.statistics.arrays_file import LARGEST_ENTRY, SUM_TOLERANCE, SavedArrays
 from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.theory.recomputed import (
+    SAME_PROBABILITY,
+    against_statistics,
+    read_certificate,
+    same_certificate,
+    same_shares,
+)
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -51,6 +59,8 @@ _PLAIN = ("lam", "loss_gap", "entropy", "status", "seconds", "norm", "statistics
 RANK_TOLERANCE = 1e-7
 ROUNDING = 1e-10
 """Relative allowance for the rounding of a loss and of a nuclear norm in float64."""
+SMALLEST_LAM = 1e-50
+"""Smallest lambda of a saved prediction; the path cannot be followed as far."""
 BLOCK_ENTRIES = 10**7
 SEARCH_ACCURACY = 1e-4
 EFFICIENCY_TOLERANCE = 1e-3
@@ -331,16 +341,39 @@ class LossPrediction(AbstractResult):
             "statistics_hash": self.statistics_hash,
         }
 
-    def checks(self) -> Mapping[str, bool]:
-        """Everything that logits and dual prove without solving."""
+    def checks(self, beside: Beside = ALONE) -> dict[str, bool | None]:
+        """Everything that logits, dual and statistics prove without solving."""
         problem = self._problem()
-        found = self._certify(problem)
-        limit = self.certificate.relative_gap * (1 + 1e-6) + SAME
+        found, claimed = self._certify(problem), self.certificate
+        limit = claimed.relative_gap * (1 + 1e-6) + SAME
+        entropy = -float((self.merging.a @ x_log_x(self.P_merged)) @ self.pi_merged)
         return {
             "the loss gap is the one claimed": close(problem.loss_gap(self.L_merged), self.loss_gap),
-            "the regularised objective is the one claimed": close(found.value, self.certificate.value),
-            "the lower bound of the objective is the one claimed": close(found.bound, self.certificate.bound),
+            "the regularised objective is the one claimed": close(found.value, claimed.value),
+            "the lower bound of the objective is the one claimed": close(found.bound, claimed.bound),
+            "the residuals are the ones claimed": same_certificate(
+                replace(found, value=0.0, bound=0.0), replace(claimed, value=0.0, bound=0.0)
+            ),
             f"the proven gap of the objective is within {limit:.1e}": found.relative_gap <= limit,
+            f"the norm is proven to be within {LARGEST_GAP:.0%} of the smallest": self.relative_gap <= LARGEST_GAP,
+            "the entropy floor is the one claimed": close(entropy, self.entropy),
+            **against_statistics(self, beside, self._compare),
+            "the solver's status and time: only solving again would show them": None,
+        }
+
+    def _compare(self, stats: NextTokenStatistics) -> dict[str, bool | None]:
+        rows, columns = self.merging.row_of, self.merging.column_of
+        if (stats.V, stats.m) != (rows.size, columns.size):
+            return {"there is one row per token and one column per context of the statistics": False}
+        P = stats.P
+        # Only where statistics have an entry: all V x m of them may not fit in memory.
+        found = self.P_merged[rows[P.indices], np.repeat(columns, np.diff(P.indptr))]
+        sizes = (self.merging.a @ (self.P_merged > 0))[columns]
+        return {
+            "probabilities and shares are those of the statistics": bool(
+                np.abs(found - P.data).max() <= SAME_PROBABILITY and np.array_equal(sizes, stats.support_sizes)
+            )
+            and same_shares(self.pi, stats.pi)
         }
 
     def _certify(self, problem: RegularisedLogits) -> Certificate:
@@ -377,20 +410,43 @@ class LossPrediction(AbstractResult):
 
     @classmethod
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> LossPrediction:
-        arrays = load_file(folder / ARRAYS)
-        merging = Merging(arrays.pop("row_of"), arrays.pop("column_of"))
-        factors = weights = None
-        if manifest["norm"] == "gamma2":
-            factors = MaxNormFactors(arrays.pop("W_merged"), arrays.pop("H_merged"))
-            weights = (arrays.pop("p"), arrays.pop("q"))
-            arrays["L_merged"] = factors.logits
-        if (merging.a.size, merging.n.size) != arrays["L_merged"].shape or min(merging.a.min(), merging.n.min()) < 1:
-            raise ValueError("row_of and column_of must be rows and columns of the merged logits")
+        saved, arrays = Entries(manifest, folder), SavedArrays(folder / ARRAYS)
+        P = arrays.floats("P_merged", (None, None), 0.0, 1.0)
+        rows, columns = P.shape
+        merging = Merging(
+            arrays.wholes("row_of", (None,), 0, rows - 1), arrays.wholes("column_of", (None,), 0, columns - 1)
+        )
+        if 0 in P.shape or (merging.a.size, merging.n.size) != P.shape or 0 in merging.a or 0 in merging.n:
+            raise saved.damaged("row_of and column_of must name every row and column of P_merged")
+        if np.abs(merging.a @ P - 1.0).max() > SUM_TOLERANCE:
+            raise saved.damaged("each column of P_merged must sum to 1 over all tokens")
+        norm = saved.text("norm", tuple(NORMS))
+        L, factors, weights = _read_logits(arrays, norm, rows, columns)
         return LossPrediction(
             merging=merging,
-            certificate=Certificate.from_dict(manifest["certificate"]),
+            P_merged=P,
+            pi=arrays.shares("pi", merging.column_of.size),
+            L_merged=L,
+            change_merged=arrays.floats("change_merged", P.shape),
+            lam=saved.within("lam", SMALLEST_LAM, LARGEST_ENTRY),
+            loss_gap=saved.within("loss_gap", 0.0, LARGEST_ENTRY),
+            certificate=read_certificate(saved.inside("certificate")),
+            entropy=saved.within("entropy", 0.0, float(np.log(merging.row_of.size)) + SAME),
+            status=saved.text("status"),
+            seconds=saved.within("seconds", 0.0),
+            norm=norm,
             factors=factors,
             weights=weights,
-            **arrays,
-            **{name: manifest[name] for name in _PLAIN},
+            statistics_hash=saved.digest("statistics_hash") if saved.has("statistics_hash") else None,
         )
+
+
+def _read_logits(
+    arrays: SavedArrays, norm: str, rows: int, columns: int
+) -> tuple[Float, MaxNormFactors | None, tuple[Float, Float] | None]:
+    """Logits of a saved prediction; for gamma2 also the factors that give them, and the weights."""
+    if norm != "gamma2":
+        return arrays.floats("L_merged", (rows, columns)), None, None
+    W = arrays.floats("W_merged", (rows, None))
+    factors = MaxNormFactors(W, arrays.floats("H_merged", (W.shape[1], columns)))
+    return factors.logits, factors, (arrays.shares("p", rows), arrays.shares("q", columns))

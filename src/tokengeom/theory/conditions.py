@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokengeom.problems.base import Certificate
+from tokengeom.theory.recomputed import read_certificate, same_sentence
 
 if TYPE_CHECKING:
+    from tokengeom.checks import Entries
     from tokengeom.numerics import Float
+    from tokengeom.problems.base import Certificate
     from tokengeom.problems.linear_data import LinearData
     from tokengeom.solvers.compatibility import CompatibilityAnswer
     from tokengeom.solvers.least_distance import MarginAnswer
@@ -53,51 +55,78 @@ class Condition:
         }
 
     @staticmethod
-    def from_dict(content: dict[str, Any], proof: Float) -> Condition:
-        """A condition from what `to_dict` gave, and its proof."""
+    def read(saved: Entries, proof: Float, shape: tuple[int, int]) -> Condition:
+        """A condition from what `to_dict` gave, and its proof; ``shape`` is V x m."""
+        V, m = shape
+        pairs = saved.sequence("pairs")
+        if not all(
+            isinstance(pair, list) and len(pair) == 2 and all(type(one) is int for one in pair)
+            and 0 <= pair[0] < m and 0 <= pair[1] < V
+            for pair in pairs
+        ):  # fmt: skip
+            raise saved.damaged("pairs must be pairs of a context and a token")
         return Condition(
-            holds=content["holds"],
-            sentence=content["sentence"],
-            certificate=Certificate.from_dict(content["certificate"]),
+            holds=saved.flag("holds"),
+            sentence=saved.text("sentence"),
+            certificate=read_certificate(saved.inside("certificate"), finite=False),
             proof=proof,
-            contexts=tuple(content["contexts"]),
-            pairs=tuple((j, v) for j, v in content["pairs"]),
+            contexts=tuple(saved.wholes("contexts", 0, m - 1)),
+            pairs=tuple((j, v) for j, v in pairs),
+        )
+
+    def agrees(self, other: Condition) -> bool:
+        """Whether both say the same, with the same proof."""
+        return (
+            self.holds == other.holds
+            and same_sentence(self.sentence, other.sentence)
+            and (self.contexts, self.pairs) == (other.contexts, other.pairs)
         )
 
 
 def compatibility(data: LinearData, found: CompatibilityAnswer) -> Condition:
     """The condition that a solved or refuted compatibility system proves."""
     solution = found.solution
-    if found.compatible:
-        residual = solution.certificate.primal_residual
+    proof = solution.x if found.compatible else solution.dual
+    return describe_compatibility(data, found.compatible, solution.certificate, proof)
+
+
+def describe_compatibility(data: LinearData, holds: bool, certificate: Certificate, proof: Float | None) -> Condition:
+    """The condition, in a sentence and with the contexts in conflict, from its proof."""
+    residual = certificate.primal_residual
+    if holds and proof is not None:
         sentence = (
             f"The data are compatible: one W gives every context its log-probability ratios (residual {residual:.1g})."
         )
-        return Condition(True, sentence, solution.certificate, solution.x)
-    Y = solution.dual if solution.dual is not None else np.zeros(data.S.shape)
+        return Condition(True, sentence, certificate, proof)
+    Y = proof if proof is not None else np.zeros(data.S.shape)
     size = np.linalg.norm(Y, axis=0)
     contexts = [int(j) for j in np.argsort(-size, kind="stable") if size[j] > VISIBLE * size.max()]
     sentence = (
         f"The data are not compatible: the log-probability ratios of {data.list_contexts(contexts)} contradict "
         "each other, because their embeddings are linearly dependent "
-        f"(proof residual {solution.certificate.primal_residual:.1g})."
+        f"(proof residual {residual:.1g})."
     )
-    return Condition(False, sentence, solution.certificate, Y, tuple(contexts))
+    return Condition(False, sentence, certificate, Y, tuple(contexts))
 
 
 def separability(data: LinearData, found: MarginAnswer) -> Condition:
     """The condition that a solved or refuted NTP-SVM proves."""
     solution = found.solution
-    if found.separable:
-        size = float(np.linalg.norm(solution.x))
+    proof = solution.x if found.separable else solution.dual
+    return describe_separability(data, found.separable, solution.certificate, proof)
+
+
+def describe_separability(data: LinearData, holds: bool, certificate: Certificate, proof: Float | None) -> Condition:
+    """The condition, in a sentence and with the pairs in conflict, from its proof."""
+    if holds and proof is not None:
+        size = float(np.linalg.norm(proof))
         sentence = "The data are separable: no token is off support, so there are no margin constraints."
         if size > 0:
             sentence = (
-                f"The data are separable with margin {1.0 / size:.6g} (relative gap "
-                f"{solution.certificate.relative_gap:.1g})."
+                f"The data are separable with margin {1.0 / size:.6g} (relative gap {certificate.relative_gap:.1g})."
             )
-        return Condition(True, sentence, solution.certificate, solution.x)
-    A = solution.dual if solution.dual is not None else np.zeros(data.S.shape)
+        return Condition(True, sentence, certificate, proof)
+    A = proof if proof is not None else np.zeros(data.S.shape)
     weights = np.where(data.S, 0.0, -A)
     j, v = np.nonzero(VISIBLE * float(weights.max()) < weights.T)
     order = np.argsort(-weights[v, j], kind="stable")
@@ -106,6 +135,6 @@ def separability(data: LinearData, found: MarginAnswer) -> Condition:
     sentence = (
         f"The data are not separable: no W lowers the logits of {data.list_pairs(pairs)} all at once, "
         f"because a convex combination of these constraints vanishes (proof residual "
-        f"{solution.certificate.primal_residual:.1g})."
+        f"{certificate.primal_residual:.1g})."
     )
-    return Condition(False, sentence, solution.certificate, A, contexts, pairs)
+    return Condition(False, sentence, certificate, A, contexts, pairs)

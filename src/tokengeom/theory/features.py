@@ -24,23 +24,39 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 from scipy.sparse import csc_array
 
+from tokengeom.checks import Entries
 from tokengeom.errors import ProblemError
 from tokengeom.memory import require_memory
 from tokengeom.named_vectors import Items, NamedVectors
 from tokengeom.numerics import Arrays, Bool, Float, Int, Matrix, cosines, dense
-from tokengeom.problems.base import Certificate
+from tokengeom.problems.base import LARGEST_GAP, Certificate
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.problems.supports import SupportReduction, as_support, centre_on, reduce_support
-from tokengeom.results import SAME, AbstractResult, close
+from tokengeom.results import ALONE, SAME, AbstractResult, Beside, close
 from tokengeom.settings import make, takes
+from tokengeom.statistics.arrays_file import LARGEST_ENTRY, SavedArrays
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction, LossSettings
 from tokengeom.theory.gamma2_limit import Gamma2Limit, solve_gamma2_limit
 from tokengeom.theory.loss_path import LossPath
-from tokengeom.theory.proxy import proxy_exactness
+from tokengeom.theory.recomputed import (
+    against_statistics,
+    read_certificate,
+    same_certificate,
+    same_probabilities,
+    same_shares,
+)
+from tokengeom.theory.saved_features import (
+    are_counts,
+    feature_claims,
+    read_probabilities,
+    read_reduction,
+    read_slack,
+    read_spread,
+)
 from tokengeom.theory.uniqueness import (
     PATH_TOLERANCE,
     PathDirection,
@@ -58,6 +74,8 @@ RANK_GAPS = 100.0
 FEASIBLE = 1e-9
 """Largest residual of logits and dual that `checks` accepts."""
 ARRAYS = "features.safetensors"
+MOST_WINDOWS = 2**53
+"""More windows than any text has; up to it, counts are exact in floating-point numbers."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -77,8 +95,8 @@ class FeaturePrediction(AbstractResult):
         What every solution has in common, and how far apart solutions were found to be (None: not measured).
     ``warnings``
         Sentences about degenerate supports.
-    ``status``, ``seconds``
-        How the solver ended, and the time that it took.
+    ``status``, ``seconds``, ``tolerance``
+        How the solver ended, the time that it took, and the proven relative gap that it was asked for.
     ``statistics_hash``
         Hash of the statistics that the prediction is for.
     ``windows``, ``coverage``
@@ -86,6 +104,8 @@ class FeaturePrediction(AbstractResult):
         known.
     ``stats``
         The statistics themselves, which name contexts and tokens; None in a prediction that was loaded.
+    ``claimed``
+        The manifest of a saved prediction, which `checks` compares with the arrays; None if it was not loaded.
     """
 
     kind: ClassVar[str] = "tokengeom-features"
@@ -106,10 +126,12 @@ class FeaturePrediction(AbstractResult):
     warnings: tuple[str, ...]
     status: str
     seconds: float
+    tolerance: float
     statistics_hash: str | None = None
     windows: int | None = None
     coverage: float | None = None
     stats: NextTokenStatistics | None = None
+    claimed: Mapping[str, Any] | None = None
 
     @property
     def nuclear_norm(self) -> float:
@@ -287,26 +309,46 @@ class FeaturePrediction(AbstractResult):
             "statistics_hash": self.statistics_hash,
         }
 
-    def checks(self, tolerance: float | None = None) -> Mapping[str, bool]:
-        """Everything that logits, dual and probabilities prove without solving.
+    def checks(self, beside: Beside = ALONE, *, tolerance: float | None = None) -> dict[str, bool | None]:
+        """Everything that logits, dual, probabilities and statistics prove without solving.
 
         ``tolerance``
             Largest gap and residual to accept; by default the gap that the prediction claims.
         """
-        problem = NuclearSVM(self.reduction)
-        found, claimed = problem.certify(self.L_merged, self.dual_merged), self.certificate
+        found, claimed = NuclearSVM(self.reduction).certify(self.L_merged, self.dual_merged), self.certificate
         limit = claimed.relative_gap * (1 + 1e-6) + SAME if tolerance is None else tolerance
         feasible = max(FEASIBLE, tolerance or 0.0)
-        proxy_norm = proxy_exactness(problem).nuclear_norm
         return {
             "the merged pattern is that of the probabilities": self.reduction.equals(reduce_support(self.P)),
             "the logits are feasible": found.primal_residual <= feasible,
             "the dual is feasible": found.dual_residual <= feasible,
             f"the proven gap is within {limit:.1e}": found.relative_gap <= limit,
+            f"the nuclear norm is proven to be within {LARGEST_GAP:.0%} of the smallest": (
+                found.relative_gap <= LARGEST_GAP
+            ),
             "the nuclear norm is the one claimed": close(found.value, claimed.value),
             "the lower bound is the one claimed": close(found.bound, claimed.bound),
-            "the proxy's nuclear norm is the one claimed": close(proxy_norm, self.proxy_nuclear_norm),
+            "the residuals are the ones claimed": same_certificate(
+                replace(found, value=0.0, bound=0.0), replace(claimed, value=0.0, bound=0.0)
+            ),
+            **feature_claims(self),
+            **against_statistics(self, beside, self._compare),
+            **self._unchecked(),
         }
+
+    def _compare(self, stats: NextTokenStatistics) -> dict[str, bool | None]:
+        return {
+            "probabilities and shares are those of the statistics": same_probabilities(self.P, stats.P)
+            and same_shares(self.pi, stats.pi),
+            "windows and coverage are those of the statistics": (self.windows, self.coverage)
+            == (stats.n if stats.has_counts else None, stats.coverage),
+        }
+
+    def _unchecked(self) -> dict[str, bool | None]:
+        found: dict[str, bool | None] = {}
+        if self.spread is not None:
+            found["how far solutions from random starts are apart: those solutions are not kept"] = None
+        return {**found, "the solver's status, tolerance and time: only solving again would show them": None}
 
     def _facts(self) -> list[tuple[str, str]]:
         return [
@@ -333,6 +375,7 @@ class FeaturePrediction(AbstractResult):
             "warnings": list(self.warnings),
             "status": self.status,
             "seconds": self.seconds,
+            "tolerance": self.tolerance,
             "statistics_hash": self.statistics_hash,
             "windows": self.windows,
             "coverage": self.coverage,
@@ -356,32 +399,35 @@ class FeaturePrediction(AbstractResult):
 
     @classmethod
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> FeaturePrediction:
-        arrays = load_file(folder / ARRAYS)
-        reduction = SupportReduction(arrays["S_red"] != 0, arrays["row_of"], arrays["column_of"])
-        _require_indices(reduction)
-        P = csc_array((arrays["P_data"], arrays["P_indices"], arrays["P_indptr"]), shape=(reduction.V, reduction.m))
-        # Products with a sparse matrix whose indices are out of range crash the process.
-        P.check_format(full_check=True)
-        spread = manifest["spread"]
+        saved, arrays = Entries(manifest, folder), SavedArrays(folder / ARRAYS)
+        reduction = read_reduction(arrays)
+        P, pi = read_probabilities(arrays, reduction.V, reduction.m)
+        shape = reduction.S_red.shape
+        windows = saved.whole("windows", 1, MOST_WINDOWS) if saved.has("windows") else None
+        if windows is not None and not are_counts(P, pi, windows):
+            raise saved.damaged(f"P and pi are not those of {windows} windows")
+        saved.whole("rank", 0, min(shape))
         return FeaturePrediction(
             reduction=reduction,
-            L_merged=arrays["L_merged"],
-            dual_merged=arrays["dual_merged"],
-            certificate=Certificate.from_dict(manifest["certificate"]),
+            L_merged=arrays.floats("L_merged", shape),
+            dual_merged=arrays.floats("dual_merged", shape),
+            certificate=read_certificate(saved.inside("certificate")),
             P=P,
-            pi=arrays["pi"],
-            entropy=manifest["entropy"],
-            proxy_nuclear_norm=manifest["proxy_nuclear_norm"],
-            proxy_is_exact=manifest["proxy_is_exact"],
-            proxy_sentence=manifest["proxy_sentence"],
-            solution_bounds=SolutionBounds(arrays["slack_bound"], manifest["rank_bound"]),
-            spread=None if spread is None else Spread(**spread),
-            warnings=tuple(manifest["warnings"]),
-            status=manifest["status"],
-            seconds=manifest["seconds"],
-            statistics_hash=manifest["statistics_hash"],
-            windows=manifest["windows"],
-            coverage=manifest["coverage"],
+            pi=pi,
+            entropy=saved.within("entropy", 0.0, float(np.log(reduction.V)) + SAME),
+            proxy_nuclear_norm=saved.within("proxy_nuclear_norm", 0.0, LARGEST_ENTRY),
+            proxy_is_exact=saved.flag("proxy_is_exact"),
+            proxy_sentence=saved.text("proxy_sentence"),
+            solution_bounds=SolutionBounds(read_slack(arrays, reduction), saved.whole("rank_bound", 0, min(shape))),
+            spread=read_spread(saved.inside("spread")) if saved.has("spread") else None,
+            warnings=saved.texts("warnings"),
+            status=saved.text("status"),
+            seconds=saved.within("seconds", 0.0),
+            tolerance=saved.within("tolerance", 0.0),
+            statistics_hash=saved.digest("statistics_hash") if saved.has("statistics_hash") else None,
+            windows=windows,
+            coverage=saved.within("coverage", 0.0, 1.0) if saved.has("coverage") else None,
+            claimed=manifest,
         )
 
     def _require_dense(self, name: str) -> None:
@@ -425,11 +471,3 @@ def _support_of(L: Float, S: Matrix) -> Bool:
             "Likely a transposed matrix: rows are tokens, columns are contexts."
         )
     return pattern
-
-
-def _require_indices(reduction: SupportReduction) -> None:
-    """Refuse group numbers that are not rows or columns of the merged pattern."""
-    rows, columns = reduction.S_red.shape
-    row_of, column_of = reduction.row_of, reduction.column_of
-    if not (((row_of >= 0) & (row_of < rows)).all() and ((column_of >= -1) & (column_of < columns)).all()):
-        raise ValueError("row_of and column_of must be rows and columns of the merged pattern")

@@ -15,7 +15,7 @@ from scipy.sparse import csc_array
 from tokengeom.errors import ProblemError
 from tokengeom.estimates import Estimate
 from tokengeom.memory import fewer_contexts, require_memory
-from tokengeom.numerics import Float
+from tokengeom.numerics import Float, blas_threads_for
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.base import Solution
 from tokengeom.problems.gamma2_logits import Gamma2Logits, MaxNormFactors
@@ -78,9 +78,10 @@ class LossPath:
                 self.settings.memory_limit,
                 device,
             )
-        self.problem = self.merging.problem(P, pi, 1.0, backend)
-        self.largest_gap = self.problem.zero_gap
-        self.largest_lam = largest_lam(Gamma2Logits(self.problem)) if self.gamma2 else self.problem.largest_lam
+        with blas_threads_for(rows, columns):
+            self.problem = self.merging.problem(P, pi, 1.0, backend)
+            self.largest_gap = self.problem.zero_gap
+            self.largest_lam = largest_lam(Gamma2Logits(self.problem)) if self.gamma2 else self.problem.largest_lam
         self._solved: dict[float, tuple[float, WarmStart | None]] = {}
 
     def estimate(self, loss_gap: float, *, only_if_long: bool = False) -> Estimate:
@@ -99,13 +100,17 @@ class LossPath:
     def at(self, loss_gap: float, progress: AbstractProgress | None = None) -> LossPrediction:
         """The point of the path whose loss gap is within 1% of the one asked for."""
         self._require(loss_gap)
+        with blas_threads_for(self.merging.a.size, self.merging.n.size):
+            return self._found(loss_gap, progress or SilentProgress())
+
+    def _found(self, loss_gap: float, progress: AbstractProgress) -> LossPrediction:
         target = math.log(loss_gap)
         log_lam, slope = self._first_guess(target)
         # Two points that were solved before predict the next well enough to solve it at once.
         trusted = len(self._solved) > 1
         iterations, seconds = 0, 0.0
         points: list[tuple[float, float]] = []
-        with (progress or SilentProgress()).stage(f"Predicting at a loss gap of {loss_gap:.3g}", None) as stage:
+        with progress.stage(f"Predicting at a loss gap of {loss_gap:.3g}", None) as stage:
             for _ in range(MOST_POINTS):
                 near = trusted or (bool(points) and min(abs(y - target) for _, y in points) < NEAR)
                 problem = self.problem.at(min(math.exp(log_lam), self.largest_lam))

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, overload
 from tokengeom.errors import InputError, ProblemError
 from tokengeom.estimates import Estimate
 from tokengeom.memory import fewer_contexts, require_memory
-from tokengeom.numerics import Matrix
+from tokengeom.numerics import Matrix, blas_threads_for
 from tokengeom.problems.backend import Backend
-from tokengeom.problems.base import Certificate
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.problems.supports import reduce_support
 from tokengeom.progress import AbstractProgress, SilentProgress
@@ -28,7 +27,7 @@ from tokengeom.theory.at_loss import NORMS, LossPrediction, LossSettings, requir
 from tokengeom.theory.estimate import LIMIT, estimate_limit
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.loss_path import LossPath
-from tokengeom.theory.proxy import ProxyExactness, proxy_exactness
+from tokengeom.theory.proxy import proxy_exactness
 from tokengeom.theory.uniqueness import measure_spread, solution_bounds
 
 if TYPE_CHECKING:
@@ -134,24 +133,35 @@ def predict(
     """
     chosen = make(PredictSettings, settings, "predict")
     given = statistics_of(stats, "predict")
+    with blas_threads_for(given.V, given.m):
+        return _predicted(given, embeddings, loss_gap, chosen, progress or SilentProgress())
+
+
+def _predicted(
+    stats: NextTokenStatistics,
+    embeddings: Matrix | None,
+    loss_gap: float | None,
+    settings: PredictSettings,
+    progress: AbstractProgress,
+) -> FeaturePrediction | LinearPrediction | LossPrediction:
     if loss_gap is not None:
         if embeddings is not None:
             raise InputError("loss_gap is for learned features and embeddings for the linear model: leave one out.")
-        return _predict_at_loss(given, loss_gap, chosen, progress or SilentProgress())
+        return _predict_at_loss(stats, loss_gap, settings, progress)
     if embeddings is None:
-        if chosen.norm != "nuclear":
+        if settings.norm != "nuclear":
             raise InputError(
-                f"norm={chosen.norm!r} is for predictions at a loss: give loss_gap too. In the limit of no loss, "
+                f"norm={settings.norm!r} is for predictions at a loss: give loss_gap too. In the limit of no loss, "
                 "predict(stats).gamma2_limit() has the smallest gamma_2 norm."
             )
-        return _predict_features(given, chosen, progress or SilentProgress())
+        return _predict_features(stats, settings, progress)
     from tokengeom.theory.linear import predict_linear
 
-    _require_defaults(chosen)
-    with (progress or SilentProgress()).stage("Predicting", None):
-        if chosen.tolerance is None:
-            return predict_linear(given, embeddings)
-        return predict_linear(given, embeddings, chosen.tolerance)
+    _require_defaults(settings)
+    with progress.stage("Predicting", None):
+        if settings.tolerance is None:
+            return predict_linear(stats, embeddings)
+        return predict_linear(stats, embeddings, settings.tolerance)
 
 
 @takes(PredictSettings)
@@ -235,7 +245,7 @@ def _predict_features(
         )
         spread = measure_spread(problem, solver, solution, solves=solves, seed=settings.seed) if solves else None
     exactness = proxy_exactness(problem)
-    exact, sentence = _proxy_verdict(exactness, solution.certificate, tolerance)
+    exact, sentence = exactness.verdict(solution.certificate, tolerance)
     return FeaturePrediction(
         reduction=problem.reduction,
         L_merged=problem.backend.whole(solution.x),
@@ -252,26 +262,12 @@ def _predict_features(
         warnings=tuple(degenerate_support_warnings(stats.support_sizes, stats.V, stats.groups.count)),
         status=solution.status,
         seconds=solution.seconds,
+        tolerance=tolerance,
         statistics_hash=stats.hash,
         windows=stats.n if stats.has_counts else None,
         coverage=stats.coverage,
         stats=stats,
     )
-
-
-def _proxy_verdict(found: ProxyExactness, proof: Certificate, tolerance: float) -> tuple[bool, str]:
-    """Whether the proxy is exact: by the sign test or, where that cannot decide, by the proven value."""
-    if found.exact is not None:
-        return found.exact, found.sentence
-    excess = found.nuclear_norm / max(proof.bound, 1e-300) - 1.0
-    if excess <= 2.0 * tolerance:
-        return True, f"The proxy is optimal within {max(excess, 0.0):.1e} (the sign test cannot decide)."
-    if found.nuclear_norm > proof.value:
-        above = found.nuclear_norm / proof.value - 1
-        return False, (
-            f"The proxy is not exact: its nuclear norm is a relative {above:.1e} above that of feasible logits."
-        )
-    return False, "This gap does not decide whether the proxy is exact."
 
 
 def _require_solvable(problem: NuclearSVM, limit: int | None) -> None:

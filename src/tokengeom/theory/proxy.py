@@ -16,30 +16,34 @@ L_mm; the two are close as far as the proxy is close to optimal [zhao2025].
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 from scipy.sparse import csc_array
 
+from tokengeom.checks import Entries
 from tokengeom.errors import ProblemError
 from tokengeom.factors import Factors
 from tokengeom.named_vectors import Items, NamedVectors
 from tokengeom.numerics import Float, Int, Matrix, centre_columns
 from tokengeom.problems.columns import Computed, mapped
 from tokengeom.problems.supports import SupportReduction, as_support
-from tokengeom.results import AbstractResult
+from tokengeom.results import ALONE, AbstractResult, Beside, close
 from tokengeom.settings import make, option, takes
+from tokengeom.statistics.arrays_file import SavedArrays
 from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
+from tokengeom.theory.recomputed import against_statistics
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+    from scipy.sparse.linalg import LinearOperator
 
     from tokengeom.problems.backend import Array
+    from tokengeom.problems.base import Certificate
     from tokengeom.problems.nuclear_svm import NuclearSVM
 
 SIGN_TOLERANCE = 1e-9
@@ -51,6 +55,10 @@ SVD_SIDE = 1500
 ARRAYS = "proxy.safetensors"
 ORTHONORMAL = 1e-8
 """Largest entry of ``U^T U - I`` for singular vectors from ARPACK, whose own tolerance is rounding."""
+UNIT_ENTRY = 1.001
+"""No entry of a unit vector is larger, up to rounding."""
+POWER_STEPS = 30
+"""Steps of the power method, after which a singular value that was left out shows if it is clearly larger."""
 
 
 def proxy(S: Matrix) -> Float:
@@ -95,6 +103,23 @@ class ProxyExactness:
         if self.exact is False:
             return f"The proxy is not exact: its only possible dual is {self.largest_entry:.1e} > 0 off support."
         return "The sign test cannot decide: other duals exist. The solver's gap decides."
+
+    def verdict(self, proof: Certificate, tolerance: float) -> tuple[bool, str]:
+        """Whether the proxy is exact, and why: by the sign test or, where that cannot decide, by the proven value.
+
+        ``tolerance`` is the relative gap that was asked for.
+        """
+        if self.exact is not None:
+            return self.exact, self.sentence
+        excess = self.nuclear_norm / max(proof.bound, 1e-300) - 1.0
+        if excess <= 2.0 * tolerance:
+            return True, f"The proxy is optimal within {max(excess, 0.0):.1e} (the sign test cannot decide)."
+        if self.nuclear_norm > proof.value:
+            above = self.nuclear_norm / proof.value - 1
+            return False, (
+                f"The proxy is not exact: its nuclear norm is a relative {above:.1e} above that of feasible logits."
+            )
+        return False, "This gap does not decide whether the proxy is exact."
 
 
 def proxy_exactness(problem: NuclearSVM) -> ProxyExactness:
@@ -205,8 +230,8 @@ class ProxyPrediction(AbstractResult):
             f"({self.U.shape[0]} tokens x {self.Vt.shape[1]} contexts), {self.captured:.1%} of its squared norm."
         )
 
-    def checks(self) -> Mapping[str, bool]:
-        """What can be recomputed from the singular triplets alone."""
+    def checks(self, beside: Beside = ALONE) -> dict[str, bool | None]:
+        """What can be recomputed from the singular triplets, and from the statistics where they are at hand."""
         s, identity = self.singular_values, np.eye(self.singular_values.size)
         return {
             "the singular vectors of tokens are orthonormal": _near(self.U.T @ self.U, identity),
@@ -214,6 +239,23 @@ class ProxyPrediction(AbstractResult):
             "the columns of the logits are centred": _near((self.U * s).sum(axis=0), 0.0, float(s.max(initial=0.0))),
             "the singular values are at least 0 and falling": bool((s >= 0).all() and (np.diff(s) <= 0).all()),
             "the captured share is in (0, 1]": 0.0 < self.captured <= 1.0,
+            **against_statistics(self, beside, self._compare),
+        }
+
+    def _compare(self, stats: NextTokenStatistics) -> dict[str, bool | None]:
+        """Whether these are the leading singular triplets of the proxy of statistics."""
+        if (stats.V, stats.m) != (self.U.shape[0], self.Vt.shape[1]):
+            return {"there is one vector per token and context of the statistics": False}
+        s, operator = self.singular_values, _centred_operator(stats.S)
+        size = float(s.max(initial=0.0))
+        left = operator.matmat(self.Vt.T) - self.U * s
+        right = operator.rmatmat(self.U) - self.Vt.T * s
+        rest = _norm_of_rest(operator, self.U, s, self.Vt)
+        return {
+            "they are singular vectors of the proxy of the statistics": _near(left, 0.0, size)
+            and _near(right, 0.0, size),
+            "no singular value that was left out is larger": rest <= float(s.min(initial=size)) + ORTHONORMAL * size,
+            "the captured share is the one claimed": close(_captured(stats, s), self.captured),
         }
 
     def _facts(self) -> list[tuple[str, str]]:
@@ -233,11 +275,17 @@ class ProxyPrediction(AbstractResult):
 
     @classmethod
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> ProxyPrediction:
-        arrays = load_file(folder / ARRAYS)
-        U, s, Vt = arrays["U"], arrays["singular_values"], arrays["Vt"]
-        if not (U.ndim == Vt.ndim == 2 and U.shape[1:] == s.shape == Vt.shape[:1]):
-            raise ValueError(f"shapes {U.shape}, {s.shape} and {Vt.shape} are not those of singular triplets")
-        return ProxyPrediction(U, s, Vt, float(manifest["captured"]), manifest["statistics_hash"])
+        saved, arrays = Entries(manifest, folder), SavedArrays(folder / ARRAYS)
+        arrays.only("U", "singular_values", "Vt")
+        U = arrays.floats("U", (None, None), -UNIT_ENTRY, UNIT_ENTRY)
+        s = arrays.floats("singular_values", (U.shape[1],), 0.0)
+        Vt = arrays.floats("Vt", (U.shape[1], None), -UNIT_ENTRY, UNIT_ENTRY)
+        if 0 in U.shape or 0 in Vt.shape:
+            raise saved.damaged(f"singular vectors of the shapes {U.shape} and {Vt.shape} are none")
+        captured = saved.within("captured", 0.0, 1.0)
+        return ProxyPrediction(
+            U, s, Vt, captured, saved.digest("statistics_hash") if saved.has("statistics_hash") else None
+        )
 
 
 @takes(ProxySettings)
@@ -257,14 +305,32 @@ def predict_proxy(stats: NextTokenStatistics | str | Path, **settings: object) -
             f"components={chosen.components}. Use fewer, or predict, which is exact at this size."
         )
     U, s, Vt = leading_triplets(given.S, chosen.components, seed=chosen.seed)
-    k = given.support_sizes.astype(np.float64)
-    energy = float((k * (1.0 - k / given.V)).sum())
-    captured = min(float((s**2).sum() / energy), 1.0) if energy > 0 else 1.0
-    return ProxyPrediction(U, s, Vt, captured, given.hash, given)
+    return ProxyPrediction(U, s, Vt, _captured(given, s), given.hash, given)
+
+
+def _captured(stats: NextTokenStatistics, s: Float) -> float:
+    """Share of the squared norm of the proxy in singular values."""
+    k = stats.support_sizes.astype(np.float64)
+    energy = float((k * (1.0 - k / stats.V)).sum())
+    return min(float((s**2).sum() / energy), 1.0) if energy > 0 else 1.0
 
 
 def leading_triplets(M: Matrix, components: int, *, seed: int = 0) -> tuple[Float, Float, Float]:
     """Leading singular triplets (V x k, k, k x m), falling, of ``(I - 11^T/V) M`` for a sparse V x m matrix M."""
+    from scipy.sparse.linalg import svds
+
+    operator = _centred_operator(M)
+    start = np.random.default_rng(seed).standard_normal(min(operator.shape))
+    U, s, Vt = svds(operator, k=components, v0=start)
+    order = np.argsort(s)[::-1]
+    U, s, Vt = (np.asarray(part, dtype=np.float64) for part in (U[:, order], s[order], Vt[order]))
+    return U, s, Vt
+
+
+def _centred_operator(M: Matrix) -> LinearOperator:
+    """Products with ``(I - 11^T/V) M`` and its transpose, for a sparse V x m matrix M."""
+    from scipy.sparse.linalg import LinearOperator
+
     table = csc_array(M).astype(np.float64)
     V, m = table.shape
     turned, total = table.T.tocsc(), np.asarray(table.sum(axis=0)).ravel()
@@ -273,21 +339,27 @@ def leading_triplets(M: Matrix, components: int, *, seed: int = 0) -> tuple[Floa
         return np.asarray(table @ x - (total @ x) / V)
 
     def back(y: Float) -> Float:
-        return np.asarray(turned @ y - total * (y.sum(axis=0) / V))
+        return np.asarray(turned @ y - total * (y.sum() / V))
 
-    from scipy.sparse.linalg import LinearOperator, svds
-
-    operator: Any = LinearOperator(
+    made: Any = LinearOperator(
         (V, m),
         matvec=lambda x: centred(x.ravel()),
         rmatvec=lambda y: back(y.ravel()),
         dtype=np.float64,
     )
-    start = np.random.default_rng(seed).standard_normal(min(V, m))
-    U, s, Vt = svds(operator, k=components, v0=start)
-    order = np.argsort(s)[::-1]
-    U, s, Vt = (np.asarray(part, dtype=np.float64) for part in (U[:, order], s[order], Vt[order]))
-    return U, s, Vt
+    return made
+
+
+def _norm_of_rest(operator: LinearOperator, U: Float, s: Float, Vt: Float) -> float:
+    """Spectral norm of a matrix without some of its singular triplets, by the power method: never more than it is."""
+    x = np.random.default_rng(0).standard_normal(operator.shape[1])
+    size = 0.0
+    for _ in range(POWER_STEPS):
+        x = x / max(float(np.linalg.norm(x)), 1e-300)
+        y = operator.matvec(x) - U @ (s * (Vt @ x))
+        size = float(np.linalg.norm(y))
+        x = operator.rmatvec(y) - Vt.T @ (s * (U.T @ y))
+    return size
 
 
 def _near(found: Float, wanted: Float | float, scale: float = 1.0) -> bool:

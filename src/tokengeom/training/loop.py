@@ -28,7 +28,8 @@ from tokengeom.progress import AbstractProgress, AbstractStage, SilentProgress, 
 from tokengeom.training.estimate import ENOUGH, Pace
 from tokengeom.training.objective import SoftLabels, WindowSampler
 from tokengeom.training.optimizers.base import Optimization
-from tokengeom.training.run import Checkpoints, Run, Snapshot, Trajectory, record_steps
+from tokengeom.training.run import Checkpoints, Run, Snapshot
+from tokengeom.training.trajectory import Trajectory, record_steps
 
 # Seconds that an engine may run before the loop checks Ctrl-C and the clock again.
 _PORTION_SECONDS = 0.2
@@ -180,6 +181,7 @@ class Loop:
     held: int = 0
     pace: Pace = field(default_factory=Pace)
     _stop: bool = False
+    _was_finished: bool = False
     _announced: bool = False
 
     def run(self) -> list[Run]:
@@ -190,8 +192,10 @@ class Loop:
         with self._interruptible(), self.hooks.progress.stage("Training", float(self.optimization.steps)) as stage:
             stage.advance(float(self.step))
             self._train(stage)
-        self.status = self.status if self.status != "running" else "interrupted" if self._stop else "finished"
-        self._save()
+        if self.status == "running":
+            self.status = "interrupted" if self._stop and self.step < self.optimization.steps else "finished"
+        if not self._was_finished:
+            self._save()
         return self._runs()
 
     def estimate(self, rehearsal: float = ENOUGH) -> Estimate:
@@ -235,7 +239,7 @@ class Loop:
                 if time.monotonic() - saved >= self.hooks.checkpoint_seconds:
                     self._save()
                     saved = time.monotonic()
-            if self._stop or not self._record():
+            if self.step < target or not self._record():
                 return
             stage.advance(0.0, f"loss gap {self.trajectories[0].last('loss_gap'):.3g}")
 
@@ -246,6 +250,8 @@ class Loop:
         self.starts = [run.start for run in snapshot.runs]
         self.step, self.seconds = int(snapshot.step), float(snapshot.seconds)
         self.resumed_at = self.step
+        # A finished run is not saved again.
+        self._was_finished = self.step == self.optimization.steps and snapshot.runs[0].status == "finished"
         for sampler, generator in zip(self.samplers or [], snapshot.generators, strict=True):
             sampler.load(generator)
 
@@ -323,15 +329,21 @@ class Loop:
         if threading.current_thread() is not threading.main_thread() or "WORLD_SIZE" in os.environ:
             yield
             return
-        previous = signal.getsignal(signal.SIGINT)
+        # The command line treats SIGTERM, which schedulers send, as Ctrl-C; other programs have their own handlers.
+        signals = (signal.SIGINT, signal.SIGTERM)
+        previous = {one: signal.getsignal(one) for one in signals}
+        ours = [one for one in signals if one == signal.SIGINT or previous[one] is signal.default_int_handler]
 
         def stop(number: int, frame: Any) -> None:
-            if self._stop and callable(previous):
-                previous(number, frame)
+            earlier = previous[signal.Signals(number)]
+            if self._stop and callable(earlier):
+                earlier(number, frame)
             self._stop = True
 
-        signal.signal(signal.SIGINT, stop)
+        for one in ours:
+            signal.signal(one, stop)
         try:
             yield
         finally:
-            signal.signal(signal.SIGINT, previous)
+            for one in ours:
+                signal.signal(one, previous[one])

@@ -9,99 +9,40 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tokengeom.errors import InputError, ProblemError
+from tokengeom.checks import Entries
+from tokengeom.errors import InputError
 from tokengeom.factors import Factors
-from tokengeom.folders import MANIFEST, atomic_folder, changed_files, write_manifest
+from tokengeom.folders import atomic_folder, remove_result
+from tokengeom.manifests import MANIFEST, read_kind, write_manifest
 from tokengeom.named_vectors import Items, NamedVectors, NamesItems
-from tokengeom.numerics import Arrays, Float, Int
-from tokengeom.results import AbstractResult, Verification, close, data_frame, read_saved, saved_folder
+from tokengeom.numerics import Arrays, Float
+from tokengeom.results import (
+    ALONE,
+    SNAPSHOTS,
+    AbstractResult,
+    Beside,
+    check_hashes,
+    close,
+    read_saved,
+    under,
+)
+from tokengeom.training.trajectory import TABLE, Trajectory, read_trajectories
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pandas import DataFrame
 
-_ARRAYS, _TABLE = "arrays.safetensors", "trajectory.parquet"
+    from tokengeom.statistics.arrays_file import SavedArrays
+
+_ARRAYS = "arrays.safetensors"
 _STATE = "state."
-
-
-def record_steps(steps: int, per_decade: int = 10) -> Int:
-    """Steps at which a run is measured: 0, 1, then ``per_decade`` per factor of ten, and the last; increasing."""
-    if per_decade < 1:
-        raise ProblemError(f"records per decade must be at least 1; got {per_decade!r}.")
-    if steps < 1:
-        return np.zeros(1, np.int64)
-    count = int(np.ceil(np.log10(max(steps, 2)) * per_decade)) + 1
-    grid = np.round(10.0 ** (np.arange(count) / per_decade)).astype(np.int64)
-    return np.unique(np.concatenate(([0], grid[grid <= steps], [steps])))
-
-
-class Trajectory:
-    """Measurements during training: one row per record, one column per measurement.
-
-    The first columns are ``step`` and ``seconds`` (spent in steps, without measuring); the others are measurements.
-    """
-
-    def __init__(self, columns: Mapping[str, Any] | None = None) -> None:
-        self._columns: dict[str, list[float]] = {name: list(values) for name, values in (columns or {}).items()}
-
-    def append(self, row: Mapping[str, float]) -> None:
-        """Add one record; every record must have the same columns."""
-        if self._columns and set(row) != set(self._columns):
-            raise ProblemError(
-                f"A probe must return the same names at every record; got {sorted(row)}, earlier "
-                f"{sorted(self._columns)}."
-            )
-        for name, value in row.items():
-            self._columns.setdefault(name, []).append(float(value))
-
-    def __len__(self) -> int:
-        return len(next(iter(self._columns.values()), []))
-
-    def __getitem__(self, name: str) -> Float:
-        return np.asarray(self._columns[name], np.float64)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._columns)
-
-    def __repr__(self) -> str:
-        return f"Trajectory({len(self)} records of {', '.join(self._columns) or 'nothing'})"
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the columns."""
-        return tuple(self._columns)
-
-    @property
-    def steps(self) -> Int:
-        """Steps that were recorded."""
-        return self["step"].astype(np.int64) if self._columns else np.zeros(0, np.int64)
-
-    def last(self, name: str) -> float:
-        """Latest value of a measurement."""
-        return self._columns[name][-1]
-
-    def to_dict(self) -> dict[str, NDArray[Any]]:
-        """Columns as NumPy arrays; ``step`` in integers."""
-        return {name: self.steps if name == "step" else self[name] for name in self._columns}
-
-    def to_arrow(self) -> pa.Table:
-        """Columns as a pyarrow table."""
-        import pyarrow as pa
-
-        return pa.table(self.to_dict())
-
-    def to_frame(self) -> DataFrame:
-        """Columns as a pandas data frame."""
-        return data_frame(self.to_dict())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -199,11 +140,10 @@ class Run(AbstractResult):
             ("seconds", f"{self.seconds:.1f}"),
         ]
 
-    def checks(self) -> dict[str, bool]:
-        """Whether arrays, last record and settings agree with each other."""
-        fit = self.W.ndim == self.H.ndim == 2 and self.W.shape[1] == self.H.shape[0]
-        found = {
-            "W and H share the dimension in the settings": fit and self.settings.get("dim") == self.W.shape[1],
+    def checks(self, beside: Beside = ALONE) -> dict[str, bool | None]:
+        """What W and H say of the last record, the start of the first one, and the statistics of the loss."""
+        found: dict[str, bool | None] = {
+            "W and H have the dimension in the settings": self.settings.get("dim") == self.W.shape[1],
             "W and H are finite, or the run diverged": self.diverged
             or bool(np.isfinite(self.W).all() and np.isfinite(self.H).all()),
         }
@@ -211,18 +151,58 @@ class Run(AbstractResult):
         found["the last record is at the last step of a finished run"] = (
             last == self.steps if self.status == "finished" else last <= self.steps
         )
-        if fit and last == self.steps and not self.diverged:
-            found["loss gap and norms are those of the last record"] = self._agrees_with_last_record()
-        return found
+        if last == self.steps and not self.diverged:
+            found["loss gap and norms are those of the last record"] = self._is_record(-1, Factors(self.W, self.H))
+        if self._starts_with_record:
+            assert self.start is not None
+            found["the norms before the first step are those of the first record"] = self._is_record(0, self.start)
+        return found | self._check_loss(beside, last) | NOT_CHECKED
 
-    def _agrees_with_last_record(self) -> bool:
+    @property
+    def _starts_with_record(self) -> bool:
+        return self.start is not None and len(self.trajectory) > 0 and self.trajectory.steps[0] == 0
+
+    def _is_record(self, place: int, factors: Factors) -> bool:
+        """Whether a record has the norms of these factors, and the last one the loss gap of the run."""
         measured = {
-            "loss_gap": self.loss_gap,
-            "norm_W": float(np.linalg.norm(self.W)),
-            "norm_H": float(np.linalg.norm(self.H)),
-            "norm_logits": float(np.linalg.norm(self.logits)),
+            "norm_W": float(np.linalg.norm(factors.W)),
+            "norm_H": float(np.linalg.norm(factors.H)),
+            "norm_logits": float(np.linalg.norm(factors.logits)),
+        } | ({"loss_gap": self.loss_gap} if place == -1 else {})
+        known = self.trajectory.names
+        return all(close(self.trajectory[name][place], value) for name, value in measured.items() if name in known)
+
+    def _check_loss(self, beside: Beside, last: int) -> dict[str, bool | None]:
+        """Whether losses, entropy and margins are those of the statistics beside the run."""
+        if self.statistics_hash is None:
+            return {"loss, margin and entropy were not computed again: the labels of the training are not saved": None}
+        # GPU machines may lack scipy, which statistics need.
+        from tokengeom.statistics.next_token import NextTokenStatistics
+        from tokengeom.training.objective import SoftLabels
+
+        stats = beside.find(NextTokenStatistics, hash=self.statistics_hash)
+        if stats is None or stats.hash != self.statistics_hash:
+            return {
+                f"loss, margin and entropy were not computed again: the statistics with the hash "
+                f"{self.statistics_hash[:8]} are not beside it (give their folder: --with FOLDER)": None
+            }
+        if (self.W.shape[0], self.H.shape[1]) != (stats.V, stats.m):
+            return {"the run has the tokens and contexts of its statistics": False}
+        found: dict[str, bool | None] = {
+            "the entropy floor is that of the statistics": close(self.entropy, stats.entropy)
         }
-        return all(close(self.trajectory.last(name), value) for name, value in measured.items())
+        if self.diverged:
+            return found
+        labels, L = SoftLabels.from_statistics(stats), self.logits
+        found["the loss gap is that of W and H"] = same_loss(labels.loss_gap(L), self.loss_gap)
+        if last == self.steps and "margin" in self.trajectory.names:
+            margin = float(np.min(labels.margins(L)))
+            found["the margin of the last record is that of W and H"] = close(self.trajectory.last("margin"), margin)
+        if self._starts_with_record:
+            assert self.start is not None
+            first, claimed = labels.loss_gap(self.start.logits), float(self.trajectory["loss_gap"][0])
+            found["the loss gap of the first record is that of the start"] = same_loss(first, claimed)
+        return found
 
     def _write(self, folder: Path) -> dict[str, Any]:
         return _write_parts(folder, [self])
@@ -235,16 +215,31 @@ class Run(AbstractResult):
         return found[0]
 
     @classmethod
-    def verify(cls, folder: str | Path) -> Verification:
+    def check_saved(cls, folder: Path, beside: Beside) -> Mapping[str, bool | None]:
         """Check a saved run, or the replicates of a batched run: files against their hashes, then `checks`."""
-        path = saved_folder(folder)
-        checks = {"every file is the one that was written": not changed_files(path)}
+        checks: dict[str, bool | None] = dict(check_hashes(folder))
         if all(checks.values()):
-            runs = load_runs(path)
+            try:
+                runs = load_runs(folder)
+            except InputError as error:
+                return {**checks, f"the result can be read ({error})": False}
             for r, run in enumerate(runs):
-                name = f"replicate {r}: " if len(runs) > 1 else ""
-                checks |= {f"{name}{sentence}": holds for sentence, holds in run.checks().items()}
-        return Verification.of(checks)
+                found = run.checks(beside)
+                checks |= under(f"replicate {r}", found) if len(runs) > 1 else found
+        return checks
+
+
+NOT_CHECKED: dict[str, bool | None] = {
+    "records before the last one, and seconds: only training again would show them": None,
+    "the settings, except the dimension: only training again would show them": None,
+    "numbers in the trajectory that compare with a prediction: the run does not record which prediction it was": None,
+}
+"""What the checks of a run leave out."""
+
+
+def same_loss(a: float, b: float) -> bool:
+    """Whether two loss gaps agree, as a share of themselves; below 1e-15 nats, rounding decides."""
+    return bool(abs(a - b) <= 1e-6 * max(abs(a), abs(b)) + 1e-15)
 
 
 def load_runs(folder: str | Path) -> list[Run]:
@@ -278,10 +273,12 @@ class Snapshot:
     @staticmethod
     def read(folder: Path, manifest: dict[str, Any]) -> Snapshot:
         """Read what `write` wrote."""
-        arrays = _read_arrays(folder)
-        state = {name.removeprefix(_STATE): x for name, x in arrays.items() if name.startswith(_STATE)}
-        rest = {name: manifest[name] for name in ("step", "seconds", "data", "generators")}
-        return Snapshot(_read_runs(folder, manifest), state, **rest)
+        runs, stored = _read_runs(folder, manifest), Entries(manifest, folder)
+        step, generators = stored.whole("step"), stored.sequence("generators")
+        if any(run.steps != step for run in runs) or not all(isinstance(one, dict) for one in generators):
+            raise stored.damaged("step or generators do not belong to its runs")
+        state = _arrays_in(folder).beginning(_STATE)
+        return Snapshot(runs, state, step, stored.number("seconds"), stored.text("data"), generators)
 
 
 class Checkpoints:
@@ -292,8 +289,7 @@ class Checkpoints:
 
     def newest(self) -> Path | None:
         """The newest complete snapshot, or None."""
-        newest = max(self.folder.glob(f"step-*/{MANIFEST}"), default=None)
-        return None if newest is None else newest.parent
+        return max(self._all(), default=None)
 
     def save(self, snapshot: Snapshot) -> None:
         """Add a snapshot, then remove the older ones."""
@@ -303,9 +299,21 @@ class Checkpoints:
             for path in work.iterdir():
                 with path.open("rb") as file:
                     os.fsync(file.fileno())
-        for old in self.folder.glob("step-*"):
-            if old != target:
-                shutil.rmtree(old, ignore_errors=True)
+        self.remove(keep=target)
+
+    def remove(self, keep: Path | None = None) -> None:
+        """Remove the snapshots, and their folder where nothing else is in it; ``keep`` stays."""
+        for snapshot in self._all():
+            if snapshot != keep:
+                remove_result(snapshot, {Run.kind})
+        if keep is None:
+            with suppress(OSError):
+                self.folder.rmdir()
+
+    def _all(self) -> list[Path]:
+        """Every snapshot, recognised by its manifest."""
+        found = [path.parent for path in self.folder.glob(f"{SNAPSHOTS}/{MANIFEST}")]
+        return [path for path in found if read_kind(path) == Run.kind]
 
     def load(self) -> Snapshot | None:
         """Read the newest snapshot; None where there is none."""
@@ -327,40 +335,66 @@ def _write_parts(folder: Path, runs: Sequence[Run], state: Arrays | None = None)
         table = run.trajectory.to_arrow()
         tables.append(table.append_column("replicate", pa.array(np.full(len(run.trajectory), r, np.int64))))
     save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / _ARRAYS)
-    pq.write_table(pa.concat_tables(tables), folder / _TABLE)
+    pq.write_table(pa.concat_tables(tables), folder / TABLE)
     return {"results": [run.to_dict() for run in runs]}
 
 
 def _read_runs(folder: Path, manifest: dict[str, Any]) -> list[Run]:
-    arrays, trajectories = _read_arrays(folder), _read_tables(folder / _TABLE)
-    return [
-        Run(
-            arrays[f"result.{r}.W"],
-            arrays[f"result.{r}.H"],
-            trajectory=trajectory,
-            start=_read_start(arrays, r),
-            **result,
-        )
-        for r, (result, trajectory) in enumerate(zip(manifest["results"], trajectories, strict=True))
-    ]
+    stored = Entries(manifest, folder).several("results")
+    arrays, trajectories = _arrays_in(folder), read_trajectories(folder, len(stored))
+    if not stored:
+        raise Entries(manifest, folder).damaged("it has no run")
+    arrays.only_beginning(_STATE, *(f"result.{r}." for r in range(len(stored))))
+    return [_read_run(one, r, arrays, trajectories[r]) for r, one in enumerate(stored)]
 
 
-def _read_start(arrays: Arrays, r: int) -> Factors | None:
-    known = f"result.{r}.start.W" in arrays
-    return Factors(arrays[f"result.{r}.start.W"], arrays[f"result.{r}.start.H"]) if known else None
+def _read_run(stored: Entries, r: int, arrays: SavedArrays, trajectory: Trajectory) -> Run:
+    """One run; its arrays must fit together, and be finite unless it diverged."""
+    stored.only("loss_gap", "status", "steps", "seconds", "entropy", "statistics_hash", "settings")
+    is_finite = not stored.text("status").startswith("diverged")
+    W = arrays.matrix(f"result.{r}.W", (None, None), finite=is_finite)
+    H = arrays.matrix(f"result.{r}.H", (W.shape[1], None), finite=is_finite)
+    start = None
+    if arrays.has(f"result.{r}.start.W"):
+        V, d, m = *W.shape, H.shape[1]
+        before = arrays.matrix(f"result.{r}.start.W", (V, d), finite=is_finite)
+        start = Factors(before, arrays.matrix(f"result.{r}.start.H", (d, m), finite=is_finite))
+    _require_settings(stored.inside("settings"))
+    steps = stored.whole("steps")
+    if len(trajectory) and trajectory.steps[-1] > steps:
+        raise stored.damaged(f"its trajectory has step {trajectory.steps[-1]}, and it made {steps} steps")
+    return Run(
+        W,
+        H,
+        loss_gap=stored.number("loss_gap", finite=is_finite),
+        trajectory=trajectory,
+        settings=stored.plain("settings"),
+        status=stored.text("status"),
+        steps=steps,
+        seconds=stored.number("seconds"),
+        entropy=stored.number("entropy"),
+        statistics_hash=stored.digest("statistics_hash") if stored.has("statistics_hash") else None,
+        start=start,
+    )
 
 
-def _read_arrays(folder: Path) -> Arrays:
-    from safetensors.numpy import load_file
+def _require_settings(stored: Entries) -> None:
+    """Refuse settings of other types than those that later commands read."""
+    for name in ("dim", "seed", "steps"):
+        if name in stored.names:
+            stored.whole(name)
+    for name in ("learning_rate", "weight_decay"):
+        if name in stored.names:
+            stored.number(name)
+    if "model" in stored.names:
+        stored.text("model")
+    for name in ("optimizer", "rate_schedule", "decay_schedule"):
+        if name in stored.names and not isinstance(stored.value(name), str):
+            stored.inside(name).text("name")
 
-    return dict(load_file(folder / _ARRAYS))
 
+def _arrays_in(folder: Path) -> SavedArrays:
+    # GPU machines may lack scipy, which that module needs.
+    from tokengeom.statistics.arrays_file import SavedArrays
 
-def _read_tables(path: Path) -> list[Trajectory]:
-    import pyarrow.parquet as pq
-
-    table = pq.read_table(path)
-    columns = {name: values.to_numpy() for name, values in zip(table.column_names, table.columns, strict=True)}
-    replicate = columns.pop("replicate")
-    count = int(replicate.max(initial=-1)) + 1
-    return [Trajectory({name: x[replicate == r] for name, x in columns.items()}) for r in range(count)]
+    return SavedArrays(folder / _ARRAYS)

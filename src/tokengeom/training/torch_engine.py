@@ -122,9 +122,10 @@ class TorchEngine(AbstractEngine):
     def readout(self, replicate: int) -> Factors:
         """W and H of one replicate, without the padding."""
         d = self._dims[replicate]
-        W = self._W[replicate, :, :d].cpu().double().numpy()
-        K = self._K[replicate, :, :d].cpu().double().numpy()
-        return Factors(np.ascontiguousarray(W), np.ascontiguousarray(K.T))
+        # Without a copy, arrays on a CPU would go on changing with the parameters.
+        W = self._W[replicate, :, :d].cpu().double().numpy().copy()
+        K = self._K[replicate, :, :d].cpu().double().numpy().copy()
+        return Factors(W, np.ascontiguousarray(K.T))
 
     def state(self) -> Arrays:
         """All parameters and both optimizer slots, flat."""

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from tokengeom.checks import check_duplicates, check_embeddings
 from tokengeom.errors import InputError, ProblemError
 from tokengeom.estimates import Estimate
-from tokengeom.folders import MANIFEST
+from tokengeom.manifests import MANIFEST
 from tokengeom.models.factored import UFM, AbstractFactoredModel, Linear
 from tokengeom.numerics import Float
 from tokengeom.progress import AbstractProgress, SilentProgress
@@ -25,7 +25,7 @@ from tokengeom.settings import make, takes
 from tokengeom.training.estimate import ENOUGH, factored_bytes, network_bytes, require_training_memory
 from tokengeom.training.loop import AbstractEngine, Loop, OnRecord, Probe, TrainingHooks
 from tokengeom.training.objective import SoftLabels, WindowSampler
-from tokengeom.training.run import Run
+from tokengeom.training.run import Run, Snapshot
 from tokengeom.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -178,14 +178,30 @@ def resume_from_checkpoint(loop: Loop, settings: Sequence[TrainingSettings]) -> 
     if snapshot.data != loop.labels.hash or len(snapshot.runs) != len(settings):
         raise InputError(f"{folder} holds a run on other statistics or of other replicates. Give another folder.")
     for mine, run in zip(settings, snapshot.runs, strict=True):
-        filled = dataclasses.replace(mine, dim=run.settings["dim"]) if mine.dim is None else mine
+        filled = dataclasses.replace(mine, dim=run.settings.get("dim")) if mine.dim is None else mine
         differing = filled.differs_from(run.settings)
         if differing:
             raise InputError(
                 f"A resumed run must have the settings that it was started with; {', '.join(differing)} differ from "
                 f"those in {folder}."
             )
-    loop.resume(snapshot)
+    _require_same_state(loop, snapshot, folder)
+    try:
+        loop.resume(snapshot)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        # States of generators are checked by the libraries that they belong to.
+        raise InputError(f"{folder} is damaged: its state cannot be restored ({error}). Train again.") from error
+
+
+def _require_same_state(loop: Loop, snapshot: Snapshot, folder: Path) -> None:
+    """Refuse a state whose arrays are not those of the engine: compiled code does not check them."""
+    mine, theirs = loop.engine.state(), snapshot.state
+    for name in sorted({*mine, *theirs}):
+        known = name in mine and name in theirs
+        if not known or mine[name].shape != theirs[name].shape or mine[name].dtype != theirs[name].dtype:
+            raise InputError(
+                f"{folder} is damaged: the array {name!r} of its state is not that of this model. Train again."
+            )
 
 
 def build_network(stats: NextTokenStatistics, settings: TrainingSettings) -> Network:

@@ -1,0 +1,176 @@
+"""Genuine inputs and results of every kind, made once; tries damage copies of them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shlex
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from campaign.forks import Place, import_what_runs_import
+
+CUT = "--context 1 --top-contexts 12 --vocabulary 10"
+"""Sizes at which every command takes a fraction of a second."""
+TRAIN = "--dim 6 --steps 24 --learning-rate 0.03 --records-per-decade 4"
+REPORT = f"{CUT} --steps 8 --dim 6 --permutations 20 --no-transformer"
+JUDGED = f"{CUT} --steps 300 --dim 8 --permutations 20 --no-transformer"
+"""A report whose models train long enough for a prediction at their loss."""
+
+COMMANDS = {
+    "stats": f"count text.txt {CUT} --out stats -q",
+    "other-stats": f"count other.txt {CUT} --out other-stats -q",
+    "pairs": "count text.txt --context 1 --pairs pairs -q",
+    "other-pairs": "count other.txt --context 1 --pairs other-pairs -q",
+    "prediction": "predict stats --out prediction -q",
+    "other-prediction": "predict other-stats --out other-prediction -q",
+    "proxy": "predict stats --proxy --components 3 --out proxy -q",
+    "at-loss": "predict stats --loss-gap 0.1 --out at-loss -q",
+    "at-loss-gamma2": "predict stats --loss-gap 0.1 --norm gamma2 --out at-loss-gamma2 -q",
+    "linear": "predict stats --embeddings H.npy --out linear -q",
+    "run": f"train stats {TRAIN} --out run -q",
+    "run-2": f"train stats {TRAIN} --seed 1 --out run-2 -q",
+    "comparison": "compare prediction run run-2 --permutations 20 --out comparison -q",
+    "other-comparison": "compare prediction run-2 --permutations 20 --out other-comparison -q",
+    "rivals": "rivals stats run run-2 --prediction prediction --explanations proxy --explanations pmi --out rivals -q",
+    "exported": "export prediction --stats stats --out exported -q",
+    "other-exported": "export other-prediction --stats other-stats --out other-exported -q",
+    "vectors": "export prediction --stats stats --format word2vec --out vectors -q",
+    "arrays": "export prediction --stats stats --format numpy --out arrays -q",
+    "findings": "study linear-2d --set steps=200 --out findings -q",
+    "page-results": f"report text.txt --out page.html {REPORT} -q",
+    "judged-results": f"report text.txt --out judged.html {JUDGED} -q",
+    "other-results": f"report other.txt --out other.html {REPORT} -q",
+}
+"""Commands that make the saved results, by the name of the result, in an order in which they can be run."""
+MODEL = "model"
+"""Name of a checkpoint in the Hugging Face format."""
+
+
+@dataclass(frozen=True)
+class Material:
+    """Inputs and results in one folder, by name."""
+
+    folder: Path
+
+    def path(self, name: str) -> Path:
+        """Path of one of them."""
+        return self.folder / name
+
+    def put(self, name: str, target: Path) -> Path:
+        """A copy at ``target``."""
+        source = self.folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
+        else:
+            shutil.copyfile(source, target)
+        return target
+
+
+def make_material(folder: Path, names: Sequence[str] = (*COMMANDS, MODEL)) -> Material:
+    """Write texts in every format and the named results, in a child; this process imports what they imported."""
+    place = Place.inside(folder)
+
+    def make() -> None:
+        from tokengeom.cli.app import add_commands, run_command
+
+        add_commands()
+        _write_corpora(Path())
+        if MODEL in names:
+            _write_model(Path(MODEL))
+        for name in (one for one in COMMANDS if one in names):
+            # A study exits with 1 where its numbers are not in their ranges, as after so few steps.
+            if run_command(shlex.split(COMMANDS[name])) > (name == "findings"):
+                raise RuntimeError(f"tokengeom {COMMANDS[name]} failed")
+            if name == "stats":
+                _write_embeddings(Path(), json.loads(Path("stats/manifest.json").read_bytes()))
+
+    import_what_runs_import(make, place)
+    return Material(place.work)
+
+
+def _write_corpora(folder: Path) -> None:
+    """The same documents in every format that a corpus may have."""
+    import bz2
+    import lzma
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from tokengeom.corpus.stories import stories
+
+    documents = list(islice(stories(0), 40))
+    text = "\n\n".join(documents).encode()
+    lines = "".join(json.dumps({"id": k, "text": one}) + "\n" for k, one in enumerate(documents)).encode()
+    ids = [np.frombuffer(one.encode(), np.uint8).astype(np.int64) % 20 for one in documents]
+    table = pa.table({"text": documents, "tokens": [one.tolist() for one in ids]})
+    files = {
+        "text.txt": text,
+        "other.txt": "\n\n".join(islice(stories(1), 40)).encode(),
+        "text.jsonl": lines,
+        "text.txt.gz": gzip.compress(text, mtime=0),
+        "text.jsonl.bz2": bz2.compress(lines),
+        "text.txt.xz": lzma.compress(text),
+        "text.bin": np.concatenate(ids).astype(np.uint16).tobytes(),
+    }
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    for suffix, codec in ((".zst", "zstd"), (".lz4", "lz4")):
+        with pa.CompressedOutputStream(str(folder / f"text.txt{suffix}"), codec) as stream:
+            stream.write(text)
+    pq.write_table(table, folder / "text.parquet", row_group_size=10)
+    with pa.OSFile(str(folder / "text.arrow"), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    _write_tokenizer(folder / "tokenizer.json", documents)
+    (folder / "settings.toml").write_text(
+        '[count]\ncontext = 1\ntop-contexts = 12\nvocabulary = 10\ntokenizer = "word"\n'
+        '[train]\nsteps = 10\ndim = 4\nlearning-rate = 0.01\noptimizer = "gd"\n'
+    )
+
+
+def _write_embeddings(folder: Path, statistics: dict[str, int]) -> None:
+    """Embeddings of the contexts, and a W and an H for the comparison of arrays."""
+    from safetensors.numpy import save_file
+
+    rng, V, m = np.random.default_rng(0), statistics["vocabulary"], statistics["contexts"]
+    H = rng.standard_normal((m, m))
+    np.save(folder / "H.npy", H)
+    save_file({"H": H}, folder / "H.safetensors")
+    save_file({"W": rng.standard_normal((V, 6)), "H": rng.standard_normal((6, m))}, folder / "arrays.safetensors")
+
+
+def _write_tokenizer(path: Path, documents: list[str]) -> None:
+    """A small byte-pair encoding, trained on the spot."""
+    import tokenizers
+
+    model = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token="[UNK]"))
+    model.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=80, special_tokens=["[UNK]"], show_progress=False)
+    model.train_from_iterator(documents, trainer)
+    model.save(str(path))
+
+
+def _write_model(folder: Path) -> None:
+    """A random GPT-2 of two layers, with a tokenizer of 30 words."""
+    import tokenizers
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(
+        "gpt2", vocab_size=40, n_embd=16, n_layer=2, n_head=2, n_positions=32, bos_token_id=1, eos_token_id=2
+    )
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    words = {f"w{place}": place for place in range(30)}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="w0"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    rng = np.random.default_rng(0)
+    lines = [" ".join(f"w{z}" for z in rng.integers(3, 12, 12)) for _ in range(30)]
+    folder.with_name("words.txt").write_text("\n\n".join(lines))

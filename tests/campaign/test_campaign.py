@@ -1,0 +1,102 @@
+"""A small part of the campaign finds no defect, and the campaign notices one where there is one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from campaign.forging import Forgery, missed, number
+from campaign.forks import Ended
+from campaign.mutations import mutated_arrays, mutated_bytes, mutated_json
+from campaign.saved import MANIFEST, listing
+from campaign.tries import Figures, even_shares, generator, weighted_shares, wrong_end
+
+ROOT = Path(__file__).parents[2]
+CLEAR = Ended(2, "", "Error: The text is empty. Check the path.\n", 0.1)
+
+
+@pytest.fixture(scope="module")
+def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The figures of the small part, run as a process of its own: a process that forks must not have threads."""
+    file = tmp_path_factory.mktemp("campaign") / "figures.json"
+    command = [sys.executable, "-m", "campaign", "--quick", "--jobs", "1", "--json", str(file)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(file.read_text())
+    return found
+
+
+@pytest.mark.parametrize(("part", "least"), [("kills", 8), ("inputs", 100), ("forgeries", 11)])
+def test_a_small_part_of_the_campaign_finds_no_defect(figures: dict[str, Any], part: str, least: int) -> None:
+    assert figures[part]["defects"] == {}
+    assert figures[part]["tried"] >= least
+    assert figures[part]["clear"] == figures[part]["tried"]
+
+
+def test_clear_ends_are_told_from_defects() -> None:
+    assert wrong_end(CLEAR) is None
+    assert wrong_end(Ended(0, "41 tokens\n", "Note: few tokens.\n", 0.1)) is None
+    wrong = {
+        "a signal": Ended(-11, "", "", 0.1),
+        "a hang": Ended(-9, "", "", 60.0, hung=True),
+        "a traceback": Ended(2, "", "Traceback (most recent call last):\n", 0.1),
+        "a panic": Ended(2, "", "thread '<unnamed>' panicked at src/lib.rs\nError: x\n", 0.1),
+        "blame": Ended(2, "", "Error: This is a defect of tokengeom, not of your input: KeyError\n", 0.1),
+        "two paragraphs": Ended(2, "", "Error: a\nError: b\n", 0.1),
+        "no paragraph": Ended(2, "", "", 0.1),
+        "another exit code": Ended(1, "", "", 0.1),
+        "an escape sequence": Ended(0, "\x1b[31mred", "", 0.1),
+    }
+    assert [name for name, ended in wrong.items() if wrong_end(ended) is None] == []
+
+
+def test_a_forgery_must_be_found_or_listed() -> None:
+    by_hash = "the result's hash is the expected one"
+    listed, must_fail = (Forgery("a number", "run", lambda folder: None, covered) for covered in ("seconds", None))
+    assert missed(must_fail, {"failed": [by_hash, "the loss is the same"], "not_checked": []}) is None
+    assert missed(listed, {"failed": [by_hash], "not_checked": ["seconds: only training again shows them"]}) is None
+    assert missed(must_fail, {"failed": [by_hash], "not_checked": []}) is not None
+    assert missed(listed, {"failed": [by_hash], "not_checked": ["settings"]}) is not None
+    assert missed(must_fail, {"failed": ["the loss is the same"], "not_checked": []}) is not None
+
+
+@pytest.mark.parametrize("value", [1, 0.5, 0.0, True, "A sentence.", ["a", "b"], [], {"name": "adam"}, None])
+def test_a_forged_value_is_another_value(value: object) -> None:
+    assert number(value) != value
+
+
+def test_mutations_are_seeded() -> None:
+    content, arrays = b'{"text": "a b c", "id": [1, 2]}' * 3, {"W": np.eye(3), "ids": np.arange(4)}
+    for k in range(50):
+        one, two = (mutated_bytes(content, generator(k, "x")) for _ in range(2))
+        assert one == two
+    assert len({mutated_bytes(content, generator(k, "x")) for k in range(50)}) > 40
+    assert len({mutated_json(content[: len(content) // 3], generator(k, "x")) for k in range(50)}) > 20
+    assert sum(set(mutated_arrays(arrays, generator(k, "x"))) != set(arrays) for k in range(50)) > 5
+
+
+def test_tries_are_shared_out() -> None:
+    assert even_shares(10, [2, 100, 100]) == [2, 4, 4]
+    assert even_shares(10, [2, 3]) == [2, 3]
+    assert sum(weighted_shares(101, [9, 4, 4, 1])) == 101
+    assert weighted_shares(18, [9, 4, 4, 1]) == [9, 4, 4, 1]
+
+
+def test_a_listing_shows_links_and_empty_folders(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").symlink_to("a")
+    (tmp_path / MANIFEST).write_text("{}")
+    name = tmp_path.name
+    assert listing(tmp_path) == [f"{name}/a/", f"{name}/b -> a", f"{name}/{MANIFEST}"]
+
+
+def test_figures_count_tries_and_defects_by_group() -> None:
+    found = Figures("kills", defects={"kills/count/1": "lost"})
+    found.tried.update({"kills/count": 3})
+    assert found.line().startswith("kills: 3 tried, 2 clear, 1 defects")
+    assert found.to_dict()["groups"] == {"kills/count": {"tried": 3, "defects": 1}}
