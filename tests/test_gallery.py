@@ -19,7 +19,7 @@ EXPECTED = {
     "predict_with_proof": "predicted cosine between them: 1.000000",
     "regularisation_path": "  100   ",
     "save_and_load": "the loaded results give the same comparison: True",
-    "save_and_verify": "failed: every file is the one that was written",
+    "save_and_verify": "failed: every file has the hash in the manifest",
     "supports_and_groups": "their support is:",
     "synthetic_language": "the predicted norm is the true one: True",
     "rival_explanations": "L_mm ",

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import pkgutil
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -53,15 +54,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("results")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def plain_pages() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        plain_page(patch)
+        yield
+
+
 @pytest.fixture(scope="module")
 def samples(folder: Path) -> Samples:
     """One result of each kind."""
     counts = np.array([[3, 1, 0, 0, 1], [2, 0, 4, 0, 1], [0, 5, 1, 0, 0], [0, 0, 0, 7, 0], [1, 0, 0, 1, 2]])
     stats = tg.NextTokenStatistics.from_counts(counts)
     prediction, run = tg.predict(stats), tg.train(stats, "ufm", dim=5, steps=30)
-    with pytest.MonkeyPatch.context() as patch:
-        plain_page(patch)
-        report = quick(write_text(folder / "stories.txt"), folder / "page.html")
+    report = quick(write_text(folder / "stories.txt"), folder / "page.html")
     assert report.results is not None
     return {
         "statistics": stats,

@@ -23,7 +23,7 @@ from tokengeom.page.settings import ReportSettings
 from tokengeom.page.text import find_text
 from tokengeom.page.tokenizer_choice import choose_tokenizer
 from tokengeom.progress import SilentProgress
-from tokengeom.results import verify
+from tokengeom.results import Verification, verify
 
 
 def chosen(source: object, reading: ReadingSettings | None = None, **asked: Any) -> Choice:
@@ -308,8 +308,19 @@ def beside_statistics(documents: list[str], tmp_path: Path) -> Path:
     return choice.save(tmp_path / "choice")
 
 
-def test_a_choice_is_checked_with_the_statistics_beside_it(beside_statistics: Path) -> None:
+def verified(folder: Path) -> Verification:
+    """A choice as a report checks it, with the statistics that were counted with it."""
+    return Verification.of(Choice.load(folder).checks_with(NextTokenStatistics.load(folder.parent / "statistics")))
+
+
+def test_a_choice_alone_is_not_compared_with_any_statistics_beside_it(beside_statistics: Path) -> None:
     found = verify(beside_statistics)
+    assert found.ok, found.failed
+    assert not any("those of the statistics" in sentence for sentence in found.checked)
+
+
+def test_a_choice_is_checked_with_the_statistics_beside_it(beside_statistics: Path) -> None:
+    found = verified(beside_statistics)
     assert found.ok, found.failed
     for words in ("best candidate", "those of the statistics", "sentence on the context length"):
         assert any(words in sentence for sentence in found.checked), words
@@ -336,7 +347,8 @@ def test_a_forged_choice_is_named(
     beside_statistics: Path, entry: str, change: Callable[[Any], Any], failed: str
 ) -> None:
     forge_json(beside_statistics, "choice.json", entry, change)
-    assert any(failed in sentence for sentence in verify(beside_statistics).failed), verify(beside_statistics).failed
+    found = verified(beside_statistics)
+    assert any(failed in sentence for sentence in found.failed), found.failed
 
 
 @pytest.mark.parametrize(

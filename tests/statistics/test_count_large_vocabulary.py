@@ -36,7 +36,11 @@ class CountedCalls:
 @pytest.fixture
 def library_calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     made = HuggingFaceTokenizer.__init__
-    monkeypatch.setattr(HuggingFaceTokenizer, "__init__", lambda self, tokenizer: made(self, CountedCalls(tokenizer)))  # type: ignore[arg-type]
+
+    def counted(self: HuggingFaceTokenizer, tokenizer: Any, *name: str) -> None:
+        made(self, CountedCalls(tokenizer), *name)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(HuggingFaceTokenizer, "__init__", counted)
     CountedCalls.calls = Counter()
     return CountedCalls.calls
 

@@ -97,10 +97,10 @@ def test_a_memory_limit_is_read_as_duckdb_reads_it(memory: str, expected: int, t
 
 
 def test_a_temporary_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ResourceError, match=r"Cannot make a temporary folder in .*missing"):
+    with pytest.raises(ResourceError, match=r"Cannot write to .*missing"):
         count([[0, 1]], context=1, temp=tmp_path / "missing")
     with temporary_folder(tmp_path) as folder:
-        assert folder.parent == tmp_path
+        assert folder.is_relative_to(tmp_path)
     assert not folder.exists()
 
 

@@ -156,11 +156,18 @@ class Choice(AbstractResult):
         return Choice(stored.plain("settings"), stored.texts("reasons"), tuple(rows))
 
     def checks(self, beside: Beside = ALONE) -> dict[str, bool | None]:
-        """Whether the chosen settings are the best of the candidates, and the sentences those that they give."""
+        """Whether the chosen settings are the best of the candidates; a choice does not name its statistics."""
+        return self.checks_with(None)
+
+    def checks_with(self, stats: NextTokenStatistics | None) -> dict[str, bool | None]:
+        """Whether the chosen settings are the best of the candidates, and the sentences those that they give.
+
+        ``stats``
+            The statistics that were counted with these settings.
+        """
         found: dict[str, bool | None] = {
             "the sentences on the tokenizer and on how documents were read: the text is not saved": None
         }
-        stats = beside.find(NextTokenStatistics)
         try:
             return found | _check_choice(self, stats)
         except (TokengeomError, TypeError, KeyError, ValueError, ArithmeticError) as error:

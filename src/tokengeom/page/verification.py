@@ -145,7 +145,7 @@ def _check_results(folder: Path, stages: Mapping[str, Any]) -> Checks:
         return checks
     beside = Beside(folder / STATISTICS)
     for name, result in results.items():
-        checks |= under(name, result.checks(beside))
+        checks |= under(name, result.checks_with(stats) if isinstance(result, Choice) else result.checks(beside))
         if hasattr(result, "statistics_hash"):
             checks[f"{name}: it is about these statistics"] = result.statistics_hash == stats.hash
         checks |= under(name, _check_settings(result, stages[name]["inputs"]))
