@@ -298,7 +298,7 @@ def test_a_target_is_refused_before_the_work(samples: Samples, tmp_path: Path) -
 def test_a_verification_is_true_when_nothing_failed() -> None:
     found = Verification.of({"a holds": True, "b holds": False, "c: not kept": None})
     assert (bool(found), found.failed, found.not_checked) == (False, ("b holds",), ("c: not kept",))
-    assert found.summary() == "2 checks, 1 failed, 1 not made."
+    assert found.summary() == "2 checks, 1 failed; 1 claim not checked."
     assert under("x", {"a holds": True, "b holds": False}) == {"x: a holds": True, "x: b holds": False}
     assert close(1.0, 1.0 + 1e-12)
     assert not close(1.0, 1.0 + 1e-6)

@@ -303,9 +303,10 @@ class Verification:
 
     def summary(self) -> str:
         """The outcome in one or two sentences."""
-        total = len(self.checked)
+        made, left = len(self.checked), len(self.not_checked)
         counted = (
-            f"{total} check{'' if total == 1 else 's'}, {len(self.failed)} failed, {len(self.not_checked)} not made."
+            f"{made} check{'' if made == 1 else 's'}, {len(self.failed)} failed; "
+            f"{left} claim{'' if left == 1 else 's'} not checked."
         )
         if not self.ok:
             return counted

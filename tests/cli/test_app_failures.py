@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import subprocess
+import sys
 import warnings
 from contextlib import suppress
 from pathlib import Path
@@ -170,3 +171,31 @@ def test_completion_is_shown_for_a_shell(monkeypatch: pytest.MonkeyPatch, capsys
         run_command(["--show-completion", "bash"])
     assert ended.value.code == 0
     assert "complete -o default -F _tokengeom_completion tokengeom" in capsys.readouterr().out
+
+
+IGNORED = """
+import sys, time
+from tokengeom.cli import app
+
+class Careless:
+    def __del__(self):
+        import signal
+        signal.raise_signal(signal.SIGTERM)
+
+def work(arguments=None):
+    with app.errors_as_paragraphs():
+        Careless()
+        time.sleep(30)
+
+app.run_command = work
+try:
+    app.main()
+except app.typer.Exit as ended:
+    sys.exit(ended.exit_code)
+"""
+
+
+def test_an_interruption_inside_a_destructor_is_not_lost() -> None:
+    done = subprocess.run([sys.executable, "-c", IGNORED], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, "Traceback" in done.stderr) == (130, False), done.stderr
+    assert "Interrupted" in done.stderr

@@ -204,3 +204,15 @@ def test_replicates_resume_to_the_same_end(tmp_path: Path) -> None:
     resumed = train_many(stats, settings, hooks=TrainingHooks(checkpoint=tmp_path, resume=True))
     for one, other in zip(whole, resumed, strict=True):
         assert_same_run(one, other)
+
+
+def test_what_a_killed_run_left_is_removed_when_it_is_resumed(tmp_path: Path) -> None:
+    settings = {**MODELS["ufm"], "steps": 5, "checkpoint": tmp_path / "run"}
+    train(random_statistics(0), **settings)
+    left = tmp_path / "run/.tokengeom-dead"
+    for use in (lambda: train(random_statistics(0), **settings, resume=True), Checkpoints(tmp_path / "run").remove):
+        (left / "new").mkdir(parents=True)
+        (left / "owner.json").write_text('{"format": "tokengeom-work", "target": "step-000000000005"}')
+        use()
+        assert not left.exists()
+    assert not (tmp_path / "run").exists()

@@ -14,6 +14,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +34,7 @@ from tokengeom.manifests import recording_command
 EXIT_CHECK_FAILED, EXIT_WRONG_INPUT, EXIT_INTERRUPTED = 1, 2, 130
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_SOON = 0.05
 _INTACT = "Results that were saved before are intact."
 
 
@@ -320,7 +322,18 @@ def main() -> None:
             stream.reconfigure(errors="replace")
     # SIGTERM cleans up as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sys.unraisablehook = _deliver_again
     sys.exit(run_command())
+
+
+def _deliver_again(ignored: sys.UnraisableHookArgs) -> None:
+    """Repeat an interruption that arrived where Python ignores exceptions, such as a destructor or a callback."""
+    if ignored.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(ignored)
+        return
+    again = threading.Timer(_SOON, os.kill, (os.getpid(), signal.SIGINT))
+    again.daemon = True
+    again.start()
 
 
 def run_command(arguments: list[str] | None = None) -> int:

@@ -189,13 +189,14 @@ class Loop:
         if not self.trajectories:
             self.trajectories = [Trajectory() for _ in range(self.engine.replicates)]
             self.starts = [self.engine.readout(r) for r in range(self.engine.replicates)]
-        with self._interruptible(), self.hooks.progress.stage("Training", float(self.optimization.steps)) as stage:
-            stage.advance(float(self.step))
-            self._train(stage)
-        if self.status == "running":
-            self.status = "interrupted" if self._stop and self.step < self.optimization.steps else "finished"
-        if not self._was_finished:
-            self._save()
+        with self._interruptible():
+            with self.hooks.progress.stage("Training", float(self.optimization.steps)) as stage:
+                stage.advance(float(self.step))
+                self._train(stage)
+            if self.status == "running":
+                self.status = "interrupted" if self._stop and self.step < self.optimization.steps else "finished"
+            if not self._was_finished:
+                self._save()
         return self._runs()
 
     def estimate(self, rehearsal: float = ENOUGH) -> Estimate:

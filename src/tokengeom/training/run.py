@@ -20,7 +20,7 @@ import numpy as np
 from tokengeom.checks import Entries
 from tokengeom.errors import InputError
 from tokengeom.factors import Factors
-from tokengeom.folders import atomic_folder, remove_result
+from tokengeom.folders import atomic_folder, remove_result, sweep
 from tokengeom.manifests import MANIFEST, read_kind, write_manifest
 from tokengeom.named_vectors import Items, NamedVectors, NamesItems
 from tokengeom.numerics import Arrays, Float
@@ -307,6 +307,7 @@ class Checkpoints:
             if snapshot != keep:
                 remove_result(snapshot, {Run.kind})
         if keep is None:
+            sweep(self.folder)
             with suppress(OSError):
                 self.folder.rmdir()
 
@@ -316,7 +317,8 @@ class Checkpoints:
         return [path for path in found if read_kind(path) == Run.kind]
 
     def load(self) -> Snapshot | None:
-        """Read the newest snapshot; None where there is none."""
+        """Read the newest snapshot; None where there is none. What a killed run left in the folder is removed."""
+        sweep(self.folder)
         newest = self.newest()
         return None if newest is None else read_saved(newest, Run.kind, Run.format_version, Snapshot.read)
 
