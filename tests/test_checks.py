@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 from scipy.sparse import csc_array
 
-from tokengeom.checks import Entries, check_duplicates, check_embeddings, is_plain_name, whole_number
+from tokengeom import NextTokenStatistics, predict
+from tokengeom.checks import (
+    Entries,
+    check_duplicates,
+    check_embeddings,
+    check_seed,
+    check_tolerance,
+    is_plain_name,
+    whole_number,
+)
 from tokengeom.errors import InputError, ProblemError
 
 H = np.arange(1.0, 13.0).reshape(4, 3)
@@ -103,3 +112,19 @@ def test_an_entry_of_another_type_is_refused_with_the_name_of_the_folder(read: C
 def test_plain_names_have_no_path() -> None:
     assert all(map(is_plain_name, ("run-ufm", "page.html", ".hidden")))
     assert not any(map(is_plain_name, ("", ".", "..", "a/b", "/a", "a\\b", "a\0")))
+
+
+def test_a_seed_and_a_tolerance_are_numbers_that_make_sense() -> None:
+    for seed in (0, 2**63):
+        check_seed(seed)
+    for tolerance in (None, 1e-12, 0.5):
+        check_tolerance(tolerance)
+    with pytest.raises(InputError, match="at least 0; got -1"):
+        check_seed(-1)
+    for wrong in (0.0, 1.0, -1e-6, np.inf, np.nan):
+        with pytest.raises(InputError, match="between 0 and 1"):
+            check_tolerance(wrong)
+    stats = NextTokenStatistics.from_counts(np.array([[3, 1], [0, 2]]))
+    for settings in ({"seed": -1}, {"tolerance": np.inf}, {"tolerance": np.inf, "loss_gap": 0.1}):
+        with pytest.raises(InputError, match=r"seed|tolerance"):
+            predict(stats, **settings)

@@ -29,6 +29,18 @@ def whole_number(name: str, value: object) -> int:
         raise InputError(f"{name} must be a whole number; got {value!r}.") from None
 
 
+def check_seed(seed: int) -> None:
+    """Refuse a seed below 0, which no generator takes."""
+    if seed < 0:
+        raise InputError(f"The seed must be a whole number of at least 0; got {seed}.")
+
+
+def check_tolerance(tolerance: float | None) -> None:
+    """Refuse a relative gap to reach that is not between 0 and 1; None stands for the default."""
+    if tolerance is not None and not 0.0 < tolerance < 1.0:
+        raise ProblemError(f"The tolerance is a relative gap between 0 and 1, such as 1e-6; got {tolerance!r}.")
+
+
 def check_embeddings(given: Matrix, m: int) -> Float:
     """Embeddings as a d x m float64 array, or an error that names the shape, entry or column at fault."""
     try:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.sparse import csc_array
 
+from tokengeom.checks import check_seed, check_tolerance
 from tokengeom.errors import ProblemError
 from tokengeom.factors import HasFactors
 from tokengeom.geometry.agreement import check_permutations
@@ -59,6 +60,8 @@ class CompareSettings:
 
     def __post_init__(self) -> None:
         check_permutations(self.permutations)
+        check_seed(self.seed)
+        check_tolerance(self.tolerance)
 
     @property
     def draws(self) -> dict[str, int]:

@@ -27,7 +27,7 @@ import numpy as np
 from safetensors.numpy import save_file
 from scipy.sparse import csr_array
 
-from tokengeom.checks import Entries
+from tokengeom.checks import Entries, check_tolerance
 from tokengeom.errors import InputError, ProblemError
 from tokengeom.memory import require_memory
 from tokengeom.named_vectors import Items, NamedVectors
@@ -86,6 +86,7 @@ class LossSettings:
 
     def __post_init__(self) -> None:
         require_norm(self.norm)
+        check_tolerance(self.tolerance)
 
 
 def require_norm(norm: str) -> None:

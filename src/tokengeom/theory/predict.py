@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
+from tokengeom.checks import check_seed, check_tolerance
 from tokengeom.errors import InputError, ProblemError
 from tokengeom.estimates import Estimate
 from tokengeom.memory import fewer_contexts, require_memory
@@ -68,6 +69,8 @@ class PredictSettings:
 
     def __post_init__(self) -> None:
         require_norm(self.norm)
+        check_seed(self.seed)
+        check_tolerance(self.tolerance)
 
 
 @overload
