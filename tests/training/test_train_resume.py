@@ -118,9 +118,9 @@ def test_a_signal_saves_the_run_and_says_how_to_continue(tmp_path: Path, sent: s
     assert child.stderr is not None
     assert "Training" in child.stderr.readline(), "the estimate is printed once training has begun"
     child.send_signal(sent)
-    stdout, stderr = child.communicate(timeout=60)
+    _, stderr = child.communicate(timeout=60)
     assert (child.returncode, "Traceback" in stderr) == (130, False), stderr
-    assert "run the same command with --resume" in stdout
+    assert "run the same command with --resume" in stderr
     kept = Run.load(tmp_path / "run")
     assert kept.status == "interrupted"
     more = subprocess.run(

@@ -93,21 +93,22 @@ def train_command(
         out=out,
         as_json=as_json,
         quiet=quiet,
-        print_text=lambda console: _print_run(run, final, out, console),
+        print_text=lambda console: _print_run(run, final, console),
         more={"final": final},
     )
     if run.status == "interrupted":
+        if out is not None:
+            said = f"Interrupted. What was trained is in {out}; to continue, run the same command with --resume."
+            TerminalConsole(stderr=True).print(said, style="yellow")
         raise typer.Exit(EXIT_INTERRUPTED)
     if run.diverged:
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
-def _print_run(run: Run, final: dict[str, float], out: Path | None, console: TerminalConsole) -> None:
+def _print_run(run: Run, final: dict[str, float], console: TerminalConsole) -> None:
     console.print_lines(run.summary())
     for name, value in final.items():
         console.print(f"  {name:<28} {value:.6g}")
-    if run.status == "interrupted" and out is not None:
-        console.print("To continue, run the same command with --resume.")
 
 
 def _probes(folder: Path, stats: NextTokenStatistics) -> dict[str, Probe]:
