@@ -364,7 +364,7 @@ def _from_json(kind: str, content: dict[str, object], file: Path) -> AbstractTok
     if kind == ByteTokenizer.kind:
         return ByteTokenizer()
     if kind not in _LEARNING_KINDS:
-        raise TokenizerError(f"{file}: there is no tokenizer of the kind '{kind}'. Is the file from a newer version?")
+        raise TokenizerError(f"{file} holds a tokenizer of the unknown kind '{kind}'. Likely a newer version wrote it.")
     tokens = content.get("vocabulary")
     if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
         raise _damaged(file, kind, "must list the texts of its tokens")

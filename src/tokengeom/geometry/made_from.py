@@ -128,7 +128,7 @@ def _settings(stored: Entries) -> dict[str, Any]:
         elif name in ("tolerance", "loss_gap", "held_out"):
             found[name] = stored.number(name)
         else:
-            raise stored.damaged(f"there is no setting {name!r}")
+            raise stored.damaged(f"{name!r} is not the name of a setting")
     return found
 
 
