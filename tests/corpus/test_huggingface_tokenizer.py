@@ -106,7 +106,7 @@ def words(vocabulary: dict[str, object]) -> dict[str, object]:
 def test_damaged_tokenizers_are_refused(
     tmp_path: Path, changes: dict[str, object], message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Some of them make the library panic, which Python does not count as an exception and which prints to the standard error."""
+    """Some of them make the library panic; that is not an `Exception`, and it prints to the standard error."""
     path = damaged(tmp_path / "tokenizer.json", **changes)
     with pytest.raises(TokenizerError, match=rf"tokenizer\.json.*({message})"):
         count(["a b " + "a" * 40 + "c"], context=1, tokenizer=path).vocabulary.index("a")

@@ -150,7 +150,7 @@ def test_broken_tokenizer_files(tmp_path: Path) -> None:
         ({"tokengeom_tokenizer": "code", "vocabulary": ["a", "b", "a"]}, "must list each token once"),
         ({"tokengeom_tokenizer": "word", "vocabulary": ["a", "\ud800"]}, "without half characters"),
         ({"tokengeom_tokenizer": "character", "vocabulary": ["a", "bc"]}, "must list single characters"),
-        ({"tokengeom_tokenizer": ["word"], "vocabulary": []}, "no tokenizer of the kind"),
+        ({"tokengeom_tokenizer": ["word"], "vocabulary": []}, "of the unknown kind"),
     ],
 )
 def test_damaged_tokenizers_of_our_own_are_refused(tmp_path: Path, content: object, message: str) -> None:
