@@ -199,3 +199,30 @@ def test_an_interruption_inside_a_destructor_is_not_lost() -> None:
     done = subprocess.run([sys.executable, "-c", IGNORED], capture_output=True, text=True, timeout=60)
     assert (done.returncode, "Traceback" in done.stderr) == (130, False), done.stderr
     assert "Interrupted" in done.stderr
+
+
+SWALLOWED = """
+import signal, sys
+from tokengeom.cli import app
+
+def work(arguments=None):
+    with app.errors_as_paragraphs():
+        try:
+            signal.raise_signal(signal.{sent})
+        except KeyboardInterrupt:
+            raise RuntimeError("Query interrupted")
+
+app.run_command = work
+try:
+    app.main()
+except app.typer.Exit as ended:
+    sys.exit(ended.exit_code)
+"""
+
+
+@pytest.mark.parametrize("sent", ["SIGINT", "SIGTERM"])
+def test_an_error_that_a_library_raises_in_place_of_an_interruption_is_one(sent: str) -> None:
+    code = SWALLOWED.format(sent=sent)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, "defect" in done.stderr) == (130, False), done.stderr
+    assert "Interrupted" in done.stderr

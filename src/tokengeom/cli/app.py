@@ -22,7 +22,8 @@ from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Annotated, Any, ParamSpec, TypeVar
+from types import FrameType
+from typing import Annotated, Any, NoReturn, ParamSpec, TypeVar
 
 import typer
 
@@ -44,6 +45,12 @@ class Debug:
     enabled = False
 
 
+class Interruption:
+    """Whether a signal asked this process to end; any error after that is a consequence of it."""
+
+    arrived = False
+
+
 @contextmanager
 def errors_as_paragraphs() -> Iterator[None]:
     """Print an error as one paragraph; with ``--debug``, print its traceback."""
@@ -54,8 +61,7 @@ def errors_as_paragraphs() -> Iterator[None]:
     except (typer.Exit, SystemExit):
         raise
     except (KeyboardInterrupt, typer.Abort):
-        TerminalConsole(stderr=True).print("Interrupted. Nothing half-written was left behind.", style="yellow")
-        raise typer.Exit(EXIT_INTERRUPTED) from None
+        _end_interrupted()
     except BrokenPipeError:
         # The reader closed the pipe, as `head` does; what is left to write is dropped.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -63,12 +69,20 @@ def errors_as_paragraphs() -> Iterator[None]:
     except BaseException as error:
         if not isinstance(error, Exception) and not _is_panic(error):
             raise
+        # Some libraries replace the interruption by an error of their own, such as "Query interrupted".
+        if Interruption.arrived:
+            _end_interrupted()
         _drop_unwritten(error)
         if Debug.enabled and not _is_usage(error):
             traceback.print_exc()
         else:
             print_error(paragraph(error))
         raise typer.Exit(EXIT_WRONG_INPUT) from None
+
+
+def _end_interrupted() -> NoReturn:
+    TerminalConsole(stderr=True).print("Interrupted. Nothing half-written was left behind.", style="yellow")
+    raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
 def print_error(text: str) -> None:
@@ -320,10 +334,17 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    # SIGTERM cleans up as Ctrl-C does.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # SIGTERM cleans up as Ctrl-C does. A shell that starts a command in the background may have Ctrl-C ignored.
+    signal.signal(signal.SIGTERM, _interrupt)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
     sys.unraisablehook = _deliver_again
     sys.exit(run_command())
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    Interruption.arrived = True
+    raise KeyboardInterrupt
 
 
 def _deliver_again(ignored: sys.UnraisableHookArgs) -> None:
@@ -338,7 +359,7 @@ def _deliver_again(ignored: sys.UnraisableHookArgs) -> None:
 
 def run_command(arguments: list[str] | None = None) -> int:
     """Run one command line, by default the process's own, and return its exit code."""
-    Debug.enabled = False
+    Debug.enabled = Interruption.arrived = False
     typed = sys.argv[1:] if arguments is None else arguments
     try:
         with escaped_streams(), errors_as_paragraphs():
