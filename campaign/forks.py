@@ -25,6 +25,7 @@ SECONDS = 60.0
 MEMORY = 4 << 30
 """Bytes of address space that a command may take beyond those of the parent."""
 _PAUSE = 0.001
+_INTERRUPTIONS = (signal.SIGTERM, signal.SIGINT)
 _PARENT_DIED = 1
 """The option of ``prctl`` that sets the signal of a child whose parent ends."""
 
@@ -117,8 +118,12 @@ class Fork:
             return _through_pipes(action, place, limits, before)
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             began = time.monotonic()
+            # A child that is not yet set up cannot clean up: signals wait until it is.
+            signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTIONS)
             child = os.fork()
-            if child == 0:
+            if child != 0:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTIONS)
+            else:
                 _in_child(action, place, limits, before, out.fileno(), err.fileno())
             code, hung = _wait(child, limits)
             return Ended(code, _text(out), _text(err), time.monotonic() - began, hung)
@@ -186,7 +191,8 @@ def _in_child(
         os.chdir(place.work)
         os.environ["TMPDIR"] = str(place.temporary)
         tempfile.tempdir = None
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number in _INTERRUPTIONS:
+            signal.signal(number, signal.default_int_handler)
         # A process that ran into a limit on file sizes gets an error, as on a full disk, instead of a signal.
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         _limit(resource.RLIMIT_AS, _address_space() + limits.memory)
@@ -195,6 +201,7 @@ def _in_child(
             _limit(resource.RLIMIT_FSIZE, limits.file_bytes)
         if before is not None:
             before()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _INTERRUPTIONS)
         code = action()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
