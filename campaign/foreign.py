@@ -15,7 +15,7 @@ from campaign.material import CUT, REPORT, TRAIN, Material
 from campaign.tries import Try
 
 NOTE = "This is mine.\n"
-INPUTS = ("text.txt", "stats", "prediction", "run", "run-2")
+INPUTS = ("text.txt", "stats", "other-stats", "prediction", "run", "run-2")
 FOLDERS = {
     "stats": f"count text.txt {CUT} --out {{}}",
     "pairs": "count text.txt --context 1 --pairs {}",
@@ -24,6 +24,7 @@ FOLDERS = {
     "run": f"train stats {TRAIN} --out {{}}",
     "comparison": "compare prediction run run-2 --permutations 20 --out {}",
     "rivals": "rivals stats run --explanations proxy --out {}",
+    "texts": "compare-texts stats other-stats --permutations 20 --out {}",
     "exported": "export prediction --stats stats --out {}",
     "page-results": f"report text.txt --out target.html {REPORT}",
 }

@@ -42,6 +42,8 @@ MATERIAL = (
     "run-2",
     "comparison",
     "rivals",
+    "other-stats",
+    "texts",
     "exported",
     "findings",
     "judged-results",
@@ -106,6 +108,22 @@ def of_rivals(stage: str, result: str, beside: tuple[str, ...] = (), covered: st
         "number held out": in_json(file, "held_out"),
     }
     return [Forgery(f"{stage or result}: {name}", result, edit, covered, beside, stage) for name, edit in edits.items()]
+
+
+def of_texts(beside: tuple[str, ...] = (), covered: str | None = None) -> list[Forgery]:
+    """Forgeries of a comparison of two texts: every kind of number in it."""
+    file = "texts.json"
+    edits: dict[str, Edit] = {
+        "agreement": in_json(file, "agreements", "context_agreement", "value"),
+        "interval": in_json(file, "agreements", "token_agreement", "low", change=lambda low: low - 0.01),
+        "movement of a context": in_json(file, "contexts", "moved", 0),
+        "movement of a token": in_json(file, "tokens", "moved", -1),
+        "tokens in both supports": in_json(file, "contexts", "listed", 0, "in_both"),
+        "windows": in_json(file, "first", "windows", change=lambda known: known - 1),
+        "pairs of one text": in_json(file, "second", "only_pairs"),
+        "limitations": in_json(file, "limitations"),
+    }
+    return [Forgery(f"texts: {name}", "texts", edit, covered, beside) for name, edit in edits.items()]
 
 
 def of_statistics(stage: str, result: str) -> list[Forgery]:
@@ -282,6 +300,8 @@ def of_results() -> list[Forgery]:
         *of_other_predictions(),
         *of_comparison("", "comparison", covered=NOT_COMPUTED),
         *of_rivals("", "rivals", covered=NOT_COMPUTED),
+        *of_texts(covered=NOT_COMPUTED),
+        *of_texts(("stats", "other-stats")),
         *(one for one in of_comparison("", "comparison", beside) if "agreement" in one.name or "verdict" in one.name),
         *(one for one in of_rivals("", "rivals", beside) if "agreement" in one.name),
         *(one for one in of_prediction("", "prediction", ("stats",)) if one.name.endswith((": P", "coverage"))),

@@ -35,7 +35,7 @@ from campaign.saved import MANIFEST, rehash
 from campaign.tries import Try, excerpt, generator, weighted_shares, wrong_end
 
 MATERIAL = (*(name for name in COMMANDS if name != "judged-results"), MODEL)
-QUICK_MATERIAL = ("stats", "prediction", "run")
+QUICK_MATERIAL = ("stats", "other-stats", "prediction", "run")
 QUICK = {"text.jsonl", "text.txt.gz", "text.parquet", "text.arrow", "tokenizer.json", "settings.toml", "H.npy"}
 """What is changed where it must be quick, beside this material."""
 Change = Callable[[Path, Generator], tuple[str, bool]]
@@ -216,6 +216,7 @@ _RESULTS = {
         "train stats --dim 3 --steps 3",
         "export prediction --stats stats --out new",
         f"report stats --out new.html {REPORT} --estimate",
+        "compare-texts stats other-stats --permutations 20",
     ),
     "pairs": ("verify pairs", "count pairs", "count pairs --pairs new"),
     "prediction": ("verify prediction", _COMPARE, "export prediction --stats stats --out new"),
@@ -226,13 +227,14 @@ _RESULTS = {
     "run": ("verify run", _COMPARE, f"train stats {TRAIN} --resume --out run", "export run --stats stats --out new"),
     "comparison": ("verify comparison",),
     "rivals": ("verify rivals",),
+    "texts": ("verify texts",),
     "exported": ("verify exported",),
     "vectors": ("verify vectors", "compare prediction --arrays vectors --permutations 20"),
     "arrays": ("verify arrays", "compare prediction --arrays arrays --permutations 20"),
     "findings": ("verify findings",),
     "page-results": ("verify page-results", f"report text.txt --out page.html {REPORT}"),
 }
-_BESIDE = ("stats", "prediction", "run")
+_BESIDE = ("stats", "other-stats", "prediction", "run")
 
 
 def families() -> list[Family]:
@@ -310,10 +312,19 @@ def run_family(
     for one in {*family.inputs, family.changed}:
         if material.path(one).exists():
             material.put(one, place.work / one)
+    before = _contents(place.work / family.changed)
     done, strict = _changed(family, rng, place)
+    # A number that is replaced by itself, such as NaN by NaN, leaves the file as it was.
+    strict = strict and _contents(place.work / family.changed) != before
     as_json = strict or bool(rng.integers(2))
     ended = Fork()([*shlex.split(command), *(["--json"] if as_json else [])], place)
     return judged(ended, command, done, strict, known)
+
+
+def _contents(path: Path) -> dict[str, bytes] | None:
+    """The bytes of every plain file that a path stands for; None for something else, which is never the same."""
+    files = [path] if path.is_file() else sorted(path.rglob("*")) if path.is_dir() else None
+    return None if files is None else {str(one): one.read_bytes() for one in files if one.is_file()}
 
 
 def _changed(family: Family, rng: Generator, place: Place) -> tuple[str, bool]:

@@ -25,7 +25,7 @@ from campaign.material import COMMANDS, CUT, REPORT, TRAIN, Material
 from campaign.saved import MANIFEST, fingerprint, listing
 from campaign.tries import Try, chosen, even_shares, excerpt, generator, wrong_end
 
-MATERIAL = tuple(name for name in COMMANDS if name not in ("findings", "linear", "rivals", "proxy"))
+MATERIAL = tuple(name for name in COMMANDS if name not in ("findings", "linear", "rivals", "texts", "proxy"))
 QUICK = ("predict over, without exchange of names", "train --resume")
 QUICK_MATERIAL = ("stats", "other-stats", "other-prediction")
 INTERRUPTED = 130

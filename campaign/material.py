@@ -38,6 +38,7 @@ COMMANDS = {
     "comparison": "compare prediction run run-2 --permutations 20 --out comparison -q",
     "other-comparison": "compare prediction run-2 --permutations 20 --out other-comparison -q",
     "rivals": "rivals stats run run-2 --prediction prediction --explanations proxy --explanations pmi --out rivals -q",
+    "texts": "compare-texts stats other-stats --permutations 20 --out texts -q",
     "exported": "export prediction --stats stats --out exported -q",
     "other-exported": "export other-prediction --stats other-stats --out other-exported -q",
     "vectors": "export prediction --stats stats --format word2vec --out vectors -q",

@@ -18,13 +18,15 @@ COMMANDS = {
     "train": "train stats --dim 3 --steps 3",
     "compare": "compare prediction run --permutations 20",
     "rivals": "rivals stats run --explanations proxy",
+    "compare-texts": "compare-texts stats other-stats --permutations 20",
+    "cite": "cite",
     "export": "export prediction --stats stats --out new",
     "report": f"report text.txt --out new.html {REPORT}",
     "stories": "stories new.txt --words 50",
     "verify": "verify stats",
     "study": "study linear-2d --set steps=20 --estimate",
 }
-INPUTS = ("text.txt", "stats", "prediction", "run", "words.txt", "model", "H.npy")
+INPUTS = ("text.txt", "stats", "other-stats", "prediction", "run", "words.txt", "model", "H.npy")
 _SMALL = (
     "-1",
     "0",

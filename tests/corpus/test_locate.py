@@ -165,3 +165,17 @@ def test_reading_settings_are_keywords_of_count(tmp_path: Path, expected: NextTo
     assert count(tmp_path / "notes", context=2, format="text", separator="#").equals(expected)
     settings = ReadingSettings(format="text", separator="#")
     assert count(tmp_path / "notes", context=2, **vars(settings)).equals(expected)
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (("manifest.json", "story.txt"), "holds a saved result"),
+        (("arrays.safetensors", "vocabulary.parquet"), "without their manifest"),
+    ],
+)
+def test_a_saved_result_is_not_taken_for_a_corpus(tmp_path: Path, names: tuple[str, ...], said: str) -> None:
+    for name in names:
+        (tmp_path / name).write_text("once upon a time")
+    with pytest.raises(CorpusError, match=said):
+        find_files([tmp_path])

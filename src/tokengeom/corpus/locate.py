@@ -173,6 +173,9 @@ def skipped_files(corpus: object) -> tuple[Path, ...]:
     return find_files(named).skipped if any(Path(str(name)).is_dir() for name in named) else ()
 
 
+_OF_STATISTICS = ("arrays.safetensors", "vocabulary.parquet")
+
+
 def _is_saved_dataset(folder: Path) -> bool:
     return (folder / "dataset_info.json").is_file() and (folder / "state.json").is_file()
 
@@ -180,6 +183,11 @@ def _is_saved_dataset(folder: Path) -> bool:
 def _inside(folder: Path) -> FoundFiles:
     if (folder / "manifest.json").is_file():
         raise CorpusError(f"{folder} holds a saved result (it has a manifest.json), not a corpus. Check the path.")
+    if all((folder / name).is_file() for name in _OF_STATISTICS):
+        raise CorpusError(
+            f"{folder} holds saved statistics without their manifest.json, not a corpus. Restore it, or count the text "
+            "again."
+        )
     if (folder / "dataset_dict.json").is_file():
         splits = sorted(path.name for path in folder.iterdir() if _is_saved_dataset(path))
         raise CorpusError(
