@@ -23,6 +23,7 @@ import numpy as np
 
 from tokengeom.estimates import Estimate
 from tokengeom.factors import Factors
+from tokengeom.interruption import interrupts
 from tokengeom.numerics import Arrays, Float, Int
 from tokengeom.progress import AbstractProgress, AbstractStage, SilentProgress, is_main_process
 from tokengeom.training.estimate import ENOUGH, Pace
@@ -330,10 +331,9 @@ class Loop:
         if threading.current_thread() is not threading.main_thread() or "WORLD_SIZE" in os.environ:
             yield
             return
-        # The command line treats SIGTERM, which schedulers send, as Ctrl-C; other programs have their own handlers.
         signals = (signal.SIGINT, signal.SIGTERM)
         previous = {one: signal.getsignal(one) for one in signals}
-        ours = [one for one in signals if one == signal.SIGINT or previous[one] is signal.default_int_handler]
+        ours = [one for one in signals if one == signal.SIGINT or interrupts(previous[one])]
 
         def stop(number: int, frame: Any) -> None:
             earlier = previous[signal.Signals(number)]
