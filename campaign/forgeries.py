@@ -282,6 +282,13 @@ def of_report(report: str = "judged-results") -> list[Forgery]:
             "strength lambda": in_json(MANIFEST, "lam"),
         }
         found += [Forgery(f"{stage}: {name}", report, edit, None, (), stage) for name, edit in at_loss.items()]
+    path: dict[str, Edit] = {
+        "tokens": in_arrays("path.safetensors", "1.W", scaled),
+        "dual": in_arrays("path.safetensors", "1.change", scaled),
+        "loss gap": in_json(MANIFEST, "points", 1, "loss_gap"),
+        "lower bound": in_json(MANIFEST, "points", 1, "certificate", "bound"),
+    }
+    found += [Forgery(f"path: {name}", report, edit, None, (), "path") for name, edit in path.items()]
     found += of_comparison("comparison-ufm", report)
     found += of_rivals("rivals-ufm", report)
     found += of_statistics("statistics", report)

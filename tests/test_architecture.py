@@ -13,13 +13,17 @@ TESTS = Path(__file__).parent
 SOURCE = TESTS.parent / "src" / "tokengeom"
 TOP = {
     "errors", "estimates", "numerics", "memory", "checks", "factors", "folders", "manifests", "named_vectors",
-    "processes", "progress", "results", "settings",
+    "citation", "processes", "progress", "results", "settings", "small_pictures", "item_search", "nearest",
+    "explanation", "questions", "interruption",
 }  # fmt: skip
 TEXT = TOP | {"corpus", "statistics"}
 PREDICTION = {"problems", "solvers", "theory"}
 OBSERVATION = {"models", "training"}
 MAY_IMPORT = {
     "errors": set(),
+    "citation": {"errors"},
+    "small_pictures": set(),
+    "interruption": set(),
     "numerics": set(),
     "progress": set(),
     "estimates": {"progress"},
@@ -32,6 +36,10 @@ MAY_IMPORT = {
     "results": {"errors", "folders", "manifests"},
     "settings": {"errors"},
     "named_vectors": {"errors", "factors", "numerics", "results"},
+    "item_search": {"errors", "named_vectors", "numerics"},
+    "nearest": {"checks", "errors", "factors", "item_search", "named_vectors", "numerics", "results"},
+    "explanation": {"item_search", "nearest", "results"},
+    "questions": {"explanation", "factors", "item_search", "named_vectors", "nearest", "numerics"},
     "corpus": TOP,
     "statistics": TOP | {"corpus"},
     "problems": TEXT,
@@ -97,7 +105,7 @@ def test_every_module_is_named_by_a_test() -> None:
     def is_named(path: Path) -> bool:
         package, _, module = dotted(path).rpartition(".")
         forms = [f"{dotted(path)} import", f"{dotted(path)}.", f'"{dotted(path)}"', f"from {package} import {module}"]
-        command = path.parent.name == "cli" and path.stem in all_commands()
+        command = path.parent.name == "cli" and path.stem.replace("_", "-") in all_commands()
         return command or any(form in sources for form in forms)
 
     modules = [path for path in FILES if path.name not in ("__init__.py", "__main__.py")]

@@ -11,6 +11,7 @@ from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from pipeline_cases import plain_page, quick, write_text
 from study_cases import run_study
 from tokengeom.errors import InputError, MissingExtraError
 from tokengeom.geometry.checkpoints import CheckpointCurve
+from tokengeom.geometry.compare_texts import compare_texts
 from tokengeom.geometry.model_states import ModelStates
 from tokengeom.manifests import read_seal
 from tokengeom.page.choice import Choice
@@ -74,11 +76,13 @@ def samples(folder: Path) -> Samples:
         "pairs": count_pairs(["a b a b c", "b c a a b"], folder / "counted", context=1),
         "features": prediction,
         "at-loss": tg.predict(stats, loss_gap=0.1),
+        "path": tg.PredictedPath.of(prediction.path([0.5, 0.1])),
         "linear": tg.predict(stats, embeddings=np.random.default_rng(0).normal(size=(6, 5))),
         "proxy": tg.predict_proxy(stats, components=2),
         "run": run,
         "comparison": tg.compare(prediction, run, **DRAWS),
         "rivals": tg.rivals(stats, run, prediction, held_out=0.0, **DRAWS),
+        "texts": compare_texts(stats, tg.NextTokenStatistics.from_counts(counts.T), **DRAWS),
         "checkpoints": (curve := checkpoint_curve(folder)),
         "model": model_that_was_read(curve),
         "findings": run_study("linear-2d", steps=50),
@@ -202,7 +206,9 @@ def test_a_result_is_plain_data_a_summary_a_short_repr_and_a_table(samples: Samp
     assert repr(result).startswith(f"{type(result).__name__}(")
     assert len(repr(result)) < 300
     assert "array(" not in repr(result)
-    assert "table" in read(result._repr_html_()).tags
+    assert {"table", "svg"} <= read(result._repr_html_()).tags
+    for picture in (result._picture() or "").split("<svg")[1:]:
+        ElementTree.fromstring(f"<svg{picture}")
 
 
 @pytest.mark.parametrize("kind", SHORT)

@@ -12,18 +12,25 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     __version__: str
 
+    from tokengeom.citation import cite as cite
     from tokengeom.corpus.locate import ReadingSettings as ReadingSettings
     from tokengeom.errors import TokengeomError as TokengeomError
+    from tokengeom.explanation import Explanation as Explanation
     from tokengeom.factors import Factors as Factors
+    from tokengeom.geometry.ask import explain as explain
+    from tokengeom.geometry.ask import neighbours as neighbours
     from tokengeom.geometry.compare import compare as compare
+    from tokengeom.geometry.compare_texts import compare_texts as compare_texts
     from tokengeom.geometry.comparison import Comparison as Comparison
     from tokengeom.geometry.export import export as export
     from tokengeom.geometry.monitor import Monitor as Monitor
     from tokengeom.geometry.rival_table import Rivals as Rivals
     from tokengeom.geometry.rivals import rivals as rivals
+    from tokengeom.geometry.text_comparison import TextComparison as TextComparison
     from tokengeom.models.checkpoint import load_checkpoint as load_checkpoint
     from tokengeom.models.language_model import language_model as language_model
     from tokengeom.models.saved_arrays import load_arrays as load_arrays
+    from tokengeom.nearest import Neighbours as Neighbours
     from tokengeom.page.compare_models import compare_models as compare_models
     from tokengeom.page.estimate import estimate as estimate
     from tokengeom.page.report import Report as Report
@@ -37,6 +44,7 @@ if TYPE_CHECKING:
     from tokengeom.theory.features import FeaturePrediction as FeaturePrediction
     from tokengeom.theory.linear import LinearPrediction as LinearPrediction
     from tokengeom.theory.predict import predict as predict
+    from tokengeom.theory.predicted_path import PredictedPath as PredictedPath
     from tokengeom.theory.proxy import ProxyPrediction as ProxyPrediction
     from tokengeom.theory.proxy import predict_proxy as predict_proxy
     from tokengeom.training.run import Run as Run
@@ -46,28 +54,36 @@ if TYPE_CHECKING:
 _MODULES = {
     "Comparison": "geometry.comparison",
     "CountedPairs": "statistics.pairs",
+    "Explanation": "explanation",
     "Factors": "factors",
     "FeaturePrediction": "theory.features",
     "LinearPrediction": "theory.linear",
     "LossPrediction": "theory.at_loss",
     "Monitor": "geometry.monitor",
+    "Neighbours": "nearest",
     "NextTokenStatistics": "statistics.next_token",
+    "PredictedPath": "theory.predicted_path",
     "ProxyPrediction": "theory.proxy",
     "ReadingSettings": "corpus.locate",
     "Report": "page.report",
     "Rivals": "geometry.rival_table",
     "Run": "training.run",
+    "TextComparison": "geometry.text_comparison",
     "TokengeomError": "errors",
     "TrainingSettings": "training.settings",
+    "cite": "citation",
     "compare": "geometry.compare",
     "compare_models": "page.compare_models",
+    "compare_texts": "geometry.compare_texts",
     "count": "statistics.count",
+    "explain": "geometry.ask",
     "export": "geometry.export",
     "language_model": "models.language_model",
     "estimate": "page.estimate",
     "load": "results",
     "load_arrays": "models.saved_arrays",
     "load_checkpoint": "models.checkpoint",
+    "neighbours": "geometry.ask",
     "predict": "theory.predict",
     "predict_proxy": "theory.proxy",
     "report": "page.report",

@@ -110,7 +110,7 @@ class NamedVectors:
         if stats is None:
             names = tuple(f"{items[:-1]} {number}" for number in range(len(matrix)))
             return NamedVectors(items, names, matrix, mean, None, None)
-        _require_same_items(given, factors, stats)
+        require_same_items(given, factors, stats)
         if items == "tokens":
             frequency = np.asarray(stats.P @ stats.pi)
             supports = np.bincount(stats.P.indices, minlength=stats.V).astype(np.int64)
@@ -148,7 +148,7 @@ def item_names(stats: NamesItems, items: Items) -> tuple[str, ...]:
     return stats.vocabulary if items == "tokens" else tuple(map(stats.context_text, range(stats.m)))
 
 
-def _require_same_items(given: object, factors: Factors, stats: NamesItems) -> None:
+def require_same_items(given: object, factors: Factors, stats: NamesItems) -> None:
     """Refuse statistics that other embeddings belong to: their names would be wrong."""
     known = getattr(given, "statistics_hash", None)
     if known is not None and known != stats.hash:

@@ -45,6 +45,7 @@ KINDS = {
     "tokengeom-pairs": "tokengeom.statistics.pairs.CountedPairs",
     "tokengeom-features": "tokengeom.theory.features.FeaturePrediction",
     "tokengeom-at-loss": "tokengeom.theory.at_loss.LossPrediction",
+    "tokengeom-path": "tokengeom.theory.predicted_path.PredictedPath",
     "tokengeom-linear": "tokengeom.theory.linear.LinearPrediction",
     "tokengeom-proxy": "tokengeom.theory.proxy.ProxyPrediction",
     "tokengeom-run": "tokengeom.training.run.Run",
@@ -52,6 +53,7 @@ KINDS = {
     "tokengeom-comparison": "tokengeom.geometry.comparison.Comparison",
     "tokengeom-checkpoints": "tokengeom.geometry.checkpoints.CheckpointCurve",
     "tokengeom-rivals": "tokengeom.geometry.rival_table.Rivals",
+    "tokengeom-texts": "tokengeom.geometry.text_comparison.TextComparison",
     "tokengeom-choice": "tokengeom.page.choice.Choice",
     "tokengeom-findings": "tokengeom.studies.base.Findings",
     "tokengeom-report": "tokengeom.page.report.Report",
@@ -192,7 +194,11 @@ class AbstractResult(ABC):
         return f"{type(self).__name__}({facts})"
 
     def _repr_html_(self) -> str:
-        return html_table(self.title, self._facts(), self.summary().splitlines())
+        return html_table(self.title, self._facts(), self.summary().splitlines(), picture=self._picture())
+
+    def _picture(self) -> str | None:
+        """A small picture beside the table in a notebook (`tokengeom.small_pictures`); None for none."""
+        return None
 
 
 def load(folder: str | Path) -> AbstractResult:
@@ -408,21 +414,31 @@ def close(a: float, b: float) -> bool:
 
 
 _TABLE = "border-collapse:collapse;color:inherit;background:transparent;margin:0.3em 0"
+_BESIDE = "display:flex;flex-wrap:wrap;gap:0.5em 2em;align-items:flex-start;color:inherit"
+_PICTURES = "display:flex;flex:1 1 330px;flex-wrap:wrap;gap:1em 2em;max-width:100%;margin:0.3em 0;color:inherit"
 _CELL = "text-align:left;padding:0.1em 1em 0.1em 0;vertical-align:top;background:transparent;color:inherit"
 
 
 def html_table(
-    title: str, rows: Iterable[Sequence[object]], sentences: Iterable[str] = (), columns: Sequence[str] = ()
+    title: str,
+    rows: Iterable[Sequence[object]],
+    sentences: Iterable[str] = (),
+    columns: Sequence[str] = (),
+    picture: str | None = None,
 ) -> str:
     """A table for a notebook: a title, rows with their names first, and sentences below; every text is escaped.
 
     ``columns``
         Names of the columns, where rows have more than a name and a value.
+    ``picture``
+        SVG that is shown beside the table, or below it where the window is narrow.
     """
     head = f"<thead><tr>{''.join(_cell('th', name) for name in columns)}</tr></thead>" if columns else ""
     body = "".join(f"<tr>{_cell('th', name)}{''.join(_cell('td', one) for one in cells)}</tr>" for name, *cells in rows)
     below = "".join(f'<p style="margin:0.2em 0">{escape(sentence)}</p>' for sentence in sentences)
     table = f'<table style="{_TABLE}">{head}<tbody>{body}</tbody></table>'
+    if picture:
+        table = f'<div style="{_BESIDE}"><div>{table}</div><div style="{_PICTURES}">{picture}</div></div>'
     return f'<div style="color:inherit"><strong>{escape(title)}</strong>{table}{below}</div>'
 
 

@@ -15,21 +15,29 @@ from tokengeom import NextTokenStatistics, predict, train
 COMMANDS = all_commands()
 # How each command is called in the folder of `work`; a new command needs a line here, and one in BAD.
 WORKING = {
+    "cite": ["--format", "text"],
     "compare": ["prediction", "run", "--permutations", "0"],
+    "compare-texts": ["stats", "stats", "--permutations", "0"],
     "count": ["text.txt", "--context", "1"],
+    "explain": ["prediction", "token 1", "--run", "run"],
     "export": ["run", "--stats", "stats", "--out", "vectors"],
+    "neighbours": ["prediction", "context 2"],
     "predict": ["stats"],
     "report": ["stats", "--no-transformer", "--steps", "10", "--dim", "3"],
     "rivals": ["stats", "run", "--held-out", "0", "--permutations", "0"],
     "stories": ["stories.txt", "--words", "50"],
-    "study": ["linear-2d", "--set", "steps=50"],
+    "study": ["linear-2d", "--set", "steps=50", "--no-save"],
     "train": ["stats", "--dim", "3", "--steps", "5"],
     "verify": ["prediction"],
 }
 BAD = {
+    "cite": ["--format", "nothing"],
     "compare": ["missing", "run"],
+    "compare-texts": ["stats", "missing"],
     "count": ["missing.txt"],
+    "explain": ["prediction", "nothing"],
     "export": ["missing", "--out", "vectors"],
+    "neighbours": ["missing", "token 1"],
     "predict": ["missing"],
     "report": ["missing.txt"],
     "rivals": ["missing", "run"],

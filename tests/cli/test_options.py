@@ -18,6 +18,8 @@ from geometry_cases import grouped_counts
 from tokengeom.cli import app as cli
 from tokengeom.cli.options import expanded, gathered, keywords
 from tokengeom.corpus.locate import ReadingSettings
+from tokengeom.geometry.ask import AskSettings, explain, neighbours
+from tokengeom.geometry.compare_texts import CompareTextsSettings, compare_texts
 from tokengeom.geometry.export import ExportSettings
 from tokengeom.geometry.inputs import CompareSettings
 from tokengeom.geometry.rivals import RivalSettings
@@ -32,14 +34,17 @@ from tokengeom.training.settings import TrainingSettings
 
 VERBS: dict[str, tuple[Any, list[type]]] = {
     "compare": (tg.compare, [CompareSettings]),
+    "compare-texts": (compare_texts, [CompareTextsSettings]),
     "count": (tg.count, [CountSettings, ReadingSettings, CutSettings, EngineSettings]),
+    "explain": (explain, [AskSettings]),
     "export": (tg.export, [ExportSettings]),
+    "neighbours": (neighbours, [AskSettings]),
     "predict": (tg.predict, [PredictSettings]),
     "report": (tg.report, [ReportSettings, ReadingSettings]),
     "rivals": (tg.rivals, [RivalSettings]),
     "train": (tg.train, [TrainingSettings]),
 }
-WITHOUT_SETTINGS = {"stories", "study", "verify"}
+WITHOUT_SETTINGS = {"cite", "stories", "study", "verify"}
 
 
 @dataclass(frozen=True)

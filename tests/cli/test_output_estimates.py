@@ -50,7 +50,7 @@ def test_a_study_has_an_estimate_where_it_trains(capsys: pytest.CaptureFixture[s
 
 def test_a_study_states_its_time_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(estimates, "LONG", 0.0)
-    done = say(capsys, "study", "ufm-synthetic", "--set", "steps=50", "--set", "draws=2")
+    done = say(capsys, "study", "ufm-synthetic", "--set", "steps=50", "--set", "draws=2", "--no-save")
     assert [line.split(":")[0].strip() for line in done.err.splitlines()] == [
         "The study ufm-synthetic",
         "2 trainings of the model ufm",

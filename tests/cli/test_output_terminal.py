@@ -44,9 +44,13 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 # How each command is made to print EVIL; a new command needs a line here.
 LINES = {
+    "cite": ["--format", f"no-format{EVIL}"],
     "compare": ["prediction", "run", "--permutations", "0", "--out", f"out{EVIL}"],
+    "compare-texts": ["stats", "stats", "--permutations", "0", "--out", f"out{EVIL}"],
     "count": [f"text{EVIL}.txt", "--context", "1", "--tokenizer", "whitespace", "--out", f"out{EVIL}"],
+    "explain": ["prediction", f"a{EVIL}", "--run", "run"],
     "export": ["run", "--stats", "stats", "--out", f"out{EVIL}"],
+    "neighbours": ["prediction", f"a{EVIL}"],
     "predict": ["stats", "--out", f"out{EVIL}"],
     "report": ["stats", "--no-transformer", "--steps", "10", "--dim", "3", "--out", f"out{EVIL}.html"],
     "rivals": ["stats", "run", "--held-out", "0", "--permutations", "0", "--out", f"out{EVIL}"],
@@ -68,7 +72,7 @@ def work(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("command", all_commands())
 def test_every_command_escapes_on_a_terminal(command: str, work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code, shown = say_on_terminal(monkeypatch, command, *LINES[command])
-    assert code == {"study": 2, "verify": 1}.get(command, 0), shown
+    assert code == {"cite": 2, "study": 2, "verify": 1}.get(command, 0), shown
     assert not [piece for piece in PIECES if piece in shown]
     assert SHOWN in shown
 

@@ -44,7 +44,11 @@ def test_a_report_states_once_what_is_still_to_be_made(tmp_path: Path) -> None:
     quick(text, page, progress=shown)
     (sentence,) = [one for one in shown.sentences if one.startswith("The report: ")]
     assert shown.sentences.index(sentence) < shown.sentences.index("Predicting")
-    assert [line.split(":")[0].strip() for line in sentence.splitlines()[1:]][:2] == ["Predicting", "Training"]
+    assert [line.split(":")[0].strip() for line in sentence.splitlines()[1:]][:3] == [
+        "Predicting",
+        "Predicting along the loss",
+        "Training",
+    ]
     assert "training 2" in sentence
     later = Shown()
     quick(text, page, progress=later, permutations=25)
@@ -72,11 +76,11 @@ def test_the_estimate_is_the_sum_of_predictions_trainings_and_expected_durations
     monkeypatch.setattr(stage_estimates, "estimate_training", one("train", 1000.0))
     found = estimate("report", write_text(tmp_path / "stories.txt"), **QUICK)
     expected = [part.shortest for part in found.parts if part.what.startswith(("Comparing", "Rival"))]
-    # The limit, two trainings and two norms at a loss.
-    assert found.shortest == pytest.approx(100 + 2 * 1000 + 2 * 100 + sum(expected))
+    # The limit, the path, two trainings and two norms at a loss.
+    assert found.shortest == pytest.approx(100 + 100 + 2 * 1000 + 2 * 100 + sum(expected))
     assert found.longest == pytest.approx(2 * found.shortest - sum(expected))
     assert found.bytes == 10**9
-    assert [one["kind"] for one in asked] == ["predict", "train", "predict", "predict"]
+    assert [one["kind"] for one in asked] == ["predict", "predict", "train", "predict"]
     assert {one.get("norm") for one in asked if "loss_gap" in one} == {"nuclear", "gamma2"}
 
 

@@ -25,7 +25,7 @@ from tokengeom.theory.proxy import ProxyPrediction
 
 FEW: dict[str, Any] = {"permutations": 20, "context": 2}
 JUDGED = ("at-loss-{}-nuclear", "at-loss-{}-gamma2", "comparison-{}")
-OF_ONE = ("statistics", "prediction", "model-1", *(name.format("model-1") for name in JUDGED), "rivals-model-1")
+OF_ONE = ("statistics", "prediction", "path", "model-1", *(name.format("model-1") for name in JUDGED), "rivals-model-1")
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +63,9 @@ def test_checkpoints_are_read_and_nothing_is_trained(finished: Report) -> None:
     assert list(contents.runs) == ["checkpoint-200"]
     assert contents.trained == {}
     assert not list(results_of(finished).glob("run-*"))
-    assert finished.made[:4] == ("statistics", "prediction", "model-2", "model-1"), "the last one decides about BOS"
+    assert finished.made[:5] == ("statistics", "prediction", "path", "model-2", "model-1"), (
+        "the last one decides about BOS"
+    )
     assert list(contents.rivals) == ["checkpoint-200"]
     assert contents.title == "checkpoint-10, checkpoint-200 on 40 documents"
     assert contents.curve is not None
@@ -97,7 +99,7 @@ def test_an_unchanged_model_is_not_read_again_and_a_changed_one_is(one: Path, tm
     assert report(sentences(), page, model=one, **FEW).made == ()
     stats = tg.count(sentences(), context=2, tokenizer=one, vocabulary_size=ROWS)
     fit_head(one, stats, 0.5)
-    assert report(sentences(), page, model=one, **FEW).made == (*OF_ONE[2:], "page")
+    assert report(sentences(), page, model=one, **FEW).made == (*OF_ONE[3:], "page")
     again = report(sentences(), page, model=one, **{**FEW, "permutations": 30})
     assert again.made == ("comparison-model-1", "rivals-model-1", "page")
 
@@ -110,7 +112,7 @@ def test_an_interrupted_report_continues(one: Path, tmp_path: Path, monkeypatch:
         patch.setattr("tokengeom.page.pipeline.compare", stopped)
         with pytest.raises(KeyboardInterrupt):
             report(sentences(), tmp_path / "page.html", model=one, **FEW)
-    assert report(sentences(), tmp_path / "page.html", model=one, **FEW).made == (*OF_ONE[5:], "page")
+    assert report(sentences(), tmp_path / "page.html", model=one, **FEW).made == (*OF_ONE[6:], "page")
 
 
 def test_a_report_about_models_is_loaded_and_verified(finished: Report) -> None:

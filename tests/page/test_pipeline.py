@@ -73,7 +73,7 @@ def test_every_stage_is_made_once_and_then_found(text: Path, first: Report) -> N
 @pytest.mark.parametrize(
     ("change", "made"),
     [
-        ({"seed": 2}, STAGES[3:]),
+        ({"seed": 2}, STAGES[4:]),
         ({"permutations": 25}, ("comparison-ufm", "rivals-ufm", "page")),
         # Without the second run, the predictions at the loss of the first one are found.
         ({"seeds": 1}, ("comparison-ufm", "rivals-ufm", "page")),
@@ -130,7 +130,7 @@ def test_training_resumes_after_ctrl_c(
 
     monkeypatch.setattr(pipeline, "train", watched)
     done = quick(text, tmp_path / "new.html")
-    assert done.made == STAGES[3 + place :]
+    assert done.made == STAGES[4 + place :]
     assert resumed[0] > 9
     again = [*done.contents.runs.values(), *done.contents.repeats["unconstrained features"]][place]
     assert np.array_equal(again.W, straight.W)
@@ -176,7 +176,7 @@ def test_training_resumes_from_its_snapshot_after_a_kill(text: Path, tmp_path: P
             quick(text, page, steps=2_000_000)
     assert seen[0] >= before > 0
     # Another number of steps is another run, which must not use snapshots of the killed one.
-    assert quick(text, page).made == STAGES[3:]
+    assert quick(text, page).made == STAGES[4:]
     assert tg.verify(tmp_path / "page-results")
 
 
@@ -318,7 +318,7 @@ def test_stages_are_listed_for_a_text_and_for_statistics() -> None:
     settings = ReportSettings(steps=600)
     from_text = build_stages(find_text(["a b c"], tg.ReadingSettings()), settings, [UFM, TRANSFORMER])
     networks = [[name.replace("ufm", "transformer") for name in names] for names in (RUNS, JUDGED)]
-    assert [one.name for one in from_text] == [*STAGES[:3], *RUNS, *networks[0], *JUDGED, *networks[1]]
+    assert [one.name for one in from_text] == [*STAGES[:4], *RUNS, *networks[0], *JUDGED, *networks[1]]
     given = build_stages(tg.NextTokenStatistics.from_counts([[1, 2], [3, 0]]), settings, [UFM])
     assert [one.name for one in given] == ["statistics", *STAGES[2:-1]]
     for stages in (from_text, given):
@@ -332,7 +332,7 @@ def test_progress_names_every_stage_and_ends_complete(text: Path, tmp_path: Path
     quick(text, tmp_path / "page.html", progress=shown)
     notes = [note for note in shown.bars["Report"].notes if note]
     assert notes == [
-        "Choosing settings", "Counting", "Predicting", "Training: unconstrained features",
+        "Choosing settings", "Counting", "Predicting", "Predicting along the loss", "Training: unconstrained features",
         "Training: unconstrained features, training 2", *["Predicting at the loss: unconstrained features"] * 2,
         "Comparing: unconstrained features", "Rival explanations: unconstrained features", "Writing the page",
     ]  # fmt: skip

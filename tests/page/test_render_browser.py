@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from page_cases import ATTACK, RUN, rendered, story_contents
+from tokengeom.page.render import SECTIONS
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FOUND = next((path for name in NAMES if (path := shutil.which(name))), None)
@@ -26,6 +27,8 @@ pytestmark = pytest.mark.skipif(FOUND is None, reason=NO_BROWSER)
 DRAWN = "html[data-plots=drawn]"
 PATIENCE = 60_000
 PHONE = 390
+DESK, TALLEST = 1440, 9_000
+"""Width of a desktop's window, and what the page may be tall in it, without the explorer and with folds closed."""
 
 
 @dataclass
@@ -115,13 +118,37 @@ def read_label(found: Opened, plot: Any) -> str:
     return text
 
 
-def test_every_plot_is_drawn(stories: Opened) -> None:
+@contextmanager
+def unfolded(found: Opened) -> Iterator[None]:
+    """The page as while it is printed: every fold is open."""
+    found.ask("window.dispatchEvent(new Event('beforeprint'))")
+    try:
+        yield
+    finally:
+        found.ask("window.dispatchEvent(new Event('afterprint'))")
+
+
+def test_every_plot_is_drawn_once_it_is_unfolded(stories: Opened) -> None:
     marks = ".heatmaplayer image, .scatterlayer path, .barlayer path"
-    drawn = stories.ask(
-        f"[...document.querySelectorAll('.plot')].map(p => [p.id, p.querySelectorAll({json.dumps(marks)}).length])"
-    )
-    assert len(drawn) == stories.ask("document.querySelectorAll('script[data-for]').length") > 15
-    assert [name for name, count in drawn if count == 0] == []
+    inside = "[...document.querySelectorAll('.plot')]"
+    empty = f"{inside}.filter(p => p.querySelectorAll({json.dumps(marks)}).length === 0)"
+    folded = "(p => p.closest('details.fold:not([open])') !== null)"
+    assert stories.ask(f"{inside}.length") == stories.ask("document.querySelectorAll('script[data-for]').length") > 15
+    assert stories.ask(f"{empty}.filter(p => !{folded}(p)).map(p => p.id)") == []
+    assert stories.ask(f"{inside}.filter(p => !{folded}(p)).length") > 5
+    with unfolded(stories):
+        stories.page.wait_for_function(f"{empty}.length === 0", timeout=PATIENCE)
+        assert stories.ask(f"{inside}.every(p => p.querySelector('.main-svg').clientWidth === p.clientWidth)")
+
+
+def test_a_page_is_not_tall_before_it_is_unfolded(browser: Any, files: dict[str, Path]) -> None:
+    with opened(browser, files["stories"], width=DESK) as found:
+        tall = "document.documentElement.scrollHeight"
+        explorer = "(document.getElementById('explore')?.offsetHeight ?? 0)"
+        closed = found.ask(f"{tall} - {explorer}")
+        assert closed < TALLEST
+        with unfolded(found):
+            assert found.ask(f"{tall} - {explorer}") > closed + TALLEST, "there is more to read"
 
 
 def test_nothing_is_fetched_and_no_error_is_logged(stories: Opened, hostile: Opened) -> None:
@@ -204,21 +231,43 @@ def test_a_dark_page_is_dark_and_the_switch_turns_it_light(phone: Opened) -> Non
     assert phone.messages == []
 
 
-def test_print_shows_still_pictures_on_white(stories: Opened) -> None:
+def test_print_shows_everything_with_still_pictures_on_white(stories: Opened) -> None:
+    stories.ask("document.querySelector('#methods details.fold').open = true")
+    before = stories.ask("[...document.querySelectorAll('details.fold')].map(d => d.open)")
+    assert set(before) == {True, False}
     stories.page.emulate_media(media="print")
     try:
-        boxes = stories.ask(
-            "[...document.querySelectorAll('.box')].map(b => [getComputedStyle(b.querySelector('.frame')).display, "
-            "b.querySelector('img.still').naturalWidth, b.querySelector('img.still').getBoundingClientRect().width])"
-        )
-        assert all(frame == "none" and natural > 0 and width > 0 for frame, natural, width in boxes)
-        assert luminance(stories, "getComputedStyle(document.body).backgroundColor") == 1
-        assert stories.ask("getComputedStyle(document.querySelector('.toc')).display") == "none"
+        with unfolded(stories):
+            assert stories.ask("document.querySelectorAll('details.fold:not([open])').length") == 0
+            boxes = stories.ask(
+                "[...document.querySelectorAll('.box')].map(b => [getComputedStyle(b.querySelector('.frame')).display, "
+                "b.querySelector('img.still').naturalWidth, "
+                "b.querySelector('img.still').getBoundingClientRect().width])"
+            )
+            assert all(frame == "none" and natural > 0 and width > 0 for frame, natural, width in boxes)
+            assert luminance(stories, "getComputedStyle(document.body).backgroundColor") == 1
+            assert stories.ask("getComputedStyle(document.querySelector('.toc')).display") == "none"
     finally:
         stories.page.emulate_media(media="screen")
+    assert stories.ask("[...document.querySelectorAll('details.fold')].map(d => d.open)") == before
+
+
+def test_the_figure_of_the_verdict_is_legible_on_a_phone(phone: Opened) -> None:
+    parts = "[...document.querySelectorAll('.verdict-figure :is(.mark-label span, .reach-head, .axis span)')]"
+    for left, right, size in phone.ask(
+        f"{parts}.map(e => {{const r = e.getBoundingClientRect(); "
+        "return [r.left, r.right, parseFloat(getComputedStyle(e).fontSize)]})"
+    ):
+        assert left >= 0
+        assert right <= PHONE
+        assert size >= 12
+    spans = phone.ask(
+        "[...document.querySelectorAll('.reach')].map(r => r.querySelectorAll('.mark-label span').length)"
+    )
+    assert spans == [2, 2]
 
 
 def test_every_link_in_the_contents_has_its_section(stories: Opened) -> None:
     links = stories.ask("[...document.querySelectorAll('.toc a')].map(a => document.querySelector(a.hash) !== null)")
-    assert len(links) == 9
+    assert len(links) == len(SECTIONS)
     assert all(links)

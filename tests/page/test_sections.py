@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
 from page_cases import RUN, story_contents, untrained_contents
 from tokengeom import count
+from tokengeom.citation import cite
 from tokengeom.page.sections import corpus, summary
 from tokengeom.page.sections.base import Page
 from tokengeom.page.sections.measurement import agreement, group_cosines, training
-from tokengeom.page.sections.methods import BIBTEX, flattened, methods
+from tokengeom.page.sections.methods import flattened, methods
 from tokengeom.page.sections.prediction import equally_strong, prediction
 
 
@@ -32,12 +31,6 @@ def test_cosines_of_groups_are_those_of_all_pairs() -> None:
             assert np.isnan(found.inside[g])
 
 
-def test_the_papers_to_cite_are_those_of_the_citation_file() -> None:
-    titles = re.findall(r"(?<!-)title: \"?([^\"\n]+)", (Path(__file__).parents[2] / "CITATION.cff").read_text())
-    assert len(titles) == 3
-    assert all(title in BIBTEX for title in titles)
-
-
 def test_equally_strong_concepts_are_named() -> None:
     said = equally_strong(np.array([5.0, 3.0, 1.0, 1.0, 1.0]), 4)
     assert said.startswith("Concepts 3 and 4 are as strong as another one")
@@ -46,11 +39,13 @@ def test_equally_strong_concepts_are_named() -> None:
     assert equally_strong(np.array([5.0]), 1) == ""
 
 
-def test_the_summary_has_a_tile_per_agreement() -> None:
-    tiles = summary.summary(Page(story_contents())).view["tiles"]
-    assert [tile["label"] for tile in tiles][-2:] == ["agreement of contexts", "agreement of tokens"]
-    assert all(tile["note"].startswith(f"{RUN}; chance ") for tile in tiles[-2:])
-    assert all("second training" in tile["note"] for tile in tiles[-2:])
+def test_the_summary_has_a_scale_per_agreement() -> None:
+    contents = story_contents()
+    (answer,) = summary.summary(Page(contents)).view["answers"]
+    assert (answer["run"], answer["outcome"]) == (RUN, contents.comparisons[RUN].verdict)
+    assert [scale["name"] for scale in answer["scales"]] == ["contexts", "tokens"]
+    assert all(scale["floor_label"].startswith("chance ") for scale in answer["scales"])
+    assert all(scale["ceiling_label"].startswith("second training ") for scale in answer["scales"])
     (answer,) = summary.summary(Page(untrained_contents())).view["answers"]
     assert "No model was trained" in answer["verdict"]
 
@@ -114,6 +109,7 @@ def test_settings_of_a_run_are_shown_once() -> None:
         {"title": "Settings", "rows": [("permutations", "20"), ("training.transformer.layers", "2")]}
     ]
     assert [table["title"] for table in view["runs"]] == [f"Training settings: {RUN}"]
+    assert view["bibtex"] == cite()
 
 
 def test_a_source_is_shown_without_its_folder() -> None:

@@ -24,7 +24,7 @@ from tokengeom.progress import SilentProgress
 from tokengeom.statistics import token_table
 from tokengeom.statistics.count import CountSettings, count_lengths, count_pairs
 from tokengeom.statistics.engines import open_engine, temporary_folder
-from tokengeom.statistics.pairs import build_statistics
+from tokengeom.statistics.gathering import build_statistics
 from tokengeom.statistics.reading import tokenize
 from tokengeom.statistics.windows import ContextPacking, WindowKind, Windows, count_windows
 

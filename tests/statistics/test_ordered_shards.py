@@ -13,8 +13,8 @@ from tokengeom.errors import ResourceError
 from tokengeom.statistics import ordered_shards
 from tokengeom.statistics.count import count_pairs
 from tokengeom.statistics.engines import open_engine
+from tokengeom.statistics.gathering import build_statistics
 from tokengeom.statistics.ordered_shards import number_of_pairs, pair_rows, read_ordered_shards, write_ordered_shards
-from tokengeom.statistics.pairs import build_statistics
 from tokengeom.statistics.sorting import PairRows
 
 NAMES = ["context_0", "next", "count"]

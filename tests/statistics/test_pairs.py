@@ -21,7 +21,7 @@ from tokengeom.errors import InputError, ResourceError, StatisticsError
 from tokengeom.statistics.count import count_pairs
 from tokengeom.statistics.cuts import CommonestTokens, MinimumCount
 from tokengeom.statistics.engines import open_engine
-from tokengeom.statistics.pairs import build_statistics
+from tokengeom.statistics.gathering import build_statistics
 
 TEXT = ["a b a b c a b d a c", "b a c a"]
 

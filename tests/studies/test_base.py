@@ -62,6 +62,24 @@ def test_a_check_passes_exactly_inside_its_range(
     assert Check("number", value, low, high).passed is passed
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "allowed"),
+    [
+        (0.9, None, "at least 0.9"),
+        (None, 1e-6, "at most 1e-6"),
+        (0.1, 0.2, "between 0.1 and 0.2"),
+        (None, None, "any number"),
+        (2.0, 2.0, "exactly 2"),
+        (-1e-12, 3e20, "between -1e-12 and 3e20"),
+        (-3.0, -1.5, "between -3 and -1.5"),
+        (0.0, None, "at least 0"),
+        (10.0, 1e6, "between 10 and 1e6"),
+    ],
+)
+def test_a_range_is_a_phrase(low: float | None, high: float | None, allowed: str) -> None:
+    assert Check("number", 1.0, low, high).allowed == allowed
+
+
 def test_a_check_of_a_numpy_number_can_be_written_as_json() -> None:
     check = Check("number", np.float64(1.0), low=0.0)
     assert json.loads(json.dumps(check.to_dict()))["passed"] is True
@@ -75,7 +93,7 @@ def test_findings_pass_only_if_every_check_does() -> None:
 def test_a_summary_names_the_checks_that_failed() -> None:
     lines = findings(GOOD, BAD).summary().splitlines()
     assert lines[:3] == ["Does it hold?", "1 of 2.", "1 of 2 checks passed."]
-    assert lines[3:] == ["Failed: bad = 1, must lie in -inf .. 0."]
+    assert lines[3:] == ["Failed: bad = 1, must be at most 0."]
     assert repr(findings(GOOD, BAD)) == "Findings(study=some-study, passed=no, checks=1 of 2, figures=0, tables=0)"
 
 

@@ -116,7 +116,7 @@ def test_logits_with_an_honest_but_large_gap_are_not_a_proof(
 ) -> None:
     """A dual of 0 proves nothing; the certificate says so, and is the right one."""
     one = predictions["nuclear"]
-    problem = one._problem()
+    problem = one.problem()
     object.__setattr__(weak := LossPrediction.load(one.save(tmp_path / "p")), "change_merged", 0.0 * one.change_merged)
     object.__setattr__(weak, "certificate", problem.certify(one.L_merged, 0.0 * one.change_merged))
     found = tg.verify(weak.save(tmp_path / "weak"))

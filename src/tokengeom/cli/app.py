@@ -22,7 +22,6 @@ from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from types import FrameType
 from typing import Annotated, Any, NoReturn, ParamSpec, TypeVar
 
 import typer
@@ -30,6 +29,7 @@ import typer
 from tokengeom.cli.options import expanded, gathered, option_names, read_settings
 from tokengeom.cli.output import TerminalConsole, escaped_streams, stdout_for_result_only
 from tokengeom.errors import TokengeomError
+from tokengeom.interruption import Interruption, handle_signals
 from tokengeom.manifests import recording_command
 
 EXIT_CHECK_FAILED, EXIT_WRONG_INPUT, EXIT_INTERRUPTED = 1, 2, 130
@@ -43,12 +43,6 @@ class Debug:
     """Whether an error shows its traceback."""
 
     enabled = False
-
-
-class Interruption:
-    """Whether a signal asked this process to end; any error after that is a consequence of it."""
-
-    arrived = False
 
 
 @contextmanager
@@ -334,17 +328,9 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    # SIGTERM cleans up as Ctrl-C does. A shell that starts a command in the background may have Ctrl-C ignored.
-    signal.signal(signal.SIGTERM, _interrupt)
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _interrupt)
+    handle_signals()
     sys.unraisablehook = _deliver_again
     sys.exit(run_command())
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    Interruption.arrived = True
-    raise KeyboardInterrupt
 
 
 def _deliver_again(ignored: sys.UnraisableHookArgs) -> None:
@@ -371,14 +357,15 @@ def run_command(arguments: list[str] | None = None) -> int:
 
 
 def command_names() -> list[str]:
-    """Names of all commands: one module each."""
-    return [module.name for module in iter_modules([str(Path(__file__).parent)]) if module.name not in _SHARED_MODULES]
+    """Names of all commands: one module each, whose name has underscores in place of dashes."""
+    modules = [module.name for module in iter_modules([str(Path(__file__).parent)])]
+    return [name.replace("_", "-") for name in modules if name not in _SHARED_MODULES]
 
 
 def add_commands(names: Sequence[str] = ()) -> None:
     """Import the modules of these commands, or of all; a module adds its command to the application."""
     for name in names or command_names():
-        import_module(f"tokengeom.cli.{name}")
+        import_module(f"tokengeom.cli.{name.replace('-', '_')}")
 
 
 def _command(name: str) -> Any:

@@ -13,9 +13,10 @@ import numpy as np
 from tokengeom.checks import Entries
 from tokengeom.factors import Factors, FactorsInside
 from tokengeom.geometry.agreement import Agreement
-from tokengeom.geometry.comparison import Comparison
+from tokengeom.geometry.comparison import Comparison, scaled
 from tokengeom.manifests import as_json
 from tokengeom.results import ALONE, AbstractResult, Beside, data_frame, html_table, under
+from tokengeom.small_pictures import line, scale
 from tokengeom.statistics.arrays_file import SavedArrays
 
 if TYPE_CHECKING:
@@ -224,7 +225,17 @@ class CheckpointCurve(AbstractResult):
             step = "" if point.step is None else f"{point.step:,}"
             numbers = (str(found[name]) if name in found else "" for name in names)
             rows.append((point.model, step, f"{point.loss_gap:.4f}", *numbers, point.comparison.verdict))
-        return html_table(self.title, rows, self.points[-1].summary().splitlines(), columns)
+        return html_table(self.title, rows, self.points[-1].summary().splitlines(), columns, self._picture())
+
+    def _picture(self) -> str:
+        if len(self) == 1:
+            found = self.points[0].headline()
+            return scale("Agreement with the prediction", [scaled(name, one) for name, one in found.items()])
+        names = list(self.points[-1].headline())
+        tables = [point.headline() for point in self.points]
+        curves = [(name, [table[name].value if name in table else np.nan for table in tables]) for name in names]
+        below = "training step" if self.steps_known else "checkpoint"
+        return line("Agreement over training", self.steps.tolist(), curves, below=below)
 
     def _write(self, folder: Path) -> dict[str, Any]:
         from safetensors.numpy import save_file

@@ -18,6 +18,7 @@ from tokengeom.geometry.rival_numbers import RivalRow
 from tokengeom.geometry.verdict import Circumstances, Evidence, Outcome, Verdict, judge, judge_decoder
 from tokengeom.manifests import as_json
 from tokengeom.results import ALONE, AbstractResult, Beside, data_frame, html_table
+from tokengeom.small_pictures import Scaled, scale
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -231,7 +232,10 @@ class Comparison(AbstractResult):
     def _repr_html_(self) -> str:
         columns = ("number", "value", "95% interval", "floor", "ceiling", "meaning")
         rows = [(name, *number.cells(), meaning(name)) for name, number in self.agreements.items()]
-        return html_table(self.title, rows, [*self.reasons, *self.limitations], columns)
+        return html_table(self.title, rows, [*self.reasons, *self.limitations], columns, self._picture())
+
+    def _picture(self) -> str:
+        return scale("Agreement with the prediction", [scaled(_label(n), one) for n, one in self._headline().items()])
 
     def checks(self, beside: Beside = ALONE) -> dict[str, bool | None]:
         """Whether intervals and verdict fit the numbers, and whether everything is the same when computed again."""
@@ -341,6 +345,19 @@ def evidence_of(
         loss_gap=loss_gap,
         **asdict(circumstances),
     )
+
+
+def scaled(name: str, one: Agreement) -> Scaled:
+    """An agreement as a small picture shows it."""
+    return Scaled(name, one.value, one.low, one.high, one.floor, one.ceiling)
+
+
+def _label(name: str) -> str:
+    """A short name of a headline number."""
+    prefix = prefix_of(name)
+    place = {"limit_": "in the limit", "proxy_": "proxy"}.get(prefix, "at the loss" if prefix else "")
+    items = {"context_agreement": "contexts", "token_agreement": "tokens"}.get(name.removeprefix(prefix), "cosine")
+    return f"{items}, {place}" if place else items
 
 
 def meaning(name: str) -> str:

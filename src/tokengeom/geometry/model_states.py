@@ -19,6 +19,7 @@ from tokengeom.errors import CheckpointError, InputError, StatisticsError
 from tokengeom.factors import Factors, FactorsInside
 from tokengeom.models.language_model import AbstractLanguageModel, language_model
 from tokengeom.progress import SilentProgress
+from tokengeom.questions import AnswersQuestions
 from tokengeom.training.objective import SoftLabels
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ _Part = tuple["Int", Factors]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ModelStates(FactorsInside):
+class ModelStates(AnswersQuestions, FactorsInside):
     """What a model makes of statistics.
 
     ``name``, ``step``, ``convention``
@@ -58,6 +59,10 @@ class ModelStates(FactorsInside):
     bos: bool
     other_gap: float | None
     statistics_hash: str
+
+    @property
+    def _source(self) -> str:
+        return f"in {self.name}"
 
 
 def read_model(

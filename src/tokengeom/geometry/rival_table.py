@@ -18,6 +18,7 @@ from tokengeom.geometry.made_from import MadeFrom
 from tokengeom.geometry.rival_numbers import RivalRow
 from tokengeom.manifests import as_json
 from tokengeom.results import ALONE, AbstractResult, Beside, close, data_frame, html_table
+from tokengeom.small_pictures import bars, side_by_side
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -150,7 +151,18 @@ class Rivals(AbstractResult):
             (row.items, row.rival, *row.agreement.cells(), *_others(row), str(row.behind), *_about(row))
             for row in self.rows
         ]
-        return html_table(self.title, rows, [*self.verdicts, *self.limitations], columns)
+        return html_table(self.title, rows, [*self.verdicts, *self.limitations], columns, self._picture())
+
+    def _picture(self) -> str | None:
+        marked = () if self.prediction is None else (self.prediction,)
+        return side_by_side(
+            *(
+                bars(
+                    f"Agreement of {items}", [(row.rival, row.agreement.value) for row in self.of(items)], marked=marked
+                )
+                for items in self.items
+            )
+        )
 
     def _write(self, folder: Path) -> dict[str, Any]:
         plain = {name: getattr(self, name) for name in _STORED}

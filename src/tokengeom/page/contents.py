@@ -22,6 +22,7 @@ from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.concepts import Concepts
 from tokengeom.theory.features import FeaturePrediction
+from tokengeom.theory.predicted_path import PathPrediction, PredictedPath
 from tokengeom.theory.proxy import ProxyPrediction
 from tokengeom.training.run import Run
 
@@ -41,6 +42,8 @@ class Contents:
     ``repeats``, ``at_loss``
         Other runs of the same trainings with other seeds, and predictions at the losses that the runs reached, by the
         same names.
+    ``path``
+        Predictions along the loss, from the largest loss gap to the smallest.
     ``models``
         Trained models that were read, in the order of training; empty where models were trained. The last one is in
         ``runs``, and all are in ``comparisons``.
@@ -60,6 +63,7 @@ class Contents:
     rivals: Mapping[str, Rivals] = field(default_factory=dict)
     repeats: Mapping[str, Sequence[Run]] = field(default_factory=dict)
     at_loss: Mapping[str, Sequence[LossPrediction]] = field(default_factory=dict)
+    path: Sequence[PathPrediction] = ()
     models: Mapping[str, ReadModel] = field(default_factory=dict)
     missing: Sequence[str] = ()
     provenance: Mapping[str, Any] = field(default_factory=dict)
@@ -107,7 +111,7 @@ class Contents:
             )
         if prediction.stats is None:
             prediction = replace(prediction, stats=stats)
-        names = _names(results)
+        names, path = _names(results), results.get("path")
         runs: dict[str, Run | ReadModel] = dict(_by_model(results, "run-", Run, names))
         models = {one.name: one for one in results.values() if isinstance(one, ReadModel)}
         models = {name: models[name] for name in names.values() if name in models}
@@ -123,6 +127,7 @@ class Contents:
             rivals=_by_model(results, "rivals-", Rivals, names),
             repeats=_several_by_model(results, "run-", Run, names),
             at_loss=_several_by_model(results, "at-loss-", LossPrediction, names),
+            path=path.points if isinstance(path, PredictedPath) else (),
             models=models,
             missing=tuple(missing),
             provenance=provenance or {},

@@ -138,7 +138,7 @@ def geometry_sources(contents: Contents) -> dict[str, Factors]:
         run = contents.runs[name]
         if is_finite(run):
             found[name] = Factors(run.W, run.H, run.bias if isinstance(run, ReadModel) else None)
-            at = _judged_prediction(contents, name)
+            at = judged_prediction(contents, name)
             if at is not None:
                 found[f"predicted for: {name}"] = Factors(at.W, at.H)
     prediction = contents.prediction
@@ -150,7 +150,7 @@ def geometry_sources(contents: Contents) -> dict[str, Factors]:
     return {name: factors for name, factors in found.items() if factors.W.shape[1]}
 
 
-def _judged_prediction(contents: Contents, name: str) -> LossPrediction | None:
+def judged_prediction(contents: Contents, name: str) -> LossPrediction | None:
     """The prediction at the loss that the verdict on a model is about."""
     comparison = contents.comparisons.get(name)
     norm = None if comparison is None else comparison.norm

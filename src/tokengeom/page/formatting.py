@@ -26,6 +26,7 @@ SYMBOLS = (
     (r"\b0(?:\.0+)?e[+-]0+\b", "0"),
     (r"\b(\d(?:\.\d+)?)e-0*(\d+)\b", rf"\1{TIMES}10<sup>{MINUS}\2</sup>"),
     (r"\b(\d(?:\.\d+)?)e\+0*(\d+)\b", rf"\1{TIMES}10<sup>\2</sup>"),
+    (r"(?<![\w.-])-(?=\d)", MINUS),
 )
 """Symbols as sentences write them in plain characters, and as the page shows them."""
 PLAIN_FROM = 1e-3

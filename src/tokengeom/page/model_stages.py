@@ -2,7 +2,8 @@
 
 ::
 
-    statistics -> prediction -> model-1, model-2, ... -> at-loss-MODEL-NORM -> comparison-MODEL, rivals of the last one
+    statistics -> prediction -> path
+                             -> model-1, model-2, ... -> at-loss-MODEL-NORM -> comparison-MODEL, rivals of the last one
 
 The last model decides whether the BOS token is read, and is read first. The whole vocabulary takes part, so there is no
 choice of a tokenizer or of next tokens; the key of a stage holds the hash of the model's files.
@@ -15,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from tokengeom.page.compare_models import ModelTextSettings, count_for_model, predict_or_proxy, require_two_tokens
-from tokengeom.page.pipeline import PREDICTION, READ, STATISTICS, Pipeline, Stage, comparing_stages
+from tokengeom.page.pipeline import PREDICTION, READ, STATISTICS, Pipeline, Stage, comparing_stages, path_stage
 from tokengeom.page.read_model import Models, ReadModel
 from tokengeom.page.settings import ReportSettings
 from tokengeom.page.text import Text
@@ -55,6 +56,7 @@ def build_model_stages(source: Text | NextTokenStatistics, models: Models) -> li
             settings=lambda pipeline: {"proxy": pipeline.settings.proxy, "device": pipeline.settings.device},
             has_own_bars=True,
         ),
+        path_stage(),
     ]
     keys = model_keys(models)
     read_in_turn = [(models.last, True), *((place, False) for place in range(models.last))]

@@ -2,7 +2,8 @@
 
 ::
 
-    choice -> statistics -> prediction -> run-MODEL, run-MODEL-2 -> at-loss-MODEL-NORM -> comparison-MODEL, rivals-MODEL
+    choice -> statistics -> prediction -> path
+                                       -> run-MODEL, run-MODEL-2 -> at-loss-MODEL-NORM -> comparison-MODEL, rivals-MODEL
 
 A `Stage` is data: its name, the stages and settings that its result depends on, the function that makes the result, and
 how it appears in progress. One piece of code saves every result, finds it again by its key and loads it
@@ -46,11 +47,12 @@ from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import predict
+from tokengeom.theory.predicted_path import PredictedPath
 from tokengeom.theory.proxy import ProxyPrediction
 from tokengeom.training.run import Run
 from tokengeom.training.train import train
 
-CHOICE, STATISTICS, PREDICTION = "choice", "statistics", "prediction"
+CHOICE, STATISTICS, PREDICTION, PATH = "choice", "statistics", "prediction", "path"
 READ = "model-"
 """Beginning of the names of stages that read a trained model."""
 SNAPSHOT_SECONDS = 10.0
@@ -59,6 +61,10 @@ AT_LOSS_SECONDS = {"nuclear": 1.0, "gamma2": 4.0}
 """Expected duration of a prediction at a loss, by norm."""
 AT_LOSS_TOLERANCE = 1e-3
 """Proven relative gap of predictions at a loss."""
+PATH_SHARES = (0.2, 0.4, 0.65, 0.85, 0.97, 0.07, 0.02, 0.004)
+"""Loss gaps of the path, as shares of the gap of a uniform guess, in the order in which they are solved."""
+PATH_SECONDS = 4.0
+"""Expected duration of the path."""
 R = TypeVar("R", bound=AbstractResult)
 
 
@@ -252,15 +258,30 @@ def build_stages(source: Text | NextTokenStatistics, settings: ReportSettings, m
         ]
     else:
         stages = [Stage(STATISTICS, "Saving the statistics", 1.0, _given, settings=_given_settings)]
-    stages.append(
-        Stage(PREDICTION, "Predicting", 3.0, _prediction, needs=(STATISTICS,), has_own_bars=True, is_measured=True)
-    )
+    stages += [
+        Stage(PREDICTION, "Predicting", 3.0, _prediction, needs=(STATISTICS,), has_own_bars=True, is_measured=True),
+        path_stage(),
+    ]
     for model in models:
         stages += _training_stages(model, settings)
     for model in models:
         others = tuple(run_stage(model, place) for place in range(1, settings.trainings))
         stages += comparing_stages(model, MODEL_NAMES[model], others)
     return stages
+
+
+def path_stage() -> Stage:
+    """The stage of the predictions along the loss, which the page's slider goes through."""
+    return Stage(
+        PATH,
+        "Predicting along the loss",
+        PATH_SECONDS,
+        _path,
+        needs=(PREDICTION,),
+        settings=lambda pipeline: {"shares": list(PATH_SHARES), "tolerance": AT_LOSS_TOLERANCE},
+        is_measured=True,
+        norm="nuclear",
+    )
 
 
 def run_stage(model: str, place: int = 0) -> str:
@@ -381,6 +402,24 @@ def _given(pipeline: Pipeline) -> NextTokenStatistics:
 
 def _prediction(pipeline: Pipeline) -> FeaturePrediction:
     return predict(pipeline.statistics, progress=pipeline.progress)
+
+
+def _path(pipeline: Pipeline) -> PredictedPath | None:
+    """Predictions along the loss; None where there are none, or they would take minutes."""
+    prediction = pipeline.prediction
+    if (
+        isinstance(prediction, ProxyPrediction)
+        or not prediction.rank
+        or "nuclear" not in norms_at_loss(prediction.P, None)
+    ):
+        return None
+    gaps = [share * prediction.largest_gap for share in PATH_SHARES]
+    try:
+        points = prediction.path(gaps, tolerance=AT_LOSS_TOLERANCE)
+    except ProblemError:
+        return None
+    known = [one for one in points if one.rank > 0]
+    return PredictedPath.of(known) if known else None
 
 
 def _training_settings(model: str, place: int, pipeline: Pipeline) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from tokengeom.models.checkpoint_folder import checkpoint_folders, find_weights,
 from tokengeom.named_vectors import Items, NamedVectors
 from tokengeom.page.compare_models import occur_once
 from tokengeom.results import ALONE, AbstractResult, Beside, close
+from tokengeom.small_pictures import bars
 from tokengeom.statistics.arrays_file import SavedArrays
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.training.objective import SoftLabels
@@ -188,6 +189,13 @@ class ReadModel(FactorsInside, AbstractResult):
             occur_once=occur_once(stats) if stats.has_counts else None,
             comparison=comparison,
         )
+
+    def _picture(self) -> str:
+        other = self.states.other_gap
+        rows = [("entropy floor", self.entropy), ("this model", self.loss)]
+        if other is not None:
+            rows.append((f"{'without' if self.states.bos else 'with'} BOS token", self.entropy + other))
+        return bars("Loss on these contexts, nats", rows, marked=("this model",))
 
     def _write(self, folder: Path) -> dict[str, Any]:
         from safetensors.numpy import save_file

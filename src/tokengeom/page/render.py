@@ -1,6 +1,6 @@
 """The page as html: every section in its template, with plotly's code and all data in the same file.
 
-The page requests nothing from the network and runs no script except the two that it was made with: its content security
+The page requests nothing from the network and runs no script except those that it was made with: its content security
 policy names them by their hashes, so text of a corpus cannot be executed.
 """
 
@@ -20,6 +20,7 @@ from tokengeom.page.contents import Contents
 from tokengeom.page.figures import packed
 from tokengeom.page.sections.base import Page, Section
 from tokengeom.page.sections.corpus import corpus
+from tokengeom.page.sections.explore import explore
 from tokengeom.page.sections.measurement import agreement, collapse, training
 from tokengeom.page.sections.methods import methods
 from tokengeom.page.sections.model import model
@@ -30,9 +31,19 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-SECTIONS = (summary, corpus, prediction, training, agreement, collapse, concepts, diagnosis, methods)
+SECTIONS = (summary, explore, corpus, prediction, training, agreement, collapse, concepts, diagnosis, methods)
 """Functions that make the sections, in the order of the page; a page about a trained model has ``model`` in place of
-``training``."""
+``training``, and a page without any geometry has no ``explore``."""
+EXPLORER = (
+    "explore_data.js",
+    "explore_map.js",
+    "explore_panel.js",
+    "explore_search.js",
+    "explore_slider.js",
+    "explore_link.js",
+    "explore.js",
+)
+"""The parts of the explorer's script; later ones use earlier ones."""
 
 
 def render(contents: Contents) -> str:
@@ -41,16 +52,16 @@ def render(contents: Contents) -> str:
     page = Page(contents)
     made = [model if contents.models and section is training else section for section in SECTIONS]
     with blas_threads_for(contents.stats.V, contents.stats.m):
-        sections = [section(page) for section in made]
-    plotly, script = _plotly_code(), _template_text("page.js")
+        sections = [found for section in made if (found := section(page)) is not None]
+    explorer = "\n".join(map(_template_text, EXPLORER)) if any(one.name == "explore" for one in sections) else ""
+    scripts = [_plotly_code(), _template_text("page.js"), *([explorer] if explorer else [])]
     return environment.get_template("page.html.j2").render(
         title=contents.title,
         sections=sections,
         bodies={one.name: _body(environment, one) for one in sections},
-        style=_template_text("page.css"),
-        plotly=plotly,
-        script=script,
-        policy=_policy(plotly, script),
+        style=_template_text("page.css") + _template_text("explore.css"),
+        scripts=scripts,
+        policy=_policy(*scripts),
         theme=packed({"dark": DARK}),
         version=version("tokengeom"),
     )
@@ -59,7 +70,7 @@ def render(contents: Contents) -> str:
 def _body(environment: Environment, section: Section) -> Markup:
     from markupsafe import Markup
 
-    macros = environment.get_template("sections.html.j2").module
+    macros = environment.get_template("explore.html.j2" if section.name == "explore" else "sections.html.j2").module
     return Markup(getattr(macros, section.name)(section.view))
 
 

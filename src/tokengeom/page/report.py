@@ -141,6 +141,11 @@ class Report(AbstractResult):
             facts.append(("verdict", self.contents.comparisons[self.contents.main_comparison].verdict))
         return [*facts, ("models", ", ".join(self.contents.runs) or "none"), ("seconds", f"{self.seconds:.1f}")]
 
+    def _picture(self) -> str | None:
+        main = self.contents.main_comparison
+        shown: AbstractResult = self.contents.stats if main is None else self.contents.comparisons[main]
+        return shown._picture()
+
     def save(self, folder: str | Path) -> Path:
         """Copy the results to a new folder, and the page beside it."""
         target = Path(folder)

@@ -30,12 +30,13 @@ from tokengeom.page.cache import (
     read_record,
 )
 from tokengeom.page.choice import Choice
-from tokengeom.page.pipeline import CHOICE, PREDICTION, READ, STATISTICS
+from tokengeom.page.pipeline import CHOICE, PATH, PREDICTION, READ, STATISTICS
 from tokengeom.page.read_model import ReadModel
 from tokengeom.results import AbstractResult, Beside, check_hashes, load, saved_hash, under
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
+from tokengeom.theory.predicted_path import PredictedPath
 from tokengeom.theory.proxy import ProxyPrediction
 from tokengeom.training.loop import State, measure
 from tokengeom.training.objective import SoftLabels
@@ -47,6 +48,7 @@ KINDS_OF_STAGES: dict[str, tuple[type[AbstractResult], ...]] = {
     CHOICE: (Choice,),
     STATISTICS: (NextTokenStatistics,),
     PREDICTION: (FeaturePrediction, ProxyPrediction),
+    PATH: (PredictedPath,),
     "run-": (Run,),
     READ: (ReadModel,),
     "at-loss-": (LossPrediction,),

@@ -35,25 +35,21 @@ from scipy import sparse
 
 from tokengeom.checks import Entries
 from tokengeom.corpus.files import exists
-from tokengeom.corpus.tokenizers import AbstractTokenizer, load_tokenizer
+from tokengeom.corpus.tokenizers import AbstractTokenizer
 from tokengeom.errors import StatisticsError
 from tokengeom.manifests import MANIFEST, read_kind
 from tokengeom.numerics import Float, Int, x_log_x
 from tokengeom.results import ALONE, AbstractResult, Beside, data_frame
 from tokengeom.settings import make, takes
-from tokengeom.statistics.arrays_file import SavedArrays, save_arrays
+from tokengeom.small_pictures import columns
 from tokengeom.statistics.completeness import Completeness, estimate_completeness
-from tokengeom.statistics.cuts import AbstractCut, CutSettings, Effect, Totals, cut_table, follows
-from tokengeom.statistics.saved_parts import (
-    contexts_fault,
-    in_order,
-    names_fit,
-    read_corpus,
-    read_effects,
-    read_names,
-    read_windows,
-    same,
-    write_names,
+from tokengeom.statistics.cuts import AbstractCut, CutSettings, Effect, Totals, cut_table
+from tokengeom.statistics.saved_statistics import (
+    check_claims,
+    check_text,
+    read_fields,
+    saved_fault,
+    write_statistics,
 )
 from tokengeom.statistics.supports import (
     COLUMNS_AT_ONCE,
@@ -75,10 +71,7 @@ OTHER = "(other tokens)"
 SHARED = "the next tokens and contexts that the other text has too"
 """Description of the cut that leaves what two texts share, in the order of the first of them."""
 START_TEXT = "<start>"
-_ARRAYS, _TOKENIZER = "arrays.safetensors", "tokenizer.json"
-_VOCABULARY, _LABELS = "vocabulary.parquet", "labels.parquet"
-_CONTEXTS_SHOWN, _TOKENS_SHOWN = 3, 5
-_MOST_WINDOWS = 2.0**53
+_CONTEXTS_SHOWN, _TOKENS_SHOWN, _SIZES_SHOWN = 3, 5, 16
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -452,6 +445,17 @@ class NextTokenStatistics(AbstractResult):
             *(self._followed(int(j)) for j in self.most_frequent(_CONTEXTS_SHOWN)),
         ]
 
+    def _picture(self) -> str:
+        sizes = np.bincount(self.support_sizes)[1:]
+        labels = [str(size) for size in range(1, sizes.size + 1)]
+        if sizes.size > _SIZES_SHOWN:
+            # Sizes 1, 2, 3-4, 5-8, ...: long supports are rare.
+            ends = 2 ** np.arange(int(np.ceil(np.log2(sizes.size))) + 1)
+            total = np.concatenate(([0], np.cumsum(sizes)))
+            sizes = np.diff(total[np.minimum(np.concatenate(([0], ends)), sizes.size)])
+            labels = [f"\u2264{end}" for end in ends]
+        return columns("Support sizes", sizes.tolist(), labels, below="next tokens per context (height: contexts)")
+
     def _followed(self, j: int) -> tuple[str, str]:
         more, left_out = int(self.support_sizes[j]) - _TOKENS_SHOWN, float(self.left_out[j])
         shown = self.next_tokens(j, _TOKENS_SHOWN)
@@ -460,101 +464,29 @@ class NextTokenStatistics(AbstractResult):
         return f"after \u201c{self.context_text(j)}\u201d", tokens + rest
 
     def _write(self, folder: Path) -> dict[str, Any]:
-        arrays = {
-            "data": self.table.data,
-            "indices": self.table.indices,
-            "indptr": self.table.indptr,
-            "contexts": self.contexts,
-            "pi": self.context_share,
-            "text_counts": self.text_counts,
-        }
-        save_arrays({name: array for name, array in arrays.items() if array is not None}, folder / _ARRAYS)
-        write_names(folder / _VOCABULARY, self.vocabulary)
-        if self.labels is not None:
-            write_names(folder / _LABELS, self.labels)
-        if self.tokenizer is not None:
-            (folder / _TOKENIZER).write_text(self.tokenizer.to_json(), encoding="utf-8")
-        return {name: value for name, value in self.to_dict().items() if name != "warnings"}
+        return write_statistics(self, folder)
 
     @classmethod
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> Self:
-        saved, arrays = Entries(manifest, folder), SavedArrays(folder / _ARRAYS)
-        arrays.only("data", "indices", "indptr", "contexts", "pi", "text_counts")
-        vocabulary = read_names(folder / _VOCABULARY, saved)
-        has_counts = not arrays.has("pi")
-        table = arrays.table("", np.int64 if has_counts else np.float64, (len(vocabulary), None))
-        m = table.shape[1]
+        saved = Entries(manifest, folder)
         try:
-            read = cls(
-                table=table,
-                context_share=None if has_counts else arrays.shares("pi", m),
-                vocabulary=vocabulary,
-                contexts=arrays.array("contexts", np.int32, (m, None)) if arrays.has("contexts") else None,
-                labels=read_names(folder / _LABELS, saved) if (folder / _LABELS).is_file() else None,
-                text_counts=arrays.array("text_counts", np.int64, (m,)) if arrays.has("text_counts") else None,
-                tokenizer=load_tokenizer(folder / _TOKENIZER) if saved.has("tokenizer") else None,
-                windows=read_windows(saved.inside("window")) if saved.has("window") else None,
-                effects=read_effects(saved),
-                corpus=read_corpus(saved),
-                claimed=manifest,
-            )
+            read = cls(**read_fields(folder, saved), claimed=manifest)
         except StatisticsError as error:
             raise saved.damaged(str(error).rstrip(".")) from error
-        fault = read._fault()
+        fault = saved_fault(read)
         if fault is not None:
             raise saved.damaged(fault)
         if saved.digest("hash") != read.hash:
             raise saved.damaged("counts, contexts, vocabulary and labels do not have the hash that the manifest states")
         return read
 
-    def _fault(self) -> str | None:
-        """What in saved statistics cannot be true; None if nothing is found."""
-        counted = self.table.data if self.text_counts is None else self.text_counts
-        if self.has_counts and float(counted.sum(dtype=np.float64)) > _MOST_WINDOWS:
-            return "its counts add up to more than any text has"
-        if self.windows is not None and (self.contexts is None or not self.has_counts):
-            return "windows of a text were counted, so there must be counts and contexts"
-        if self.contexts is None:
-            return None
-        return contexts_fault(self.contexts, self.windows, self.text_vocabulary)
-
     def checks(self, beside: Beside = ALONE) -> dict[str, bool | None]:
         """Whether everything that follows from counts, contexts and names is what the manifest states."""
         if self.claimed is None:
             return {}
-        return {**self._claims(self.claimed), **self._text_checks()}
-
-    def _claims(self, claimed: dict[str, Any]) -> dict[str, bool | None]:
-        found = self.to_dict()
-
-        def equal(*names: str) -> bool:
-            return all(same(found[name], claimed.get(name)) for name in names)
-
-        return {
-            "the sizes are the ones claimed": equal("windows", "contexts", "vocabulary"),
-            "the cuts lead to these sizes": follows(self.effects, self.totals) if self.has_counts else True,
-            "coverage and share left out are the ones claimed": equal("coverage", "left_out"),
-            "the entropy floor is the one claimed": equal("entropy_nats"),
-            "the supports are the ones claimed": equal("distinct_supports", "one_hot_share"),
-            "the estimates of completeness are the ones claimed": equal("completeness"),
-            "the tokenizer is the one claimed": equal("tokenizer"),
-            "counts, contexts and vocabulary have the hash claimed": equal("hash"),
-        }
-
-    def _text_checks(self) -> dict[str, bool | None]:
-        """What can be known of the text, which is not kept."""
-        if self.windows is None:
-            return {"that numbers and names are the ones given: they are kept nowhere else": None}
-        unknown = "that contexts, counts and corpus are those of the text: the text is not kept with the statistics"
-        assert self.contexts is not None
-        if any(effect.cut == SHARED for effect in self.effects):
-            return {unknown: None}
-        named = names_fit(self.vocabulary, self.tokenizer, self.text_vocabulary, OTHER)
-        return {
-            "tokens have the names of their ids, in order": named,
-            "contexts are in the order of their ids": in_order(self.contexts),
-            unknown: None,
-        }
+        # The order of what two texts share is that of the first text, and names may be those of either.
+        is_shared = any(effect.cut == SHARED for effect in self.effects)
+        return {**check_claims(self, self.claimed), **check_text(self, OTHER, is_shared=is_shared)}
 
 
 def statistics_of(given: object, verb: str) -> NextTokenStatistics:

@@ -6,16 +6,21 @@ A study is one file in this package: a final subclass of `AbstractStudy` with a 
 
 from __future__ import annotations
 
+import json
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tokengeom.checks import Entries, is_plain_name
-from tokengeom.errors import InputError
-from tokengeom.results import ALONE, AbstractResult, Beside, data_frame
+from tokengeom.errors import InputError, TokengeomError
+from tokengeom.manifests import MANIFEST, read_json
+from tokengeom.results import ALONE, AbstractResult, Beside, data_frame, html_table
 from tokengeom.settings import did_you_mean, member, member_names
+from tokengeom.small_pictures import Ranged, ranges
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -56,10 +61,11 @@ class Check:
 
     @property
     def allowed(self) -> str:
-        """The range as text, such as ``0 .. inf``."""
-        low = "-inf" if self.low is None else f"{self.low:g}"
-        high = "inf" if self.high is None else f"{self.high:g}"
-        return f"{low} .. {high}"
+        """The range as a phrase: "at least 0.9", "at most 1e-6", "between 0.1 and 0.2"."""
+        low, high = ("" if end is None else _short(end) for end in (self.low, self.high))
+        if low and high:
+            return f"exactly {low}" if self.low == self.high else f"between {low} and {high}"
+        return f"at least {low}" if low else f"at most {high}" if high else "any number"
 
     def to_dict(self) -> dict[str, Any]:
         """Name, value, range and verdict."""
@@ -71,6 +77,11 @@ class Check:
         stored.only("name", "value", "low", "high", "passed")
         low, high = (stored.number(name, finite=False) if stored.has(name) else None for name in ("low", "high"))
         return Check(stored.text("name"), stored.number("value", finite=False), low, high)
+
+
+def _short(number: float) -> str:
+    """A number without zeros that nobody writes: 1e-6 instead of 1e-06."""
+    return re.sub(r"e([+-])0*", lambda sign: f"e{sign[1].strip('+')}", f"{number:g}")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -137,7 +148,8 @@ class Findings(AbstractResult):
             Name of one of `tables`, to get that table instead.
         """
         if table is None:
-            return data_frame([check.to_dict() for check in self.numbers]).set_index("name")
+            rows = [{**check.to_dict(), "allowed": check.allowed} for check in self.numbers]
+            return data_frame(rows).set_index("name")
         if table not in self.tables:
             raise InputError(f"The study '{self.study}' has no table {table!r}. {did_you_mean(table, self.tables)}")
         return data_frame({name: list(values) for name, values in self.tables[table].items()})
@@ -146,7 +158,7 @@ class Findings(AbstractResult):
         """The question, the answer, and every check that failed."""
         failed = [check for check in self.numbers if not check.passed]
         passed = f"{len(self.numbers) - len(failed)} of {len(self.numbers)} checks passed."
-        missed = [f"Failed: {check.name} = {check.value:.6g}, must lie in {check.allowed}." for check in failed]
+        missed = [f"Failed: {check.name} = {check.value:.6g}, must be {check.allowed}." for check in failed]
         return "\n".join([self.question, self.sentence, passed, *missed])
 
     def _facts(self) -> list[tuple[str, str]]:
@@ -158,6 +170,31 @@ class Findings(AbstractResult):
             ("figures", str(len(self.figures))),
             ("tables", str(len(self.tables))),
         ]
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (check.name, f"{check.value:.6g}", check.allowed, "yes" if check.passed else "no") for check in self.numbers
+        ]
+        title = f"{self.title} {self.study}: {'passed' if self.passed else 'failed'}"
+        columns = ("number", "value", "must be", "passed")
+        return html_table(title, rows, [self.question, self.sentence], columns, self._picture())
+
+    def _picture(self) -> str:
+        rows = [Ranged(one.name, one.value, one.low, one.high, one.passed) for one in self.numbers]
+        return ranges("Numbers in their ranges", rows)
+
+    @classmethod
+    def made_before(cls, folder: str | Path, study: str, recipe: Recipe) -> Self | None:
+        """Findings that are saved in a folder, of this study, recipe and version of tokengeom; None without them."""
+        path = Path(folder)
+        try:
+            same_version = read_json(path / MANIFEST).get("tokengeom") == version("tokengeom")
+            found = cls.load(path) if same_version else None
+        except (TokengeomError, OSError):
+            return None
+        if found is None or found.study != study or found.recipe != json.loads(json.dumps(dict(recipe))):
+            return None
+        return found
 
     def _write(self, folder: Path) -> dict[str, Any]:
         """Each figure as png, svg, html and data, and each table as Parquet; the rest goes into the manifest."""

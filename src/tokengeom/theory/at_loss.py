@@ -36,11 +36,14 @@ from tokengeom.problems.base import LARGEST_GAP, Certificate
 from tokengeom.problems.gamma2_logits import Gamma2Logits, MaxNormFactors, WeightedDual
 from tokengeom.problems.merging import Merging
 from tokengeom.problems.regularised_logits import RegularisedLogits
+from tokengeom.questions import AnswersQuestions
 from tokengeom.results import ALONE, SAME, AbstractResult, Beside, close
 from tokengeom.settings import nearest_hint, option
+from tokengeom.small_pictures import columns
 from tokengeom.solvers.gamma2_norm import gamma2_norm
 from tokengeom.statistics.arrays_file import LARGEST_ENTRY, SUM_TOLERANCE, SavedArrays
 from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.theory.pulls import Pulls, pulls_at_loss
 from tokengeom.theory.recomputed import (
     SAME_PROBABILITY,
     against_statistics,
@@ -96,7 +99,7 @@ def require_norm(norm: str) -> None:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LossPrediction(AbstractResult):
+class LossPrediction(AnswersQuestions, AbstractResult):
     """What learned features are predicted to be at a loss gap, with its certificate.
 
     ``loss_gap``, ``lam``
@@ -171,7 +174,7 @@ class LossPrediction(AbstractResult):
         return self.merging.shares(self.pi)
 
     @cached_property
-    def _merged_factors(self) -> tuple[Float, Float, Float]:
+    def merged_factors(self) -> tuple[Float, Float, Float]:
         """W and H of merged tokens and contexts, and the singular values that belong to their columns, falling."""
         if self.factors is None or self.weights is None:
             r, c = np.sqrt(self.merging.a)[:, None], np.sqrt(self.merging.n)
@@ -188,7 +191,7 @@ class LossPrediction(AbstractResult):
     @property
     def singular_values(self) -> Float:
         """Nonzero singular values, falling, r: of L_g or, for gamma2, of ``diag(sqrt p) L_g diag(sqrt q)``."""
-        return self._merged_factors[1]
+        return self.merged_factors[1]
 
     @property
     def rank(self) -> int:
@@ -198,12 +201,12 @@ class LossPrediction(AbstractResult):
     @cached_property
     def W(self) -> Float:
         """Token embeddings, V x r."""
-        return np.asarray(self._merged_factors[0][self.merging.row_of])
+        return np.asarray(self.merged_factors[0][self.merging.row_of])
 
     @cached_property
     def H(self) -> Float:
         """Context embeddings, r x m."""
-        return np.asarray(self._merged_factors[2][:, self.merging.column_of])
+        return np.asarray(self.merged_factors[2][:, self.merging.column_of])
 
     @cached_property
     def L(self) -> Float:
@@ -285,7 +288,7 @@ class LossPrediction(AbstractResult):
         They are the shortest that lie between 0 and L_g where L_g has this loss, else between L_g and L with equal rows
         and columns averaged, which has at most the loss and the norm of L.
         """
-        problem, here, size = self._problem(), self.L_merged, self.norm_value
+        problem, here, size = self.problem(), self.L_merged, self.norm_value
         if self.loss_gap <= gap:
             start, change, sizes = 0.0 * here, here, (0.0, size)
         else:
@@ -344,7 +347,7 @@ class LossPrediction(AbstractResult):
 
     def checks(self, beside: Beside = ALONE) -> dict[str, bool | None]:
         """Everything that logits, dual and statistics prove without solving."""
-        problem = self._problem()
+        problem = self.problem()
         found, claimed = self._certify(problem), self.certificate
         limit = claimed.relative_gap * (1 + 1e-6) + SAME
         within = f"within {LARGEST_GAP:.0%} of the smallest"
@@ -391,10 +394,21 @@ class LossPrediction(AbstractResult):
         p, q = self.weights
         return Gamma2Logits(problem).certify(self.factors, WeightedDual(self.change_merged, np.sqrt(p), np.sqrt(q)))
 
-    def _problem(self) -> RegularisedLogits:
+    def problem(self) -> RegularisedLogits:
+        """The regularised loss on merged tokens and contexts, which these logits minimise."""
         return RegularisedLogits.from_probabilities(
             self.P_merged, self.pi_merged, self.lam, a=self.merging.a, n=self.merging.n
         )
+
+    @property
+    def _source(self) -> str:
+        return f"predicted at a loss gap of {self.loss_gap:.3g} nats ({NORMS[self.norm]})"
+
+    def _pulls(self) -> Pulls:
+        return pulls_at_loss(self)
+
+    def _logits_after(self, j: int) -> dict[str, Float]:
+        return {"logit": np.asarray(self.L_merged[self.merging.row_of, self.merging.column_of[j]])}
 
     def _facts(self) -> list[tuple[str, str]]:
         return [
@@ -405,6 +419,10 @@ class LossPrediction(AbstractResult):
             ("proven lower bound", f"{self.lower_bound:.6g}"),
             ("lambda", f"{self.lam:.4g}"),
         ]
+
+    def _picture(self) -> str:
+        title = f"Singular values at a loss gap of {self.loss_gap:.3g} nats"
+        return columns(title, self.singular_values.tolist(), below="number of the singular value")
 
     def _write(self, folder: Path) -> dict[str, Any]:
         arrays = {name: getattr(self, name) for name in ("P_merged", "pi", "change_merged")}

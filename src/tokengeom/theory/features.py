@@ -35,13 +35,16 @@ from tokengeom.numerics import Arrays, Bool, Float, Int, Matrix, cosines, dense
 from tokengeom.problems.base import LARGEST_GAP, Certificate
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.problems.supports import SupportReduction, as_support, centre_on, reduce_support
+from tokengeom.questions import AnswersQuestions
 from tokengeom.results import ALONE, SAME, AbstractResult, Beside, close
 from tokengeom.settings import make, takes
+from tokengeom.small_pictures import MOST_CELLS, columns, heatmap, side_by_side
 from tokengeom.statistics.arrays_file import LARGEST_ENTRY, SavedArrays
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction, LossSettings
 from tokengeom.theory.gamma2_limit import Gamma2Limit, solve_gamma2_limit
 from tokengeom.theory.loss_path import LossPath
+from tokengeom.theory.pulls import Pulls, pulls_in_limit
 from tokengeom.theory.recomputed import (
     against_statistics,
     read_certificate,
@@ -79,7 +82,7 @@ MOST_WINDOWS = 2**53
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FeaturePrediction(AbstractResult):
+class FeaturePrediction(AnswersQuestions, AbstractResult):
     """What training is predicted to find, with its certificate. Large matrices are computed when they are first used.
 
     ``reduction``, ``L_merged``, ``dual_merged``
@@ -361,6 +364,14 @@ class FeaturePrediction(AbstractResult):
             ("nuclear norm of the proxy", f"{self.proxy_nuclear_norm:.6g}"),
         ]
 
+    def _picture(self) -> str | None:
+        chosen = np.argsort(-self.pi, kind="stable")[:MOST_CELLS]
+        names = [f"context {j}" if self.stats is None else self.stats.context_text(int(j)) for j in chosen]
+        return side_by_side(
+            columns("Singular values of L_mm", self.singular_values.tolist(), below="number of the singular value"),
+            heatmap("Context cosines, most frequent first", names, cosines(self.H[:, chosen]).tolist()),
+        )
+
     def _write(self, folder: Path) -> dict[str, Any]:
         save_file(self._arrays(), folder / ARRAYS)
         return {
@@ -429,6 +440,19 @@ class FeaturePrediction(AbstractResult):
             coverage=saved.within("coverage", 0.0, 1.0) if saved.has("coverage") else None,
             claimed=manifest,
         )
+
+    @property
+    def _source(self) -> str:
+        return "predicted in the limit"
+
+    def _pulls(self) -> Pulls:
+        return pulls_in_limit(self)
+
+    def _logits_after(self, j: int) -> dict[str, Float]:
+        """Finite part and direction of one column; all of them may not fit in memory."""
+        column = self.reduction.column_of[j]
+        direction = self.L_merged[self.reduction.row_of, column] if column >= 0 else np.zeros(self.reduction.V)
+        return {"finite": finite_part(self.P[:, [j]])[:, 0], "direction": np.asarray(direction)}
 
     def _require_dense(self, name: str) -> None:
         red = self.reduction

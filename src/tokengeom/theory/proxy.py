@@ -32,8 +32,10 @@ from tokengeom.named_vectors import Items, NamedVectors
 from tokengeom.numerics import Float, Int, Matrix, centre_columns
 from tokengeom.problems.columns import Computed, mapped
 from tokengeom.problems.supports import SupportReduction, as_support
+from tokengeom.questions import AnswersQuestions
 from tokengeom.results import ALONE, AbstractResult, Beside, close
 from tokengeom.settings import make, option, takes
+from tokengeom.small_pictures import columns
 from tokengeom.statistics.arrays_file import SavedArrays
 from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
 from tokengeom.theory.recomputed import against_statistics
@@ -161,7 +163,7 @@ class ProxySettings:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ProxyPrediction(AbstractResult):
+class ProxyPrediction(AnswersQuestions, AbstractResult):
     """Leading geometry of the proxy ``S~``, which stands for that of L_mm where L_mm is too large to solve for.
 
     ``U``, ``singular_values``, ``Vt``
@@ -258,6 +260,16 @@ class ProxyPrediction(AbstractResult):
             "the captured share is the one claimed": close(_captured(stats, s), self.captured),
         }
 
+    @property
+    def _source(self) -> str:
+        return "predicted by the proxy"
+
+    def _pulls(self) -> str:
+        return "The proxy has no optimality conditions, which would say what pulls an item: predict L_mm for them."
+
+    def _logits_after(self, j: int) -> dict[str, Float]:
+        return {"direction": np.asarray(self.U @ (self.singular_values * self.Vt[:, j]))}
+
     def _facts(self) -> list[tuple[str, str]]:
         return [
             ("contexts", f"{self.Vt.shape[1]}"),
@@ -267,6 +279,10 @@ class ProxyPrediction(AbstractResult):
             ("leading singular values", ", ".join(f"{value:.4g}" for value in self.singular_values[:5])),
             ("certificate", "none: the proxy proves nothing about L_mm"),
         ]
+
+    def _picture(self) -> str:
+        title = "Leading singular values of the proxy"
+        return columns(title, self.singular_values.tolist(), below="number of the singular value")
 
     def _write(self, folder: Path) -> dict[str, Any]:
         arrays = {"U": self.U, "singular_values": self.singular_values, "Vt": self.Vt}

@@ -24,6 +24,7 @@ from tokengeom.folders import atomic_folder, remove_result, sweep
 from tokengeom.manifests import MANIFEST, read_kind, write_manifest
 from tokengeom.named_vectors import Items, NamedVectors, NamesItems
 from tokengeom.numerics import Arrays, Float
+from tokengeom.questions import AnswersQuestions
 from tokengeom.results import (
     ALONE,
     SNAPSHOTS,
@@ -34,6 +35,7 @@ from tokengeom.results import (
     read_saved,
     under,
 )
+from tokengeom.small_pictures import line
 from tokengeom.training.trajectory import TABLE, Trajectory, read_trajectories
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ _STATE = "state."
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Run(AbstractResult):
+class Run(AnswersQuestions, AbstractResult):
     """A trained model with measurements during training.
 
     where
@@ -139,6 +141,14 @@ class Run(AbstractResult):
             ("entropy floor H", f"{self.entropy:.6g} nats"),
             ("seconds", f"{self.seconds:.1f}"),
         ]
+
+    @property
+    def _source(self) -> str:
+        return f"in a run at a loss gap of {self.loss_gap:.3g} nats"
+
+    def _picture(self) -> str:
+        steps, gaps = self.trajectory.steps.tolist(), self.trajectory["loss_gap"].tolist()
+        return line("Loss gap during training, nats", steps, [("loss gap", gaps)], log=True, below="steps")
 
     def checks(self, beside: Beside = ALONE) -> dict[str, bool | None]:
         """What W and H say of the last record, the start of the first one, and the statistics of the loss."""

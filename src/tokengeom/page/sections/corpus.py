@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import PurePath
 from typing import Any
 
@@ -12,16 +13,15 @@ from tokengeom.geometry.inputs import seen_tokens
 from tokengeom.numerics import Int
 from tokengeom.page.contents import Contents
 from tokengeom.page.figures import Picture, picture
-from tokengeom.page.formatting import count, fixed, percent
+from tokengeom.page.formatting import count, fixed, number, percent
 from tokengeom.page.sections.base import Page, Section
 from tokengeom.statistics.completeness import half_text_correlation
 from tokengeom.statistics.cuts import Effect
 from tokengeom.statistics.next_token import OTHER, NextTokenStatistics
 from tokengeom.statistics.supports import warnings_about
 
-CONTEXTS = 12
-NEXT = 6
-"""Most frequent contexts, and next tokens of each, in the table."""
+CONTEXTS, FIRST_CONTEXTS, NEXT = 12, 8, 6
+"""Most frequent contexts in the table, those shown without unfolding, and next tokens of each."""
 
 
 def corpus(page: Page) -> Section:
@@ -33,10 +33,11 @@ def corpus(page: Page) -> Section:
         "sources": [_source(str(source)) for source in stats.corpus.get("sources", [])],
         "effects": [_effect(effect) for effect in stats.effects],
         "choice": contents.choice,
-        "warnings": [*warnings_about(stats), *_stability(stats)],
+        "warnings": warnings_about(stats),
         "other": other_sentence(stats),
         "sizes": _sizes(contents),
         "contexts": [_context(contents, int(j)) for j in stats.most_frequent(CONTEXTS)],
+        "first": FIRST_CONTEXTS,
         "m": stats.m,
         "share": "of these windows" if stats.has_counts else "weight",
         "left_out": bool(stats.left_out.any()),
@@ -53,17 +54,18 @@ def _rows(contents: Contents) -> list[tuple[str, str, str, str]]:
     """Symbol, value, name and meaning."""
     stats, groups = contents.stats, contents.stats.groups
     shared = int(groups.multiplicity[groups.multiplicity > 1].sum())
+    mean, uniform = number(float(stats.support_sizes.mean())), math.log(stats.V)
     rows = [("n", f"{stats.n:,}", "windows", "pairs of a context and the token after it")] if stats.has_counts else []
     if stats.coverage is not None:
         rows.append(("", percent(stats.coverage), "of the text's windows", "everything on this page is about these"))
     rows += [
         ("m", f"{stats.m:,}", "distinct contexts", "what a model has to distinguish"),
         *_token_rows(stats),
-        ("H", f"{stats.entropy:.4f}", "entropy floor, nats", "the lowest loss that a model can have"),
+        ("H", f"{stats.entropy:.4f}", "entropy floor, nats", f"the lowest loss; uniform guess {uniform:.4f}"),
         ("g", f"{groups.count:,}", "support groups", "sets of contexts with the same support"),
         ("", f"{shared:,}", "contexts that share their support", f"{percent(shared / stats.m)} of all contexts"),
         ("", percent(stats.one_hot_share), "contexts with one next token", "their label is one-hot"),
-        ("", _range(stats.support_sizes), "tokens per support", "smallest, median and largest"),
+        ("", _range(stats.support_sizes), "tokens per support", f"smallest, median and largest; mean {mean}"),
     ]
     if stats.other is not None and stats.has_counts:
         ends = int(stats.counts.tocsr()[[stats.other]].sum()) / stats.n
@@ -71,7 +73,7 @@ def _rows(contents: Contents) -> list[tuple[str, str, str, str]]:
     if stats.completeness is not None:
         missing = percent(stats.completeness.missing_share)
         rows.append(("", missing, "further windows outside the supports", "estimated by Good-Turing"))
-    return rows
+    return [*rows, *_stability_rows(stats)]
 
 
 def _token_rows(stats: NextTokenStatistics) -> list[tuple[str, str, str, str]]:
@@ -102,15 +104,13 @@ def left_out_share(stats: NextTokenStatistics, contexts: Int) -> str:
     return percent(share) if share else ""
 
 
-def _stability(stats: NextTokenStatistics) -> list[str]:
+def _stability_rows(stats: NextTokenStatistics) -> list[tuple[str, str, str, str]]:
     """How much the predicted cosines change when half of the windows are taken away."""
     correlation = half_text_correlation(stats.counts) if stats.has_counts else None
     if correlation is None:
         return []
-    return [
-        "From a random half of these windows, the cosines between contexts that the proxy S~ predicts correlate with "
-        f"those from all of them by {fixed(correlation, 2)} (1: half of the text predicts the same geometry)."
-    ]
+    about = "correlation of the cosines between contexts that the proxy S~ predicts from each; 1 is the same geometry"
+    return [("", fixed(correlation, 2), "half of the windows, drawn at random, and all of them", about)]
 
 
 def _range(sizes: Int) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from tokengeom.factors import HasFactors
-from tokengeom.figures.base import Figure, Points, ScatterPanel
+from tokengeom.figures.base import Figure, Panel, Points, ScatterPanel
 from tokengeom.figures.training_curves import feature_training
 from tokengeom.geometry.agreement import Agreement
 from tokengeom.geometry.collapse import group_sums
@@ -18,7 +18,7 @@ from tokengeom.geometry.comparison import MEANINGS, NORM_PREFIX, PREFIXES, Compa
 from tokengeom.geometry.rival_numbers import RivalRow
 from tokengeom.numerics import Float, Int, unit_columns
 from tokengeom.page.contents import Contents
-from tokengeom.page.diagnosis import collapsing_groups, is_finite
+from tokengeom.page.diagnosis import agreements_of, collapsing_groups, is_finite
 from tokengeom.page.figures import Picture, geometry_figures, geometry_sources, order_sentence, picture
 from tokengeom.page.formatting import listed, percent
 from tokengeom.page.formatting import name as shown_name
@@ -32,7 +32,7 @@ MEASURED = (
     "logarithmic axes too, where they are positive."
 )
 LIMIT = (
-    " Theory predicts, for vanishing weight decay: the loss falls to the entropy floor; norms grow without bound; "
+    "Theory predicts, for vanishing weight decay: the loss falls to the entropy floor; norms grow without bound; "
     "inside the supports the logits converge to L_in; elsewhere they grow along L_mm, so that cosines between "
     "contexts and between tokens become those of L_mm (agreement 1), and contexts with the same support "
     "collapse (spread 0)."
@@ -42,41 +42,47 @@ AT_LOSS = (
     "of each step, dashed ones with L_mm."
 )
 NO_DIRECTION = (
-    " Theory predicts: the loss reaches the entropy floor, the logits converge to L_in, and no direction diverges."
+    "Theory predicts: the loss reaches the entropy floor, the logits converge to L_in, and no direction diverges."
 )
-GROUPS = 12
-"""Support groups in the table, the largest first."""
+FIRST_CURVES = ("Loss gap", "Contexts: agreement across supports", "Tokens: agreement")
+"""Curves of training shown without unfolding."""
+GROUPS, FIRST_GROUPS = 12, 6
+"""Support groups on the page, the largest first, and those shown without unfolding."""
 POINTS = 300
 """Support groups in the scatter plot: more would cover each other and make the page heavy."""
 SHOWN_CONTEXTS, SHOWN_TOKENS = 8, 8
-AT_LOSS_PANELS = (
-    "Each model is followed by the prediction at the loss that it reached; the prediction in the limit and its proxy "
-    "come last."
-)
 LIMIT_PANELS = "From left to right: what was measured, then what was predicted."
 MAIN = ("context_agreement", "token_agreement", "context_cka", "token_cka", "logit_cosine")
 SIMILAR = ("context_similarity", "token_similarity")
 OTHERS = ("finite_distance", "collapse")
 PAPERS = ("limit_", "proxy_")
 """Numbers of the table, in its order; the papers' measure is taken in the limit, or with the proxy."""
+FIRST_RIVALS = 5
+"""Explanations per table shown without unfolding."""
 
 
 def training(page: Page) -> Section:
     """The end of each run in numbers, and curves."""
-    runs = page.contents.trained
-    measured = any(len(run.trajectory) > 1 for run in runs.values())
-    view = {
-        "runs": _run_rows(page.contents),
-        "curves": picture(feature_training(runs), caption=_training_caption(page)) if measured else None,
-    }
+    first, more = _curves(page)
+    view = {"runs": _run_rows(page.contents), "curves": first, "more_curves": more}
     return Section("training", "How training went", view)
 
 
-def _training_caption(page: Page) -> str:
-    prediction = page.contents.prediction
+def _curves(page: Page) -> tuple[Picture | None, Picture | None]:
+    """The curves that matter most, and the others; None where there are none."""
+    runs, prediction = page.contents.trained, page.contents.prediction
+    if not any(len(run.trajectory) > 1 for run in runs.values()):
+        return None, None
     nothing = isinstance(prediction, FeaturePrediction) and prediction.rank == 0
-    measured = any("context_agreement" in run.trajectory.names for run in page.contents.trained.values())
-    return MEASURED + (NO_DIRECTION if nothing else LIMIT) + (AT_LOSS if measured else "")
+    predicted = NO_DIRECTION if nothing else LIMIT
+    at_loss = AT_LOSS if any("context_agreement" in run.trajectory.names for run in runs.values()) else ""
+    figure = feature_training(runs)
+    first = [panel for panel in figure.panels if panel.title in FIRST_CURVES]
+    more = [panel for panel in figure.panels if panel.title not in FIRST_CURVES]
+    if not first or not more:
+        return picture(figure, caption=f"{MEASURED} {predicted}{at_loss}"), None
+    others = replace(figure, name=f"{figure.name}-more", title="Other measurements during training", panels=more)
+    return picture(replace(figure, panels=first), caption=f"{MEASURED}{at_loss}"), picture(others, caption=predicted)
 
 
 def _run_rows(contents: Contents) -> list[dict[str, Any]]:
@@ -111,17 +117,57 @@ def agreement(page: Page) -> Section:
     """Heat-maps in one order, the table of agreement, and rival explanations."""
     contents = page.contents
     not_finite = [name for name, run in contents.runs.items() if not is_finite(run)]
-    figures = geometry_figures(contents, page.order) if geometry_sources(contents) else []
+    first, more = _heatmaps(page)
+    tables = [_agreement_table(contents, name) for name in contents.compared_models]
     view = {
-        "pictures": [picture(figure) for figure in figures],
+        "pictures": first,
+        "more_pictures": more,
         "both": len(not_finite) < len(contents.runs) and contents.prediction.W.shape[1] > 0,
-        "panels": AT_LOSS_PANELS if contents.at_loss else LIMIT_PANELS,
+        "panels": _panels_sentence([box.title for _, box in first[0].boxes]) if first else "",
         "order": order_sentence(page.order),
         "not_finite": listed(f"'{name}'" for name in not_finite) if not_finite else "",
-        "tables": [_agreement_table(contents, name) for name in contents.compared_models],
+        "headlines": [row for name in contents.compared_models for row in _headlines(contents, name)],
+        "tables": tables,
         "rivals": [one for name in contents.compared_models if (one := _rival_tables(contents, name))],
+        "first_rivals": FIRST_RIVALS,
     }
     return Section("agreement", "Prediction and measurement", view)
+
+
+def _heatmaps(page: Page) -> tuple[list[Picture], list[Picture]]:
+    """Cosines as measured and as predicted for the first model, and all other heat-maps."""
+    sources = list(geometry_sources(page.contents))
+    if not sources:
+        return [], []
+    *cosines, logits = geometry_figures(page.contents, page.order)
+    shown, first, more = _essential(sources, page.contents), [], []
+    for figure in cosines:
+        first.append(picture(_part(figure, [panel for panel in figure.panels if panel.title in shown])))
+        rest = [panel for panel in figure.panels if panel.title not in shown]
+        if rest:
+            title = f"{figure.title}: other models and predictions"
+            more.append(picture(replace(_part(figure, rest), name=f"{figure.name}-more", title=title)))
+    return first, [*more, picture(logits)]
+
+
+def _essential(titles: Sequence[str], contents: Contents) -> list[str]:
+    """Titles of the first model and of the prediction for it: that in the limit, where there is none at its loss."""
+    measured = [title for title in titles if title in contents.runs][:1]
+    judged = [title for title in titles if title in [f"predicted for: {name}" for name in measured]]
+    others = [title for title in titles if title not in contents.runs and not title.startswith("predicted for: ")]
+    return [*measured, *(judged or others[:1])]
+
+
+def _panels_sentence(titles: Sequence[str]) -> str:
+    """What the panels of the first heat-maps are, from left to right."""
+    if f"predicted for: {titles[0]}" in titles:
+        return f"'{titles[0]}' is followed by the prediction at the loss that it reached."
+    return LIMIT_PANELS
+
+
+def _part(figure: Figure, panels: Sequence[Panel]) -> Figure:
+    """A figure with some of its panels, on one line where there is space."""
+    return replace(figure, panels=list(panels), columns=min(len(panels), 4))
 
 
 def _agreement_table(contents: Contents, name: str) -> dict[str, Any]:
@@ -151,6 +197,12 @@ def _agreement_table(contents: Contents, name: str) -> dict[str, Any]:
     }
 
 
+def _headlines(contents: Contents, name: str) -> list[tuple[str, str, dict[str, Any]]]:
+    """Model, items and number of what is shown without unfolding: the numbers that the verdict is about."""
+    comparison = contents.comparisons[name]
+    return [(name, items, _agreement_row("", one)) for items, one in agreements_of(comparison).items()]
+
+
 def _parts(comparison: Comparison, parts: Sequence[tuple[str, Sequence[str]]]) -> list[tuple[str, list[Any]]]:
     """Title and rows of each part that has any."""
     found = comparison.agreements
@@ -161,7 +213,7 @@ def _parts(comparison: Comparison, parts: Sequence[tuple[str, Sequence[str]]]) -
 def _agreement_row(key: str, one: Agreement) -> dict[str, Any]:
     return {
         "key": key,
-        "meaning": MEANINGS[key.removeprefix(prefix_of(key))],
+        "meaning": MEANINGS[key.removeprefix(prefix_of(key))] if key else "",
         "value": one.value,
         "interval": _interval(one),
         "floor": one.floor,
@@ -175,15 +227,17 @@ def _interval(one: Agreement) -> tuple[float, float] | None:
 
 
 def _rival_tables(contents: Contents, name: str) -> dict[str, Any] | None:
-    """Rows per kind of items, the best first, and the findings; from the comparison where there is no other table."""
+    """Items, their rows, the best first, and the finding; from the comparison where there is no other table."""
     table = contents.rivals.get(name)
     rows: Sequence[RivalRow] = contents.comparisons[name].rows if table is None else table.rows
     if not rows:
         return None
     kinds = dict.fromkeys(row.items for row in rows)
-    tables = [(items, [_rival_row(row) for row in rows if row.items == items]) for items in kinds]
-    sentences = [] if table is None else [*table.verdicts, *table.limitations]
-    return {"name": name, "tables": tables, "sentences": sentences}
+    verdicts = {} if table is None else dict(zip(table.items, table.verdicts, strict=True))
+    tables = [
+        (items, [_rival_row(row) for row in rows if row.items == items], verdicts.get(items, "")) for items in kinds
+    ]
+    return {"name": name, "tables": tables, "limitations": [] if table is None else list(table.limitations)}
 
 
 def _rival_row(row: RivalRow) -> dict[str, Any]:
@@ -219,6 +273,7 @@ def collapse(page: Page) -> Section:
     measured = {name: group_cosines(run, contents) for name, run in contents.runs.items() if is_finite(run)}
     view = {
         "groups": [_group(contents, int(g), measured) for g in largest[:GROUPS]],
+        "first": FIRST_GROUPS,
         "several": int(several.size),
         "total": groups.count,
         "contexts": int(groups.multiplicity[several].sum()),

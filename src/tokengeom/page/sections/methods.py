@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from tokengeom.citation import cite
 from tokengeom.geometry.verdict import AGREES, IN_PART
 from tokengeom.page.contents import Contents
 from tokengeom.page.sections.base import Page, Section
@@ -14,7 +15,7 @@ TITLES = {
     "machine": "Machine",
     "seeds": "Seeds",
     "settings": "Settings",
-    "hashes": "Hashes (SHA-256 of the text, of models and of the inputs of each stage)",
+    "hashes": "Hashes (SHA-256): text, models, stages",
     "seconds": "Seconds per stage",
 }
 GLOSSARY = (
@@ -94,32 +95,6 @@ GLOSSARY = (
 )
 """Term, symbol, meaning."""
 
-BIBTEX = """\
-@software{tokengeom,
-  title  = {tokengeom: the geometry of next-token prediction, predicted and measured},
-  author = {{The tokengeom authors}}
-}
-@inproceedings{thrampoulidis2024,
-  title     = {Implicit Optimization Bias of Next-Token Prediction in Linear Models},
-  author    = {Thrampoulidis, Christos},
-  booktitle = {NeurIPS},
-  year      = {2024},
-  note      = {arXiv:2402.18551}
-}
-@inproceedings{zhao2024,
-  title     = {Implicit Geometry of Next-token Prediction: From Language Sparsity Patterns to Model Representations},
-  author    = {Zhao, Yize and Behnia, Tina and Vakilian, Vala and Thrampoulidis, Christos},
-  booktitle = {COLM},
-  year      = {2024},
-  note      = {arXiv:2408.15417}
-}
-@article{zhao2025,
-  title   = {On the Geometry of Semantics in Next-token Prediction},
-  author  = {Zhao, Yize and Thrampoulidis, Christos},
-  journal = {arXiv:2505.08348},
-  year    = {2025}
-}"""
-
 
 def methods(page: Page) -> Section:
     """How the numbers were computed, from what, and how to check and cite them."""
@@ -135,7 +110,7 @@ def methods(page: Page) -> Section:
         "agrees": f"{AGREES:.0%}",
         "agrees_value": AGREES,
         "in_part": f"{IN_PART:.0%}",
-        "bibtex": BIBTEX,
+        "bibtex": cite(),
         "glossary": GLOSSARY,
     }
     return Section("methods", "Methods and sources", view)

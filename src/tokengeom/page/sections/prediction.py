@@ -19,7 +19,8 @@ from tokengeom.theory.at_loss import NORMS
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.proxy import ProxyPrediction
 
-CONCEPTS = 8
+CONCEPTS, FIRST_CONCEPTS = 8, 6
+"""Concepts on the page, and those shown without unfolding."""
 TYPICAL_TOKENS, TYPICAL_CONTEXTS = 7, 5
 CURVES = 6
 EQUAL = 1e-3
@@ -218,6 +219,7 @@ def concepts(page: Page) -> Section:
     energy = float((found.singular_values**2).sum())
     view = {
         "concepts": [_concept(contents, k, energy) for k in range(count)],
+        "first": FIRST_CONCEPTS,
         "total": len(found),
         "equal": equally_strong(found.singular_values, count),
         "curves": _curves(contents, count) if count else None,

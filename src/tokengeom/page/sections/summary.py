@@ -1,4 +1,4 @@
-"""The head of the page (verdict on its scale, confidence, key numbers), and the section on what does not fit."""
+"""The head of the page (verdict on its scale, what, why, how sure), and the section on what does not fit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tokengeom.geometry.inputs import seen_tokens
 from tokengeom.page.contents import Contents
 from tokengeom.page.diagnosis import CHECKS, OF_OUTCOME, agreements_of, is_finite
 from tokengeom.page.figures import disagreement_picture
-from tokengeom.page.formatting import DASH, count, fixed, number, percent
+from tokengeom.page.formatting import DASH, count, fixed, listed, percent
 from tokengeom.page.sections.base import Page, Section
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.features import FeaturePrediction
@@ -23,11 +23,14 @@ FAR_FROM_FLOOR = (
 NO_RUN = {
     "run": "",
     "level": "not judged",
+    "outcome": "no model",
     "verdict": "No model was trained: this page shows the prediction alone.",
     "scales": [],
     "notes": [],
 }
 MARKS = {"fits": "✓", "in part": "◐", "does not fit": "✗", "not judged": DASH}
+TICKS = tuple((20 * k, f"{k / 5:g}") for k in range(6))
+"""Axis of the figure of the verdict: place in percent, and label."""
 
 
 def summary(page: Page) -> Section:
@@ -36,9 +39,10 @@ def summary(page: Page) -> Section:
     view = {
         "text": _text(contents),
         "answers": [_answer(page, name) for name in reversed(list(contents.runs))] or [NO_RUN],
-        "confidence": _confidence(contents),
+        "marks": MARKS,
+        "ticks": TICKS,
+        "confidence": [*_measured(contents), *_trainings(contents), *_confidence(contents)],
         "misfits": len(page.diagnosis.misfits),
-        "tiles": _tiles(contents),
         "missing": list(contents.missing),
     }
     return Section("summary", "Summary", view)
@@ -74,11 +78,19 @@ def _answer(page: Page, name: str) -> dict[str, Any]:
     if comparison is None:
         why = "" if is_finite(contents.runs[name]) else ": its run has numbers that are not finite"
         level = "not judged" if is_finite(contents.runs[name]) else "does not fit"
-        return {"run": name, "level": level, "verdict": f"It was not compared{why}.", "scales": [], "notes": []}
+        return {
+            "run": name,
+            "level": level,
+            "outcome": "not compared",
+            "verdict": f"It was not compared{why}.",
+            "scales": [],
+            "notes": [],
+        }
     far = comparison.norm is None and page.diagnosis.level(name, "loss") == "does not fit"
     return {
         "run": name,
         "level": OF_OUTCOME[comparison.verdict],
+        "outcome": comparison.verdict,
         "verdict": comparison.reasons[0],
         "scales": [_scale(items, one, comparison) for items, one in agreements_of(comparison).items()],
         "notes": [*comparison.reasons[1:], *_other_best(contents, name), *([FAR_FROM_FLOOR] if far else [])],
@@ -96,21 +108,43 @@ def _other_best(contents: Contents, name: str) -> list[str]:
 
 
 def _scale(items: str, one: Agreement, comparison: Comparison) -> dict[str, Any]:
-    """One number between its floor and its ceiling; places are percentages of a track from 0 to 1."""
+    """One number between its floor and its ceiling; places are percentages of an axis from 0 to 1."""
 
     def place(value: float) -> float | None:
         return round(100 * min(max(value, 0.0), 1.0), 2) if math.isfinite(value) else None
 
+    interval = f"{fixed(one.low, 2)} to {fixed(one.high, 2)}" if math.isfinite(one.low) else ""
+    floor, ceiling = (
+        f"{label} {fixed(value, 2)}" if math.isfinite(value) else ""
+        for label, value in (("chance", one.floor), (_again(comparison.runs), one.ceiling))
+    )
     return {
         "name": items,
         "value": fixed(one.value, 2),
+        "interval": interval,
         "at": place(one.value),
+        "below_axis": one.value < 0,
         "low": place(one.low),
         "high": place(one.high),
         "floor": place(one.floor),
+        "floor_label": floor,
         "ceiling": place(one.ceiling),
+        "ceiling_label": ceiling,
         "sentence": _position(one, comparison.runs),
+        "description": _description(items, fixed(one.value, 2), interval, floor, ceiling),
     }
+
+
+def _description(items: str, value: str, interval: str, floor: str, ceiling: str) -> str:
+    """The figure of one number as a sentence, for readers who do not see it."""
+    parts = [f"{items}: agreement {value}", *([f"95% interval {interval}"] if interval else [])]
+    parts.append(f"floor: {floor}" if floor else "no floor")
+    parts.append(f"ceiling: {ceiling}" if ceiling else "no ceiling")
+    return f"{'; '.join(parts)}, on an axis from 0 to 1"
+
+
+def _again(runs: int) -> str:
+    return "second training" if runs <= 2 else "other trainings"
 
 
 def _position(one: Agreement, runs: int) -> str:
@@ -118,16 +152,52 @@ def _position(one: Agreement, runs: int) -> str:
     if not one.has_floor:
         return "chance was not measured"
     chance = f"chance ({fixed(one.floor, 2)})"
-    again = f"a second training ({fixed(one.ceiling, 2)})"
+    again = f"{'a ' if runs <= 2 else ''}{_again(runs)} ({fixed(one.ceiling, 2)})"
     if not one.above_floor:
         return f"not clearly above {chance}"
     if runs < 2 or not math.isfinite(one.ceiling):
         return f"above {chance}; there is no second training to compare with"
     if math.isnan(one.position):
-        return f"above {chance}, although {again} is not"
+        return f"above {chance}, although {again} {'is' if runs <= 2 else 'are'} not"
     if one.position >= 1:
         return f"above {chance}, and at least as close to the prediction as to {again}"
     return f"{percent(one.position)} of the way from {chance} to {again}"
+
+
+def _measured(contents: Contents) -> list[str]:
+    """How certain the agreements in the figure are: width of their intervals, and how chance was measured."""
+    compared = [contents.comparisons[name] for name in contents.compared_models]
+    numbers = [one for comparison in compared for one in agreements_of(comparison).values()]
+    widths = [one.high - one.low for one in numbers if math.isfinite(one.high - one.low)]
+    found = []
+    if widths:
+        wide = fixed(max(widths), 2)
+        found.append(
+            f"The 95% interval above is {wide} wide."
+            if len(widths) == 1
+            else f"The widest of the 95% intervals above is {wide} wide."
+        )
+    permutations = sorted({comparison.permutations for comparison in compared} - {0})
+    if permutations:
+        found.append(f"Chance was measured with {' and '.join(f'{one:,}' for one in permutations)} permutations.")
+    return found
+
+
+def _trainings(contents: Contents) -> list[str]:
+    """How often each compared model was trained."""
+    if contents.models:
+        return ["The model was read, and not trained here; there is no second training of it."]
+    times: dict[int, list[str]] = {}
+    for name in contents.compared_models:
+        times.setdefault(contents.comparisons[name].runs, []).append(f"'{name}'")
+    return [f"{listed(names)} {_trained(runs, len(names))}." for runs, names in times.items()]
+
+
+def _trained(runs: int, models: int) -> str:
+    verb = "was" if models == 1 else "were each"
+    if runs == 1:
+        return f"{verb} trained once, which gives no ceiling"
+    return f"{verb} trained {'twice' if runs == 2 else f'{runs} times'}, with different seeds"
 
 
 def _confidence(contents: Contents) -> list[str]:
@@ -158,32 +228,6 @@ def _confidence(contents: Contents) -> list[str]:
     else:
         found.append(prediction.spread.sentence)
     return found
-
-
-def _tiles(contents: Contents) -> list[dict[str, str]]:
-    stats, prediction = contents.stats, contents.prediction
-    mean_support = number(float(stats.support_sizes.mean()))
-    tiles = []
-    if stats.coverage is not None:
-        tiles.append(_tile(percent(stats.coverage), "of the text's windows", count(stats.n, "window")))
-    tiles += [
-        _tile(f"{stats.m:,}", "distinct contexts", f"with {count(stats.groups.count, 'distinct support')}"),
-        _tile(f"{seen_tokens(stats.P).size:,}", "next tokens", f"{mean_support} per context on average"),
-        _tile(f"{stats.entropy:.3f}", "nats: entropy floor", f"uniform guess: {math.log(stats.V):.3f}"),
-    ]
-    if isinstance(prediction, FeaturePrediction) and prediction.rank:
-        gap = f"{prediction.certificate.relative_gap:.0e}"
-        tiles.append(_tile(gap, "certified relative gap", f"of L_mm, which has rank {prediction.rank:,}"))
-    for name in contents.compared_models:
-        for items, one in agreements_of(contents.comparisons[name]).items():
-            floor = f"; chance {fixed(one.floor, 2)}" if math.isfinite(one.floor) else ""
-            ceiling = f"; second training {fixed(one.ceiling, 2)}" if math.isfinite(one.ceiling) else ""
-            tiles.append(_tile(fixed(one.value, 2), f"agreement of {items}", f"{name}{floor}{ceiling}"))
-    return tiles
-
-
-def _tile(value: str, label: str, note: str) -> dict[str, str]:
-    return {"value": value, "label": label, "note": note}
 
 
 def diagnosis(page: Page) -> Section:

@@ -1,6 +1,6 @@
 "use strict";
-// Draws every plot from the data next to it, applies the light or dark theme, and saves pictures and data.
-// Nothing is fetched.
+// Draws every plot from the data next to it (folded ones when they are unfolded), applies the light or dark theme, and
+// saves pictures and data. Nothing is fetched.
 (() => {
   const root = document.documentElement;
   const DARK = JSON.parse(document.getElementById("theme").textContent).dark;
@@ -49,15 +49,34 @@
     return { data: themed(plot.drawn.data, dark), layout: themed(copy, dark) };
   }
 
+  // A folded element has no size, so a plot in it is drawn when it is unfolded.
+  const isFolded = (element) => element.closest("details.fold:not([open])") !== null;
+
   function draw(id) {
-    const { element, plot } = plots.get(id);
-    const { data, layout } = drawing(plot, isDark());
-    return Plotly.react(element, data, layout, CONFIG);
+    const one = plots.get(id);
+    const { data, layout } = drawing(one.plot, isDark());
+    one.isDrawn = true;
+    return Plotly.react(one.element, data, layout, CONFIG);
   }
 
   function redrawAll() {
-    for (const id of plots.keys()) draw(id);
+    for (const [id, one] of plots) {
+      one.isDrawn = false;
+      if (!isFolded(one.element)) draw(id);
+    }
   }
+
+  function drawUnfolded(fold) {
+    for (const [id, one] of plots) {
+      if (!fold.contains(one.element) || isFolded(one.element)) continue;
+      if (one.isDrawn) Plotly.Plots.resize(one.element);
+      else draw(id);
+    }
+  }
+
+  document.addEventListener("toggle", (event) => {
+    if (event.target.matches("details.fold[open]")) drawUnfolded(event.target);
+  }, true);
 
   document.getElementById("theme-switch").addEventListener("click", () => {
     root.dataset.theme = isDark() ? "light" : "dark";
@@ -145,20 +164,22 @@
   window.addEventListener("beforeprint", () => {
     folded = [...document.querySelectorAll("details.fold:not([open])")];
     for (const one of folded) one.open = true;
+    for (const [id, one] of plots) if (!one.isDrawn && !one.hasStill) draw(id);
   });
   window.addEventListener("afterprint", () => { for (const one of folded) one.open = false; });
 
   async function addStill(id) {
-    const { element } = plots.get(id);
+    const one = plots.get(id), { element } = one;
     const picture = document.createElement("img");
     picture.className = "still";
     picture.alt = element.parentElement.getAttribute("aria-label");
     const columns = Number(getComputedStyle(element).getPropertyValue("--columns")) || 1;
     const width = { 1: 620, 2: 420, 3: 340 }[columns] || 300;
-    const height = element.classList.contains("square") ? 0.94 * width : element.clientHeight;
+    const height = element.classList.contains("square") ? 0.94 * width : parseFloat(element.style.height);
     picture.src = await image(id, "svg", { width, height });
     element.closest(".box").append(picture);
     element.closest(".box").classList.add("has-still");
+    one.hasStill = true;
   }
 
   // ---- start ------------------------------------------------------------------------------------------------------
@@ -169,7 +190,11 @@
       const id = element.dataset.for;
       plots.set(id, { element: document.getElementById(id), plot: read(element) });
     }
-    for (const id of plots.keys()) { await draw(id); await pause(); }
+    for (const [id, one] of plots) {
+      if (isFolded(one.element) || one.isDrawn) continue;
+      await draw(id);
+      await pause();
+    }
     root.dataset.plots = "drawn";
     for (const id of plots.keys()) { await addStill(id); await pause(); }
     root.dataset.stills = "ready";

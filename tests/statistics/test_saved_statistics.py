@@ -19,6 +19,7 @@ from scipy import sparse
 from forging import Entry, forge, forge_array, forge_entry
 from tokengeom import NextTokenStatistics, count, load, results, verify
 from tokengeom.errors import InputError, ResourceError
+from tokengeom.statistics.saved_statistics import check_claims, saved_fault
 from tokengeom.statistics.shared import shared_statistics
 
 
@@ -302,3 +303,12 @@ def test_coverage_and_what_was_left_out_are_saved(tmp_path: Path) -> None:
     assert verify(tmp_path / "s").ok
     forge_entry(tmp_path / "s", ("cuts", 0, "after", "n"), lambda n: n + 1)
     assert verify(tmp_path / "s").failed == ("the cuts lead to these sizes",)
+
+
+def test_claims_are_those_of_the_statistics_themselves() -> None:
+    known = count(["the cat sat on the mat .", "the dog sat"], context=2)
+    claimed = {name: value for name, value in known.to_dict().items() if name != "warnings"}
+    assert saved_fault(known) is None
+    assert all(check_claims(known, claimed).values())
+    wrong = check_claims(known, {**claimed, "entropy_nats": claimed["entropy_nats"] + 0.01})
+    assert [sentence for sentence, holds in wrong.items() if not holds] == ["the entropy floor is the one claimed"]

@@ -1,0 +1,38 @@
+"""``tokengeom cite``: how to cite this software and the papers whose theory it implements."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tokengeom.citation import STYLES, cite
+from tokengeom.cli.app import Json, Quiet, app, guarded
+from tokengeom.cli.options import starting_with
+from tokengeom.cli.output import print_result
+
+
+@app.command("cite")
+@guarded
+def cite_command(
+    style: Annotated[
+        str,
+        typer.Option(
+            "--format", help=f"Format: {', '.join(STYLES)}.", autocompletion=starting_with(lambda: list(STYLES))
+        ),
+    ] = "bibtex",
+    *,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Print how to cite this software and the papers whose theory it implements.
+
+    For example:
+
+    * `tokengeom cite >> references.bib`
+    * `tokengeom cite --format text`
+    """
+    found = cite(style)
+    print_result(
+        {"format": style, "citation": found}, lambda console: console.print_lines(found), as_json=as_json, quiet=quiet
+    )

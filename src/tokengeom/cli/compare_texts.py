@@ -1,0 +1,56 @@
+"""``tokengeom compare-texts``: two texts side by side, and which tokens and contexts moved most."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tokengeom.cli.app import Json, Quiet, app, guarded
+from tokengeom.cli.options import keywords
+from tokengeom.cli.output import print_summary, progress_shown
+from tokengeom.geometry.compare_texts import CompareTextsSettings
+
+
+@app.command("compare-texts")
+@guarded
+def compare_texts_command(
+    first: Annotated[Path, typer.Argument(metavar="STATS", help="Folder that `tokengeom count --out` wrote.")],
+    second: Annotated[Path, typer.Argument(metavar="STATS", help="The same for the other text.")],
+    *,
+    loss_gap: Annotated[
+        float | None,
+        typer.Option(
+            help="Predict both at this loss above the entropy floor, in nats, instead of in the limit.",
+            show_default=False,
+        ),
+    ] = None,
+    settings: CompareTextsSettings,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder to save the comparison in.")] = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compare the predicted geometries of two texts on the tokens and contexts that both have.
+
+    Lists the tokens and contexts that moved most, the neighbours that they gained and lost, and the reason: tokens that
+    follow a context in one text and not in the other. Count both texts with the same tokenizer and context length.
+
+    For example:
+
+    * `tokengeom compare-texts stats other-stats`
+    * `tokengeom compare-texts stats other-stats --loss-gap 0.1 --top 50 --out moved`
+    * `tokengeom compare-texts stats other-stats --json`
+    """
+    from tokengeom.geometry.compare_texts import compare_texts
+    from tokengeom.geometry.text_comparison import TextComparison
+
+    began = time.monotonic()
+    if out is not None:
+        TextComparison.require_target(out)
+    with progress_shown(quiet) as progress:
+        found = compare_texts(first, second, loss_gap=loss_gap, progress=progress, **keywords(settings))
+        if out is not None:
+            found.save(out)
+    print_summary(found, began=began, out=out, as_json=as_json, quiet=quiet)

@@ -1,0 +1,155 @@
+"""``tokengeom explain``: what is known about one token or context, and what pulls it where it lies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tokengeom.cli.app import Json, Quiet, app, guarded
+from tokengeom.cli.neighbours import Item, Model, Result, Source, Stats, print_table
+from tokengeom.cli.options import ModelText, corpus_of, keywords
+from tokengeom.cli.output import TerminalConsole, print_result, progress_shown
+from tokengeom.corpus.locate import ReadingSettings
+from tokengeom.errors import InputError
+from tokengeom.explanation import SMALLEST_SHOWN, measured_sentence, pull_name
+from tokengeom.geometry.ask import AskSettings
+from tokengeom.item_search import quoted, shown
+from tokengeom.nearest import SHARED
+from tokengeom.page.compare_models import ModelTextSettings
+
+if TYPE_CHECKING:
+    from tokengeom.explanation import Explanation, Pulled
+    from tokengeom.geometry.ask import Asked
+    from tokengeom.geometry.model_states import ModelStates
+    from tokengeom.progress import AbstractProgress
+
+
+@app.command("explain")
+@guarded
+def explain_command(
+    result: Result = None,
+    item: Item = None,
+    *,
+    run: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Folder that `tokengeom train --out` wrote, to show the same item in; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    stats: Stats = None,
+    settings: AskSettings,
+    model: Model = None,
+    text: ModelText = None,
+    trained: ModelTextSettings,
+    reading: ReadingSettings,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Explain a token or context: how frequent it is, what follows it, where it lies, and what pulls it there.
+
+    For example:
+
+    * `tokengeom explain prediction "once upon a"`
+    * `tokengeom explain prediction king --run run`
+    * `tokengeom explain prediction "once upon a" --loss-gap 0.01 --json`
+    * `tokengeom explain --model stories260K --text stories.txt king`: the prediction for the text, and the model
+    """
+    from tokengeom.geometry.ask import explain
+
+    source = Source.of("explain", result, item, stats, model, text)
+    if source.model is not None and run:
+        raise InputError("--model is shown beside the prediction for --text: leave out --run.")
+    asked: Asked
+    measured: list[Path] | dict[str, ModelStates]
+    with progress_shown(quiet) as progress:
+        if source.model is None:
+            asked, measured = str(source.result), list(run or [])
+        else:
+            asked, measured = _model_and_prediction(source, trained, reading, progress)
+        chosen = keywords(settings)
+        found = explain(asked, source.item, stats=source.stats, measured=measured, progress=progress, **chosen)
+    print_result(found.to_dict(), lambda console: print_explanation(console, found), as_json=as_json, quiet=quiet)
+
+
+def print_explanation(console: TerminalConsole, found: Explanation) -> None:
+    """Print the facts of the text, then logits, neighbours and pulls as tables."""
+    console.print(f"{found.title}.", style="bold")
+    for sentence in found.facts():
+        console.print(sentence)
+    if found.logits:
+        _print_logits(console, found)
+    if found.neighbours.rows:
+        _print_neighbours(console, found)
+    if found.pulled:
+        _print_pulls(console, found)
+    for sentence in found.notes:
+        console.print(sentence)
+
+
+def _print_logits(console: TerminalConsole, found: Explanation) -> None:
+    limit = "direction" in found.logits[0].values
+    names = [name for name in ("finite", "direction", "logit") if name in found.logits[0].values]
+    columns = ["next token", "text", *names, *([] if limit else ["probability"]), *found.measured]
+    rows = []
+    for place, one in enumerate(found.logits):
+        share = f"{one.share:.1%}" if one.in_support else "-"
+        numbers = [f"{one.values[name]:+.3f}" for name in names]
+        model = [] if limit else [f"{one.values['probability']:.1%}"]
+        measured = [f"{run.probabilities[place]:.1%}" for run in found.measured.values()]
+        rows.append([shown(one.token), share, *numbers, *model, *measured])
+    console.print("")
+    print_table(console, "Logits", columns, rows)
+    if limit:
+        console.print("In training the logits tend to finite + R direction, with R growing without bound.")
+    if found.context_gap is not None:
+        console.print(f"Its loss is {found.context_gap:.3g} nats above its entropy.")
+
+
+def _print_neighbours(console: TerminalConsole, found: Explanation) -> None:
+    kind = found.item.kind
+    rows = [
+        [*row, *(f"{run.cosines[place]:.3f}" for run in found.measured.values())]
+        for place, row in enumerate(found.neighbours.table())
+    ]
+    console.print("")
+    title = f"Nearest {found.item.items} with another support"
+    print_table(console, title, [kind, "cosine", "shared", "of", *found.measured], rows)
+    console.print(found.neighbours.caption)
+    for name, run in found.measured.items():
+        console.print(measured_sentence(name, run, found.item))
+
+
+def _print_pulls(console: TerminalConsole, found: Explanation) -> None:
+    what = SHARED[found.item.items]
+    for pulled in found.pulled:
+        title = f"Contributions of {what} to its " + (
+            "own direction" if pulled.own else f"cosine with {quoted(pulled.towards)}, {pulled.cosine:.3f}"
+        )
+        parts = [(pull_name(pull), pull.contribution) for pull in pulled.pulls]
+        parts += [("all others", pulled.others)]
+        parts += [("mean token removed", pulled.mean)] if abs(pulled.mean) >= SMALLEST_SHOWN else []
+        rows = [(name, f"{part:+.3f}", _share(pulled, part)) for name, part in parts]
+        rows.append(("residual", f"{pulled.residual:+.0e}", ""))
+        console.print("")
+        print_table(console, title, (what[:-1], "contribution", "share"), rows)
+
+
+def _share(pulled: Pulled, contribution: float) -> str:
+    share = pulled.share(contribution)
+    # Minus zero is zero.
+    return "" if share is None else f"{round(share, 2) + 0.0:.0%}"
+
+
+def _model_and_prediction(
+    source: Source, trained: ModelTextSettings, reading: ReadingSettings, progress: AbstractProgress
+) -> tuple[Asked, dict[str, ModelStates]]:
+    """The prediction for a text, and a model on its contexts."""
+    from tokengeom.page.compare_models import prepare_text
+
+    model = source.loaded(trained, progress)
+    prepared = prepare_text(corpus_of(source.text), model, trained, reading, progress)
+    states = prepared.states(model, trained.bos, progress).compared
+    return prepared.prediction, {states.name: states}

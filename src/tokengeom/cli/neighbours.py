@@ -1,0 +1,208 @@
+"""``tokengeom neighbours``: the tokens or contexts that are nearest to one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from tokengeom.cli.app import Json, Quiet, app, guarded
+from tokengeom.cli.options import MODEL, ModelText, corpus_of, keywords
+from tokengeom.cli.output import TerminalConsole, print_result, progress_shown
+from tokengeom.corpus.locate import ReadingSettings
+from tokengeom.errors import InputError, TokengeomError
+from tokengeom.geometry.ask import AskSettings
+from tokengeom.page.compare_models import ModelTextSettings
+
+if TYPE_CHECKING:
+    from tokengeom.geometry.ask import Asked
+    from tokengeom.geometry.model_states import ModelStates
+    from tokengeom.models.language_model import ModuleModel
+    from tokengeom.nearest import Neighbours
+    from tokengeom.progress import AbstractProgress
+    from tokengeom.statistics.next_token import NextTokenStatistics
+
+WIDTH = 80
+MOST_COMPLETED = 50
+"""Names that the Tab key offers."""
+
+
+def completed_names(context: typer.Context, incomplete: str) -> list[str]:
+    """Names of tokens, then of contexts, that begin so; from the statistics of the result on the command line."""
+    from tokengeom.geometry.ask import statistics_beside
+    from tokengeom.item_search import names_of
+
+    # Completion happens while a command line is being typed: whatever is wrong with it is not reported yet.
+    with suppress(TokengeomError, OSError):
+        stats = statistics_beside(context.params.get("result"), context.params.get("stats"))
+        if stats is not None:
+            names = (name for items in ("tokens", "contexts") for name in names_of(stats, items))
+            return list(islice((name for name in names if name.startswith(incomplete)), MOST_COMPLETED))
+    return []
+
+
+Result = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="RESULT",
+        help="Folder of a saved prediction or run, of a report's results, or of compared checkpoints.",
+        show_default=False,
+    ),
+]
+Item = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="TEXT",
+        help="Token or context. Accents and case are forgiven, and a unique beginning is completed.",
+        show_default=False,
+        autocompletion=completed_names,
+    ),
+]
+Stats = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="STATS",
+        help="Statistics that RESULT was predicted from or trained on: they name tokens and contexts. By default those "
+        "beside RESULT.",
+        show_default=False,
+    ),
+]
+Model = Annotated[
+    Path | None,
+    typer.Option(
+        help="Instead of RESULT: folder of a Hugging Face causal language model.",
+        rich_help_panel=MODEL,
+        show_default=False,
+    ),
+]
+
+
+@app.command("neighbours")
+@guarded
+def neighbours_command(
+    result: Result = None,
+    item: Item = None,
+    *,
+    stats: Stats = None,
+    settings: AskSettings,
+    model: Model = None,
+    text: ModelText = None,
+    trained: ModelTextSettings,
+    reading: ReadingSettings,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """List the tokens or contexts that are nearest to one, with cosines and the supports that they share.
+
+    For example:
+
+    * `tokengeom neighbours prediction king`
+    * `tokengeom neighbours prediction "once upon a" --items contexts -k 5`
+    * `tokengeom neighbours prediction king --loss-gap 0.01 --norm gamma2`
+    * `tokengeom neighbours run king --stats stats --json`
+    * `tokengeom neighbours --model stories260K --text stories.txt king`
+    """
+    from tokengeom.geometry.ask import neighbours
+
+    source = Source.of("neighbours", result, item, stats, model, text)
+    asked: Asked
+    named: Path | NextTokenStatistics | None
+    with progress_shown(quiet) as progress:
+        if source.model is None:
+            asked, named = str(source.result), source.stats
+        else:
+            asked, named = _model_on_text(source, trained, reading, progress)
+        found = neighbours(asked, source.item, stats=named, progress=progress, **keywords(settings))
+    print_result(found.to_dict(), lambda console: print_neighbours(console, found), as_json=as_json, quiet=quiet)
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is asked: a saved result, or a model with a text."""
+
+    item: str
+    result: str | None
+    stats: Path | None
+    model: Path | None
+    text: tuple[str, ...]
+
+    @staticmethod
+    def of(
+        verb: str,
+        result: str | None,
+        item: str | None,
+        stats: Path | None,
+        model: Path | None,
+        text: Sequence[str] | None,
+    ) -> Source:
+        """Arguments that belong together; with a model the only argument is the token or context."""
+        if model is None:
+            if text:
+                raise InputError("--text needs --model PATH: name the model's folder, or leave it out.")
+            if result is None or item is None:
+                raise InputError(
+                    f"{verb.capitalize()} needs RESULT and TEXT, or --model PATH, --text FILE and TEXT. For example: "
+                    f"tokengeom {verb} prediction king"
+                )
+            return Source(item, result, stats, None, ())
+        if item is not None or stats is not None:
+            raise InputError("--model makes its own statistics from --text: leave out RESULT and --stats.")
+        if result is None:
+            raise InputError(f"Which token or context? For example: tokengeom {verb} --model PATH --text FILE king")
+        if not text:
+            raise InputError("--model needs --text FILE, which the contexts come from.")
+        return Source(result, None, None, model, tuple(text))
+
+    def loaded(self, trained: ModelTextSettings, progress: AbstractProgress) -> ModuleModel:
+        """The model, of several checkpoints the last one."""
+        from tokengeom.models.checkpoint import load_checkpoint
+        from tokengeom.models.checkpoint_folder import checkpoint_folders
+
+        assert self.model is not None, "a saved result is asked otherwise"
+        folder = checkpoint_folders(self.model)[-1]
+        how = {"device": trained.device, "allow_pickle": trained.allow_pickle, "precision": trained.precision}
+        with progress.stage(f"Loading {folder.name}", None):
+            return load_checkpoint(folder, **how)  # type: ignore[arg-type]
+
+
+def _model_on_text(
+    source: Source, trained: ModelTextSettings, reading: ReadingSettings, progress: AbstractProgress
+) -> tuple[ModelStates, NextTokenStatistics]:
+    """A model on the contexts of its text, and their statistics."""
+    from tokengeom.geometry.model_states import read_model
+    from tokengeom.page.compare_models import count_for_model
+    from tokengeom.statistics.cuts import support_policy
+
+    if trained.proxy is not None:
+        raise InputError("--proxy is about predictions: the neighbours of a model are its own. Leave it out.")
+    model, policy = source.loaded(trained, progress), support_policy(trained.support)
+    counted = count_for_model(corpus_of(source.text), model, trained, reading, progress)
+    stats = counted if policy is None else counted.cut(policy)
+    return read_model(model, stats, bos=trained.bos, progress=progress), stats
+
+
+def print_neighbours(console: TerminalConsole, found: Neighbours) -> None:
+    """Print neighbours as a table."""
+    kind = found.item.kind
+    print_table(console, found.title, (kind, "cosine", "shared", "of"), found.table())
+    for sentence in (found.caption, *found.notes):
+        console.print(sentence)
+
+
+def print_table(
+    console: TerminalConsole, title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], names: int = 1
+) -> None:
+    """Print a table that is at most 80 columns wide: the first columns are names, the others numbers."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
+    for place, column in enumerate(columns):
+        table.add_column(column, justify="left" if place < names else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console.print(table, width=min(console.width, WIDTH))

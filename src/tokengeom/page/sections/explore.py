@@ -1,0 +1,474 @@
+"""Explore: places, neighbours and disagreements of every token and context, as compact data for the page's script.
+
+Sources are the prediction along the loss, the prediction in the limit, the predictions at the losses of the models, and
+the models. Embeddings are determined only up to a rotation, so every source is rotated to fit one of them best, and
+all are shown on the three leading axes of that one. Cosines do not depend on this.
+
+Numbers are packed as integers in base64: value = integer * step. Neighbours are sorted by the rounded cosine, then by
+frequency, so that their order does not depend on the last digits of a sum.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokengeom.factors import Factors, HasFactors
+from tokengeom.figures.ordering import FeatureOrder
+from tokengeom.geometry.inputs import seen_tokens
+from tokengeom.numerics import Float, Int
+from tokengeom.page.contents import Contents
+from tokengeom.page.diagnosis import is_finite
+from tokengeom.page.figures import judged_prediction
+from tokengeom.page.formatting import fixed
+from tokengeom.page.read_model import ReadModel
+from tokengeom.page.sections.base import Page, Section
+from tokengeom.theory.features import FeaturePrediction
+from tokengeom.training.run import Run
+
+MOST_TOKENS, MOST_CONTEXTS = 2_000, 4_000
+"""Tokens and contexts in the explorer; of more, the most frequent."""
+NEIGHBOURS, WORST, HEAT, AXES = 12, 3, 48, 3
+"""Neighbours per item, items with the largest differences, items in a heat-map, and axes of the map."""
+CONCEPTS, TYPICAL = 12, 60
+"""Concepts, and the typical tokens and contexts of each side of one."""
+COSINE_STEP, PLACE_STEP, HEAT_STEP, SHARE_STEP = 1e-4, 1 / 32_000, 1 / 127, 1 / 65_535
+MISSING = -32_768
+"""In place of a cosine: there is no such neighbour."""
+BLOCK = 512
+"""Items whose cosines with all others are computed at a time."""
+LOSS_ENTRIES = 50_000_000
+"""Logits up to which the loss of every context is computed."""
+KINDS = ("tokens", "contexts")
+
+
+def explore(page: Page) -> Section | None:
+    """The explorer and its data; None where no geometry was predicted and none was measured."""
+    data = Explorer(page.contents, page.order).data()
+    return None if data is None else Section("explore", "Explore", {"data": data})
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """One geometry: unit vectors of the chosen tokens and contexts, as rows.
+
+    ``kind``
+        "path", "limit", "proxy", "at-loss" or "model".
+    ``gap``, ``rank``
+        Loss gap in nats, 0 in the limit, and the number of directions; None where they have no meaning.
+    ``loss``
+        Of a model, how far its loss on each context is above the entropy of that context; None where not computed.
+    """
+
+    key: str
+    label: str
+    kind: str
+    gap: float | None
+    rank: int | None
+    tokens: NDArray[np.float32]
+    contexts: NDArray[np.float32]
+    loss: Float | None = None
+
+    @cached_property
+    def stacked(self) -> NDArray[np.float32]:
+        """Tokens and contexts below each other, each kind with a total weight of 1."""
+        parts = (getattr(self, kind) for kind in KINDS)
+        return np.concatenate([part / np.sqrt(max(len(part), 1), dtype=np.float32) for part in parts])
+
+
+class Explorer:
+    """Everything behind the explorer of one page."""
+
+    def __init__(self, contents: Contents, order: FeatureOrder) -> None:
+        stats = contents.stats
+        self.contents, self.stats, self.order = contents, stats, order
+        self.seen = seen_tokens(stats.P)
+        share = np.asarray(stats.P @ stats.pi).ravel()
+        frequent = self.seen[np.argsort(-share[self.seen], kind="stable")]
+        self.share_of_tokens = share
+        self.chosen = {"tokens": frequent[:MOST_TOKENS], "contexts": stats.most_frequent(MOST_CONTEXTS)}
+        self.sources = list(self._sources())
+
+    def data(self) -> dict[str, Any] | None:
+        """What the page's script reads; None where there is no geometry."""
+        if not self.sources:
+            return None
+        places, compared = self._places(), list(self._compared())
+        found = {one.key: {kind: _neighbours(getattr(one, kind)) for kind in KINDS} for one in self.sources}
+        return {
+            "counted": self.stats.has_counts,
+            "summary": self._summary(),
+            "rotation": self._rotation(),
+            "tokens": self._tokens(),
+            "contexts": self._contexts(),
+            "follows": self._follows(),
+            "sources": [self._source(one, places[one.key], found[one.key]) for one in self.sources],
+            "path": self._path(),
+            "models": [self._model(name, model, predicted, found) for name, model, predicted in compared],
+            "heat": {kind: self._heat_items(kind).tolist() for kind in KINDS},
+            "concepts": self._concepts(),
+        }
+
+    def _sources(self) -> Iterator[Source]:
+        contents, prediction = self.contents, self.contents.prediction
+        for place, point in enumerate(contents.path, start=1):
+            label = f"predicted at a loss gap of {fixed(point.loss_gap, 3)} nats"
+            yield self._made(f"path-{place}", label, "path", point, point.loss_gap, point.rank)
+        for name in contents.runs:
+            for at in contents.at_loss.get(name, ()):
+                norm = "γ₂ norm" if at.norm == "gamma2" else "nuclear norm"
+                label = f"predicted at the loss of {name} ({norm})"
+                yield self._made(f"at-loss {at.norm} {name}", label, "at-loss", at, at.loss_gap, at.rank)
+        if isinstance(prediction, FeaturePrediction):
+            if prediction.rank:
+                yield self._made("limit", "predicted in the limit", "limit", prediction, 0.0, prediction.rank)
+        else:
+            yield self._made("proxy", "predicted: the proxy", "proxy", prediction, None, None)
+        for name, run in contents.runs.items():
+            if is_finite(run):
+                yield self._made(f"model {name}", name, "model", run, run.loss_gap, None, self._losses(run))
+
+    def _made(
+        self,
+        key: str,
+        label: str,
+        kind: str,
+        given: HasFactors,
+        gap: float | None,
+        rank: int | None,
+        loss: Float | None = None,
+    ) -> Source:
+        W = given.W[self.chosen["tokens"]] - given.W[self.seen].mean(axis=0)
+        return Source(key, label, kind, gap, rank, _unit(W), _unit(given.H[:, self.chosen["contexts"]].T), loss)
+
+    def _losses(self, run: Run | ReadModel) -> Float | None:
+        """``KL(P_j || softmax(logits_j))`` of the chosen contexts."""
+        columns, stats = self.chosen["contexts"], self.stats
+        if run.W.shape[0] * columns.size > LOSS_ENTRIES:
+            return None
+        factors = Factors(run.W, run.H[:, columns], run.bias if isinstance(run, ReadModel) else None)
+        L = factors.logits
+        L -= L.max(axis=0)
+        P = stats.P[:, columns].tocoo()
+        rest = np.log(np.exp(L).sum(axis=0))
+        terms = P.data * (np.log(P.data) - L[P.coords[0], P.coords[1]] + rest[P.coords[1]])
+        return np.maximum(np.bincount(P.coords[1], weights=terms, minlength=columns.size), 0.0)
+
+    # ---- where things lie -------------------------------------------------------------------------------------------
+    @cached_property
+    def _reference(self) -> Source:
+        """The source that the others are rotated to: the prediction that is judged, else the last prediction."""
+        for _, _, predicted in self._compared():
+            return predicted
+        return next((one for one in reversed(self.sources) if one.kind != "model"), self.sources[0])
+
+    def _places(self) -> dict[str, dict[str, NDArray[np.float32]]]:
+        """Coordinates of every item of every source on the leading axes of the reference."""
+        reference = self._reference.stacked
+        axes = _leading_axes(reference)
+        found = {}
+        for one in self.sources:
+            onto = axes if one is self._reference else _best_rotation(one.stacked, reference) @ axes
+            found[one.key] = {kind: _three(getattr(one, kind) @ onto) for kind in KINDS}
+        return found
+
+    def _rotation(self) -> str:
+        return (
+            "Embeddings are determined only up to a rotation: each geometry was rotated to fit the one that is "
+            f"{self._reference.label} best, and all are shown on its leading axes. Lengths are left out: only "
+            "directions are compared."
+        )
+
+    def _path(self) -> list[int]:
+        """Sources along the loss, from the largest gap to the limit."""
+        on_path = [
+            (place, one)
+            for place, one in enumerate(self.sources)
+            if one.kind in ("path", "limit") or one.key.startswith("at-loss nuclear")
+        ]
+        if not on_path:
+            return [place for place, one in enumerate(self.sources) if one.kind != "model"][:1]
+        return [place for place, one in sorted(on_path, key=lambda found: -(found[1].gap or 0.0))]
+
+    def _position(self, name: str, gap: float) -> float:
+        """The place of a model's loss gap on the path, fractional between two of its points."""
+        path = self._path()
+        own = next((place for place in path if self.sources[place].key == f"at-loss nuclear {name}"), None)
+        if own is not None:
+            return float(path.index(own))
+        gaps = [self.sources[place].gap or 0.0 for place in path]
+        after = next((k for k, one in enumerate(gaps) if one <= gap), len(gaps) - 1)
+        if after == 0 or gaps[after] <= 0.0 or gaps[after] == gap:
+            return float(after) if after == 0 or gaps[after] == gap else after - 0.5
+        share = np.log(gaps[after - 1] / gap) / np.log(gaps[after - 1] / gaps[after])
+        return round(float(after - 1 + share), 3)
+
+    # ---- models and their predictions -------------------------------------------------------------------------------
+    def _compared(self) -> Iterator[tuple[str, Source, Source]]:
+        """Name of each model, the last one trained first, with the prediction that it is judged by."""
+        by_key = {one.key: one for one in self.sources}
+        last = next((one for one in self.sources if one.kind in ("limit", "proxy")), None)
+        for name in reversed(list(self.contents.runs)):
+            model, at = by_key.get(f"model {name}"), judged_prediction(self.contents, name)
+            predicted = last if at is None else by_key[f"at-loss {at.norm} {name}"]
+            if model is not None and predicted is not None:
+                yield name, model, predicted
+
+    def _model(
+        self, name: str, model: Source, predicted: Source, found: Mapping[str, Mapping[str, _Neighbours]]
+    ) -> dict[str, Any]:
+        assert model.gap is not None, "a model has a loss"
+        compared = {
+            kind: _compared_items(
+                getattr(predicted, kind), getattr(model, kind), found[predicted.key][kind], found[model.key][kind]
+            )
+            for kind in KINDS
+        }
+        return {
+            "source": self.sources.index(model),
+            "predicted": self.sources.index(predicted),
+            "label": name,
+            "gap": model.gap,
+            "position": self._position(name, model.gap),
+            **compared,
+        }
+
+    # ---- packed parts -----------------------------------------------------------------------------------------------
+    def _source(
+        self, one: Source, places: Mapping[str, NDArray[np.float32]], found: Mapping[str, _Neighbours]
+    ) -> dict[str, Any]:
+        parts = {
+            kind: {
+                "places": pack(places[kind], "int16", PLACE_STEP),
+                "neighbours": pack(found[kind].items, "uint16"),
+                "cosines": pack(found[kind].cosines, "int16") | {"step": COSINE_STEP},
+            }
+            for kind in KINDS
+        }
+        return {
+            "key": one.key,
+            "label": one.label,
+            "kind": one.kind,
+            "gap": one.gap,
+            "rank": one.rank,
+            **parts,
+            "heat": {kind: self._heat(getattr(one, kind), kind) for kind in KINDS},
+            "loss": None if one.loss is None else pack(one.loss, "float32"),
+        }
+
+    def _heat(self, vectors: NDArray[np.float32], kind: str) -> dict[str, Any]:
+        return pack(_cosines(vectors[self._heat_items(kind)]), "int8", HEAT_STEP)
+
+    def _heat_items(self, kind: str) -> Int:
+        """Places, among the chosen ones, of the most frequent items, in the order of the page's heat-maps."""
+        ordered = self.order.tokens.indices if kind == "tokens" else self.order.contexts.indices
+        place = {int(item): k for k, item in enumerate(self.chosen[kind][:HEAT])}
+        return np.array([place[int(item)] for item in ordered if int(item) in place], dtype=np.int64)
+
+    def _summary(self) -> str:
+        totals = {"tokens": int(self.seen.size), "contexts": self.stats.m}
+        cut = any(self.chosen[kind].size < totals[kind] for kind in KINDS)
+        parts = [_how_many(self.chosen[kind].size, totals[kind], kind) for kind in KINDS]
+        shown = f"{parts[0][0].upper()}{parts[0][1:]} and {parts[1]} are shown"
+        return f"{shown}; neighbours are among these." if cut else f"{shown}."
+
+    def _tokens(self) -> dict[str, Any]:
+        chosen, stats = self.chosen["tokens"], self.stats
+        follows = np.bincount(stats.P.indices, minlength=stats.V)
+        return {
+            "names": [stats.vocabulary[int(z)] for z in chosen],
+            "total": int(self.seen.size),
+            "share": pack(self.share_of_tokens[chosen], "float32"),
+            "supports": pack(follows[chosen], "uint32"),
+        }
+
+    def _contexts(self) -> dict[str, Any]:
+        chosen, stats = self.chosen["contexts"], self.stats
+        full = stats.support_sizes[chosen] == stats.V
+        return {
+            "names": [stats.context_text(int(j)) for j in chosen],
+            "total": stats.m,
+            "share": pack(stats.pi[chosen], "float32"),
+            "supports": pack(stats.support_sizes[chosen], "uint32"),
+            "group": pack(np.where(full, -1, stats.groups.label[chosen]), "int32"),
+        }
+
+    def _follows(self) -> dict[str, Any]:
+        """The shown tokens that follow each shown context, by falling share."""
+        stats, columns = self.stats, self.chosen["contexts"]
+        place = np.full(stats.V, -1, dtype=np.int64)
+        place[self.chosen["tokens"]] = np.arange(self.chosen["tokens"].size)
+        P = stats.P[:, columns]
+        column = np.repeat(np.arange(columns.size), np.diff(P.indptr))
+        token = place[P.indices]
+        kept = np.flatnonzero(token >= 0)
+        kept = kept[np.lexsort((token[kept], -P.data[kept], column[kept]))]
+        starts = np.concatenate([[0], np.cumsum(np.bincount(column[kept], minlength=columns.size))])
+        counts = stats.counts[:, columns].data[kept] if stats.has_counts else None
+        return {
+            "starts": pack(starts, "uint32"),
+            "tokens": pack(token[kept], "uint16"),
+            "shares": pack(P.data[kept], "uint16", SHARE_STEP),
+            "counts": None if counts is None else pack(np.minimum(counts, 2**32 - 1), "uint32"),
+        }
+
+    def _concepts(self) -> list[dict[str, Any]]:
+        places = {kind: {int(item): k for k, item in enumerate(self.chosen[kind])} for kind in KINDS}
+
+        def shown(sides: tuple[Int, Int], kind: str) -> list[list[int]]:
+            return [[places[kind][int(item)] for item in side if int(item) in places[kind]] for side in sides]
+
+        concepts = self.contents.concepts
+        found = [concepts.concept(k, typical=TYPICAL) for k in range(min(CONCEPTS, len(concepts)))]
+        return [
+            {
+                "label": f"Concept {one.index + 1}",
+                "tokens": shown(one.tokens, "tokens"),
+                "contexts": shown(one.contexts, "contexts"),
+            }
+            for one in found
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class _Neighbours:
+    """Nearest items of every item, n x k, and their cosines in steps of `COSINE_STEP`, or `MISSING`."""
+
+    items: Int
+    cosines: Int
+
+
+def _how_many(shown: int, total: int, kind: str) -> str:
+    return f"all {total:,} {kind}" if shown == total else f"the {shown:,} most frequent of {total:,} {kind}"
+
+
+def _unit(rows: Float) -> NDArray[np.float32]:
+    """Rows of length 1, and 0 for rows without a direction."""
+    length = np.linalg.norm(rows, axis=1, keepdims=True)
+    scale = np.where(length > 1e-9 * max(float(length.max(initial=0.0)), 1e-300), length, np.inf)
+    return np.asarray(rows / scale, dtype=np.float32)
+
+
+def _leading_axes(rows: NDArray[np.float32]) -> Float:
+    """The directions with the largest sums of squares, d x 3 (fewer where d is smaller); signs fixed by the rows."""
+    _, vectors = np.linalg.eigh(np.asarray(rows.T @ rows, dtype=np.float64))
+    axes = vectors[:, ::-1][:, :AXES]
+    along = rows @ axes
+    largest = np.abs(along).argmax(axis=0)
+    return np.asarray(axes * np.where(along[largest, np.arange(axes.shape[1])] < 0, -1.0, 1.0))
+
+
+def _best_rotation(rows: NDArray[np.float32], onto: NDArray[np.float32]) -> Float:
+    """The orthogonal map R, d x d', with the smallest ``||rows R - onto||``."""
+    U, _, Vt = np.linalg.svd(np.asarray(rows.T @ onto, dtype=np.float64), full_matrices=False)
+    return np.asarray(U @ Vt)
+
+
+def _three(places: Float) -> NDArray[np.float32]:
+    """Coordinates on three axes, of which some may be empty."""
+    found = np.zeros((len(places), AXES), dtype=np.float32)
+    found[:, : places.shape[1]] = places
+    return np.clip(found, -1.0, 1.0)
+
+
+def _cosines(rows: NDArray[np.float32], others: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+    return np.asarray(np.clip(rows @ (rows if others is None else others).T, -1.0, 1.0))
+
+
+def _in_steps(cosines: NDArray[np.float32]) -> Int:
+    return np.asarray(np.rint(cosines / COSINE_STEP), dtype=np.int64)
+
+
+def _largest(numbers: Int, k: int) -> Int:
+    """Places of the k largest numbers of each row, largest first, ties in the order of places."""
+    n = numbers.shape[1]
+    keys = numbers * n - np.arange(n)
+    k = min(k, n)
+    found = np.argpartition(-keys, k - 1, axis=1)[:, :k] if k < n else np.tile(np.arange(n), (len(keys), 1))
+    order = np.argsort(-np.take_along_axis(keys, found, axis=1), axis=1, kind="stable")
+    return np.asarray(np.take_along_axis(found, order, axis=1))
+
+
+def _blocks(n: int) -> Iterator[Int]:
+    for begin in range(0, n, BLOCK):
+        yield np.arange(begin, min(begin + BLOCK, n))
+
+
+def _without(numbers: Int, rows: Int, lacking: NDArray[np.bool_]) -> Int:
+    """Numbers of pairs, with `MISSING` for an item and itself, and for items without a direction."""
+    numbers[:, lacking] = MISSING
+    numbers[lacking[rows]] = MISSING
+    numbers[np.arange(rows.size), rows] = MISSING
+    return numbers
+
+
+def _neighbours(vectors: NDArray[np.float32]) -> _Neighbours:
+    """The nearest items of every item by cosine."""
+    n = len(vectors)
+    k = min(NEIGHBOURS, n)
+    lacking = np.asarray(~vectors.any(axis=1))
+    items, cosines = np.zeros((n, k), dtype=np.int64), np.full((n, k), MISSING, dtype=np.int64)
+    for rows in _blocks(n):
+        numbers = _without(_in_steps(_cosines(vectors[rows], vectors)), rows, lacking)
+        items[rows] = _largest(numbers, k)
+        cosines[rows] = np.take_along_axis(numbers, items[rows], axis=1)
+    return _Neighbours(items, cosines)
+
+
+def _compared_items(
+    predicted: NDArray[np.float32], measured: NDArray[np.float32], near: _Neighbours, near_measured: _Neighbours
+) -> dict[str, Any]:
+    """Cosines of both kinds at the neighbours of either, how far each item disagrees, and with which others most."""
+    n = len(predicted)
+    worst = min(WORST, n)
+    lacking = np.asarray(~(predicted.any(axis=1) & measured.any(axis=1)))
+    disagreement = np.full(n, np.nan)
+    shape = {"at_predicted": near.items.shape, "at_measured": near_measured.items.shape}
+    found = {name: np.zeros(size, dtype=np.int64) for name, size in shape.items()}
+    found |= {name: np.zeros((n, worst), np.int64) for name in ("worst", "worst_predicted", "worst_measured")}
+    for rows in _blocks(n):
+        expected, seen = (_cosines(one[rows], one) for one in (predicted, measured))
+        disagreement[rows] = _row_disagreement(expected, seen, rows, lacking)
+        in_steps = [_without(_in_steps(one), rows, lacking) for one in (expected, seen)]
+        found["at_predicted"][rows] = np.take_along_axis(in_steps[1], near.items[rows], axis=1)
+        found["at_measured"][rows] = np.take_along_axis(in_steps[0], near_measured.items[rows], axis=1)
+        difference = np.where(in_steps[0] == MISSING, -1, np.abs(in_steps[0] - in_steps[1]))
+        found["worst"][rows] = _largest(difference, worst)
+        for name, one in zip(("worst_predicted", "worst_measured"), in_steps, strict=True):
+            found[name][rows] = np.take_along_axis(one, found["worst"][rows], axis=1)
+    packed = {
+        name: pack(values, "uint16") if name == "worst" else pack(values, "int16") | {"step": COSINE_STEP}
+        for name, values in found.items()
+    }
+    return {"disagreement": pack(disagreement, "float32"), **packed}
+
+
+def _row_disagreement(
+    expected: NDArray[np.float32], seen: NDArray[np.float32], rows: Int, lacking: NDArray[np.bool_]
+) -> Float:
+    """1 - correlation of each row of predicted and measured cosines, over the other items that have directions."""
+    kept = np.tile(~lacking, (rows.size, 1))
+    kept[np.arange(rows.size), rows] = False
+    number = kept.sum(axis=1, keepdims=True)
+    centred = []
+    for values in (np.asarray(expected, np.float64), np.asarray(seen, np.float64)):
+        mean = np.where(kept, values, 0.0).sum(axis=1, keepdims=True) / np.maximum(number, 1)
+        centred.append(np.where(kept, values - mean, 0.0))
+    size = np.sqrt((centred[0] ** 2).sum(axis=1) * (centred[1] ** 2).sum(axis=1))
+    defined = (number[:, 0] > 2) & ~lacking[rows] & (size > 1e-12 * number[:, 0])
+    correlation = (centred[0] * centred[1]).sum(axis=1) / np.where(defined, size, 1.0)
+    return np.where(defined, np.clip(1.0 - correlation, 0.0, 2.0), np.nan)
+
+
+def pack(values: NDArray[Any], kind: str, step: float | None = None) -> dict[str, Any]:
+    """An array as base64 of little-endian numbers; with ``step``, of value / step rounded."""
+    numbers = values if step is None else np.rint(values / step)
+    coded = np.ascontiguousarray(numbers, dtype=np.dtype(kind).newbyteorder("<")).tobytes()
+    found: dict[str, Any] = {"packed": b64encode(coded).decode("ascii"), "type": kind, "shape": list(values.shape)}
+    return found if step is None else found | {"step": step}

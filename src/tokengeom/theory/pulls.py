@@ -1,0 +1,175 @@
+"""What pulls a context or a token where it lies: optimality conditions of predictions, read as sums of vectors.
+
+``h_j = sum_z A_zj w_z``,   ``w_z = sum_j B_zj h_j``
+
+where
+
+==================  ================================================  ==============================================
+prediction          ``A_zj``                                          ``B_zj``
+==================  ================================================  ==============================================
+in the limit        ``G_zj``, the dual of NTP-SVM*                    the same
+at a loss, nuclear  ``D_zj = (p_zj - r_zj) pi_j / lambda``            the same
+at a loss, gamma_2  ``D_zj / (s q_j)``                                ``s D_zj / p_z``
+==================  ================================================  ==============================================
+
+``G``      V x m: <= 0 off support, of either sign on it; columns sum to 0, spectral norm at most 1
+``r``      the dual's probabilities of the next token, which are the softmax of the logits at the optimum
+``p, q``   weights of tokens and contexts in ``gamma_2(L) = max_{p, q} ||diag(sqrt p) L diag(sqrt q)||_*``
+``s``      ``max_z ||w_z|| / max_j ||h_j||``
+
+A context is pulled towards tokens with ``A_zj > 0`` and away from those with ``A_zj < 0``; at a loss, the former are
+tokens to which the prediction gives less than the text does. Since ``<h_j, h_k> = sum_z A_zj <w_z, h_k>``, each token
+has a contribution to each cosine.
+
+**Why.** Let ``X = U Sigma V^T`` be logits and G a dual with ``||G||_2 <= 1``, and ``delta = ||X||_* - <X, G>``. Then
+``delta = sum_i sigma_i (1 - u_i^T G v_i)`` and ``||G^T u_i - v_i||^2 <= 2 (1 - u_i^T G v_i)``, so the residuals of the
+balanced factors satisfy
+
+``sum_j ||h_j - sum_z G_zj w_z||^2 <= 2 delta``,   ``sum_z ||w_z - sum_j G_zj h_j||^2 <= 2 delta``
+
+and delta is at most the gap that the certificate proves. For gamma_2 let ``W' = diag(sqrt p) W`` and
+``H' = H diag(sqrt q)``, scaled such that both norms are at most ``sqrt gamma``, ``gamma = max ||w|| max ||h||``, and
+``G' = diag(p)^{-1/2} D diag(q)^{-1/2}`` with ``||G'||_2 <= 1``. Then ``||G'^T W' - H'^T||^2 <= 2 (gamma - <W' H',
+G'>)``, so
+
+``sum_j q_j ||h_j - sum_z A_zj w_z||^2 <= 2 delta``,   ``sum_z p_z ||w_z - sum_j B_zj h_j||^2 <= 2 delta``   (s = 1)
+
+An item of weight 0 has no condition: its vector may be any that is not too long. Duals need not be unique: where
+others exist, so do other sums for the same cosines.
+
+Merged tokens and contexts have equal vectors. Sums run over all of them: each token of a merged row, and each context
+of a merged column, has its own part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokengeom.problems.nuclear_svm import NuclearSVM
+
+if TYPE_CHECKING:
+    from tokengeom.item_search import Item
+    from tokengeom.named_vectors import Items
+    from tokengeom.numerics import Float, Int
+    from tokengeom.theory.at_loss import LossPrediction
+    from tokengeom.theory.features import FeaturePrediction
+
+NOT_FIXED = 0.05
+"""Relative length of the residual of a vector from which on its conditions are said not to fix it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pulls:
+    """The matrices A and B of a prediction, on merged tokens and contexts.
+
+    ``row_of``, ``column_of``
+        Merged row of each token, V, and merged column of each context, m; -1 for a context without conditions.
+    ``on_contexts``, ``on_tokens``
+        A per token and context, V' x m'; B without ``context_share``, V' x m'.
+    ``context_share``
+        What each context is of its merged column in B, m: B of a context is that of the column times this.
+    ``groups``
+        Tokens and contexts that are shown together.
+    ``delta``
+        Proven bound: half of what all squared residuals, weighted with ``token_weight`` and ``context_weight``, add up
+        to at most.
+    """
+
+    row_of: Int
+    column_of: Int
+    on_contexts: Float
+    on_tokens: Float
+    context_share: Float
+    groups: Mapping[Items, Int]
+    W: Float
+    H: Float
+    delta: float
+    token_weight: Float
+    context_weight: Float
+    weighted: bool = False
+
+    def on(self, item: Item) -> Float:
+        """Column j of A (V) for a context, row z of B (m) for a token; 0 for a context without conditions."""
+        if item.items == "contexts":
+            column = self.column_of[item.index]
+            return np.zeros(self.row_of.size) if column < 0 else np.asarray(self.on_contexts[:, column][self.row_of])
+        row = np.append(self.on_tokens[self.row_of[item.index]], 0.0)
+        return np.asarray(row[self.column_of] * self.context_share)
+
+    def residual(self, item: Item) -> float:
+        """``||x - sum|| / ||x||`` of the item's vector; NaN where it is 0."""
+        vector, others = (self.H[:, item.index], self.W) if item.items == "contexts" else (self.W[item.index], self.H.T)
+        size = float(np.linalg.norm(vector))
+        return float(np.linalg.norm(vector - others.T @ self.on(item))) / size if size > 0 else float("nan")
+
+    def note(self, item: Item) -> str:
+        """Where the conditions do not fix the item: why; empty otherwise."""
+        if not self.residual(item) > NOT_FIXED:
+            return ""
+        weight = (self.context_weight if item.items == "contexts" else self.token_weight)[item.index]
+        if self.weighted:
+            return (
+                f"The gamma_2 norm gives this {item.kind} the weight {weight:.1e}: the optimality conditions do not "
+                "fix its vector, and the residuals above are what they leave open."
+            )
+        return f"The prediction is proven only so far that {self.residual(item):.0%} of the vector is left open."
+
+
+def pulls_in_limit(prediction: FeaturePrediction) -> Pulls:
+    """What pulls items in the limit: the dual of NTP-SVM*."""
+    red, proof = prediction.reduction, prediction.certificate
+    G, _ = NuclearSVM(red).repair_dual(prediction.dual_merged)
+    merged = G / np.sqrt(red.a)[:, None] / np.sqrt(red.n) / (1.0 + proof.dual_residual)
+    groups: dict[Items, Int] = {"tokens": red.row_of, "contexts": red.column_of}
+    return Pulls(
+        red.row_of,
+        red.column_of,
+        merged,
+        merged,
+        np.ones(red.m),
+        groups,
+        prediction.W,
+        prediction.H,
+        max(proof.value - proof.bound, 0.0),
+        np.ones(red.V),
+        np.ones(red.m),
+    )
+
+
+def pulls_at_loss(prediction: LossPrediction) -> Pulls:
+    """What pulls items at a loss: the error of the predicted probabilities."""
+    merging, scale = prediction.merging, prediction.lam * (1.0 + prediction.certificate.dual_residual)
+    share = prediction.pi / prediction.pi_merged[merging.column_of]
+    # Per token and merged column: all contexts of the column together.
+    D = -prediction.change_merged * prediction.pi_merged / scale
+    V, m = merging.row_of.size, merging.column_of.size
+    on_contexts, on_tokens, weights = D / merging.n, D, (np.ones(V), np.ones(m))
+    if prediction.weights is not None:
+        p, q = prediction.weights
+        s = _ratio(prediction.W, prediction.H)
+        on_contexts, on_tokens = D / (s * q), s * D * (merging.a / p)[:, None]
+        weights = (p / merging.a)[merging.row_of], (q / merging.n)[merging.column_of]
+    groups: dict[Items, Int] = {"tokens": merging.row_of, "contexts": prediction.context_groups}
+    return Pulls(
+        merging.row_of,
+        merging.column_of,
+        on_contexts,
+        on_tokens,
+        share,
+        groups,
+        prediction.W,
+        prediction.H,
+        max(prediction.norm_value - prediction.lower_bound, 0.0),
+        *weights,
+        weighted=prediction.weights is not None,
+    )
+
+
+def _ratio(W: Float, H: Float) -> float:
+    """``max_z ||w_z|| / max_j ||h_j||``; 1 where both are 0."""
+    row, column = (float(np.sqrt((x**2).sum(axis=axis).max(initial=0.0))) for x, axis in ((W, 1), (H, 0)))
+    return row / column if row > 0 and column > 0 else 1.0
