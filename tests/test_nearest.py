@@ -138,6 +138,7 @@ def test_as_data_as_a_frame_and_in_a_notebook() -> None:
     assert [set(row) for row in data["neighbours"]] == [{"name", "index", "cosine", "shared", "size"}] * 2
     assert found.to_frame().loc["c", "shared"] == 1
     page = read(found._repr_html_())
+    assert "<svg" in found._repr_html_()
     assert "script" not in page.tags
     assert evil in page.texts
     assert repr(found).startswith("Neighbours(token a: <script>")

@@ -157,6 +157,7 @@ def test_an_explanation_as_data_and_in_a_notebook(prediction: FeaturePrediction)
     assert {"support", "group", "companions", "neighbours"} <= set(token)
     shown = prediction.explain("<b>")
     page = read(shown._repr_html_())
+    assert "<svg" in shown._repr_html_()
     assert "b" not in page.tags
     assert "“<b>”" in page.texts[0]
     assert repr(shown) == "Explanation(token <b>, predicted in the limit)"

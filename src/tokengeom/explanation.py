@@ -20,6 +20,7 @@ from typing import Any
 from tokengeom.item_search import Item, quoted, shown
 from tokengeom.nearest import SHARED, Neighbours
 from tokengeom.results import html_table
+from tokengeom.small_pictures import bars, side_by_side
 
 SMALLEST_SHOWN = 5e-4
 """Contribution from which on it is listed by itself."""
@@ -272,8 +273,14 @@ class Explanation:
         return f"Explanation({self.item.kind} {shown(self.item.name)}, {self.source})"
 
     def _repr_html_(self) -> str:
-        rows = self.neighbours.table()
-        return html_table(self.title, rows, self.summary().splitlines()[1:], (self.item.kind, "cosine", "shared", "of"))
+        columns, sentences = (self.item.kind, "cosine", "shared", "of"), self.summary().splitlines()[1:]
+        return html_table(self.title, self.neighbours.table(), sentences, columns, self._picture())
+
+    def _picture(self) -> str | None:
+        title = "Next tokens" if self.item.items == "contexts" else "Share after each context that it follows"
+        follows = bars(title, [(shown(one.name), one.share) for one in self.support.rows])
+        pulls = [(shown(pull.name), pull.contribution) for one in self.pulled[:1] for pull in one.pulls]
+        return side_by_side(follows, bars("What pulls it", pulls) if pulls else None)
 
 
 def pulled_sentence(pulled: Pulled, item: Item) -> str:

@@ -24,6 +24,7 @@ from tokengeom.item_search import Item, find_item, frequency_of, names_of, quote
 from tokengeom.named_vectors import Items, NamesItems, require_same_items
 from tokengeom.numerics import Bool, Float, Int
 from tokengeom.results import data_frame, html_table
+from tokengeom.small_pictures import bars
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -117,9 +118,11 @@ class Neighbours:
         return f"Neighbours({self.item.kind} {shown(self.item.name)}: {nearest or 'none'})"
 
     def _repr_html_(self) -> str:
-        return html_table(
-            self.title, self.table(), [self.caption, *self.notes], (self.item.kind, "cosine", "shared", "of")
-        )
+        columns, sentences = (self.item.kind, "cosine", "shared", "of"), [self.caption, *self.notes]
+        return html_table(self.title, self.table(), sentences, columns, self._picture())
+
+    def _picture(self) -> str:
+        return bars("Cosines with the nearest", [(shown(row.name), row.cosine) for row in self.rows])
 
 
 class Geometry:

@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tokengeom as tg
 from page_cases import ATTACK, RUN, rendered, story_contents
+from tokengeom.numerics import cosines
 from tokengeom.page.render import SECTIONS
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -271,3 +273,30 @@ def test_every_link_in_the_contents_has_its_section(stories: Opened) -> None:
     links = stories.ask("[...document.querySelectorAll('.toc a')].map(a => document.querySelector(a.hash) !== null)")
     assert len(links) == len(SECTIONS)
     assert all(links)
+
+
+def test_a_newcomer_finds_the_neighbours_of_a_token_and_a_wrongly_placed_context_and_reads_why(stories: Opened) -> None:
+    contents = story_contents()
+    run, stats = contents.trained[RUN], contents.stats
+    judged = next(one for one in contents.at_loss[RUN] if one.norm == contents.comparisons[RUN].norm)
+    page = stories.page
+    page.get_by_label("Find a token or a context").press_sequentially("mia")
+    page.get_by_role("option", name="mia token", exact=True).click()
+    for table, given in (("Nearest in the model", run), ("Nearest in the prediction", judged)):
+        shown = page.get_by_role("table", name=table).get_by_role("button").all_inner_texts()
+        expected = [row.name for row in tg.neighbours(given, "mia", k=3, items="tokens", stats=stats).rows]
+        assert shown[:3] == expected
+    page.get_by_role("button", name="Largest disagreements").click()
+    page.get_by_role("table", name="Contexts").get_by_role("button").first.click()
+    cosine = [cosines(one.H) for one in (judged, run)]
+    others = ~np.eye(stats.m, dtype=bool)
+    apart = [1 - np.corrcoef(cosine[0][j, others[j]], cosine[1][j, others[j]])[0, 1] for j in range(stats.m)]
+    worst = int(np.argmax(apart))
+    assert page.locator("#explore-panel h3 bdi").inner_text() == stats.context_text(worst)
+    why = page.locator(".explore-why").inner_text()
+    assert f"rank 1 of {stats.m} contexts" in why
+    difference = np.where(others[worst], np.abs(cosine[0][worst] - cosine[1][worst]), -1)
+    assert stats.context_text(int(np.argmax(difference))) in why
+    assert "next token" in why
+    assert "The model has" in why
+    page.get_by_role("button", name="Reset", exact=True).click()

@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 
 from command_line import assert_one_paragraph, say
 from forging import forge
-from tokengeom import CountedPairs, count, load, verify
+from tokengeom import count, load, verify
 from tokengeom.errors import InputError, ResourceError, StatisticsError
 from tokengeom.statistics.count import count_pairs
 from tokengeom.statistics.cuts import CommonestTokens, MinimumCount
 from tokengeom.statistics.engines import open_engine
 from tokengeom.statistics.gathering import build_statistics
+from tokengeom.statistics.pairs import CountedPairs
 
 TEXT = ["a b a b c a b d a c", "b a c a"]
 

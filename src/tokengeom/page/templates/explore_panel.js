@@ -221,7 +221,8 @@ const explorePanel = (() => {
       const average = kind === "tokens" ? " on average" : "";
       const numbers = `${nats(own)} above the lowest possible loss${average}, median of all contexts ${nats(median)}`;
       if (own > UNLEARNED * median && own > 0.001) return `The model has not fully learned ${where} yet: ${numbers}.`;
-      return `The model has learned ${where} as well as most: ${numbers}.`;
+      const how = own > median ? "somewhat less well than most" : "no worse than most";
+      return `The model has learned ${where} ${how}: ${numbers}.`;
     }
 
     function rarity(kind, item) {
