@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 PARTS = {"kills": 1000, "disks": 200, "inputs": 5000, "forgeries": 1000}
 """Parts of the campaign, and how much each tries at most."""
-QUICK = {"kills": 8, "inputs": 100, "forgeries": 4}
+QUICK = {"kills": 5, "inputs": 60, "forgeries": 2}
 """The same for the small part that the tests run."""
 
 

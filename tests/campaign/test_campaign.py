@@ -31,7 +31,7 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(("part", "least"), [("kills", 8), ("inputs", 100), ("forgeries", 11)])
+@pytest.mark.parametrize(("part", "least"), [("kills", 5), ("inputs", 60), ("forgeries", 5)])
 def test_a_small_part_of_the_campaign_finds_no_defect(figures: dict[str, Any], part: str, least: int) -> None:
     assert figures[part]["defects"] == {}
     assert figures[part]["tried"] >= least

@@ -34,7 +34,7 @@ def peak(path: Path, out: Path, separator: str) -> tuple[int, int]:
     return int(tokens), int(kilobytes) * 1024
 
 
-@pytest.mark.parametrize("separator", ["blank", "file"])
+@pytest.mark.parametrize("separator", [pytest.param("blank", marks=pytest.mark.slow), "file"])
 def test_reading_four_times_the_text_needs_no_more_memory(tmp_path: Path, separator: str) -> None:
     """From 18 MB to 72 MB of text (by 18 MB every buffer has been full once); one document may be the whole file."""
     write_stories(tmp_path / "part.txt", 600_000)
