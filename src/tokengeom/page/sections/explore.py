@@ -129,7 +129,7 @@ class Explorer:
             if prediction.rank:
                 yield self._made("limit", "predicted in the limit", "limit", prediction, 0.0, prediction.rank)
         else:
-            yield self._made("proxy", "predicted: the proxy", "proxy", prediction, None, None)
+            yield self._made("proxy", "predicted by the proxy", "proxy", prediction, None, None)
         for name, run in contents.runs.items():
             if is_finite(run):
                 yield self._made(f"model {name}", name, "model", run, run.loss_gap, None, self._losses(run))
@@ -180,8 +180,8 @@ class Explorer:
 
     def _rotation(self) -> str:
         return (
-            "Embeddings are determined only up to a rotation: each geometry was rotated to fit the one that is "
-            f"{self._reference.label} best, and all are shown on its leading axes. Lengths are left out: only "
+            "Embeddings are determined only up to a rotation: each geometry was rotated to fit the geometry "
+            f"“{self._reference.label}” best, and all are shown on its leading axes. Lengths are left out: only "
             "directions are compared."
         )
 
