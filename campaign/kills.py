@@ -8,6 +8,7 @@ temporary folder.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import tempfile
@@ -29,6 +30,7 @@ MATERIAL = tuple(name for name in COMMANDS if name not in ("findings", "linear",
 QUICK = ("predict over, without exchange of names", "train --resume")
 QUICK_MATERIAL = ("stats", "other-stats", "other-prediction")
 INTERRUPTED = 130
+PROBE = re.compile("[a-z0-9_]{8}")
 _NOTE = "This is mine.\n"
 
 
@@ -327,7 +329,14 @@ def _next_fails(scenario: Scenario, known: Undisturbed, place: Place) -> str | N
 
 def _left_over(scenario: Scenario, known: Undisturbed, place: Place) -> str | None:
     more = sorted(set(listing(place.work, place.temporary)) - set(known.names))
+    more = [name for name in more if not _is_probe(name, place)]
     return f"left over after the next command: {', '.join(more[:4])}" if more else None
+
+
+def _is_probe(name: str, place: Place) -> bool:
+    """Whether this is the file with which Python's `tempfile` tries out a folder; a kill can leave it behind."""
+    path = place.temporary / Path(name).name
+    return bool(PROBE.fullmatch(path.name)) and path.is_file() and path.read_bytes() in (b"", b"blat")
 
 
 def prepared(material: Material, folder: Path, *, quick: bool) -> list[Scenario]:

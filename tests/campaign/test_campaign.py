@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from campaign.forging import Forgery, missed, number
-from campaign.forks import Ended
+from campaign.forks import Ended, Place
+from campaign.kills import _is_probe
 from campaign.mutations import mutated_arrays, mutated_bytes, mutated_json
 from campaign.saved import MANIFEST, listing
 from campaign.tries import Figures, even_shares, generator, weighted_shares, wrong_end
@@ -100,3 +101,11 @@ def test_figures_count_tries_and_defects_by_group() -> None:
     found.tried.update({"kills/count": 3})
     assert found.line().startswith("kills: 3 tried, 2 clear, 1 defects")
     assert found.to_dict()["groups"] == {"kills/count": {"tried": 3, "defects": 1}}
+
+
+def test_only_the_probe_of_pythons_own_library_may_be_left_over(tmp_path: Path) -> None:
+    place = Place.inside(tmp_path)
+    for name, content in (("wb0hpol_", b"blat"), ("abcdefgh", b"data"), ("longer_name", b"blat")):
+        (place.temporary / name).write_bytes(content)
+    names = ("wb0hpol_", "abcdefgh", "longer_name")
+    assert [_is_probe(f"temporary/{name}", place) for name in names] == [True, False, False]
