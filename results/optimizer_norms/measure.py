@@ -156,8 +156,7 @@ def spectral_at_gap(data: Data, gap: float, seconds: float) -> dict:
         for k in range(most):
             value, G = loss_and_gradient(Y)
             while True:
-                U, s, Vt = torch.linalg.svd(Y - size * G, full_matrices=False)
-                new = (U * s.clamp_max(r)) @ Vt
+                new = clipped(Y - size * G, r)
                 reached, change = loss_and_gradient(new)[0], new - Y
                 if reached <= value + float((G * change).sum()) + float((change**2).sum()) / (2 * size) + 1e-12:
                     break
@@ -169,7 +168,7 @@ def spectral_at_gap(data: Data, gap: float, seconds: float) -> dict:
                 Y = new + (t - 1) / after * (new - L)
             L, loss, t = new, reached, after
             size *= 1.2
-            if k % 10 == 9:
+            if k % 20 == 19:
                 here, G = loss_and_gradient(L)
                 bound = max(bound, here - float((G * L).sum()) - r * float(torch.linalg.svdvals(G).sum()))
                 if here - bound < 0.02 * here or time.monotonic() > end:
@@ -178,16 +177,24 @@ def spectral_at_gap(data: Data, gap: float, seconds: float) -> dict:
 
     end = time.monotonic() + seconds
     low, high, L = 1.0, None, torch.zeros_like(P)
-    r, found = 20.0, None
-    while time.monotonic() < end:
-        L, loss, bound = solve(r, L * min(1.0, r / max(float(torch.linalg.matrix_norm(L, 2)), 1e-12)), 200)
+    r, found = 200.0, None
+    while found is None or time.monotonic() < end:
+        L, loss, bound = solve(r, clipped(L, r), 2000)
         found = {"L": L, "gap": loss, "bound": bound, "radius": r}
         if abs(np.log(loss / gap)) < 0.03:
             break
         low, high = (r, high) if loss > gap else (low, r)
         r = 1.6 * r if high is None else float(np.sqrt(low * high))
     U, s, Vt = torch.linalg.svd(found["L"], full_matrices=False)
+    found = {**found, "rank_at_radius": int((s > 0.999 * s[0]).sum())}
     return {**found, "W": (U * s.sqrt()).float(), "H": (s.sqrt()[:, None] * Vt).float()}
+
+
+def clipped(L: torch.Tensor, r: float) -> torch.Tensor:
+    """The nearest matrix of spectral norm at most r: singular values above r become r."""
+    values, vectors = torch.linalg.eigh(L @ L.T)
+    scale = (r / values.clamp_min(r * r).sqrt()).clamp_max(1.0)
+    return (vectors * scale) @ (vectors.T @ L)
 
 
 def cosines(rows: torch.Tensor) -> torch.Tensor:
@@ -230,8 +237,9 @@ def predictions(data: Data) -> dict[str, tuple[Geometry, dict]]:
         facts = {"gap": at.loss_gap, "relative_gap": at.relative_gap, "rank": at.rank}
         found[norm] = (Geometry(W, H), facts | {"seconds": time.monotonic() - began})
     began = time.monotonic()
-    one = spectral_at_gap(data, GAP, 60.0)
+    one = spectral_at_gap(data, GAP, 120.0)
     facts = {"gap": one["gap"], "proven_gap_not_below": one["bound"], "radius": one["radius"]}
+    facts["rank_at_radius"] = one["rank_at_radius"]
     found["spectral"] = (Geometry(one["W"], one["H"]), facts | {"seconds": time.monotonic() - began})
     S = (data.P > 0).float()
     centred = S - S.mean(0)
@@ -287,8 +295,8 @@ def main() -> None:
             setting = {"machine": card, "versions": versions, "predictions": facts, "between": between}
             say({"kind": "setting", **shape, **setting})
         geometries: dict[str, list[Geometry]] = {}
-        for seed in range(SEEDS):
-            for name, config in CONFIGS.items():
+        for name, config in CONFIGS.items():
+            for seed in range(SEEDS):
                 if (name, seed) in done or time.monotonic() > end:
                     continue
                 began = time.monotonic()
