@@ -76,7 +76,7 @@ def test_items_without_statistics_are_numbered() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (SimpleNamespace(W=W, H=H, statistics_hash="0" * 64), f"are for, 00000000; these are {STATS.hash[:8]}"),
+        (SimpleNamespace(W=W, H=H, statistics_hash="0" * 64), rf"hash 00000000\) than these \({STATS.hash[:8]}\)"),
         ((W[:3], H), "have 3 tokens and 3 contexts, the statistics 4 and 3"),
     ],
 )

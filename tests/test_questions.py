@@ -92,7 +92,7 @@ def test_a_token_has_the_facts_of_its_counts(prediction: FeaturePrediction) -> N
     assert found.pulled[0].cosine == pytest.approx(1.0)
     unseen = prediction.explain("never")
     assert (unseen.share, unseen.count, unseen.support.size) == (0.0, 0, 0)
-    assert "It follows none." in unseen.summary()
+    assert "It follows no context." in unseen.summary()
 
 
 def test_a_run_and_a_pair_of_arrays_have_no_pulls(prediction: FeaturePrediction) -> None:

@@ -66,7 +66,7 @@ def cite(style: str = "bibtex") -> str:
         "bibtex"; "text", one line per work; or "cff", the content of CITATION.cff.
     """
     if style not in STYLES:
-        raise InputError(f"style must be one of {', '.join(STYLES)}; got {style!r}.")
+        raise InputError(f"The format (style) must be one of {', '.join(STYLES)}; got {style!r}.")
     return STYLES[style]()
 
 

@@ -15,12 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokengeom.item_search import Item, quoted, shown
 from tokengeom.nearest import SHARED, Neighbours
 from tokengeom.results import html_table
 from tokengeom.small_pictures import bars, side_by_side
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 SMALLEST_SHOWN = 5e-4
 """Contribution from which on it is listed by itself."""
@@ -216,6 +219,10 @@ class Explanation:
             "notes": list(self.notes),
         }
 
+    def to_frame(self) -> DataFrame:
+        """Data frame of the nearest items, as `Neighbours.to_frame` has it."""
+        return self.neighbours.to_frame()
+
     @property
     def title(self) -> str:
         """What is explained."""
@@ -225,13 +232,15 @@ class Explanation:
         """Sentences on the text: how frequent the item is, its support and its support group."""
         often = "" if self.count is None else f" ({self.count:,} windows)"
         found = [self.item.note] if self.item.note else []
-        found.append(f"Share of the text: {self.share:.3%}{often}.")
+        what = "Share" if self.item.items == "contexts" else "It ends a share"
+        found.append(f"{what} of the windows that were counted: {self.share:.3%}{often}.")
         size, left_out = self.support.size, self.support.left_out
         if self.item.items == "contexts":
             cut = f"; cuts left out {left_out:.1%} of its windows" if left_out > 0 else ""
             found.append(f"{_number(size, 'token')} may follow it: {self._followed(6)}{cut}.")
         else:
-            found.append(f"It follows {_number(size, 'context')}: {self._followed(4)}." if size else "It follows none.")
+            ends = f"{_number(size, 'context')}, as the next token in this share of their windows: {self._followed(4)}"
+            found.append(f"It follows {ends}." if size else "It follows no context.")
             if self.companions:
                 listed = ", ".join(f"{quoted(name)} ({number:,})" for name, number in self.companions[:6])
                 found.append(f"Tokens that follow the most of these contexts too: {listed}.")

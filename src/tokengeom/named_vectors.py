@@ -153,8 +153,9 @@ def require_same_items(given: object, factors: Factors, stats: NamesItems) -> No
     known = getattr(given, "statistics_hash", None)
     if known is not None and known != stats.hash:
         raise InputError(
-            f"Names must come from the statistics that the embeddings are for, {known[:8]}; these are "
-            f"{stats.hash[:8]}. Pass the statistics that they were predicted from or trained on."
+            f"The embeddings of this {type(given).__name__} are for other statistics (hash {known[:8]}) than these "
+            f"({stats.hash[:8]}): it was predicted from, or trained on, another text or other cuts. Pass its own "
+            "statistics."
         )
     if (factors.W.shape[0], factors.H.shape[1]) != (stats.V, stats.m):
         raise InputError(

@@ -62,6 +62,8 @@ class Neighbours:
         Contexts that the token follows, or tokens that follow the context.
     ``notes``
         Sentences about the item, such as why it has no neighbours.
+    ``source``
+        Which geometry was asked, after a comma.
     """
 
     item: Item
@@ -69,12 +71,14 @@ class Neighbours:
     total: int
     size: int
     notes: tuple[str, ...] = ()
+    source: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The item and its neighbours as plain data."""
         return {
             "item": self.item.name,
             "items": self.item.items,
+            "source": self.source,
             "neighbours": [asdict(row) for row in self.rows],
             "total": self.total,
             "support_size": self.size,
@@ -92,7 +96,8 @@ class Neighbours:
     @property
     def title(self) -> str:
         """What is listed."""
-        return f"Nearest {self.item.items} to the {self.item.kind} {quoted(self.item.name)}"
+        source = f", {self.source}" if self.source else ""
+        return f"Nearest {self.item.items} to the {self.item.kind} {quoted(self.item.name)}{source}"
 
     @property
     def caption(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -107,7 +108,8 @@ class AnswersQuestions:
             Leave out items with exactly the same supports.
         """
         known = stats if stats is not None else getattr(self, "stats", None)
-        return neighbours_of(self, text, k, items, known, other_supports=other_supports)  # type: ignore[arg-type]
+        found = neighbours_of(self, text, k, items, known, other_supports=other_supports)  # type: ignore[arg-type]
+        return replace(found, source=self._source)
 
     def explain(
         self,

@@ -252,6 +252,11 @@ def _first_line(error: Exception) -> str:
 
 def result_class(kind: str) -> type[AbstractResult]:
     """The class of a kind of saved folder."""
+    if kind == EXPORTED:
+        raise InputError(
+            "This folder is an export, which is made for other programs. Use the result that it was made from; "
+            "tokengeom.load_arrays reads its numbers."
+        )
     if kind not in KINDS:
         raise InputError(
             f"There is no kind of result called '{kind}'; tokengeom knows {', '.join(sorted(KINDS))}. Likely it was "

@@ -13,6 +13,7 @@ import pytest
 import tokengeom.studies
 from command_line import assert_one_paragraph, say
 from tokengeom.cli import study as module
+from tokengeom.cli.output import hash_of_saved
 from tokengeom.results import verify
 from tokengeom.studies.base import PACKAGE, Findings, study_names
 
@@ -72,7 +73,8 @@ def test_one_study_is_saved_by_default_and_says_where(capsys: pytest.CaptureFixt
     done = say(capsys, "study", "aa-test")
     assert done.code == 0, done.err
     assert "pass  number: 1  (must be at most 10)" in done.out
-    assert done.out.splitlines()[-1].endswith("s. Figures and data are in results/studies/aa-test.")
+    seal = hash_of_saved(Path("results/studies/aa-test"))
+    assert done.out.splitlines()[-1].endswith(f"s. Figures and data are in results/studies/aa-test, hash {seal}.")
     assert verify("results/studies/aa-test").ok
     assert say(capsys, "study", "aa-test").code == 0
     assert ran() == ["aa-test", "aa-test"], "a single study is run whenever it is asked for"

@@ -404,7 +404,9 @@ def test_everything_is_reached_and_used_by_keyboard(browser: Any, file: Path) ->
         found.page.focus("#explore-at")
         before = found.state()["position"]
         keys.press("ArrowLeft")
-        assert found.state()["position"] == pytest.approx(before - 0.01)
+        assert found.state()["position"] == before - 1, "from one computed point to the next"
+        keys.press("Shift+ArrowRight")
+        assert found.state()["position"] == pytest.approx(before - 0.9)
         assert found.messages == []
 
 

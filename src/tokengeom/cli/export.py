@@ -10,7 +10,7 @@ import typer
 
 from tokengeom.cli.app import Json, Quiet, app, guarded
 from tokengeom.cli.options import keywords
-from tokengeom.cli.output import TerminalConsole, print_result
+from tokengeom.cli.output import TerminalConsole, hash_of_saved, print_result
 from tokengeom.geometry.export import ExportSettings
 
 
@@ -55,7 +55,8 @@ def export_command(
     def print_text(console: TerminalConsole) -> None:
         for name, size in files.items():
             console.print(f"{folder / name} ({size:,} bytes)")
-        console.print(f"{seconds:.1f} s.")
+        console.print(f"{seconds:.1f} s. Saved in {folder}, hash {seal}.")
 
-    data = {"out": str(folder), "files": files, "seconds": seconds}
+    seal = hash_of_saved(folder)
+    data = {"out": str(folder), "hash": seal, "files": files, "seconds": seconds}
     print_result(data, print_text, as_json=as_json, quiet=quiet)

@@ -15,8 +15,9 @@ import typer
 
 from tokengeom.cli.app import EXIT_CHECK_FAILED, EstimateOnly, Json, Quiet, app, guarded
 from tokengeom.cli.options import starting_with
-from tokengeom.cli.output import TerminalConsole, print_estimate, print_result, progress_shown
+from tokengeom.cli.output import TerminalConsole, hash_of_saved, print_estimate, print_result, progress_shown
 from tokengeom.errors import InputError, ProblemError, TokengeomError, missing_extra
+from tokengeom.manifests import MANIFEST
 from tokengeom.progress import WithoutSentences
 from tokengeom.studies.base import study_names
 
@@ -277,7 +278,8 @@ def _print_table(console: TerminalConsole, runs: Sequence[_StudyRun]) -> None:
 
 def _where(out: Path | None) -> str:
     if out is not None:
-        return f"Figures and data are in {out}."
+        seal = f", hash {hash_of_saved(out)}" if (out / MANIFEST).is_file() else ""
+        return f"Figures and data are in {out}{seal}."
     missing = next((one for one in _DRAWN_WITH if find_spec(one) is None), None)
     if missing is None:
         return "Figures and data were not saved."

@@ -52,11 +52,16 @@ class AskSettings:
     loss_gap: float | None = option(
         None, "Ask the prediction at this loss gap, in nats, instead of the prediction in the limit."
     )
-    norm: str = option("nuclear", "Norm of the prediction at that loss gap.", choices=lambda: tuple(NORMS))
+    norm: str | None = option(
+        None, "Norm of the prediction at that loss gap; nuclear by default.", choices=lambda: tuple(NORMS)
+    )
     tolerance: float = option(1e-3, "Proven relative gap of the prediction at that loss gap.")
 
     def __post_init__(self) -> None:
-        require_norm(self.norm)
+        if self.norm is not None:
+            require_norm(self.norm)
+            if self.loss_gap is None:
+                raise InputError("norm (--norm) is that of the prediction at a loss: give loss_gap (--loss-gap) too.")
         check_tolerance(self.tolerance)
 
 
@@ -150,7 +155,7 @@ def _at_loss(asked: AnswersQuestions, chosen: AskSettings) -> AnswersQuestions:
             f"A loss gap can be chosen for the prediction in the limit alone; got a {type(asked).__name__}. Leave out "
             "loss_gap (--loss-gap), or give the folder that `tokengeom predict --out` wrote."
         )
-    return asked.at(chosen.loss_gap, norm=chosen.norm, tolerance=chosen.tolerance)
+    return asked.at(chosen.loss_gap, norm=chosen.norm or "nuclear", tolerance=chosen.tolerance)
 
 
 def _place(folder: Path) -> Path:

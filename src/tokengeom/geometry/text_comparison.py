@@ -48,6 +48,12 @@ _STORED = ("loss_gap", "is_proxy")
 _PART = ("statistics_hash", "windows", "all_windows", "tokens", "contexts", "only_pairs", "only_once")
 
 
+WHAT_MOVED = (
+    "Moved by: 1 less the correlation of an item's cosines with all others in the first text and in the second, from 0 "
+    "to 2. Gained and lost: from the first text to the second."
+)
+
+
 @dataclass(frozen=True)
 class ComparedText:
     """What of one text is compared.
@@ -314,12 +320,12 @@ class TextComparison(AbstractResult):
             for item in one.listed[:SHOWN]
             if item.moved > 0
         ]
-        nothing = [] if moved else ["Nothing moved: the two geometries are the same."]
-        return "\n".join([*self._shared(), *numbers, *moved, *nothing, *self.limitations])
+        told = [WHAT_MOVED] if moved else ["Nothing moved: the two geometries are the same."]
+        return "\n".join([*self._shared(), *numbers, *moved, *told, *self.limitations])
 
     def _shared(self) -> list[str]:
         parts = [
-            f"{100 * one.share:.3g}% of the windows of the {name} text ({one.windows:,} of {one.all_windows:,})"
+            f"{100 * one.share:.3g}% of the windows counted in the {name} text ({one.windows:,} of {one.all_windows:,})"
             for name, one in (("first", self.first), ("second", self.second))
         ]
         found = [

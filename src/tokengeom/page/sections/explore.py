@@ -38,7 +38,7 @@ NEIGHBOURS, WORST, HEAT, AXES = 12, 3, 48, 3
 """Neighbours per item, items with the largest differences, items in a heat-map, and axes of the map."""
 CONCEPTS, TYPICAL = 12, 60
 """Concepts, and the typical tokens and contexts of each side of one."""
-COSINE_STEP, PLACE_STEP, HEAT_STEP, SHARE_STEP = 1e-4, 1 / 32_000, 1 / 127, 1 / 65_535
+COSINE_STEP, PLACE_STEP, HEAT_STEP, SHARE_STEP = 1e-4, 1 / 32_000, 1e-4, 2e-5
 MISSING = -32_768
 """In place of a cosine: there is no such neighbour."""
 BLOCK = 512
@@ -263,7 +263,7 @@ class Explorer:
         }
 
     def _heat(self, vectors: NDArray[np.float32], kind: str) -> dict[str, Any]:
-        return pack(_cosines(vectors[self._heat_items(kind)]), "int8", HEAT_STEP)
+        return pack(_cosines(vectors[self._heat_items(kind)]), "int16", HEAT_STEP)
 
     def _heat_items(self, kind: str) -> Int:
         """Places, among the chosen ones, of the most frequent items, in the order of the page's heat-maps."""

@@ -326,7 +326,7 @@
     report: (text) => {
       const none = text !== null;
       get("live").textContent = none ? "Nothing found." : "";
-      get("message").textContent = none ? `Nothing shown here is called “\u2068${text}\u2069”. ${raw.summary}` : "";
+      get("message").textContent = none ? `Nothing shown here is called “\u2068${text.slice(0, 60)}${text.length > 60 ? "…" : ""}\u2069”. ${raw.summary}` : "";
     },
   });
 
@@ -539,26 +539,47 @@
       }
     return rows;
   }
+  // Every item with a disagreement, the largest first.
+  function disagreementRows() {
+    const items = KINDS.flatMap((kind) => data.mostWrong(model(), kind).map((i) => [kind, i]));
+    return [
+      ["kind", "name", "disagreement", "share"],
+      ...items.map(([kind, i]) => [
+        SINGULAR[kind],
+        data.name(kind, i),
+        number(data.disagreement(model(), kind, i)),
+        number(data.share(kind, i)),
+      ]),
+    ];
+  }
   function saveCsv() {
-    const rows = state.selected ? selectedRows() : visibleRows(),
+    const [rows, name] = state.largest
+        ? [disagreementRows(), "explore-disagreements.csv"]
+        : state.selected
+          ? [selectedRows(), "explore-neighbours.csv"]
+          : [visibleRows(), "explore-places.csv"],
       link = document.createElement("a");
     link.href = URL.createObjectURL(
       new Blob([rows.map((row) => row.map(cell).join(",")).join("\r\n")], { type: "text/csv" }),
     );
-    link.download = state.selected ? "explore-neighbours.csv" : "explore-places.csv";
+    link.download = name;
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 10000);
   }
 
   // ---- link to the present view ------------------------------------------------------------------------------------
-  let later = 0;
+  let later = 0,
+    known = location.hash;
   function writeLink() {
     clearTimeout(later);
     later = setTimeout(() => {
       written = exploreLink.fragment(data, state, defaults());
       get("link").setAttribute("href", written);
+      // A link that was just followed, and has not been read yet, is left alone.
+      if (location.hash !== known) return;
       if (location.hash !== written && (written !== START || location.hash.startsWith(START)))
         history.replaceState(history.state, "", written);
+      known = location.hash;
     }, 200);
   }
   function readLink(scroll = true) {
@@ -607,6 +628,16 @@
       stop();
       slide(Number(get("at").value));
     });
+    // Arrow keys go from one computed point to the next; with Shift they move a tenth of the way.
+    get("at").addEventListener("keydown", (event) => {
+      const way = { ArrowLeft: -1, ArrowDown: -1, ArrowRight: 1, ArrowUp: 1 }[event.key];
+      if (!way) return;
+      event.preventDefault();
+      stop();
+      const here = position(),
+        next = event.shiftKey ? here + way / 10 : way > 0 ? Math.floor(here + 1.001) : Math.ceil(here - 1.001);
+      slide(Math.min(Math.max(next, 0), last));
+    });
     get("model").addEventListener("change", () => {
       stop();
       update({ model: Number(get("model").value), at: null });
@@ -619,7 +650,10 @@
       radio.addEventListener("change", () => update({ mode: radio.value }));
     for (const radio of app.querySelectorAll("[name=explore-heat]"))
       radio.addEventListener("change", () => update({ heat: radio.value }));
-    window.addEventListener("hashchange", () => readLink());
+    window.addEventListener("hashchange", () => {
+      known = location.hash;
+      readLink();
+    });
     new ResizeObserver(() => {
       layStands();
       drawMap();

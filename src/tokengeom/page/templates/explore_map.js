@@ -251,11 +251,12 @@ const exploreMap = (() => {
   }
 
   // ---- panes -------------------------------------------------------------------------------------------------------
-  const HEAD = 24;
+  const HEAD = 24,
+    STACKED = 370;
 
   function panes(count, width, height) {
     if (count === 1) return [{ x: 0, y: HEAD, w: width, h: height - HEAD }];
-    if (width >= 520) return [0, 1].map((k) => ({ x: (k * width) / 2, y: HEAD, w: width / 2, h: height - HEAD }));
+    if (width >= STACKED) return [0, 1].map((k) => ({ x: (k * width) / 2, y: HEAD, w: width / 2, h: height - HEAD }));
     return [0, 1].map((k) => ({ x: 0, y: (k * height) / 2 + HEAD, w: width, h: height / 2 - HEAD }));
   }
 

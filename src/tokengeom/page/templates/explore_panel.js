@@ -84,7 +84,7 @@ const explorePanel = (() => {
         share = data.share(kind, item);
       const rows = [
         [
-          raw.counted ? "share of the text" : "share of the weight",
+          raw.counted ? "share of the windows" : "share of the weight",
           `${percent(share)} (rank ${whole(rank)} of ${whole(data.count(kind))})`,
         ],
       ];
@@ -184,13 +184,17 @@ const explorePanel = (() => {
         both = data.shared(kind, item, other);
       const same =
         kind === "contexts"
-          ? `${whole(both)} of its ${whole(all)} next tokens also ${both === 1 ? "follows" : "follow"} the other`
+          ? all === 1 && both === 1
+            ? "its only next token also follows the other"
+            : `${whole(both)} of its ${whole(all)} next tokens also ${both === 1 ? "follows" : "follow"} the other`
           : `${whole(both)} of the ${counted(all, "context")} that it follows ${both === 1 ? "is" : "are"} shared`;
       if (kind === "contexts" && data.groupOf(item) >= 0 && data.groupOf(item) === data.groupOf(other))
         return "both have the same support, so the prediction in the limit gives them one direction.";
       if (!both) {
         const none = kind === "contexts" ? "no next token is shared" : "no context is shared";
-        if (predicted < measured) return `${none}, so the prediction has no direct reason to place them close.`;
+        if (predicted < measured && measured > CLOSE)
+          return `${none}, so the prediction has no direct reason to place them close.`;
+        if (predicted < measured) return `${none}; the prediction places them further apart than the model does.`;
         return predicted > CLOSE ? `${none}; the supports of other ${kind} bring them together.` : `${none}.`;
       }
       if (predicted > measured)
@@ -228,7 +232,7 @@ const explorePanel = (() => {
     function rarity(kind, item) {
       const before = data.shareRanks(kind)[item] / data.count(kind);
       if (before < RARE || data.count(kind) < 4) return null;
-      const share = `${percent(data.share(kind, item))} of the ${raw.counted ? "text" : "weight"}`;
+      const share = `${percent(data.share(kind, item))} of the ${raw.counted ? "windows" : "weight"}`;
       return `It is rare: ${share}, and ${percent(before)} of the ${kind} are more frequent.`;
     }
 
