@@ -568,28 +568,24 @@
   }
 
   // ---- link to the present view ------------------------------------------------------------------------------------
-  let later = 0,
-    known = location.hash;
+  let later = 0;
   function writeLink() {
     clearTimeout(later);
     later = setTimeout(() => {
       written = exploreLink.fragment(data, state, defaults());
       get("link").setAttribute("href", written);
-      // A link that was just followed, and has not been read yet, is left alone.
-      if (location.hash !== known) return;
       if (location.hash !== written && (written !== START || location.hash.startsWith(START)))
         history.replaceState(history.state, "", written);
-      known = location.hash;
     }, 200);
   }
-  function readLink(scroll = true) {
-    if (!location.hash.startsWith(`${START}?`) || location.hash === written) return false;
-    const { made, missing } = exploreLink.stateOf(data, location.hash, defaults());
+  function readLink(hash) {
+    if (!hash.startsWith(`${START}?`) || hash === written) return false;
+    const { made, missing } = exploreLink.stateOf(data, hash, defaults());
     stop();
     update(made);
     get("message").textContent = missing.join(" ");
     if (made.selected) get("live").textContent = panel.spoken(made.selected.kind, made.selected.item, now());
-    if (scroll) app.parentElement.scrollIntoView();
+    app.parentElement.scrollIntoView();
     return true;
   }
 
@@ -650,10 +646,8 @@
       radio.addEventListener("change", () => update({ mode: radio.value }));
     for (const radio of app.querySelectorAll("[name=explore-heat]"))
       radio.addEventListener("change", () => update({ heat: radio.value }));
-    window.addEventListener("hashchange", () => {
-      known = location.hash;
-      readLink();
-    });
+    // The address may have been rewritten since the link was followed: the event has the one that was meant.
+    window.addEventListener("hashchange", (event) => readLink(new URL(event.newURL).hash));
     new ResizeObserver(() => {
       layStands();
       drawMap();
@@ -710,7 +704,7 @@
 
   prepare();
   paint = exploreMap.colours(app);
-  if (!readLink()) update();
+  if (!readLink(location.hash)) update();
   listen();
   window.tokengeomExplore = Object.freeze({
     state: () =>
