@@ -34,6 +34,9 @@ STATS = statistics(
         (" king", "tokens", 2),
         ("QUEEN", "tokens", 1),
         ("cafe", "tokens", 3),
+        ("NAIVE", "tokens", 11),
+        ("NAÏVE", "tokens", 10),
+        ("onceupon  A", "contexts", 0),
         ("CAFE\u0301", "tokens", 3),
         ("tree", "tokens", 4),
         (SHALOM, "tokens", 5),
@@ -74,7 +77,7 @@ def test_a_token_is_meant_unless_contexts_are_asked_for() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("NAIVE", r"can mean 2 tokens: 'naïve', 'Naive'\. Give one name in full"),
+        ("nai\u0308ve\u0301", r"can mean 2 tokens: 'naïve', 'Naive'\. Give one name in full"),
         ("kit", "2 names begin with it. Did you mean one of these\\? 'kitten', 'kite'"),
         ("once", "2 names begin with it. Did you mean one of these\\? 'once upon a', 'once there was'"),
         ("old king", "Did you mean one of these\\? 'the old king'"),

@@ -73,7 +73,7 @@ def find_item(stats: NamesItems, text: str, items: Items | None = None) -> Item:
     if items is not None and items not in KINDS:
         raise InputError(f"items must be tokens or contexts; got {items!r}.")
     kinds = KINDS if items is None else (items,)
-    for stage in (_exact, _spaced, _folded):
+    for stage in (_exact, _spaced, _cased, _folded, _joined):
         found = {kind: stage(_names(stats, kind), text) for kind in kinds}
         for kind in kinds:
             if found[kind]:
@@ -130,9 +130,19 @@ class _Names:
         return self._form("spaced", _single_spaces)
 
     @property
+    def cased(self) -> list[str]:
+        """With single spaces and without case."""
+        return self._form("cased", lambda name: _single_spaces(name).casefold())
+
+    @property
     def folded(self) -> list[str]:
         """Without accents and case."""
         return self._form("folded", fold)
+
+    @property
+    def joined(self) -> list[str]:
+        """Without accents, case and white space."""
+        return self._form("joined", _without_spaces)
 
     def _form(self, name: str, make: Callable[[str], str]) -> list[str]:
         if name not in self._forms:
@@ -178,9 +188,24 @@ def _spaced(known: _Names, text: str) -> list[int]:
     return _equal(known.spaced, wanted) if wanted else []
 
 
+def _cased(known: _Names, text: str) -> list[int]:
+    wanted = _single_spaces(text).casefold()
+    return _equal(known.cased, wanted) if wanted else []
+
+
 def _folded(known: _Names, text: str) -> list[int]:
     wanted = fold(text)
     return _equal(known.folded, wanted) if wanted else []
+
+
+def _joined(known: _Names, text: str) -> list[int]:
+    """Names of contexts have spaces between all of their tokens, where people write "one day, a"."""
+    wanted = _without_spaces(text)
+    return _equal(known.joined, wanted) if wanted else []
+
+
+def _without_spaces(name: str) -> str:
+    return fold(name).replace(" ", "")
 
 
 def _equal(names: Sequence[str], text: str) -> list[int]:

@@ -33,6 +33,8 @@ from tokengeom.interruption import Interruption, handle_signals
 from tokengeom.manifests import recording_command
 
 EXIT_CHECK_FAILED, EXIT_WRONG_INPUT, EXIT_INTERRUPTED = 1, 2, 130
+EXIT_CLOSED_PIPE = 141
+"""What shells show for programs that a closed pipe ends. It is not 0: whether checks failed is not known then."""
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _SOON = 0.05
@@ -59,7 +61,7 @@ def errors_as_paragraphs() -> Iterator[None]:
     except BrokenPipeError:
         # The reader closed the pipe, as `head` does; what is left to write is dropped.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(EXIT_WRONG_INPUT) from None
+        raise typer.Exit(EXIT_CLOSED_PIPE) from None
     except BaseException as error:
         if not isinstance(error, Exception) and not _is_panic(error):
             raise

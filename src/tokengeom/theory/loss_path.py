@@ -138,8 +138,7 @@ class LossPath:
         if not isinstance(loss_gap, int | float | np.integer | np.floating) or not 0.0 < loss_gap < self.largest_gap:
             raise ProblemError(
                 f"A loss gap must lie strictly between 0 and {self.largest_gap:.4g} nats, the gap of a uniform guess "
-                f"on these statistics; got {loss_gap!r}. For a gap near 0 use predict(stats), the prediction in the "
-                "limit."
+                f"on these statistics; got {loss_gap!r}. Without a loss gap, the prediction is that in the limit."
             )
 
     def _first_guess(self, target: float) -> tuple[float, float]:
