@@ -189,7 +189,7 @@ def explain_item(
     pulled: tuple[Pulled, ...] = ()
     if isinstance(pulls, str):
         notes.append(pulls)
-    elif geometry.norms(item.items)[item.index] > 0:
+    elif geometry.norms(item.items)[item.index] > 0 and sizes[item.index] > 0:
         pulled = tuple(pulled_towards(geometry, pulls, item, other) for other in (item.index, *_near(nearest, pulls)))
         notes += [pulls.note(item)] if pulls.note(item) else []
     return Explanation(
