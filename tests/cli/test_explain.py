@@ -57,7 +57,7 @@ def test_the_promised_keys(work: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_a_token_and_a_run_as_text(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    token = say(capsys, "explain", work / "prediction", "token 2").out
+    token = say(capsys, "explain", work / "prediction", "token 5").out
     assert "Contributions of contexts to its own direction" in token
     run = say(capsys, "explain", work / "run0", "context 4").out
     assert "nats above its entropy" in run

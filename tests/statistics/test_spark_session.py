@@ -27,7 +27,8 @@ from tokengeom.statistics.engines import AbstractEngine, EngineSettings, open_en
 from tokengeom.statistics.spark_session import _check_answers, _reason, executors, mebibytes
 from tokengeom.statistics.windows import ContextPacking, WindowKind, Windows, count_windows
 
-pytestmark = NEEDS_SPARK
+# Starting a cluster takes half a minute; test_spark_engine runs on a local master in every suite.
+pytestmark = [NEEDS_SPARK, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +109,6 @@ def _token_shards(folder: Path, tokens: int) -> Path:
     return folder
 
 
-@pytest.mark.slow
 def test_a_worker_that_is_killed_while_it_counts_changes_nothing(
     cluster: SparkCluster, spark: AbstractEngine, tmp_path: Path
 ) -> None:
