@@ -28,7 +28,7 @@ from tokengeom.statistics.spark_session import _check_answers, _reason, executor
 from tokengeom.statistics.windows import ContextPacking, WindowKind, Windows, count_windows
 
 # Starting a cluster takes half a minute; test_spark_engine runs on a local master in every suite.
-pytestmark = [NEEDS_SPARK, pytest.mark.slow]
+pytestmark = [*NEEDS_SPARK, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
