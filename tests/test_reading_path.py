@@ -21,7 +21,7 @@ LIMITS = {
     "predict": ({"problems", "solvers", "theory"}, 13),
     "train": ({"models", "training"}, 12),
     "compare": ({"geometry"}, 16),
-    "report": ({"page"}, 25),
+    "report": ({"page"}, 26),
 }
 
 

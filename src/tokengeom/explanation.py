@@ -230,17 +230,17 @@ class Explanation:
 
     def facts(self) -> list[str]:
         """Sentences on the text: how frequent the item is, its support and its support group."""
-        often = "" if self.count is None else f" ({self.count:,} windows)"
+        often = "" if self.count is None else f" ({_number(self.count, 'window')})"
         found = [self.item.note] if self.item.note else []
-        what = "Share" if self.item.items == "contexts" else "It ends a share"
-        found.append(f"{what} of the windows that were counted: {self.share:.3%}{often}.")
+        begins = "begins" if self.item.items == "contexts" else "ends"
+        found.append(f"It {begins} {self.share:.3%} of the windows that were counted{often}.")
         size, left_out = self.support.size, self.support.left_out
         if self.item.items == "contexts":
             cut = f"; cuts left out {left_out:.1%} of its windows" if left_out > 0 else ""
             found.append(f"{_number(size, 'token')} may follow it: {self._followed(6)}{cut}.")
         else:
-            ends = f"{_number(size, 'context')}, as the next token in this share of their windows: {self._followed(4)}"
-            found.append(f"It follows {ends}." if size else "It follows no context.")
+            followed = f"It follows {_number(size, 'context')}, in this share of their windows: {self._followed(4)}."
+            found.append(followed if size else "It follows no context.")
             if self.companions:
                 listed = ", ".join(f"{quoted(name)} ({number:,})" for name, number in self.companions[:6])
                 found.append(f"Tokens that follow the most of these contexts too: {listed}.")

@@ -74,14 +74,14 @@ def bars(title: str, rows: Iterable[tuple[str, float]], *, marked: Sequence[str]
     kept, more = _cut(list(rows))
     sizes = [_length(value, log) for _, value in kept]
     most = max((abs(size) for size in sizes), default=0.0) or 1.0
-    room, parts = WIDTH - LABEL - RIGHT, []
+    space, parts = WIDTH - LABEL - RIGHT, []
     for k, ((name, value), size) in enumerate(zip(kept, sizes, strict=True)):
         top = ABOVE + k * ROW
         parts.append(_name(name, top))
         fill = f'fill="currentColor" fill-opacity="{0.85 if name in marked else 0.4}"'
         if value < 0:
             fill = 'fill="none" stroke="currentColor" stroke-opacity="0.7"'
-        width = abs(size) / most * room
+        width = abs(size) / most * space
         parts.append(f'<rect x="{LABEL}" y="{_at(top + 2)}" width="{_at(width)}" height="{ROW - 5}" {fill}/>')
         parts.append(_text(LABEL + width + 4, top + 11, _short(value)))
     return _picture(title, ABOVE + len(kept) * ROW, parts, more)
@@ -98,11 +98,11 @@ def columns(title: str, values: Sequence[float], labels: Sequence[str] = (), *, 
     kept = [value if math.isfinite(value) else 0.0 for value in values[:MOST_COLUMNS]]
     more = len(values) - len(kept)
     most = max((abs(value) for value in kept), default=0.0) or 1.0
-    left, room = 34, WIDTH - 34 - 8
-    step, bottom = room / max(len(kept), 1), ABOVE + PLOT
+    left, space = 34, WIDTH - 34 - 8
+    step, bottom = space / max(len(kept), 1), ABOVE + PLOT
     parts = [_axis(left, bottom, WIDTH - 8), _text(left - 4, ABOVE + 8, _short(most), "end")]
     parts.append(_text(left - 4, bottom, "0", "end"))
-    every = max(1, math.ceil(len(kept) / max(1, room // 34)))
+    every = max(1, math.ceil(len(kept) / max(1, space // 34)))
     for k, value in enumerate(kept):
         height, x = abs(value) / most * PLOT, left + k * step
         parts.append(
@@ -112,7 +112,7 @@ def columns(title: str, values: Sequence[float], labels: Sequence[str] = (), *, 
         if k % every == 0:
             parts.append(_text(x + step / 2, bottom + 12, labels[k] if labels else str(k + 1), "middle", 6))
     if below:
-        parts.append(_text(left + room / 2, bottom + 25, below, "middle", 44))
+        parts.append(_text(left + space / 2, bottom + 25, below, "middle", 44))
     return _picture(title, bottom + (28 if below else 14), parts, more)
 
 
@@ -150,7 +150,7 @@ def line(
                 f'<line x1="{left}" y1="{top - 3}" x2="{left + 24}" y2="{top - 3}" stroke="currentColor" '
                 f'stroke-width="1.5"{dash}/>'
             )
-            parts.append(_text(left + 30, top, name, room=38))
+            parts.append(_text(left + 30, top, name, space=38))
     parts.append(_text((left + WIDTH) / 2, bottom + 12, below, "middle", 20))
     return _picture(title, bottom + 16 + (13 * len(named) if len(named) > 1 else 0), parts)
 
@@ -158,12 +158,12 @@ def line(
 def scale(title: str, rows: Sequence[Scaled]) -> str:
     """Numbers up to 1 on their scales: a dot with its interval, a bar from floor to ceiling."""
     kept, more = _cut(list(rows))
-    room = WIDTH - LABEL - RIGHT
+    space = WIDTH - LABEL - RIGHT
     ends = [x for row in kept for x in (row.value, row.low, row.floor) if math.isfinite(x)]
     begin = math.floor(10 * max(-1.0, min([0.0, *ends]))) / 10
 
     def place(value: float) -> float:
-        return LABEL + _share(value, begin, 1.0) * room
+        return LABEL + _share(value, begin, 1.0) * space
 
     parts = []
     for k, row in enumerate(kept):
@@ -191,22 +191,22 @@ def scale(title: str, rows: Sequence[Scaled]) -> str:
 def ranges(title: str, rows: Sequence[Ranged]) -> str:
     """Numbers in the ranges that they must lie in: the range is the band, the number the dot; failures first."""
     kept, more = _cut(sorted(rows, key=lambda row: row.passed))
-    parts, room = [], WIDTH - LABEL - RIGHT
+    parts, space = [], WIDTH - LABEL - RIGHT
     for k, row in enumerate(kept):
         top = ABOVE + k * ROW
         middle = top + ROW / 2 - 1
         begin, low, high, end, dot = _range_places(row)
         parts.append(_name(row.name, top))
-        parts.append(_rule(LABEL, LABEL + room, middle, 1, 0.35))
-        left, right = (LABEL + _share(x, begin, end) * room for x in (low, high))
+        parts.append(_rule(LABEL, LABEL + space, middle, 1, 0.35))
+        left, right = (LABEL + _share(x, begin, end) * space for x in (low, high))
         parts.append(_rule(left, right, middle, 7, 0.3))
         hollow = 'fill="currentColor"' if row.passed else 'fill="none" stroke="currentColor" stroke-width="2"'
         if math.isfinite(dot):
             parts.append(
-                f'<circle cx="{_at(LABEL + _share(dot, begin, end) * room)}" cy="{_at(middle)}" r="4" {hollow}/>'
+                f'<circle cx="{_at(LABEL + _share(dot, begin, end) * space)}" cy="{_at(middle)}" r="4" {hollow}/>'
             )
         parts.append(_text(WIDTH - RIGHT + 6, top + 11, _short(row.value)))
-    parts.append(_text(LABEL, ABOVE + len(kept) * ROW + 10, "band: allowed; hollow: failed", room=34))
+    parts.append(_text(LABEL, ABOVE + len(kept) * ROW + 10, "band: allowed; hollow: failed", space=34))
     return _picture(title, ABOVE + len(kept) * ROW + 14, parts, more)
 
 
@@ -234,18 +234,18 @@ def heatmap(title: str, names: Sequence[str], values: Sequence[Sequence[float]])
         f'<rect x="{LABEL}" y="{ABOVE}" width="{_at(side)}" height="{_at(side)}" fill="none" stroke="currentColor" '
         'stroke-opacity="0.4"/>'
     )
-    parts.append(_text(LABEL, ABOVE + side + 12, "blue: cosine > 0, orange: < 0", room=36))
+    parts.append(_text(LABEL, ABOVE + side + 12, "blue: cosine > 0, orange: < 0", space=36))
     return _picture(title, ABOVE + side + 16, parts, len(names) - shown, "most frequent shown")
 
 
 def note(title: str, sentence: str) -> str:
     """A title with a sentence, where there is nothing to draw."""
-    return _picture(title, ABOVE + 16, [_text(0, ABOVE + 8, sentence, room=52)])
+    return _picture(title, ABOVE + 16, [_text(0, ABOVE + 8, sentence, space=52)])
 
 
 def _picture(title: str, height: float, parts: Iterable[str], more: int = 0, why: str = "") -> str:
     """The whole picture, with its title above and, where something is not shown, how much below."""
-    left = [_text(0, height + 11, f"{more:,} more {why or 'not shown'}".strip(), room=50)] if more else []
+    left = [_text(0, height + 11, f"{more:,} more {why or 'not shown'}".strip(), space=50)] if more else []
     whole = height + (15 if more else 0)
     head = f'<text x="0" y="12" font-weight="bold" fill="currentColor">{_shown(title, 54)}</text>'
     return (
@@ -312,19 +312,19 @@ def _name(name: str, top: float) -> str:
     return _text(LABEL - 5, top + 11, name, "end", 22)
 
 
-def _text(x: float, y: float, text: str, anchor: str = "start", room: int = 60) -> str:
-    """A text that is cut after ``room`` characters of usual width."""
+def _text(x: float, y: float, text: str, anchor: str = "start", space: int = 60) -> str:
+    """A text that is cut after ``space`` characters of usual width."""
     place = f'x="{_at(x)}" y="{_at(y)}" text-anchor="{anchor}" fill="currentColor"'
-    return f"<text {place}>{_shown(text, room)}</text>" if text else ""
+    return f"<text {place}>{_shown(text, space)}</text>" if text else ""
 
 
-def _shown(text: str, room: int) -> str:
+def _shown(text: str, space: int) -> str:
     """A text that is cut, without control characters, and escaped."""
     plain = _NOT_SHOWN.sub("\ufffd", re.sub(r"\s", " ", text))
     used, kept = 0, ""
     for character in plain:
         used += 2 if east_asian_width(character) in "WF" else 1
-        if used > room:
+        if used > space:
             kept = f"{kept[:-1]}\u2026"
             break
         kept += character

@@ -15,7 +15,9 @@ from scipy.stats import special_ortho_group
 
 from page_cases import CASES, RUN, story_contents
 from tokengeom.numerics import cosines
+from tokengeom.page import explorer_numbers
 from tokengeom.page.contents import Contents
+from tokengeom.page.explorer_numbers import leading_axes
 from tokengeom.page.figures import packed
 from tokengeom.page.pipeline import PATH_SHARES
 from tokengeom.page.sections import explore
@@ -107,7 +109,7 @@ def test_places_are_those_after_the_best_rotation() -> None:
     both = [np.pad(one.stacked, ((0, 0), (0, width - one.stacked.shape[1]))) for one in (model, reference)]
     R, _ = orthogonal_procrustes(*both)
     axes = np.zeros((width, 3))
-    axes[: reference.stacked.shape[1]] = explore._leading_axes(reference.stacked)
+    axes[: reference.stacked.shape[1]] = leading_axes(reference.stacked)
     turned = np.pad(model.tokens, ((0, 0), (0, width - model.tokens.shape[1]))) @ R @ axes
     assert np.abs(turned - places[model.key]["tokens"]).max() < 1e-3
 
@@ -175,7 +177,7 @@ def test_more_than_fits_is_cut_to_the_most_frequent_and_says_so(monkeypatch: pyt
 
 
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(explore, "BLOCK", 7)
+    monkeypatch.setattr(explorer_numbers, "BLOCK", 7)
     again = data_of(contents())["models"][0]["contexts"]
     for name in ("disagreement", "worst_predicted"):
         before, after = numbers(data()["models"][0]["contexts"][name]), numbers(again[name])

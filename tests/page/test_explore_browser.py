@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -14,12 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from browser import NEEDS_BROWSER
 from explore_cases import SPECIAL, explorer_data, large_data, pack, read
 from tokengeom.page.render import EXPLORER, _environment, _policy, _template_text
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-FOUND = next((path for name in NAMES if (path := shutil.which(name))), None)
-pytestmark = pytest.mark.skipif(FOUND is None, reason="No browser: `make browser` installs Debian's chromium as root.")
+pytestmark = NEEDS_BROWSER
 PHONE = 390
 PATIENCE = 20_000
 
@@ -96,16 +94,6 @@ class Opened:
 
 
 DATA = explorer_data()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        found = play.chromium.launch(executable_path=FOUND, args=["--no-sandbox", "--disable-gpu", "--no-first-run"])
-        yield found
-        found.close()
 
 
 @pytest.fixture(scope="module")

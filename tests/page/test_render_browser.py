@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,16 +15,12 @@ import numpy as np
 import pytest
 
 import tokengeom as tg
+from browser import NEEDS_BROWSER
 from page_cases import ATTACK, RUN, rendered, story_contents
 from tokengeom.numerics import cosines
 from tokengeom.page.render import SECTIONS
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-FOUND = next((path for name in NAMES if (path := shutil.which(name))), None)
-NO_BROWSER = (
-    f"No browser: none of {', '.join(NAMES)} is on the path. `make browser` installs Debian's chromium as root."
-)
-pytestmark = pytest.mark.skipif(FOUND is None, reason=NO_BROWSER)
+pytestmark = NEEDS_BROWSER
 DRAWN = "html[data-plots=drawn]"
 PATIENCE = 60_000
 PHONE = 390
@@ -43,16 +38,6 @@ class Opened:
 
     def ask(self, script: str) -> Any:
         return self.page.evaluate(script)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        found = play.chromium.launch(executable_path=FOUND, args=["--no-sandbox", "--disable-gpu", "--no-first-run"])
-        yield found
-        found.close()
 
 
 @pytest.fixture(scope="module")

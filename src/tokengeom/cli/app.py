@@ -180,7 +180,10 @@ __all__ = [
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
-EXIT_CODES = "Exit codes: 0 done, 1 a check failed, 2 the input or the command line is wrong, 130 interrupted."
+EXIT_CODES = (
+    "Exit codes: 0 done, 1 a check failed, 2 the input or the command line is wrong, 130 interrupted, "
+    "141 output not read."
+)
 HELP = f"""Predict, from the next-token statistics of a text, the geometry that training gives to tokens and contexts.
 
 For example:

@@ -320,8 +320,8 @@ class TextComparison(AbstractResult):
             for item in one.listed[:SHOWN]
             if item.moved > 0
         ]
-        told = [WHAT_MOVED] if moved else ["Nothing moved: the two geometries are the same."]
-        return "\n".join([*self._shared(), *numbers, *moved, *told, *self.limitations])
+        last = [WHAT_MOVED] if moved else ["Nothing moved: the two geometries are the same."]
+        return "\n".join([*self._shared(), *numbers, *moved, *last, *self.limitations])
 
     def _shared(self) -> list[str]:
         parts = [

@@ -98,8 +98,31 @@ def require_norm(norm: str) -> None:
         raise InputError(f"norm must be one of {', '.join(NORMS)}; got {norm!r}.{nearest_hint(str(norm), NORMS)}")
 
 
+class ProvenNorm:
+    """The smallest norm of logits with a loss gap, proven by the certificate of ``CE - H + lam ||L||``."""
+
+    lam: float
+    loss_gap: float
+    certificate: Certificate
+
+    @property
+    def norm_value(self) -> float:
+        """The norm that is smallest at this loss, of these logits."""
+        return (self.certificate.value - self.loss_gap) / self.lam
+
+    @property
+    def lower_bound(self) -> float:
+        """Proven lower bound on this norm of all logits whose loss gap is at most `loss_gap`."""
+        return (self.certificate.bound - self.loss_gap) / self.lam
+
+    @property
+    def relative_gap(self) -> float:
+        """Relative distance of `norm_value` from `lower_bound`."""
+        return (self.norm_value - self.lower_bound) / max(self.norm_value, 1e-300)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class LossPrediction(AnswersQuestions, AbstractResult):
+class LossPrediction(ProvenNorm, AnswersQuestions, AbstractResult):
     """What learned features are predicted to be at a loss gap, with its certificate.
 
     ``loss_gap``, ``lam``
@@ -144,21 +167,6 @@ class LossPrediction(AnswersQuestions, AbstractResult):
     weights: tuple[Float, Float] | None = None
     statistics_hash: str | None = None
     stats: NextTokenStatistics | None = None
-
-    @property
-    def norm_value(self) -> float:
-        """The norm of L_g that is smallest at this loss: ``||L_g||_*`` or ``gamma_2(L_g)``, as `norm` says."""
-        return (self.certificate.value - self.loss_gap) / self.lam
-
-    @property
-    def lower_bound(self) -> float:
-        """Proven lower bound on this norm of all logits whose loss gap is at most `loss_gap`."""
-        return (self.certificate.bound - self.loss_gap) / self.lam
-
-    @property
-    def relative_gap(self) -> float:
-        """Relative distance of `norm_value` from `lower_bound`."""
-        return (self.norm_value - self.lower_bound) / max(self.norm_value, 1e-300)
 
     @cached_property
     def nuclear_norm(self) -> float:

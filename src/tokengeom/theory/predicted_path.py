@@ -27,7 +27,7 @@ from tokengeom.results import ALONE, AbstractResult, Beside, close, data_frame, 
 from tokengeom.small_pictures import columns
 from tokengeom.statistics.arrays_file import LARGEST_ENTRY, SavedArrays
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.at_loss import SMALLEST_LAM, LossPrediction
+from tokengeom.theory.at_loss import SMALLEST_LAM, LossPrediction, ProvenNorm
 from tokengeom.theory.recomputed import against_statistics, read_certificate
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ ARRAYS = "path.safetensors"
 
 
 @dataclass(frozen=True, eq=False)
-class PathPrediction:
+class PathPrediction(ProvenNorm):
     """The prediction at one loss gap.
 
     ``loss_gap``, ``lam``, ``certificate``
@@ -58,17 +58,7 @@ class PathPrediction:
     @property
     def nuclear_norm(self) -> float:
         """``||L||_*``, the smallest of all logits with this loss up to `relative_gap`."""
-        return (self.certificate.value - self.loss_gap) / self.lam
-
-    @property
-    def lower_bound(self) -> float:
-        """Proven lower bound on the nuclear norm of all logits whose loss gap is at most `loss_gap`."""
-        return (self.certificate.bound - self.loss_gap) / self.lam
-
-    @property
-    def relative_gap(self) -> float:
-        """Relative distance of `nuclear_norm` from `lower_bound`."""
-        return (self.nuclear_norm - self.lower_bound) / max(self.nuclear_norm, 1e-300)
+        return self.norm_value
 
     @property
     def rank(self) -> int:

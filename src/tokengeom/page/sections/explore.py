@@ -3,14 +3,10 @@
 Sources are the prediction along the loss, the prediction in the limit, the predictions at the losses of the models, and
 the models. Embeddings are determined only up to a rotation, so every source is rotated to fit one of them best, and
 all are shown on the three leading axes of that one. Cosines do not depend on this.
-
-Numbers are packed as integers in base64: value = integer * step. Neighbours are sorted by the rounded cosine, then by
-frequency, so that their order does not depend on the last digits of a sum.
 """
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +21,18 @@ from tokengeom.geometry.inputs import seen_tokens
 from tokengeom.numerics import Float, Int
 from tokengeom.page.contents import Contents
 from tokengeom.page.diagnosis import is_finite
+from tokengeom.page.explorer_numbers import (
+    COSINE_STEP,
+    NearestItems,
+    best_rotation,
+    compared_items,
+    cosines_between,
+    leading_axes,
+    nearest_items,
+    on_three_axes,
+    pack,
+    unit_rows,
+)
 from tokengeom.page.figures import judged_prediction
 from tokengeom.page.formatting import fixed
 from tokengeom.page.read_model import ReadModel
@@ -34,15 +42,11 @@ from tokengeom.training.run import Run
 
 MOST_TOKENS, MOST_CONTEXTS = 2_000, 4_000
 """Tokens and contexts in the explorer; of more, the most frequent."""
-NEIGHBOURS, WORST, HEAT, AXES = 12, 3, 48, 3
-"""Neighbours per item, items with the largest differences, items in a heat-map, and axes of the map."""
+HEAT = 48
+"""Items in a heat-map."""
 CONCEPTS, TYPICAL = 12, 60
 """Concepts, and the typical tokens and contexts of each side of one."""
-COSINE_STEP, PLACE_STEP, HEAT_STEP, SHARE_STEP = 1e-4, 1 / 32_000, 1e-4, 2e-5
-MISSING = -32_768
-"""In place of a cosine: there is no such neighbour."""
-BLOCK = 512
-"""Items whose cosines with all others are computed at a time."""
+PLACE_STEP, SHARE_STEP = 1 / 32_000, 2e-5
 LOSS_ENTRIES = 50_000_000
 """Logits up to which the loss of every context is computed."""
 KINDS = ("tokens", "contexts")
@@ -96,11 +100,11 @@ class Explorer:
         self.sources = list(self._sources())
 
     def data(self) -> dict[str, Any] | None:
-        """What the page's script reads; None where there is no geometry."""
+        """What the page's script reads; None where nothing has a direction."""
         if not self.sources:
             return None
         places, compared = self._places(), list(self._compared())
-        found = {one.key: {kind: _neighbours(getattr(one, kind)) for kind in KINDS} for one in self.sources}
+        found = {one.key: {kind: nearest_items(getattr(one, kind)) for kind in KINDS} for one in self.sources}
         return {
             "counted": self.stats.has_counts,
             "summary": self._summary(),
@@ -145,7 +149,7 @@ class Explorer:
         loss: Float | None = None,
     ) -> Source:
         W = given.W[self.chosen["tokens"]] - given.W[self.seen].mean(axis=0)
-        return Source(key, label, kind, gap, rank, _unit(W), _unit(given.H[:, self.chosen["contexts"]].T), loss)
+        return Source(key, label, kind, gap, rank, unit_rows(W), unit_rows(given.H[:, self.chosen["contexts"]].T), loss)
 
     def _losses(self, run: Run | ReadModel) -> Float | None:
         """``KL(P_j || softmax(logits_j))`` of the chosen contexts."""
@@ -171,11 +175,11 @@ class Explorer:
     def _places(self) -> dict[str, dict[str, NDArray[np.float32]]]:
         """Coordinates of every item of every source on the leading axes of the reference."""
         reference = self._reference.stacked
-        axes = _leading_axes(reference)
+        axes = leading_axes(reference)
         found = {}
         for one in self.sources:
-            onto = axes if one is self._reference else _best_rotation(one.stacked, reference) @ axes
-            found[one.key] = {kind: _three(getattr(one, kind) @ onto) for kind in KINDS}
+            onto = axes if one is self._reference else best_rotation(one.stacked, reference) @ axes
+            found[one.key] = {kind: on_three_axes(getattr(one, kind) @ onto) for kind in KINDS}
         return found
 
     def _rotation(self) -> str:
@@ -221,11 +225,11 @@ class Explorer:
                 yield name, model, predicted
 
     def _model(
-        self, name: str, model: Source, predicted: Source, found: Mapping[str, Mapping[str, _Neighbours]]
+        self, name: str, model: Source, predicted: Source, found: Mapping[str, Mapping[str, NearestItems]]
     ) -> dict[str, Any]:
         assert model.gap is not None, "a model has a loss"
         compared = {
-            kind: _compared_items(
+            kind: compared_items(
                 getattr(predicted, kind), getattr(model, kind), found[predicted.key][kind], found[model.key][kind]
             )
             for kind in KINDS
@@ -241,7 +245,7 @@ class Explorer:
 
     # ---- packed parts -----------------------------------------------------------------------------------------------
     def _source(
-        self, one: Source, places: Mapping[str, NDArray[np.float32]], found: Mapping[str, _Neighbours]
+        self, one: Source, places: Mapping[str, NDArray[np.float32]], found: Mapping[str, NearestItems]
     ) -> dict[str, Any]:
         parts = {
             kind: {
@@ -263,7 +267,7 @@ class Explorer:
         }
 
     def _heat(self, vectors: NDArray[np.float32], kind: str) -> dict[str, Any]:
-        return pack(_cosines(vectors[self._heat_items(kind)]), "int16", HEAT_STEP)
+        return pack(cosines_between(vectors[self._heat_items(kind)]), "int16", COSINE_STEP)
 
     def _heat_items(self, kind: str) -> Int:
         """Places, among the chosen ones, of the most frequent items, in the order of the page's heat-maps."""
@@ -336,139 +340,5 @@ class Explorer:
         ]
 
 
-@dataclass(frozen=True, eq=False)
-class _Neighbours:
-    """Nearest items of every item, n x k, and their cosines in steps of `COSINE_STEP`, or `MISSING`."""
-
-    items: Int
-    cosines: Int
-
-
 def _how_many(shown: int, total: int, kind: str) -> str:
     return f"all {total:,} {kind}" if shown == total else f"the {shown:,} most frequent of {total:,} {kind}"
-
-
-def _unit(rows: Float) -> NDArray[np.float32]:
-    """Rows of length 1, and 0 for rows without a direction."""
-    length = np.linalg.norm(rows, axis=1, keepdims=True)
-    scale = np.where(length > 1e-9 * max(float(length.max(initial=0.0)), 1e-300), length, np.inf)
-    return np.asarray(rows / scale, dtype=np.float32)
-
-
-def _leading_axes(rows: NDArray[np.float32]) -> Float:
-    """The directions with the largest sums of squares, d x 3 (fewer where d is smaller); signs fixed by the rows."""
-    _, vectors = np.linalg.eigh(np.asarray(rows.T @ rows, dtype=np.float64))
-    axes = vectors[:, ::-1][:, :AXES]
-    along = rows @ axes
-    largest = np.abs(along).argmax(axis=0)
-    return np.asarray(axes * np.where(along[largest, np.arange(axes.shape[1])] < 0, -1.0, 1.0))
-
-
-def _best_rotation(rows: NDArray[np.float32], onto: NDArray[np.float32]) -> Float:
-    """The orthogonal map R, d x d', with the smallest ``||rows R - onto||``."""
-    U, _, Vt = np.linalg.svd(np.asarray(rows.T @ onto, dtype=np.float64), full_matrices=False)
-    return np.asarray(U @ Vt)
-
-
-def _three(places: Float) -> NDArray[np.float32]:
-    """Coordinates on three axes, of which some may be empty."""
-    found = np.zeros((len(places), AXES), dtype=np.float32)
-    found[:, : places.shape[1]] = places
-    return np.clip(found, -1.0, 1.0)
-
-
-def _cosines(rows: NDArray[np.float32], others: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
-    return np.asarray(np.clip(rows @ (rows if others is None else others).T, -1.0, 1.0))
-
-
-def _in_steps(cosines: NDArray[np.float32]) -> Int:
-    return np.asarray(np.rint(cosines / COSINE_STEP), dtype=np.int64)
-
-
-def _largest(numbers: Int, k: int) -> Int:
-    """Places of the k largest numbers of each row, largest first, ties in the order of places."""
-    n = numbers.shape[1]
-    keys = numbers * n - np.arange(n)
-    k = min(k, n)
-    found = np.argpartition(-keys, k - 1, axis=1)[:, :k] if k < n else np.tile(np.arange(n), (len(keys), 1))
-    order = np.argsort(-np.take_along_axis(keys, found, axis=1), axis=1, kind="stable")
-    return np.asarray(np.take_along_axis(found, order, axis=1))
-
-
-def _blocks(n: int) -> Iterator[Int]:
-    for begin in range(0, n, BLOCK):
-        yield np.arange(begin, min(begin + BLOCK, n))
-
-
-def _without(numbers: Int, rows: Int, lacking: NDArray[np.bool_]) -> Int:
-    """Numbers of pairs, with `MISSING` for an item and itself, and for items without a direction."""
-    numbers[:, lacking] = MISSING
-    numbers[lacking[rows]] = MISSING
-    numbers[np.arange(rows.size), rows] = MISSING
-    return numbers
-
-
-def _neighbours(vectors: NDArray[np.float32]) -> _Neighbours:
-    """The nearest items of every item by cosine."""
-    n = len(vectors)
-    k = min(NEIGHBOURS, n)
-    lacking = np.asarray(~vectors.any(axis=1))
-    items, cosines = np.zeros((n, k), dtype=np.int64), np.full((n, k), MISSING, dtype=np.int64)
-    for rows in _blocks(n):
-        numbers = _without(_in_steps(_cosines(vectors[rows], vectors)), rows, lacking)
-        items[rows] = _largest(numbers, k)
-        cosines[rows] = np.take_along_axis(numbers, items[rows], axis=1)
-    return _Neighbours(items, cosines)
-
-
-def _compared_items(
-    predicted: NDArray[np.float32], measured: NDArray[np.float32], near: _Neighbours, near_measured: _Neighbours
-) -> dict[str, Any]:
-    """Cosines of both kinds at the neighbours of either, how far each item disagrees, and with which others most."""
-    n = len(predicted)
-    worst = min(WORST, n)
-    lacking = np.asarray(~(predicted.any(axis=1) & measured.any(axis=1)))
-    disagreement = np.full(n, np.nan)
-    shape = {"at_predicted": near.items.shape, "at_measured": near_measured.items.shape}
-    found = {name: np.zeros(size, dtype=np.int64) for name, size in shape.items()}
-    found |= {name: np.zeros((n, worst), np.int64) for name in ("worst", "worst_predicted", "worst_measured")}
-    for rows in _blocks(n):
-        expected, seen = (_cosines(one[rows], one) for one in (predicted, measured))
-        disagreement[rows] = _row_disagreement(expected, seen, rows, lacking)
-        in_steps = [_without(_in_steps(one), rows, lacking) for one in (expected, seen)]
-        found["at_predicted"][rows] = np.take_along_axis(in_steps[1], near.items[rows], axis=1)
-        found["at_measured"][rows] = np.take_along_axis(in_steps[0], near_measured.items[rows], axis=1)
-        difference = np.where(in_steps[0] == MISSING, -1, np.abs(in_steps[0] - in_steps[1]))
-        found["worst"][rows] = _largest(difference, worst)
-        for name, one in zip(("worst_predicted", "worst_measured"), in_steps, strict=True):
-            found[name][rows] = np.take_along_axis(one, found["worst"][rows], axis=1)
-    packed = {
-        name: pack(values, "uint16") if name == "worst" else pack(values, "int16") | {"step": COSINE_STEP}
-        for name, values in found.items()
-    }
-    return {"disagreement": pack(disagreement, "float32"), **packed}
-
-
-def _row_disagreement(
-    expected: NDArray[np.float32], seen: NDArray[np.float32], rows: Int, lacking: NDArray[np.bool_]
-) -> Float:
-    """1 - correlation of each row of predicted and measured cosines, over the other items that have directions."""
-    kept = np.tile(~lacking, (rows.size, 1))
-    kept[np.arange(rows.size), rows] = False
-    number = kept.sum(axis=1, keepdims=True)
-    centred = []
-    for values in (np.asarray(expected, np.float64), np.asarray(seen, np.float64)):
-        mean = np.where(kept, values, 0.0).sum(axis=1, keepdims=True) / np.maximum(number, 1)
-        centred.append(np.where(kept, values - mean, 0.0))
-    size = np.sqrt((centred[0] ** 2).sum(axis=1) * (centred[1] ** 2).sum(axis=1))
-    defined = (number[:, 0] > 2) & ~lacking[rows] & (size > 1e-12 * number[:, 0])
-    correlation = (centred[0] * centred[1]).sum(axis=1) / np.where(defined, size, 1.0)
-    return np.where(defined, np.clip(1.0 - correlation, 0.0, 2.0), np.nan)
-
-
-def pack(values: NDArray[Any], kind: str, step: float | None = None) -> dict[str, Any]:
-    """An array as base64 of little-endian numbers; with ``step``, of value / step rounded."""
-    numbers = values if step is None else np.rint(values / step)
-    coded = np.ascontiguousarray(numbers, dtype=np.dtype(kind).newbyteorder("<")).tobytes()
-    found: dict[str, Any] = {"packed": b64encode(coded).decode("ascii"), "type": kind, "shape": list(values.shape)}
-    return found if step is None else found | {"step": step}

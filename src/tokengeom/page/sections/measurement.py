@@ -227,7 +227,7 @@ def _interval(one: Agreement) -> tuple[float, float] | None:
 
 
 def _rival_tables(contents: Contents, name: str) -> dict[str, Any] | None:
-    """Items, their rows, the best first, and the finding; from the comparison where there is no other table."""
+    """Items, their rows, the best first, and the finding; taken from the comparison if rivals were not computed."""
     table = contents.rivals.get(name)
     rows: Sequence[RivalRow] = contents.comparisons[name].rows if table is None else table.rows
     if not rows:

@@ -186,7 +186,7 @@ def _measured(contents: Contents) -> list[str]:
 def _trainings(contents: Contents) -> list[str]:
     """How often each compared model was trained."""
     if contents.models:
-        return ["The model was read, and not trained here; there is no second training of it."]
+        return ["The model was read, not trained here, so it has no second training to compare with."]
     times: dict[int, list[str]] = {}
     for name in contents.compared_models:
         times.setdefault(contents.comparisons[name].runs, []).append(f"'{name}'")

@@ -24,10 +24,8 @@ const exploreMap = (() => {
   const plainView = () => ({ dims: 2, zoom: 1, x: 0, y: 0, yaw: 0.6, pitch: 0.35 });
 
   // ---- geometry ----------------------------------------------------------------------------------------------------
-  // Places of all items between two sources: exactly those of the first at 0.
-  function places(data, kind, { a, b, t }) {
-    const one = data.raw.sources[a][kind].places,
-      other = data.raw.sources[b][kind].places;
+  // Numbers between those of two packed arrays: exactly those of the first at 0.
+  function between(one, other, t) {
     const x = numbers(one),
       y = numbers(other),
       found = new Float32Array(x.length),
@@ -36,6 +34,10 @@ const exploreMap = (() => {
     for (let i = 0; i < x.length; i++) found[i] = t === 0 ? x[i] * p : x[i] * p + y[i] * q;
     return found;
   }
+
+  // Places of all items between two sources.
+  const places = (data, kind, { a, b, t }) =>
+    between(data.raw.sources[a][kind].places, data.raw.sources[b][kind].places, t);
 
   function extent(data) {
     let most = 0;
@@ -200,11 +202,11 @@ const exploreMap = (() => {
     if (scene.selected) add(scene.selected.kind, scene.selected.item, 2);
     if (scene.hovered) add(scene.hovered.kind, scene.hovered.item, 2);
     for (const item of scene.near[layer.side]) add(scene.selected.kind, item, 1);
-    const room = scene.selected ? 0 : FREQUENT;
+    const labelled = scene.selected ? 0 : FREQUENT;
     for (const kind of KINDS) {
       const sides = scene.sides?.[kind];
       const order = data.byShare(kind).filter((i) => scene.visible[kind][i] && (!sides || sides[i]));
-      order.slice(0, kind === "tokens" ? room : room / 4).forEach((i) => add(kind, i, 0));
+      order.slice(0, kind === "tokens" ? labelled : labelled / 4).forEach((i) => add(kind, i, 0));
     }
     return list;
   }
@@ -391,17 +393,11 @@ const exploreMap = (() => {
     return found;
   }
 
+  // Cosines of a heat-map between two sources; null where one of them has none.
   function cells(data, kind, { a, b, t }) {
     const one = data.raw.sources[a].heat?.[kind],
       other = data.raw.sources[b].heat?.[kind];
-    if (!one || !other) return null;
-    const x = numbers(one),
-      y = numbers(other),
-      found = new Float32Array(x.length),
-      p = (1 - t) * step(one),
-      q = t * step(other);
-    for (let i = 0; i < x.length; i++) found[i] = t === 0 ? x[i] * p : x[i] * p + y[i] * q;
-    return found;
+    return one && other ? between(one, other, t) : null;
   }
 
   const sheet = document.createElement("canvas");

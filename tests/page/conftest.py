@@ -1,0 +1,20 @@
+"""One browser for the tests of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from browser import FOUND
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as play:
+        found = play.chromium.launch(executable_path=FOUND, args=["--no-sandbox", "--disable-gpu", "--no-first-run"])
+        yield found
+        found.close()
