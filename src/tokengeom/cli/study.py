@@ -24,6 +24,7 @@ from tokengeom.studies.base import study_names
 if TYPE_CHECKING:
     from tokengeom.progress import AbstractProgress
     from tokengeom.studies.base import AbstractStudy, Findings, Recipe
+    from tokengeom.studies.common.measured import AbstractMeasuredStudy
 
 FOLDER = Path("results", "studies")
 """Where findings are saved by default, in a folder per study."""
@@ -65,6 +66,21 @@ def study_command(
         ),
     ] = None,
     no_save: Annotated[bool, typer.Option("--no-save", help="Save neither figures nor data.")] = False,
+    kept: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", help="Folder of kept rows (*.jsonl): make tables and figures from them, without measuring."
+        ),
+    ] = None,
+    rows: Annotated[
+        Path | None,
+        typer.Option(
+            "--rows", help="File of rows: only measure, adding what it does not have; nothing is drawn. See --from."
+        ),
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Time after which --rows stops measuring; the same command continues.")
+    ] = None,
     listed: Annotated[bool, typer.Option("--list", help="List all studies with their questions.")] = False,
     estimate: EstimateOnly = False,
     as_json: Json = False,
@@ -83,6 +99,8 @@ def study_command(
     * `tokengeom study --all --out results/small`
     * `tokengeom study networks-simplified-stories --size paper --estimate`
     * `tokengeom study ufm-synthetic --set steps=3000 --json`
+    * `tokengeom study optimizer-norms --from results/optimizer_norms`
+    * `tokengeom study optimizer-norms --size paper --rows rows.jsonl --minutes 9`
     """
     from tokengeom.studies.base import all_studies, find_study
 
@@ -100,6 +118,15 @@ def study_command(
     if estimate:
         _print_estimates(studies, recipes, as_json=as_json, quiet=quiet)
         return
+    if minutes is not None and rows is None:
+        raise InputError("--minutes limits the measuring of --rows: give both.")
+    if rows is not None:
+        _measure(_measured(studies, "--rows"), changed, size, rows, minutes, quiet)
+        return
+    if kept is not None:
+        _measured(studies, "--from")
+        if changed or size != "small":
+            raise InputError("--from uses the recipe that the rows were measured with: leave out --size and --set.")
     several = every or len(studies) > 1
     places = _places(studies, out, several=several, no_save=no_save)
     if several:
@@ -107,7 +134,7 @@ def study_command(
         data = {"passed": all(run.passed for run in runs), "studies": [run.to_dict() for run in runs]}
         print_result(data, lambda console: _print_table(console, runs), as_json=as_json, quiet=quiet)
     else:
-        runs = [_run(studies[0], recipes[studies[0].name], places[studies[0].name], quiet)]
+        runs = [_run(studies[0], recipes[studies[0].name], places[studies[0].name], quiet, kept)]
         print_result(runs[0].to_dict(), lambda console: _print_findings(console, runs[0]), as_json=as_json, quiet=quiet)
     if not all(run.passed for run in runs):
         raise typer.Exit(EXIT_CHECK_FAILED)
@@ -173,12 +200,42 @@ def _places(
     return found
 
 
-def _run(study: AbstractStudy, recipe: Recipe, out: Path | None, quiet: bool) -> _StudyRun:
-    """Run a study, and save what it found."""
+def _measured(studies: Sequence[AbstractStudy], option: str) -> AbstractMeasuredStudy:
+    """The one study of the command, which must have rows to keep."""
+    from tokengeom.studies.common.measured import AbstractMeasuredStudy
+
+    if len(studies) != 1:
+        raise InputError(f"{option} is for one study at a time; got {len(studies)}.")
+    if not isinstance(studies[0], AbstractMeasuredStudy):
+        raise InputError(f"The study '{studies[0].name}' keeps no rows; run it without {option}.")
+    return studies[0]
+
+
+def _measure(
+    study: AbstractMeasuredStudy,
+    changed: Mapping[str, Any],
+    size: str,
+    path: Path,
+    minutes: float | None,
+    quiet: bool,
+) -> None:
+    """Add rows to a file, and say how many it has."""
+    with progress_shown(quiet) as progress:
+        found = study.measure_into(study.recipe(size, **changed), path, minutes, progress)
+    if not quiet:
+        state = "Complete" if found.in_time else "Out of time; the same command continues"
+        TerminalConsole(stderr=True).print(f"{state}: {len(found.rows)} rows in {path}.")
+
+
+def _run(study: AbstractStudy, recipe: Recipe, out: Path | None, quiet: bool, kept: Path | None = None) -> _StudyRun:
+    """Run a study, or read its kept rows, and save what it found."""
     began = time.monotonic()
     with progress_shown(quiet) as progress:
-        announced = not quiet and _announce(study, recipe, progress)
-        findings = study.run(recipe, WithoutSentences(progress) if announced else progress)
+        if kept is not None:
+            findings = _measured([study], "--from").from_kept(kept)
+        else:
+            announced = not quiet and _announce(study, recipe, progress)
+            findings = study.run(recipe, WithoutSentences(progress) if announced else progress)
         if out is not None:
             findings.save(out)
     return _StudyRun(study.name, findings, time.monotonic() - began, out)

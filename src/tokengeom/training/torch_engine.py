@@ -119,6 +119,11 @@ class TorchEngine(AbstractEngine):
         for t in range(table.shape[0]):
             self._step(rows[t], None if drawn is None else drawn[t])
 
+    def tensors(self, replicate: int) -> tuple[Any, Any]:
+        """W (V x d) and H (d x m) of one replicate where they are, as views that change with the next step."""
+        d = self._dims[replicate]
+        return self._W[replicate, :, :d], self._K[replicate, :, :d].mT
+
     def readout(self, replicate: int) -> Factors:
         """W and H of one replicate, without the padding."""
         d = self._dims[replicate]

@@ -1,0 +1,268 @@
+"""The geometry at the loss reached, in six kinds of model: prediction, limit, rivals and other seeds at equal loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from tokengeom.figures.base import Curve, Figure, LinePanel
+from tokengeom.progress import AbstractProgress
+from tokengeom.studies.base import Check, Findings, Recipe, Table, table_of
+from tokengeom.studies.common.compared_trainings import (
+    Cell,
+    Training,
+    begin_comparing,
+    cells,
+    farthest,
+    measure_trainings,
+    not_reached,
+)
+from tokengeom.studies.common.measured import (
+    AbstractMeasuredStudy,
+    Answer,
+    Hypothesis,
+    Interval,
+    Row,
+    Rows,
+    chosen,
+    decided_by_share,
+)
+
+NORM = "gamma2"
+"""Norm of the prediction for AdamW, chosen before the runs."""
+MOST = 0.75
+"""Share of the cells in which a statement must hold to be called true; at most 1 - MOST calls it false."""
+NEAR = 0.05
+"""Distance from the agreement between seeds that counts as equal to it."""
+
+
+class AtTheLossReached(AbstractMeasuredStudy):
+    """Six kinds of model trained with AdamW, compared at several losses."""
+
+    question = (
+        "Does the prediction at the loss reached explain the geometry of trained models better than the limit of "
+        "training and every rival explanation do?"
+    )
+    small: ClassVar[Recipe] = {
+        "text": "stories",
+        "stories": 200,
+        "context": 3,
+        "contexts": 60,
+        "vocabulary": 40,
+        "seed": 0,
+        "networks": ["ufm", "mlp", "lstm"],
+        "dim": 32,
+        "gaps": [0.2, 0.05],
+        "learning_rate": 1e-2,
+        "seeds": 2,
+        "seconds": 60,
+        "device": "cpu",
+        "cache": "",
+    }
+    paper: ClassVar[Recipe] = {
+        **small,
+        "text": "tinystories_1000x4000.npz",
+        "networks": ["ufm", "mlp", "lstm", "transformer", "mamba", "xlstm"],
+        "dim": 256,
+        "gaps": [0.2, 0.05, 0.01],
+        "learning_rate": 1e-3,
+        "seeds": 5,
+        "device": "cuda",
+        "cache": "predictions",
+    }
+    hypotheses: ClassVar[Mapping[str, Hypothesis]] = {
+        "limit": Hypothesis(
+            "Contexts agree better with the prediction at the loss reached (gamma_2 norm) than with the limit.",
+            "A cell is a text, a model and a loss gap. The 95% interval (Student's t, over seeds) of the paired "
+            f"difference is above 0 in at least {MOST:.0%} of the cells: yes; in at most {1 - MOST:.0%}: no.",
+        ),
+        "rivals-contexts": Hypothesis(
+            "Contexts agree better with the prediction at the loss reached than with every rival, free parameters of "
+            "rivals fitted to the run's contexts.",
+            "The same rule, against the rival that is best in the cell.",
+        ),
+        "rivals-tokens": Hypothesis(
+            "Tokens agree better with the prediction at the loss reached than with every rival.",
+            "The same rule, against the rival that is best for tokens in the cell.",
+        ),
+        "ceiling": Hypothesis(
+            f"For contexts the prediction is within {NEAR} of what another seed of the same training reaches.",
+            f"The mean agreement is at least the mean over pairs of seeds less {NEAR} in at least {MOST:.0%} of the "
+            f"cells: yes; in at most {1 - MOST:.0%}: no.",
+        ),
+        "norm": Hypothesis(
+            "Under AdamW contexts agree better with the smallest gamma_2 norm than with the smallest nuclear norm.",
+            "The rule of the first hypothesis, for that difference.",
+        ),
+        "split": Hypothesis(
+            "Tokens of networks agree better with the prediction when its logits are shared between tokens and "
+            "contexts as the run shares its own (measured split exponent).",
+            "The rule of the first hypothesis, for the gain in token agreement, over networks alone.",
+        ),
+    }
+
+    def measure(self, recipe: Recipe, rows: Rows, progress: AbstractProgress) -> None:
+        """Train every model with every seed on the recipe's text."""
+        comparer = begin_comparing(recipe, rows)
+        rate = {"learning_rate": recipe["learning_rate"], "rate_schedule": "constant"}
+        trainings = {model: Training(model, rate) for model in recipe["networks"]}
+        seeds = range(recipe["seeds"])
+        measure_trainings(comparer, trainings, seeds, rows, progress, seconds=recipe["seconds"])
+
+    def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:
+        """Counts of cells in which each statement holds."""
+        found = cells(rows)
+        networks = [cell for cell in found if cell.model != "ufm"]
+        answers = {
+            "limit": share_ahead(
+                found, lambda c: differences(c.agreement(NORM, "contexts"), c.agreement("limit", "contexts"))
+            ),
+            "rivals-contexts": share_ahead(found, lambda c: against_best_rival(c, "contexts")),
+            "rivals-tokens": share_ahead(found, lambda c: against_best_rival(c, "tokens")),
+            "ceiling": _near_ceiling(found),
+            "norm": share_ahead(
+                found, lambda c: differences(c.agreement(NORM, "contexts"), c.agreement("nuclear", "contexts"))
+            ),
+            "split": share_ahead(
+                networks,
+                lambda c: differences(c.agreement(f"{NORM}, own split", "tokens"), c.agreement(NORM, "tokens")),
+            ),
+        }
+        proofs = [row["relative_gap"] for row in chosen(rows, kind="prediction")]
+        runs = chosen(rows, kind="run")
+        reached = sum(row["reached"] for row in runs) / len(runs)
+        checks = [
+            Check("largest relative distance of a loss gap from the one compared at", farthest(found), high=0.25),
+            Check("largest proven relative gap of a prediction", float(max(proofs)), high=0.05),
+            Check("share of runs that reached their loss", float(reached), low=0.5),
+        ]
+        tables = {"cells": _table(found), "rivals": _rival_table(found), "hypotheses": self.answers(answers)}
+        missed = not_reached(rows)
+        if missed:
+            tables["not reached"] = table_of([{"run": one} for one in missed])
+        return self.findings(recipe, _sentence(found, answers), checks, [_figure(found)], tables)
+
+
+def differences(a: Sequence[float], b: Sequence[float]) -> Interval:
+    """Interval of the paired difference over seeds."""
+    return Interval.of(x - y for x, y in zip(a, b, strict=True))
+
+
+def against_best_rival(cell: Cell, item: str) -> Interval:
+    """The prediction's lead over the best rival of the cell."""
+    return differences(cell.agreement(NORM, item), cell.rival(cell.best_rival(item), item))
+
+
+def share_ahead(found: Sequence[Cell], lead: object) -> Answer:
+    """How many cells have a lead whose interval is above 0; cells with one seed do not count."""
+    assert callable(lead)
+    leads = [(cell, lead(cell)) for cell in found if len(cell.runs) > 1]
+    ahead = sum(one.low > 0 for _, one in leads)
+    behind = sum(one.high < 0 for _, one in leads)
+    share = ahead / len(leads) if leads else float("nan")
+    mean = float(np.mean([one.mean for _, one in leads])) if leads else float("nan")
+    return Answer(
+        decided_by_share(share, MOST),
+        f"ahead in {ahead} of {len(leads)} cells, behind in {behind}; mean difference {mean:+.3f}",
+    )
+
+
+def _near_ceiling(found: Sequence[Cell]) -> Answer:
+    known = [cell for cell in found if len(cell.runs) > 1]
+    short = [cell.ceiling("contexts") - float(np.mean(cell.agreement(NORM, "contexts"))) for cell in known]
+    near = sum(one <= NEAR for one in short)
+    share = near / len(known) if known else float("nan")
+    return Answer(
+        decided_by_share(share, MOST),
+        f"in {near} of {len(known)} cells; mean distance {float(np.mean(short)):+.3f}",
+    )
+
+
+def _table(found: Sequence[Cell]) -> Table:
+    """Mean agreement per cell, contexts / tokens."""
+
+    def both(contexts: float, tokens: float) -> str:
+        return f"{contexts:.3f} / {tokens:.3f}"
+
+    def mean(cell: Cell, name: str) -> str:
+        return both(*(float(np.mean(cell.agreement(name, item))) for item in ("contexts", "tokens")))
+
+    def best(cell: Cell) -> str:
+        names = {item: cell.best_rival(item) for item in ("contexts", "tokens")}
+        numbers = [float(np.mean(cell.rival(name, item))) for item, name in names.items()]
+        return f"{both(*numbers)} ({' / '.join(names.values())})"
+
+    return table_of(
+        [
+            {
+                "text": cell.text,
+                "model": cell.training,
+                "loss gap": f"{cell.target:g}",
+                "seeds": len(cell.runs),
+                "at its loss, gamma_2": mean(cell, "gamma2"),
+                "at its loss, nuclear": mean(cell, "nuclear"),
+                "limit": mean(cell, "limit"),
+                "best rival": best(cell),
+                "another seed": both(cell.ceiling("contexts"), cell.ceiling("tokens")),
+                "efficiency": f"{cell.mean('efficiency'):.2f}",
+                "split exponent": f"{cell.mean('split_exponent'):.2f}",
+            }
+            for cell in found
+        ]
+    )
+
+
+def _rival_table(found: Sequence[Cell]) -> Table:
+    """In how many cells each rival is the best one, and its mean agreement over all cells."""
+    names = list(found[0].runs[0]["rivals"])
+    rows = []
+    for name in names:
+        row: dict[str, object] = {"rival": name}
+        for item in ("contexts", "tokens"):
+            known = [cell for cell in found if name in cell.runs[0]["rivals"]]
+            row[f"mean, {item}"] = f"{float(np.mean([np.mean(cell.rival(name, item)) for cell in known])):.3f}"
+            row[f"best in cells, {item}"] = sum(cell.best_rival(item) == name for cell in known)
+        rows.append(row)
+    return table_of(rows)
+
+
+def _figure(found: Sequence[Cell]) -> Figure:
+    """Agreement of contexts against the loss gap, one panel per text and model."""
+    panels = []
+    for text, model in dict.fromkeys((cell.text, cell.training) for cell in found):
+        mine = sorted((c for c in found if (c.text, c.training) == (text, model)), key=lambda cell: -cell.target)
+        x = np.array([cell.target for cell in mine])
+
+        def curve(label: str, values: Sequence[Interval], x: object = x, dashed: bool = False) -> Curve:
+            y, half = (np.array([getattr(one, name) for one in values]) for name in ("mean", "half"))
+            half = np.where(np.isfinite(half), half, 0.0)
+            return Curve(label, np.asarray(x), y, low=y - half, high=y + half, dashed=dashed)
+
+        ceiling = np.array([cell.ceiling("contexts") for cell in mine])
+        curves = [
+            curve("at the loss reached, gamma_2", [Interval.of(c.agreement("gamma2", "contexts")) for c in mine]),
+            curve("at the loss reached, nuclear", [Interval.of(c.agreement("nuclear", "contexts")) for c in mine]),
+            curve("in the limit, L_mm", [Interval.of(c.agreement("limit", "contexts")) for c in mine]),
+            curve(
+                "best rival", [Interval.of(c.rival(c.best_rival("contexts"), "contexts")) for c in mine], dashed=True
+            ),
+        ]
+        if np.isfinite(ceiling).any():
+            curves.append(Curve("another seed", x, ceiling, dotted=True))
+        panels.append(LinePanel(f"{model}, {text}", "loss gap in nats", "agreement of contexts", curves, x_scale="log"))
+    return Figure(
+        "agreement",
+        "Agreement of contexts with predictions and rivals at equal loss",
+        "Correlation of cosines over pairs of contexts with different supports, mean over seeds; bands are 95% "
+        "intervals. The best rival is chosen in each cell, with its free parameters fitted to the run.",
+        panels,
+        columns=3,
+    )
+
+
+def _sentence(found: Sequence[Cell], answers: Mapping[str, Answer]) -> str:
+    seeds = min(len(cell.runs) for cell in found)
+    parts = [f"{name}: {one.decision} ({one.because})" for name, one in answers.items()]
+    return f"{len(found)} cells with at least {seeds} seeds each. " + "; ".join(parts) + "."
