@@ -272,7 +272,7 @@ def cells(rows: Sequence[Row]) -> list[Cell]:
 
 def farthest(found: Sequence[Cell]) -> float:
     """Largest relative distance between the loss gap of a run and the one that it is compared at."""
-    return max(abs(row["loss_gap"] / cell.target - 1.0) for cell in found for row in cell.runs)
+    return max(abs(float(row["loss_gap"]) / cell.target - 1.0) for cell in found for row in cell.runs)
 
 
 def not_reached(rows: Sequence[Row]) -> list[str]:
