@@ -14,7 +14,7 @@ RUN := $(VENV)/.installed-run
 STAMP := $(VENV)/.installed-test
 
 .DEFAULT_GOAL := help
-.PHONY: help report browser test test-slow check format benchmark campaign map clean
+.PHONY: help report browser test test-slow check format benchmark campaign results map clean
 
 help:  ## show this help
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,10 @@ benchmark: $(STAMP)  ## measured ratios against peers
 
 campaign: $(STAMP)  ## kills, full disks, damaged inputs and forged results
 	$(BIN)/python -m campaign
+
+results: $(STAMP)  ## tables and figures of docs/results, from the rows that are kept
+	$(BIN)/python results/make_pages.py
+	$(BIN)/python results/figures_of_the_papers.py
 
 map: $(STAMP)  ## write docs/map.md
 	$(BIN)/python docs/package_map.py

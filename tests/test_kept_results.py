@@ -1,20 +1,21 @@
-"""Tables of the documentation are those that the kept results give."""
+"""Tables of the documentation are those that the kept rows give, and what the pages say of runs is true of the rows."""
 
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
 
-import numpy as np
 import pytest
-from scipy import stats
+
+from tokengeom.studies.common.measured import SETTING, chosen, read_rows
 
 ROOT = Path(__file__).parents[1]
 
 
-def script(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+def pages_script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("make_pages", ROOT / "results/make_pages.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -22,16 +23,46 @@ def script(path: Path) -> ModuleType:
     return module
 
 
-def test_the_table_of_optimizers_is_that_of_the_rows() -> None:
-    made = script(ROOT / "results/optimizer_norms/table.py")
-    page = (ROOT / "docs/results/optimizer_norms.md").read_text(encoding="utf-8")
-    assert made.table() in page
-    assert all(len(rows) == 5 for rows in made.runs().values())
+PAGES = pages_script()
+NAMES = list(PAGES.kept_studies())
 
 
-def test_intervals_over_seeds_are_those_of_students_t() -> None:
-    made = script(ROOT / "results/optimizer_norms/table.py")
-    rows = made.runs()["adam"]
-    values = np.array([row["agreement"]["gamma2"]["tokens"] - row["agreement"]["nuclear"]["tokens"] for row in rows])
-    expected = stats.t.interval(0.95, len(values) - 1, values.mean(), stats.sem(values))
-    assert made.difference(rows, "tokens")[1:] == pytest.approx(expected, rel=2e-3)
+@pytest.fixture(scope="module", params=NAMES)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_the_tables_of_a_page_are_those_of_its_rows(name: str) -> None:
+    page = (ROOT / "docs/results" / f"{name.replace('-', '_')}.md").read_text(encoding="utf-8")
+    findings = PAGES.kept_findings(name)
+    assert PAGES.with_tables(page, findings) == page
+    places = re.findall(r"<!-- table ([^>]+?) -->", page)
+    assert "hypotheses" in places
+    assert page.count("<!-- end -->") == len(places)
+    for figure in findings.figures:
+        picture = f"{name.replace('-', '_')}-{figure.name}.png"
+        assert picture in page
+        assert (ROOT / "docs/results" / picture).is_file()
+
+
+def test_a_table_that_was_changed_is_written_again() -> None:
+    page = (ROOT / "docs/results" / f"{NAMES[0].replace('-', '_')}.md").read_text(encoding="utf-8")
+    changed = re.sub(r"(<!-- table hypotheses -->\n).*?(<!-- end -->)", r"\1\2", page, count=1, flags=re.DOTALL)
+    assert changed != page
+    assert PAGES.with_tables(changed, PAGES.kept_findings(NAMES[0])) == page
+
+
+def test_kept_rows_are_valid_and_say_how_they_were_measured(name: str) -> None:
+    findings = PAGES.kept_findings(name)
+    assert findings.passed, findings.summary()
+    for path in sorted(PAGES.kept_studies()[name].glob("*.jsonl")):
+        setting = chosen(read_rows([path]), kind=SETTING)[0]
+        assert {"study", "recipe", "command", "machine", "versions"} <= set(setting)
+        assert setting["study"] == name
+        # Only relative paths: nothing of the machine.
+        assert not [part for part in setting["command"] if part.startswith("/")]
+
+
+def test_every_kept_study_is_in_the_overview(name: str) -> None:
+    overview = (ROOT / "docs/results/README.md").read_text(encoding="utf-8")
+    assert f"({name.replace('-', '_')}.md)" in overview

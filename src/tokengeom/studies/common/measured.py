@@ -197,8 +197,10 @@ def machine() -> dict[str, Any]:
         except PackageNotFoundError:
             continue
     card = platform.processor() or platform.machine()
-    if "torch" in sys.modules and sys.modules["torch"].cuda.is_available():
-        card = sys.modules["torch"].cuda.get_device_name()
+    if "torch" in versions:
+        import torch
+
+        card = torch.cuda.get_device_name() if torch.cuda.is_available() else card
     return {"machine": card, "versions": versions}
 
 

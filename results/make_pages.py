@@ -1,0 +1,68 @@
+"""Rebuilds the tables and figures of docs/results from the rows that are kept here: ``python results/make_pages.py``.
+
+A page docs/results/NAME.md has places for tables, ``<!-- table NAME -->`` to ``<!-- end -->``, and shows pictures
+NAME-FIGURE.png. Both are written from the rows in results/NAME; sentences are left as they are.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from tokengeom.studies.base import Findings, Table, find_study
+from tokengeom.studies.common.measured import AbstractMeasuredStudy
+
+ROOT = Path(__file__).parents[1]
+PAGES = ROOT / "docs" / "results"
+PLACE = re.compile(r"<!-- table ([^>]+?) -->\n.*?<!-- end -->", re.DOTALL)
+
+
+def kept_studies() -> dict[str, Path]:
+    """Names of the studies with kept rows -> their folders."""
+    folders = sorted(path.parent for path in (ROOT / "results").glob("*/*.jsonl"))
+    return {folder.name.replace("_", "-"): folder for folder in dict.fromkeys(folders)}
+
+
+def kept_findings(name: str) -> Findings:
+    """What a study finds in its kept rows."""
+    study = find_study(name)
+    assert isinstance(study, AbstractMeasuredStudy), name
+    return study.from_kept(kept_studies()[name])
+
+
+def markdown(table: Table) -> str:
+    """A table with one row per line."""
+    lines = [f"| {' | '.join(table)} |", "|" + "---|" * len(table)]
+    lines += [f"| {' | '.join(map(_cell, row))} |" for row in zip(*table.values(), strict=True)]
+    return "\n".join(lines)
+
+
+def _cell(value: object) -> str:
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def with_tables(page: str, findings: Findings) -> str:
+    """A page with the tables of findings in their places."""
+
+    def filled(place: re.Match[str]) -> str:
+        return f"<!-- table {place[1]} -->\n{markdown(findings.tables[place[1]])}\n<!-- end -->"
+
+    return PLACE.sub(filled, page)
+
+
+def main() -> None:
+    """Write every page and figure."""
+    from tokengeom.figures.static import save_static
+
+    for name in sys.argv[1:] or kept_studies():
+        findings, page = kept_findings(name), PAGES / f"{name.replace('-', '_')}.md"
+        page.write_text(with_tables(page.read_text(encoding="utf-8"), findings), encoding="utf-8")
+        for figure in findings.figures:
+            save_static(figure, PAGES / f"{name.replace('-', '_')}-{figure.name}.png")
+        sys.stdout.write(f"{page.relative_to(ROOT)}: {len(findings.tables)} tables, {len(findings.figures)} figures\n")
+
+
+if __name__ == "__main__":
+    main()
