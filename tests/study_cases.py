@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tokengeom.progress import SilentProgress
+from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.studies.base import Findings, find_study
 
 
@@ -23,3 +26,13 @@ def value(findings: Findings, name: str) -> float:
     """The number behind one check."""
     (found,) = [check.value for check in findings.numbers if check.name == name]
     return found
+
+
+def counted_text(seed: int = 0, V: int = 12, m: int = 15) -> NextTokenStatistics:
+    """Random counts of tokens after contexts of three tokens; the first two contexts have equal probabilities."""
+    generator = np.random.default_rng(seed)
+    counts = generator.integers(1, 20, (V, m)) * (generator.random((V, m)) < 0.3)
+    counts[0, counts.sum(axis=0) == 0] = 1
+    counts[:, 1] = 2 * counts[:, 0]
+    contexts = np.stack([np.arange(m), *generator.integers(0, V, (2, m))], axis=1)
+    return NextTokenStatistics.from_counts(counts, contexts=contexts)

@@ -186,3 +186,71 @@ def test_estimates_of_several_studies(capsys: pytest.CaptureFixture[str]) -> Non
     assert done.out.splitlines() == [f"The study {name} trains no models." for name in NAMES]
     assert json.loads(say(capsys, "study", "--all", "--estimate", "--json").out)["studies"] == dict.fromkeys(NAMES)
     assert ran() == []
+
+
+MEASURED = '''
+"""A study that keeps rows."""
+
+from tokengeom.studies.base import Check
+from tokengeom.studies.common.measured import AbstractMeasuredStudy, Answer, Hypothesis
+
+
+class Added(AbstractMeasuredStudy):
+    """One row per number."""
+
+    question = "Are the numbers small?"
+    small = {"numbers": [1, 2]}
+    paper = {"numbers": [1, 2, 3]}
+    hypotheses = {"small": Hypothesis("They are small.", "All are below 10.")}
+
+    def measure(self, recipe, rows, progress):
+        for number in recipe["numbers"]:
+            if not rows.has(number=number) and rows.in_time:
+                rows.add(kind="run", number=number)
+
+    def judge(self, recipe, rows):
+        answers = self.answers({"small": Answer("yes", f"{len(rows)} numbers")})
+        checks = [Check("rows", float(len(rows)), low=1)]
+        return self.findings(recipe, f"{len(rows)} rows.", checks, tables={"a": answers})
+'''
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> None:
+    (tmp_path / "added" / "aa_test.py").write_text(MEASURED)
+
+
+@pytest.mark.usefixtures("measured")
+def test_rows_are_measured_in_pieces_and_findings_are_made_from_them(capsys: pytest.CaptureFixture[str]) -> None:
+    first = say(capsys, "study", "aa-test", "--rows", "kept/a.jsonl", "--minutes", "1")
+    assert (first.code, first.out) == (0, "")
+    assert "Complete: 3 rows in kept/a.jsonl" in first.err
+    more = say(capsys, "study", "aa-test", "--rows", "kept/b.jsonl", "--set", "numbers=[3]")
+    assert more.code == 0
+    over = say(capsys, "study", "aa-test", "--rows", "kept/c.jsonl", "--minutes", "0")
+    assert "Out of time; the same command continues" in over.err
+    found = say(capsys, "study", "aa-test", "--from", "kept", "--out", "here")
+    assert found.code == 0
+    assert "3 rows." in found.out
+    assert Findings.load("here").recipe == {"numbers": [1, 2]}
+
+
+@pytest.mark.usefixtures("measured")
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["bb-test", "--from", "kept"], "keeps no rows"),
+        (["bb-test", "--rows", "a.jsonl"], "keeps no rows"),
+        (["aa-test", "bb-test", "--from", "kept"], "one study at a time"),
+        (["aa-test", "--from", "kept", "--size", "paper"], "leave out --size"),
+        (["aa-test", "--from", "nowhere"], "Measure them first"),
+        (["aa-test", "--minutes", "3"], "give both"),
+    ],
+)
+def test_rows_are_refused_where_they_mean_nothing(
+    capsys: pytest.CaptureFixture[str], given: list[str], words: str
+) -> None:
+    refused = say(capsys, "study", *given)
+    assert refused.code == 2
+    assert words in " ".join(refused.err.split())
+    assert_one_paragraph(refused)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tokengeom.models.devices import threads_for
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.merging import Merging
 from tokengeom.solvers.logit_admm import RegularisedLoss
@@ -114,16 +115,16 @@ def _balanced(L: Any) -> tuple[Any, Any]:
 def smallest_entries(text: DeviceText, loss_gap: float, dim: int, *, seed: int = 0, steps: int = 1_500) -> Predicted:
     """W and H with entries in [-c, c] at a loss gap, c by bisection; each fit is accelerated projected descent."""
     low, high, found = 0.02, 2.0, None
-    for _ in range(9):
-        c = math.sqrt(low * high)
-        W, H, gap = _in_box(text, c, dim, seed, steps, loss_gap)
-        if gap > loss_gap:
-            low = c
-        else:
-            high, found = c, (W, H, gap, c)
-    if found is None:
-        W, H, gap = _in_box(text, high, dim, seed, steps, loss_gap)
-        found = (W, H, gap, high)
+    with threads_for(text.torch, 3.0 * dim * text.P.numel()):
+        for _ in range(9):
+            c = math.sqrt(low * high)
+            W, H, gap = _in_box(text, c, dim, seed, steps, loss_gap)
+            if gap > loss_gap:
+                low = c
+            else:
+                high, found = c, (W, H, gap, c)
+        if found is None:
+            found = (*_in_box(text, high, dim, seed, steps, loss_gap), high)
     W, H, gap, c = found
     return Predicted(W.cpu().numpy(), H.cpu().numpy(), gap, c, float("nan"), dim)
 

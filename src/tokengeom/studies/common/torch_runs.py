@@ -21,6 +21,7 @@ from scipy import sparse
 
 from tokengeom.errors import InputError
 from tokengeom.geometry.explanations.base import AbstractLogitRival, Contexts, Known, explanation_classes
+from tokengeom.models.devices import threads_for
 from tokengeom.models.factored import UFM
 from tokengeom.models.network import Network
 from tokengeom.models.networks.base import import_torch
@@ -323,7 +324,8 @@ class SteppedRun:
             table = self.optimization.optimizer.coefficients(done + 1.0, rates, 0.0 * rates)
         if windows is None and self._sampler is not None:
             windows = self._sampler.draw(steps, self.settings.batch or 0)
-        with _fast_products(self.text.torch, self.network is not None):
+        torch, work = self.text.torch, 3.0 * self.text.P.numel() * (self.settings.dim or 0)
+        with _fast_products(torch, self.network is not None), threads_for(torch, work):
             self.engine.advance(table, None if windows is None else [windows])
         self.step += steps
 

@@ -1,0 +1,274 @@
+"""Pictures and numbers of docs/results/figures_of_the_papers.md, made from small recipes in a few minutes on a CPU.
+
+``python results/figures_of_the_papers.py [NAME...]`` makes all parts, or those named. Pictures are written to
+docs/results/figures/, and the table of numbers into the page. Rows kept in results/papers_tinystories are used where
+they exist.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from tokengeom.factors import Factors
+from tokengeom.figures.angles import context_token_angles, context_token_cosines
+from tokengeom.figures.base import Figure
+from tokengeom.figures.heatmaps import (
+    Snapshots,
+    evolution,
+    labelled_contexts,
+    labelled_tokens,
+    pattern_triple,
+    support_heatmaps,
+)
+from tokengeom.figures.static import draw
+from tokengeom.figures.training_curves import feature_training
+from tokengeom.numerics import cosines
+from tokengeom.progress import SilentProgress
+from tokengeom.studies.base import Findings, find_study
+from tokengeom.studies.common.feature_runs import count_stories, with_probabilities_of
+from tokengeom.studies.common.measured import AbstractMeasuredStudy
+from tokengeom.studies.common.network_runs import train_and_compare, train_ufm_and_compare
+from tokengeom.studies.common.random_data import repeated
+from tokengeom.theory.predict import predict
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "results" / "figures_of_the_papers.md"
+PICTURES = ROOT / "docs" / "results" / "figures"
+DOTS_PER_INCH = 60
+FOR_NAMES = 90
+"""Dots per inch of pictures with many names."""
+
+Number = tuple[str, str, str, str]
+"""Quantity, what a source reports, ours, and whether they agree."""
+
+
+def save(figure: Figure, name: str, dots: int = DOTS_PER_INCH) -> None:
+    """Draw a figure small, without its caption."""
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    draw(figure, caption=False).savefig(PICTURES / f"{name}.png", dpi=dots)
+
+
+def of_study(name: str, **pictures: str) -> Findings:
+    """Run the small recipe of a study; ``pictures`` are names of its figures and of the files to write."""
+    study = find_study(name)
+    found = study.run(study.recipe("small"), SilentProgress())
+    drawn = {figure.name: figure for figure in found.figures}
+    for file, figure in pictures.items():
+        save(drawn[figure], file.replace("_", "-"))
+    return found
+
+
+def value(found: Findings, name: str) -> float:
+    """A number that a study checked."""
+    (number,) = [check.value for check in found.numbers if check.name == name]
+    return number
+
+
+def same(agrees: bool) -> str:
+    """The last column of the table."""
+    return "yes" if agrees else "no"
+
+
+def plane() -> Iterator[Number]:
+    """Paper 1, figures 1 and 2."""
+    found = of_study("linear-2d", linear_plane="linear-plane")
+    wrong = value(found, "sets of angles classified differently from the paper")
+    yield "plane: sets of angles, separable or not", "4 are, 3 are not", f"{7 - wrong:.0f} of 7 equal", same(wrong == 0)
+    entropy = value(found, "entropy in nats (0.8811 in the paper)")
+    yield "plane: entropy, nats", "0.8811", f"{entropy:.4f} (probabilities chosen to give it)", "by construction"
+    apart = value(found, "distance between tokens 1 and 5 in W^mm")
+    yield "plane: tokens with equal contexts share a row of W^mm", "yes", f"distance {apart:.0e}", same(apart < 1e-9)
+
+
+def overparameterised() -> Iterator[Number]:
+    """Paper 1, figures 4 and 5."""
+    found = of_study("linear-overparameterised", linear_training="linear-training")
+    for optimizer in ("gd", "ngd", "adam"):
+        gap, cosine = (value(found, f"{optimizer}: median {name}") for name in ("loss_gap", "cosine_without_finite"))
+        yield (
+            f"linear, {optimizer}: loss and direction after 10,000 steps",
+            "loss near H; direction near W^mm; no values in the text",
+            f"loss gap {gap:.1e}, cos(W - W*, W^mm) {cosine:.3f} (medians of 25 seeds)",
+            same(gap < 5e-3 and cosine > 0.9),
+        )
+
+
+def synthetic() -> Iterator[Number]:
+    """Paper 2, synthetic data."""
+    found = of_study("ufm-synthetic", synthetic_training="feature-training", synthetic_heatmaps="feature-heatmaps")
+    gap, similarity = value(found, "median loss gap"), value(found, "median SIM(H, H_mm)")
+    yield (
+        "synthetic, UFM: loss gap and SIM of contexts with L^mm",
+        "loss reaches H; SIM near 1; no values in the text",
+        f"{gap:.1e} nats; {similarity:.3f} (medians of 8 draws)",
+        same(gap < 1e-3 and similarity > 0.9),
+    )
+
+
+def symmetric() -> Iterator[Number]:
+    """Paper 2 and talk, closed form."""
+    found = of_study("ufm-symmetric", symmetric_supports="ufm-symmetric-tokens")
+    frame = value(found, "tokens: distance from an equiangular frame")
+    yield "all supports of size k: tokens equiangular", "yes (proven)", f"to {frame:.0e}", same(frame < 1e-6)
+    aligned = value(found, "contexts: 1 - cosine with the sum of their tokens")
+    yield "the same: context along the sum of its tokens", "yes (proven)", f"to {aligned:.0e}", same(aligned < 1e-6)
+
+
+def proxies() -> Iterator[Number]:
+    """Paper 2, figure 10."""
+    found = of_study("proxy-exactness", proxy_excess="proxy-excess")
+    excess = value(found, "excess of the smallest counter-example")
+    yield (
+        "proxy not optimal in some patterns",
+        "examples shown",
+        f"smallest one: 4 tokens, 3 contexts, norm {excess:.2%} above the optimum",
+        same(excess > 0),
+    )
+
+
+def path() -> Iterator[Number]:
+    """Talk, sparse plus low-rank along the regularisation path."""
+    found = of_study("path-vs-gd", path="path")
+    last = value(found, "path: last cos(L, L_mm)")
+    yield "path: cos(L, L^mm) as lambda falls", "tends to 1", f"{last:.4f} at lambda = 1e-12", same(last > 0.99)
+
+
+def stories() -> Iterator[Number]:
+    """Paper 2 and talk, simplified stories: supports, proxy and L^mm."""
+    stats = count_stories(find_study("ufm-simplified-stories").recipe(), SilentProgress())
+    prediction = predict(stats)
+    save(pattern_triple(prediction, stats=stats), "pattern-triple")
+    excess = prediction.proxy_nuclear_norm / prediction.nuclear_norm - 1
+    yield (
+        "simplified stories: norm of S~ above that of L^mm",
+        "0.64% (199.141 and 197.881; m = 403, V = 104)",
+        f"{excess:.2%} ({prediction.proxy_nuclear_norm:.1f} and {prediction.nuclear_norm:.1f}; m = {stats.m}, "
+        f"V = {stats.V})",
+        "close; other data",
+    )
+    S_tilde = stats.S.toarray() - stats.S.toarray().mean(axis=0)
+    L_mm = prediction.L_mm - prediction.L_mm.mean(axis=0)
+    distance = np.linalg.norm(S_tilde / np.linalg.norm(S_tilde) - L_mm / np.linalg.norm(L_mm))
+    yield (
+        "the same: distance of normalised S~ and L^mm; rank of L^mm",
+        "0.163; 30",
+        f"{distance:.3f}; {prediction.rank}",
+        "no: the rank follows from the number of supports, about 40 there and 118 here",
+    )
+
+
+def networks() -> Iterator[Number]:
+    """Paper 2 and talk: transformer, UFM, L^mm and supports side by side; labelled heat-maps; angles."""
+    recipe = {**find_study("networks-simplified-stories").recipe(), "draws": 20}
+    natural = count_stories(recipe, SilentProgress())
+    stats = repeated(natural, recipe["seed"], recipe["repeats"])
+    prediction = with_probabilities_of(stats, predict(natural))
+    kept = Snapshots(round(share * recipe["steps"]) for share in (0.0, 0.03, 0.2, 1.0))
+    progress = SilentProgress()
+    network = train_and_compare(stats, prediction, recipe, probes={"snapshots": kept}, progress=progress)
+    ufm = train_ufm_and_compare(stats, prediction, recipe, progress)
+    runs = {"transformer": network.run, "UFM": ufm.run}
+    save(support_heatmaps(prediction, runs, stats=stats), "support-heatmaps")
+    save(feature_training(runs), "feature-training")
+    save(evolution(kept.taken, prediction, stats=stats), "evolution")
+    save(labelled_contexts(prediction, natural, run=network.run), "labelled-contexts", FOR_NAMES)
+    save(labelled_tokens(prediction, natural, run=network.run, most=30), "labelled-tokens", FOR_NAMES)
+    save(context_token_angles(prediction, network.run), "context-token-angles", FOR_NAMES)
+    for name, one in (("transformer", network), ("UFM", ufm)):
+        comparison, gap = one.comparison, one.run.trajectory["loss_gap"][-1]
+        yield (
+            f"stories, {name}: loss gap at the end",
+            "below 1e-4 after 30,000 steps",
+            f"{gap:.1e} after {recipe['steps' if name == 'transformer' else 'ufm_steps']:,} steps",
+            "not tested: a shorter run",
+        )
+        contexts, tokens = comparison.context_similarity.value, comparison.token_similarity.value
+        yield (
+            f"stories, {name}: SIM with L^mm, contexts and tokens",
+            "heat-maps look alike; no values in the text",
+            f"{contexts:.3f} and {tokens:.3f}",
+            same(min(contexts, tokens) > 0.7),
+        )
+    C, group = cosines(network.run.H), np.asarray(prediction.context_groups)
+    pairs = (group[:, None] == group) & (group >= 0) & ~np.eye(group.size, dtype=bool)
+    yield (
+        "stories, transformer: mean cosine of contexts with the same support",
+        "collapse to 1 in the limit",
+        f"{C[pairs].mean():.3f}; with different supports {C[group[:, None] != group].mean():.3f}",
+        same(C[pairs].mean() > 0.8),
+    )
+    S = prediction.P.toarray() > 0
+    found = context_token_cosines(Factors.of(network.run))
+    yield (
+        "stories, transformer: cosines of contexts with tokens, in and off the support",
+        "no values in the text",
+        f"{found[S].mean():.3f} and {found[~S].mean():.3f}",
+        "",
+    )
+
+
+def natural_stories() -> Iterator[Number]:
+    """Paper 2, natural TinyStories: from kept rows, or else the small recipe on built-in stories."""
+    study = find_study("papers-tinystories")
+    assert isinstance(study, AbstractMeasuredStudy)
+    folder = ROOT / "results" / "papers_tinystories"
+    known = any(folder.glob("*.jsonl"))
+    found = study.from_kept(folder) if known else study.run(study.recipe("small"), SilentProgress())
+    for figure in found.figures:
+        save(figure, f"natural-stories-{figure.name}")
+    rows = {row[0]: row for row in zip(*found.tables["hypotheses"].values(), strict=True)}
+    blocks = next(row for statement, row in rows.items() if "as in the papers' heat-map" in statement)
+    text = "natural stories" if known else "built-in stories in place of natural ones"
+    yield (
+        f"{text}: blocks of the heat-map",
+        "blocks are visible; no values in the text",
+        str(blocks[3]),
+        str(blocks[2]),
+    )
+
+
+PARTS: dict[str, Callable[[], Iterator[Number]]] = {
+    one.__name__: one
+    for one in (
+        plane,
+        overparameterised,
+        synthetic,
+        symmetric,
+        proxies,
+        path,
+        stories,
+        networks,
+        natural_stories,
+    )
+}
+
+
+def write_table(numbers: list[Number]) -> None:
+    """Put the table of numbers into the page, between its markers."""
+    rows = (f"| {' | '.join(row)} |" for row in numbers)
+    lines = ["| quantity | source | ours | agree |", "|---|---|---|---|", *rows]
+    page = PAGE.read_text(encoding="utf-8")
+    block = "\n".join(["<!-- table numbers -->", *lines, "<!-- end -->"])
+    changed = re.sub(r"<!-- table numbers -->.*?<!-- end -->", lambda _: block, page, count=1, flags=re.DOTALL)
+    PAGE.write_text(changed, encoding="utf-8")
+
+
+def main(names: list[str]) -> None:
+    """Make the named parts; the table is written when all of them are made."""
+    numbers: list[Number] = []
+    for name in names or PARTS:
+        began = time.monotonic()
+        numbers += PARTS[name]()
+        sys.stderr.write(f"{name}: {time.monotonic() - began:.1f} s\n")
+    if not names:
+        write_table(numbers)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
