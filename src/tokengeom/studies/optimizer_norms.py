@@ -277,6 +277,7 @@ def _losses(found: Sequence[Cell]) -> Table:
                 "gamma_2 less nuclear, contexts": str(_difference(cell, "contexts")),
                 "gamma_2 less nuclear, tokens": str(_difference(cell, "tokens")),
                 "efficiency": f"{cell.mean('efficiency'):.2f}",
+                "split exponent": f"{cell.mean('split_exponent'):.2f}",
                 "spread of token lengths": f"{cell.mean('spread_of_token_lengths'):.2f}",
                 "spread of context lengths": f"{cell.mean('spread_of_context_lengths'):.2f}",
             }

@@ -306,7 +306,13 @@ class SteppedRun:
         if self.network is not None:
             precision = settings.precision or "float32"
             self.engine: NetworkEngine | TorchEngine = NetworkEngine(
-                self.network, labels, optimizer, scale=scale, precision=precision, device=text.device
+                self.network,
+                labels,
+                optimizer,
+                scale=scale,
+                precision=precision,
+                device=text.device,
+                seed=settings.seed,
             )
             return
         model = UFM(labels.V, labels.m, settings.dim or 0, init=settings.init, generator=streams[0])
