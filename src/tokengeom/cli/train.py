@@ -37,6 +37,16 @@ def train_command(
             show_default=False,
         ),
     ] = None,
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            help="A saved prediction for these statistics, from whose tokens W starts instead of random ones. For a "
+            "network that is not tied; the ufm starts from the contexts too.",
+            metavar="FOLDER",
+            rich_help_panel="Model",
+            show_default=False,
+        ),
+    ] = None,
     prediction: Annotated[
         Path | None,
         typer.Option(
@@ -64,6 +74,7 @@ def train_command(
     * `tokengeom train stats --model ufm --dim 128 --steps 30000 --estimate`
     * `tokengeom train stats --model linear --embeddings H.safetensors --optimizer ngd --prediction linear --out run`
     * `tokengeom train stats --model transformer --layers 2 --heads 4 --dim 128 --steps 1000 --learning-rate 2e-3`
+    * `tokengeom train stats --model transformer --start at-loss --out run`
     """
     from tokengeom.statistics.next_token import statistics_of
     from tokengeom.training.train import estimate_training, train
@@ -73,7 +84,7 @@ def train_command(
     H = None if embeddings is None else load_embeddings(embeddings)
     probes = None if prediction is None else _probes(prediction, stats)
     if estimate:
-        expected = estimate_training(stats, **keywords(settings), embeddings=H, probes=probes)
+        expected = estimate_training(stats, **keywords(settings), embeddings=H, start=start, probes=probes)
         print_estimate(expected, as_json=as_json, quiet=quiet)
         return
     with progress_shown(quiet) as progress:
@@ -81,6 +92,7 @@ def train_command(
             stats,
             **keywords(settings),
             embeddings=H,
+            start=start,
             probes=probes,
             progress=progress,
             checkpoint=out,

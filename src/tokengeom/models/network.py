@@ -20,7 +20,7 @@ import numpy as np
 from tokengeom.errors import ProblemError
 from tokengeom.factors import Factors
 from tokengeom.models.networks.base import AbstractArchitecture, NetworkShape, import_torch
-from tokengeom.numerics import Int
+from tokengeom.numerics import Float, Int
 from tokengeom.statistics.windows import ABSENT, START
 
 if TYPE_CHECKING:
@@ -178,6 +178,20 @@ class Network:
         for begin in range(within.start, within.stop, size):
             yield slice(begin, min(begin + size, within.stop))
 
+    @property
+    def W(self) -> Float:
+        """Weight of the head, V x d, in double precision, as a copy."""
+        # In double precision an array without a copy would go on changing with the parameters.
+        return np.array(self.decoder.W.detach().double().cpu().numpy(), order="C")
+
+    def set_W(self, W: Float) -> None:
+        """Replace the weight of the head, V x d, which must not be tied."""
+        if self.inputs.tied:
+            raise ProblemError("A tied head has no weight of its own that could be replaced. Use tied=False.")
+        torch = import_torch()
+        with torch.no_grad():
+            self.decoder.weight.copy_(torch.as_tensor(W))
+
     def readout(self) -> Factors:
         """W and H in double precision, compared with the logits that the network itself returns."""
         torch = import_torch()
@@ -187,10 +201,8 @@ class Network:
             parts = [self.decoder.states(which) for which in self.portions()]
             logits = torch.cat([self.decoder.head(K) for K in parts]).double().cpu().numpy()
             K = torch.cat(parts).double().cpu().numpy()
-            W = self.decoder.W.detach().double().cpu().numpy()
         self.decoder.train(training)
-        # A copy: in double precision W would go on changing with the parameters.
-        found = Factors(np.array(W, order="C"), np.ascontiguousarray(K.T))
+        found = Factors(self.W, np.ascontiguousarray(K.T))
         # Training may have diverged, which the loop reports.
         if np.all(np.isfinite(logits)):
             found.require_logits(logits.T)

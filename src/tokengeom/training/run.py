@@ -120,6 +120,8 @@ class Run(AnswersQuestions, AbstractResult):
             f"{self.steps:,} steps in {self.seconds:.1f} s ({rate:,.0f} per second).",
             f"The loss is {self.loss:.6f} nats, {self.loss_gap:.3g} above the entropy floor {self.entropy:.6f}.",
         ]
+        if "start" in self.settings:
+            lines.append(_start_sentence(self.settings["start"]))
         if self.loss >= math.log(self.W.shape[0]):
             lines.append(
                 "This is no better than a uniform guess: lower the learning rate if it is large, or train longer."
@@ -237,6 +239,12 @@ class Run(AnswersQuestions, AbstractResult):
                 found = run.checks(beside)
                 checks |= under(f"replicate {r}", found) if len(runs) > 1 else found
         return checks
+
+
+def _start_sentence(start: Mapping[str, Any]) -> str:
+    used, directions = start["used"], start["directions"]
+    part = "" if used == directions else f", the leading {used} of its {directions} directions"
+    return f"W started from a prediction ({start['kind']}, hash {start['hash'][:8]}){part}."
 
 
 NOT_CHECKED: dict[str, bool | None] = {
@@ -400,6 +408,13 @@ def _require_settings(stored: Entries) -> None:
             stored.number(name)
     if "model" in stored.names:
         stored.text("model")
+    if "start" in stored.names:
+        start = stored.inside("start")
+        start.only("kind", "hash", "directions", "used")
+        start.text("kind")
+        start.digest("hash")
+        for name in ("directions", "used"):
+            start.whole(name)
     for name in ("optimizer", "rate_schedule", "decay_schedule"):
         if name in stored.names and not isinstance(stored.value(name), str):
             stored.inside(name).text("name")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from tokengeom.checks import check_duplicates, check_embeddings
 from tokengeom.errors import InputError, ProblemError
 from tokengeom.estimates import Estimate
+from tokengeom.factors import HasFactors
 from tokengeom.manifests import MANIFEST
 from tokengeom.models.factored import UFM, AbstractFactoredModel, Linear
 from tokengeom.numerics import Float
@@ -27,6 +28,7 @@ from tokengeom.training.loop import AbstractEngine, Loop, OnRecord, Probe, Train
 from tokengeom.training.objective import SoftLabels, WindowSampler
 from tokengeom.training.run import Run, Snapshot
 from tokengeom.training.settings import TrainingSettings
+from tokengeom.training.start import PredictedStart, require_startable
 
 if TYPE_CHECKING:
     from tokengeom.models.network import Network
@@ -41,6 +43,7 @@ def train(
     model: str = "ufm",
     *,
     embeddings: ArrayLike | None = None,
+    start: HasFactors | str | Path | None = None,
     probes: Mapping[str, Probe] | None = None,
     on_record: OnRecord | None = None,
     progress: AbstractProgress | None = None,
@@ -61,6 +64,11 @@ def train(
         "linear", "ufm", or the name of a network.
     embeddings
         H (d x m) for the linear model.
+    start
+        A prediction for the same statistics, or the folder of a saved one. W of a network (not a tied one) starts from
+        its tokens instead of random ones, and the ufm from its tokens and contexts: in a random orientation, at the
+        norm of the usual start. Where ``dim`` is smaller than the prediction's rank, its leading directions are used.
+        For example ``tg.train(stats, "transformer", start=tg.predict(stats, loss_gap=0.05))``.
     probes
         Measurements of the caller: name -> function of the `State`, called at each record.
     on_record
@@ -74,7 +82,7 @@ def train(
     """
     chosen = make(TrainingSettings, {"model": model, **settings}, "train")
     hooks = TrainingHooks(probes, on_record, progress or SilentProgress(), checkpoint, checkpoint_seconds, resume)
-    return train_many(stats, [chosen], embeddings=embeddings, hooks=hooks)[0]
+    return train_many(stats, [chosen], embeddings=embeddings, start=start, hooks=hooks)[0]
 
 
 def train_many(
@@ -82,6 +90,7 @@ def train_many(
     settings: Sequence[TrainingSettings],
     *,
     embeddings: ArrayLike | None = None,
+    start: HasFactors | str | Path | None = None,
     hooks: TrainingHooks | None = None,
     backend: str | None = None,
 ) -> list[Run]:
@@ -99,8 +108,11 @@ def train_many(
     if backend != "torch" and len(settings) > 1:
         if hooks.checkpoint is not None:
             raise ProblemError("checkpoint of several replicates needs backend='torch', which trains them together.")
-        return [train_many(stats, [one], embeddings=embeddings, hooks=hooks, backend=backend)[0] for one in settings]
-    loop = _build_loop(stats, settings, embeddings, hooks, backend)
+        return [
+            train_many(stats, [one], embeddings=embeddings, start=start, hooks=hooks, backend=backend)[0]
+            for one in settings
+        ]
+    loop = _build_loop(stats, settings, embeddings, start, hooks, backend)
     resume_from_checkpoint(loop, settings)
     return loop.run()
 
@@ -111,6 +123,7 @@ def estimate_training(
     model: str = "ufm",
     *,
     embeddings: ArrayLike | None = None,
+    start: HasFactors | str | Path | None = None,
     probes: Mapping[str, Probe] | None = None,
     rehearsal: float = ENOUGH,
     **settings: object,
@@ -119,20 +132,21 @@ def estimate_training(
 
     Parameters
     ----------
-    stats, model, embeddings, probes
+    stats, model, embeddings, start, probes
         As in `train`.
     rehearsal
         Seconds to train for; a step that takes longer is made once or twice.
     """
     chosen = make(TrainingSettings, {"model": model, **settings}, "estimate")
     backend = "network" if chosen.is_network else "cpu" if chosen.device == "cpu" else "torch"
-    return _build_loop(stats, [chosen], embeddings, TrainingHooks(probes), backend).estimate(rehearsal)
+    return _build_loop(stats, [chosen], embeddings, start, TrainingHooks(probes), backend).estimate(rehearsal)
 
 
 def _build_loop(
     stats: NextTokenStatistics | SoftLabels | str | Path,
     settings: Sequence[TrainingSettings],
     embeddings: ArrayLike | None,
+    start: HasFactors | str | Path | None,
     hooks: TrainingHooks,
     backend: str,
 ) -> Loop:
@@ -140,7 +154,8 @@ def _build_loop(
     first, (statistics, labels) = settings[0], _statistics_and_labels(stats)
     H = None if embeddings is None else _checked_embeddings(embeddings, statistics, labels)
     held = 0 if first.is_network else _require_memory(labels, settings, H)
-    models = [_build_model(statistics, labels, one, H) for one in settings]
+    predicted = None if start is None else _predicted_start(start, labels, settings, hooks.progress)
+    models = [_build_model(statistics, labels, one, H, predicted) for one in settings]
     if first.is_network:
         held = network_bytes(cast("Network", models[0]), labels, first.batch)
         require_training_memory(labels, held, [models[0].dim], first.device)
@@ -148,13 +163,37 @@ def _build_loop(
         engine=_build_engine(labels, first, models, backend),
         labels=labels,
         optimization=first.optimization(),
-        settings=[{**s.to_dict(), "dim": model.dim} for s, model in zip(settings, models, strict=True)],
+        settings=[_recorded(one, model.dim, predicted) for one, model in zip(settings, models, strict=True)],
         samplers=[WindowSampler(labels, _generators(s.seed)[1]) for s in settings] if first.batch else None,
         batch=first.batch,
         records_per_decade=first.records_per_decade,
         hooks=hooks,
         held=held,
     )
+
+
+def _predicted_start(
+    given: HasFactors | str | Path,
+    labels: SoftLabels,
+    settings: Sequence[TrainingSettings],
+    progress: AbstractProgress,
+) -> PredictedStart:
+    """A start that fits labels and settings; says where some dimension is too small for all of its directions."""
+    require_startable(settings[0])
+    found = PredictedStart.of(given, labels)
+    smallest = min(one.dim or 0 for one in settings)
+    if smallest < found.directions:
+        progress.say(
+            f"The start has the leading {smallest} of the prediction's {found.directions} directions, since "
+            f"dim={smallest}."
+        )
+    return found
+
+
+def _recorded(settings: TrainingSettings, dim: int, start: PredictedStart | None) -> dict[str, Any]:
+    """The settings of a run as it keeps them."""
+    plain = {**settings.to_dict(), "dim": dim}
+    return plain if start is None else {**plain, "start": start.record(dim)}
 
 
 def resume_from_checkpoint(loop: Loop, settings: Sequence[TrainingSettings]) -> None:
@@ -177,9 +216,11 @@ def resume_from_checkpoint(loop: Loop, settings: Sequence[TrainingSettings]) -> 
         )
     if snapshot.data != loop.labels.hash or len(snapshot.runs) != len(settings):
         raise InputError(f"{folder} holds a run on other statistics or of other replicates. Give another folder.")
-    for mine, run in zip(settings, snapshot.runs, strict=True):
+    for mine, recorded, run in zip(settings, loop.settings, snapshot.runs, strict=True):
         filled = dataclasses.replace(mine, dim=run.settings.get("dim")) if mine.dim is None else mine
         differing = filled.differs_from(run.settings)
+        if recorded.get("start") != run.settings.get("start"):
+            differing.append("start")
         if differing:
             raise InputError(
                 f"A resumed run must have the settings that it was started with; {', '.join(differing)} differ from "
@@ -204,15 +245,20 @@ def _require_same_state(loop: Loop, snapshot: Snapshot, folder: Path) -> None:
             )
 
 
-def build_network(stats: NextTokenStatistics, settings: TrainingSettings) -> Network:
-    """A network at its start, on the contexts of the statistics."""
+def build_network(
+    stats: NextTokenStatistics, settings: TrainingSettings, start: PredictedStart | None = None
+) -> Network:
+    """A network at its start, on the contexts of the statistics; its W is random, or a predicted one."""
     from tokengeom.models.network import Network
     from tokengeom.models.networks.base import architecture_named
 
     architecture = architecture_named(settings.model)
     options = {name: getattr(settings, name) for name in architecture.defaults}
     seed = _network_seed(settings.seed, 0)
-    return Network(architecture, stats, dim=settings.dim or 0, tied=settings.tied, seed=seed, **options)
+    network = Network(architecture, stats, dim=settings.dim or 0, tied=settings.tied, seed=seed, **options)
+    if start is not None:
+        start.put_into_network(network, settings.seed)
+    return network
 
 
 def _statistics_and_labels(
@@ -228,9 +274,13 @@ def _statistics_and_labels(
 
 
 def _build_model(
-    stats: NextTokenStatistics | None, labels: SoftLabels, settings: TrainingSettings, H: Float | None
+    stats: NextTokenStatistics | None,
+    labels: SoftLabels,
+    settings: TrainingSettings,
+    H: Float | None,
+    start: PredictedStart | None,
 ) -> Model:
-    """A model at its start, drawn from the first generator of the seed."""
+    """A model at its start, drawn from the first generator of the seed, or predicted."""
     if settings.model == "linear" and H is None:
         raise ProblemError("model 'linear' needs embeddings=H, a d x m matrix; got None. Or use model='ufm'.")
     if settings.model != "linear" and H is not None:
@@ -238,10 +288,13 @@ def _build_model(
     if settings.is_network:
         if stats is None:
             raise ProblemError("A network reads the tokens of contexts, and SoftLabels have none. Pass statistics.")
-        return build_network(stats, settings)
+        return build_network(stats, settings, start)
     generator = _generators(settings.seed)[0]
     if H is None:
-        return UFM(labels.V, labels.m, settings.dim or 0, init=settings.init, generator=generator)
+        ufm = UFM(labels.V, labels.m, settings.dim or 0, init=settings.init, generator=generator)
+        if start is not None:
+            start.put_into_factors(ufm, settings.seed)
+        return ufm
     if settings.dim not in (None, H.shape[0]):
         raise ProblemError(f"dim must be left out or equal the embeddings' d={H.shape[0]}; got {settings.dim}.")
     learn = settings.learn_embeddings

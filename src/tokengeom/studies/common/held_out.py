@@ -82,6 +82,13 @@ class HeldOut:
 
 def split_text(recipe: Recipe, progress: AbstractProgress) -> tuple[NextTokenStatistics, HeldOut]:
     """Statistics of the training part of a text, limited as the recipe says, and the windows of the held-out part."""
+    kept, rest = count_parts(recipe, progress)
+    stats = kept.limited(top_contexts=recipe["contexts"], vocabulary=recipe["vocabulary"])
+    return stats, find_windows(stats, rest)
+
+
+def count_parts(recipe: Recipe, progress: AbstractProgress) -> tuple[NextTokenStatistics, NextTokenStatistics]:
+    """Statistics of the training part of a text, and of its held-out part, with one numbering of tokens."""
     documents = _documents(recipe)
     share, number = recipe["held_out"], len(documents)
     held = round(share * number)
@@ -99,8 +106,7 @@ def split_text(recipe: Recipe, progress: AbstractProgress) -> tuple[NextTokenSta
         count([documents[i] for i in sorted(part)], context=recipe["context"], tokenizer=tokens, progress=progress)
         for part in (order[:held], order[held:])
     )
-    stats = kept.limited(top_contexts=recipe["contexts"], vocabulary=recipe["vocabulary"])
-    return stats, find_windows(stats, rest)
+    return kept, rest
 
 
 def find_windows(stats: NextTokenStatistics, rest: NextTokenStatistics) -> HeldOut:
