@@ -121,8 +121,8 @@ class LabelKinds(AbstractMeasuredStudy):
     }
     paper: ClassVar[Recipe] = {
         "seed": 0,
-        "text": ".devdata/tinystories_104x382.npz",
-        "prefix_text": ".devdata/prefixes.npz",
+        "text": "texts/tinystories_104x382.npz",
+        "prefix_text": "texts/prefixes.npz",
         "stories": 3_000,
         "context": 3,
         "contexts": 382,

@@ -97,7 +97,7 @@ class MemoryCapacity(AbstractMeasuredStudy):
     }
     paper: ClassVar[Recipe] = {
         "seed": 0,
-        "text": ".devdata/tinystories_1000x4000.npz",
+        "text": "texts/tinystories_1000x4000.npz",
         "stories": 3_000,
         "context": 3,
         "contexts": 4_000,

@@ -105,10 +105,10 @@ class PredictedStartStudy(AbstractMeasuredStudy):
     }
     paper: ClassVar[Recipe] = {
         **small,
-        "texts": {"tinystories": ".devdata/start_tinystories.npz", "stories": ".devdata/start_stories.npz"},
+        "texts": {"tinystories": "texts/start_tinystories.npz", "stories": ".devdata/start_stories.npz"},
         "predictions": {
-            "tinystories": ".devdata/start_tinystories_at_loss.npz",
-            "stories": ".devdata/start_stories_at_loss.npz",
+            "tinystories": "texts/start_tinystories_at_loss.npz",
+            "stories": "texts/start_stories_at_loss.npz",
         },
         "cells": [
             f"{text} {network} {optimizer}"

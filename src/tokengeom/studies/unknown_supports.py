@@ -115,7 +115,7 @@ class UnknownSupports(AbstractMeasuredStudy):
         "model_seeds": 3,
     }
     paper: ClassVar[Recipe] = {
-        "texts": [".devdata/tinystories_windows_104x382.npz", ".devdata/tinystories_windows_400x1500.npz"],
+        "texts": ["texts/tinystories_windows_104x382.npz", ".devdata/tinystories_windows_400x1500.npz"],
         "seed": 0,
         "stories": 0,
         "context": 3,
@@ -125,7 +125,7 @@ class UnknownSupports(AbstractMeasuredStudy):
         "draws": [0, 1, 2, 3, 4],
         "thresholds": [1, 2, 3],
         "loss_gaps": [0.2, 0.05, 0.005],
-        "models": [".devdata/tinystories_windows_104x382.npz"],
+        "models": ["texts/tinystories_windows_104x382.npz"],
         "dim": 128,
         "steps": 300,
         "learning_rate": 3e-3,
