@@ -180,11 +180,15 @@ def networks() -> Iterator[Number]:
     save(labelled_contexts(prediction, natural, run=network.run), "labelled-contexts", FOR_NAMES)
     save(labelled_tokens(prediction, natural, run=network.run, most=30), "labelled-tokens", FOR_NAMES)
     save(context_token_angles(prediction, network.run), "context-token-angles", FOR_NAMES)
+    reported = {
+        "transformer": "1.6159 after 10,000 steps, 1.6156 after 50,000; entropy 1.6156",
+        "UFM": "falls to H; no values in the text",
+    }
     for name, one in (("transformer", network), ("UFM", ufm)):
         comparison, gap = one.comparison, one.run.trajectory["loss_gap"][-1]
         yield (
             f"stories, {name}: loss gap at the end",
-            "below 1e-4 after 30,000 steps",
+            reported[name],
             f"{gap:.1e} after {recipe['steps' if name == 'transformer' else 'ufm_steps']:,} steps",
             "not tested: a shorter run",
         )

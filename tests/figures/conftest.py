@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tokengeom.figures.angles import context_token_angles
 from tokengeom.figures.base import Figure
 from tokengeom.figures.comparisons import checkpoints, disagreement, rival_bars
 from tokengeom.figures.concepts import LearnedConcepts, concepts
@@ -18,6 +19,7 @@ from tokengeom.figures.heatmaps import (
     labelled_tokens,
     linear_heatmaps,
     pattern_triple,
+    support_heatmaps,
 )
 from tokengeom.figures.linear_plane import linear_plane
 from tokengeom.figures.path import path
@@ -149,6 +151,8 @@ def figures(
         "evolution": [evolution(snapshots.taken, prediction, stats=stats)],
         "labelled_contexts": [labelled_contexts(prediction, stats, run=run), labelled_contexts(prediction, stats)],
         "labelled_tokens": [labelled_tokens(prediction, stats, run=run), labelled_tokens(prediction, stats)],
+        "support_heatmaps": [support_heatmaps(prediction, {"UFM": run}, stats=stats)],
+        "context_token_angles": [context_token_angles(prediction, run)],
         "path": [
             path(norm_path(linear, np.logspace(0.5, 4, 8))),
             path(regularisation_path(stats.P, stats.pi, prediction.L_mm, lambdas=np.logspace(-1, -4, 4))),

@@ -31,6 +31,18 @@ def test_curves_are_the_measurements_of_the_runs(linear_case: LinearCase) -> Non
     assert loss.levels == [("entropy H", prediction.entropy)]
 
 
+def test_of_many_runs_the_legend_lists_each_run_once(run: Run) -> None:
+    figure = feature_training({f"seed {k}": run for k in range(5)})
+    norms, gaps = line_panel(figure, "Norms"), line_panel(figure, "Loss gap")
+    assert [curve.label for curve in norms.curves if curve.in_legend] == [
+        "seed 0: tokens ||W||",
+        "seed 0: contexts ||H||",
+        "seed 0: logits ||L||",
+    ]
+    assert len(norms.curves) == 15
+    assert all(curve.in_legend for curve in gaps.curves)
+
+
 def test_a_panel_without_a_measurement_is_left_out(linear_case: LinearCase) -> None:
     prediction, runs = linear_case
     bare = {

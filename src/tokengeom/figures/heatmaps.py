@@ -3,6 +3,7 @@
 `feature_heatmaps`    cos(H, H), cos(W, W) and logits of runs, of L^mm and of the proxy
 `evolution`           the same for one run at several steps (recorded with `Snapshots`), then L^mm
 `pattern_triple`      S | S~ | L^mm: from the supports to the geometry
+`support_heatmaps`    cos(H, H) and cos(W, W) of runs and of L^mm beside the cosines of the supports themselves
 `labelled_contexts`, `labelled_tokens`   cosines of few items, so that every name can be read
 `linear_heatmaps`     the linear model: P | W^mm | W*
 """
@@ -59,6 +60,33 @@ def feature_heatmaps(
     )
     panels = _geometry_panels(sources, order)
     return Figure("feature-heatmaps", "Geometry found and geometry predicted", caption, panels, columns=len(sources))
+
+
+def support_heatmaps(
+    prediction: FeaturePrediction,
+    runs: Mapping[str, Source],
+    *,
+    stats: NextTokenStatistics | None = None,
+    most: int | None = MANY,
+) -> Figure:
+    """Cosines between contexts and between tokens: of each run (by name), of L^mm, and of columns and rows of S."""
+    sources = {name: _checked(name, run, prediction) for name, run in runs.items()}
+    sources["L^mm"] = Factors(prediction.W, prediction.H)
+    S = np.asarray(prediction.P.toarray() > 0).astype(np.float64)
+    order = feature_order(prediction, stats, most=most)
+    panels = [
+        *(order.context_cosines(f"cos(H, H): {name}", factors.H) for name, factors in sources.items()),
+        order.context_cosines("cos(S, S): overlap of supports", S),
+        *(order.token_cosines(f"cos(W, W): {name}", factors.tokens.T) for name, factors in sources.items()),
+        order.token_cosines("cos(S^T, S^T): shared contexts", S),
+    ]
+    caption = (
+        "Cosines between contexts (top) and between tokens (bottom; the mean over tokens removed): "
+        f"{_listed([*sources])}. Right: cosines of the columns and rows of the supports S, which are 0 or more, since "
+        f"they count what two supports share. {order.sentence()}"
+    )
+    title = "Geometry found, geometry predicted, and overlaps of supports"
+    return Figure("support-heatmaps", title, caption, panels, columns=len(sources) + 1)
 
 
 class Snapshots:

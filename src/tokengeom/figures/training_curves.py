@@ -19,6 +19,8 @@ from tokengeom.theory.linear import LinearPrediction
 from tokengeom.training.run import Run
 
 EQUAL = [("equal geometry", 1.0)]
+FEW_RUNS = 4
+"""Runs up to which the legend of a panel with several curves per run lists them all."""
 
 
 def feature_training(runs: Mapping[str, Run]) -> Figure:
@@ -143,11 +145,15 @@ def _panel(
 def _curves(
     runs: Mapping[str, Run], column: str, label: str = "{run}", *, dotted: bool = False, dashed: bool = False
 ) -> list[Curve]:
-    """One curve per run with finite values of the measurement; a run has the same colour in every panel."""
+    """One curve per run with finite values of the measurement; a run has the same colour in every panel.
+
+    Where a panel has several curves of many runs, the legend lists those of the first run only.
+    """
+    listed = 1 if label != "{run}" and len(runs) > FEW_RUNS else len(runs)
     return [
         Curve(
             label.replace("{run}", name), run.trajectory["step"], run.trajectory[column], dotted=dotted, dashed=dashed,
-            colour=index,
+            colour=index, in_legend=index < listed,
         )
         for index, (name, run) in enumerate(runs.items())
         if column in run.trajectory.names and np.isfinite(run.trajectory[column]).any()

@@ -105,7 +105,7 @@ class PredictedStartStudy(AbstractMeasuredStudy):
     }
     paper: ClassVar[Recipe] = {
         **small,
-        "texts": {"tinystories": "texts/start_tinystories.npz", "stories": ".devdata/start_stories.npz"},
+        "texts": {"tinystories": "texts/start_tinystories.npz", "stories": "texts/start_stories.npz"},
         "predictions": {
             "tinystories": "texts/start_tinystories_at_loss.npz",
             "stories": "texts/start_stories_at_loss.npz",

@@ -275,6 +275,7 @@ def _search_table(searches: Sequence[Search]) -> Table:
 def _figures(cells: Sequence[Cell]) -> list[Figure]:
     shares: list[Panel] = []
     excesses: list[Panel] = []
+    largest = max(c.excess for c in cells) or 1.0
     for V in dict.fromkeys(c.V for c in cells):
         mine = {(c.k, c.m): c for c in cells if c.V == V}
         rows, columns = sorted({k for k, _ in mine}), sorted({m for _, m in mine})
@@ -283,7 +284,7 @@ def _figures(cells: Sequence[Cell]) -> list[Figure]:
         excess = np.array([[mine[k, m].excess for m in columns] for k in rows])
         axes = ("contexts m", "support size k", x, y)
         shares.append(HeatmapPanel(f"V = {V}", exact, *axes, low=0.0, high=1.0, colour_label="share exact"))
-        excesses.append(HeatmapPanel(f"V = {V}", excess, *axes, low=0.0, colour_label="mean excess"))
+        excesses.append(HeatmapPanel(f"V = {V}", excess, *axes, low=0.0, high=largest, colour_label="mean excess"))
     how = f"{len(cells[0].verdicts)} random patterns per cell, every support of k tokens."
     return [
         Figure("proxy-exactness", "How often the proxy is exact", f"Share of exact proxies; {how}", shares),

@@ -125,7 +125,7 @@ class SingleEpoch(AbstractMeasuredStudy):
     }
     paper: ClassVar[Recipe] = {
         "seed": 0,
-        "texts": ["texts/tinystories_1000x4000.npz", ".devdata/stories_104x382.npz"],
+        "texts": ["texts/tinystories_1000x4000.npz", "texts/stories_104x382.npz"],
         "stories": 3_000,
         "context": 3,
         "contexts": 382,

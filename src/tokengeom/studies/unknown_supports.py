@@ -115,7 +115,7 @@ class UnknownSupports(AbstractMeasuredStudy):
         "model_seeds": 3,
     }
     paper: ClassVar[Recipe] = {
-        "texts": ["texts/tinystories_windows_104x382.npz", ".devdata/tinystories_windows_400x1500.npz"],
+        "texts": ["texts/tinystories_windows_104x382.npz", "texts/tinystories_windows_400x1500.npz"],
         "seed": 0,
         "stories": 0,
         "context": 3,
