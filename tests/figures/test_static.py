@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -134,3 +135,22 @@ def test_a_picture_of_ours_is_replaced_and_any_other_file_is_refused(tmp_path: P
     with pytest.raises(InputError, match="was not written by tokengeom"):
         save(awkward_figure(), target)
     assert target.read_bytes() == b"thesis"
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"), [((0.002, 0.05), {"0.002", "0.005", "0.01", "0.02", "0.05"}), ((1e-6, 1.0), None)]
+)
+def test_numbers_on_a_short_logarithmic_axis_do_not_overlap(
+    ends: tuple[float, float], expected: set[str] | None
+) -> None:
+    x = np.array(ends)
+    panel = LinePanel("t", "x", "y", [Curve("c", x, np.ones(2))], x_scale="log")
+    canvas = rendered(Figure("f", "t", "c", [panel]))
+    axis = canvas.axes[0].xaxis
+    low, high = canvas.axes[0].get_xlim()
+    ticks = [tick for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks()) if low <= tick.get_loc() <= high]
+    labels = [tick.label1 for tick in ticks if tick.label1.get_text()]
+    boxes = sorted((label.get_window_extent().x0, label.get_window_extent().x1) for label in labels)
+    assert len(boxes) > 1
+    assert all(one[1] < other[0] for one, other in pairwise(boxes))
+    assert {label.get_text() for label in labels} >= expected

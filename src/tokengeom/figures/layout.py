@@ -184,6 +184,7 @@ def place_names(panel: ScatterPanel, width: float, height: float) -> list[list[P
         for a, b in zip(points.x, points.y, strict=True)
         if np.isfinite(a) and np.isfinite(b)
     ]
+    frame = x_ends[0] * scale[0], y_ends[0] * scale[1], x_ends[1] * scale[0], y_ends[1] * scale[1]
     taken: list[Rectangle] = []
     placed = []
     for points in panel.points:
@@ -191,7 +192,7 @@ def place_names(panel: ScatterPanel, width: float, height: float) -> list[list[P
         for a, b, name in zip(points.x, points.y, points.names, strict=False):
             if np.isfinite(a) and np.isfinite(b):
                 shown = short(name)
-                right, up, box = _best_side(float(a), float(b), scale, shown, [*dots, *taken])
+                right, up, box = _best_side(float(a), float(b), scale, shown, [*dots, *taken], frame)
                 taken.append(box)
                 own.append(PlacedName(shown, float(a), float(b), right, up))
         placed.append(own)
@@ -204,13 +205,13 @@ def point_name_width(name: str) -> float:
 
 
 def _best_side(
-    a: float, b: float, scale: tuple[float, float], name: str, others: Sequence[Rectangle]
+    a: float, b: float, scale: tuple[float, float], name: str, others: Sequence[Rectangle], frame: Rectangle
 ) -> tuple[int, int, Rectangle]:
-    """The side of a point where its name covers least; the side away from the origin wins ties."""
+    """The side of a point where its name covers least, inside the frame; the side away from the origin wins ties."""
     outward = (1 if a >= 0 else -1), (1 if b >= 0 else -1)
     sides = sorted(SIDES, key=lambda side: (side != outward, side[0] != outward[0]))
     boxes = [_name_box(a * scale[0], b * scale[1], name, side) for side in sides]
-    covered = [sum(_overlap(box, other) for other in others) for box in boxes]
+    covered = [sum(_overlap(box, other) for other in others) + _outside(box, frame) for box in boxes]
     best = int(np.argmin(np.round(covered, 4)))
     return *sides[best], boxes[best]
 
@@ -230,6 +231,11 @@ def _overlap(one: Rectangle, other: Rectangle) -> float:
     wide = min(one[2], other[2]) - max(one[0], other[0])
     high = min(one[3], other[3]) - max(one[1], other[1])
     return max(wide, 0.0) * max(high, 0.0)
+
+
+def _outside(box: Rectangle, frame: Rectangle) -> float:
+    """Area of a box outside the frame."""
+    return (box[2] - box[0]) * (box[3] - box[1]) - _overlap(box, frame)
 
 
 def _point_ranges(panel: ScatterPanel) -> tuple[Limits, Limits]:

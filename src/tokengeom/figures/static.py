@@ -163,6 +163,9 @@ def _draw_lines(axes: Axes, panel: LinePanel) -> list[tuple[str, Any]]:
     entries += _straight_lines(axes.axhline, panel.levels, scales[1], LEVELS)
     entries += _straight_lines(axes.axvline, panel.marks, scales[0], MARKS)
     axes.set_xlim(*x_limits(panel, scales[0]))
+    for axis, scale, ends in ((axes.xaxis, scales[0], axes.get_xlim()), (axes.yaxis, scales[1], axes.get_ylim())):
+        if scale == "log":
+            _label_decades(axis, ends)
     if panel.x_names:
         turn = 90 if names_are_turned(panel.x_names, panel_size(panel, 1).width) else 0
         axes.set_xticks(range(1, len(panel.x_names) + 1), [legible(name) for name in panel.x_names], rotation=turn)
@@ -170,6 +173,20 @@ def _draw_lines(axes: Axes, panel: LinePanel) -> list[tuple[str, Any]]:
     axes.set_axisbelow(True)
     _frame(axes)
     return entries
+
+
+def _label_decades(axis: Any, ends: tuple[float, float]) -> None:
+    """Powers of ten on a logarithmic axis; on one of less than two decades also 2 and 5 times these."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    if np.log10(ends[1] / ends[0]) >= 2.0:
+        axis.set_minor_formatter(NullFormatter())
+        return
+    plain = FuncFormatter(lambda value, _: f"{value:g}")
+    axis.set_major_formatter(plain)
+    axis.set_minor_locator(LogLocator(subs=(2.0, 5.0)))
+    axis.set_minor_formatter(plain)
+    axis.set_tick_params(which="minor", labelsize=TICK_SIZE)
 
 
 def _straight_lines(

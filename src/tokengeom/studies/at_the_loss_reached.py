@@ -138,11 +138,16 @@ class AtTheLossReached(AbstractMeasuredStudy):
             Check("largest proven relative gap of a prediction", float(max(proofs)), high=0.05),
             Check("share of runs that reached their loss", float(reached), low=0.5),
         ]
-        tables = {"cells": _table(found), "rivals": _rival_table(found), "hypotheses": self.answers(answers)}
+        tables = {
+            "texts": _text_table(found),
+            "cells": _table(found),
+            "rivals": _rival_table(found),
+            "hypotheses": self.answers(answers),
+        }
         missed = not_reached(rows)
         if missed:
             tables["not reached"] = table_of([{"run": one} for one in missed])
-        return self.findings(recipe, _sentence(found, answers), checks, [_figure(found)], tables)
+        return self.findings(recipe, _sentence(found, answers), checks, _figures(found), tables)
 
 
 def differences(a: Sequence[float], b: Sequence[float]) -> Interval:
@@ -214,6 +219,25 @@ def _table(found: Sequence[Cell]) -> Table:
     )
 
 
+def _text_table(found: Sequence[Cell]) -> Table:
+    """For each text: in how many cells each norm is ahead of, or behind, the best rival, and mean leads."""
+    rows = []
+    for text in dict.fromkeys(cell.text for cell in found):
+        mine = [cell for cell in found if cell.text == text and len(cell.runs) > 1]
+        for norm, label in (("gamma2", "gamma_2"), ("nuclear", "nuclear")):
+            row: dict[str, object] = {"text": text, "norm": label, "cells": len(mine)}
+            for item in ("contexts", "tokens"):
+                leads = [
+                    differences(cell.agreement(norm, item), cell.rival(cell.best_rival(item), item)) for cell in mine
+                ]
+                row[f"{item}: ahead / behind"] = f"{sum(x.low > 0 for x in leads)} / {sum(x.high < 0 for x in leads)}"
+                row[f"{item}: mean lead"] = f"{float(np.mean([x.mean for x in leads])):+.3f}"
+                short = [float(np.mean(cell.agreement(norm, item))) - cell.ceiling(item) for cell in mine]
+                row[f"{item}: less another seed"] = f"{float(np.mean(short)):+.3f}"
+            rows.append(row)
+    return table_of(rows)
+
+
 def _rival_table(found: Sequence[Cell]) -> Table:
     """In how many cells each rival is the best one, and its mean agreement over all cells."""
     names = list(found[0].runs[0]["rivals"])
@@ -228,38 +252,65 @@ def _rival_table(found: Sequence[Cell]) -> Table:
     return table_of(rows)
 
 
-def _figure(found: Sequence[Cell]) -> Figure:
-    """Agreement of contexts against the loss gap, one panel per text and model."""
-    panels = []
-    for text, model in dict.fromkeys((cell.text, cell.training) for cell in found):
-        mine = sorted((c for c in found if (c.text, c.training) == (text, model)), key=lambda cell: -cell.target)
-        x = np.array([cell.target for cell in mine])
-
-        def curve(label: str, values: Sequence[Interval], x: object = x, dashed: bool = False) -> Curve:
-            y, half = (np.array([getattr(one, name) for one in values]) for name in ("mean", "half"))
-            half = np.where(np.isfinite(half), half, 0.0)
-            return Curve(label, np.asarray(x), y, low=y - half, high=y + half, dashed=dashed)
-
-        ceiling = np.array([cell.ceiling("contexts") for cell in mine])
-        curves = [
-            curve("at the loss reached, gamma_2", [Interval.of(c.agreement("gamma2", "contexts")) for c in mine]),
-            curve("at the loss reached, nuclear", [Interval.of(c.agreement("nuclear", "contexts")) for c in mine]),
-            curve("in the limit, L_mm", [Interval.of(c.agreement("limit", "contexts")) for c in mine]),
-            curve(
-                "best rival", [Interval.of(c.rival(c.best_rival("contexts"), "contexts")) for c in mine], dashed=True
-            ),
-        ]
-        if np.isfinite(ceiling).any():
-            curves.append(Curve("another seed", x, ceiling, dotted=True))
-        panels.append(LinePanel(f"{model}, {text}", "loss gap in nats", "agreement of contexts", curves, x_scale="log"))
-    return Figure(
-        "agreement",
-        "Agreement of contexts with predictions and rivals at equal loss",
+def _figures(found: Sequence[Cell]) -> list[Figure]:
+    """Every model at one loss, one panel per text; and one model over training."""
+    texts = list(dict.fromkeys(cell.text for cell in found))
+    shared = set.intersection(*({cell.target for cell in found if cell.text == text} for text in texts))
+    # The loss that most cells have in common; the smallest of a text where there is none.
+    gap = {t: max(shared) if shared else min(c.target for c in found if c.text == t) for t in texts}
+    models = [
+        _panel(
+            f"{text}, loss gap {gap[text]:g}",
+            [cell for cell in found if cell.text == text and cell.target == gap[text]],
+            by_model=True,
+        )
+        for text in texts
+    ]
+    shown = "transformer" if any(cell.training == "transformer" for cell in found) else found[-1].training
+    training = [
+        _panel(f"{shown}, {text}", mine, by_model=False)
+        for text in texts
+        if (mine := [cell for cell in found if cell.text == text and cell.training == shown])
+    ]
+    caption = (
         "Correlation of cosines over pairs of contexts with different supports, mean over seeds; bands are 95% "
-        "intervals. The best rival is chosen in each cell, with its free parameters fitted to the run.",
-        panels,
-        columns=3,
+        "intervals. The best rival is chosen in each cell, with its free parameters fitted to the run."
     )
+    return [
+        Figure(
+            "models",
+            "Agreement of contexts with predictions and rivals at equal loss",
+            f"{caption} Lines join points of one kind; the order of models has no meaning.",
+            models,
+        ),
+        Figure("training", f"Agreement of contexts over training: {shown}", caption, training),
+    ]
+
+
+def _panel(title: str, mine: Sequence[Cell], *, by_model: bool) -> LinePanel:
+    """Agreement of contexts with each kind of explanation, against models or against the loss gap."""
+    mine = mine if by_model else sorted(mine, key=lambda cell: -cell.target)
+    x = np.arange(1.0, len(mine) + 1.0) if by_model else np.array([cell.target for cell in mine])
+
+    def curve(label: str, values: Sequence[Sequence[float]], *, dashed: bool = False) -> Curve:
+        found = [Interval.of(one) for one in values]
+        y, half = (np.array([getattr(one, name) for one in found]) for name in ("mean", "half"))
+        half = np.where(np.isfinite(half), half, 0.0)
+        return Curve(label, x, y, low=y - half, high=y + half, dashed=dashed)
+
+    curves = [
+        curve("at the loss reached, gamma_2", [cell.agreement("gamma2", "contexts") for cell in mine]),
+        curve("at the loss reached, nuclear", [cell.agreement("nuclear", "contexts") for cell in mine]),
+        curve("in the limit, L_mm", [cell.agreement("limit", "contexts") for cell in mine]),
+        curve("best rival", [cell.rival(cell.best_rival("contexts"), "contexts") for cell in mine], dashed=True),
+    ]
+    ceiling = np.array([cell.ceiling("contexts") for cell in mine])
+    if np.isfinite(ceiling).any():
+        curves.append(Curve("another seed", x, ceiling, dotted=True))
+    label = "agreement of contexts"
+    if by_model:
+        return LinePanel(title, "model", label, curves, x_names=[cell.training for cell in mine])
+    return LinePanel(title, "loss gap in nats", label, curves, x_scale="log")
 
 
 def _sentence(found: Sequence[Cell], answers: Mapping[str, Answer]) -> str:

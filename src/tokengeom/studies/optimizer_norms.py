@@ -156,8 +156,10 @@ class OptimizerNorms(AbstractMeasuredStudy):
 
     def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:
         """The norm of each optimizer, by the rule."""
-        found = cells(rows)
-        at = {cell.training: cell for cell in found if cell.target in recipe["norms_at"]}
+        order = list(TRAININGS)
+        found = sorted(cells(rows), key=lambda cell: order.index(cell.training))
+        known = {cell.training: cell for cell in found if cell.target in recipe["norms_at"]}
+        at = {name: known[name] for name in TRAININGS if name in known}
         answers = {name: _goes_with(at.get(name), wanted) for name, wanted in _EXPECTED.items()}
         answers |= {"epsilon": _epsilon(at), "large start": _large_start(at), "networks": _networks(at)}
         proven = [row["relative_gap"] for row in chosen(rows, kind="prediction") if row["norm"] != "largest entry"]

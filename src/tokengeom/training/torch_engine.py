@@ -10,7 +10,9 @@ module needs only torch and NumPy, and runs on the CPU too, where it serves the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -71,12 +73,25 @@ class StepGraph:
                 self._step(static_rows[0], None if static_drawn is None else static_drawn[0])
         torch.cuda.current_stream(self._device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with _no_collection(), torch.cuda.graph(graph):
             for t in range(rows.shape[0]):
                 self._step(static_rows[t], None if static_drawn is None else static_drawn[t])
         for x, old in zip(self._changed, kept, strict=True):
             x.copy_(old)
         return graph, static_rows, static_drawn
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """No garbage collection: it could free the graph of an earlier run, which would invalidate the recording."""
+    gc.collect()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class TorchEngine(AbstractEngine):
