@@ -66,3 +66,9 @@ def test_kept_rows_are_valid_and_say_how_they_were_measured(name: str) -> None:
 def test_every_kept_study_is_in_the_overview(name: str) -> None:
     overview = (ROOT / "docs/results/README.md").read_text(encoding="utf-8")
     assert f"({name.replace('-', '_')}.md)" in overview
+
+
+def test_the_table_of_the_readme_is_that_of_the_rows() -> None:
+    page = PAGES.README.read_text(encoding="utf-8")
+    assert page.count("<!-- table ") == 1
+    assert PAGES.with_tables(page, PAGES.kept_findings(PAGES.README_STUDY)) == page

@@ -46,6 +46,7 @@ def test_the_sentence_says_why_and_gives_both() -> None:
     assert "goes with the optimizer gd" in norm_sentence("nuclear", run("gd"), found)[0]
     assert "is not known; of both" in norm_sentence("nuclear", object(), found)[0]
     assert "adam with weight decay" in norm_sentence("nuclear", run("adam", 0.1), found)[0]
+    assert "the spectral norm of unconstrained features" in norm_sentence("gamma2", run("spectral"), found)[0]
     assert norm_sentence(None, run("gd"), found) == []
     assert norm_sentence("nuclear", run("gd"), {"nuclear_context_agreement": Agreement(0.5)}) == []
 

@@ -128,6 +128,11 @@ def norm_sentence(norm: str | None, run: object, found: Mapping[str, Agreement])
     optimizer, decay = optimizer_of(run), " with weight decay" if decays_in_gradient(run) else ""
     if norm_of(run) == norm:
         why = f"The {NORMS[norm]} goes with the optimizer {optimizer}"
+    elif optimizer == "spectral":
+        why = (
+            "Spectral descent was measured to keep the spectral norm of unconstrained features small, in which nothing "
+            f"is predicted here; the {NORMS[norm]} agrees better than the other"
+        )
     elif optimizer is None:
         why = f"The optimizer is not known; of both norms the {NORMS[norm]} agrees better"
     else:

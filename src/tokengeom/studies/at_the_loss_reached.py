@@ -143,6 +143,7 @@ class AtTheLossReached(AbstractMeasuredStudy):
             "cells": _table(found),
             "rivals": _rival_table(found),
             "hypotheses": self.answers(answers),
+            **_model_tables(found),
         }
         missed = not_reached(rows)
         if missed:
@@ -238,6 +239,42 @@ def _text_table(found: Sequence[Cell]) -> Table:
     return table_of(rows)
 
 
+def _model_tables(found: Sequence[Cell]) -> dict[str, Table]:
+    """For each text at the loss that all texts have, a column per model: agreement of contexts / tokens."""
+    texts = list(dict.fromkeys(cell.text for cell in found))
+    gaps = common_gaps(found)
+
+    def both(values: Mapping[str, float]) -> str:
+        return " / ".join(f"{values[item]:.3f}" for item in ("contexts", "tokens"))
+
+    def table(text: str) -> Table:
+        mine = [cell for cell in found if cell.text == text and cell.target == gaps[text]]
+        items = ("contexts", "tokens")
+        rows: dict[str, list[str]] = {
+            label: [both({i: float(np.mean(c.agreement(name, i))) for i in items}) for c in mine]
+            for label, name in (
+                ("prediction at the loss reached, gamma_2 norm", "gamma2"),
+                ("prediction at the loss reached, nuclear norm", "nuclear"),
+                ("prediction in the limit", "limit"),
+            )
+        }
+        rows["best rival"] = [both({i: float(np.mean(c.rival(c.best_rival(i), i))) for i in items}) for c in mine]
+        rows["another seed of the same training"] = [both({i: c.ceiling(i) for i in items}) for c in mine]
+        names = [cell.training for cell in mine]
+        return table_of(
+            [{"agreement": label, **dict(zip(names, values, strict=True))} for label, values in rows.items()]
+        )
+
+    return {f"models, {text}": table(text) for text in texts}
+
+
+def common_gaps(found: Sequence[Cell]) -> dict[str, float]:
+    """The largest loss gap that all texts have; where there is none, the smallest of each text."""
+    texts = list(dict.fromkeys(cell.text for cell in found))
+    shared = set.intersection(*({cell.target for cell in found if cell.text == text} for text in texts))
+    return {t: max(shared) if shared else min(c.target for c in found if c.text == t) for t in texts}
+
+
 def _rival_table(found: Sequence[Cell]) -> Table:
     """In how many cells each rival is the best one, and its mean agreement over all cells."""
     names = list(found[0].runs[0]["rivals"])
@@ -254,10 +291,7 @@ def _rival_table(found: Sequence[Cell]) -> Table:
 
 def _figures(found: Sequence[Cell]) -> list[Figure]:
     """Every model at one loss, one panel per text; and one model over training."""
-    texts = list(dict.fromkeys(cell.text for cell in found))
-    shared = set.intersection(*({cell.target for cell in found if cell.text == text} for text in texts))
-    # The loss that most cells have in common; the smallest of a text where there is none.
-    gap = {t: max(shared) if shared else min(c.target for c in found if c.text == t) for t in texts}
+    texts, gap = list(dict.fromkeys(cell.text for cell in found)), common_gaps(found)
     models = [
         _panel(
             f"{text}, loss gap {gap[text]:g}",
