@@ -42,7 +42,7 @@ def test_the_lower_bound_holds_for_other_logits_of_that_norm() -> None:
     generator = np.random.default_rng(0)
     for _ in range(200):
         other = best + generator.normal(0.0, 0.3, best.shape)
-        other *= min(1.0, found.norm_value / np.linalg.norm(other, 2))
+        other *= min(1.0, found.norm_value / float(np.linalg.norm(other, 2)))
         assert text.labels.loss_gap(other) >= bound
 
 

@@ -63,7 +63,7 @@ class AtTheLossReached(AbstractMeasuredStudy):
     }
     paper: ClassVar[Recipe] = {
         **small,
-        "text": "tinystories_1000x4000.npz",
+        "text": "texts/tinystories_1000x4000.npz",
         "networks": ["ufm", "mlp", "lstm", "transformer", "mamba", "xlstm"],
         "dim": 256,
         "gaps": [0.2, 0.05, 0.01],

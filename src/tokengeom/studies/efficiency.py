@@ -91,7 +91,7 @@ class Efficiency(AbstractMeasuredStudy):
     }
     paper: ClassVar[Recipe] = {
         **small,
-        "text": "tinystories_1000x4000.npz",
+        "text": "texts/tinystories_1000x4000.npz",
         "trainings": list(TRAININGS),
         "dim": 256,
         "seeds": 5,

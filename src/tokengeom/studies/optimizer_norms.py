@@ -107,7 +107,7 @@ class OptimizerNorms(AbstractMeasuredStudy):
     }
     paper: ClassVar[Recipe] = {
         **small,
-        "text": "tinystories_1000x4000.npz",
+        "text": "texts/tinystories_1000x4000.npz",
         "trainings": list(TRAININGS),
         "dim": 512,
         "gaps": [0.2, 0.05, 0.01],

@@ -1,0 +1,91 @@
+"""Writes the texts that the measured studies read: ``python results/make_texts.py STORIES.txt [FOLDER]``.
+
+``STORIES.txt``
+    TinyStories with ``<|endoftext|>`` between stories. The kept rows were measured on a sample of 3,117 stories of its
+    validation part, 2.6 MB; the text itself is not part of this repository.
+``FOLDER``
+    Where to write, by default ``texts``, which is where the recipes look for them.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from tokengeom.corpus.stories import stories
+from tokengeom.progress import SilentProgress
+from tokengeom.statistics.count import count
+from tokengeom.studies.common.held_out import count_parts
+from tokengeom.studies.common.split_texts import SplitText
+from tokengeom.studies.common.torch_runs import save_text
+from tokengeom.studies.predicted_start import PredictedFactors
+from tokengeom.studies.unknown_supports import load_windows
+
+END = "<|endoftext|>"
+SIZES = ((104, 382), (1_000, 4_000), (2_000, 10_000))
+PARTS = ((104, 382), (400, 1_500))
+
+
+def write_counts(text: str, folder: Path) -> None:
+    """Counts of contexts of three words, of all prefixes, and of the built-in stories."""
+    whole = count(text, context=3, tokenizer="word")
+    for V, m in SIZES:
+        save_text(whole.limited(top_contexts=m, vocabulary=V), folder / f"tinystories_{V}x{m}.npz")
+    prefixes = count(text, context=3, windows="prefixes")
+    save_text(prefixes.limited(top_contexts=382, vocabulary=104), folder / "prefixes.npz")
+    built_in = count(islice(stories(0), 3_000), context=3)
+    save_text(built_in.limited(top_contexts=382, vocabulary=104), folder / "stories_104x382.npz")
+
+
+def write_windows(text: str, folder: Path) -> None:
+    """Windows with the story that each is from, so that parts of the text can be counted."""
+    for V, m in PARTS:
+        windows = load_windows(text, {"context": 3, "contexts": m, "vocabulary": V})
+        windows.save(folder / f"tinystories_windows_{V}x{m}.npz")
+
+
+def write_split_texts(text: str, folder: Path) -> None:
+    """Texts split into nine tenths to train on and one tenth held out, and predictions for the first part."""
+    shared = {"seed": 0, "held_out": 0.1, "context": 3}
+    built_in = {**shared, "text": "", "stories": 2_000, "separator": "auto"}
+    natural = {**shared, "text": text, "separator": END}
+    cuts = {
+        "stories": (built_in, {"top_contexts": 382, "vocabulary": 104}),
+        "tinystories": (natural, {"top_contexts": 4_000, "vocabulary": 999, "rest": "merge"}),
+    }
+    for name, (recipe, cut) in cuts.items():
+        kept, rest = count_parts(recipe, SilentProgress())
+        split = SplitText.of(kept.limited(**cut), rest)
+        split.save(folder / f"start_{name}.npz")
+        PredictedFactors.solve(split.stats, 0.05, "cpu").save(folder / f"start_{name}_at_loss.npz")
+
+
+def write_papers_text(text: str, folder: Path) -> None:
+    """The first 100 stories in lower case, with a byte-pair encoding of 64 tokens trained on them, contexts of 6."""
+    parts = Path(text).read_text(encoding="utf-8").split(END)
+    first = [part.strip().lower() for part in parts if part.strip()][:100]
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    tokenizer.train_from_iterator(first, trainers.BpeTrainer(vocab_size=64, show_progress=False))
+    with TemporaryDirectory() as scratch:
+        tokenizer.save(f"{scratch}/bpe.json")
+        save_text(count(first, context=6, tokenizer=f"{scratch}/bpe.json"), folder / "papers_tinystories.npz")
+
+
+def main() -> None:
+    """Write everything, in about three minutes on two CPU cores; most of it is a prediction of 1,000 x 4,000."""
+    if len(sys.argv) not in (2, 3):
+        raise SystemExit(__doc__)
+    text, folder = sys.argv[1], Path(sys.argv[2] if len(sys.argv) == 3 else "texts")
+    folder.mkdir(parents=True, exist_ok=True)
+    for write in (write_counts, write_windows, write_papers_text, write_split_texts):
+        write(text, folder)
+        sys.stdout.write(f"{write.__name__}: done\n")
+
+
+if __name__ == "__main__":
+    main()
