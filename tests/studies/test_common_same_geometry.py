@@ -58,6 +58,9 @@ def test_a_common_part_is_found_behind_the_differences_between_seeds(text: Devic
     assert found.corrected("a", "b", item) == pytest.approx(1.0, abs=0.06)
     assert abs(found.below_ceiling("a", "b", item).mean) < 0.06
     assert min(found.with_prediction("a", "gamma2", item).values()) > 0.5
+    # The prediction is the common part itself.
+    assert np.mean(list(found.with_prediction("a", "gamma2", item).values())) < 0.95
+    assert found.corrected_prediction("a", "gamma2", item) == pytest.approx(1.0, abs=0.06)
 
 
 def test_pairs_of_one_seed_are_left_out() -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tokengeom.studies.common.solution_sets import SolutionSet, automorphisms
-from tokengeom.studies.common.symmetric_supports import PATTERNS, supports
+from tokengeom.studies.common.solution_sets import PATTERNS, SolutionSet, automorphisms, supports
 
 CIRCLE = (np.arange(5)[:, None] - np.arange(5)) % 5 < 2
 SQUARE = ((2, 2), 2, 0, [[1, 2, 4, 5], [2], [0, 3, 5, 6]])

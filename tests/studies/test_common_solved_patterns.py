@@ -80,3 +80,13 @@ def test_torch_gives_the_numbers_of_numpy(monkeypatch: pytest.MonkeyPatch) -> No
     for name in ("excess_low", "excess_high", "effective_rank", "cosine", "positive", "contexts", "tokens"):
         assert by_torch[name] == pytest.approx(by_numpy[name], abs=1e-4), name
     assert np.allclose(by_torch["spectrum"], by_numpy["spectrum"], atol=1e-4)
+
+
+def test_a_solution_in_blocks_gives_the_numbers_of_one_array(monkeypatch: pytest.MonkeyPatch) -> None:
+    S = random_supports(np.random.default_rng(3), 12, 40, 3)
+    whole = solve_pattern(S, "cpu:0", 1e-6)
+    monkeypatch.setattr("tokengeom.problems.backend.CPU_BLOCK", 100)
+    assert len(NuclearSVM.from_support(S, device="cpu:0").layout) > 2
+    in_blocks = solve_pattern(S, "cpu:0", 1e-6)
+    for name in ("excess_low", "excess_high", "effective_rank", "cosine", "positive", "contexts", "tokens"):
+        assert in_blocks[name] == pytest.approx(whole[name], abs=1e-4), name

@@ -85,6 +85,14 @@ def test_a_loss_gap_that_a_seed_did_not_reach_is_left_out() -> None:
     assert failed(found) == ["share of all runs that reached the largest loss gap"]
 
 
+def test_kinds_that_were_not_measured_are_undecided_and_said_to_be_missing() -> None:
+    found = study().judge(study().recipe(), cell_rows((PREFIXES,), {}, prefixes=True))
+    assert found.tables["hypotheses"]["answer"] == ["undecided"] * 4 + ["yes"]
+    assert found.tables["hypotheses"]["because"][:4] == ["not measured"] * 4
+    assert "hard labels not measured" in found.sentence
+    assert failed(found) == []
+
+
 def test_statistics_of_prefixes_have_contexts_of_every_length() -> None:
     recipe = study().recipe(stories=60, contexts=40, vocabulary=30)
     lengths = (np.asarray(prefix_statistics(recipe).contexts) != ABSENT).sum(axis=1)

@@ -84,7 +84,11 @@ def rows(
 
 
 def judged(**changes: Any) -> Findings:
-    return study().judge(study().recipe(loss_gaps=[1e-1, 1e-2]), rows(**changes))
+    return judged_rows(rows(**changes))
+
+
+def judged_rows(given: list[dict[str, Any]], widths: tuple[int, ...] = (8, 16, 32, 64, 128, 256)) -> Findings:
+    return study().judge(study().recipe(loss_gaps=[1e-1, 1e-2], widths=list(widths)), given)
 
 
 def decision(found: Findings, name: str) -> str:
@@ -117,6 +121,33 @@ def test_each_hypothesis_is_refuted_by_its_own_numbers(changes: dict[str, float]
 
 def test_a_run_that_diverged_fails_a_check() -> None:
     assert "share of runs that diverged" in failed(judged(diverged=True))
+
+
+def test_a_seed_that_was_cut_off_is_counted_in_the_table() -> None:
+    gone = {"network": "mlp:2", "contexts": 100, "steps": 10, "seed": 4}
+    kept = [row for row in rows() if row["width"] >= 64 or any(row[name] != value for name, value in gone.items())]
+    found = judged_rows(kept)
+    assert failed(found) == []
+    table = found.tables["thresholds"]
+    assert (table["seeds"][:3], table["cut off"][:3]) == ([4, 4, 5], [1, 1, 0])
+
+
+@pytest.mark.parametrize(("kept", "widths"), [((8, 16), (8, 16)), ((64, 128, 256), (64, 128, 256))])
+def test_a_loss_gap_outside_the_grid_fails_a_check(kept: tuple[int, ...], widths: tuple[int, ...]) -> None:
+    found = judged_rows([row for row in rows() if row["width"] in kept], widths)
+    assert failed(found) == ["share of thresholds that lie inside the grid of widths"]
+
+
+def test_cases_with_one_seed_are_named_and_leave_a_hypothesis_open() -> None:
+    found = judged_rows([row for row in rows() if row["contexts"] == 100 or row["seed"] == 0])
+    place = list(study().hypotheses).index("tenth")
+    assert decision(found, "tenth") == "undecided"
+    assert (
+        "Not measured with two seeds or more: mlp:2, 1,000; mlp:4, 1,000"
+        in found.tables["hypotheses"]["because"][place]
+    )
+    shown = found.tables["thresholds"]
+    assert {shown["parameters, low"][k] for k in range(len(shown["seeds"])) if shown["seeds"][k] == 1} == {"-"}
 
 
 def test_only_widths_around_the_loss_gaps_are_trained_and_none_twice(monkeypatch: pytest.MonkeyPatch) -> None:

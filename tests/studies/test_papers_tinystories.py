@@ -38,6 +38,7 @@ def made_up(seed: int, **changes: Any) -> dict[str, Any]:
         "agreement": {name: {"several": x + e * (x - 0.5), "all": x, "tokens": x / 2} for name, x in agreed.items()},
         "similarity": {name: {"contexts": 0.9 + e, "tokens": 0.8} for name in agreed},
         "angles": angles, "predicted_angles": {GAMMA2: angles, LIMIT: angles},
+        "predicted_blocks": {GAMMA2: {"within": 0.9, "between": 0.2}, LIMIT: {"within": 1.0, "between": 0.1}},
         "proven": {GAMMA2: 5e-3, NUCLEAR: 1e-3, LIMIT: 1e-4},
         "heatmaps": {"network": np.eye(4).tolist(), LIMIT: np.eye(4).tolist()},
     }  # fmt: skip
@@ -97,6 +98,14 @@ def test_a_refuted_hypothesis_is_no_failed_check_and_a_prediction_without_proof_
     assert judged(**{"loss_gap": 0.2}).passed
     assert failed(judged(**{"loss_gap": 1.5})) == ["largest loss gap at the end"]
     assert failed(judged(**{f"proven/{GAMMA2}": 0.1})) == ["largest proven relative gap of a prediction"]
+
+
+def test_a_training_that_was_cut_off_is_left_out() -> None:
+    runs = [made_up(seed) for seed in range(2)]
+    epochs = [at_epoch(made_up(seed), 1) for seed in range(3)]
+    found = study().judge(study().recipe(), [TEXT, *epochs, *runs])
+    assert found.tables["training"]["seed"] == [0, 1]
+    assert found.tables["blocks"]["within"][1] == "0.900 [0.900, 0.900]"
 
 
 def test_one_seed_decides_nothing() -> None:

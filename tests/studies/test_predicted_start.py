@@ -43,7 +43,7 @@ def rows(factors: dict[str, float] | None = None, held: float = 0.0, seeds: int 
     text: Row = {
         "kind": "text",
         **{"text": "stories", "V": 9, "m": 20, "windows": 99, "entropy": 1.0, "supports": 8, "held_out_windows": 50},
-        **{"of_known_contexts": 20, "rank": 5, "relative_gap": 1e-3},
+        **{"of_known_contexts": 20, "rank": 5, "relative_gap": 1e-3, "prediction_seconds": 2.0},
     }
     found: list[Row] = [text]
     for network, optimizer in CELLS:
@@ -136,6 +136,41 @@ def test_runs_that_prove_nothing_fail_a_check() -> None:
     assert [check.value for check in judged(unproven).numbers if not check.passed] == [0.1]
     longer = [{**row, "norm_W": 9.0} if row.get("start") == PERMUTED else row for row in rows()]
     assert not judged(longer).passed
+
+
+def test_a_text_that_several_files_used_is_listed_once() -> None:
+    twice = judged([*rows(), *rows()[:1]])
+    assert twice.tables["texts"]["text"] == ["stories"]
+
+
+def test_both_rates_are_compared_at_the_same_gap_and_seed() -> None:
+    slow = [
+        {**row, "steps_to": {gap: 3 * steps for gap, steps in row["steps_to"].items()}}
+        if row.get("optimizer") == "adamw-low"
+        else row
+        for row in rows(held=0.25)
+    ]
+    table = judged(slow).tables["rates"]
+    assert table["gap"] == ["0.5", "0.1", "0.05", "lowest held-out loss"]
+    # 1,000 to 1,040 steps from a random start, 0.6 of it from the prediction, and 3 times that at the low rate.
+    steps = {name: table[name][1] for name in table if name.endswith(("adamw", "adamw-low"))}
+    assert steps == {
+        "random, adamw": "1020 / 2.000",
+        "at loss, adamw": "612 / 2.250",
+        "random, adamw-low": "3060 / 2.000",
+        "at loss, adamw-low": "1836 / 2.250",
+    }
+    assert table["at loss, low rate / random, usual rate"][1] == "1.800 [1.800, 1.800]"
+    del slow[[row.get("optimizer") for row in slow].index("adamw-low")]["steps_to"]["0.1"]
+    assert judged(slow).tables["rates"]["random, adamw-low"][1] == "-", "a run that did not get there"
+
+
+def test_few_seeds_are_marked() -> None:
+    because = judged(rows(seeds=3)).tables["hypotheses"]["because"]
+    assert all("(3 seeds)" in one for one in because)
+    assert not [one for one in judged(rows()).tables["hypotheses"]["because"] if "seeds)" in one]
+    fewer = [row for row in rows() if (row.get("start"), row.get("seed")) != (AT_LOSS, 4)]
+    assert set(judged(fewer).tables["steps"]["seeds"]) == {4}
 
 
 def test_an_optimizer_can_have_its_own_gaps() -> None:

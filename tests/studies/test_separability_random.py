@@ -86,6 +86,15 @@ def test_a_logistic_distribution_is_recovered_from_brackets() -> None:
     assert wide[0] == pytest.approx(location, abs=3 * error)
 
 
+def test_draws_that_end_undecided_do_not_hide_the_threshold() -> None:
+    # Four brackets of width 2, and seven that stopped after their first step or before it.
+    low = np.array([83, 85, 87, 87, *[0] * 7], float)
+    high = np.array([85, 87, 89, 89, 200, *[87] * 6], float)
+    location, error, _ = fit_logistic(low, high, 0.8)
+    assert 84.0 < location < 88.0
+    assert error < 2.0
+
+
 def test_two_tokens_reach_covers_count_and_parts_divide_the_work(tmp_path: Path) -> None:
     small = {"settings": [[2, 1], [3, 1]], "m": [10], "draws": [30], "oracle_draws": 2, "oracle_m": 6}
     for part in range(2):

@@ -95,6 +95,14 @@ def test_a_run_that_does_not_reach_the_loss_fails_a_check() -> None:
     assert failed(study().judge(study().recipe(), made)) == ["share of runs that reached the loss"]
 
 
+def test_a_network_that_was_cut_off_is_left_out() -> None:
+    made = rows()
+    gone = {**made[1], "network": "lstm", "reached": False}
+    found = study().judge(study().recipe(), [*made, gone])
+    assert failed(found) == []
+    assert set(found.tables["runs"]["network"]) == {"mlp"}
+
+
 def test_a_measurement_reaches_its_losses_and_is_not_repeated() -> None:
     recipe = study().recipe(
         stories=100, context=2, contexts=20, vocabulary=30, seeds=[0, 1], networks=["ufm"], fractions=[1.0],

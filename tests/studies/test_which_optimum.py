@@ -11,7 +11,8 @@ from tokengeom.progress import SilentProgress
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.studies.base import Findings
 from tokengeom.studies.common.measured import Rows
-from tokengeom.studies.which_optimum import PATH, RULES, SAME_LOSS, WhichOptimum, direction, distance, follow
+from tokengeom.studies.common.solution_sets import direction, distance
+from tokengeom.studies.which_optimum import PATH, RULES, SAME_LOSS, WhichOptimum, follow
 from tokengeom.training.train import train
 
 STUDY = WhichOptimum()
@@ -32,11 +33,11 @@ def rows(
     for number in range(5):
         for name in (PATH, SAME_LOSS):
             distances = dict.fromkeys(RULES, 0.3) | {"largest margins": margins}
-            found.append({"kind": "path", "pattern": number, "name": name, "distances": distances})
+            found.append({"kind": "path", "pattern": number, "name": name, "distances": distances, "excess": 0.01})
         for optimizer, start, to_same in (("gd", 0.01, same), ("gd", 1.0, same + large), ("adam", 0.01, adam)):
             distances = dict.fromkeys(RULES, 0.2) | {PATH: path, SAME_LOSS: to_same + 0.001 * number}
             at = {"optimizer": optimizer, "start": start + 0.0, "seed": 0}
-            found.append({"kind": "training", "pattern": number, **at, "distances": distances})
+            found.append({"kind": "training", "pattern": number, **at, "distances": distances, "excess": 0.1})
         found.append(
             {
                 "kind": "pattern",
@@ -142,3 +143,16 @@ def test_a_measurement_is_not_repeated_and_a_run_that_does_not_arrive_is_a_row_w
     assert all(row["distances"] is None for row in rows.where(kind="training"))
     STUDY.measure(recipe, rows, SilentProgress())
     assert len(rows.rows) == 6
+
+
+def test_only_patterns_in_which_the_rules_differ_are_shown_by_rule() -> None:
+    found = judged()
+    # In the rows that are made up, the largest margins are elsewhere than the solutions of the other rules.
+    assert found.tables["rules"]["pattern"] == [0, 1, 2, 3, 4]
+    changed = rows()
+    for row in changed:
+        if row["kind"] == "path" and row["pattern"] < 3:
+            row["distances"] = dict.fromkeys(RULES, 0.1)
+    table = STUDY.judge(STUDY.recipe("small"), changed).tables["rules"]
+    assert table["pattern"] == [3, 4]
+    assert table["largest margins, small loss"] == [0.01, 0.01]

@@ -43,6 +43,7 @@ from tokengeom.studies.common.measured import (
 from tokengeom.studies.common.network_runs import require_device
 from tokengeom.studies.common.same_geometry import (
     NORMS,
+    NOT_MEASURED,
     SUPPORTS,
     Cell,
     Compared,
@@ -285,9 +286,10 @@ def _agreement_table(rows: Sequence[Row]) -> Table:
             row: dict[str, Any] = {"text": cell["text"], "training": kind, "loss_gap": cell["level"], "item": item}
             row["other seeds"] = mean_of(here.across(kind, kind, item))
             compared = kind not in (SOFT, PREFIXES)
-            row["with soft labels"] = mean_of(here.across(kind, SOFT, item)) if compared else float("nan")
-            row["minus the ceiling"] = str(here.below_ceiling(kind, SOFT, item)) if compared else ""
+            row["with soft labels"] = f"{mean_of(here.across(kind, SOFT, item)):.4f}" if compared else "-"
+            row["minus the ceiling"] = str(here.below_ceiling(kind, SOFT, item)) if compared else "-"
             row |= {name: mean_of(here.with_prediction(kind, name, item)) for name in (*NORMS, SUPPORTS)}
+            row["gamma2 corrected"] = here.corrected_prediction(kind, "gamma2", item)
             found.append(row)
     return table_of(found)
 
@@ -325,7 +327,8 @@ def _share(values: Any) -> float:
 
 def _sentence(found: dict[str, Answer], rows: Sequence[Row]) -> str:
     names = {HARD: "hard labels", "dropout 0.1": "dropout at 0.1", "dropout 0.3": "dropout at 0.3"}
-    decisions = ", ".join(f"{name} {found[kind].decision}" for kind, name in names.items())
+    said = {kind: NOT_MEASURED if one.because == NOT_MEASURED else one.decision for kind, one in found.items()}
+    decisions = ", ".join(f"{name} {said[kind]}" for kind, name in names.items())
     parts = []
     for kind in _kinds(rows):
         cells = [cell for cell in _cells(rows, kind == PREFIXES) if _complete(rows, cell, kind)]
@@ -343,8 +346,8 @@ def _sentence(found: dict[str, Answer], rows: Sequence[Row]) -> str:
         parts.append(f"{kind} at {cell['level']:g} nats {predicted} with the prediction and {seeds} with other seeds")
     return (
         f"The same geometry as with soft labels at the same loss: {decisions}. The prediction at the loss agrees with "
-        f"all of them equally well: {found['prediction'].decision}; it agrees with training on all prefixes about as "
-        f"well as another seed: {found[PREFIXES].decision}. Agreement of contexts / tokens: {'; '.join(parts)}."
+        f"all of them equally well: {said['prediction']}; it agrees with training on all prefixes about as "
+        f"well as another seed: {said[PREFIXES]}. Agreement of contexts / tokens: {'; '.join(parts)}."
     )
 
 

@@ -125,7 +125,7 @@ class MemoryCapacity(AbstractMeasuredStudy):
 
     def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:
         """Parameters per context at each loss gap, over the number of contexts."""
-        found = Thresholds(rows, sorted(recipe["loss_gaps"], reverse=True))
+        found = Thresholds(rows, sorted(recipe["loss_gaps"], reverse=True), recipe["widths"])
         answers = _answers(found)
         tables = {"hypotheses": self.answers(answers), "thresholds": _table(found), "runs": _runs(rows)}
         return self.findings(recipe, _sentence(found, answers), _checks(found), [_figure(found)], tables)
@@ -211,6 +211,7 @@ class Thresholds:
 
     rows: Sequence[Row]
     loss_gaps: Sequence[float]
+    widths: Sequence[int]
 
     @property
     def networks(self) -> list[str]:
@@ -235,6 +236,19 @@ class Thresholds:
             if value is not None:
                 found[seed] = value
         return found
+
+    def outside(self, network: str, budget: tuple[int, int], loss_gap: float) -> list[int]:
+        """Seeds whose narrowest network of the grid reaches the loss gap, or whose widest does not."""
+        some = chosen(self.rows, network=network, contexts=budget[0], steps=budget[1])
+        ends = {min(self.widths): True, max(self.widths): False}
+        reached = [(row, (np.inf if row["loss_gap"] is None else row["loss_gap"]) <= loss_gap) for row in some]
+        return sorted({row["seed"] for row, below in reached if ends.get(row["width"]) is below})
+
+    def cut_off(self, network: str, budget: tuple[int, int], loss_gap: float) -> list[int]:
+        """Seeds with runs that ended before both widths around the loss gap were trained."""
+        seeds = {row["seed"] for row in chosen(self.rows, network=network, contexts=budget[0], steps=budget[1])}
+        known = {*self.at(network, budget, loss_gap, ALL), *self.outside(network, budget, loss_gap)}
+        return sorted(seeds - known)
 
     def cases(self) -> Iterator[tuple[str, tuple[int, int], float]]:
         """Every network, budget and loss gap."""
@@ -276,17 +290,21 @@ def _ratios(first: Mapping[int, float], second: Mapping[int, float]) -> dict[int
 def _below(found: Mapping[str, Mapping[int, float]], most: float, what: str) -> Answer:
     """Whether ratios are below a bound in every case; intervals are those of logarithms."""
     decisions: list[Decision] = []
-    parts = []
+    parts, missing = [], []
     for name, values in found.items():
         logs = Interval.of(np.log(list(values.values())))
         if logs.count < 2:
             decisions.append("undecided")
+            missing.append(name)
             continue
         decisions.append("yes" if logs.high < np.log(most) else "no" if logs.low > np.log(most) else "undecided")
         low, mean, high = np.exp([logs.low, logs.mean, logs.high])
         parts.append(f"{name} {mean:.2f} [{low:.2f}, {high:.2f}]")
     decision: Decision = "no" if "no" in decisions else "yes" if set(decisions) == {"yes"} else "undecided"
-    return Answer(decision, f"{what}: {'; '.join(parts)}" if parts else "not measured with two seeds or more")
+    if not parts:
+        return Answer(decision, "not measured with two seeds or more")
+    rest = f". Not measured with two seeds or more: {'; '.join(missing)}" if missing else ""
+    return Answer(decision, f"{what}: {'; '.join(parts)}{rest}")
 
 
 def _answers(found: Thresholds) -> dict[str, Answer]:
@@ -322,13 +340,19 @@ def _table(found: Thresholds) -> Table:
     rows = []
     for network, budget, gap in found.cases():
         row: dict[str, Any] = {"network": network, "contexts": budget[0], "steps": budget[1], "loss_gap": gap}
-        row[WIDTH] = Interval.of(found.at(network, budget, gap, WIDTH).values()).mean
+        row |= {"seeds": len(found.at(network, budget, gap, ALL)), "cut off": len(found.cut_off(network, budget, gap))}
+        row[WIDTH] = _shown(Interval.of(found.at(network, budget, gap, WIDTH).values()).mean)
         for count in (ALL, BODY):
             numbers = Interval.of(value / budget[0] for value in found.at(network, budget, gap, count).values())
-            row |= {f"{count} per context": numbers.mean, f"{count}, low": numbers.low, f"{count}, high": numbers.high}
-            row["seeds"] = numbers.count
+            row |= {f"{count} per context": _shown(numbers.mean)}
+            row |= {f"{count}, {end}": _shown(getattr(numbers, end)) for end in ("low", "high")}
         rows.append(row)
     return table_of(rows)
+
+
+def _shown(value: float) -> float | str:
+    """A number, or "-" where there is none: no seed, or the interval of a single one."""
+    return value if np.isfinite(value) else "-"
 
 
 def _runs(rows: Sequence[Row]) -> Table:
@@ -344,12 +368,11 @@ def _runs(rows: Sequence[Row]) -> Table:
 
 
 def _checks(found: Thresholds) -> list[Check]:
-    every = {(row["network"], row["contexts"], row["steps"], row["seed"]) for row in found.rows}
-    wanted = len(every) * len(found.loss_gaps)
-    known = sum(len(found.at(network, budget, gap, ALL)) for network, budget, gap in found.cases())
+    known = sum(len(found.at(*case, ALL)) for case in found.cases())
+    outside = sum(len(found.outside(*case)) for case in found.cases())
     diverged = sum(row["loss_gap"] is None for row in found.rows)
     return [
-        Check("share of thresholds that lie inside the grid of widths", known / max(wanted, 1), low=1.0),
+        Check("share of thresholds that lie inside the grid of widths", known / max(known + outside, 1), low=1.0),
         Check("share of runs that diverged", diverged / max(len(found.rows), 1), high=0.0),
         Check("share of neighbouring widths at which the wider one has the lower loss", _monotone(found), low=0.9),
     ]
@@ -396,7 +419,8 @@ def _figure(found: Thresholds) -> Figure:
                 points = [chosen(some, width=width) for width in widths]
                 x = np.array([rows[0][count] / budget[0] for rows in points])
                 y = np.array([np.exp(np.mean(np.log([row["loss_gap"] for row in rows]))) for rows in points])
-                label = f"{network}, {budget[0]:,} contexts"
+                seeds = len({row["seed"] for row in some})
+                label = f"{network}, {budget[0]:,} contexts" + (" (one seed)" if seeds == 1 else "")
                 made.append(Curve(label, x, y, colour=len(made), dashed=place == 1, dotted=place == 2))
         return made
 

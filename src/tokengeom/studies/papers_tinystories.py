@@ -155,14 +155,18 @@ class PapersTinyStories(AbstractMeasuredStudy):
         """Decide the hypotheses from the last epoch of every seed."""
         runs, (text, *_) = chosen(rows, kind="run"), chosen(rows, kind="text")
         found = _Judged(runs, chosen(rows, kind="ceiling"))
+        # A training that was cut off has epochs and no end.
+        finished = {row["seed"] for row in runs}
+        epochs = [row for row in chosen(rows, kind="epoch") if row["seed"] in finished]
         tables = {
             "hypotheses": self.answers(found.answers()),
-            "training": _training_table(chosen(rows, kind="epoch")),
+            "training": _training_table(epochs),
             "agreement": found.agreement_table(),
             "angles": found.angle_table(),
+            "blocks": found.block_table(),
             "text": table_of([{name: text[name] for name in text if name not in ("kind", "names")}]),
         }
-        figures = [_heatmaps(runs[0], text), _training_figure(chosen(rows, kind="epoch"))]
+        figures = [_heatmaps(runs[0], text), _training_figure(epochs)]
         return self.findings(recipe, found.sentence(text), found.checks(), figures, tables)
 
 
@@ -300,10 +304,17 @@ class _Judged:
             rows.append({"explanation": "another seed", **agreed, "SIM contexts": "", "SIM tokens": ""})
         return table_of(rows)
 
+    def block_table(self) -> Table:
+        """Mean cosines of the contexts of the heat-map, of the network and as predicted."""
+        return self._by_source((), "predicted_blocks", ("within", "between"))
+
     def angle_table(self) -> Table:
         """Cosines between contexts and tokens, of the network and as predicted."""
-        places = {"network": ("angles",), **{name: ("predicted_angles", name) for name in (GAMMA2, LIMIT)}}
-        names = list(self.runs[0]["angles"])
+        return self._by_source(("angles",), "predicted_angles", list(self.runs[0]["angles"]))
+
+    def _by_source(self, measured: Sequence[str], predicted: str, names: Sequence[str]) -> Table:
+        """Numbers of the network, and of the predictions."""
+        places = {"network": measured, **{name: (predicted, name) for name in (GAMMA2, LIMIT)}}
         return table_of(
             [
                 {"source": source, **{name: _text(self.over(*place, name)) for name in names}}

@@ -39,6 +39,7 @@ from tokengeom.studies.common.compared_starts import (
     gaps_of,
     held_out_table,
     norm_spread,
+    rate_table,
     ratio_figure,
     sentence,
     step_table,
@@ -70,7 +71,18 @@ WORSE = 0.01
 POINTS_PER_DECADE = 12
 TOLERANCE, PROVEN = 1e-3, 1e-2
 """Relative gap that a prediction is solved to, and the largest one that is accepted."""
-TEXT_COLUMNS = ("text", "V", "m", "windows", "entropy", "supports", "held_out_windows", "of_known_contexts", "rank")
+TEXT_COLUMNS = (
+    "text",
+    "V",
+    "m",
+    "windows",
+    "entropy",
+    "supports",
+    "held_out_windows",
+    "of_known_contexts",
+    "rank",
+    "prediction_seconds",
+)
 
 
 class PredictedStartStudy(AbstractMeasuredStudy):
@@ -227,7 +239,8 @@ class PredictedStartStudy(AbstractMeasuredStudy):
             "low rate": at_most([c for c in cells if c.optimizer == LOW], lambda c: c.ratio(AT_LOSS), SAVED),
             "gd": at_most([c for c in cells if c.optimizer == DESCENT], lambda c: c.ratio(AT_LOSS), SAVED),
         }
-        texts = chosen(rows, kind="text")
+        # Every file has a row of each text that it used.
+        texts = list({row["text"]: row for row in chosen(rows, kind="text")}.values())
         reached = min((cell.share_reached for cell in main), default=0.0)
         proven = max((float(row["relative_gap"]) for row in texts), default=1.0)
         diverged = sum(row["diverged"] for row in chosen(rows, kind="run"))
@@ -239,6 +252,7 @@ class PredictedStartStudy(AbstractMeasuredStudy):
         ]
         tables = {
             "steps": step_table(cells),
+            "rates": rate_table(cells),
             "held-out": held_out_table(main),
             "texts": table_of([{name: row[name] for name in TEXT_COLUMNS} for row in texts]),
             "hypotheses": self.answers(answers),

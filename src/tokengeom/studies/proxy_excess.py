@@ -7,7 +7,7 @@ supports of a text are compared with random ones that have the same sizes, or th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, ClassVar
@@ -33,7 +33,9 @@ from tokengeom.studies.common.random_limits import proxy_limit
 from tokengeom.studies.common.solved_patterns import (
     by_setting,
     excess_of,
+    mean_excess,
     random_like,
+    random_line,
     shown,
     slope,
     solve_pattern,
@@ -223,10 +225,6 @@ def _largest(rows: Sequence[Row], least_k: int = 1) -> dict[tuple[float, float],
     return {cell: found for cell, found in last.items() if found[0]["k"] >= least_k}
 
 
-def _mean_excess(rows: Iterable[Row]) -> float:
-    return float(np.mean([excess_of(row) for row in rows]))
-
-
 def _compared(rows: Sequence[Row]) -> dict[tuple[float, float], list[Row]]:
     """The settings that are compared with the limit."""
     return {
@@ -255,7 +253,7 @@ def _partial_balance(rows: Sequence[Row]) -> Answer:
 
 def _limit(rows: Sequence[Row]) -> Answer:
     ratios = {
-        cell: _mean_excess(found) / proxy_limit(cell[1], cell[0]).excess for cell, found in _compared(rows).items()
+        cell: mean_excess(found) / proxy_limit(cell[1], cell[0]).excess for cell, found in _compared(rows).items()
     }
     if not ratios:
         return Answer("undecided", f"No setting with supports of at least {ENOUGH} tokens was measured.")
@@ -297,7 +295,7 @@ def _density(rows: Sequence[Row]) -> Answer:
 
 
 def _ratio(rows: Sequence[Row]) -> Answer:
-    last = {cell: _mean_excess(found) for cell, found in _largest(rows).items()}
+    last = {cell: mean_excess(found) for cell, found in _largest(rows).items()}
     k = {cell: found[0]["k"] for cell, found in _largest(rows).items()}
     below = [last[1.0, d] - value for (r, d), value in last.items() if r != 1.0 and (1.0, d) in last]
     factors = [
@@ -363,14 +361,17 @@ def _sentence(found: Mapping[str, Answer], rows: Sequence[Row]) -> str:
 
 def _tables(rows: Sequence[Row]) -> dict[str, Table]:
     tables: dict[str, Table] = {}
-    random = [_random_line(*cell, V, found) for cell, by_V in by_setting(rows).items() for V, found in by_V.items()]
+    random = [random_line(*cell, V, found) for cell, by_V in by_setting(rows).items() for V, found in by_V.items()]
     if random:
         tables["random"] = table_of(random)
     known = chosen(rows, kind="design")
     if known:
-        columns = ("name", "family", "V", "m", "k", "two_design", "classes", "rank", "rank_of_proxy")
+        families = sorted({(row["family"], row["classes"] == 1) for row in known}, key=lambda one: (one[0], -one[1]))
+        tables["families"] = table_of([_family_line(rows, *one) for one in families])
+        columns = ("name", "family", "V", "m", "k", "classes", "rank", "rank_of_proxy")
+        more = [row for row in known if row["classes"] != 1] or known
         tables["designs"] = table_of(
-            [{**{name: row[name] for name in columns}, "excess": f"{excess_of(row):.2e}"} for row in known]
+            [{**{name: row[name] for name in columns}, "excess": f"{excess_of(row):.2e}"} for row in more]
         )
     texts = [_natural_line(rows, row) for row in chosen(rows, kind="natural", control="none")]
     if texts:
@@ -378,33 +379,15 @@ def _tables(rows: Sequence[Row]) -> dict[str, Table]:
     return tables
 
 
-def _random_line(ratio: float, density: float, V: int, found: Sequence[Row]) -> dict[str, Any]:
-    limit, n = proxy_limit(density, ratio), min(V, found[0]["m"])
-    names = ("effective_rank", "rank", "cosine", "positive", "contexts", "tokens")
-    means = {name: _mean(row[name] for row in found) for name in names}
+def _family_line(rows: Sequence[Row], family: str, one_class: bool) -> dict[str, Any]:
+    found = [row for row in chosen(rows, kind="design", family=family) if (row["classes"] == 1) == one_class]
     return {
-        "V/m": ratio,
-        "k/V": round(density, 5),
-        "V": V,
-        "seeds": len(found),
-        "excess": shown(map(excess_of, found)),
-        "limit": float(f"{limit.excess:.4g}"),
-        "rank / min(V, m)": round(means["rank"] / n, 3),
-        "effective rank / min(V, m)": round(means["effective_rank"] / n, 3),
-        "its limit": round(limit.effective_rank, 3),
-        "cosine": round(means["cosine"], 4),
-        "limit of the cosine": round(limit.cosine, 4),
-        "positive signs": round(means["positive"], 3),
-        "limit of the signs": round(limit.positive, 3),
-        "agreement of contexts": round(means["contexts"], 3),
-        "agreement of tokens": round(means["tokens"], 3),
+        "family": family,
+        "classes of off-support pairs": "one" if one_class else "more",
+        "designs": len(found),
+        f"excess above {REFUTED:g}": sum(row["excess_low"] > REFUTED for row in found),
+        "largest excess": f"{max(map(excess_of, found)):.1e}",
     }
-
-
-def _mean(values: Iterable[float | None]) -> float:
-    """Mean of the values that are defined; NaN without any."""
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else float("nan")
 
 
 def _natural_line(rows: Sequence[Row], row: Row) -> dict[str, Any]:
@@ -426,18 +409,17 @@ def _natural_line(rows: Sequence[Row], row: Row) -> dict[str, Any]:
 
 
 def _figures(rows: Sequence[Row]) -> list[Figure]:
-    cells = by_setting(rows)
+    cells = {cell: by_V for cell, by_V in by_setting(rows).items() if proxy_limit(cell[1], cell[0]).excess >= REFUTED}
     panels: list[Panel] = []
     for ratio in dict.fromkeys(cell[0] for cell in cells):
         curves = []
-        for place, density in enumerate(d for r, d in cells if r == ratio):
+        for density in (d for r, d in cells if r == ratio):
             by_V = cells[ratio, density]
-            V = np.array(list(by_V), float)
-            mean = np.array([max(_mean_excess(found), 1e-9) for found in by_V.values()])
-            limit = np.full(V.size, max(proxy_limit(density, ratio).excess, 1e-9))
-            curves.append(Curve(f"k/V = {density:.3g}", V, mean, colour=place))
-            curves.append(Curve("limit", V, limit, dashed=True, colour=place, in_legend=False))
-        panels.append(LinePanel(f"V/m = {ratio:g}", "tokens V", "excess", curves, "log", "log"))
+            k = np.array([found[0]["k"] for found in by_V.values()], float)
+            mean = np.array([mean_excess(found) for found in by_V.values()]) / proxy_limit(density, ratio).excess
+            curves.append(Curve(f"k/V = {density:.3g}", k, mean))
+        title, levels = f"Random supports, V/m = {ratio:g}", [("limit", 1.0)]
+        panels.append(LinePanel(title, "support size k", "excess / limit", curves, "log", levels=levels))
     known = chosen(rows, kind="design")
     if known:
         groups = {
@@ -455,8 +437,8 @@ def _figures(rows: Sequence[Row]) -> list[Figure]:
         ]
         panels.append(ScatterPanel("Designs", "k / V", "largest possible excess", points))
     caption = (
-        "Excess of the proxy's nuclear norm over that of L_mm. Lines: random supports of k tokens, mean over seeds; "
-        "dashed: the limit of large V by the Marchenko-Pastur formula. Last panel: designs, by the number of classes "
-        "of off-support pairs in their coherent closure."
+        "Excess of the proxy's nuclear norm over that of L_mm. Lines: random supports of k of V tokens, mean over "
+        "seeds, divided by the limit of large V (Marchenko-Pastur formula), where the limit is at least 0.001. Last "
+        "panel: designs, by the number of classes of off-support pairs in their coherent closure."
     )
     return [Figure("excess", "How far the proxy is from optimal", caption, panels)]

@@ -128,10 +128,14 @@ class SeparabilityRandom(AbstractMeasuredStudy):
             "width": _width(found),
             "many tokens": _many_tokens(found),
         }
-        tables = {"hypotheses": self.answers(answers), "thresholds": _table(found)}
+        checks = _checks(rows, found)
+        shown = table_of(
+            [{"number": one.name, "value": float(f"{one.value:.2g}"), "at most": one.high} for one in checks]
+        )
+        tables = {"hypotheses": self.answers(answers), "thresholds": _table(found), "checks": shown}
         if slopes:
             tables["slopes"] = _slope_table(slopes)
-        return self.findings(recipe, _sentence(answers, found), _checks(rows, found), _figures(found), tables)
+        return self.findings(recipe, _sentence(answers, found), checks, _figures(found), tables)
 
 
 def _tasks(recipe: Recipe) -> list[tuple[int, int, int, int]]:
@@ -211,12 +215,14 @@ def fit_logistic(low: Float, high: Float, start: float) -> tuple[float, float, f
     """Location, its standard error, and scale of a logistic distribution, from brackets ``(low, high)`` of its draws.
 
     Maximum likelihood with the observed information; ``start`` is a guess of the standard deviation. A weak prior on
-    the logarithm of the scale (a factor of 4 either way) keeps the fit defined for few draws.
+    the logarithm of the scale (a factor of 4 either way) keeps the fit defined for few draws. The search starts at the
+    narrowest brackets: far from them the likelihood is 0 up to rounding, and flat.
     """
     from scipy.optimize import minimize
     from scipy.special import expit
 
-    middle = 0.5 * (low + high)
+    widths = high - low
+    middle = (0.5 * (low + high))[widths <= 2.0 * widths.min()]
     log_scale = np.log(max(start, 0.3) * sqrt(3.0) / pi)
 
     def loss(x: Float) -> float:
@@ -234,13 +240,17 @@ def fit_logistic(low: Float, high: Float, start: float) -> tuple[float, float, f
 
 @dataclass(frozen=True)
 class Slope:
-    """Slope of ``d*`` over m for one (V, k), relative to the formula, with its standard error."""
+    """Slope of ``d*`` over m for one (V, k), relative to the formula, with its standard error.
+
+    ``shift``
+        Weighted mean of ``(d* - m formula) / (V - 1)``.
+    """
 
     V: int
     k: int
     relative: float
     error: float
-    intercept: float
+    shift: Interval
 
     @property
     def refuted(self) -> bool:
@@ -257,9 +267,9 @@ def _slopes(found: Sequence[Threshold]) -> list[Slope]:
             continue
         A = np.array([[one.m, 1.0] for one in mine]) / np.array([[one.error] for one in mine])
         covariance = np.linalg.inv(A.T @ A)
-        slope, intercept = covariance @ A.T @ np.array([one.location / one.error for one in mine])
+        slope, _ = covariance @ A.T @ np.array([one.location / one.error for one in mine])
         ratio = separability_limit(V, k).ratio
-        slopes.append(Slope(V, k, float(slope) / ratio, sqrt(covariance[0, 0]) / ratio, float(intercept)))
+        slopes.append(Slope(V, k, float(slope) / ratio, sqrt(covariance[0, 0]) / ratio, _shift_per_token(mine)))
     return slopes
 
 
@@ -295,9 +305,13 @@ def _shift(found: Sequence[Threshold]) -> Answer:
     kept = [one for one in found if one.few_tokens and one.V >= 5]
     if len(kept) < 2:
         return Answer("undecided", "Fewer than two settings have 5 <= V <= m/4.")
-    mean = _weighted([one.shift / (one.V - 1) for one in kept], [one.error / (one.V - 1) for one in kept])
+    mean = _shift_per_token(kept)
     text = f"Weighted mean of the shift per V - 1 over {mean.count} settings: {mean}."
     return Answer(_inside(mean, *PER_TOKEN), text)
+
+
+def _shift_per_token(found: Sequence[Threshold]) -> Interval:
+    return _weighted([one.shift / (one.V - 1) for one in found], [one.error / (one.V - 1) for one in found])
 
 
 def _width(found: Sequence[Threshold]) -> Answer:
@@ -374,7 +388,7 @@ def _slope_table(slopes: Sequence[Slope]) -> Table:
                 "k": one.k,
                 "formula": round(separability_limit(one.V, one.k).ratio, 4),
                 "slope / formula": f"{one.relative:.3f} +- {1.96 * one.error:.3f}",
-                "intercept": round(one.intercept, 2),
+                "shift / (V - 1)": f"{one.shift.mean:.3f} +- {one.shift.half:.3f}",
                 "contradicts the formula": "yes" if one.refuted else "no",
             }
             for one in slopes
@@ -384,14 +398,17 @@ def _slope_table(slopes: Sequence[Slope]) -> Table:
 
 def _figures(found: Sequence[Threshold]) -> list[Figure]:
     curves = []
-    for place, (V, k) in enumerate(dict.fromkeys((one.V, one.k) for one in found)):
+    colours = {V: place for place, V in enumerate(dict.fromkeys(one.V for one in found))}
+    named: set[int] = set()
+    for V, k in dict.fromkeys((one.V, one.k) for one in found):
         mine = [one for one in found if (one.V, one.k) == (V, k)]
-        m = np.array([one.m for one in mine], float)
-        y = np.array([one.location for one in mine]) / m
-        half = 1.96 * np.array([one.error for one in mine]) / m
-        curves.append(Curve(f"V={V}, k={k}", m, y, y - half, y + half, colour=place))
-        flat = np.full(m.size, separability_limit(V, k).ratio)
-        curves.append(Curve("formula", m, flat, dashed=True, colour=place, in_legend=False))
+        expected = np.array([one.expected for one in mine])
+        y = np.array([one.location for one in mine]) / expected
+        half = 1.96 * np.array([one.error for one in mine]) / expected
+        per_token = np.array([one.m / V for one in mine])
+        label = f"V={V}"
+        curves.append(Curve(label, per_token, y, y - half, y + half, colour=colours[V], in_legend=V not in named))
+        named.add(V)
     largest = {(one.V, one.k): one for one in found}
     points = [
         Points(
@@ -402,12 +419,19 @@ def _figures(found: Sequence[Threshold]) -> list[Figure]:
         ),
     ]
     caption = (
-        "Left: ratio d*/m at which half of the random draws are separable, with 95% intervals, against the number of "
-        "contexts; dashed: the conic formula for many contexts. Right: the same at the largest m against the formula; "
-        "points are named V, k."
+        "Left: the dimension d* in which half of the random draws are separable, divided by that of the conic formula, "
+        "with 95% intervals; one line per support size k, against contexts per token. Right: d*/m at the largest m "
+        "against the formula; points are named V, k."
     )
     panels: list[Panel] = [
-        LinePanel("Threshold", "contexts m", "d* / m", curves, "log"),
+        LinePanel(
+            "Threshold divided by the formula",
+            "contexts per token, m / V",
+            "ratio",
+            curves,
+            "log",
+            levels=[("formula", 1.0)],
+        ),
         ScatterPanel("Threshold and formula", "formula", "d* / m", points),
     ]
     return [Figure("threshold", "Dimensions that random data need to be separable", caption, panels)]

@@ -40,6 +40,7 @@ from tokengeom.studies.common.measured import (
 from tokengeom.studies.common.network_runs import require_device
 from tokengeom.studies.common.same_geometry import (
     NORMS,
+    NOT_MEASURED,
     SUPPORTS,
     Cell,
     Compared,
@@ -293,7 +294,7 @@ def _answers(rows: Sequence[Row], cells: Sequence[Cell]) -> dict[str, Answer]:
         changes[_label(cell, item)] = (within(change, PREDICTED), change)
         lead = paired(*(here.with_prediction(ONE_PASS, name, item) for name in ("gamma2", SUPPORTS)))
         ahead[_label(cell, item)] = (decided(lead), lead)
-    common = Answer("undecided", "no measurement")
+    common = Answer("undecided", NOT_MEASURED)
     if lowest is not None:
         fine = all(one >= ATTENUATED for one in corrected.values())
         common = Answer("yes" if fine else "no", f"Lowest of {len(corrected)}: {lowest} {corrected[lowest]:.3f}")
@@ -336,6 +337,9 @@ def _prediction_table(rows: Sequence[Row], cells: Sequence[Cell]) -> Table:
             for training in (ONE_PASS, SAMPLED, EXACT):
                 values = [mean_of(here.with_prediction(training, name, item)) for item in ITEMS]
                 row[f"{name}, {training}"] = _pair(values)
+        for training in (ONE_PASS, SAMPLED, EXACT):
+            corrected = [here.corrected_prediction(training, "gamma2", item) for item in ITEMS]
+            row[f"gamma2 corrected, {training}"] = _pair(corrected)
         found.append(row)
     return table_of(found)
 
@@ -359,7 +363,8 @@ def _runs(rows: Sequence[Row]) -> Table:
 
 
 def _checks(rows: Sequence[Row], cells: Sequence[Cell]) -> list[Check]:
-    runs = chosen(rows, kind="run")
+    # A text and network that were cut off have runs, and no comparisons to rely on.
+    runs = [row for cell in cells for row in chosen(rows, kind="run", **cell)]
     ratios = [row["loss_gap"] / row["target"] for row in runs if row["reached"]]
     seeds = min((len({r["seed"] for r in chosen(runs, **c, training=EXACT, reached=True)}) for c in cells), default=0)
     return [
@@ -400,28 +405,28 @@ def _figure(rows: Sequence[Row], cells: Sequence[Cell]) -> Figure:
         some = [cell for cell in cells if cell["text"] == text]
         x = np.arange(1.0, len(some) + 1.0)
 
-        def curve(label: str, values: Sequence[dict[int, float]], colour: int, dashed: bool = False) -> Curve:
+        def curve(label: str, values: Sequence[dict[int, float]], colour: int) -> Curve:
             known = [Interval.of(one.values()) for one in values]
             ends = [np.array([getattr(one, end) for one in known]) for end in ("mean", "low", "high")]
             bounded = all(np.isfinite(end).all() for end in ends)
             low, high = (ends[1], ends[2]) if bounded else (None, None)
-            return Curve(label, x, ends[0], low, high, dashed=dashed, colour=colour)
+            return Curve(label, x, ends[0], low, high, colour=colour)
 
         here = [Compared(rows, cell) for cell in some]
         curves = [
             curve("one pass and exact", [one.across(ONE_PASS, EXACT, item) for one in here], 0),
             curve("one pass, other seeds", [one.across(ONE_PASS, ONE_PASS, item) for one in here], 1),
             curve("exact, other seeds", [one.across(EXACT, EXACT, item) for one in here], 2),
-            curve("gamma_2 and one pass", [one.with_prediction(ONE_PASS, "gamma2", item) for one in here], 3, True),
-            curve("gamma_2 and exact", [one.with_prediction(EXACT, "gamma2", item) for one in here], 4, True),
+            curve("gamma_2 and one pass", [one.with_prediction(ONE_PASS, "gamma2", item) for one in here], 3),
+            curve("gamma_2 and exact", [one.with_prediction(EXACT, "gamma2", item) for one in here], 4),
         ]
         names = [cell["network"] for cell in some]
         return LinePanel(f"{item.capitalize()}, {text}", "network", "agreement", curves, x_names=names)
 
     caption = (
         "Agreement at the loss that one pass has reached: correlation of cosines over pairs of contexts with different "
-        "supports, and of different tokens. Solid: across the two kinds of training, and between seeds of each. "
-        "Dashed: with the prediction at that loss in the gamma_2 norm. Bands: 95% intervals over seeds."
+        "supports, and of different tokens; across the two kinds of training, between seeds of each, and with the "
+        "prediction at that loss in the gamma_2 norm. Means over seeds."
     )
     panels = [panel(text, item) for text in dict.fromkeys(cell["text"] for cell in cells) for item in ITEMS]
     return Figure("agreement", "One pass with hard labels and exact soft labels", caption, panels, columns=2)

@@ -10,17 +10,24 @@ supports, and of different tokens, on the contexts and tokens that both have.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
+from scipy import sparse
 
-from tokengeom.numerics import Bool
+from tokengeom.corpus.stories import stories
+from tokengeom.corpus.tokenizers import WordTokenizer
+from tokengeom.errors import InputError
+from tokengeom.numerics import Bool, Int
 from tokengeom.progress import AbstractProgress
+from tokengeom.statistics.supports import canonical
 from tokengeom.studies.base import Findings, Recipe
-from tokengeom.studies.common.document_windows import DocumentWindows, load_windows
 from tokengeom.studies.common.measured import (
     AbstractMeasuredStudy,
     Hypothesis,
@@ -38,6 +45,13 @@ from tokengeom.studies.common.text_parts import (
 )
 from tokengeom.training.settings import TrainingSettings
 from tokengeom.training.train import train_many
+
+Window = tuple[str, ...]
+"""Tokens of a context, and the next token."""
+Item = TypeVar("Item", str, Window)
+
+END = "<|endoftext|>"
+"""Separates the documents of a text file."""
 
 EVERY_SIZE = "yes if so for every size of every text, no if refuted for one of them"
 
@@ -156,7 +170,8 @@ class UnknownSupports(AbstractMeasuredStudy):
             "thresholds": found.threshold_table(),
             "model": found.model_table(),
         }
-        return self.findings(recipe, found.sentence(), found.checks(), found.figures(), tables)
+        known = {name: table for name, table in tables.items() if table}
+        return self.findings(recipe, found.sentence(), found.checks(), found.figures(), known)
 
 
 class _Compared:
@@ -254,3 +269,91 @@ class _Compared:
             ]
             at = {"text": self.name, "draw": draw, "share": share}
             self.rows.add(kind="model", **at, loss_gap=gap, compared=compared)
+
+
+@dataclass(frozen=True, eq=False)
+class DocumentWindows:
+    """Windows of a text, on fixed contexts and a fixed vocabulary: document, context and next token of each.
+
+    ``shape``
+        Numbers of tokens V and contexts m.
+    ``documents``
+        Number of documents, those without a window included.
+    """
+
+    document: Int
+    context: Int
+    token: Int
+    shape: tuple[int, int]
+    documents: int
+
+    @staticmethod
+    def of(texts: Iterable[str], length: int, contexts: int, vocabulary: int) -> DocumentWindows:
+        """Windows whose context is among the most frequent of the whole text, and whose next token is too.
+
+        ``length`` is the number of tokens of a context. The vocabulary has the tokens that follow the chosen contexts
+        most often; windows with another next token are left out.
+        """
+        split = [WordTokenizer.split(text) for text in texts]
+        seen: Counter[Window] = Counter()
+        for tokens in split:
+            seen.update(_windows(tokens, length))
+        column = _numbered(seen, lambda window: window[:-1], contexts)
+        chosen = Counter({window: count for window, count in seen.items() if window[:-1] in column})
+        row = _numbered(chosen, lambda window: window[-1], vocabulary)
+        found = [
+            (number, column[window[:-1]], row[window[-1]])
+            for number, tokens in enumerate(split)
+            for window in _windows(tokens, length)
+            if window[:-1] in column and window[-1] in row
+        ]
+        if not found:
+            raise InputError("The text has no windows: it needs documents that are longer than a context.")
+        document, context, token = np.array(found, np.int64).T
+        return DocumentWindows(document, context, token, (len(row), len(column)), len(split))
+
+    def counts(self, documents: Bool | None = None) -> sparse.csc_array:
+        """Counts of tokens after contexts, V x m, in some of the documents or in all."""
+        kept = slice(None) if documents is None else documents[self.document]
+        token, context = self.token[kept], self.context[kept]
+        return canonical(sparse.coo_array((np.ones(token.size, np.int64), (token, context)), shape=self.shape))
+
+    def save(self, path: str | Path) -> None:
+        """Write an .npz file, for machines that do not have the text."""
+        sizes = np.array([*self.shape, self.documents])
+        parts = {name: getattr(self, name).astype(np.int32) for name in ("document", "context", "token")}
+        np.savez_compressed(path, **parts, sizes=sizes)
+
+    @staticmethod
+    def load(path: str | Path) -> DocumentWindows:
+        """Windows that `save` wrote."""
+        with np.load(path) as file:
+            parts = [file[name].astype(np.int64) for name in ("document", "context", "token")]
+            V, m, documents = (int(size) for size in file["sizes"])
+        return DocumentWindows(parts[0], parts[1], parts[2], (V, m), documents)
+
+
+def load_windows(text: str, recipe: Recipe) -> DocumentWindows:
+    """Windows of the built-in stories ("stories"), of an .npz file, or of a text file of documents."""
+    sizes = recipe["context"], recipe["contexts"], recipe["vocabulary"]
+    if text == "stories":
+        return DocumentWindows.of(islice(stories(recipe["seed"]), recipe["stories"]), *sizes)
+    path = Path(text)
+    if not path.is_file():
+        raise InputError(f"A text must be 'stories', an .npz file of windows, or a text file; got {text!r}.")
+    if path.suffix == ".npz":
+        return DocumentWindows.load(path)
+    return DocumentWindows.of(filter(str.strip, path.read_text(encoding="utf-8").split(END)), *sizes)
+
+
+def _windows(tokens: Sequence[str], length: int) -> Iterable[Window]:
+    return zip(*(tokens[start:] for start in range(length + 1)), strict=False)
+
+
+def _numbered(windows: Mapping[Window, int], part: Callable[[Window], Item], most: int) -> dict[Item, int]:
+    """The most frequent contexts or tokens of windows, numbered from the most frequent; ties by name."""
+    totals: Counter[Item] = Counter()
+    for window, count in windows.items():
+        totals[part(window)] += count
+    order = sorted(totals.items(), key=lambda entry: (-entry[1], entry[0]))
+    return {name: number for number, (name, _) in enumerate(order[:most])}

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tokengeom.figures.base import Curve, Figure, LinePanel
-from tokengeom.numerics import Bool, Float, centre_columns
+from tokengeom.numerics import Bool, Float
 from tokengeom.progress import AbstractProgress
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.studies.base import Check, Findings, Recipe, Table, table_of
@@ -31,13 +31,13 @@ from tokengeom.studies.common.measured import (
     decided,
 )
 from tokengeom.studies.common.random_data import with_random_repeats
-from tokengeom.studies.common.solution_sets import SolutionSet
-from tokengeom.studies.common.symmetric_supports import PATTERNS, supports
+from tokengeom.studies.common.solution_sets import PATTERNS, SolutionSet, direction, distance, supports
 from tokengeom.studies.common.text_parts import solver_device
 from tokengeom.theory.predict import predict
 from tokengeom.theory.uniqueness import PATH_TOLERANCE
 
 PATH, SAME_LOSS = "path, small loss", "path, same losses"
+PATHS = SAME_LOSS, PATH
 RULES = ("smallest Frobenius norm", "analytic centre", "largest margins", "symmetric", "returned by the solver")
 SAME = 0.02
 """Solutions closer than this count as one."""
@@ -46,23 +46,6 @@ MOST = 0.8
 PROVEN = 1e-6
 REACHED = 1.1
 """Loss gap at which a direction ends, as a multiple of the one asked for."""
-
-
-def direction(before: Float, after: Float, S: Bool) -> Float:
-    """Direction in which logits moved, without what changed inside supports: V x m, centred columns, norm 1."""
-    moved = after - before
-    level = np.where(S, moved, 0.0).sum(axis=0) / S.sum(axis=0)
-    return _unit(np.where(S, level, moved))
-
-
-def distance(one: Float, other: Float) -> float:
-    """Frobenius distance of centred logits of norm 1, in [0, 2]."""
-    return float(np.linalg.norm(_unit(one) - _unit(other)))
-
-
-def _unit(L: Float) -> Float:
-    centred = centre_columns(L)
-    return np.asarray(centred / np.linalg.norm(centred))
 
 
 def follow(
@@ -180,6 +163,7 @@ class WhichOptimum(AbstractMeasuredStudy):
         tables = {
             "hypotheses": self.answers(answers),
             "patterns": found.pattern_table(),
+            "rules": found.rule_table(),
             "path": found.distance_table("path"),
             "training": found.distance_table("training"),
         }
@@ -339,27 +323,74 @@ class _Measured:
                 yield large - small
 
     def pattern_table(self) -> Table:
-        """Size, free directions and spread of the solutions of each pattern."""
-        names = ("pattern", "V", "m", "dimension", "free_margins", "spread", "between_probabilities")
-        return table_of([{name: row[name] for name in names} for row in self.patterns])
+        """Size, free directions and spread of the solutions of each pattern, and how the path moves."""
+        differ = {row["pattern"] for row in self.told_apart}
+        return table_of(
+            [
+                {
+                    "pattern": row["pattern"],
+                    "V": row["V"],
+                    "m": row["m"],
+                    "free directions": row["dimension"],
+                    "free margins": row["free_margins"],
+                    "spread": round(row["spread"], 3),
+                    "rules differ": "yes" if row["pattern"] in differ else "no",
+                    "from largest margins": round(self.of_path(row["pattern"], RULES[2]), 3),
+                    "between probabilities": round(row["between_probabilities"], 3),
+                }
+                for row in self.patterns
+            ]
+        )
+
+    @property
+    def told_apart(self) -> list[Row]:
+        """Patterns in which the rules select solutions that differ, as seen from the path."""
+
+        def differ(pattern: int, name: str) -> bool:
+            found = [self.of_path(pattern, rule, name) for rule in RULES[:3]]
+            return bool(np.nanmax(found) - np.nanmin(found) > SAME)
+
+        return [row for row in self.patterns if any(differ(row["pattern"], name) for name in PATHS)]
+
+    def rule_table(self) -> Table:
+        """Distances of the path at larger and at small loss, for each pattern in which the rules differ."""
+        shown = self.told_apart or self.patterns
+        return table_of(
+            [
+                {"pattern": row["pattern"], "V": row["V"], "m": row["m"]}
+                | {
+                    f"{rule}, {loss}": round(self.of_path(row["pattern"], rule, name), 3)
+                    for rule in RULES[:3]
+                    for name, loss in zip(PATHS, ("larger loss", "small loss"), strict=True)
+                }
+                for row in shown
+            ]
+        )
 
     def distance_table(self, kind: str) -> Table:
         """Distances from the solution of each rule, mean and interval over patterns."""
         if kind == "path":
             return table_of(
                 [
-                    {"direction": name} | {rule: str(self._over_patterns(self.of_path, rule, name)) for rule in RULES}
+                    {"direction": name}
+                    | {rule: str(self._over_patterns(self.of_path, rule, name)) for rule in RULES}
+                    | {"excess": _mean(row["excess"] for row in chosen(self.path, name=name))}
                     for name in (PATH, SAME_LOSS)
                 ]
             )
         plans = sorted({(row["optimizer"], row["start"]) for row in self.trainings}, reverse=True)
         return table_of(
             [
-                {"optimizer": optimizer, "start": start}
+                {
+                    "optimizer": optimizer,
+                    "start": start,
+                    "runs": len(chosen(self.reached, optimizer=optimizer, start=start)),
+                }
                 | {
                     rule: str(self._over_patterns(self.of_training, rule, optimizer, start))
                     for rule in (*RULES, PATH, SAME_LOSS)
                 }
+                | {"excess": _mean(r["excess"] for r in chosen(self.reached, optimizer=optimizer, start=start))}
                 for optimizer, start in plans
             ]
         )
@@ -394,22 +425,23 @@ class _Measured:
         )
 
     def figure(self) -> Figure:
-        """Distances by pattern, of the path and of gradient descent."""
-        x = np.arange(1.0, len(self.patterns) + 1.0)
-        numbers = [row["pattern"] for row in self.patterns]
-        path = [Curve(rule, x, np.array([self.of_path(number, rule) for number in numbers])) for rule in RULES]
+        """Distances by pattern, of the path and of gradient descent, where the rules differ."""
+        shown = self.told_apart or self.patterns
+        x = np.arange(1.0, len(shown) + 1.0)
+        numbers = [row["pattern"] for row in shown]
+        path = [Curve(rule, x, np.array([self.of_path(number, rule) for number in numbers])) for rule in RULES[:3]]
         descent = [
             Curve(rule, x, np.array([self.of_training(number, rule, "gd", self.starts[0]) for number in numbers]))
-            for rule in (*RULES, PATH, SAME_LOSS)
+            for rule in (*RULES[:3], PATH, SAME_LOSS)
         ]
-        names = [f"{row['V']} x {row['m']}" for row in self.patterns]
+        names = [f"{row['pattern']}: {row['V']} x {row['m']}" for row in shown]
         panels = [
-            LinePanel("The path at small loss", "pattern (V x m)", "distance", path, x_names=names),
-            LinePanel("Gradient descent, smallest start", "pattern (V x m)", "distance", descent, x_names=names),
+            LinePanel("The path at small loss", "pattern: V x m", "distance", path, x_names=names),
+            LinePanel("Gradient descent, smallest start", "pattern: V x m", "distance", descent, x_names=names),
         ]
         caption = (
             "Distance of the direction of the logits, of the regularisation path and of gradient descent, from the "
-            "solution that each rule selects, for each pattern of supports with several solutions."
+            "solution that each rule selects, for the patterns of supports in which the rules select different ones."
         )
         return Figure("distances", "Which solution is selected", caption, panels)
 

@@ -18,6 +18,8 @@ STARTS = (RANDOM, AT_LOSS, PROXY, PERMUTED)
 ADAMW, LOW, DESCENT = "adamw", "adamw-low", "gd"
 SAVED = 0.8
 """Share of the steps of a random start at which steps count as saved."""
+ENOUGH_SEEDS = 5
+"""Seeds of a claim; numbers from fewer are marked."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +124,12 @@ def _combined(cells: Sequence[Cell], measured: Measured, decide: Callable[[Inter
         return Answer("undecided", "not measured")
     decisions = [decide(one) for one in found.values()]
     decision: Decision = "no" if "no" in decisions else "undecided" if "undecided" in decisions else "yes"
-    return Answer(decision, "; ".join(f"{name}: {_shown(one)}" for name, one in found.items()))
+    return Answer(decision, "; ".join(f"{name}: {_shown(one)}{_few(one)}" for name, one in found.items()))
+
+
+def _few(one: Interval) -> str:
+    """The number of seeds where it is too small for a claim."""
+    return f" ({one.count} seeds)" if 1 < one.count < ENOUGH_SEEDS else ""
 
 
 def _shown(one: Interval) -> str:
@@ -144,7 +151,7 @@ def step_table(cells: Sequence[Cell]) -> Table:
             if np.isnan(list(steps.values())).all():
                 continue
             line: dict[str, Any] = {"text": cell.text, "network": cell.network, "optimizer": cell.optimizer}
-            line |= {"gap": gap, "seeds": len(cell.by_start.get(RANDOM, {}))}
+            line |= {"gap": gap, "seeds": min(len(runs) for runs in cell.by_start.values())}
             line |= {start: "-" if np.isnan(value) else f"{value:.0f}" for start, value in steps.items()}
             for start in STARTS[1:]:
                 line[f"{start} / random"] = _shown(cell.ratio(start, gap=gap))
@@ -171,6 +178,42 @@ def held_out_table(cells: Sequence[Cell]) -> Table:
     return table_of(lines)
 
 
+def rate_table(cells: Sequence[Cell]) -> Table:
+    """Both rates of AdamW side by side, at the gaps that runs of both were read at.
+
+    Entries are mean steps and, after the slash, the mean held-out loss there. The last line of a network is where its
+    held-out loss is lowest. The ratio compares the prediction at the low rate with a random start at the usual one.
+    """
+    by_place = {(cell.text, cell.network, cell.optimizer): cell for cell in cells}
+    lines = []
+    for low in (cell for cell in cells if cell.optimizer == LOW):
+        usual = by_place.get((low.text, low.network, ADAMW))
+        if usual is None:
+            continue
+        compared = [*low.by_start.get(AT_LOSS, {}).values(), *usual.by_start.get(RANDOM, {}).values()]
+        both = Cell(low.text, low.network, LOW, low.gaps, compared)
+        for gap in (*(gap for gap in low.gaps if gap in usual.gaps), None):
+            line: dict[str, Any] = {"text": low.text, "network": low.network}
+            line["gap"] = "lowest held-out loss" if gap is None else f"{gap:g}"
+            for cell in (usual, low):
+                for start in (RANDOM, AT_LOSS):
+                    line[f"{start}, {cell.optimizer}"] = _steps_and_held_out(cell, start, gap)
+            ratio = "-" if gap is None else _shown(both.ratio(AT_LOSS, gap=gap))
+            line["at loss, low rate / random, usual rate"] = ratio
+            lines.append(line)
+    return table_of(lines or [{"text": "only one rate was measured"}])
+
+
+def _steps_and_held_out(cell: Cell, start: str, gap: float | None) -> str:
+    """Mean steps and mean held-out loss of the runs from a start; "-" where some run did not reach the gap."""
+    runs, name = list(cell.by_start.get(start, {}).values()), f"{gap:g}" if gap is not None else ""
+    if not runs or (gap is not None and any(name not in row["steps_to"] for row in runs)):
+        return "-"
+    points = [row["best_held_out"] if gap is None else row["held_out_at"][name] for row in runs]
+    steps = [row["best_held_out"]["step"] if gap is None else row["steps_to"][name] for row in runs]
+    return f"{np.mean(steps):.0f} / {np.mean([one['all'] for one in points]):.3f}"
+
+
 def curve_figure(cells: Sequence[Cell]) -> Figure:
     """Loss gap over training from each start, one panel per cell with AdamW."""
     panels = []
@@ -193,24 +236,32 @@ def curve_figure(cells: Sequence[Cell]) -> Figure:
 
 
 def ratio_figure(cells: Sequence[Cell]) -> Figure:
-    """Ratio of steps to the random start, against the gap."""
-    panels = []
-    for start in STARTS[1:]:
-        curves = []
-        for number, cell in enumerate(cells):
-            found = [(gap, cell.ratio(start, gap=gap)) for gap in cell.gaps]
-            known = [(gap, one) for gap, one in found if one.count]
+    """Ratio of steps to the random start, against the gap, one panel per start and optimizer."""
+    networks, texts = (list(dict.fromkeys(getattr(cell, name) for cell in cells)) for name in ("network", "text"))
+
+    def curves(start: str, optimizer: str) -> list[Curve]:
+        found = []
+        for cell in (cell for cell in cells if cell.optimizer == optimizer):
+            ratios = [(gap, cell.ratio(start, gap=gap)) for gap in cell.gaps]
+            known = [(gap, one) for gap, one in ratios if one.count]
             if not known:
                 continue
             x, y = np.array([gap for gap, _ in known]), np.array([one.mean for _, one in known])
-            half = np.array([one.half if one.count > 1 else 0.0 for _, one in known])
-            curves.append(Curve(cell.name, x, y, low=y - half, high=y + half, colour=number))
-        if curves:
-            levels = [("random start", 1.0), ("saved", SAVED)]
-            panels.append(LinePanel(start, "loss gap in nats", "steps / steps of random", curves, "log", levels=levels))
+            half = np.array([one.half if one.count >= ENOUGH_SEEDS else 0.0 for _, one in known])
+            place = {"colour": networks.index(cell.network), "dashed": cell.text != texts[0]}
+            found.append(Curve(f"{cell.network}, {cell.text}", x, y, low=y - half, high=y + half, **place))
+        return found
+
+    levels = [("random start", 1.0), ("saved", SAVED)]
+    panels = [
+        LinePanel(f"{start}, {optimizer}", "loss gap in nats", "steps / steps of random", some, "log", levels=levels)
+        for optimizer in (ADAMW, LOW, DESCENT)
+        for start in STARTS[1:]
+        if (some := curves(start, optimizer))
+    ]
     caption = (
         "Steps until the loss gap first falls below a value, as a multiple of those of a random start with the same "
-        "seed; mean over seeds with 95% intervals."
+        f"seed; mean over seeds, with 95% intervals where there are {ENOUGH_SEEDS} or more."
     )
     return Figure("ratios", "Steps compared with a random start", caption, panels, columns=3)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,20 @@ FACTOR = 1.25
 CONTAINED = 0.8
 LARGEST_GAP = 3e-2
 
+GROWTH = (
+    ("missing_share", "windows outside, estimated"),
+    ("missing_in_twin", "in a second part"),
+    ("missing_in_rest", "in the rest"),
+    ("new_pairs", "new pairs, estimated"),
+    ("new_pairs_in_twin", "in the second part"),
+    ("zeros_seen_later", "zeros seen later"),
+    ("growing_share", "growing contexts, estimated"),
+    ("grew_in_twin", "grew in the second part"),
+    ("contexts", "contexts"),
+    ("windows", "windows"),
+)
+"""Numbers of a part, and their columns in the table."""
+
 Values = dict[int, float]
 """Draw -> number."""
 
@@ -31,6 +46,7 @@ class PartFindings:
     """What rows say, by text, size and prediction."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
+        rows = [{**row, "text": row["text"].replace("_windows_", " ")} for row in rows]
         self.growth = chosen(rows, kind="growth")
         self.change = [{**row, **one} for row in chosen(rows, kind="change") for one in row["compared"]]
         self.model = [{**row, **one} for row in chosen(rows, kind="model") for one in row["compared"]]
@@ -103,56 +119,54 @@ class PartFindings:
 
     def growth_table(self) -> Table:
         """Supports: estimates and what happened, means over draws."""
-        columns = ["missing_share", "missing_in_twin", "missing_in_rest", "new_pairs", "new_pairs_in_twin"]
-        columns += ["zeros_seen_later", "growing_share", "grew_in_twin", "contexts", "windows"]
         return table_of(
             [
                 {"text": text, "share": share, "draws": len(self._of(text, share))}
-                | {name: _mean(row[name] for row in self._of(text, share)) for name in columns}
+                | {column: _rounded(row[name] for row in self._of(text, share)) for name, column in GROWTH}
                 for text in self.texts
                 for share in self.shares(text)
             ]
         )
 
     def change_table(self) -> Table:
-        """Agreement of each prediction of a part with that of the whole text."""
+        """Agreement of each prediction of a part with that of the whole text, one column per size of the part."""
         return table_of(
             [
-                {"text": text, "share": share, "prediction": name}
-                | {item: str(Interval.of(self.by_draw(item, text, share, name).values())) for item in ITEMS}
+                {"text": text, "agreement of": item, "prediction": name}
+                | {f"{share:g}": _shown(self.by_draw(item, text, share, name).values()) for share in self.shares(text)}
                 for text in self.texts
-                for share in self.shares(text)
+                for item in ITEMS
                 for name in self.predictions
             ]
         )
 
     def threshold_table(self) -> Table:
-        """Agreement of L_mm and of the prediction at a loss, by the counts below which pairs are left out."""
-        pairs = sorted({(row["part_threshold"], row["whole_threshold"]) for row in self.change})
-        return table_of(
-            [
-                {"text": text, "share": share, "prediction": name, "part": part, "whole": whole}
-                | {item: str(Interval.of(values.values())) for item, values in found.items()}
-                for text in self.texts
-                for share in self.shares(text)
-                for name in (LIMIT, AT_LOSS)
-                for part, whole in pairs
-                for found in [{item: self.by_draw(item, text, share, name, part, whole) for item in ITEMS}]
-                if found["contexts"]
-            ]
-        )
+        """Agreement of contexts by the counts below which pairs are left out; empty without thresholds."""
+        lines = []
+        for text in self.texts:
+            pairs = {(row["part_threshold"], row["whole_threshold"]) for row in chosen(self.change, text=text)}
+            for name, (part, whole) in product((LIMIT, AT_LOSS), sorted(pairs) if len(pairs) > 1 else []):
+                values = {
+                    share: self.by_draw("contexts", text, share, name, part, whole) for share in self.shares(text)
+                }
+                line = {"text": text, "prediction": name, "part, at least": part, "whole text, at least": whole}
+                lines.append(line | {f"{share:g}": _shown(found.values()) for share, found in values.items()})
+        return table_of(lines) if lines else {}
 
     def model_table(self) -> Table:
         """Agreement of the models with predictions at their loss, from parts of the text and from the whole."""
-        keys = sorted({(row["text"], row["share"], row["prediction"]) for row in self.model})
-        return table_of(
-            [
-                {"text": text, "share": share, "prediction": name}
-                | {side: str(self._model_agreement(text, share, name, side)) for side in ("from_part", "from_whole")}
-                | {"better": str(self.noticed(share, name))}
-                for text, share, name in keys
-            ]
-        )
+        keys = dict.fromkeys((row["text"], row["prediction"]) for row in self.model)
+        lines = []
+        for text, name in keys:
+            shares = sorted({row["share"] for row in chosen(self.model, text=text)})
+            of_parts = {
+                f"from {share:g}": str(self._model_agreement(text, share, name, "from_part")) for share in shares
+            }
+            whole = str(self._model_agreement(text, shares[-1], name, "from_whole"))
+            gap = _mean(row["loss_gap"] for row in chosen(self.model, text=text))
+            line: dict[str, Any] = {"text": text, "loss gap": round(gap, 4), "prediction": name}
+            lines.append(line | of_parts | {"from the whole text": whole})
+        return table_of(lines)
 
     def _model_agreement(self, text: str, share: float, name: str, side: str) -> Interval:
         found = chosen(self.model, text=text, share=share, prediction=name)
@@ -215,9 +229,12 @@ class PartFindings:
 
     def _change_panel(self, text: str, item: str) -> LinePanel:
         x, curves = self.shares(text), []
+        plain = [name for name in self.predictions if not name.startswith(NORMS[1])]
         for name in self.predictions:
             found = [Interval.of(self.by_draw(item, text, share, name).values()) for share in x]
-            curves.append(_curve(name, x, found))
+            # The two norms at one loss have one colour, so that colours suffice.
+            twin = name.replace(NORMS[1], NORMS[0])
+            curves.append(_curve(name, x, found, dashed=name != twin, colour=plain.index(twin)))
         return LinePanel(f"{text}: {item}", "share of the text", "agreement", curves, "log")
 
     def _growth_panel(self, text: str) -> LinePanel:
@@ -232,8 +249,8 @@ class PartFindings:
         for colour, name in enumerate(dict.fromkeys(row["prediction"] for row in self.model)):
             for side, dashed in (("from_part", False), ("from_whole", True)):
                 found = [self._model_agreement(text, share, name, side) for share in x]
-                label = f"{name}, {side.replace('_', ' ')}"
-                curves.append(_curve(label, x, found, dashed=dashed, colour=colour))
+                label = f"{name}, {side.replace('_', ' ')}" if dashed else name
+                curves.append(_curve(label, x, found, dashed=dashed, colour=colour, in_legend=not dashed))
         return LinePanel(text, "share of the text", "agreement over contexts", curves, "log")
 
 
@@ -246,6 +263,18 @@ def _curve(label: str, x: Sequence[float], y: Sequence[Interval], **style: Any) 
 
 def _mean(values: Iterable[float]) -> float:
     return float(np.mean(list(values)))
+
+
+def _rounded(values: Iterable[float]) -> float:
+    """Mean with three digits; a whole number from 100 on."""
+    mean = _mean(values)
+    return round(mean) if mean >= 100 else float(f"{mean:.3g}")
+
+
+def _shown(values: Iterable[float]) -> str:
+    """Mean and half of the 95% interval."""
+    found = Interval.of(values)
+    return f"{found.mean:.3f} +- {found.half:.3f}" if found.count > 1 else f"{found.mean:.3f}"
 
 
 def _every(found: Sequence[tuple[str, Interval]]) -> Answer:

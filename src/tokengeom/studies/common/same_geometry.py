@@ -20,6 +20,7 @@ from tokengeom.studies.common.measured import Answer, Decision, Interval, Row, R
 from tokengeom.studies.common.torch_runs import ITEMS, DeviceText, Geometry, agreement
 
 NORMS = ("nuclear", "gamma2")
+NOT_MEASURED = "not measured"
 SUPPORTS = "supports"
 """The rival without a norm: cosines of centred supports."""
 
@@ -102,6 +103,15 @@ class Compared:
         )
         return across / float(np.sqrt(first * second)) if first > 0 and second > 0 else float("nan")
 
+    def corrected_prediction(self, training: str, prediction: str, item: str) -> float:
+        """Agreement with a prediction, corrected for attenuation; NaN where the ceiling is not positive.
+
+        A prediction has no noise of its own, so that its agreement is divided by the square root of the ceiling.
+        """
+        ceiling = mean_of(self.across(training, training, item))
+        known = mean_of(self.with_prediction(training, prediction, item))
+        return known / float(np.sqrt(ceiling)) if ceiling > 0 else float("nan")
+
     def prediction_changes(self, a: str, b: str, prediction: str, item: str) -> Interval:
         """Agreement of a prediction with one training minus that with the other, paired by seed."""
         return paired(*(self.with_prediction(one, prediction, item) for one in (a, b)))
@@ -122,7 +132,7 @@ def within(difference: Interval, most: float) -> Decision:
 def answer_for_all(found: Mapping[str, tuple[Decision, Interval]], what: str) -> Answer:
     """Yes where every case is, no where one is; the numbers are those of the lowest and of the highest case."""
     if not found:
-        return Answer("undecided", "no measurement")
+        return Answer("undecided", NOT_MEASURED)
     decisions = {name: decision for name, (decision, _) in found.items()}
     decision: Decision = _of_all(decisions.values())
     parts = [f"{sum(one == name for one in decisions.values())} {name}" for name in ("yes", "no", "undecided")]

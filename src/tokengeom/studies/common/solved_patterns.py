@@ -1,4 +1,4 @@
-"""Numbers of a support pattern that compare L_mm with the proxy, and random patterns like a given one."""
+"""Numbers of a support pattern that compare L_mm with the proxy, random patterns like a given one, and their means."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ import numpy as np
 from scipy import stats
 
 from tokengeom.numerics import Bool, Float
-from tokengeom.problems.backend import Array
+from tokengeom.problems.backend import Array, blocks_of
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.solvers.nuclear_admm import NuclearADMM
 from tokengeom.studies.common.measured import Interval, Row, chosen
+from tokengeom.studies.common.random_limits import proxy_limit
 
 RANK = 1e-3
 """Share of the largest singular value from which on a singular value counts for the rank."""
 QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+SMALL = 1e-4
+"""Excess up to which only the proven upper bound is shown: the proven gap is of this size."""
 MOST_COMPARED = 3_000
 """Contexts or tokens whose cosines are compared; of more, this many are drawn with a fixed seed."""
 
@@ -46,7 +49,10 @@ def solve_pattern(S: Bool, device: str, tolerance: float) -> dict[str, Any]:
     problem = NuclearSVM.from_support(S, device=None if device == "cpu" else device)
     solution = NuclearADMM(tolerance=tolerance)(problem)
     proof = solution.certificate
-    X, proxy = problem.scale(solution.x), problem.proxy()
+    # On a device a large solution is in blocks of columns; what follows takes whole matrices.
+    blocks = blocks_of(solution.x)
+    L = blocks[0] if len(blocks) == 1 else problem.backend.xp.concatenate(list(blocks), -1)
+    X, proxy = problem.scale(L), problem.proxy()
     # Columns may be taken centred: the mean over tokens does not change the softmax, and its removal no margin.
     unit = problem.row_scale / float(problem.reduction.V) ** 0.5
     X = X - unit @ (unit.T @ X)
@@ -129,6 +135,11 @@ def excess_of(row: Row) -> float:
     return 0.5 * (float(row["excess_low"]) + float(row["excess_high"]))
 
 
+def mean_excess(rows: Iterable[Row]) -> float:
+    """Mean of the middles over rows."""
+    return float(np.mean([excess_of(row) for row in rows]))
+
+
 def by_setting(rows: Sequence[Row]) -> dict[tuple[float, float], dict[int, list[Row]]]:
     """Random rows by (V/m, density), then by V, rising."""
     found: dict[tuple[float, float], dict[int, list[Row]]] = {}
@@ -154,3 +165,34 @@ def shown(values: Iterable[float]) -> str:
     if found.count == 1:
         return f"{found.mean:.4g}"
     return f"{found.mean:.4g} [{found.low:.4g}, {found.high:.4g}]" if found.count else ""
+
+
+def random_line(ratio: float, density: float, V: int, found: Sequence[Row]) -> dict[str, Any]:
+    """Means over the draws of one setting beside their limits, as a row of a table."""
+    limit, n = proxy_limit(density, ratio), min(V, found[0]["m"])
+    highest = max(float(row["excess_high"]) for row in found)
+    names = ("effective_rank", "rank", "cosine", "positive", "contexts", "tokens")
+    means = {name: _mean(row[name] for row in found) for name in names}
+    return {
+        "V/m": ratio,
+        "k/V": round(density, 5),
+        "V": V,
+        "seeds": len(found),
+        "excess": shown(map(excess_of, found)) if highest > SMALL else f"at most {highest:.1e}",
+        "limit": float(f"{limit.excess:.4g}"),
+        "rank / min(V, m)": round(means["rank"] / n, 3),
+        "effective rank / min(V, m)": round(means["effective_rank"] / n, 3),
+        "its limit": round(limit.effective_rank, 3),
+        "cosine": round(means["cosine"], 4),
+        "limit of the cosine": round(limit.cosine, 4),
+        "positive signs": round(means["positive"], 3),
+        "limit of the signs": round(limit.positive, 3),
+        "agreement of contexts": round(means["contexts"], 3),
+        "agreement of tokens": round(means["tokens"], 3),
+    }
+
+
+def _mean(values: Iterable[float | None]) -> float:
+    """Mean of the values that are defined; NaN without any."""
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else float("nan")
