@@ -14,12 +14,15 @@ RUN := $(VENV)/.installed-run
 STAMP := $(VENV)/.installed-test
 
 .DEFAULT_GOAL := help
-.PHONY: help report browser test test-slow check format benchmark campaign results map clean
+.PHONY: help report browser test test-slow wheel check format benchmark campaign results map clean
 
 help:  ## show this help
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(RUN): pyproject.toml constraints.txt
+	@python=$$(command -v $(BIN)/python || echo $(PYTHON)); \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	{ echo "tokengeom needs Python 3.11 or newer; $$python is older or missing. Name another: make PYTHON=python3.12"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(INSTALL) -e '.[report,networks]'
@@ -53,7 +56,10 @@ test: check browser  ## style, types and the whole test suite
 	$(BIN)/python -m pytest -m 'not slow' -n $(JOBS) --dist loadfile
 
 test-slow: $(STAMP)  ## the checks that take minutes
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow --ignore tests/test_wheel.py
+
+wheel: $(STAMP)  ## build wheel and sdist, and try the wheel in empty environments
+	$(BIN)/python -m pytest -m slow tests/test_wheel.py
 
 format: $(STAMP)  ## let ruff lay out the code
 	$(BIN)/ruff check --fix .

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import pkgutil
+import re
 import subprocess
 import sys
 import zipfile
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import minimal_install
 import tokengeom
 
 ROOT = Path(__file__).parents[1]
@@ -43,11 +45,26 @@ def test_the_wheel_is_typed_and_whole(tmp_path: Path) -> None:
     command = [str(part) for part in (uv, "build", "--wheel", "--quiet", "--out-dir", tmp_path, ROOT)]
     subprocess.run(command, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
-    inside = set(zipfile.ZipFile(wheel).namelist())
-    sources = {f"tokengeom/{path.relative_to(ROOT / 'src/tokengeom')}" for path in (ROOT / "src").rglob("*.py")}
-    assert sources | {"tokengeom/py.typed"} <= inside
+    inside = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    source = [path for path in (ROOT / "src").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    assert inside == {path.relative_to(ROOT / "src").as_posix() for path in source}
+    assert "tokengeom/py.typed" in inside
+    assert any(name.startswith("tokengeom/page/templates/") for name in inside)
+
+
+def test_what_needs_an_extra_names_it() -> None:
+    script = Path(minimal_install.__file__)
+    found = subprocess.run([sys.executable, script, "--hide-extras"], capture_output=True, text=True, check=True)
+    minimal_install.require_named(json.loads(found.stdout)["extras"])
 
 
 def test_the_version_is_the_changelogs_newest() -> None:
     headings = [line for line in (ROOT / "CHANGELOG.md").read_text().splitlines() if line.startswith("## ")]
     assert tokengeom.__version__ in headings[0]
+
+
+def test_pre_commit_runs_what_make_check_runs() -> None:
+    recipe = re.search(r"^check:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert recipe is not None
+    checks = [line.strip().replace("$(BIN)", ".venv/bin") for line in recipe[1].splitlines()]
+    assert re.findall(r"entry: (.*)", (ROOT / ".pre-commit-config.yaml").read_text()) == checks

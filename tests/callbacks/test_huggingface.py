@@ -149,11 +149,15 @@ def test_other_processes_and_wrong_intervals(plain: Any) -> None:
             TokengeomCallback(plain, monitor, every=wrong)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("module", "library", "extra"), [
-    ("huggingface", "transformers", "huggingface"), ("lightning", "lightning", "lightning"),
+@pytest.mark.parametrize(("module", "library", "given"), [
+    ("huggingface", "transformers", "None, None"), ("lightning", "lightning", "None"),
 ])  # fmt: skip
-def test_a_missing_library_is_named_with_its_extra(module: str, library: str, extra: str) -> None:
-    code = f"import sys; sys.modules['{library}'] = None; import tokengeom.callbacks.{module}"
+def test_without_its_library_a_module_imports_and_its_callback_names_the_extra(
+    module: str, library: str, given: str
+) -> None:
+    code = f"import sys; sys.modules['{library}'] = None; from tokengeom.callbacks import {module}; print('imported')"
+    code += f"; {module}.TokengeomCallback({given})"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert f"needs the package '{library}', which is not installed" in found.stderr
-    assert f"tokengeom[{extra}]" in found.stderr
+    assert f"tokengeom[{module}]" in found.stderr
+    assert found.stdout == "imported\n"

@@ -21,6 +21,7 @@ from tokengeom.statistics.cuts import CommonestTokens, MinimumCount, MostFrequen
 from tokengeom.statistics.engines import AbstractEngine, EngineSettings, open_engine
 from tokengeom.statistics.gathering import build_statistics
 from tokengeom.statistics.spark_engine import SparkEngine
+from tokengeom.statistics.spark_session import require_spark
 
 pytestmark = NEEDS_SPARK
 
@@ -129,3 +130,11 @@ def test_rows_that_are_missing_from_a_folder_are_noticed(
     monkeypatch.setattr(spark_engine, "_rows_in", lambda folder: 7)
     with pytest.raises(ResourceError, match=r"wrote 10 rows to .*, and 7 of them are seen from this machine"):
         spark.write(table, tmp_path / "out", "Copying", SilentProgress())
+
+
+def test_without_java_the_engine_is_refused_in_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for home, reason in (("", "which was not found"), (str(tmp_path), "which has no bin/java")):
+        monkeypatch.setenv("JAVA_HOME", home)
+        with pytest.raises(ResourceError, match=f"needs Java 17 or newer.*{reason}"):
+            require_spark()

@@ -14,6 +14,7 @@ from tokengeom.progress import SilentProgress
 from tokengeom.statistics.count import count
 from tokengeom.studies.base import Findings
 from tokengeom.studies.common.measured import Rows
+from tokengeom.studies.common.part_findings import PartFindings
 from tokengeom.studies.unknown_supports import DocumentWindows, UnknownSupports, _Compared, load_windows
 
 STUDY = UnknownSupports()
@@ -187,3 +188,9 @@ def test_tables_have_a_column_for_each_size_and_no_thresholds_without_any() -> N
         if row["kind"] == "change":
             row["compared"] = [one for one in row["compared"] if one["whole_threshold"] == 1]
     assert "thresholds" not in STUDY.judge(STUDY.recipe("small"), alone).tables
+
+
+def test_what_a_model_notices_is_an_interval_over_seeds() -> None:
+    found = PartFindings(rows(better=0.1)).noticed(0.25, "nuclear")
+    assert (found.mean, found.count) == (pytest.approx(0.101), 3)
+    assert found.half == pytest.approx(4.303 * 0.001 / 3**0.5, rel=1e-3)

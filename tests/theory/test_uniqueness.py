@@ -115,7 +115,7 @@ def test_what_every_solution_of_the_circle_has_in_common() -> None:
         assert (s * ((outside.T @ a) ** 2).sum(axis=0)).sum() <= 2.0 * gap / (1.0 - (1.0 - 1e-3) ** 2)
 
 
-def test_the_path_selects_the_solution_of_the_circle_with_the_largest_margins() -> None:
+def test_with_equal_counts_the_path_moves_to_the_solution_of_the_circle_with_the_largest_margins() -> None:
     """A regular pentagon, in closed form: of all solutions it has the largest margin over the opposite token."""
     found = predict(NextTokenStatistics.from_counts(CIRCLE.astype(np.int64)))
     path = found.limit_of_path()
@@ -127,7 +127,24 @@ def test_the_path_selects_the_solution_of_the_circle_with_the_largest_margins() 
     assert abs(path.excess) <= 1e-9
     assert path.distance == pytest.approx(0.36284, abs=1e-4)
     assert not path.is_returned
-    assert "selects another solution" in path.sentence
+    assert "moves towards another solution" in path.sentence
+    assert "may differ" in path.sentence
+
+
+def test_with_unequal_counts_the_path_turns_away_from_the_largest_margins() -> None:
+    counts = CIRCLE * np.array([[1, 1, 1, 1, 4], [2, 1, 1, 1, 1], [1, 3, 1, 1, 1], [1, 1, 4, 1, 1], [1, 1, 1, 2, 1]])
+    found = predict(NextTokenStatistics.from_counts(counts), spread_solves=0)
+    points = found.path([1e-1, 1e-2, 1e-4, 1e-6, 1e-8], tolerance=1e-7)
+    pentagon = np.cos(2 * np.pi * (np.arange(5)[:, None] - np.arange(5) - 0.5) / 5)
+    away, excess = [], []
+    for last in (3, 4, 5):
+        moved = path_direction(points[:last], pentagon, CIRCLE, found.lower_bound)
+        away.append(moved.distance)
+        excess.append(moved.excess)
+    # The direction comes nearer to a solution, and it is another one.
+    assert excess[0] > excess[1] > excess[2] > 0.0
+    assert away[0] < away[1] < away[2]
+    assert away[2] > 0.2
 
 
 def test_the_path_moves_towards_a_unique_solution() -> None:

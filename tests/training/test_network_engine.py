@@ -218,3 +218,15 @@ def test_settings_that_a_network_does_not_have_are_refused(
         pytest.skip("this machine has a CUDA device")
     with pytest.raises(error, match=part):
         train(small_stories(), steps=1, dim=8, **options)
+
+
+def test_compiled_without_a_compiler_is_refused_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(ResourceError, match=r"compiled needs a C\+\+ compiler, and \S+ was not found"):
+        train(small_stories(), "lstm", steps=1, compiled=True, **tiny("lstm"))
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(ResourceError, match="no-such-compiler was not found"):
+        train(small_stories(), "lstm", steps=1, compiled=True, **tiny("lstm"))

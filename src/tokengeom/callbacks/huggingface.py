@@ -20,7 +20,7 @@ from tokengeom.geometry.monitor import check_interval
 try:
     from transformers import TrainerCallback
 except ImportError:
-    missing_extra("transformers", "huggingface", "A callback for Hugging Face's Trainer")
+    TrainerCallback = object
 
 if TYPE_CHECKING:
     from transformers import Trainer, TrainerControl, TrainerState, TrainingArguments
@@ -45,6 +45,8 @@ class TokengeomCallback(TrainerCallback):  # type: ignore[misc]
     """
 
     def __init__(self, trainer: Trainer, monitor: Monitor, *, every: int | Literal["log", "evaluate"] = "log") -> None:
+        if TrainerCallback is object:
+            missing_extra("transformers", "huggingface", "A callback for Hugging Face's Trainer")
         self.trainer, self.monitor = trainer, monitor
         self.every = every if every in ("log", "evaluate") else check_interval(every)
 

@@ -19,7 +19,7 @@ from tokengeom.geometry.monitor import check_interval
 try:
     from lightning.pytorch import Callback
 except ImportError:
-    missing_extra("lightning", "lightning", "A callback for Lightning")
+    Callback = object
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
@@ -45,6 +45,8 @@ class TokengeomCallback(Callback):  # type: ignore[misc]
     """
 
     def __init__(self, monitor: Monitor, *, every: int | None = None, part: str | None = None) -> None:
+        if Callback is object:
+            missing_extra("lightning", "lightning", "A callback for Lightning")
         self.monitor, self.part = monitor, part
         self.every = None if every is None else check_interval(every)
         self._last = 0

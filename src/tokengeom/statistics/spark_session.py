@@ -89,7 +89,12 @@ def require_spark() -> None:
         import pyspark  # noqa: F401
     except ImportError:
         missing_extra("pyspark", "spark", "The Spark engine")
-    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+    home = os.environ.get("JAVA_HOME")
+    if home and shutil.which("java", path=str(Path(home) / "bin")) is None:
+        raise ResourceError(
+            f"The Spark engine needs Java 17 or newer, and JAVA_HOME is {home}, which has no bin/java. Correct it."
+        )
+    if not home and shutil.which("java") is None:
         raise ResourceError("The Spark engine needs Java 17 or newer, which was not found. Install it.")
 
 

@@ -81,7 +81,6 @@ TEXT_COLUMNS = (
     "held_out_windows",
     "of_known_contexts",
     "rank",
-    "prediction_seconds",
 )
 
 

@@ -218,7 +218,7 @@ class FeaturePrediction(AnswersQuestions, AbstractResult):
         return solve_gamma2_limit(self.reduction, tolerance=tolerance, max_iterations=max_iterations, device=device)
 
     def limit_of_path(self) -> PathDirection:
-        """The direction in which the path moves at small losses: which solution it selects where L_mm is not unique."""
+        """The direction of the path at small losses; where L_mm is not unique, smaller losses can change it."""
         points = self.path(path_gaps(self.largest_gap), tolerance=PATH_TOLERANCE)
         return path_direction(points, self.L_mm, dense(self.P) > 0, self.lower_bound)
 

@@ -1,4 +1,4 @@
-"""Uniqueness of L_mm: what all solutions have in common, how far apart they were found, and which the path selects.
+"""Uniqueness of L_mm: what all solutions have in common, how far apart they are, and where the path moves among them.
 
 NTP-SVM* need not have a unique solution. With a feasible dual G of proven gap ``eps = value - <B, G>``, every
 solution L satisfies ``sum_{v off S_g} |G[v,g]| sqrt(a_v n_g) (L[in,g] - L[v,g] - 1) <= eps``, so
@@ -13,11 +13,14 @@ rank. With ``X = sum_k s_k a_k b_k^T`` a solution (scaled) and P the projection 
 values are above ``1 - delta``, ``sum_k s_k ||(I - P) a_k||^2 <= 2 eps / (1 - (1 - delta)^2)``, since ``<X, G>`` is at
 least ``||X||_* - eps`` and at most ``sum_k s_k ||G^T a_k||``; the same holds for the right singular vectors.
 
-**Which solution the regularisation path selects.** Over the set of solutions the nuclear norm and the margins that are
-1 in all of them are constant. Every other margin m adds about ``exp(-R m)`` to the loss of ``R L``, and R grows without
-limit as lambda -> 0. So the path makes the smallest of the other margins as large as possible, then the next (an
-argument, not a theorem). `path_direction` measures it: with ``L(lambda) = R L_mm + E`` and E convergent, the difference
-of two points of the path has the direction of the limit, far more closely than either point.
+**Where the regularisation path moves among several solutions.** No rule is known that gives its limit. Over the set of
+solutions the nuclear norm and the margins that are 1 in all of them are constant, and every other margin m adds about
+``exp(-R m)`` to the loss of ``R L``, which favours large margins. But with ``L(lambda) = R L + E`` the nuclear norm
+depends on the solution L through terms of order ``1/R`` in E, and these outlast anything that falls like ``exp(-R)``. E
+depends on the probabilities. Measured on 21 patterns (docs/results/which_optimum.md): the direction is near the
+solution of largest margins in most, and in three it turns away from it as the loss falls. `path_direction` measures the
+direction at given losses: it is the difference of two points of the path, in which the constant part of E cancels.
+Where L_mm is unique that is close to its direction; where it is not, smaller losses can change it.
 """
 
 from __future__ import annotations
@@ -194,8 +197,9 @@ class PathDirection:
             )
         if self.excess <= SAME_DIRECTION:
             return (
-                f"The regularisation path selects another solution: {between} it moves in a direction of rank "
-                f"{self.rank} that is {self.distance:.1e} from L_mm and optimal within {self.excess:.1e}."
+                f"The regularisation path moves towards another solution: {between} it moves in a direction of rank "
+                f"{self.rank} that is {self.distance:.1e} from L_mm and optimal within {self.excess:.1e}. At smaller "
+                "losses the direction may differ."
             )
         return (
             f"The regularisation path is not near its limit: {between} its direction is {self.distance:.1e} from L_mm, "

@@ -11,12 +11,15 @@ averages the gradients, and only the first process writes files and prints.
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
-from tokengeom.errors import ProblemError
+from tokengeom.errors import ProblemError, ResourceError
 from tokengeom.factors import Factors
 from tokengeom.models.devices import checked_device, threads_for
 from tokengeom.models.network import Network
@@ -64,6 +67,7 @@ class NetworkEngine(AbstractEngine):
         self._scale = scale * self.processes.world
         model.decoder.to(device=self._device, dtype=self._dtype).train()
         if compiled:
+            _require_compiler(self._device.type)
             model.decoder.body.compile()
         self._place_parameters()
         self._place_labels(labels)
@@ -202,6 +206,20 @@ def _minus_target(q: Any, flat: Any, share: Any) -> Any:
     entries = q.view(-1)
     entries[flat] = entries[flat] - share
     return q
+
+
+def _require_compiler(device: str) -> None:
+    """Refuse ``compiled`` before the first step where torch.compile would not find a compiler."""
+    if device == "cpu":
+        language, variable, usual = "C++", "CXX", ["clang++" if sys.platform == "darwin" else "g++"]
+    else:
+        language, variable, usual = "C", "CC", ["gcc", "clang"]
+    names = [os.environ[variable]] if os.environ.get(variable) else usual
+    if not any(map(shutil.which, names)):
+        raise ResourceError(
+            f"compiled needs a {language} compiler, and {' or '.join(names)} was not found. Install one, name yours in "
+            f"the environment variable {variable}, or train without compiled."
+        )
 
 
 class _RandomState:
