@@ -140,9 +140,7 @@ def test_a_picture_of_ours_is_replaced_and_any_other_file_is_refused(tmp_path: P
 @pytest.mark.parametrize(
     ("ends", "expected"), [((0.002, 0.05), {"0.002", "0.005", "0.01", "0.02", "0.05"}), ((1e-6, 1.0), set())]
 )
-def test_numbers_on_a_short_logarithmic_axis_do_not_overlap(
-    ends: tuple[float, float], expected: set[str]
-) -> None:
+def test_numbers_on_a_short_logarithmic_axis_do_not_overlap(ends: tuple[float, float], expected: set[str]) -> None:
     x = np.array(ends)
     panel = LinePanel("t", "x", "y", [Curve("c", x, np.ones(2))], x_scale="log")
     canvas = rendered(Figure("f", "t", "c", [panel]))
