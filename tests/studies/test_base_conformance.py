@@ -161,9 +161,9 @@ def test_a_device_that_does_not_exist_ends_the_study_before_any_work(name: str) 
     study = find_study(name)
     assert study.recipe("small")["device"] == "cpu"
     assert study.recipe("paper")["device"] == "cuda"
+    # A negative number of stories would be refused as soon as a text is made.
+    work = {"stories": -1} if "stories" in study.recipe("paper") else {}
     with pytest.raises(ResourceError, match="cuda:99"):
-        # A negative number of stories would be refused as soon as a text is made.
-        work = {"stories": -1} if "stories" in study.recipe("paper") else {}
         study.run(study.recipe("paper", device="cuda:99", **work), SilentProgress())
 
 

@@ -39,8 +39,8 @@ NORM_OF_OPTIMIZER = {
     "adamw": "gamma2",
     "signgd": "gamma2",
 }
-"""Norm of the logits that each optimizer keeps small: proven for none; measured for unconstrained features with gd, adam,
-adamw and signgd, and for networks with adam and signgd (docs/results/optimizer_norms.md)."""
+"""Norm of the logits that each optimizer keeps small: proven for none; measured for unconstrained features with gd,
+adam, adamw and signgd, and for networks with adam and signgd (docs/results/optimizer_norms.md)."""
 
 
 @dataclass(frozen=True)
