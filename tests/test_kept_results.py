@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -24,6 +25,7 @@ def pages_script() -> ModuleType:
 
 
 PAGES = pages_script()
+kept_findings = cache(PAGES.kept_findings)
 NAMES = list(PAGES.kept_studies())
 
 
@@ -34,7 +36,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 def test_the_tables_of_a_page_are_those_of_its_rows(name: str) -> None:
     page = (ROOT / "docs/results" / f"{name.replace('-', '_')}.md").read_text(encoding="utf-8")
-    findings = PAGES.kept_findings(name)
+    findings = kept_findings(name)
     assert PAGES.with_tables(page, findings) == page
     places = re.findall(r"<!-- table ([^>]+?) -->", page)
     assert "hypotheses" in places
@@ -49,11 +51,11 @@ def test_a_table_that_was_changed_is_written_again() -> None:
     page = (ROOT / "docs/results" / f"{NAMES[0].replace('-', '_')}.md").read_text(encoding="utf-8")
     changed = re.sub(r"(<!-- table hypotheses -->\n).*?(<!-- end -->)", r"\1\2", page, count=1, flags=re.DOTALL)
     assert changed != page
-    assert PAGES.with_tables(changed, PAGES.kept_findings(NAMES[0])) == page
+    assert PAGES.with_tables(changed, kept_findings(NAMES[0])) == page
 
 
 def test_kept_rows_are_valid_and_say_how_they_were_measured(name: str) -> None:
-    findings = PAGES.kept_findings(name)
+    findings = kept_findings(name)
     assert findings.passed, findings.summary()
     for path in sorted(PAGES.kept_studies()[name].glob("*.jsonl")):
         setting = chosen(read_rows([path]), kind=SETTING)[0]
@@ -71,4 +73,4 @@ def test_every_kept_study_is_in_the_overview(name: str) -> None:
 def test_the_table_of_the_readme_is_that_of_the_rows() -> None:
     page = PAGES.README.read_text(encoding="utf-8")
     assert page.count("<!-- table ") == 1
-    assert PAGES.with_tables(page, PAGES.kept_findings(PAGES.README_STUDY)) == page
+    assert PAGES.with_tables(page, kept_findings(PAGES.README_STUDY)) == page

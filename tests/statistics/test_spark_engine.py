@@ -46,6 +46,7 @@ def test_spark_counts_as_a_dictionary_does(spark: AbstractEngine, kind: str, pad
     assert as_pairs(statistics) == dictionary_count(documents, 3, kind, pad)
 
 
+@pytest.mark.slow
 def test_both_engines_agree_after_every_cut(spark: AbstractEngine, tmp_path: Path) -> None:
     """Sharded Parquet is read, counted and cut in the engine; only what is left is gathered."""
     rng = np.random.default_rng(1)

@@ -24,6 +24,7 @@ def found() -> Findings:
     return run_study("architectures", **SMALL)
 
 
+@pytest.mark.slow
 def test_a_small_recipe_passes(found: Findings) -> None:
     assert failed(found) == []
 
@@ -32,6 +33,7 @@ def test_the_five_architectures_exist() -> None:
     assert len({type(architecture_named(name)) for name in NETWORKS}) == 5
 
 
+@pytest.mark.slow
 def test_every_pair_of_architectures_is_compared_once(found: Findings) -> None:
     table = found.tables["pairs"]
     models = [*NETWORKS, UFM]
@@ -40,6 +42,7 @@ def test_every_pair_of_architectures_is_compared_once(found: Findings) -> None:
     assert set(found.tables["agreement"]["model"]) == set(models)
 
 
+@pytest.mark.slow
 def test_the_sentence_counts_the_models_that_are_nearer_to_the_prediction_than_to_each_other(found: Findings) -> None:
     counts = []
     for panel in found.figures[0].panels:
@@ -50,6 +53,7 @@ def test_the_sentence_counts_the_models_that_are_nearer_to_the_prediction_than_t
     assert f"the contexts of {counts[0]} and the tokens of {counts[1]} agree with the prediction" in found.sentence
 
 
+@pytest.mark.slow
 def test_the_heat_map_holds_the_numbers_of_the_tables(found: Findings) -> None:
     panel = found.figures[0].panels[0]
     assert isinstance(panel, HeatmapPanel)

@@ -23,12 +23,14 @@ from tokengeom.figures.data import load_data, save_data
 from tokengeom.geometry.explanations.ufm import MOST_STEPS
 from tokengeom.progress import SilentProgress
 from tokengeom.studies.base import Check, Findings, find_study, study_names
+from tokengeom.studies.common.measured import AbstractMeasuredStudy
 from tokengeom.training.loop import Loop
 from tokengeom.training.run import Run
 
 TINY: dict[str, dict[str, Any]] = tomllib.loads((Path(__file__).parent / "tiny.toml").read_text())
 NAMES = study_names()
 OF_NETWORKS = [name for name in NAMES if "device" in find_study(name).recipe()]
+MEASURED = [name for name in NAMES if isinstance(find_study(name), AbstractMeasuredStudy)]
 OF_THE_PAPERS = ("architectures", "natural-text", "networks-simplified-stories", "small-d-network")
 
 
@@ -142,6 +144,12 @@ def without_times(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str
     }
 
 
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if name in MEASURED else name for name in NAMES],
+    indirect=True,
+    scope="module",
+)
 def test_the_same_recipe_gives_the_same_findings(name: str, findings: Findings) -> None:
     again = tiny_findings(name)
     assert again.sentence == findings.sentence

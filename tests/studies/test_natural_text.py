@@ -29,14 +29,17 @@ def found() -> Findings:
     return run()
 
 
+@pytest.mark.slow
 def test_a_small_recipe_passes(found: Findings) -> None:
     assert failed(found) == []
 
 
+@pytest.mark.slow
 def test_an_untrained_transformer_fails() -> None:
     assert "transformer, raw supports: agreement of contexts gained in training" in failed(run(steps=1))
 
 
+@pytest.mark.slow
 def test_built_in_stories_are_not_called_natural(found: Findings) -> None:
     assert "which a grammar writes and which are not natural text" in found.sentence
 

@@ -21,16 +21,19 @@ def found() -> Findings:
     return run_study("networks-simplified-stories", **SMALL)
 
 
+@pytest.mark.slow
 def test_a_small_recipe_passes(found: Findings) -> None:
     assert failed(found) == []
 
 
+@pytest.mark.slow
 def test_both_models_are_compared_in_both_modes(found: Findings) -> None:
     runs = {f"{model}, {mode}" for model in (TRANSFORMER, UFM) for mode in (NATURAL, REPEATS)}
     assert set(found.tables["agreement"]["run"]) == runs
     assert set(found.tables["transformer_and_ufm"]["mode"]) == {NATURAL, REPEATS}
 
 
+@pytest.mark.slow
 def test_an_untrained_transformer_fails() -> None:
     missed = failed(run_study("networks-simplified-stories", **{**SMALL, "steps": 1}))
     assert "transformer, natural counts: loss gap" in missed

@@ -53,10 +53,12 @@ def test_plateaus_have_the_strengths_at_which_the_path_is_solved() -> None:
     assert seen[last_of_each] == pytest.approx([1e-1, 1e-2, 1e-3, 1e-4])
 
 
+@pytest.mark.slow
 def test_a_small_recipe_passes(found: Findings) -> None:
     assert failed(found) == []
 
 
+@pytest.mark.slow
 def test_the_ufm_is_at_the_certified_path_at_the_end_of_each_plateau(found: Findings) -> None:
     table = found.tables["plateaus"]
     assert np.asarray(table["lam"]) == pytest.approx([1e-2, 1e-3, 1e-4])
@@ -64,6 +66,7 @@ def test_the_ufm_is_at_the_certified_path_at_the_end_of_each_plateau(found: Find
     assert np.asarray(table["nuclear"]) == pytest.approx(np.asarray(table["path_nuclear"]), rel=0.05)
 
 
+@pytest.mark.slow
 def test_too_few_steps_do_not_reach_the_path() -> None:
     missed = failed(run(ufm_steps=30, steps=3))
     assert "UFM, plateaus: largest relative distance of the loss gap from the path" in missed
@@ -71,6 +74,7 @@ def test_too_few_steps_do_not_reach_the_path() -> None:
     assert "UFM, plateaus: agreement of tokens at the loss reached (nuclear norm)" in missed
 
 
+@pytest.mark.slow
 def test_the_figure_shows_every_schedule_of_both_models(found: Findings) -> None:
     panels = found.figures[0].panels
     assert len(panels) == 10

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from scipy import optimize
-from scipy import stats as distributions
 
 from tokengeom.errors import InputError
 from tokengeom.figures.base import Figure, Points, ScatterPanel
@@ -157,7 +156,10 @@ class Efficiency(AbstractMeasuredStudy):
 def _monotone(x: Float, y: Float) -> Answer:
     if x.size < 3:
         return Answer("undecided", f"only {x.size} trainings")
-    rank = float(distributions.spearmanr(x, y).statistic)
+    # Importing scipy.stats takes half a second, which every list of studies would wait for.
+    from scipy.stats import spearmanr
+
+    rank = float(spearmanr(x, y).statistic)
     return Answer("yes" if rank >= STRONG else "no" if rank < 0.5 else "undecided", f"rank correlation {rank:.2f}")
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tokengeom.models.devices import threads_for
 from tokengeom.models.network import Network
 from tokengeom.models.networks.base import NetworkShape
 from tokengeom.models.networks.mlp import MLP
@@ -126,16 +128,19 @@ class Comparer:
         self.name, self.text, self.gaps, self.dim = name, text, gaps, dim
         self.predicted: dict[tuple[str, float], Predicted] = {}
         self.geometries: dict[tuple[str, float], Geometry] = {}
-        for norm in NORMS:
-            for gap in sorted(gaps, reverse=True):
-                self._add(norm, gap, text.prediction(gap, norm), rows)
-        self._add("limit", 0.0, text.limit, rows)
         self.others: dict[float, dict[str, Geometry]] = {gap: {} for gap in gaps}
-        self.rivals = text.rivals()
-        free = Training("ufm", {"rate_schedule": "constant"})
-        self.free = {
-            one.target: text.geometry(one.W, one.H) for one in free.reached(text, RIVAL_SEED, dim, gaps, seconds=60.0)
-        }
+        with self.threads():
+            for norm in NORMS:
+                for gap in sorted(gaps, reverse=True):
+                    self._add(norm, gap, text.prediction(gap, norm), rows)
+            self._add("limit", 0.0, text.limit, rows)
+            self.rivals = text.rivals()
+            free = Training("ufm", {"rate_schedule": "constant"}).reached(text, RIVAL_SEED, dim, gaps, seconds=60.0)
+            self.free = {one.target: text.geometry(one.W, one.H) for one in free}
+
+    def threads(self) -> AbstractContextManager[None]:
+        """A context in which torch uses one thread where the text is small."""
+        return threads_for(self.text.torch, 3.0 * self.text.P.numel() * self.dim)
 
     def add(self, norm: str, gap: float, found: Predicted, rows: Rows) -> None:
         """Compare runs with one more prediction at a loss gap."""
@@ -207,7 +212,8 @@ def measure_trainings(
     seconds: float,
 ) -> None:
     """Add a row per training, seed and loss gap that ``rows`` does not have; ``reached`` says whether it got there."""
-    with progress.stage(f"Training on {comparer.name}", float(len(trainings) * len(seeds))) as stage:
+    title, runs = f"Training on {comparer.name}", float(len(trainings) * len(seeds))
+    with comparer.threads(), progress.stage(title, runs) as stage:
         for name, training in trainings.items():
             earlier: dict[float, list[Geometry]] = {gap: [] for gap in comparer.gaps}
             for seed in seeds:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-from scipy import stats as distributions
+from scipy import special
 
 from tokengeom.errors import InputError
 from tokengeom.studies.base import AbstractStudy, Findings, Recipe, Table, table_of
@@ -222,7 +222,7 @@ class Interval:
         mean = float(known.mean())
         if known.size == 1:
             return Interval(mean, -float("inf"), float("inf"), 1)
-        half = float(distributions.t.ppf(0.975, known.size - 1) * known.std(ddof=1) / np.sqrt(known.size))
+        half = float(special.stdtrit(known.size - 1, 0.975) * known.std(ddof=1) / np.sqrt(known.size))
         return Interval(mean, mean - half, mean + half, int(known.size))
 
     def __str__(self) -> str:

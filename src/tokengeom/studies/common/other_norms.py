@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tokengeom.models.devices import threads_for
+from tokengeom.numerics import blas_threads_for
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.merging import Merging
 from tokengeom.solvers.logit_admm import RegularisedLoss
@@ -33,6 +34,11 @@ def smallest_spectral(
     text: DeviceText, loss_gap: float, *, tolerance: float = 0.02, iterations: int = 600
 ) -> Predicted:
     """Logits of smallest spectral norm at a loss gap; ``relative_gap`` is how far the loss may be above its minimum."""
+    with blas_threads_for(text.stats.V, text.stats.m):
+        return _smallest_spectral(text, loss_gap, tolerance, iterations)
+
+
+def _smallest_spectral(text: DeviceText, loss_gap: float, tolerance: float, iterations: int) -> Predicted:
     backend = Backend.on(None if text.device == "cpu" else text.device)
     P, pi = text.stats.P, text.stats.pi
     merging = Merging.of(P, pi)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from tokengeom.numerics import Bool, Float
 from tokengeom.problems.backend import Array, blocks_of
@@ -154,8 +154,11 @@ def slope(rows: Sequence[Row]) -> Interval | None:
     if len(points) < 3 or len({x for x, _ in points}) < 2:
         return None
     x, y = np.array(points).T
-    fit = stats.linregress(x, y)
-    half = float(stats.t.ppf(0.975, len(points) - 2) * fit.stderr)
+    # Importing scipy.stats takes half a second, which every list of studies would wait for.
+    from scipy.stats import linregress
+
+    fit = linregress(x, y)
+    half = float(special.stdtrit(len(points) - 2, 0.975) * fit.stderr)
     return Interval(float(fit.slope), float(fit.slope) - half, float(fit.slope) + half, len(points))
 
 
