@@ -29,10 +29,12 @@ def found() -> Findings:
     return run()
 
 
+@pytest.mark.slow
 def test_a_small_recipe_passes(found: Findings) -> None:
     assert failed(found) == []
 
 
+@pytest.mark.slow
 def test_the_minimum_is_the_lowest_record_of_the_curve(found: Findings) -> None:
     panel = found.figures[0].panels[0]
     assert isinstance(panel, LinePanel)
@@ -43,6 +45,7 @@ def test_the_minimum_is_the_lowest_record_of_the_curve(found: Findings) -> None:
         assert curve.x[np.argmin(curve.y)] == step
 
 
+@pytest.mark.slow
 def test_held_out_loss_grows_because_of_new_pairs(found: Findings) -> None:
     table = found.tables["minimum"]
     for best in (0, 2):
@@ -50,6 +53,7 @@ def test_held_out_loss_grows_because_of_new_pairs(found: Findings) -> None:
         assert table["held_out_known"][best + 1] < table["held_out_known"][best] + 0.1
 
 
+@pytest.mark.slow
 def test_a_run_that_is_too_short_has_no_minimum_before_its_end() -> None:
     short = run(steps=6, ufm_steps=6)
     assert "still falling at the last step" in short.sentence

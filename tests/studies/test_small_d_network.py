@@ -26,11 +26,13 @@ def found() -> Findings:
     return run()
 
 
+@pytest.mark.slow
 def test_a_small_recipe_passes(found: Findings) -> None:
     assert failed(found) == []
     assert found.study == SmallDNetwork().name
 
 
+@pytest.mark.slow
 def test_the_table_has_one_row_per_dimension(found: Findings) -> None:
     table = found.tables["dimensions"]
     assert table["d"] == [4, 48]
