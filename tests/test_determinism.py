@@ -39,6 +39,9 @@ def started(folder: Path, threads: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", code], cwd=folder, env=env)
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Folders with the results of the same commands on one thread and on two."""

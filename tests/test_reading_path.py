@@ -62,7 +62,10 @@ def verbs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Callable[[], ob
     }
 
 
-@pytest.mark.parametrize("verb", LIMITS)
+# A whole report is made twice, which takes as long as all other verbs together.
+@pytest.mark.parametrize(
+    "verb", [pytest.param(verb, marks=pytest.mark.slow) if verb == "report" else verb for verb in LIMITS]
+)
 def test_a_verb_can_be_followed_in_few_files(verb: str, verbs: dict[str, Callable[[], object]]) -> None:
     packages, most = LIMITS[verb]
     verbs[verb]()

@@ -146,6 +146,7 @@ report.report(sys.argv[1], sys.argv[2], **{**QUICK, "steps": 2_000_000})
 """
 
 
+@pytest.mark.slow
 def test_training_resumes_from_its_snapshot_after_a_kill(text: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     paths = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])

@@ -78,6 +78,7 @@ def test_the_certificate_rejects_perturbed_factors() -> None:
     assert p.certify(MaxNormFactors(solution.x.W + noise, solution.x.H), solution.dual).relative_gap > 1e-3
 
 
+@pytest.mark.slow
 def test_the_torch_backend_gives_the_same_numbers() -> None:
     (here, _), (there, _) = (Gamma2ADMM(tolerance=1e-6)(problem(7, 5, 0, 1e-3, device)) for device in (None, "cpu"))
     assert there.certificate.value == pytest.approx(here.certificate.value, rel=1e-6)

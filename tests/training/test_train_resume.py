@@ -102,7 +102,7 @@ def test_a_stop_at_the_last_step_is_a_finished_run(tmp_path: Path) -> None:
     assert (run.status, run.trajectory.last("step")) == ("finished", 30)
 
 
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("sent", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_a_signal_saves_the_run_and_says_how_to_continue(tmp_path: Path, sent: signal.Signals) -> None:
     random_statistics(0).save(tmp_path / "stats")
     options = ["--model", "ufm", "--dim", "4", "--learning-rate", "1e-4", "--out", str(tmp_path / "run")]
