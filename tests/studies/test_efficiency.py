@@ -48,5 +48,5 @@ def test_the_curve_is_the_increasing_one_of_least_squares() -> None:
 
 
 def test_an_unknown_training_is_refused_by_name() -> None:
-    with pytest.raises(InputError, match="no training 'ufm, nothing'"):
+    with pytest.raises(InputError, match="does not train 'ufm, nothing'"):
         run_study("efficiency", trainings=["ufm, nothing"])

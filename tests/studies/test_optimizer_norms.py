@@ -68,5 +68,5 @@ def test_epsilon_large_starts_and_networks() -> None:
 
 
 def test_an_unknown_training_is_refused_by_name() -> None:
-    with pytest.raises(InputError, match="no training 'nothing'"):
+    with pytest.raises(InputError, match="does not train 'nothing'"):
         run_study("optimizer-norms", trainings=["nothing"])

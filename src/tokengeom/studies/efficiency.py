@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import optimize
 
-from tokengeom.errors import InputError
 from tokengeom.figures.base import Figure, Points, ScatterPanel
 from tokengeom.numerics import Float
 from tokengeom.progress import AbstractProgress
@@ -19,6 +18,7 @@ from tokengeom.studies.common.compared_trainings import (
     begin_comparing,
     cells,
     farthest,
+    known_trainings,
     measure_trainings,
     not_reached,
 )
@@ -119,11 +119,8 @@ class Efficiency(AbstractMeasuredStudy):
 
     def measure(self, recipe: Recipe, rows: Rows, progress: AbstractProgress) -> None:
         """Train in every way of the recipe."""
-        unknown = sorted(set(recipe["trainings"]) - set(TRAININGS))
-        if unknown:
-            raise InputError(f"There is no training {unknown[0]!r}; there are: {', '.join(TRAININGS)}.")
+        trainings = known_trainings(recipe["trainings"], TRAININGS)
         comparer = begin_comparing(recipe, rows)
-        trainings = {name: TRAININGS[name] for name in recipe["trainings"]}
         measure_trainings(comparer, trainings, range(recipe["seeds"]), rows, progress, seconds=recipe["seconds"])
 
     def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tokengeom.errors import InputError
 from tokengeom.figures.base import Curve, Figure, LinePanel
 from tokengeom.progress import AbstractProgress
 from tokengeom.studies.base import Check, Findings, Recipe, Table, table_of
@@ -19,6 +18,7 @@ from tokengeom.studies.common.compared_trainings import (
     begin_comparing,
     cells,
     farthest,
+    known_trainings,
     measure_trainings,
     not_reached,
 )
@@ -141,9 +141,7 @@ class OptimizerNorms(AbstractMeasuredStudy):
 
     def measure(self, recipe: Recipe, rows: Rows, progress: AbstractProgress) -> None:
         """Solve in every norm, then train."""
-        unknown = sorted(set(recipe["trainings"]) - set(TRAININGS))
-        if unknown:
-            raise InputError(f"There is no training {unknown[0]!r}; there are: {', '.join(TRAININGS)}.")
+        trainings = known_trainings(recipe["trainings"], TRAININGS)
         comparer = begin_comparing(recipe, rows)
         text, dim = comparer.text, recipe["dim"]
         for gap in recipe["norms_at"]:
@@ -151,7 +149,6 @@ class OptimizerNorms(AbstractMeasuredStudy):
             entries = text.kept_prediction(f"entries-{dim}-{gap:g}", partial(smallest_entries, text, gap, dim))
             comparer.add("spectral", gap, spectral, rows)
             comparer.add("largest entry", gap, entries, rows)
-        trainings = {name: TRAININGS[name] for name in recipe["trainings"]}
         measure_trainings(comparer, trainings, range(recipe["seeds"]), rows, progress, seconds=recipe["seconds"])
 
     def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from tokengeom.errors import InputError
 from tokengeom.models.devices import threads_for
 from tokengeom.models.network import Network
 from tokengeom.models.networks.base import NetworkShape
@@ -200,6 +201,14 @@ def begin_comparing(recipe: Recipe, rows: Rows) -> Comparer:
     text = DeviceText(load_text(recipe), recipe["device"], Path(recipe["cache"]) if recipe["cache"] else None)
     name = recipe["text"] if recipe["text"] == "stories" else Path(recipe["text"]).stem
     return Comparer(name, text, recipe["gaps"], recipe["dim"], rows)
+
+
+def known_trainings(names: Sequence[str], known: Mapping[str, Training]) -> dict[str, Training]:
+    """The ways of training that a recipe names; an unknown one is refused with those of the study."""
+    unknown = next((name for name in names if name not in known), None)
+    if unknown is not None:
+        raise InputError(f"This study does not train {unknown!r}. Its ways of training are: {', '.join(known)}.")
+    return {name: known[name] for name in names}
 
 
 def measure_trainings(
