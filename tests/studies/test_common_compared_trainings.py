@@ -67,6 +67,13 @@ def test_gradient_descent_adapts_its_rate_and_never_ends_above_its_loss(comparer
     assert all(one.loss_gap <= one.target for one in found)
 
 
+def test_steps_that_raise_the_loss_are_taken_back(comparer: Comparer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tokengeom.studies.common.compared_trainings.FIRST_RATE", 1e6)
+    settings = {"optimizer": GD(), "learning_rate": 1.0, "reduction": "mean", "rate_schedule": "constant"}
+    run = Training("ufm", settings, 0.5).begin(comparer.text, 0, 16)
+    assert [one.target for one in adapted_below(run, GAPS, seconds=5.0)] == GAPS
+
+
 @pytest.mark.parametrize(("norm", "kind"), [("none", torch.nn.Identity), ("layer", torch.nn.LayerNorm)])
 def test_the_last_norm_of_an_mlp_is_replaced(norm: str, kind: type) -> None:
     body = NormedMLP(norm).body(NetworkShape(5, 3, 8))

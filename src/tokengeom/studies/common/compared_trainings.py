@@ -105,7 +105,7 @@ def adapted_below(run: SteppedRun, targets: Sequence[float], *, seconds: float, 
     The rate grows while ``every`` steps lower the gap by less than 2% and falls where they lower it by more than 4%;
     where the loss rises, the last steps are taken back.
     """
-    began, rate, last = time.monotonic(), FIRST_RATE, np.inf
+    began, rate, last = time.monotonic(), FIRST_RATE, run.text.loss_gap(*run.factors())
     kept, step = run.engine.state(), run.step
     remaining = sorted(targets, reverse=True)
     while remaining and time.monotonic() - began < seconds and rate > 1e-8:
