@@ -12,9 +12,11 @@ INSTALL = $(BIN)/uv pip install --quiet --python $(BIN)/python -c constraints.tx
 RUN := $(VENV)/.installed-run
 # What tests and benchmarks need beside it: oracles, peers, every extra.
 STAMP := $(VENV)/.installed-test
+# What the documentation needs: Sphinx and its theme.
+DOCS := $(VENV)/.installed-docs
 
 .DEFAULT_GOAL := help
-.PHONY: help report browser test test-slow wheel check format benchmark campaign results map clean
+.PHONY: help report browser test test-slow wheel check format docs links benchmark campaign results map clean
 
 help:  ## show this help
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,7 +31,13 @@ $(RUN): pyproject.toml constraints.txt
 	touch $@
 
 $(STAMP): $(RUN)
+	@echo "Installing what the tests need: a minute or two."
 	$(INSTALL) -e '.[test,benchmark]'
+	touch $@
+
+$(DOCS): $(RUN)
+	@echo "Installing what the documentation needs: some seconds."
+	$(INSTALL) -e '.[docs]'
 	touch $@
 
 report: $(RUN)  ## the main job, on the built-in corpus
@@ -40,7 +48,7 @@ check: $(STAMP)  ## style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Without a browser the tests of the page in a browser are skipped, and say so; nothing else needs one.
+# Nothing but this installs a browser. Without one, the tests of pages in a browser are skipped, and say so.
 browser:  ## a browser for the tests: Debian's chromium, where there is none and it can be installed
 	@for name in chromium chromium-browser google-chrome google-chrome-stable; do \
 	  command -v $$name >/dev/null && exit 0; \
@@ -52,7 +60,7 @@ browser:  ## a browser for the tests: Debian's chromium, where there is none and
 	fi; \
 	echo "No browser: tests of the page in a browser will be skipped. To run them: apt-get install chromium, as root."
 
-test: check browser  ## style, types and the whole test suite
+test: check  ## style, types and the whole test suite
 	$(BIN)/python -m pytest -m 'not slow' -n $(JOBS) --dist loadfile
 
 test-slow: $(STAMP)  ## the checks that take minutes
@@ -64,6 +72,15 @@ wheel: $(STAMP)  ## build wheel and sdist, and try the wheel in empty environmen
 format: $(STAMP)  ## let ruff lay out the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(DOCS)  ## the documentation, in site/; every warning and every broken link is an error
+	$(BIN)/codespell README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs src
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs site
+	$(BIN)/python docs/check_site.py site
+	@echo "The documentation is in site/index.html."
+
+links: $(DOCS)  ## whether addresses in the documentation still answer; needs a network
+	$(BIN)/python -m sphinx --quiet -b linkcheck -D plot_gallery=0 docs build/links
 
 benchmark: $(STAMP)  ## measured ratios against peers
 	$(BIN)/python -m benchmarks

@@ -1,8 +1,8 @@
 """Rebuilds the tables and figures of docs/results from the rows that are kept here: ``python results/make_pages.py``.
 
 A page docs/results/NAME.md has places for tables, ``<!-- table NAME -->`` to ``<!-- end -->``, and shows pictures
-NAME-FIGURE.png. Both are written from the rows in results/NAME; sentences are left as they are. The README has one
-table, of `README_STUDY`.
+NAME-FIGURE.png. Both are written from the rows in results/NAME; sentences are left as they are. docs/index.md has one
+table, of `INDEX_STUDY`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tokengeom.studies.common.measured import AbstractMeasuredStudy
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "results"
-README, README_STUDY = ROOT / "README.md", "at-the-loss-reached"
+INDEX, INDEX_STUDY = ROOT / "docs" / "index.md", "at-the-loss-reached"
 PLACE = re.compile(r"<!-- table ([^>]+?) -->\n.*?<!-- end -->", re.DOTALL)
 
 
@@ -61,8 +61,8 @@ def main() -> None:
     for name in sys.argv[1:] or kept_studies():
         findings, page = kept_findings(name), PAGES / f"{name.replace('-', '_')}.md"
         page.write_text(with_tables(page.read_text(encoding="utf-8"), findings), encoding="utf-8")
-        if name == README_STUDY:
-            README.write_text(with_tables(README.read_text(encoding="utf-8"), findings), encoding="utf-8")
+        if name == INDEX_STUDY:
+            INDEX.write_text(with_tables(INDEX.read_text(encoding="utf-8"), findings), encoding="utf-8")
         for figure in findings.figures:
             save_static(figure, PAGES / f"{name.replace('-', '_')}-{figure.name}.png")
         sys.stdout.write(f"{page.relative_to(ROOT)}: {len(findings.tables)} tables, {len(findings.figures)} figures\n")

@@ -70,7 +70,7 @@ def test_every_kept_study_is_in_the_overview(name: str) -> None:
     assert f"({name.replace('-', '_')}.md)" in overview
 
 
-def test_the_table_of_the_readme_is_that_of_the_rows() -> None:
-    page = PAGES.README.read_text(encoding="utf-8")
+def test_the_table_of_the_first_page_is_that_of_the_rows() -> None:
+    page = PAGES.INDEX.read_text(encoding="utf-8")
     assert page.count("<!-- table ") == 1
-    assert PAGES.with_tables(page, kept_findings(PAGES.README_STUDY)) == page
+    assert PAGES.with_tables(page, kept_findings(PAGES.INDEX_STUDY)) == page

@@ -290,7 +290,7 @@ def _rival_table(found: Sequence[Cell]) -> Table:
 
 
 def _figures(found: Sequence[Cell]) -> list[Figure]:
-    """Every model at one loss, one panel per text; and one model over training."""
+    """Every model at one loss, one panel per text; one model over training; and its contexts and tokens on one text."""
     texts, gap = list(dict.fromkeys(cell.text for cell in found)), common_gaps(found)
     models = [
         _panel(
@@ -306,10 +306,15 @@ def _figures(found: Sequence[Cell]) -> list[Figure]:
         for text in texts
         if (mine := [cell for cell in found if cell.text == text and cell.training == shown])
     ]
-    caption = (
-        "Correlation of cosines over pairs of contexts with different supports, mean over seeds; bands are 95% "
-        "intervals. The best rival is chosen in each cell, with its free parameters fitted to the run."
+    one_text = [cell for cell in found if cell.text == texts[0] and cell.training == shown]
+    overview = [
+        _panel(f"{item} of the {shown}", one_text, by_model=False, item=item) for item in ("contexts", "tokens")
+    ]
+    how = (
+        "mean over seeds; bands are 95% intervals. The best rival is chosen in each cell, with its free parameters "
+        "fitted to the run."
     )
+    caption = f"Correlation of cosines over pairs of contexts with different supports, {how}"
     return [
         Figure(
             "models",
@@ -318,11 +323,18 @@ def _figures(found: Sequence[Cell]) -> list[Figure]:
             models,
         ),
         Figure("training", f"Agreement of contexts over training: {shown}", caption, training),
+        Figure(
+            "overview",
+            f"Agreement over training: {shown}, {texts[0]}",
+            f"Correlation of cosines over pairs of contexts with different supports, and of different tokens, {how} "
+            "The loss gap falls during training, from right to left.",
+            overview,
+        ),
     ]
 
 
-def _panel(title: str, mine: Sequence[Cell], *, by_model: bool) -> LinePanel:
-    """Agreement of contexts with each kind of explanation, against models or against the loss gap."""
+def _panel(title: str, mine: Sequence[Cell], *, by_model: bool, item: str = "contexts") -> LinePanel:
+    """Agreement of contexts, or of tokens, with each kind of explanation, against models or against the loss gap."""
     mine = mine if by_model else sorted(mine, key=lambda cell: -cell.target)
     x = np.arange(1.0, len(mine) + 1.0) if by_model else np.array([cell.target for cell in mine])
 
@@ -333,15 +345,15 @@ def _panel(title: str, mine: Sequence[Cell], *, by_model: bool) -> LinePanel:
         return Curve(label, x, y, low=y - half, high=y + half, dashed=dashed)
 
     curves = [
-        curve("at the loss reached, gamma_2", [cell.agreement("gamma2", "contexts") for cell in mine]),
-        curve("at the loss reached, nuclear", [cell.agreement("nuclear", "contexts") for cell in mine]),
-        curve("in the limit, L_mm", [cell.agreement("limit", "contexts") for cell in mine]),
-        curve("best rival", [cell.rival(cell.best_rival("contexts"), "contexts") for cell in mine], dashed=True),
+        curve("at the loss reached, gamma_2", [cell.agreement("gamma2", item) for cell in mine]),
+        curve("at the loss reached, nuclear", [cell.agreement("nuclear", item) for cell in mine]),
+        curve("in the limit, L_mm", [cell.agreement("limit", item) for cell in mine]),
+        curve("best rival", [cell.rival(cell.best_rival(item), item) for cell in mine], dashed=True),
     ]
-    ceiling = np.array([cell.ceiling("contexts") for cell in mine])
+    ceiling = np.array([cell.ceiling(item) for cell in mine])
     if np.isfinite(ceiling).any():
         curves.append(Curve("another seed", x, ceiling, dotted=True))
-    label = "agreement of contexts"
+    label = f"agreement of {item}"
     if by_model:
         return LinePanel(title, "model", label, curves, x_names=[cell.training for cell in mine])
     return LinePanel(title, "loss gap in nats", label, curves, x_scale="log")
