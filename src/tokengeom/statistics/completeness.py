@@ -104,7 +104,7 @@ class Completeness:
 
 
 def _percent(share: float) -> str:
-    return "less than 0.1%" if share < 0.001 else f"{100 * share:.2g}%"
+    return "less than 0.1%" if share < 0.001 else f"{100 * share:.0f}%" if share >= 0.1 else f"{100 * share:.2g}%"
 
 
 def estimate_completeness(counts: sparse.csc_array) -> Completeness:
