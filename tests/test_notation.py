@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 TABLE = Path(__file__).parents[1] / "docs" / "notation.md"
-ROW = re.compile(r"^\| `?[^|]+`? \| [^|]+ \| `(?P<name>[^`]+)` \| [^|]+ \| `(?P<home>[\w.]+)` \|$")
+ROW = re.compile(r"^\| [^|]+ \| [^|]+ \| `(?P<name>[^`]+)` \| [^|]+ \| \{py:\w+\}`~?(?P<home>[\w.]+)` \|$")
 ROWS = [match for line in TABLE.read_text().splitlines() if (match := ROW.match(line))]
 
 
@@ -30,9 +30,11 @@ def test_a_symbol_is_defined_where_the_table_says(row: re.Match[str]) -> None:
 
 
 def cited_keys() -> set[str]:
+    """Everything that looks like a key, such as zhao2024, in the code and in the documentation."""
     root = TABLE.parents[1]
-    files = [*(root / "src").rglob("*.py"), *(root / "docs").glob("*.md"), root / "README.md"]
-    return {key for file in files for key in re.findall(r"\[([a-z]+(?:19|20)\d\d)[\],]", file.read_text())}
+    files = [*(root / "src").rglob("*.py"), *(root / "docs").glob("*.md"), *(root / "docs/results").glob("*.md")]
+    keys = re.compile(r"\b[a-z]{2,}(?:19|20)\d\d\b")
+    return {key for file in [*files, root / "README.md"] for key in keys.findall(file.read_text(encoding="utf-8"))}
 
 
 def test_every_citation_is_in_the_bibliography() -> None:

@@ -49,7 +49,7 @@ def predict_command(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Predict where training converges, with a certificate.
+    """Predict the geometry that training tends to, with a certificate that the prediction solves its problem.
 
     Learned features can be solved for by several processes together, each with a part of the contexts, through
     PyTorch's launcher: `torchrun --nproc-per-node 4 -m tokengeom predict ...`.

@@ -53,7 +53,7 @@ GAUSSIAN_DRAWS = 20
 MOST_BLOCKS = 200
 """Units up to which each is left out alone; more are put into this many blocks at random."""
 BLOCK_PAIRS = 100
-"""Pairs of blocks that are left out together, to correct the jackknife."""
+"""Pairs of blocks that are left out together, to correct the jackknife, by at most a quarter of its variance."""
 FEWEST_UNITS = 5
 """Smallest number of units with an interval."""
 NEAR_ONE = 1.0 - 1e-12
@@ -63,6 +63,13 @@ NEAR_ONE = 1.0 - 1e-12
 class Agreement:
     """A number, its 95% interval, its floors and its ceiling; NaN for what is not defined or not known.
 
+    ``value``, ``low``, ``high``
+        The number, and the ends of its 95% interval.
+    ``null``, ``gaussian``, ``untrained``
+        Floors: the 95th percentile when predictions are permuted, the same percentile for Gaussian embeddings, and the
+        number of the same model before training.
+    ``ceiling``
+        The number between the run and other runs of the same training with other seeds.
     ``better``
         Whether higher or lower numbers mean agreement.
     ``items``

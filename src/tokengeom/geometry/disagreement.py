@@ -8,7 +8,7 @@
                      are the lazy factor, above it where the contexts are
 
 Prediction and logits can agree while the embeddings do not, if the split is far from balanced: gradient flow keeps
-``W^T W - H H^T``, so a factor with a large start stays lazy.
+``W^T W - H H^T``, so an imbalance at the start remains.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ def linear_limitations(prediction: LinearPrediction, run: Factors) -> list[str]:
             "prediction is for fixed embeddings, and margins are measured with the run's own."
         )
     found.append(
-        "Under gradient descent directions converge like 1/log(steps): a cosine below 1 is expected after any "
-        "practical number of steps."
+        "Under gradient descent directions converge slowly (for one-hot labels like 1/log(steps)): a cosine below 1 is "
+        "expected after any practical number of steps."
     )
     return found

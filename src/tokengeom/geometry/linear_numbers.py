@@ -5,8 +5,8 @@
 ``margin_{norm}``                       smallest margin per unit of a norm; larger is better
 
 where ``F = span{(e_z - e_z') h_j^T : z, z' in S_j}``; ``P_F`` uses an orthonormal basis of F in R^{V x r}, with r the
-rank of the embeddings. The first three are sums over tokens, so tokens (rows of W) are resampled and permuted. A margin
-is a minimum, for which the bootstrap is not valid: it has a null but no interval.
+rank of the embeddings. The first three are sums over tokens, so tokens (rows of W) are left out (jackknife) and
+permuted. A margin is a minimum, for which the jackknife is not valid: it has a null but no interval.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class MarginNumbers(AbstractNumbers):
         return {f"margin_{name}": margin(L, S, norm.value(self.run.W)) for name, norm in NORMS.items()}
 
     def resampled(self, draws: Float) -> dict[str, Float]:
-        """Nothing: the bootstrap is not valid for a minimum."""
+        """Nothing: the jackknife is not valid for a minimum."""
         return {}
 
     def permuted(self, orders: Int) -> dict[str, Float]:

@@ -72,7 +72,7 @@ PARTIAL = {
     "collapse": "Contexts with equal supports collapse only partly",
     "frequencies": "Frequencies inside the supports are only roughly right",
 }
-MORE_STEPS = "Train for more steps: directions converge slowly, like 1/log(steps)."
+MORE_STEPS = "Train for more steps: directions converge slowly, for one-hot labels like 1/log(steps)."
 OTHER_TEXT = "The model was likely trained on other text, or on more of it, where other tokens follow these contexts."
 OWN_TEXT = "Compare on a text that the model was trained on, as long as possible."
 FEWER_CONTEXTS = "Keep only the more frequent contexts, whose supports are better known (--top-contexts)."

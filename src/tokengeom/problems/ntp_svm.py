@@ -7,9 +7,9 @@
 
 where ``W`` is V x d, ``H = [h_1 .. h_m]`` is d x m, ``S`` is the V x m support and ``a_j`` is free. In the Frobenius
 norm the solution is W_mm, the direction in which gradient descent diverges [thrampoulidis2024, sec. 4]. Other norms
-belong to other optimizers: steepest descent in a norm maximises the margin of that norm (docs/theory.md section 5),
-so sign descent and Adam belong to the max norm, Muon and spectral descent to the spectral norm. The nuclear norm is the
-dual of the spectral norm; among decoders that separate it favours those of low rank.
+belong to other optimizers: for separable data with one-hot labels, steepest descent in a norm maximises the margin of
+that norm (docs/theory.md section 5), which is the max norm for sign descent and the spectral norm for spectral descent.
+The nuclear norm is the dual of the spectral norm; among decoders that separate it favours those of low rank.
 
 The dual has one multiplier matrix A, V x m, with columns that sum to 0 and ``A <= 0`` off support::
 
@@ -101,7 +101,7 @@ class MarginProblem(AbstractProblem[Float, Float]):
         """Certificate of a decoder ``x`` (V x d) and multipliers ``dual`` (V x m).
 
         The primal residual is the larger of the in-support spread and the missing margin, both in units of the margin
-        1. The bound comes from the repaired multipliers, so it is always valid.
+        1. The bound comes from the repaired multipliers, so it is valid up to rounding.
         """
         L = x @ self.H
         missing = max(0.0, 1.0 - float(np.min(margins(L, self.S)))) if self.has_margins else 0.0

@@ -10,8 +10,8 @@ with ``s = 0`` on support and ``s >= 1`` off it. The best level is ``a_j = mean_
 
 a strictly convex quadratic program with one bound per pair, whose matrix is ``M = C o Q`` on the off-support pairs.
 Its multipliers are ``M s``, and the multipliers of NTP-SVM are ``A = L Q``. All pairs on the wrong side of their
-bound change sides at once; when that stops helping, one pair at a time does (Murty), which cannot cycle [judice1994,
-portugal1994].
+bound change sides at once; when that stops helping, one pair at a time does (Murty), which cannot cycle
+[judice1994], [portugal1994].
 """
 
 from __future__ import annotations

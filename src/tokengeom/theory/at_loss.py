@@ -5,7 +5,7 @@
 ``L_g`` has the smallest norm of all logits whose loss gap is at most g, and its factors ``W, H`` that attain the norm
 are the predicted token and context embeddings. There is no free parameter: g is measured on the model. The norm is
 
-``nuclear``  ``||L||_* = min_{L = W H} (||W||^2 + ||H||^2) / 2``, the norm that gradient descent and weight decay favour
+``nuclear``  ``||L||_* = min_{L = W H} (||W||^2 + ||H||^2) / 2``, which weight decay keeps small
 ``gamma2``   ``gamma_2(L) = min_{L = W H} max_i ||w_i|| max_j ||h_j||``, in which all embeddings that matter have equal
              norms, as they nearly have after training with Adam
 
@@ -78,8 +78,8 @@ class LossSettings:
 
     norm: str = option(
         "nuclear",
-        "Norm of the logits that is smallest at the loss: nuclear, which gradient descent favours, or gamma2, which is "
-        "nearer to Adam.",
+        "Norm of the logits that is smallest at the loss: nuclear, which weight decay keeps "
+        "small and gradient descent is nearest to, or gamma2, which Adam is nearest to.",
         choices=lambda: tuple(NORMS),
     )
     tolerance: float = option(1e-4, "Proven relative gap to reach.")

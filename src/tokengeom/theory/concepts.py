@@ -3,13 +3,13 @@
 ``S~ = U Sigma V^T``  (or ``L_mm``):  u_k says which tokens, v_k which contexts carry concept k
 
 where
+    U, V^T    V x r and r x m; sign = side of the concept, size = typicality, ``sigma_k`` = importance
+    s_i(t)    strength of concept i at time t of the square-loss surrogate from spectral initialisation:
+              ``s_i(t) = sigma_i / (1 + (sigma_i e^{2 delta} - 1) e^{-2 sigma_i t})``  [zhao2025]
 
-``U``      V x r, ``V^T`` r x m; sign = side of the concept, size = typicality, ``sigma_k`` = importance
-``s_i(t)`` strength of concept i at time t of the square-loss surrogate from spectral initialisation:
-           ``s_i(t) = sigma_i / (1 + (sigma_i e^{2 delta} - 1) e^{-2 sigma_i t})``  [zhao2025]
-
-Concepts with larger sigma are learned earlier. Clusters are orthants (the same signs on chosen concepts) or k-means
-on the leading coordinates. The sign of a singular vector is arbitrary; here its largest token entry is positive.
+In that surrogate, concepts with larger sigma are learned earlier. Clusters are orthants (the same signs on chosen
+concepts) or k-means on the leading coordinates. The sign of a singular vector is arbitrary; here its largest token
+entry is positive.
 """
 
 from __future__ import annotations

@@ -25,6 +25,10 @@ VISIBLE = 1e-7
 class Condition:
     """Whether a condition holds, and why. Its truth value is ``holds``.
 
+    ``holds``, ``sentence``
+        The answer, and the answer as a sentence.
+    ``certificate``
+        How good the proof is.
     ``proof``
         Where it holds, a decoder (V x d) that satisfies it; where it does not, the V x m matrix that refutes it.
     ``contexts``, ``pairs``

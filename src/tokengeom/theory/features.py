@@ -1,4 +1,4 @@
-"""Learned features in the limit of training: the geometry that both factors get, predicted from the supports.
+"""Learned features in the limit of vanishing regularisation: the geometry of both factors, predicted from supports.
 
 ``L ~ L_in + R L_mm``, ``R -> inf``;   ``W W^T ~ (L_mm L_mm^T)^{1/2}``,  ``H^T H ~ (L_mm^T L_mm)^{1/2}``
 
@@ -85,15 +85,16 @@ MOST_WINDOWS = 2**53
 class FeaturePrediction(AnswersQuestions, AbstractResult):
     """What training is predicted to find, with its certificate. Large matrices are computed when they are first used.
 
-    ``reduction``, ``L_merged``, ``dual_merged``
-        The merged pattern (V' x g), and logits and dual of NTP-SVM* on it.
     ``certificate``
         Proof of ``L_mm``: residuals, ``value`` (= ``nuclear_norm``), ``bound`` (= ``lower_bound``) and their
         ``relative_gap``.
     ``P``, ``pi``, ``entropy``
         Next-token probabilities, V x m, shares of the contexts, m, and the entropy floor in nats.
-    ``proxy_is_exact``
-        Whether ``S~`` is itself a solution, by the sign test or, where that cannot decide, within the gap.
+    ``proxy_nuclear_norm``
+        Nuclear norm of the proxy ``S~``.
+    ``proxy_is_exact``, ``proxy_sentence``
+        Whether ``S~`` is itself a solution, by the sign test or, where that cannot decide, within the gap; and a
+        sentence about it.
     ``solution_bounds``, ``spread``
         What every solution has in common, and how far apart solutions were found to be (None: not measured).
     ``warnings``
@@ -107,6 +108,8 @@ class FeaturePrediction(AnswersQuestions, AbstractResult):
         known.
     ``stats``
         The statistics themselves, which name contexts and tokens; None in a prediction that was loaded.
+    ``reduction``, ``L_merged``, ``dual_merged``
+        The merged pattern (V' x g), and logits and dual of NTP-SVM* on it.
     ``claimed``
         The manifest of a saved prediction, which `checks` compares with the arrays; None if it was not loaded.
     """

@@ -4,14 +4,16 @@
 
     W_k = W_star + R_k W_mm + o(R_k),   R_k -> infinity,   CE(W_k) -> loss_floor
 
-for gradient descent with a small step and for the norm-constrained path [thrampoulidis2024], where
+for compatible and separable data, under gradient descent with a small step and along the norm-constrained path
+[thrampoulidis2024]. For other data the limit of the loss and the finite part are proven, and the direction was checked
+(docs/theory.md 2.2). Here
 
 ``W_star``      finite part, V x d: minimises the loss reduced to the effective supports, in ``F^``
 ``W_mm``        diverging direction, V x d: NTP-SVM on the effective supports, in the complement of ``F^``
 ``loss_floor``  infimum of the loss
 
-When the data are compatible and separable, the effective supports are the supports and the floor is the entropy; the
-general case is docs/theory.md 2.2. Every answer has a certificate that can be checked without solving again.
+When the data are compatible and separable, the effective supports are the supports and the floor is the entropy. Every
+answer has a certificate that can be checked without solving again.
 """
 
 from __future__ import annotations
@@ -84,10 +86,12 @@ class LinearPrediction(AbstractResult):
         Infimum of the loss, and the entropy that it equals on compatible and separable data, in nats.
     ``effective_support``
         V x m booleans; equal to the supports when the data are separable.
-    ``certificate``
-        Certificate of ``W_mm`` as NTP-SVM on the effective supports, with ``multipliers`` (V x m).
-    ``finite_certificate``, ``support_certificate``
-        Certificates of ``W_star`` and of the effective supports, the latter with multipliers ``blocking`` (V x m).
+    ``certificate``, ``multipliers``
+        Certificate of ``W_mm`` as NTP-SVM on the effective supports, with multipliers, V x m.
+    ``finite_certificate``
+        Certificate of ``W_star``.
+    ``support_certificate``, ``blocking``
+        Certificate of the effective supports, with multipliers, V x m.
     ``statistics_hash``
         Hash of the statistics; None where the prediction is not for `NextTokenStatistics`.
     ``stats``
@@ -192,11 +196,11 @@ class LinearPrediction(AbstractResult):
             )
         size = float(np.linalg.norm(self.W_star))
         if not self.W_mm.any():
-            return [floor, f"Nothing diverges: training converges to W_star of norm {size:.6g}."]
+            return [floor, f"Nothing diverges: gradient descent converges to W_star of norm {size:.6g}."]
         added = int(np.count_nonzero(self.effective_support & ~self.data.S))
         where = "the supports" if added == 0 else f"the effective supports ({added} more pairs)"
         direction = (
-            f"Training converges on the data subspace to W_star of norm {size:.6g} and diverges along W_mm, "
+            f"Gradient descent converges on the data subspace to W_star of norm {size:.6g} and diverges along W_mm, "
             f"which separates {where} with margin {self.effective_margin:.6g} per unit of norm "
             f"(relative gap {self.certificate.relative_gap:.1g})."
         )

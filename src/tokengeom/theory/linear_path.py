@@ -30,6 +30,8 @@ from tokengeom.theory.linear import LinearPrediction
 class PathPoint:
     """One point of a path, compared with the predicted limit.
 
+    ``W``
+        The decoder at this point, V x d.
     ``norm``, ``log_strength``
         ``||W||_F`` and ``log mu``.
     ``log_loss_gap``, ``loss_gap``

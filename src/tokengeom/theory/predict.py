@@ -1,4 +1,4 @@
-"""The verb `predict`: from statistics to the limit of training, with a certificate.
+"""The verb `predict`: from statistics to the predicted limit of training, with a certificate of its optimality.
 
 With embeddings the decoder alone is trained (``linear``). Without them both factors are, and the prediction is the
 solution of NTP-SVM* on the supports (``features``): merge equal rows and columns, solve, test whether the proxy is

@@ -103,6 +103,8 @@ class PredictedPath(AbstractResult, Sequence[PathPrediction]):
         Hash of the statistics that they are for.
     ``seconds``
         The time that solving took.
+    ``stats``
+        The statistics themselves, which name contexts and tokens; None in a path that was loaded.
     """
 
     kind: ClassVar[str] = "tokengeom-path"

@@ -1,6 +1,7 @@
 """Gradient descent: ``x <- x - lr g``, with optional heavy-ball momentum ``u <- mu u + g, x <- x - lr u``.
 
-It maximises the margin in the Frobenius norm [thrampoulidis2024].
+On compatible and separable data its direction becomes that of the maximum margin in the Frobenius norm
+[thrampoulidis2024].
 """
 
 # mypy: disable-error-code="no-untyped-def"

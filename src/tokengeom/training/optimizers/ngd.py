@@ -1,7 +1,7 @@
 """Normalised gradient descent: ``x <- x - lr g / ||g||``, the norm taken over all trained parameters together.
 
-The length of a step does not shrink with the gradient, so the margin grows linearly in the number of steps instead of
-logarithmically; the direction is still that of the maximum margin in the Frobenius norm.
+The length of a step does not shrink with the gradient, so on separable data the norm grows about linearly in the number
+of steps instead of logarithmically. In the tests its direction is that of the maximum margin in the Frobenius norm.
 """
 
 # mypy: disable-error-code="no-untyped-def"
