@@ -165,6 +165,16 @@ def test_the_best_explanation_of_each_kind_of_items_is_stated() -> None:
     )
 
 
+def test_an_explanation_that_is_behind_the_prediction_in_another_norm_is_said_to_be() -> None:
+    tokens = (row("PMI", "tokens", 0.05), row("at loss, gamma_2", "tokens", 0.0, value=0.9, ours=True))
+    nuclear = row("at loss, nuclear", "tokens", 0.06, value=0.96, ours=True)
+    found = judge(evidence(rows=(nuclear, *tokens)))
+    assert found.better == "PMI"
+    assert [one for one in found.reasons if one.startswith("For tokens PMI is ahead of the prediction at the loss")]
+    assert any(one.endswith("but not of the prediction at loss, nuclear.") for one in found.reasons)
+    assert not [one for one in judge(evidence(rows=tokens)).reasons if "which the verdict is about" in one]
+
+
 def test_a_decoder_is_judged_by_its_cosine() -> None:
     assert judge_decoder(HIGH).outcome == "agrees"
     assert judge_decoder(LOW).outcome == "does not agree"

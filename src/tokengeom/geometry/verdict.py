@@ -157,7 +157,7 @@ def judge(evidence: Evidence) -> Verdict:
     contexts = "not judged" if evidence.groups < FEWEST_GROUPS else level_of(evidence.contexts)
     tokens = "not judged" if evidence.V < FEWEST_GROUPS else level_of(evidence.tokens)
     outcome, why, better = _outcome(evidence, contexts, tokens)
-    return Verdict(outcome, (_headline(evidence, outcome, why, better), *_details(evidence)), better)
+    return Verdict(outcome, (_headline(evidence, outcome, why, better), *_details(evidence, better)), better)
 
 
 def judge_decoder(cosine: Agreement) -> Verdict:
@@ -272,8 +272,9 @@ def _percent(share: float) -> str:
     return f"{share:.0%}" if share >= 0.1 else f"{share:.1%}"
 
 
-def _details(evidence: Evidence) -> list[str]:
+def _details(evidence: Evidence, better: str | None) -> list[str]:
     found = [_best_sentence(evidence.rows, items) for items in ("contexts", "tokens")]
+    found += [_other_norm_sentence(evidence, items, better) for items in ("contexts", "tokens")]
     if math.isnan(evidence.contexts.ceiling):
         found.append(
             "There is no ceiling: compare with a second run of the same training, trained with another seed, to see "
@@ -291,6 +292,18 @@ def _details(evidence: Evidence) -> list[str]:
         elif not math.isfinite(one.value):
             found.append(f"The {name} are not judged: their predicted cosines do not vary.")
     return [sentence for sentence in found if sentence]
+
+
+def _other_norm_sentence(evidence: Evidence, items: str, better: str | None) -> str:
+    """Where another explanation is ahead of the judged prediction, but not of the prediction in another norm."""
+    known = [row for row in evidence.rows if row.items == items and math.isfinite(row.agreement.value)]
+    ahead = [row for row in known if row.rival == better and row.ahead.is_clear and row.ahead.value >= CLEARLY_AHEAD]
+    if not (ahead and known[0].ours):
+        return ""
+    return (
+        f"For {items} {better} is ahead of the {evidence.target}, which the verdict is about, but not of the "
+        f"prediction {known[0].rival}."
+    )
 
 
 def _best_sentence(rows: Sequence[RivalRow], items: str) -> str:
