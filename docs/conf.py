@@ -22,7 +22,6 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
     "sphinx_design",
@@ -30,8 +29,12 @@ extensions = [
     "sphinxcontrib.bibtex",
     "command_pages",
     "docstring_markup",
+    "gallery_pages",
     "mathml",
+    "source_links",
 ]
+templates_path = ["_templates"]
+default_role = "py:obj"
 exclude_patterns = ["gallery", "examples/*.ipynb", "examples/*.py", "examples/*.md5", "examples/*.zip"]
 nitpicky = False
 language = "en"
@@ -56,7 +59,8 @@ html_theme_options = {
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
-html_sidebars = {"index": []}
+# Pages without pages below them need no list of those.
+html_sidebars = {"index": [], "getting_started": [], "theory": []}
 
 myst_enable_extensions = ["attrs_block", "colon_fence", "deflist", "dollarmath", "fieldlist"]
 myst_heading_anchors = 4
@@ -66,10 +70,13 @@ bibtex_bibfiles = ["references.bib"]
 bibtex_reference_style = "author_year"
 
 autosummary_generate = True
-autodoc_typehints = "none"
+autodoc_typehints = "signature"
+add_module_names = False
+toc_object_entries_show_parents = "hide"
+python_maximum_signature_line_length = 100
+smartquotes = False
 autodoc_member_order = "bysource"
-napoleon_custom_sections = [("Settings", "params_style")]
-napoleon_use_rtype = False
+autodoc_mock_imports = ["lightning"]
 
 copybutton_prompt_text = r">>> |\$ "
 copybutton_prompt_is_regexp = True
@@ -78,7 +85,11 @@ sphinx_gallery_conf = {
     "examples_dirs": "gallery",
     "gallery_dirs": "examples",
     "filename_pattern": "/",
-    "within_subsection_order": "FileNameSortKey",
+    "within_subsection_order": "gallery_pages.ReadingOrder",
+    "image_scrapers": ("matplotlib", "gallery_pages"),
+    "write_computation_times": False,
+    "min_reported_time": 3600,
+    "capture_repr": (),
     "show_memory": False,
     "show_signature": False,
     "download_all_examples": False,

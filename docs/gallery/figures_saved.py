@@ -1,6 +1,12 @@
-"""Figures: heat-maps of the prediction as a picture, as an interactive page, and as tables of numbers."""
+"""
+Save figures
+============
+
+A figure is data first. It is drawn as a picture or as an interactive page, or saved as tables of numbers.
+"""
 
 from pathlib import Path
+from tempfile import mkdtemp
 
 import tokengeom as tg
 from tokengeom.figures.data import save_data
@@ -11,10 +17,16 @@ from tokengeom.figures.static import save_static
 stats = tg.count(context=3).limited(top_contexts=20, vocabulary=12)
 figure = feature_heatmaps(tg.predict(stats), stats=stats)
 
-save_static(figure, "heatmaps.png")
-save_interactive(figure, "heatmaps.html")
-save_data(figure, "heatmaps-data")
-for path in sorted(Path().glob("heatmaps*")):
+folder = Path(mkdtemp())
+save_static(figure, folder / "heatmaps.png")
+save_interactive(figure, folder / "heatmaps.html")
+save_data(figure, folder / "heatmaps-data")
+for path in sorted(folder.glob("heatmaps*")):
     tables = len(list(path.glob("*.parquet")))
-    print(path, f"has {tables} tables, one per panel" if path.is_dir() else f"has {path.stat().st_size:,} bytes")
+    print(path.name, f"has {tables} tables, one per panel" if path.is_dir() else "was written")
+
+# %%
+# A caption explains each figure without further text. Names are shown where they fit.
+
 print(figure.caption)
+save_static(figure, "heatmaps.png", caption=False)

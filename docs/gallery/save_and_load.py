@@ -1,4 +1,12 @@
-"""Save and load: every result has `save`, and `tg.load` returns it as the type that was saved."""
+"""
+Save and load
+=============
+
+Every result has ``save``, and ``tg.load`` returns it as the type that was saved.
+"""
+
+from pathlib import Path
+from tempfile import mkdtemp
 
 import tokengeom as tg
 
@@ -7,9 +15,10 @@ prediction = tg.predict(stats)
 run = tg.train(stats, model="ufm", dim=30, learning_rate=1e-2, steps=300)
 comparison = tg.compare(prediction, run, permutations=20)
 
+folder = Path(mkdtemp())
 for name, result in {"stats": stats, "prediction": prediction, "run": run, "comparison": comparison}.items():
-    result.save(f"results/{name}")
-    print(f"{name}: {tg.load(f'results/{name}')}")
+    result.save(folder / name)
+    print(f"{name}: {tg.load(folder / name)}")
 
-again = tg.compare(tg.load("results/prediction"), tg.load("results/run"), permutations=20)
+again = tg.compare(tg.load(folder / "prediction"), tg.load(folder / "run"), permutations=20)
 print("the loaded results give the same comparison:", again.summary() == comparison.summary())

@@ -1,23 +1,32 @@
-"""Verify a saved result: its certificate is recomputed without solving again, and a changed file is detected."""
+"""
+Verify a saved result
+=====================
+
+The certificate of a saved prediction is computed again without solving, and a changed file is detected.
+"""
 
 from pathlib import Path
+from tempfile import mkdtemp
 
 import tokengeom as tg
 
+folder = Path(mkdtemp()) / "prediction"
 stats = tg.count(context=3).limited(top_contexts=40, vocabulary=25)
-tg.predict(stats).save("prediction")
+tg.predict(stats).save(folder)
 
-for sentence in tg.verify("prediction").checked:
+for sentence in tg.verify(folder).checked:
     print("passed:", sentence)
 
-arrays = Path("prediction/features.safetensors")
+# %%
+# One bit of a file is changed.
+
+arrays = folder / "features.safetensors"
 content = bytearray(arrays.read_bytes())
 content[-1] ^= 1
 arrays.write_bytes(content)
-print("After one bit was changed:")
-for sentence in tg.verify("prediction").failed:
+for sentence in tg.verify(folder).failed:
     print("failed:", sentence)
 try:
-    tg.load("prediction")
+    tg.load(folder)
 except tg.TokengeomError as error:
-    print(error)
+    print(str(error).replace(str(folder), "prediction"))

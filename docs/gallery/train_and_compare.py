@@ -1,6 +1,14 @@
-"""Train a model twice and compare: agreement with the prediction, from what chance gives to a second training."""
+"""
+Train and compare
+=================
+
+Unconstrained features are trained twice. The agreement of the first training with the prediction stands on a scale from
+what chance gives (the floor) to what the second training gives (the ceiling).
+"""
 
 import tokengeom as tg
+from tokengeom.figures.heatmaps import feature_heatmaps
+from tokengeom.figures.static import save_static
 
 stats = tg.count(context=3).limited(top_contexts=60, vocabulary=30)
 prediction = tg.predict(stats)
@@ -12,3 +20,9 @@ print(comparison.reasons[0])
 for name, found in comparison.at_loss.items():
     print(f"{name}: {found.value:.3f}, 95% interval {found.low:.3f} to {found.high:.3f}", end="")
     print(f", floor {found.floor:.3f}, second training {found.ceiling:.3f}")
+
+# %%
+# The trained model, the prediction in the limit and the proxy, with contexts and tokens in the same order everywhere:
+# cosines between contexts, cosines between tokens, and logits.
+
+save_static(feature_heatmaps(prediction, {"trained": run}, stats=stats), "geometry.png", caption=False)

@@ -39,7 +39,15 @@ SHARED = {"tokens": "contexts", "contexts": "tokens"}
 
 @dataclass(frozen=True)
 class Neighbour:
-    """One neighbour: its name and number, the cosine, and how many of its ``size`` supports are ``shared``."""
+    """One neighbour of a token or a context.
+
+    ``name``, ``index``
+        Its name, and its number among the tokens or contexts.
+    ``cosine``
+        Cosine of the angle between the two embeddings.
+    ``shared``, ``size``
+        How many supports (of a token) or next tokens (of a context) the two share, and how many the neighbour has.
+    """
 
     name: str
     index: int

@@ -111,7 +111,7 @@ ALONE = Beside()
 
 
 class AbstractResult(ABC):
-    """What a verb returns.
+    """What `count`, `predict`, `train` and the other verbs return: it can be saved, loaded, checked and displayed.
 
     ``kind``, ``format_version``
         Name and version of the saved folder's format, as its manifest states them.
@@ -204,7 +204,12 @@ class AbstractResult(ABC):
 def load(folder: str | Path) -> AbstractResult:
     """Read any saved result: statistics, counted pairs, predictions, runs, comparisons, rivals, findings, reports.
 
-    Its class is the one that made it, so that ``tg.load("run")`` is a `Run`.
+    The class is the one that was saved: ``tg.load("run")`` is a `Run`. Every file is compared with its hash first.
+
+    Parameters
+    ----------
+    folder
+        The folder that ``save`` wrote.
     """
     path = saved_folder(folder)
     return result_class(read_kind(path)).load(path)
@@ -281,9 +286,12 @@ def require_unchanged(folder: Path) -> None:
 class Verification:
     """What was checked, what failed and what was not checked, each in a sentence; true when nothing failed.
 
-    where
-        hash        the seal of the result's manifest, which stands for every file
-        expected    whether the hash was compared with one that was kept elsewhere
+    ``checked``, ``failed``, ``not_checked``
+        Sentences: what was checked, those of them that do not hold, and what was not checked, with the reason.
+    ``hash``
+        The seal of the result's manifest, which stands for every file.
+    ``expected``
+        Whether the hash was compared with one that was kept elsewhere.
     """
 
     checked: tuple[str, ...]
@@ -338,6 +346,8 @@ def verify(folder: str | Path, *, expect: str | None = None, beside: Sequence[st
 
     Parameters
     ----------
+    folder
+        A saved result, or a folder that contains several.
     expect
         Hash that was printed when the result was made. Whoever changes a result can also write new hashes into it;
         only a hash that was kept elsewhere shows that.

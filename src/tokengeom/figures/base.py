@@ -20,6 +20,8 @@ Marker = Literal["point", "star", "square", "cross"]
 class Curve:
     """A line with its name in the legend.
 
+    ``label``, ``x``, ``y``
+        Its name, and the coordinates of its points.
     ``low``, ``high``
         Band around the line.
     ``dashed``, ``dotted``
@@ -45,6 +47,12 @@ class Curve:
 class LinePanel:
     """Curves over one x axis.
 
+    ``title``, ``x_label``, ``y_label``
+        Texts above the panel and beside its axes.
+    ``curves``
+        The curves, in the order of the legend.
+    ``x_scale``, ``y_scale``
+        Scales of the axes.
     ``levels``
         Named horizontal lines, such as a floor or a bound.
     ``marks``
@@ -68,6 +76,10 @@ class LinePanel:
 class HeatmapPanel:
     """A matrix as a heat-map; row 0 is at the top.
 
+    ``title``, ``x_label``, ``y_label``
+        Texts above the panel and beside its axes.
+    ``values``, ``colour_label``
+        The matrix, and what its numbers are, beside the colour scale.
     ``x_names``, ``y_names``
         Names of columns and rows: tick labels where they fit, and always shown on hover.
     ``x_breaks``, ``y_breaks``
@@ -94,12 +106,12 @@ class HeatmapPanel:
 class Points:
     """Points in the plane with one marker and one colour.
 
-    ``label``
-        Their entry in the legend.
+    ``label``, ``x``, ``y``
+        Their entry in the legend, and their coordinates.
     ``names``
         Text beside each point.
-    ``colour``
-        Index into the palette; by default their index in the panel.
+    ``marker``, ``colour``
+        Shape, and index into the palette; by default their index in the panel.
     """
 
     label: str
@@ -114,6 +126,10 @@ class Points:
 class ScatterPanel:
     """Points of several kinds in the plane.
 
+    ``title``, ``x_label``, ``y_label``
+        Texts above the panel and beside its axes.
+    ``points``
+        The points, one entry per kind.
     ``equal``
         Whether both axes have the same scale, so that angles are drawn as they are.
     ``from_origin``
@@ -133,7 +149,15 @@ Panel = LinePanel | HeatmapPanel | ScatterPanel
 
 @dataclass(frozen=True, eq=False)
 class Figure:
-    """Panels in a grid of ``columns``, with a caption that explains them without further text."""
+    """Panels in a grid, with a caption that explains them without further text.
+
+    ``name``
+        Name of its files, without a suffix.
+    ``title``, ``caption``
+        Texts above and below the panels.
+    ``panels``, ``columns``
+        The panels, and the number of columns of their grid.
+    """
 
     name: str
     title: str

@@ -92,6 +92,8 @@ class Comparison(AbstractResult):
         Number of runs: the first was compared, the others give the ceiling.
     ``limitations``
         Sentences: what is not unique, what was left out, how the numbers must not be read.
+    ``permutations``, ``seed``
+        Number of permutations behind the floors, and the seed of every random choice.
     ``circumstances``
         What the verdict depends on besides the numbers; None for a decoder with fixed embeddings.
     ``made_from``

@@ -20,6 +20,7 @@ from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.linear import LinearPrediction
 from tokengeom.theory.proxy import ProxyPrediction
+from tokengeom.training.optimizers.base import optimizer_named, optimizer_names
 
 if TYPE_CHECKING:
     from tokengeom.numerics import Int
@@ -156,9 +157,11 @@ def optimizer_of(run: object) -> str | None:
 
 
 def decays_in_gradient(run: object) -> bool:
-    """Whether a run was trained with weight decay that is part of the gradient, as with every optimizer but AdamW."""
-    decay = _setting(run, "weight_decay")
-    return isinstance(decay, int | float) and decay > 0 and optimizer_of(run) not in (None, "adamw")
+    """Whether a run was trained with weight decay in the gradient, which some optimizers apply separately."""
+    decay, name = _setting(run, "weight_decay"), optimizer_of(run)
+    if name is None or not isinstance(decay, int | float) or decay <= 0:
+        return False
+    return name not in optimizer_names() or not optimizer_named(name).decoupled
 
 
 def _setting(run: object, name: str) -> object:

@@ -31,6 +31,8 @@ _STORED = ("held_out", "permutations", "seed", "prediction", "runs", "loss_gap")
 class Rivals(AbstractResult):
     """Rival explanations of a run's geometry: rows by kind of items, best first.
 
+    ``rows``
+        One row per explanation and kind of items; `of` gives those of one kind.
     ``held_out``
         Number of contexts that were evaluated as held-out: explanations were made without them.
     ``limitations``

@@ -94,12 +94,20 @@ def load_checkpoint(
 ) -> ModuleModel:
     """Load a causal language model from a local folder.
 
-    ``precision``
+    Nothing is downloaded, and code that comes with a model is never run.
+
+    Parameters
+    ----------
+    folder
+        Folder of a model in the format of Hugging Face, with its tokenizer.
+    device
+        Device to read the model on: cpu, cuda, or one of several such as cuda:1.
+    allow_pickle
+        Also read weights from ``pytorch_model.bin``, a format that can run code, with a warning; by default weights are
+        read from safetensors only.
+    precision
         Type of weights and arithmetic: "float32", "bfloat16", or "auto" for the type that the weights are stored in
         (float16 becomes float32 on a CPU, where its range is too small for some operations).
-
-    Nothing is downloaded, code that comes with a model is never run, and weights are read only from safetensors;
-    ``allow_pickle`` also reads ``pytorch_model.bin``, with a warning.
     """
     folder = Path(folder)
     content = require_model_folder(folder)

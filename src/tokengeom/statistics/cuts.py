@@ -31,7 +31,13 @@ WINDOWS = "windows"
 
 @dataclass(frozen=True)
 class Totals:
-    """Sizes of statistics: windows n, contexts m, vocabulary V, and the entropy floor H in nats."""
+    """Sizes of statistics.
+
+    ``n``, ``m``, ``V``
+        Numbers of windows, of contexts and of next tokens.
+    ``entropy``
+        Entropy floor H in nats.
+    """
 
     n: int
     m: int
@@ -45,7 +51,13 @@ class Totals:
 
 @dataclass(frozen=True)
 class Effect:
-    """What a cut did: its description, and the sizes before and after it."""
+    """What a cut did.
+
+    ``cut``
+        What was kept, as a phrase.
+    ``before``, ``after``
+        Sizes of the statistics before and after it.
+    """
 
     cut: str
     before: Totals
