@@ -7,6 +7,7 @@ table, of `INDEX_STUDY`.
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from pathlib import Path
@@ -41,7 +42,8 @@ def markdown(table: Table) -> str:
 
 
 def _cell(value: object) -> str:
-    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    missing = isinstance(value, float) and math.isnan(value)
+    text = "-" if missing else f"{value:.4g}" if isinstance(value, float) else str(value)
     return text.replace("|", "\\|").replace("\n", " ")
 
 

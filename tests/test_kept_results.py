@@ -54,9 +54,15 @@ def test_a_table_that_was_changed_is_written_again() -> None:
     assert PAGES.with_tables(changed, kept_findings(NAMES[0])) == page
 
 
+FAILED = {"memory-capacity"}
+"""Studies whose rows fail some of the checks that the study makes of its own measurements; their pages say so."""
+
+
 def test_kept_rows_are_valid_and_say_how_they_were_measured(name: str) -> None:
     findings = kept_findings(name)
-    assert findings.passed, findings.summary()
+    assert findings.passed == (name not in FAILED), findings.summary()
+    page = (ROOT / f"docs/results/{name.replace('-', '_')}.md").read_text(encoding="utf-8")
+    assert ("own checks fail" in page) == (name in FAILED)
     for path in sorted(PAGES.kept_studies()[name].glob("*.jsonl")):
         setting = chosen(read_rows([path]), kind=SETTING)[0]
         assert {"study", "recipe", "command", "machine", "versions"} <= set(setting)

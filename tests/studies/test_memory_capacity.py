@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -147,7 +148,17 @@ def test_cases_with_one_seed_are_named_and_leave_a_hypothesis_open() -> None:
         in found.tables["hypotheses"]["because"][place]
     )
     shown = found.tables["thresholds"]
-    assert {shown["parameters, low"][k] for k in range(len(shown["seeds"])) if shown["seeds"][k] == 1} == {"-"}
+    single = np.array(shown["seeds"]) == 1
+    np.testing.assert_array_equal(np.isnan(np.array(shown["parameters, low"], float)), single)
+
+
+def test_thresholds_that_were_not_reached_can_be_saved(tmp_path: Path) -> None:
+    given = [row for row in rows() if row["contexts"] == 100 or row["width"] <= 16]
+    found = judged_rows(given)
+    table = found.tables["thresholds"]
+    assert np.isnan(np.array(table["width"], float)[np.array(table["seeds"]) == 0]).all()
+    found.save(tmp_path / "found")
+    assert Findings.load(tmp_path / "found").tables["thresholds"].keys() == table.keys()
 
 
 def test_only_widths_around_the_loss_gaps_are_trained_and_none_twice(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import weakref
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from tokengeom.models.factored import Linear
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.optimizers.gd import GD
 from tokengeom.training.settings import TrainingSettings
-from tokengeom.training.torch_engine import TorchEngine
+from tokengeom.training.torch_engine import TorchEngine, _no_collection
 from tokengeom.training.train import train_many
 from training_problems import random_statistics
 
@@ -50,3 +52,27 @@ assert all(run.status == "finished" for run in runs)
 def test_the_torch_engine_needs_only_torch_and_numpy() -> None:
     done = subprocess.run([sys.executable, "-c", BARE], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_no_garbage_is_collected_while_a_graph_is_recorded() -> None:
+    # On a GPU, destroying the graph of an earlier run during a recording makes the recording fail.
+    class Cycle:
+        def __init__(self) -> None:
+            self.me = self
+
+    before, earlier = gc.isenabled(), weakref.ref(Cycle())
+    gc.enable()
+    try:
+        with _no_collection():
+            assert earlier() is None, "what is garbage already goes before the recording"
+            assert not gc.isenabled()
+        assert gc.isenabled()
+        with pytest.raises(ValueError, match="a step that fails"), _no_collection():
+            raise ValueError("a step that fails")
+        assert gc.isenabled()
+        gc.disable()
+        with _no_collection():
+            pass
+        assert not gc.isenabled()
+    finally:
+        (gc.enable if before else gc.disable)()

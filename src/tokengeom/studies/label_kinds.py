@@ -285,9 +285,10 @@ def _agreement_table(rows: Sequence[Row]) -> Table:
         for item in ITEMS:
             row: dict[str, Any] = {"text": cell["text"], "training": kind, "loss_gap": cell["level"], "item": item}
             row["other seeds"] = mean_of(here.across(kind, kind, item))
-            compared = kind not in (SOFT, PREFIXES)
+            compared = kind not in (SOFT, PREFIXES) and bool(here.across(kind, SOFT, item))
             row["with soft labels"] = f"{mean_of(here.across(kind, SOFT, item)):.4f}" if compared else "-"
             row["minus the ceiling"] = str(here.below_ceiling(kind, SOFT, item)) if compared else "-"
+            row["corrected"] = f"{here.corrected(kind, SOFT, item):.4f}" if compared else "-"
             row |= {name: mean_of(here.with_prediction(kind, name, item)) for name in (*NORMS, SUPPORTS)}
             row["gamma2 corrected"] = here.corrected_prediction(kind, "gamma2", item)
             found.append(row)

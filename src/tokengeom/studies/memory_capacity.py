@@ -350,9 +350,9 @@ def _table(found: Thresholds) -> Table:
     return table_of(rows)
 
 
-def _shown(value: float) -> float | str:
-    """A number, or "-" where there is none: no seed, or the interval of a single one."""
-    return value if np.isfinite(value) else "-"
+def _shown(value: float) -> float:
+    """A number, or NaN where there is none: no seed, or the interval of a single one."""
+    return value if np.isfinite(value) else float("nan")
 
 
 def _runs(rows: Sequence[Row]) -> Table:
