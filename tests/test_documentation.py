@@ -14,7 +14,7 @@ import pytest
 
 from documented import ROOT, WIDTH, DocumentationError, inline_code, read, run_block, run_page
 from documented_names import broken_links, check_names
-from documented_pages import EXTENDING, IN_PROCESSES, PAGES, PREPARED, SLOW, new_members
+from documented_pages import EXTENDING, IN_PROCESSES, NOT_RUN, PAGES, PREPARED, SLOW, WITHOUT_BLOCKS, new_members
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def test_the_code_blocks_of_a_page_run_and_print_what_it_shows(page: str, tmp_pa
     run_page(ROOT / page, tmp_path, PREPARED.get(page), in_process=page not in IN_PROCESSES)
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, *NOT_RUN])
 def test_commands_options_functions_and_targets_that_a_page_names_exist(page: str) -> None:
     check_names(ROOT / page)
 
@@ -38,8 +38,9 @@ def test_relative_links_lead_to_files_and_headings(page: str) -> None:
     assert broken_links(ROOT / page) == []
 
 
-def test_pages_that_are_slow_or_prepared_exist() -> None:
+def test_pages_that_are_slow_or_prepared_exist_and_those_that_are_left_out_have_no_blocks() -> None:
     assert {*SLOW, *PREPARED} <= set(PAGES)
+    assert [name for name in WITHOUT_BLOCKS if read(ROOT / "docs" / name)] == []
 
 
 def page_with(folder: Path, text: str) -> Path:

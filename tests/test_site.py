@@ -17,9 +17,6 @@ from browser import FOUND, NEEDS_BROWSER
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-NEEDS_SPHINX = pytest.mark.skipif(
-    importlib.util.find_spec("sphinx_gallery") is None, reason="No Sphinx: `make docs` installs it."
-)
 BUILD_OFFLINE = """
 import socket, sys
 def refuse(*address, **settings):
@@ -94,7 +91,6 @@ def test_every_public_name_is_in_the_reference_once() -> None:
     assert [name for name in tokengeom.__all__ if listed.count(f"tokengeom.{name}") != 1] == []
 
 
-@NEEDS_SPHINX
 def test_docstrings_become_lists_with_types_and_links(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(DOCS / "_extensions"))
     import docstring_markup  # type: ignore[import-not-found]
@@ -117,7 +113,6 @@ def test_docstrings_become_lists_with_types_and_links(monkeypatch: pytest.Monkey
     assert cited == ["As shown in :cite:p:`zhao2024{Thm 2}`."]
 
 
-@NEEDS_SPHINX
 def test_the_page_of_commands_has_every_command_and_option_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(DOCS / "_extensions"))
     import command_pages  # type: ignore[import-not-found]
@@ -154,13 +149,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@NEEDS_SPHINX
 def test_the_site_builds_without_a_warning_and_every_link_leads_somewhere(site: Path) -> None:
     assert check_site.problems(site) == []
 
 
 @pytest.mark.slow
-@NEEDS_SPHINX
 def test_a_broken_link_in_the_site_is_found(site: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(site, tmp_path / "site")
     (copy / "commands.html").unlink()
@@ -168,7 +161,6 @@ def test_a_broken_link_in_the_site_is_found(site: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@NEEDS_SPHINX
 def test_every_public_name_has_an_entry(site: Path) -> None:
     for name in tokengeom.__all__:
         page = check_site.read_page(site / "generated" / f"tokengeom.{name}.html")
@@ -176,7 +168,6 @@ def test_every_public_name_has_an_entry(site: Path) -> None:
 
 
 @pytest.mark.slow
-@NEEDS_SPHINX
 def test_the_search_index_has_words_of_every_part_of_the_site(site: Path) -> None:
     index = check_site.search_index(site)
     assert "generated/tokengeom.theory.concepts" in check_site.pages_with(index, "orthant")
@@ -187,7 +178,6 @@ def test_the_search_index_has_words_of_every_part_of_the_site(site: Path) -> Non
 
 
 @pytest.mark.slow
-@NEEDS_SPHINX
 @NEEDS_BROWSER
 def test_the_search_page_finds_a_function_in_a_browser(site: Path) -> None:
     from playwright.sync_api import sync_playwright

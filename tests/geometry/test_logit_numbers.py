@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tokengeom.factors import Factors
+from tokengeom.geometry import logit_numbers
 from tokengeom.geometry.agreement import assess, permutation_orders
 from tokengeom.geometry.collapse import subspace_collapse
 from tokengeom.geometry.logit_numbers import CollapseNumbers, FiniteLogits, LogitNumbers
@@ -23,7 +24,11 @@ def logit_cosine(L: Float, M: Float) -> float:
     return cosine(centre_columns(L), centre_columns(M))
 
 
-def test_permuted_logits_are_those_of_the_permuted_contexts() -> None:
+@pytest.mark.parametrize("in_parts", [False, True])
+def test_permuted_logits_are_those_of_the_permuted_contexts(in_parts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if in_parts:
+        monkeypatch.setattr(logit_numbers, "MOST_DENSE", 0)
+        monkeypatch.setattr(logit_numbers, "CHUNK", 5)
     rng = np.random.default_rng(7)
     P = rng.dirichlet(np.ones(3), size=8).T
     P = np.vstack([P, np.zeros((2, 8))])[rng.permuted(np.tile(np.arange(5), (8, 1)), axis=1).T, np.arange(8)]

@@ -57,6 +57,11 @@ def test_numbers_are_those_of_compare_and_of_brute_force(trained: Any, norm: str
         assert found["efficiency"] == pytest.approx(alone.efficiency, abs=0.01)
 
 
+def test_a_language_model_is_measured_like_its_module(trained: Any) -> None:
+    monitor = Monitor(prediction(), at_loss=False, bos=False)
+    assert monitor(tg.language_model(trained)) == monitor(trained)
+
+
 def test_a_measurement_has_no_effect_on_the_training(trained: Any) -> None:
     import torch
 

@@ -6,9 +6,16 @@ from types import SimpleNamespace
 
 import pytest
 
+from tokengeom.errors import ProblemError
 from tokengeom.geometry.agreement import Agreement
-from tokengeom.geometry.inputs import decays_in_gradient, optimizer_of
-from tokengeom.geometry.norms import choose_norm, norm_of, norm_sentence
+from tokengeom.geometry.inputs import CompareSettings, decays_in_gradient, optimizer_of
+from tokengeom.geometry.norms import choose_norm, norm_of, norm_sentence, predictions_at
+from tokengeom.progress import AbstractProgress, SilentProgress
+from tokengeom.theory.at_loss import LossPrediction
+from tokengeom.theory.features import FeaturePrediction
+from tokengeom.theory.loss_path import LossPath
+from tokengeom.theory.predict import predict
+from training_problems import random_statistics
 
 BOTH = ["nuclear", "gamma2"]
 
@@ -53,5 +60,23 @@ def test_the_sentence_says_why_and_gives_both() -> None:
 
 def test_settings_of_a_run_are_read_where_they_are_known() -> None:
     assert optimizer_of(SimpleNamespace(settings=None)) is None
-    assert not decays_in_gradient(run("adamw", 0.1))
+    decays = {name: decays_in_gradient(run(name, 0.1)) for name in ("gd", "adam", "adamw", "spectral")}
+    assert decays == {"gd": True, "adam": True, "adamw": False, "spectral": False}
+    assert decays_in_gradient(run("an optimizer of another library", 0.1))
     assert decays_in_gradient(run("ngd", 0.1))
+
+
+def test_a_norm_in_which_the_prediction_fails_is_missing_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = LossPath.at
+
+    def fails(self: LossPath, gap: float, progress: AbstractProgress) -> LossPrediction:
+        if self.settings.norm == "gamma2":
+            raise ProblemError("The search ended early.")
+        return at(self, gap, progress)
+
+    monkeypatch.setattr(LossPath, "at", fails)
+    prediction = predict(random_statistics(0), spread_solves=0)
+    assert isinstance(prediction, FeaturePrediction)
+    found, notes = predictions_at(0.1, prediction, CompareSettings(), SilentProgress())
+    assert [one.norm for one in found] == ["nuclear"]
+    assert notes == ["The prediction at the loss reached failed in the gamma_2 norm: The search ended early."]

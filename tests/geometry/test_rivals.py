@@ -18,7 +18,14 @@ from tokengeom.errors import InputError, ProblemError
 from tokengeom.factors import Factors
 from tokengeom.geometry import rivals as module
 from tokengeom.geometry import similarity_numbers
-from tokengeom.geometry.explanations.base import EXPLANATIONS, AbstractRival, Known, explanation_classes
+from tokengeom.geometry.explanations.base import (
+    EXPLANATIONS,
+    AbstractFit,
+    AbstractRival,
+    Known,
+    explanation_classes,
+)
+from tokengeom.geometry.explanations.proxy import Proxy
 from tokengeom.geometry.rival_table import Rivals
 from tokengeom.geometry.rivals import rivals
 from tokengeom.geometry.similarity import structural_similarity
@@ -330,6 +337,24 @@ def test_an_explanation_that_cannot_be_solved_is_left_out_with_a_sentence(
     assert "at loss, gamma_2 was left out. The search ended early." in found.limitations
     with pytest.raises(ProblemError, match=r"leaves none here\. at loss, nuclear was left out"):
         rivals(stats, runs[0], explanations="at_loss_nuclear", **FEW)
+
+
+def test_an_explanation_that_fails_without_a_fold_is_not_evaluated_on_held_out_contexts(
+    stats: NextTokenStatistics, noise: tuple[Float, Float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit = Proxy.fit
+
+    def fails(self: Proxy, part: NextTokenStatistics) -> AbstractFit:
+        if part.m < stats.m:
+            raise ProblemError("The fold is too small.")
+        return fit(self, part)
+
+    monkeypatch.setattr(Proxy, "fit", fails)
+    found = rivals(stats, noise, explanations=("proxy", "pmi"), permutations=0, held_out=0.3, at_loss=False)
+    assert {row.rival for row in found.rows if row.items == "contexts"} == {"S~", "PMI"}
+    assert {row.rival for row in found.rows if row.items == "held-out contexts"} == {"PMI"}
+    said = "S~ is not evaluated on held-out contexts. Without one of the folds: The fold is too small."
+    assert found.limitations.count(said) == 1
 
 
 def test_a_prediction_of_the_proxy_leaves_out_what_needs_a_solver(

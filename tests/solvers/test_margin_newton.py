@@ -57,6 +57,8 @@ def test_clarabel_finds_these_values(V: int, spread: float, norm: str, value: fl
     assert by_clarabel(clusters(V, 25, 50, spread), norm) == pytest.approx(value, rel=2e-6)
 
 
+# Whether Clarabel says so depends on the version of NumPy; its value is compared all the same.
+@pytest.mark.filterwarnings("ignore:Solution may be inaccurate")
 @pytest.mark.parametrize("norm", OBJECTIVE)
 def test_clarabel_finds_the_same_margin_of_small_clusters(norm: str) -> None:
     data = clusters(10, 10, 5)

@@ -13,7 +13,7 @@ import tokengeom as tg
 from feature_cases import random_probabilities
 from gamma2_cases import semidefinite_norm
 from tokengeom.errors import InputError, ProblemError
-from tokengeom.numerics import Float, centre_columns
+from tokengeom.numerics import Float, centre_columns, cosines
 from tokengeom.problems.gamma2_logits import Gamma2Logits
 from tokengeom.problems.gamma2_svm import Gamma2SVM
 from tokengeom.problems.regularised_logits import RegularisedLogits
@@ -188,6 +188,12 @@ def test_the_limit_has_the_smallest_norm_with_margins_and_the_path_goes_there() 
     assert limit.norm_value == pytest.approx(best, rel=1e-3)
     assert limit.lower_bound <= best * (1 + 1e-6)
     assert Gamma2SVM(features.reduction.S_red).primal_violation(limit.W_merged @ limit.H_merged) <= 1e-9
+    off_support = np.where(S, -np.inf, limit.L).max(axis=0)
+    np.testing.assert_allclose(np.where(S, limit.L, np.nan)[:, kept], np.where(S, limit.L.max(axis=0), np.nan)[:, kept])
+    assert (limit.L.max(axis=0) - off_support)[kept].min() >= 1 - 1e-9
+    np.testing.assert_allclose(limit.L, limit.W @ limit.H)
+    np.testing.assert_allclose(limit.token_cosines, cosines(limit.W.T))
+    np.testing.assert_allclose(limit.context_cosines, cosines(limit.H))
     sizes = [features.at(gap, norm="gamma2").norm_value for gap in (1e-4, 1e-8)]
     # Logits grow by log(1e4) times the limit while the gap falls by 1e4.
     assert (sizes[1] - sizes[0]) / np.log(1e4) == pytest.approx(best, rel=0.02)

@@ -63,6 +63,13 @@ def test_the_norm_path_is_what_cvxpy_finds() -> None:
         assert np.allclose(point.W, W.value, atol=1e-3)
 
 
+def test_a_small_norm_has_the_direction_of_the_first_step_of_gradient_descent() -> None:
+    data = random_data(np.random.default_rng(7), V=4, m=5, d=3)
+    (point,) = norm_path(predict_linear(data, data.H), [1e-6]).points
+    first = -gradient(data, np.zeros((4, 3)))
+    np.testing.assert_allclose(point.W / 1e-6, first / np.linalg.norm(first), atol=1e-5)
+
+
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_papers_setting_reaches_the_direction_within_seconds(seed: int) -> None:
     data = overparameterised(seed)

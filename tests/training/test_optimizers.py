@@ -26,7 +26,12 @@ from tokengeom.training.torch_engine import TorchEngine
 from training_problems import random_statistics
 
 STEPS = 25
-VARIANTS = [*map(optimizer_named, optimizer_names()), GD(momentum=0.9), Spectral(momentum=0.9, nesterov=True)]
+VARIANTS = [
+    *map(optimizer_named, optimizer_names()),
+    GD(momentum=0.9),
+    Spectral(momentum=0.9, nesterov=True),
+    Spectral(method="newton-schulz"),
+]
 
 
 def test_six_optimizers_are_found_by_the_names_of_their_files() -> None:

@@ -370,12 +370,14 @@ class _Table:
                     continue
                 try:
                     best = best_candidate(kind, fold.kept, known, run, everything, _groups(fold.kept))
-                    problem: object = "it does not apply"
+                    problem: object = "It does not apply."
                 except (ProblemError, ResourceError) as error:
                     best, problem = None, error
                 if best is None:
                     del placed[prefix]
-                    notes.append(f"{kind.name} is not evaluated on held-out contexts: without a fold, {problem}")
+                    notes.append(
+                        f"{kind.name} is not evaluated on held-out contexts. Without one of the folds: {problem}"
+                    )
                 else:
                     placed[prefix].append(best[1].place(fold.contexts))
         return placed if folds else {}, notes
