@@ -16,7 +16,7 @@ STAMP := $(VENV)/.installed-test
 DOCS := $(VENV)/.installed-docs
 
 .DEFAULT_GOAL := help
-.PHONY: help report browser test test-slow wheel check format docs links benchmark campaign results map clean
+.PHONY: help report browser test test-slow coverage wheel check format docs links benchmark campaign results map clean
 
 help:  ## show this help
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,7 @@ $(RUN): pyproject.toml constraints.txt
 	@python=$$(command -v $(BIN)/python || echo $(PYTHON)); \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 	{ echo "tokengeom needs Python 3.11 or newer; $$python is older or missing. Name another: make PYTHON=python3.12"; exit 1; }
+	@echo "Installing tokengeom and what it needs into $(VENV), once: 15 s to a few minutes, depending on the network."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(INSTALL) -e '.[report,networks]'
@@ -66,6 +67,9 @@ test: check  ## style, types and the whole test suite
 test-slow: $(STAMP)  ## the checks that take minutes
 	$(BIN)/python -m pytest -m slow --ignore tests/test_wheel.py
 
+coverage: $(STAMP)  ## the test suite, with the lines and branches that it reaches, in build/coverage
+	$(BIN)/python -m pytest -m 'not slow' -n $(JOBS) --dist loadfile --cov --cov-report=term --cov-report=html
+
 wheel: $(STAMP)  ## build wheel and sdist, and try the wheel in empty environments
 	$(BIN)/python -m pytest -m slow tests/test_wheel.py
 
@@ -84,6 +88,7 @@ links: $(DOCS)  ## whether addresses in the documentation still answer; needs a 
 
 benchmark: $(STAMP)  ## measured ratios against peers
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks table
 
 campaign: $(STAMP)  ## kills, full disks, damaged inputs and forged results
 	$(BIN)/python -m campaign

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import finish, measure_processes, print_machine, row, side, stopwatch
+from benchmarks.harness import Benchmark, finish, measure_processes, side, stopwatch
 
 CONTEXT = 4
 ROWS = 49_152
@@ -149,7 +149,8 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--quick", action="store_true", help="a tiny model")
     given = parser.parse_args()
-    print_machine("tokengeom", "numpy", "torch", "transformers", device=given.device)
+    packages = ("tokengeom", "numpy", "torch", "transformers")
+    benchmark = Benchmark("checkpoint", *packages, device=given.device, quick=given.quick)
     with tempfile.TemporaryDirectory() as name:
         folder, text = Path(name) / "model", given.text or _stories(Path(name))
         folder.mkdir()
@@ -158,12 +159,21 @@ def main() -> None:
         sides = {one: side("benchmarks.checkpoint", one, *arguments) for one in SIDES}
         measured = measure_processes(sides, given.repeats)
         size = (folder / "model.safetensors").stat().st_size / 1e6
-        sizes = f"weights {size:.0f} MB, {given.contexts:,} contexts of {CONTEXT} tokens"
-        print(f"{sizes}, text {text.stat().st_size:,} bytes")
+    repeats = "once" if given.repeats == 1 else f"median of {given.repeats}"
+    model = "a tiny model" if given.quick else f"135M random weights, V={ROWS:,}"
+    job = benchmark.job(
+        f"compare --model, {model}, {given.contexts:,} contexts, with forward passes",
+        repeats=repeats,
+        note=f"weights of {size:.0f} MB",
+    )
     for one, found in measured.items():
         forward = found.answer[1] / 1000
-        note = f"{forward:.1f} s in forward passes, {found.seconds - forward:.1f} s for everything else"
-        row(one, found, measured["tokengeom"], note)
+        note = f"{forward:.1f} s in forward passes"
+        if one == "tokengeom":
+            job.ours(found.seconds, gigabytes=found.peak_gigabytes, note=note)
+        else:
+            name = "one context at a time, without proof or intervals"
+            job.peer(name, found.seconds, gigabytes=found.peak_gigabytes, note=note)
 
 
 def _stories(folder: Path) -> Path:

@@ -17,12 +17,13 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import Measured, data_folder, finish, measure_processes, print_machine, row, side, stopwatch
+from benchmarks.harness import Benchmark, Job, Measured, data_folder, finish, measure_processes, side, stopwatch
 
 V, CONTEXT, MEMORY, SEPARATOR = 50_257, 4, "2GB", 50_256
 TOKENS, SMALL = 50_000_000, 2_000_000
 SCALES = (5_000_000, 50_000_000, 500_000_000)
 KEPT_CONTEXTS = 100_000
+MEDIAN = "median of 3"
 _CHUNK = 5_000_000
 _BASE_DOCUMENTS, _BASE_LENGTH, _REPLACED = 3_000, 200, 0.05
 
@@ -190,13 +191,18 @@ def _side(*arguments: object) -> Callable[[], Measured]:
     return side("benchmarks.counting", *arguments)
 
 
-def _rate(tokens: int, measured: Measured) -> str:
-    return f"{tokens / measured.seconds / 1e6:.2f} million tokens per second"
+def _ours(job: Job, measured: Measured, tokens: int) -> None:
+    rate = f"{tokens / measured.seconds / 1e6:.2f} million tokens per second"
+    job.ours(measured.seconds, gigabytes=measured.peak_gigabytes, note=rate)
 
 
-def compare_large(kind: str) -> None:
+def _peer(job: Job, name: str, measured: Measured) -> None:
+    job.peer(name, measured.seconds, gigabytes=measured.peak_gigabytes)
+
+
+def compare_large(benchmark: Benchmark, kind: str, tokens: int = TOKENS) -> None:
     """A token file of 50 million tokens to counted pairs, and to saved statistics."""
-    path = token_file(kind, TOKENS)
+    path = token_file(kind, tokens)
     sides = {
         "pairs": _side("ours_pairs", path),
         "polars": _side("polars_pairs", path),
@@ -205,55 +211,67 @@ def compare_large(kind: str) -> None:
     found = measure_processes(sides, 3)
     ours, polars, saved = found["pairs"], found["polars"], found["saved"]
     assert ours.answer == polars.answer, "both sides must count the same pairs"
-    print(
-        f"{kind}: {TOKENS:,} tokens with {ours.answer[0]:,} distinct pairs, V={V:,}, contexts of {CONTEXT}; 3 repeats"
-    )
-    row("tokengeom, counted pairs", ours, ours, _rate(TOKENS, ours))
-    row("polars group_by, no limit", polars, ours, _rate(TOKENS, polars))
-    row("tokengeom, saved statistics", saved, ours, _rate(TOKENS, saved))
+    what = {"text": "tokens of text", "zipf": "independent tokens"}[kind]
+    name = f"count {_millions(tokens)} {what}, contexts of {CONTEXT}"
+    note = f"{ours.answer[0]:,} distinct pairs, limit {MEMORY}"
+    job = benchmark.job(name, repeats=MEDIAN, note=note)
+    _ours(job, ours, tokens)
+    _peer(job, "Polars group_by", polars)
+    _ours(benchmark.job(f"{name}, to saved statistics", repeats=MEDIAN, note=note), saved, tokens)
 
 
-def compare_small() -> None:
+def _millions(tokens: int) -> str:
+    return f"{tokens / 1e6:g} million"
+
+
+def compare_small(benchmark: Benchmark, tokens: int = SMALL) -> None:
     """A token file of 2 million tokens, with what takes too long or too much memory for a large one."""
-    path = token_file("text", SMALL)
+    path = token_file("text", tokens)
     names = ("counter_small", "counters_small", "nltk_small", "pandas_small")
     sides = {"pairs": _side("ours_pairs", path), "saved": _side("ours_saved", path)}
     found = measure_processes(sides | {name: _side(name, path) for name in names}, 3)
     assert found["pairs"].answer[:2] == found["counter_small"].answer == found["pandas_small"].answer
     assert found["saved"].answer == found["counters_small"].answer == found["nltk_small"].answer
-    print(f"text: {SMALL:,} tokens with {found['pairs'].answer[0]:,} distinct pairs; 3 repeats")
-    row("tokengeom, counted pairs", found["pairs"], found["pairs"], _rate(SMALL, found["pairs"]))
-    row("Counter of 5-tuples", found["counter_small"], found["pairs"])
-    row("pandas groupby", found["pandas_small"], found["pairs"])
-    row("tokengeom, saved statistics", found["saved"], found["saved"], _rate(SMALL, found["saved"]))
-    row("dictionary of Counters", found["counters_small"], found["saved"])
-    row("nltk.lm NgramCounter", found["nltk_small"], found["saved"])
+    name = f"count {_millions(tokens)} tokens of text, contexts of {CONTEXT}"
+    job = benchmark.job(name, repeats=MEDIAN, note=f"{found['pairs'].answer[0]:,} distinct pairs")
+    _ours(job, found["pairs"], tokens)
+    _peer(job, "pandas groupby", found["pandas_small"])
+    _peer(job, "Counter of 5-tuples", found["counter_small"])
+    job = benchmark.job(f"{name}, to saved statistics", repeats=MEDIAN)
+    _ours(job, found["saved"], tokens)
+    _peer(job, "dictionary of Counters", found["counters_small"])
+    _peer(job, "nltk.lm NgramCounter", found["nltk_small"])
 
 
-def show_scaling() -> None:
+def show_scaling(benchmark: Benchmark) -> None:
     """Time and memory of ten and a hundred times the tokens."""
-    print(f"Scaling: token file to saved statistics of the {KEPT_CONTEXTS:,} most frequent contexts, {MEMORY} limit")
-    before = None
     for tokens in SCALES:
         free = shutil.disk_usage(data_folder()).free
         if free < 30 * tokens:
             print(f"  {tokens:,} tokens: skipped, only {free / 1e9:.0f} GB of disk space are free")
             continue
         measured = _side("ours_saved", token_file("text", tokens), KEPT_CONTEXTS)()
-        grown = "" if before is None else f"{measured.seconds / before:.1f} times the time of the size before"
-        numbers = f"{measured.seconds:9.2f} s  {measured.peak_gigabytes:5.2f} GB  {_rate(tokens, measured)}"
-        print(f"  {tokens:>11,} tokens {numbers}  {grown}", flush=True)
-        before = measured.seconds
+        name = f"count {_millions(tokens)} tokens, to statistics of the {KEPT_CONTEXTS:,} most frequent contexts"
+        _ours(benchmark.job(name, repeats="once", note=f"limit {MEMORY}"), measured, tokens)
 
 
 def main() -> None:
-    """Print every ratio of the README's table."""
-    print_machine("tokengeom", "numba", "duckdb", "polars", "pandas", "nltk", "numpy")
-    compare_small()
+    """Measure."""
+    quick = "--quick" in sys.argv
+    packages = ("tokengeom", "numba", "duckdb", "polars", "pandas", "nltk", "numpy")
+    benchmark = Benchmark("counting", *packages, quick=quick)
+    if quick:
+        compare_small(benchmark, 200_000)
+        compare_large(benchmark, "text", 400_000)
+        return
+    compare_small(benchmark)
     for kind in ("text", "zipf"):
-        compare_large(kind)
-    show_scaling()
+        compare_large(benchmark, kind)
+    show_scaling(benchmark)
 
 
 if __name__ == "__main__":
-    globals()[sys.argv[1]](*sys.argv[2:])
+    if len(sys.argv) == 1 or sys.argv[1] == "--quick":
+        main()
+    else:
+        globals()[sys.argv[1]](*sys.argv[2:])

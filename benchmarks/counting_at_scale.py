@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.counting import CONTEXT, SEPARATOR, V, token_file
-from benchmarks.harness import data_folder, print_machine, stopwatch
+from benchmarks.harness import Benchmark, data_folder, stopwatch
 from tokengeom.progress import AbstractProgress, AbstractStage
 from tokengeom.statistics.count import count
 from tokengeom.statistics.engines import EngineSettings, open_engine
@@ -127,7 +127,7 @@ def _logged(log: Path, pattern: str) -> str:
     return found[1]
 
 
-def measure(tokens: int, engine: str) -> tuple[Costs, Costs]:
+def measure(tokens: int, engine: str, benchmark: Benchmark | None = None) -> tuple[Costs, Costs]:
     """CPU seconds per step, and sizes, of counting a token file with a cut, and of reading the same as text."""
     import pyarrow.parquet as pq
 
@@ -154,7 +154,11 @@ def measure(tokens: int, engine: str) -> tuple[Costs, Costs]:
     sizes = {"windows": float(windows), "distinct pairs": float(distinct), "bytes of pairs": float(stored)}
     if engine == "spark":
         sizes["bytes shuffled"] = _shuffled_bytes() - shuffled
-    print(f"  {tokens:>11,} tokens, {engine}: {sum(shown.clock.values()):.1f} s on the clock", flush=True)
+    if benchmark is not None:
+        where = "in one process" if engine == "duckdb" else "on a Spark cluster of two workers"
+        name = f"count {tokens / 1e6:g} million independent tokens with a cut, {where}"
+        note = f"{sum(shown.cpu.values()):.1f} s of CPU, {distinct:,} distinct pairs"
+        benchmark.job(name, repeats="once").ours(sum(shown.clock.values()), note=note)
     return shown.cpu, sizes
 
 
@@ -218,7 +222,7 @@ def main() -> None:
     parser.add_argument("--text", type=Path, help="file of uint16 token ids of a natural text")
     parser.add_argument("--engine", choices=["duckdb", "spark"], action="append", help="default: both")
     chosen = parser.parse_args()
-    print_machine("tokengeom", "pyspark", "duckdb", "numpy")
+    benchmark = Benchmark("counting_at_scale", "tokengeom", "pyspark", "duckdb", "numpy")
     if chosen.text:
         print_growth(chosen.text)
     if not chosen.engine or "duckdb" in chosen.engine:
@@ -228,7 +232,7 @@ def main() -> None:
             print("spark: skipped, because Java is not installed")
             continue
         with _warm(engine):
-            measured = [measure(tokens, engine) for tokens in SIZES]
+            measured = [measure(tokens, engine, benchmark) for tokens in SIZES]
         print_costs(f"{engine}: seconds of CPU", [cpu for cpu, _ in measured], "s")
         print_costs(f"{engine}: sizes", [sizes for _, sizes in measured], "")
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import grouped_labels, print_machine, stopwatch
+from benchmarks.harness import Benchmark, grouped_labels, stopwatch
 from tokengeom.estimates import Estimate
 
 Work = tuple[Callable[[], Estimate], Callable[[], object]]
@@ -151,8 +151,7 @@ def main() -> None:
     parser.add_argument("--only", help="predict, train, study or report")
     parser.add_argument("--limit", type=float, default=900.0, help="seconds after which a case is left out")
     args = parser.parse_args()
-    print_machine("tokengeom", "numpy", "torch", device=args.device)
-    print(f"{'estimate':>20} {'measured':>9} {'share':>6} {'asked':>6} {'GB est.':>8} {'GB meas.':>8}")
+    benchmark = Benchmark("estimates", "tokengeom", "numpy", "torch", device=args.device)
     shares, inside = [], 0
     chosen = [case for case in cases(args.text, args.device) if args.only in (None, case["do"])]
     for case in chosen:
@@ -164,11 +163,10 @@ def main() -> None:
         share = found["measured"] / max(found["seconds"], 1e-9)
         shares.append(share)
         inside += found["shortest_seconds"] <= found["measured"] <= found["longest_seconds"]
-        print(
-            f"{found['shortest_seconds']:9.3g} to {found['longest_seconds']:6.3g} s {found['measured']:7.1f} s "
-            f"{share:6.2f} {found['asked']:4.1f} s {found['bytes'] / 1e9:8.2f} {found['held'] / 1e9:8.2f}  {name}",
-            flush=True,
-        )
+        expected = f"estimated {found['shortest_seconds']:.3g} to {found['longest_seconds']:.3g} s"
+        note = f"{found['bytes'] / 1e9:.2f} GB estimated, {share:.2f} of the estimated time"
+        job = benchmark.job(f"estimated work: {name}", repeats="once")
+        job.ours(found["measured"], gigabytes=found["held"] / 1e9, accuracy=expected, note=note)
     near = sum(0.5 <= share <= 2.0 for share in shares)
     print(f"within a factor of 2: {near} of {len(shares)}; inside the stated range: {inside}")
 

@@ -1,10 +1,9 @@
-"""Shared by the benchmarks: child processes with their own peak memory, interleaved repeats, one way to print."""
+"""Shared by the benchmarks: child processes with their own peak memory, alternating repeats, printing and recording."""
 
 from __future__ import annotations
 
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -12,11 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
+
+from benchmarks import rows
 
 if TYPE_CHECKING:
     from tokengeom.training.objective import SoftLabels
@@ -33,24 +33,80 @@ class Measured:
     answer: list[int]
 
 
-def print_machine(*packages: str, device: str = "cpu") -> None:
-    """Print the machine and the versions that the numbers below were measured with."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    python = platform.python_version()
-    print(f"machine: {os.cpu_count()} cores, {memory:.0f} GiB, {platform.platform()}, Python {python}")
-    print(f"load average {os.getloadavg()[0]:.1f}, OMP_NUM_THREADS={os.environ.get('OMP_NUM_THREADS', 'not set')}")
-    if device != "cpu":
-        import torch
+class Benchmark:
+    """Where the jobs of one benchmark are printed and recorded.
 
-        print(f"device: {torch.cuda.get_device_name()}")
-    print(f"versions: {', '.join(f'{package} {_version(package)}' for package in packages)}", flush=True)
+    ``name``, ``packages``
+        Module of the benchmark, and the packages whose versions matter.
+    ``quick``
+        Whether this is a run at small sizes, whose rows are kept only where TOKENGEOM_BENCHMARK_RESULTS says where.
+    """
+
+    def __init__(self, name: str, *packages: str, device: str = "cpu", quick: bool = False) -> None:
+        self.name, self.kept = name, not quick or "TOKENGEOM_BENCHMARK_RESULTS" in os.environ
+        self.machine, self.versions, self.commit = rows.machine(device), rows.versions(packages), rows.commit()
+        print(f"machine: {self.machine}; load average {os.getloadavg()[0]:.1f}; code {self.commit}")
+        print(f"versions: {', '.join(f'{package} {found}' for package, found in self.versions.items())}", flush=True)
+
+    def job(self, name: str, *, repeats: str = "", note: str = "") -> Job:
+        """A job, whose sides are then added one by one, tokengeom first."""
+        return Job(self, name, repeats, note)
 
 
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"
+class Job:
+    """One job of a benchmark. Each side is printed and recorded at once."""
+
+    def __init__(self, benchmark: Benchmark, name: str, repeats: str, note: str) -> None:
+        self._benchmark, self._name, self._repeats, self._note = benchmark, name, repeats, note
+        self._date, self._load = rows.now(), os.getloadavg()[0]
+        self._own: float | None = None
+        print(f"{name}{f' ({repeats})' if repeats else ''}", flush=True)
+
+    def ours(self, seconds: float, *, gigabytes: float | None = None, accuracy: str = "", note: str = "") -> None:
+        """Add the side of tokengeom."""
+        self._own = seconds
+        self._add(rows.OURS, seconds, gigabytes, None, accuracy, note)
+
+    def peer(
+        self, name: str, seconds: float, *, gigabytes: float | None = None, accuracy: str = "", note: str = ""
+    ) -> None:
+        """Add a peer; its ratio is its time over that of tokengeom."""
+        assert self._own is not None, "tokengeom comes first"
+        self._add(name, seconds, gigabytes, seconds / self._own, accuracy, note)
+
+    def _add(
+        self, side: str, seconds: float, gigabytes: float | None, ratio: float | None, accuracy: str, note: str
+    ) -> None:
+        notes = "; ".join(part for part in (self._note if side == rows.OURS else "", note) if part)
+        about = self._benchmark
+        found = rows.Row(
+            date=self._date,
+            benchmark=about.name,
+            job=self._name,
+            side=side,
+            seconds=seconds,
+            gigabytes=gigabytes,
+            ratio=ratio,
+            accuracy=accuracy,
+            repeats=self._repeats,
+            machine=about.machine,
+            load=round(self._load, 2),
+            versions=about.versions,
+            commit=about.commit,
+            note=notes,
+        )
+        memory = "" if gigabytes is None else f"{gigabytes:6.2f} GB"
+        times = "" if ratio is None else f"x {ratio:.3g}"
+        print(f"  {side:<40} {shown_time(seconds):>10} {memory:>10} {times:>9}  {accuracy}  {notes}", flush=True)
+        if about.kept:
+            rows.append(found)
+
+
+def shown_time(seconds: float) -> str:
+    """Seconds with three digits, in the unit that suits them."""
+    unit, size = ("us", 1e-6) if seconds < 1e-3 else ("ms", 1e-3) if seconds < 1.0 else ("s", 1.0)
+    value = seconds / size
+    return f"{value:.3g} {unit}" if value < 1000 else f"{value:,.0f} {unit}"
 
 
 def side(module: str, *arguments: object) -> Callable[[], Measured]:
@@ -121,14 +177,6 @@ def seconds_per_step(run: Callable[[int], None], steps: int, device: str) -> flo
         if device != "cpu":
             torch.cuda.synchronize()
         return elapsed() / steps
-
-
-def row(name: str, measured: Measured, reference: Measured, note: str = "") -> None:
-    """Print one side of a comparison; the ratio is its time over that of the reference."""
-    ratio = measured.seconds / reference.seconds
-    print(
-        f"  {name:<34} {measured.seconds:9.3f} s  {measured.peak_gigabytes:6.2f} GB  x{ratio:7.2f}  {note}", flush=True
-    )
 
 
 def grouped_labels(V: int, m: int, *, size: int = 5, groups: int = 40, seed: int = 0) -> SoftLabels:

@@ -7,12 +7,13 @@ The accuracy that a side reached is measured by the project's certificate, from 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import numpy as np
 from scipy import sparse
 
-from benchmarks.harness import measure_calls, print_machine, stopwatch
+from benchmarks.harness import Benchmark, measure_calls, stopwatch
 from tokengeom.numerics import Float
 from tokengeom.problems.base import Certificate
 from tokengeom.problems.instances import overparameterised
@@ -87,14 +88,11 @@ def with_osqp(data: LinearData, accuracy: float) -> Callable[[], Found]:
 
 
 def describe(certificate: Certificate) -> str:
-    """One line with the value and accuracy that a side reached."""
-    return (
-        f"norm {certificate.value:.10f}  gap {certificate.relative_gap:7.1e}  "
-        f"primal {certificate.primal_residual:7.1e}  dual {certificate.dual_residual:7.1e}"
-    )
+    """The accuracy that a side reached."""
+    return f"gap {certificate.relative_gap:.1e}, residual {certificate.primal_residual:.1e}"
 
 
-def small(seed: int) -> None:
+def small(benchmark: Benchmark, seed: int) -> None:
     """Compare all sides on one random draw of the paper's setting."""
     exact = {"tol_gap_abs": 1e-10, "tol_gap_rel": 1e-10, "tol_feas": 1e-10}
     tight = {"eps_abs": 1e-9, "eps_rel": 1e-9, "max_iter": 200_000, "polishing": True}
@@ -103,36 +101,41 @@ def small(seed: int) -> None:
     measured = measure_calls(
         {
             OURS: ours(data),
-            "cvxpy + Clarabel, compile and solve": with_cvxpy(data, "CLARABEL", exact),
-            "cvxpy + OSQP, compile and solve": with_cvxpy(data, "OSQP", tight),
-            "OSQP direct, eps 1e-9 and polishing": with_osqp(data, 1e-9),
-            "OSQP direct, eps 1e-3 and polishing": with_osqp(data, 1e-3),
+            "cvxpy + Clarabel": with_cvxpy(data, "CLARABEL", exact),
+            "cvxpy + OSQP": with_cvxpy(data, "OSQP", tight),
+            "OSQP called directly, polished": with_osqp(data, 1e-9),
+            "OSQP called directly, eps 1e-3, polished": with_osqp(data, 1e-3),
         },
         REPEATS,
     )
-    print(f"V=10 d=60 m=50 |S_j|=6 seed {seed}, medians of {REPEATS} alternating repeats")
+    job = benchmark.job(f"W^mm, V=10, d=60, m=50, supports of 6, seed {seed}", repeats=f"median of {REPEATS}")
     for name, (seconds, found) in measured.items():
-        ratio = seconds / measured[OURS][0]
-        print(f"  {name:36s} {1e3 * seconds:9.3f} ms  x{ratio:7.1f}  {describe(problem.certify(*found))}")
+        accuracy = describe(problem.certify(*found))
+        if name == OURS:
+            job.ours(seconds, accuracy=accuracy)
+        else:
+            job.peer(name, seconds, accuracy=accuracy)
 
 
-def large(size: int) -> None:
+def large(benchmark: Benchmark, size: int) -> None:
     """Time tokengeom at a size for which cvxpy does not finish within ten minutes."""
     data = overparameterised(0, V=200, d=300, m=1000, size=size, n=20_000)
     with stopwatch() as elapsed:
         answer = solve_ntp_svm(MarginProblem(data.S, data.H))
         seconds = elapsed()
     verdict = "separable" if answer.separable else "not separable"
-    print(f"V=200 d=300 m=1000 |S_j|={size}: {verdict}, {seconds:.2f} s, {describe(answer.solution.certificate)}")
+    job = benchmark.job(f"W^mm, V=200, d=300, m=1000, supports of {size}", repeats="once", note=verdict)
+    job.ours(seconds, accuracy=describe(answer.solution.certificate))
 
 
 def main() -> None:
-    """Run both sizes."""
-    print_machine("numpy", "scipy", "cvxpy", "clarabel", "osqp")
-    for seed in range(3):
-        small(seed)
-    for size in (1, 5, 10):
-        large(size)
+    """Run both sizes; with ``--quick`` one draw of the small one."""
+    quick = "--quick" in sys.argv
+    benchmark = Benchmark("linear_svm", "tokengeom", "numpy", "scipy", "cvxpy", "clarabel", "osqp", quick=quick)
+    for seed in range(1 if quick else 3):
+        small(benchmark, seed)
+    for size in () if quick else (1, 5, 10):
+        large(benchmark, size)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import os
 import numpy as np
 import torch
 
-from benchmarks.harness import print_machine, seconds_per_step
+from benchmarks.harness import Benchmark, seconds_per_step
 from tokengeom.models import Linear
 from tokengeom.training.cpu import CpuEngine
 from tokengeom.training.objective import SoftLabels
@@ -68,7 +68,9 @@ class Ours:
         self.done += steps
 
 
-def compare(name: str, optimizer: AbstractOptimizer, rate: float, rounds: int, steps: int) -> None:
+def compare(
+    benchmark: Benchmark, name: str, optimizer: AbstractOptimizer, rate: float, rounds: int, steps: int
+) -> None:
     """Time both sides alternately and print the ratio of the medians."""
     P, H = data(0)
     cores = os.cpu_count() or 1
@@ -80,15 +82,18 @@ def compare(name: str, optimizer: AbstractOptimizer, rate: float, rounds: int, s
         for side, runner in (*plain.items(), ("tokengeom", ours)):
             seconds[side].append(seconds_per_step(runner.run, steps, "cpu"))
     medians = {side: float(np.median(values[1:])) for side, values in seconds.items()}
-    best = min(medians[side] for side in plain)
     # Late in training Adam oscillates and amplifies rounding errors, so its two losses differ slightly.
     labels = SoftLabels.from_dense(P)
     ends = {side: labels.loss_gap(peer.W.detach().numpy() @ H) for side, peer in plain.items()}
     ends["tokengeom"] = labels.loss_gap(ours.engine.readout(0).logits)
-    print(f"{name} V={V} d={D} m={M} float64, medians of {rounds} rounds of {steps} steps:")
-    for side, median in medians.items():
-        print(f"  {side:20s} {median * 1e6:8.2f} us per step, CE - H {ends[side]:.6e}")
-    print(f"  ratio to the faster plain loop: {best / medians['tokengeom']:.1f}")
+    what = {"gd": "gradient descent", "adam": "Adam"}[name]
+    job = benchmark.job(
+        f"{what}, V={V}, d={D}, m={M}, float64, per step", repeats=f"median of {rounds} rounds of {steps} steps"
+    )
+    job.ours(medians["tokengeom"], accuracy=f"ends at a loss gap of {ends['tokengeom']:.4e}")
+    # Of the plain loops with one thread and with all, the faster one is the peer.
+    best = min(plain, key=lambda side: medians[side])
+    job.peer("plain PyTorch loop", medians[best], accuracy=f"ends at {ends[best]:.4e}", note=best)
 
 
 def main() -> None:
@@ -96,10 +101,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--quick", action="store_true", help="a few steps")
     options = parser.parse_args()
-    print_machine("numpy", "torch", "numba")
-    compare("gd", GD(), 0.5, options.rounds, options.steps)
-    compare("adam", Adam(), 0.01, options.rounds, options.steps)
+    if options.quick:
+        options.rounds, options.steps = 1, 50
+    benchmark = Benchmark("linear_training", "tokengeom", "numpy", "torch", "numba", quick=options.quick)
+    compare(benchmark, "gd", GD(), 0.5, options.rounds, options.steps)
+    compare(benchmark, "adam", Adam(), 0.01, options.rounds, options.steps)
 
 
 if __name__ == "__main__":

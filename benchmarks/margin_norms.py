@@ -17,7 +17,7 @@ from contextlib import suppress
 import numpy as np
 from scipy import sparse
 
-from benchmarks.harness import print_machine, stopwatch
+from benchmarks.harness import Benchmark, stopwatch
 from tokengeom.numerics import Float
 from tokengeom.problems.base import Solution
 from tokengeom.problems.instances import clusters, overparameterised
@@ -28,6 +28,7 @@ from tokengeom.solvers.margin import solve_margin
 from tokengeom.solvers.ntp_svm import separating_decoder
 
 SINGULAR = ("spectral", "nuclear")
+SOLVERS = {"CLARABEL": "Clarabel", "SCS": "SCS"}
 OPTIONS = {
     "CLARABEL": {"tol_gap_abs": 1e-7, "tol_gap_rel": 1e-7, "tol_feas": 1e-7},
     "SCS": {"eps": 1e-7, "max_iters": 200_000},
@@ -62,30 +63,27 @@ def by_cvxpy(data: LinearData, norm: str, solver: str) -> tuple[float, Float | N
         return elapsed(), None if W.value is None else np.asarray(W.value)
 
 
-def print_ratio(name: str, data: LinearData, norm: str, solver: str) -> None:
-    """One line: both times, both gaps and the ratio."""
+def compare(benchmark: Benchmark, name: str, data: LinearData, norm: str, solver: str) -> None:
+    """Both times, both gaps and the ratio."""
     problem = MarginProblem(data.S, data.H, NORMS[norm])
     seconds, found = ours(problem)
     theirs, W = by_cvxpy(data, norm, solver)
     decoder = None if W is None else separating_decoder(problem, W)
     gap = 1.0 if decoder is None else 1.0 - found.certificate.bound / problem.norm.value(decoder)
-    print(
-        f"{name}, V={data.V} d={data.d} m={data.m}, {norm}: tokengeom {seconds:.2f} s (gap "
-        f"{found.certificate.relative_gap:.1e}), cvxpy + {solver} {theirs:.1f} s (gap {gap:.1e}), "
-        f"ratio {theirs / seconds:.0f}",
-        flush=True,
-    )
+    job = benchmark.job(_name(name, data, norm), repeats="best of 3; cvxpy once")
+    job.ours(seconds, accuracy=f"gap {found.certificate.relative_gap:.1e}")
+    job.peer(f"cvxpy + {SOLVERS[solver]}", theirs, accuracy=f"gap {gap:.1e}" if decoder is not None else "no answer")
 
 
-def print_alone(name: str, data: LinearData, norm: str) -> None:
-    """One line for a size that cvxpy does not solve in reasonable time."""
+def _name(name: str, data: LinearData, norm: str) -> str:
+    return f"{norm}-norm margin, {name}, V={data.V}, d={data.d}, m={data.m}"
+
+
+def alone(benchmark: Benchmark, name: str, data: LinearData, norm: str) -> None:
+    """A size that cvxpy does not solve in reasonable time."""
     seconds, found = ours(MarginProblem(data.S, data.H, NORMS[norm]), repeats=1)
-    rank = min(data.d, data.m)
-    print(
-        f"{name}, V={data.V} d={data.d} m={data.m} (V * rank = {data.V * rank}), {norm}: {seconds:.2f} s, gap "
-        f"{found.certificate.relative_gap:.1e}",
-        flush=True,
-    )
+    job = benchmark.job(_name(name, data, norm), repeats="once")
+    job.ours(seconds, accuracy=f"gap {found.certificate.relative_gap:.1e}")
 
 
 def soft(V: int, d: int, m: int) -> LinearData:
@@ -98,9 +96,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small sizes")
     quick = parser.parse_args().quick
-    print_machine("tokengeom", "numpy", "cvxpy", "scs", "clarabel")
+    benchmark = Benchmark("margin_norms", "tokengeom", "numpy", "cvxpy", "scs", "clarabel", quick=quick)
     pairs = [("clusters", clusters(10, 10, 5), "CLARABEL")]
-    alone = [("clusters", clusters(15, 25, 50))]
+    large: list[tuple[str, LinearData]] = []
     if not quick:
         pairs += [
             ("clusters", clusters(10, 25, 50), "CLARABEL"),
@@ -109,7 +107,7 @@ def main() -> None:
             ("soft labels", soft(20, 40, 40), "SCS"),
             ("soft labels", soft(50, 50, 50), "SCS"),
         ]
-        alone += [
+        large += [
             ("clusters", clusters(100, 25, 5, 0.05)),
             ("soft labels", soft(50, 50, 100)),
             ("clusters", clusters(100, 100, 10, 0.05)),
@@ -120,10 +118,10 @@ def main() -> None:
         ]
     for name, data, solver in pairs:
         for norm in SINGULAR:
-            print_ratio(name, data, norm, solver)
-    for name, data in alone:
+            compare(benchmark, name, data, norm, solver)
+    for name, data in large:
         for norm in SINGULAR:
-            print_alone(name, data, norm)
+            alone(benchmark, name, data, norm)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from benchmarks.harness import grouped_labels, print_machine, seconds_per_step
+from benchmarks.harness import Benchmark, grouped_labels, seconds_per_step
 from tokengeom.models.network import Network
 from tokengeom.models.networks.base import architecture_named
 from tokengeom.training.network_engine import NetworkEngine
@@ -27,6 +27,8 @@ from tokengeom.training.optimizers.base import PAPER_STEPS
 
 V, M, D, LENGTH = 104, 403, 128, 5
 RATE, DECAY = 1e-4, 1e-6
+FULL = 3000
+"""Steps from which on the rows of a run are kept."""
 
 
 class Plain:
@@ -99,7 +101,9 @@ def main() -> None:
     for compiled in options.compiled:
         name = "tokengeom, compiled" if compiled else "tokengeom"
         sides[name] = Ours(make(), labels, options.device, bool(compiled))
-    print_machine("numpy", "torch", "transformers", device=options.device)
+    packages = ("tokengeom", "numpy", "torch", "transformers")
+    quick = options.steps < FULL
+    benchmark = Benchmark("network_training_gpu", *packages, device=options.device, quick=quick)
     print(f"{options.model}, V={V} m={M} d={D}, contexts of {LENGTH} tokens, n={labels.windows}")
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     each = max(options.steps // 30, 1)
@@ -112,12 +116,17 @@ def main() -> None:
             print(f"  step {each * number:6d}: CE (CE - H)  {losses}", flush=True)
     # The first round compiles, captures and warms up.
     base = float(np.median(seconds["plain eager loop"][1:]))
+    where = "" if options.device == "cpu" else " on one GPU"
     for name, spent in seconds.items():
-        median = float(np.median(spent[1:]))
-        print(
-            f"{name:22s} {median * 1e6:8.1f} us per step, {sum(spent) * each:7.1f} s in total (first round "
-            f"{spent[0] * each:.1f} s), ratio {base / median:5.2f}"
+        if not name.startswith("tokengeom"):
+            continue
+        compiled = ", compiled first" if name.endswith("compiled") else ""
+        job = benchmark.job(
+            f"{options.model}, V={V}, m={M}, 4 layers, d={D}, per step{where}{compiled}",
+            repeats=f"median of 29 rounds of {each} steps",
         )
+        job.ours(float(np.median(spent[1:])), note=f"first round {spent[0] * each:.1f} s")
+        job.peer("plain eager PyTorch loop", base)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import argparse
 
 import numpy as np
 
-from benchmarks.harness import print_machine, stopwatch
+from benchmarks.harness import Benchmark, stopwatch
 from tokengeom.numerics import Bool
 from tokengeom.problems.base import Certificate
 from tokengeom.problems.nuclear_svm import NuclearSVM
@@ -75,41 +75,38 @@ def by_scs(S: Bool, eps: float) -> tuple[float, float, Certificate]:
     return compiled, solved, min(certificates, key=lambda one: one.relative_gap)
 
 
-def compare(name: str, S: Bool, target: float | None) -> None:
-    """Run both sides on one matrix of supports and print the ratio."""
+def compare(benchmark: Benchmark, name: str, S: Bool, *, with_peer: bool = True) -> None:
+    """Run both sides on one matrix of supports."""
+    job = benchmark.job(f"L^mm, {name}", repeats="best of 3; SCS once" if with_peer else "best of 3")
     seconds, own = ours(S)
-    print(f"{name}: tokengeom {seconds:.4f} s, gap {own.relative_gap:.1e}, value {own.value:.5f}", flush=True)
-    if target is None:
+    job.ours(seconds, accuracy=f"gap {own.relative_gap:.1e}")
+    if not with_peer:
         return
     for eps in (1e-6, 1e-7, 1e-8):
         compiled, solved, peer = by_scs(S, eps)
-        print(
-            f"{name}: SCS eps {eps:.0e}, compile {compiled:.1f} s + solve {solved:.1f} s, gap "
-            f"{peer.relative_gap:.1e}, value {peer.value:.5f}",
-            flush=True,
-        )
         if peer.relative_gap <= TOLERANCE:
             break
-    print(f"{name}: ratio {(compiled + solved) / seconds:.0f} (target {target:.0f})", flush=True)
+    note = f"eps {eps:.0e}, of which {compiled:.1f} s to compile"
+    job.peer("cvxpy + SCS", compiled + solved, accuracy=f"gap {peer.relative_gap:.1e}", note=note)
 
 
 def main() -> None:
-    """Print the machine and the ratios."""
+    """Measure."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small sizes only")
     args = parser.parse_args()
-    print_machine("numpy", "scipy", "cvxpy", "scs")
+    benchmark = Benchmark("nuclear_svm", "tokengeom", "numpy", "scipy", "cvxpy", "scs", quick=args.quick)
     if args.quick:
-        compare("V=20 m=60, 15 groups", zipf_supports(20, 15, 60, 5, 0), 1.0)
-        compare("V=20 m=40 distinct", zipf_supports(20, 40, 40, 5, 0), 1.0)
+        compare(benchmark, "V=20, m=60 in 15 support groups", zipf_supports(20, 15, 60, 5, 0))
+        compare(benchmark, "V=20, 40 distinct supports", zipf_supports(20, 40, 40, 5, 0))
         return
     grouped, distinct = zipf_supports(104, 40, 403, 12, 0), zipf_supports(104, 400, 400, 12, 0)
-    compare("V=300 m=1500 distinct (target 20 s)", zipf_supports(300, 1500, 1500, 20, 0), None)
-    compare("V=104 m=403, 40 groups", grouped, 500.0)
-    compare("V=104 m=400 distinct", distinct, 50.0)
+    compare(benchmark, "V=300, 1,500 distinct supports", zipf_supports(300, 1500, 1500, 20, 0), with_peer=False)
+    compare(benchmark, "V=104, m=403 in 40 support groups", grouped)
+    compare(benchmark, "V=104, 400 distinct supports", distinct)
     merged = NuclearSVM.from_support(grouped).reduction
     first = np.unique(merged.column_of, return_index=True)[1]
-    compare("V=104, only the 40 distinct supports, for information", grouped[:, first], 1.0)
+    compare(benchmark, "V=104, only the 40 distinct supports", grouped[:, first])
 
 
 if __name__ == "__main__":

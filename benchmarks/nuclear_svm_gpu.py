@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 
-from benchmarks.harness import print_machine
+from benchmarks.harness import Benchmark
 from tokengeom.numerics import Bool
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.solvers.nuclear_admm import NuclearADMM
@@ -40,7 +40,7 @@ def warm_up(device: str) -> None:
     NuclearADMM(tolerance=1e-4)(NuclearSVM.from_support(zipf_supports(64, 128, 8, 0), device=device))
 
 
-def measure(V: int, m: int, tolerance: float, args: argparse.Namespace) -> None:
+def measure(benchmark: Benchmark, V: int, m: int, tolerance: float, args: argparse.Namespace) -> None:
     """Solve one instance and print one line per check of the gap."""
     S = zipf_supports(V, m, args.largest, args.seed)
     began = time.perf_counter()
@@ -55,13 +55,22 @@ def measure(V: int, m: int, tolerance: float, args: argparse.Namespace) -> None:
 
     solution = solver(problem, observer=show)
     found = solution.certificate
-    print(
-        f"V={V} m={m} device={args.device}: gap {found.relative_gap:.3e} (tolerance {tolerance:.0e}) in "
-        f"{solution.seconds:.2f} s, {solution.iterations} iterations, value {found.value:.6f}, bound "
-        f"{found.bound:.6f}, primal residual {found.primal_residual:.1e}, dual residual "
-        f"{found.dual_residual:.1e}; with set-up {time.perf_counter() - began:.2f} s",
-        flush=True,
-    )
+    where = "" if args.device == "cpu" else " on one GPU"
+    job = benchmark.job(f"L^mm{where}, V={V:,}, {m:,} supports", repeats="once")
+    note = f"{solution.iterations} iterations; {time.perf_counter() - began:.1f} s with set-up"
+    job.ours(solution.seconds, gigabytes=_peak(args.device), accuracy=f"gap {found.relative_gap:.1e}", note=note)
+
+
+def _peak(device: str) -> float | None:
+    """Gigabytes that PyTorch has allocated on the GPU at most since the last call."""
+    if not device.startswith("cuda"):
+        return None
+    import torch
+
+    peak = torch.cuda.max_memory_allocated() / 1e9
+    torch.cuda.reset_peak_memory_stats()
+    torch.cuda.empty_cache()
+    return float(peak)
 
 
 def main() -> None:
@@ -76,15 +85,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     warm_up(args.device)
-    print_machine("numpy", "torch", device=args.device)
+    benchmark = Benchmark("nuclear_svm_gpu", "tokengeom", "numpy", "torch", device=args.device, quick=bool(args.size))
     for V, m, tolerance in args.size or TARGETS:
-        measure(int(V), int(m), float(tolerance), args)
-        if args.device.startswith("cuda"):
-            import torch
-
-            print(f"  peak GPU memory {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB", flush=True)
-            torch.cuda.reset_peak_memory_stats()
-            torch.cuda.empty_cache()
+        measure(benchmark, int(V), int(m), float(tolerance), args)
 
 
 if __name__ == "__main__":

@@ -15,12 +15,13 @@ import argparse
 import numpy as np
 
 import tokengeom as tg
-from benchmarks.harness import print_machine, stopwatch
+from benchmarks.harness import Benchmark, stopwatch
 from tokengeom.numerics import Float
 from tokengeom.problems.regularised_logits import RegularisedLogits
 from tokengeom.theory.at_loss import LossPrediction
 
 LOSS_GAP = 0.05
+SOLVERS = {"CLARABEL": "Clarabel", "SCS": "SCS"}
 
 
 def statistics(contexts: int, vocabulary: int) -> tg.NextTokenStatistics:
@@ -51,19 +52,21 @@ def by_cvxpy(stats: tg.NextTokenStatistics, lam: float, solver: str) -> tuple[fl
         return elapsed(), np.asarray(L.value)
 
 
-def print_ratio(contexts: int, vocabulary: int, solver: str) -> None:
-    """One line: both times, both gaps and the ratio."""
+def compare(benchmark: Benchmark, contexts: int, vocabulary: int, solver: str) -> None:
+    """Both times, both gaps and the ratio."""
     stats = statistics(contexts, vocabulary)
     seconds, found = ours(stats)
     theirs, L = by_cvxpy(stats, found.lam, solver)
     whole = RegularisedLogits.from_probabilities(stats.P.toarray(), stats.pi, found.lam)
     value = whole.certify(L, None).value
     gap = (value - found.certificate.bound) / value
-    print(
-        f"{stats.V} x {stats.m}: tokengeom {seconds:.3f} s (gap {found.certificate.relative_gap:.1e}), "
-        f"cvxpy + {solver} {theirs:.1f} s (gap {gap:.1e}), ratio {theirs / seconds:.0f}",
-        flush=True,
-    )
+    job = benchmark.job(_name(stats), repeats="best of 3; cvxpy once", note="cvxpy at the lambda that was found")
+    job.ours(seconds, accuracy=f"gap {found.certificate.relative_gap:.1e}")
+    job.peer(f"cvxpy + {SOLVERS[solver]}", theirs, accuracy=f"gap {gap:.1e}")
+
+
+def _name(stats: tg.NextTokenStatistics) -> str:
+    return f"prediction at a loss, V={stats.V}, m={stats.m}"
 
 
 def main() -> None:
@@ -71,18 +74,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small sizes")
     quick = parser.parse_args().quick
-    print_machine("tokengeom", "numpy", "cvxpy", "scs", "clarabel")
+    benchmark = Benchmark("prediction_at_loss", "tokengeom", "numpy", "cvxpy", "scs", "clarabel", quick=quick)
     tg.predict(statistics(20, 10), loss_gap=LOSS_GAP)
     for contexts, vocabulary, solver in [(20, 10, "CLARABEL"), (20, 10, "SCS")] if quick else PEERS:
-        print_ratio(contexts, vocabulary, solver)
+        compare(benchmark, contexts, vocabulary, solver)
     stats = statistics(*((60, 30) if quick else (400, 104)))
     seconds, found = ours(stats)
-    print(f"{stats.V} x {stats.m}: one loss {seconds:.3f} s, gap {found.relative_gap:.1e}, rank {found.rank}")
+    benchmark.job(_name(stats), repeats="best of 3").ours(seconds, accuracy=f"gap {found.relative_gap:.1e}")
     features = tg.predict(stats)
     with stopwatch() as elapsed:
         points = features.path(np.geomspace(2.0, 1e-4, 20).tolist())
         seconds = elapsed()
-    print(f"{stats.V} x {stats.m}: 20 losses {seconds:.2f} s, gaps up to {max(p.relative_gap for p in points):.1e}")
+    job = benchmark.job(f"{_name(stats)}, at 20 losses", repeats="once")
+    job.ours(seconds, accuracy=f"gaps up to {max(p.relative_gap for p in points):.1e}")
 
 
 PEERS = [(40, 20, "CLARABEL"), (40, 20, "SCS"), (100, 40, "SCS")]

@@ -18,7 +18,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from benchmarks.harness import grouped_labels, print_machine, seconds_per_step
+from benchmarks.harness import Benchmark, grouped_labels, seconds_per_step
 from tokengeom.models.factored import UFM
 from tokengeom.training.loop import AbstractEngine
 from tokengeom.training.objective import SoftLabels
@@ -113,7 +113,10 @@ def main() -> None:
     parser.add_argument("--precision", default="float32", choices=["float32", "float64"])
     parser.add_argument("--replicates", type=int, nargs="+", default=[1, 16])
     parser.add_argument("--steps", type=int, default=1500, help="steps per side, in ten rounds")
+    parser.add_argument("--quick", action="store_true", help="a few steps")
     options = parser.parse_args()
+    if options.quick:
+        options.steps = 20
     labels, cores = grouped_labels(V, M), os.cpu_count() or 1
     counts = sorted({1, cores}) if options.device == "cpu" else [cores]
     plain = {f"plain, {count} thread(s)": (Plain(labels, options, count), 1) for count in counts}
@@ -124,17 +127,25 @@ def main() -> None:
     for _ in range(10):
         for name, (side, count) in sides.items():
             seconds[name].append(seconds_per_step(side.run, each, options.device) / count)
-    print_machine("numpy", "torch", device=options.device)
-    print(f"V={V} m={M} d={D} n={labels.windows}, {options.precision}, medians of 9 rounds of {each} steps")
+    packages = ("tokengeom", "numpy", "torch", "numba")
+    benchmark = Benchmark("ufm_training", *packages, device=options.device, quick=options.quick)
     # The first round compiles, captures and warms up.
-    base = min(float(np.median(seconds[name][1:])) for name in plain)
-    for name, (side, count) in sides.items():
-        median, gap = float(np.median(seconds[name][1:])), labels.loss_gap(side.logits())
-        print(
-            f"  {name:30s} {median * 1e6:8.1f} us per step and replicate ({count}), 30,000 steps "
-            f"{median * 3e4:6.1f} s, ratio to the faster plain loop {base / median:5.2f}, "
-            f"CE - H after {each * 10} steps {gap:.6f}"
+    medians = {name: float(np.median(spent[1:])) for name, spent in seconds.items()}
+    ends = {name: f"loss gap {labels.loss_gap(side.logits()):.6f}" for name, (side, _) in sides.items()}
+    best = min(plain, key=lambda name: medians[name])
+    (windows,) = raw
+    where = "" if options.device == "cpu" else " on one GPU"
+    for name, (_, count) in sides.items():
+        if name in plain or name in raw:
+            continue
+        several = f", {count} runs at once, each" if count > 1 else ""
+        job = benchmark.job(
+            f"UFM, V={V}, m={M}, d={D}, {options.precision}, per AdamW step{where}{several}",
+            repeats=f"median of 9 rounds of {each} steps",
         )
+        job.ours(medians[name], accuracy=ends[name])
+        job.peer("plain PyTorch loop on distinct contexts", medians[best], accuracy=ends[best], note=best)
+        job.peer("plain PyTorch loop on raw windows", medians[windows], accuracy=ends[windows])
 
 
 if __name__ == "__main__":

@@ -25,11 +25,26 @@ UV = Path(sys.executable).with_name("uv")
 ENVIRONMENTS = [("3.11", "highest"), ("3.12", "highest"), ("3.13", "highest"), ("3.11", "lowest"), ("3.13", "lowest")]
 """Versions of Python, and whether dependencies are the newest or the oldest that pyproject.toml allows."""
 MEGABYTE = 1_000_000
+EXTRAS = ("report", "networks", "huggingface", "lightning", "spark", "pandas")
+TORCH = "torch==2.13.0"
+"""The PyTorch that the extras are tried with here: the one version whose CPU build is at hand (constraints.txt)."""
+TRIED_WITH_EXTRAS = (
+    "callbacks",
+    "corpus/test_in_memory.py",
+    "figures/test_static.py",
+    "figures/test_interactive.py",
+    "models/test_networks.py",
+    "models/test_checkpoint.py",
+    "page/test_report.py",
+    "training/test_network_engine.py",
+    "statistics/test_spark_engine.py",
+)
+"""Tests of what the extras are for: callbacks, data sets, figures, networks, checkpoints, the page, Spark."""
 
 
-def run(*command: object, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+def run(*command: object, folder: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
     alone = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    alone["UV_PYTHON_DOWNLOADS"] = "never"
+    alone |= {"UV_PYTHON_DOWNLOADS": "never", **variables}
     return subprocess.run([str(part) for part in command], cwd=folder, env=alone, capture_output=True, text=True)
 
 
@@ -119,3 +134,48 @@ def test_the_installed_command_counts_predicts_and_verifies(installed: Installed
     assert refused.returncode == 2
     assert refused.stderr.count("\n") == 1
     assert "pip install 'tokengeom[report]'" in refused.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_the_installed_command_completes(installed: Installed, tmp_path: Path, shell: str) -> None:
+    # The command finds out which shell it is called from; this variable is for tests of that.
+    given = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    shown = run(installed.command, "--show-completion", shell, folder=tmp_path, **given).stdout
+    assert "_TOKENGEOM_COMPLETE=complete_" + shell in shown
+    words = {"bash": {"COMP_WORDS": "tokengeom co", "COMP_CWORD": "1"}, "zsh": {"_TYPER_COMPLETE_ARGS": "tokengeom co"}}
+    found = run(installed.command, folder=tmp_path, _TOKENGEOM_COMPLETE=f"complete_{shell}", **words[shell])
+    assert found.returncode == 0, found.stderr
+    for command in ("count", "compare", "compare-texts"):
+        assert command in found.stdout
+
+
+def test_the_installed_package_is_typed(installed: Installed) -> None:
+    (marker,) = installed.folder.glob("lib/python*/site-packages/tokengeom/py.typed")
+    assert marker.is_file()
+
+
+def test_the_lowest_versions_of_the_extras_work(built: Path, tmp_path: Path) -> None:
+    environment = Installed(tmp_path / "venv")
+    found = run(UV, "python", "find", "--no-project", "3.11")
+    if found.returncode != 0:
+        pytest.skip("No Python 3.11 on the path: install it to try the lowest versions of the extras.")
+    done(UV, "venv", "--quiet", "--python", found.stdout.strip(), environment.folder)
+    install = (UV, "pip", "install", "--quiet", "--python", environment.python)
+    (tmp_path / "torch.txt").write_text(f"{_local_build() or TORCH}\n")
+    asked = [part for extra in EXTRAS for part in ("--extra", extra)]
+    lowest = ("--resolution", "lowest-direct", "--constraint", tmp_path / "torch.txt")
+    done(*install, *lowest, *asked, "--requirement", ROOT / "pyproject.toml")
+    (wheel,) = built.glob("*.whl")
+    done(*install, "--no-deps", wheel)
+    done(*install, "hypothesis", "pytest")
+    # Older packages call what newer ones have deprecated; only failures count here.
+    lenient = ("-q", "-p", "no:cacheprovider", "-o", "filterwarnings=default", "-m", "not slow")
+    tests = [ROOT / "tests" / name for name in TRIED_WITH_EXTRAS]
+    tried = run(environment.python, "-m", "pytest", *lenient, "--rootdir", ROOT, *tests, folder=tmp_path)
+    assert tried.returncode == 0, tried.stdout[-5000:]
+
+
+def _local_build() -> str | None:
+    """The CPU build of PyTorch in the folder of wheels, where there is one; the lowest version would be another."""
+    places = [Path(place) for place in os.environ.get("UV_FIND_LINKS", os.environ.get("PIP_FIND_LINKS", "")).split()]
+    return f"{TORCH}+cpu" if any(list(place.glob("torch-*+cpu-*.whl")) for place in places) else None

@@ -5,9 +5,13 @@ The names below are imported when they are first used, so ``import tokengeom`` i
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING
+
+if sys.version_info < (3, 11):  # noqa: UP036 - pip refuses older versions, a path to the source does not
+    raise ImportError(f"tokengeom needs Python 3.11 or newer; this is Python {sys.version.split()[0]}.")
 
 if TYPE_CHECKING:
     __version__: str

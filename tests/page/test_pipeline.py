@@ -22,7 +22,7 @@ import tokengeom as tg
 from pipeline_cases import JUDGED, RUNS, STAGES, plain_page, quick, results_of, write_text
 from tokengeom.corpus.tokenizers import ByteTokenizer, CharacterTokenizer
 from tokengeom.errors import ResourceError
-from tokengeom.page import pipeline
+from tokengeom.page import training_ahead
 from tokengeom.page.overall_progress import overall_progress
 from tokengeom.page.pipeline import build_stages
 from tokengeom.page.report import Report
@@ -117,7 +117,7 @@ def test_training_resumes_after_ctrl_c(
         return tg.train(*args, **options, on_record=stop if options["seed"] == place else None)
 
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline, "train", interrupted)
+        patch.setattr(training_ahead, "train", interrupted)
         with pytest.raises(KeyboardInterrupt):
             quick(text, tmp_path / "new.html")
     results = tmp_path / "new-results"
@@ -128,7 +128,7 @@ def test_training_resumes_after_ctrl_c(
     def watched(*args: Any, **options: Any) -> Any:
         return tg.train(*args, **options, on_record=lambda step, steps, row: resumed.append(step))
 
-    monkeypatch.setattr(pipeline, "train", watched)
+    monkeypatch.setattr(training_ahead, "train", watched)
     done = quick(text, tmp_path / "new.html")
     assert done.made == STAGES[4 + place :]
     assert resumed[0] > 9
@@ -140,8 +140,9 @@ def test_training_resumes_after_ctrl_c(
 _KILLED = """
 import sys
 from pipeline_cases import QUICK
-from tokengeom.page import pipeline, report
-pipeline.SNAPSHOT_SECONDS = 0.05
+from tokengeom.page import report, training_ahead
+training_ahead.SNAPSHOT_SECONDS = 0.05
+training_ahead.WORTHWHILE = float("inf")
 report.report(sys.argv[1], sys.argv[2], **{**QUICK, "steps": 2_000_000})
 """
 
@@ -172,7 +173,8 @@ def test_training_resumes_from_its_snapshot_after_a_kill(text: Path, tmp_path: P
         return tg.train(*args, **options, on_record=stop)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline, "train", stopped)
+        patch.setattr(training_ahead, "train", stopped)
+        patch.setattr(training_ahead, "WORTHWHILE", float("inf"))
         with pytest.raises(KeyboardInterrupt):
             quick(text, page, steps=2_000_000)
     assert seen[0] >= before > 0
@@ -220,7 +222,7 @@ def test_a_page_that_cannot_be_written_leaves_the_old_one(
 def test_a_transformer_is_trained_and_compared_as_well(text: Path, first: Report) -> None:
     both = quick(text, first.page, transformer=True, steps=12)
     own = [tuple(name.replace("ufm", "transformer") for name in names) for names in (RUNS, JUDGED)]
-    assert both.made == (*RUNS, *own[0], *JUDGED, *own[1], "page")
+    assert both.made == (RUNS[0], own[0][0], RUNS[1], *JUDGED, own[0][1], *own[1], "page")
     assert {name: comparison.runs for name, comparison in both.contents.comparisons.items()} == {
         "unconstrained features": 2,
         "transformer": 2,
@@ -235,7 +237,7 @@ def test_a_transformer_is_trained_and_compared_as_well(text: Path, first: Report
 def test_a_missing_network_package_is_named_with_the_remedy(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pipeline, "find_spec", lambda name: None)
+    monkeypatch.setattr("tokengeom.page.pipeline.find_spec", lambda name: None)
     made = quick(text, tmp_path / "page.html", transformer=True)
     assert set(made.contents.runs) == {"unconstrained features"}
     sentence = made.contents.missing[0]
@@ -248,7 +250,7 @@ def test_a_diverged_run_is_shown_and_not_compared(text: Path, tmp_path: Path, mo
         with np.errstate(all="ignore"):
             return tg.train(*args, **{**options, "learning_rate": 1e30})
 
-    monkeypatch.setattr(pipeline, "train", wild)
+    monkeypatch.setattr(training_ahead, "train", wild)
     made = quick(text, tmp_path / "page.html")
     assert made.contents.trained["unconstrained features"].status.startswith("diverged")
     assert made.contents.comparisons == {}
@@ -315,11 +317,14 @@ def test_the_overall_bar_moves_by_the_share_of_each_part_and_no_further() -> Non
     assert "rest" in shown.bars["Report"].notes
 
 
-def test_stages_are_listed_for_a_text_and_for_statistics() -> None:
+def test_stages_are_listed_for_a_text_and_for_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_ahead, "usable_cores", lambda: 1)
     settings = ReportSettings(steps=600)
     from_text = build_stages(find_text(["a b c"], tg.ReadingSettings()), settings, [UFM, TRANSFORMER])
-    networks = [[name.replace("ufm", "transformer") for name in names] for names in (RUNS, JUDGED)]
-    assert [one.name for one in from_text] == [*STAGES[:4], *RUNS, *networks[0], *JUDGED, *networks[1]]
+    runs, judged = ([name.replace("ufm", "transformer") for name in names] for names in (RUNS, JUDGED))
+    assert [one.name for one in from_text] == [
+        *STAGES[:4], RUNS[0], runs[0], RUNS[1], *JUDGED, runs[1], *judged
+    ]  # fmt: skip
     given = build_stages(tg.NextTokenStatistics.from_counts([[1, 2], [3, 0]]), settings, [UFM])
     assert [one.name for one in given] == ["statistics", *STAGES[2:-1]]
     for stages in (from_text, given):

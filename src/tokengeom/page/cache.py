@@ -116,7 +116,7 @@ class ResultsFolder:
         ``make`` returns None where there is nothing to make; then nothing is saved.
         """
         folder = self.folder / name
-        if self._is_current(name, self.key(name, inputs)):
+        if self.is_current(name, self.key(name, inputs)):
             result: AbstractResult | None = load(folder)
         else:
             self._require_ours(folder)
@@ -139,7 +139,8 @@ class ResultsFolder:
         if (folder / MANIFEST).is_file():
             check_target(folder, read_kind(folder))
 
-    def _is_current(self, name: str, key: str) -> bool:
+    def is_current(self, name: str, key: str) -> bool:
+        """Whether the result of a stage was made with this key and is undamaged."""
         entry, folder = self.stages.get(name), self.folder / name
         if entry is None or entry["key"] != key or not (folder / MANIFEST).is_file():
             return False

@@ -10,14 +10,15 @@ how it appears in progress. One piece of code saves every result, finds it again
 (`tokengeom.page.cache.ResultsFolder.keep`). Given statistics need no choice, and a transformer is trained only where it
 is wanted and can be. The second run of a model is the same training with another seed, which gives the ceiling of
 agreement; predictions at the loss are made for the loss of the first run. Where trained models are given, reading them
-takes the place of training (`tokengeom.page.model_stages`).
+takes the place of training (`tokengeom.page.model_stages`). On two cores or more, a second process makes the later
+trainings of every model meanwhile (`tokengeom.page.training_ahead`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +26,7 @@ from typing import Any, TypeVar
 
 from tokengeom.corpus.files import exists
 from tokengeom.errors import InputError, ProblemError
+from tokengeom.estimates import Estimate
 from tokengeom.geometry.compare import compare
 from tokengeom.geometry.comparison import NORM_PREFIX, Comparison
 from tokengeom.geometry.model_states import ModelStates
@@ -41,6 +43,13 @@ from tokengeom.page.read_model import ReadModel
 from tokengeom.page.settings import MODEL_NAMES, SECONDS_PER_STEP, TRANSFORMER, UFM, ReportSettings
 from tokengeom.page.stage_estimates import estimate_stages
 from tokengeom.page.text import Text, content_hashes
+from tokengeom.page.training_ahead import (
+    LaterTraining,
+    SecondProcess,
+    half_of_the_threads,
+    later_trainings,
+    train_model,
+)
 from tokengeom.results import AbstractResult, carry_hash
 from tokengeom.statistics.count import count
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -50,13 +59,12 @@ from tokengeom.theory.predict import predict
 from tokengeom.theory.predicted_path import PredictedPath
 from tokengeom.theory.proxy import ProxyPrediction
 from tokengeom.training.run import Run
-from tokengeom.training.train import train
 
 CHOICE, STATISTICS, PREDICTION, PATH = "choice", "statistics", "prediction", "path"
 READ = "model-"
 """Beginning of the names of stages that read a trained model."""
-SNAPSHOT_SECONDS = 10.0
-"""Time between two snapshots of a training."""
+FINISHED_SECONDS = 1.0
+"""Expected duration of a training that a second process made."""
 AT_LOSS_SECONDS = {"nuclear": 1.0, "gamma2": 4.0}
 """Expected duration of a prediction at a loss, by norm."""
 AT_LOSS_TOLERANCE = 1e-3
@@ -89,6 +97,8 @@ class Stage:
     ``is_measured``, ``model``, ``norm``
         Whether the estimate of the report measures the stage: a prediction in the limit, or the training of a model,
         or a prediction at a loss in a norm. Others take their expected duration.
+    ``place``, ``is_ahead``
+        Which training of the model it is, from 0, and whether a second process makes it.
     """
 
     name: str
@@ -102,6 +112,8 @@ class Stage:
     is_measured: bool = False
     model: str = ""
     norm: str = ""
+    place: int = 0
+    is_ahead: bool = False
 
 
 class Pipeline:
@@ -131,25 +143,34 @@ class Pipeline:
         self.results: dict[str, AbstractResult] = {}
         self.keys: dict[str, str] = {}
         self._stages = list(stages)
-        self._announced = False
+        self._announced = self._introduced = False
+        self._second: SecondProcess | None = None
 
     def run(self) -> None:
         """Find or make the result of every stage."""
-        for stage in self._stages:
-            with self.progress.part(stage.seconds, stage.title):
-                self._run_stage(stage)
+        try:
+            for stage in self._stages:
+                with self.progress.part(stage.seconds, stage.title):
+                    self._run_stage(stage)
+        finally:
+            if self._second is not None:
+                self._second.stop()
 
     def _run_stage(self, stage: Stage) -> None:
         if not set(stage.needs) <= set(self.results):
             return
-        present = [name for name in (*stage.needs, *stage.uses) if name in self.keys]
-        inputs = {"stages": {name: self.keys[name] for name in present}, **stage.settings(self)}
+        inputs = self._inputs(stage)
         self.keys[stage.name] = self.folder.key(stage.name, inputs)
         result = self.folder.keep(stage.name, inputs, partial(self._make, stage))
         if result is None:
             del self.keys[stage.name]
         else:
             self.results[stage.name] = result
+
+    def _inputs(self, stage: Stage) -> dict[str, Any]:
+        """Everything that decides the result of a stage, as plain data."""
+        present = [name for name in (*stage.needs, *stage.uses) if name in self.keys]
+        return {"stages": {name: self.keys[name] for name in present}, **stage.settings(self)}
 
     def _make(self, stage: Stage) -> AbstractResult | None:
         self._announce(stage)
@@ -158,13 +179,54 @@ class Pipeline:
             return stage.make(self)
 
     def _announce(self, stage: Stage) -> None:
-        """Before the first stage that is made from statistics, show once what it and the later ones will take."""
-        if STATISTICS in self.results and not self._announced:
+        """Say what will be made and how long it usually takes; once there are statistics, how long it takes here."""
+        left = self._stages[self._stages.index(stage) :]
+        if STATISTICS not in self.results:
+            if not self._introduced:
+                self._introduced = True
+                self._introduce(sum(one.seconds for one in left))
+        elif not self._announced:
             self._announced = True
-            left = self._stages[self._stages.index(stage) :]
+            self._train_ahead(left)
             # What cannot be estimated cannot be made either, and its stage says why.
             with suppress(InputError, ProblemError):
                 estimate_stages(left, self.statistics, self.settings, AT_LOSS_TOLERANCE).announce(self.progress.shown)
+
+    def _introduce(self, seconds: float) -> None:
+        names = listed(list(self.models.values()))
+        work = f"reading {names}"
+        if not all(model.startswith(READ) for model in self.models):
+            times = {1: "once", 2: "twice"}.get(self.settings.trainings, f"{self.settings.trainings} times")
+            work = f"training ({names}, {times} each)"
+        usual = Estimate(f"Counting, predicting, {work} and comparing", seconds, seconds)
+        if usual.is_long:
+            self.progress.shown.say(f"{usual.what}: usually {usual.time} on two cores. A measured estimate follows.")
+
+    def _train_ahead(self, left: Sequence[Stage]) -> None:
+        """Start the process that makes the later trainings which are still missing."""
+        trainings = []
+        for stage in left:
+            if stage.is_ahead and set(stage.needs) <= set(self.keys):
+                key = self.folder.key(stage.name, self._inputs(stage))
+                if not self.folder.is_current(stage.name, key):
+                    snapshots = self.folder.snapshots(stage.name, key).absolute()
+                    trainings.append(LaterTraining(stage.model, stage.place, str(snapshots)))
+        if trainings:
+            order = later_trainings(self.settings, list(self.models))
+            trainings.sort(key=lambda one: order.index((one.model, one.place)))
+            self._second = SecondProcess.start(self.folder.folder / STATISTICS, self.settings, trainings)
+
+    @property
+    def shares_cores(self) -> bool:
+        """Whether trainings leave half of the cores to a second process."""
+        return any(stage.is_ahead for stage in self._stages)
+
+    def wait_for_training(self, model: str, place: int) -> None:
+        """Wait for the second process, where it makes this training."""
+        waited = [stage for stage in self._stages if stage.is_ahead and (stage.model, stage.place) == (model, place)]
+        if self._second is not None and waited:
+            with self.progress.stage(waited[0].title, None):
+                self._second.wait_for(model, place)
 
     def result(self, name: str, kind: type[R]) -> R:
         """The result of an earlier stage."""
@@ -253,8 +315,8 @@ def build_stages(source: Text | NextTokenStatistics, settings: ReportSettings, m
     """The stages of a report, in the order in which they are carried out."""
     if isinstance(source, Text):
         stages = [
-            Stage(CHOICE, "Choosing settings", 6.0, _choice, settings=_choice_settings, has_own_bars=True),
-            Stage(STATISTICS, "Counting", 4.0, _counted, settings=_count_settings, has_own_bars=True),
+            Stage(CHOICE, "Choosing settings", 3.0, _choice, settings=_choice_settings, has_own_bars=True),
+            Stage(STATISTICS, "Counting", 1.0, _counted, settings=_count_settings, has_own_bars=True),
         ]
     else:
         stages = [Stage(STATISTICS, "Saving the statistics", 1.0, _given, settings=_given_settings)]
@@ -262,9 +324,13 @@ def build_stages(source: Text | NextTokenStatistics, settings: ReportSettings, m
         Stage(PREDICTION, "Predicting", 3.0, _prediction, needs=(STATISTICS,), has_own_bars=True, is_measured=True),
         path_stage(),
     ]
+    ahead = later_trainings(settings, models)
+    # A second process begins with the fastest model. Here the slowest comes first: then the others are compiled.
+    slowest_first = list(dict.fromkeys(model for model, _ in reversed(ahead))) or models
+    stages += [_training_stage(model, 0, settings) for model in slowest_first]
     for model in models:
-        stages += _training_stages(model, settings)
-    for model in models:
+        places = range(1, settings.trainings)
+        stages += [_training_stage(model, place, settings, is_ahead=(model, place) in ahead) for place in places]
         others = tuple(run_stage(model, place) for place in range(1, settings.trainings))
         stages += comparing_stages(model, MODEL_NAMES[model], others)
     return stages
@@ -299,22 +365,21 @@ def at_loss_stage(model: str, norm: str) -> str:
     return f"at-loss-{model}-{norm}"
 
 
-def _training_stages(model: str, settings: ReportSettings) -> list[Stage]:
+def _training_stage(model: str, place: int, settings: ReportSettings, *, is_ahead: bool = False) -> Stage:
     title = f"Training: {MODEL_NAMES[model]}"
-    return [
-        Stage(
-            run_stage(model, place),
-            f"{title}, training {place + 1}" if place else title,
-            settings.training(model).steps * SECONDS_PER_STEP[model],
-            partial(_run, model, place),
-            needs=(STATISTICS, PREDICTION),
-            settings=partial(_training_settings, model, place),
-            has_own_bars=True,
-            is_measured=True,
-            model=model,
-        )
-        for place in range(settings.trainings)
-    ]
+    return Stage(
+        run_stage(model, place),
+        f"{title}, training {place + 1}" if place else title,
+        FINISHED_SECONDS if is_ahead else settings.training(model).steps * SECONDS_PER_STEP[model],
+        partial(_run, model, place),
+        needs=(STATISTICS, PREDICTION),
+        settings=partial(_training_settings, model, place),
+        has_own_bars=True,
+        is_measured=True,
+        model=model,
+        place=place,
+        is_ahead=is_ahead,
+    )
 
 
 def comparing_stages(model: str, name: str, others: tuple[str, ...] = (), *, with_rivals: bool = True) -> list[Stage]:
@@ -351,7 +416,7 @@ def comparing_stages(model: str, name: str, others: tuple[str, ...] = (), *, wit
         Stage(
             f"rivals-{model}",
             f"Rival explanations: {name}",
-            12.0,
+            5.0,
             partial(_rivals, model),
             needs=(STATISTICS, PREDICTION, run),
             uses=(*others, *norms.values()),
@@ -428,16 +493,19 @@ def _training_settings(model: str, place: int, pipeline: Pipeline) -> dict[str, 
 
 def _run(model: str, place: int, pipeline: Pipeline) -> Run:
     """One trained model; the first run of a model is compared with the prediction during training."""
-    name, settings = run_stage(model, place), pipeline.settings.training(model, place)
-    run = train(
-        pipeline.statistics,
-        **{field.name: getattr(settings, field.name) for field in fields(settings)},
-        probes={} if place else feature_probes(pipeline.result(PREDICTION, FeaturePrediction)),
-        progress=pipeline.progress,
-        checkpoint=pipeline.folder.snapshots(name, pipeline.keys[name]),
-        checkpoint_seconds=SNAPSHOT_SECONDS,
-        resume=True,
-    )
+    name, settings = run_stage(model, place), pipeline.settings
+    pipeline.wait_for_training(model, place)
+    shared = half_of_the_threads(settings.training(model).is_network) if pipeline.shares_cores else nullcontext()
+    with shared:
+        run = train_model(
+            pipeline.statistics,
+            settings,
+            model,
+            place,
+            pipeline.folder.snapshots(name, pipeline.keys[name]),
+            probes={} if place else feature_probes(pipeline.result(PREDICTION, FeaturePrediction)),
+            progress=pipeline.progress,
+        )
     # On Ctrl-C, `train` returns the run so far. A report must not be made from it: the next one resumes the training.
     if run.status == "interrupted":
         raise KeyboardInterrupt

@@ -98,7 +98,9 @@ class SparkEngine(AbstractEngine):
             self.write(table, folder, "Gathering", SilentProgress())
             for shard in sorted(folder.glob("part-*.parquet"), key=_shard_number):
                 with pq.ParquetFile(shard) as file:
-                    yield from file.iter_batches()
+                    # Older versions of pyarrow refuse to read a file without rows.
+                    if file.num_row_groups:
+                        yield from file.iter_batches()
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 

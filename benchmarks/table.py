@@ -1,0 +1,177 @@
+"""``python -m benchmarks table``: tables and plot of what was measured, from the rows in ``benchmarks/results``.
+
+A page has places, ``<!-- table NAME -->`` to ``<!-- end -->``, which are filled; sentences are left as they are.
+docs/benchmarks.md has every job ("jobs") and every machine ("machines"); the README has the jobs of `SHORT` ("ratios").
+Of a job that was measured several times, the tables show the newest measurement and the plot shows all of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import shown_time
+from benchmarks.rows import OURS, Row, read
+
+ROOT = Path(__file__).parents[1]
+PAGE, README, PLOT = ROOT / "docs" / "benchmarks.md", ROOT / "README.md", ROOT / "docs" / "benchmarks.png"
+PLACE = re.compile(r"<!-- table (\w+) -->\n.*?<!-- end -->", re.DOTALL)
+SHORT = (
+    ("count 50 million tokens of text, contexts of 4", "Polars group_by"),
+    ("count 2 million tokens of text, contexts of 4, to saved statistics", "nltk.lm NgramCounter"),
+    ("W^mm, V=10, d=60, m=50, supports of 6, seed 0", "cvxpy + OSQP"),
+    ("L^mm, V=104, m=403 in 40 support groups", "cvxpy + SCS"),
+    ("L^mm, V=104, 400 distinct supports", "cvxpy + SCS"),
+    ("prediction at a loss, V=40, m=89", "cvxpy + SCS"),
+    ("UFM, V=104, m=400, d=128, float32, per AdamW step", "plain PyTorch loop on distinct contexts"),
+    ("transformer, V=104, m=403, 4 layers, d=128, per step on one GPU", "plain eager PyTorch loop"),
+)
+"""Jobs and peers that the README shows."""
+MARKERS = "osD^vPX*"
+LEGEND: dict[str, Any] = {"loc": "center left", "bbox_to_anchor": (1.01, 0.5), "fontsize": 8, "frameon": False}
+NAMES = {
+    "counting": "Counting",
+    "linear_svm": "Margins of the linear model, Frobenius norm",
+    "margin_norms": "Margins of the linear model, other norms",
+    "nuclear_svm": "Prediction in the limit",
+    "nuclear_svm_gpu": "Prediction in the limit on a GPU",
+    "prediction_at_loss": "Prediction at a loss",
+    "prediction_at_loss_gpu": "Prediction at a loss on a GPU",
+    "linear_training": "Training the linear model",
+    "ufm_training": "Training unconstrained features",
+    "network_training_gpu": "Training networks on a GPU",
+    "checkpoint": "Comparing a checkpoint",
+    "counting_at_scale": "Counting as the text grows",
+    "estimates": "Estimates compared with what the work then took",
+}
+"""Titles of the benchmarks, in the order of the page."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a table: tokengeom, and the peer of the same run where there is one."""
+
+    own: Row
+    peer: Row | None
+
+    @property
+    def ratio(self) -> str:
+        """Time of the peer over that of tokengeom, with three digits at most."""
+        if self.peer is None or self.peer.ratio is None:
+            return ""
+        return f"{float(f'{self.peer.ratio:.3g}'):,g}"
+
+
+def newest_lines(rows: Sequence[Row]) -> list[Line]:
+    """The newest measurement of every job and peer; a job that never had a peer has one line."""
+    own = {(row.job, row.date): row for row in rows if row.side == OURS}
+    jobs: dict[str, dict[str, Line]] = {}
+    for row in rows:
+        lines = jobs.setdefault(row.job, {})
+        if row.side != OURS:
+            lines[row.side] = Line(own[row.job, row.date], row)
+        elif not set(lines) - {OURS}:
+            lines[OURS] = Line(row, None)
+    return [line for lines in jobs.values() for side, line in lines.items() if side != OURS or len(lines) == 1]
+
+
+def jobs_table(rows: Sequence[Row]) -> str:
+    """Every job, benchmark by benchmark."""
+    lines = newest_lines(rows)
+    parts = []
+    for benchmark in sorted({row.benchmark for row in rows}, key=list(NAMES).index):
+        found = [line for line in lines if line.own.benchmark == benchmark]
+        head = ["| job | tokengeom | peer | ratio | runs | date |", "|---|---|---|---|---|---|"]
+        parts.append("\n".join([f"### {NAMES[benchmark]}", "", *head, *map(_full, found)]))
+    return "\n\n".join(parts)
+
+
+def _full(line: Line) -> str:
+    own, peer = line.own, line.peer
+    other = "" if peer is None else f"{peer.side}: {_side(peer)}"
+    cells = [own.job, _side(own), other, line.ratio, own.repeats, own.date[:10]]
+    return f"| {' | '.join(cells)} |"
+
+
+def _side(row: Row) -> str:
+    """Time, memory, accuracy and note."""
+    memory = "" if row.gigabytes is None else f" in {row.gigabytes:.2f} GB"
+    time = "" if row.seconds is None else f"{shown_time(row.seconds)}{memory}"
+    return ", ".join(part for part in (time, row.accuracy, row.note) if part) or "time not kept"
+
+
+def short_table(rows: Sequence[Row]) -> str:
+    """The jobs of the README."""
+    lines = {(line.own.job, line.peer.side): line for line in newest_lines(rows) if line.peer is not None}
+    head = ["| job | tokengeom | peer | ratio |", "|---|---|---|---|"]
+    return "\n".join([*head, *(_brief(lines[key]) for key in SHORT if key in lines)])
+
+
+def _brief(line: Line) -> str:
+    assert line.peer is not None, "the README shows ratios"
+    times = [shown_time(row.seconds) if row.seconds is not None else "" for row in (line.own, line.peer)]
+    return f"| {line.own.job} | {times[0]} | {line.peer.side}: {times[1]} | {line.ratio} |"
+
+
+def machines_table(rows: Sequence[Row]) -> str:
+    """Date, machine, versions, commit and largest load of every day of measurements, by benchmark."""
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.benchmark, row.date[:10], row.machine), []).append(row)
+    lines = ["| benchmark | date | machine | versions | load | commit |", "|---|---|---|---|---|---|"]
+    for (benchmark, date, machine), found in sorted(groups.items(), key=lambda item: item[0]):
+        versions = {name: one for row in found for name, one in row.versions.items()}
+        loads = [row.load for row in found if row.load is not None]
+        commits = ", ".join(dict.fromkeys(row.commit for row in found if row.commit)) or "not recorded"
+        load = "not recorded" if not loads else f"{min(loads):.1f} to {max(loads):.1f}"
+        named = ", ".join(f"{name} {one}" for name, one in versions.items()) or "not recorded"
+        lines.append(f"| {benchmark} | {date} | {machine} | {named} | {load} | {commits} |")
+    return "\n".join(lines)
+
+
+def filled(page: str, rows: Sequence[Row]) -> str:
+    """A page with its places filled."""
+    makers = {"jobs": jobs_table, "machines": machines_table, "ratios": short_table}
+
+    def table(place: re.Match[str]) -> str:
+        if place[1] not in makers:
+            return place[0]
+        return f"<!-- table {place[1]} -->\n{makers[place[1]](rows)}\n<!-- end -->"
+
+    return PLACE.sub(table, page)
+
+
+def draw(rows: Sequence[Row]) -> Any:
+    """Ratios of the README's jobs against the date of their measurement, on a logarithmic scale."""
+    from matplotlib.dates import ConciseDateFormatter
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, 4.5), layout="constrained")
+    axes: Any = figure.subplots()
+    last = []
+    for marker, (job, peer) in zip(MARKERS, SHORT, strict=True):
+        found = [row for row in rows if (row.job, row.side) == (job, peer) and row.ratio is not None]
+        if found:
+            ratios = [row.ratio for row in found if row.ratio is not None]
+            dates = [datetime.fromisoformat(row.date) for row in found]
+            axes.plot(dates, ratios, f"{marker}-", markersize=6, linewidth=1.2, label=f"{job}\n  compared with {peer}")
+            last.append(ratios[-1])
+    axes.set(yscale="log", ylabel="time of the peer / time of tokengeom", title="Measured ratios by date")
+    axes.xaxis.set_major_formatter(ConciseDateFormatter(axes.xaxis.get_major_locator()))
+    order = sorted(range(len(last)), key=lambda place: -last[place])
+    lines = axes.get_lines()
+    axes.axhline(1.0, color="0.6", linewidth=0.8)
+    axes.legend([lines[place] for place in order], [lines[place].get_label() for place in order], **LEGEND)
+    return figure
+
+
+def write_all() -> None:
+    """Write the pages and the plot."""
+    rows = read()
+    for path in (PAGE, README):
+        path.write_text(filled(path.read_text(encoding="utf-8"), rows), encoding="utf-8")
+    draw(rows).savefig(PLOT, dpi=150, metadata={"Software": None})
