@@ -132,11 +132,11 @@ def test_verdicts_name_the_best_and_where_the_prediction_is(table: Rivals) -> No
     ahead = with_values(table, {"L_mm": 0.9, "S~": 0.8}, Lead(0.0, -0.12, -0.08), 0.1)
     assert ahead.verdicts == (
         "Contexts: L_mm (prediction in the limit of training) fits best, agreement 0.9 [0.89, 0.91], floor 0.1, "
-        "ceiling 0.95; S~ is 0.1 [-0.12, -0.08] behind, a tie within the 95% interval. The prediction (L_mm, 0.9) is "
+        "ceiling 0.95; S~ is 0.1 [-0.12, -0.08] behind, not clearly. The prediction (L_mm, 0.9) is "
         "clearly ahead of the best other explanation, S~ (0.8).",
     )
     behind = with_values(table, {"S~": 0.9, "L_mm": 0.8}, Lead(0.0, 0.05, 0.15), 0.1)
-    assert "L_mm is 0.1 [0.05, 0.15] behind, the 95% interval excludes 0." in behind.verdicts[0]
+    assert "L_mm is 0.1 [0.05, 0.15] behind, clearly." in behind.verdicts[0]
     assert behind.verdicts[0].endswith("The prediction (L_mm, 0.8) is clearly behind S~.")
     chance = with_values(table, {"S~": 0.9, "L_mm": 0.8}, Lead(0.0, 0.05, 0.15), 0.95)
     assert "which chance gives as well; no other explanation does better than chance." in chance.verdicts[0]

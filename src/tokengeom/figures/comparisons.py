@@ -141,7 +141,7 @@ def disagreement(comparisons: Mapping[str, Comparison]) -> Figure:
             LinePanel("Split exponent", "what is measured", "exponent", exponents, levels=balanced, x_names=EXPONENT)
         )
     caption = (
-        "Efficiency: norm of the cheapest logits with the run's loss over the norm of the run's logits, from the "
+        "Efficiency: smallest norm of logits with the run's loss over the norm of the run's logits, from the "
         "proven lower bound to the value found. Logits: cosine of the run's centred logits with the predicted ones, "
         "with its 95% interval. Split: agreement of the run's contexts H and tokens W with the balanced factors of "
         "its own logits. Split exponent: 0.5 where W and H share the logits equally, below it where the tokens carry "

@@ -170,7 +170,7 @@ class Comparison(AbstractResult):
 
     @property
     def efficiency(self) -> float:
-        """Norm of the cheapest logits with this loss over that of the run's: a proven lower bound; NaN if unknown."""
+        """Smallest norm of logits with this loss over that of the run's: a proven lower bound; NaN if unknown."""
         return float("nan") if self.disagreement is None else self.disagreement.efficiency
 
     @property

@@ -1,6 +1,6 @@
 """Where a disagreement comes from: how economical the logits are, and how W and H share them.
 
-``efficiency``       norm of the cheapest logits with this loss, divided by the norm of the run's logits: in (0, 1]. Low
+``efficiency``       smallest norm of logits with this loss, divided by the norm of the run's logits: in (0, 1]. Low
                      means logits that are larger than the loss needs
 ``split``            agreement of W and H with the balanced factors of the run's own logits, ``U Sigma^{1/2}`` and
                      ``Sigma^{1/2} V^T`` of ``L = U Sigma V^T``: 1 where both factors share the logits equally

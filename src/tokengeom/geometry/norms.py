@@ -127,7 +127,7 @@ def norm_sentence(norm: str | None, run: object, found: Mapping[str, Agreement])
     mine, theirs = (f"{a:.2f} for contexts and {b:.2f} for tokens" for a, b in (values[:2], values[2:]))
     optimizer, decay = optimizer_of(run), " with weight decay" if decays_in_gradient(run) else ""
     if norm_of(run) == norm:
-        why = f"The {NORMS[norm]} goes with the optimizer {optimizer}"
+        why = f"The {NORMS[norm]} goes with the optimizer {optimizer}, as measured in unconstrained features"
     elif optimizer == "spectral":
         why = (
             "Spectral descent was measured to keep the spectral norm of unconstrained features small, in which nothing "

@@ -37,7 +37,7 @@ class Lead:
 
     @property
     def is_clear(self) -> bool:
-        """Whether the interval excludes a tie."""
+        """Whether the low end of the interval is above the resolution."""
         return self.low > RESOLUTION
 
     @staticmethod

@@ -212,7 +212,7 @@ def _verdict(rows: Sequence[RivalRow], prediction: str | None) -> str:
     if second is not first and np.isfinite(second.behind.value):
         clear = ""
         if np.isfinite(second.behind.low):
-            clear = ", the 95% interval excludes 0" if second.behind.is_clear else ", a tie within the 95% interval"
+            clear = ", clearly" if second.behind.is_clear else ", not clearly"
         best += f"; {second.rival} is {second.behind} behind{clear}"
     return f"{best}.{_about_prediction(rows, prediction)}"
 

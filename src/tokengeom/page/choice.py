@@ -440,7 +440,8 @@ def _why_length(chosen: Candidate, candidates: Sequence[Candidate], asked: Repor
     )
     return (
         f"The context length is {tokens}: {facts}. It weighs how much the supports say against how much of the text is "
-        f"covered (by length, {compared}); of the best scores from {SHORTEST} tokens on, the longest is chosen."
+        f"covered (by length, {compared}); of the lengths from {SHORTEST} tokens on with nearly the "
+        "best score, the longest is chosen."
     )
 
 

@@ -3,7 +3,7 @@
 ``L_g = L(lambda)`` with ``CE(L(lambda)) - H = g``,   ``L(lambda) = argmin CE(L) + lambda ||L||``
 
 ``L_g`` has the smallest norm of all logits whose loss gap is at most g, and its factors ``W, H`` that attain the norm
-are the predicted token and context embeddings. There is no free parameter: g is measured on the model. The norm is
+are the predicted token and context embeddings. Nothing but g is fitted to the model, and g is measured on it. The norm is
 
 ``nuclear``  ``||L||_* = min_{L = W H} (||W||^2 + ||H||^2) / 2``, which weight decay keeps small
 ``gamma2``   ``gamma_2(L) = min_{L = W H} max_i ||w_i|| max_j ||h_j||``, in which all embeddings that matter have equal
@@ -242,7 +242,7 @@ class LossPrediction(ProvenNorm, AnswersQuestions, AbstractResult):
         return np.where(S.all(axis=0), -1, group)[self.merging.column_of].astype(np.int64)
 
     def efficiency(self, L: Float) -> tuple[float, float]:
-        """Norm of the cheapest logits with the loss of L, as a share of the norm of L: bounds (low, high) in [0, 1].
+        """Smallest norm of logits with the loss of L, as a share of the norm of L: bounds (low, high) in [0, 1].
 
         ``L`` are logits on all tokens and contexts, V x m. A constant added to a column changes no loss, so the norm of
         L is that of its best shift: for the nuclear norm each column's mean is removed, for gamma2 the shift is solved

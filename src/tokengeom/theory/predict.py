@@ -115,7 +115,7 @@ def predict(
     progress: AbstractProgress | None = None,
     **settings: object,
 ) -> FeaturePrediction | LinearPrediction | LossPrediction:
-    """Predict where next-token training converges, or where it is at a loss.
+    """Predict the geometry that next-token training tends to, or has at a given loss.
 
     In processes that ``torchrun`` has started, learned features are solved for by all of them together: each holds a
     part of the contexts, all must make the call, and each gets the whole prediction.

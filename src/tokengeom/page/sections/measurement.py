@@ -161,7 +161,7 @@ def _essential(titles: Sequence[str], contents: Contents) -> list[str]:
 def _panels_sentence(titles: Sequence[str]) -> str:
     """What the panels of the first heat-maps are, from left to right."""
     if f"predicted for: {titles[0]}" in titles:
-        return f"'{titles[0]}' is followed by the prediction at the loss that it reached."
+        return f"'{titles[0]}' has the prediction at the loss that it reached beside it."
     return LIMIT_PANELS
 
 

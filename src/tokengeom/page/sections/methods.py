@@ -83,7 +83,7 @@ GLOSSARY = (
     (
         "efficiency",
         "",
-        "norm of the cheapest logits with the run's loss over the norm of the run's logits: 1 is the best possible",
+        "smallest norm of logits with the run's loss over the norm of the run's logits: 1 is the best possible",
     ),
     (
         "split",

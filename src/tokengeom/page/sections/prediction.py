@@ -97,8 +97,8 @@ def _at_loss(contents: Contents) -> list[Answer]:
         said.append(f"For '{name}', {gap} nats above the entropy floor: {'; '.join(norms)}.")
     return [
         Answer(
-            "What geometry has a model at the loss that it has reached?",
-            "that of the cheapest logits with this loss",
+            "Which geometry is predicted at the loss that a model has reached?",
+            "that of the logits of smallest norm with this loss",
             "Of all logits whose loss is at most that of the model, those of smallest norm, split evenly between "
             f"tokens and contexts. {' '.join(said)} That training comes close to the smallest norm is measured here, "
             "and not proven.",
