@@ -3,7 +3,7 @@
 ``L_g = L(lambda)`` with ``CE(L(lambda)) - H = g``,   ``L(lambda) = argmin CE(L) + lambda ||L||``
 
 ``L_g`` has the smallest norm of all logits whose loss gap is at most g, and its factors ``W, H`` that attain the norm
-are the predicted token and context embeddings. Nothing but g is fitted to the model, and g is measured on it. The norm is
+are the predicted token and context embeddings. Only g is taken from the model. The norm is
 
 ``nuclear``  ``||L||_* = min_{L = W H} (||W||^2 + ||H||^2) / 2``, which weight decay keeps small
 ``gamma2``   ``gamma_2(L) = min_{L = W H} max_i ||w_i|| max_j ||h_j||``, in which all embeddings that matter have equal
