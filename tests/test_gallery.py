@@ -13,6 +13,8 @@ import pytest
 
 GALLERY = Path(__file__).parents[1] / "docs" / "gallery"
 EXAMPLES = sorted(GALLERY.glob("*.py"))
+LONG = {"agreement_over_training", "train_a_network"}
+"""Examples that take 6 and 13 s; `make docs` runs them as well."""
 EXPECTED = {
     "agreement_over_training": " 501     0.0005    0.84",
     "concepts": "concept 4, importance",
@@ -37,7 +39,11 @@ WITHOUT_PICTURE = {"save_and_load", "save_and_verify"}
 
 
 @pytest.mark.filterwarnings("ignore:FigureCanvasAgg is non-interactive")
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "example",
+    [pytest.param(one, marks=[pytest.mark.slow] if one.stem in LONG else []) for one in EXAMPLES],
+    ids=[one.stem for one in EXAMPLES],
+)
 def test_an_example_runs_and_prints_its_result(
     example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
