@@ -310,8 +310,8 @@ def _run_console(block: Block, in_process: bool) -> str:
     return printed
 
 
-def run_page(page: Path, folder: Path, prepare: Prepare | None = None, *, in_process: bool = True) -> None:
-    """Run all blocks of a page in a folder.
+def run_page(page: Path, folder: Path, prepare: Prepare | None = None, *, in_process: bool = True) -> int:
+    """Run all blocks of a page in a folder, and return their number; the first that does not do what it says raises.
 
     ``prepare`` makes files and names that the page does not make itself; the function that it yields is called after
     each block with what the block printed. ``in_process`` runs ``tokengeom`` in this process.
@@ -323,3 +323,4 @@ def run_page(page: Path, folder: Path, prepare: Prepare | None = None, *, in_pro
     with chdir(folder), prepare(folder, names) if prepare else nullcontext(lambda block, printed: None) as after:
         for block in found:
             after(block, run_block(block, names, in_process=in_process))
+    return len(found)

@@ -42,7 +42,7 @@ def check_tokengeom(words: list[str]) -> None:
         return
     if own not in options():
         raise DocumentationError(
-            f"there is no command `tokengeom {own}`; there are: {', '.join(filter(None, options()))}"
+            f"`tokengeom {own}` is not a command; the commands are: {', '.join(filter(None, options()))}"
         )
     for word in words:
         name = word.split("=")[0].rstrip(",")
@@ -72,7 +72,7 @@ def check_python(source: str) -> None:
     for node in ast.walk(ast.parse(source)):
         named = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
         if re.fullmatch(r"tg\.\w+", named) and not hasattr(tokengeom, named.removeprefix("tg.")):
-            raise DocumentationError(f"there is no {named}")
+            raise DocumentationError(f"{named} does not exist")
         if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("tg."):
             _check_keywords(node)
 

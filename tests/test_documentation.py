@@ -25,7 +25,7 @@ def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("page", [pytest.param(one, marks=[pytest.mark.slow] if one in SLOW else []) for one in PAGES])
 def test_the_code_blocks_of_a_page_run_and_print_what_it_shows(page: str, tmp_path: Path) -> None:
-    run_page(ROOT / page, tmp_path, PREPARED.get(page), in_process=page not in IN_PROCESSES)
+    assert run_page(ROOT / page, tmp_path, PREPARED.get(page), in_process=page not in IN_PROCESSES) > 0
 
 
 @pytest.mark.parametrize("page", [*PAGES, *NOT_RUN])
@@ -135,11 +135,11 @@ def test_a_page_that_shows_something_else_fails(tmp_path: Path, right: str, wron
     ("text", "message"),
     [
         ("% not run: slow\n```sh\ntokengeom train stats --devices cuda\n```", "line 2: .* no option --devices"),
-        ("% not run: slow\n```sh\ntorchrun -m tokengeom trian stats\n```", "no command `tokengeom trian`"),
+        ("% not run: slow\n```sh\ntorchrun -m tokengeom trian stats\n```", "`tokengeom trian` is not a command"),
         ("% not run: slow\n```python\ntg.count('x', contexts=2)\n```", "tg.count has no setting 'contexts'"),
         ("Use `tokengeom count --contxt 2`.", "has no option --contxt"),
         ("Use `--contxt`.", "no command has this option"),
-        ("Use `tg.forecast(stats)`.", "no tg.forecast"),
+        ("Use `tg.forecast(stats)`.", "tg.forecast does not exist"),
         ("Use `make everything`.", "no target everything"),
         ("Use `pip install '.[gpu]'`.", "no extra 'gpu'"),
     ],

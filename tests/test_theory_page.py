@@ -92,7 +92,7 @@ def problems(page: str) -> list[str]:
     for file, name in TEST_NAME.findall(page):
         path = ROOT / file
         if not path.is_file() or (name and name not in functions_of(path)):
-            found.append(f"there is no {file}::{name}")
+            found.append(f"{file}::{name} does not exist")
     for target in LINK.findall(page):
         file, _, anchor = target.partition("#")
         path = DOCS / file if file else PAGE
@@ -101,9 +101,9 @@ def problems(page: str) -> list[str]:
     cited = {key for keys in CITATION.findall(page) for key in keys.split(",")}
     found += [f"{key} is not in the bibliography" for key in sorted(cited - set(bibliography()))]
     named = set(re.findall(r"stud(?:y|ies)\s+`([a-z0-9-]+)`", page))
-    found += [f"there is no study {name}" for name in sorted(named - set(study_names()))]
+    found += [f"the study {name} does not exist" for name in sorted(named - set(study_names()))]
     numbers = re.findall(r"^#{2,3} (\d\.\d?)", page, re.MULTILINE)
-    return found + [f"there is no section {number}" for number in SECTIONS if number not in numbers]
+    return found + [f"section {number} is missing" for number in SECTIONS if number not in numbers]
 
 
 def test_every_statement_is_marked_and_everything_it_names_exists() -> None:
@@ -122,13 +122,17 @@ def test_every_statement_is_marked_and_everything_it_names_exists() -> None:
         (":::::{admonition} Theorem", ":::::{note}\n:::::\n:::::{admonition} Theorem", "of the kind 'note'"),
         ("{dropdown} Proof", "{dropdown} Remark", "has neither a citation nor a proof"),
         ("Inequalities and proof:", "See also", "'Theorem: what all solutions have in common' has neither"),
-        ("test_cvxpy_finds_the_same_margin", "test_nothing", "there is no tests/solvers/test_margin.py::test_nothing"),
-        ("tests/solvers/test_margin.py", "tests/solvers/test_margins.py", "there is no tests/solvers/test_margins.py"),
+        (
+            "test_cvxpy_finds_the_same_margin",
+            "test_nothing",
+            "test_margin.py::test_nothing does not exist",
+        ),
+        ("tests/solvers/test_margin.py", "tests/solvers/test_margins.py", "tests/solvers/test_margins.py"),
         ("results/efficiency.md", "results/efficient.md", "the link results/efficient.md has no target"),
         ("](#62-the-plane)", "](#62-the-plain)", "the link #62-the-plain has no target"),
         ("{cite:p}`ji2019`", "{cite:p}`ji2018`", "ji2018 is not in the bibliography"),
-        ("`linear-violations`", "`linear-errors`", "there is no study linear-errors"),
-        ("### 2.2 ", "### ", "there is no section 2.2"),
+        ("`linear-violations`", "`linear-errors`", "the study linear-errors does not exist"),
+        ("### 2.2 ", "### ", "section 2.2 is missing"),
     ],
 )
 def test_a_page_with_an_error_is_noticed(old: str, new: str, says: str) -> None:

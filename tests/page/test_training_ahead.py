@@ -183,3 +183,12 @@ def test_threads_are_halved_and_restored() -> None:
         assert (numba.get_num_threads(), torch.get_num_threads()) == tuple(max(1, count // 2) for count in before)
     assert (numba.get_num_threads(), torch.get_num_threads()) == before
     assert training_ahead.usable_cores() <= (os.cpu_count() or 1)
+
+
+def test_a_second_process_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_ahead, "START", "import time; time.sleep(60)")
+    monkeypatch.setattr(training_ahead, "STOP_SECONDS", 0.2)
+    process = SecondProcess(tmp_path, ReportSettings(), [LaterTraining(UFM, 1, str(tmp_path))])
+    began = time.monotonic()
+    process.stop()
+    assert time.monotonic() - began < 30, "it would sleep for 60 s"
