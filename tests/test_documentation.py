@@ -25,7 +25,8 @@ def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("page", [pytest.param(one, marks=[pytest.mark.slow] if one in SLOW else []) for one in PAGES])
 def test_the_code_blocks_of_a_page_run_and_print_what_it_shows(page: str, tmp_path: Path) -> None:
-    assert run_page(ROOT / page, tmp_path, PREPARED.get(page), in_process=page not in IN_PROCESSES) > 0
+    run = run_page(ROOT / page, tmp_path, PREPARED.get(page), in_process=page not in IN_PROCESSES)
+    assert run == len(read(ROOT / page))
 
 
 @pytest.mark.parametrize("page", [*PAGES, *NOT_RUN])
