@@ -21,14 +21,14 @@ DOCS := $(VENV)/.installed-docs
 help:  ## show this help
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(RUN): pyproject.toml constraints.txt
+$(RUN): pyproject.toml studies/pyproject.toml constraints.txt
 	@python=$$(command -v $(BIN)/python || echo $(PYTHON)); \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 	{ echo "tokengeom needs Python 3.11 or newer; $$python is older or missing. Name another: make PYTHON=python3.12"; exit 1; }
 	@echo "Installing tokengeom and what it needs into $(VENV), once: 15 s to a few minutes, depending on the network."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	$(INSTALL) -e '.[report,networks]'
+	$(INSTALL) -e '.[report,networks]' -e ./studies
 	touch $@
 
 $(STAMP): $(RUN)
@@ -78,7 +78,7 @@ format: $(STAMP)  ## let ruff lay out the code
 	$(BIN)/ruff format .
 
 docs: $(DOCS)  ## the documentation, in site/; every warning and every broken link is an error
-	$(BIN)/codespell README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs src
+	$(BIN)/codespell README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs src studies/src
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -b html docs site
 	$(BIN)/python docs/check_site.py site
 	@echo "The documentation is in site/index.html."

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from benchmarks.counting import CONTEXT, SEPARATOR, V, token_file
 from benchmarks.harness import Benchmark, data_folder, stopwatch
-from tokengeom.progress import AbstractProgress, AbstractStage
+from tokengeom.core.progress import AbstractProgress, AbstractStage
 from tokengeom.statistics.count import count
 from tokengeom.statistics.engines import EngineSettings, open_engine
 

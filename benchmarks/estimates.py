@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import Benchmark, grouped_labels, stopwatch
-from tokengeom.estimates import Estimate
+from tokengeom.core.estimates import Estimate
 
 Work = tuple[Callable[[], Estimate], Callable[[], object]]
 
@@ -85,8 +85,8 @@ def work(case: dict[str, Any]) -> Work:
     import tokengeom as tg
 
     if kind == "study":
-        from tokengeom.progress import SilentProgress
-        from tokengeom.studies.base import find_study
+        from tokengeom.core.progress import SilentProgress
+        from tokengeom_studies.base import find_study
 
         study = find_study(case["name"])
         recipe = study.recipe()
@@ -112,7 +112,7 @@ def _on_device(kind: str, case: dict[str, Any], device: str) -> Work:
     from benchmarks.nuclear_svm_gpu import zipf_supports
     from tokengeom.problems.nuclear_svm import NuclearSVM
     from tokengeom.solvers.nuclear_admm import NuclearADMM
-    from tokengeom.theory.estimate import estimate_limit
+    from tokengeom.theory.solving_time import estimate_limit
 
     problem = NuclearSVM.from_support(zipf_supports(V, m, 20, 0), device=device)
     solver = NuclearADMM(tolerance=case["tolerance"])

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from benchmarks.harness import Benchmark, measure_calls, stopwatch
-from tokengeom.numerics import Float
+from tokengeom.core.numerics import Float
 from tokengeom.problems.base import Certificate
 from tokengeom.problems.instances import overparameterised
 from tokengeom.problems.linear_data import LinearData

@@ -18,7 +18,7 @@ import numpy as np
 from scipy import sparse
 
 from benchmarks.harness import Benchmark, stopwatch
-from tokengeom.numerics import Float
+from tokengeom.core.numerics import Float
 from tokengeom.problems.base import Solution
 from tokengeom.problems.instances import clusters, overparameterised
 from tokengeom.problems.linear_data import LinearData

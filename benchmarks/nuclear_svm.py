@@ -16,7 +16,7 @@ import argparse
 import numpy as np
 
 from benchmarks.harness import Benchmark, stopwatch
-from tokengeom.numerics import Bool
+from tokengeom.core.numerics import Bool
 from tokengeom.problems.base import Certificate
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.solvers.nuclear_admm import NuclearADMM

@@ -12,7 +12,7 @@ import time
 import numpy as np
 
 from benchmarks.harness import Benchmark
-from tokengeom.numerics import Bool
+from tokengeom.core.numerics import Bool
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.solvers.nuclear_admm import NuclearADMM
 

@@ -16,7 +16,7 @@ import numpy as np
 
 import tokengeom as tg
 from benchmarks.harness import Benchmark, stopwatch
-from tokengeom.numerics import Float
+from tokengeom.core.numerics import Float
 from tokengeom.problems.regularised_logits import RegularisedLogits
 from tokengeom.theory.at_loss import LossPrediction
 

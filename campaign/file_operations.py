@@ -102,7 +102,7 @@ class FileOperations:
 
     def _watch_exchange(self) -> None:
         """The exchange of two names is a call of the system's library, which is not audited."""
-        from tokengeom import folders
+        from tokengeom.results import folders
 
         function = folders.exchange
 

@@ -394,7 +394,7 @@ def refused_once(edit: Edit, material: Material, folder: Path) -> str | None:
 
 
 def _seal(folder: Path) -> None:
-    from tokengeom.manifests import as_json, read_json, sealed
+    from tokengeom.results.manifests import as_json, read_json, sealed
 
     (folder / MANIFEST).write_bytes(as_json(sealed(read_json(folder / MANIFEST))))
 

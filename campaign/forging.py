@@ -138,7 +138,7 @@ def with_statistics_hash(edit: Edit) -> Edit:
 
 def _statistics_hash(folder: Path, manifest: dict[str, Any]) -> str:
     """The hash of the forged statistics, which refuse to be read with the old one; the old one where they cannot be."""
-    from tokengeom.errors import TokengeomError
+    from tokengeom.core.errors import TokengeomError
     from tokengeom.statistics.next_token import NextTokenStatistics
 
     computed = [str(manifest["hash"])]
@@ -199,7 +199,7 @@ def forge(folder: Path, forgery: Forgery) -> None:
 
 def _render_again(folder: Path) -> None:
     """The page of the forged results; where they cannot be read, the old page stays."""
-    from tokengeom.errors import TokengeomError
+    from tokengeom.core.errors import TokengeomError
     from tokengeom.page.render import render
     from tokengeom.page.report import Report
 
@@ -213,7 +213,7 @@ def _render_again(folder: Path) -> None:
 def verified(folder: Path, genuine: str | None) -> dict[str, Any]:
     """What `verify` says of a folder; a refusal to read it counts as failed."""
     import tokengeom as tg
-    from tokengeom.errors import TokengeomError
+    from tokengeom.core.errors import TokengeomError
 
     try:
         found = tg.verify(folder, expect=genuine)

@@ -185,7 +185,7 @@ def lost(scenario: Scenario, place: Place) -> str | None:
 
 def in_child(scenario: Scenario, place: Place, stop: Stop | None = None, log: int | None = None) -> None:
     """What happens in the child before the command: snapshots at every record, and the operations are watched."""
-    from tokengeom import folders
+    from tokengeom.results import folders
     from tokengeom.training import loop, trajectory
 
     # Python itself writes and removes a file there once, to see whether it can; it would be counted as ours.

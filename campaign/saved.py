@@ -72,7 +72,7 @@ def rehash(folder: Path, seals: dict[str, str] | None = None) -> str:
     ``seals``
         Old seals and the new ones, which are written wherever the old ones are named.
     """
-    from tokengeom.manifests import as_json, sealed
+    from tokengeom.results.manifests import as_json, sealed
 
     path, seals = folder / MANIFEST, {} if seals is None else seals
     manifest = json.loads(path.read_bytes())

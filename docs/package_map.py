@@ -8,6 +8,9 @@ from pathlib import Path
 DOCS = Path(__file__).parent
 SOURCE = DOCS.parent / "src" / "tokengeom"
 PACKAGES = [
+    "core",
+    "results",
+    "ask",
     "corpus",
     "statistics",
     "problems",
@@ -15,11 +18,11 @@ PACKAGES = [
     "theory",
     "models",
     "training",
-    "geometry",
+    "comparison",
     "callbacks",
     "figures",
     "page",
-    "studies",
+    "verification",
     "cli",
 ]
 

@@ -15,7 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tokengeom.factors import Factors
+from tokengeom.core.factors import Factors
+from tokengeom.core.numerics import cosines
+from tokengeom.core.progress import SilentProgress
 from tokengeom.figures.angles import context_token_angles, context_token_cosines
 from tokengeom.figures.base import Figure
 from tokengeom.figures.heatmaps import (
@@ -28,14 +30,12 @@ from tokengeom.figures.heatmaps import (
 )
 from tokengeom.figures.static import draw
 from tokengeom.figures.training_curves import feature_training
-from tokengeom.numerics import cosines
-from tokengeom.progress import SilentProgress
-from tokengeom.studies.base import Findings, find_study
-from tokengeom.studies.common.feature_runs import count_stories, with_probabilities_of
-from tokengeom.studies.common.measured import AbstractMeasuredStudy
-from tokengeom.studies.common.network_runs import train_and_compare, train_ufm_and_compare
-from tokengeom.studies.common.random_data import repeated
 from tokengeom.theory.predict import predict
+from tokengeom_studies.base import Findings, find_study
+from tokengeom_studies.common.feature_runs import count_stories, with_probabilities_of
+from tokengeom_studies.common.measured import AbstractMeasuredStudy
+from tokengeom_studies.common.network_runs import train_and_compare, train_ufm_and_compare
+from tokengeom_studies.common.random_data import repeated
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "results" / "figures_of_the_papers.md"

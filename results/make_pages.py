@@ -12,8 +12,8 @@ import re
 import sys
 from pathlib import Path
 
-from tokengeom.studies.base import Findings, Table, find_study
-from tokengeom.studies.common.measured import AbstractMeasuredStudy
+from tokengeom_studies.base import Findings, Table, find_study
+from tokengeom_studies.common.measured import AbstractMeasuredStudy
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "results"

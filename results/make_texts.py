@@ -16,14 +16,14 @@ from tempfile import TemporaryDirectory
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from tokengeom.core.progress import SilentProgress
 from tokengeom.corpus.stories import stories
-from tokengeom.progress import SilentProgress
 from tokengeom.statistics.count import count
-from tokengeom.studies.common.held_out import count_parts
-from tokengeom.studies.common.split_texts import SplitText
-from tokengeom.studies.common.torch_runs import save_text
-from tokengeom.studies.predicted_start import PredictedFactors
-from tokengeom.studies.unknown_supports import load_windows
+from tokengeom_studies.common.held_out import count_parts
+from tokengeom_studies.common.split_texts import SplitText
+from tokengeom_studies.common.torch_runs import save_text
+from tokengeom_studies.predicted_start import PredictedFactors
+from tokengeom_studies.unknown_supports import load_windows
 
 END = "<|endoftext|>"
 SIZES = ((104, 382), (1_000, 4_000), (2_000, 10_000))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from tokengeom.progress import AbstractStage, SilentProgress
+from tokengeom.core.progress import AbstractStage, SilentProgress
 
 
 class Said(SilentProgress):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokengeom.numerics import Bool, Float, Int
+from tokengeom.core.numerics import Bool, Float, Int
 from tokengeom.statistics.next_token import NextTokenStatistics
 
 from_counts = NextTokenStatistics.from_counts

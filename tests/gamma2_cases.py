@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import cvxpy as cp
 
-from tokengeom.numerics import Float
+from tokengeom.core.numerics import Float
 
 
 def semidefinite_norm(V: int, m: int) -> tuple[cp.Expression, cp.Expression, list[cp.Constraint]]:

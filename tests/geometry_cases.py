@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokengeom.numerics import Int
+from tokengeom.core.numerics import Int
 
 
 def grouped_counts(V: int, groups: int, copies: int, k: int, seed: int) -> Int:

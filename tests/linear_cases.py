@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from tokengeom.numerics import Bool, Float
+from tokengeom.core.numerics import Bool, Float
 from tokengeom.problems.linear_data import LinearData
 
 # Tolerances, each with its reason.

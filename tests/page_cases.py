@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from tokengeom import compare, count, predict, train
+from tokengeom.comparison.agreement import Agreement
+from tokengeom.comparison.comparison import Comparison
+from tokengeom.comparison.probes import feature_probes
 from tokengeom.corpus.stories import stories
-from tokengeom.geometry.agreement import Agreement
-from tokengeom.geometry.comparison import Comparison
-from tokengeom.geometry.probes import feature_probes
 from tokengeom.page.choice import Choice
 from tokengeom.page.contents import Contents
 from tokengeom.page.render import render

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from feature_cases import random_pattern
-from tokengeom.numerics import Float
+from tokengeom.core.numerics import Float
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.nuclear_svm import NuclearSVM
-from tokengeom.results import AbstractResult
+from tokengeom.results.contract import AbstractResult
 from tokengeom.solvers.nuclear_admm import NuclearADMM
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.predict import predict

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.progress import SilentProgress
+from tokengeom.core.progress import SilentProgress
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.studies.base import Findings, find_study
+from tokengeom_studies.base import Findings, find_study
 
 
 def run_study(name: str, **changes: Any) -> Findings:

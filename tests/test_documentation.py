@@ -170,7 +170,7 @@ def test_code_in_sentences_is_found_beside_blocks(tmp_path: Path) -> None:
 CONFORMANCE = {
     "optimizer": (["training/test_optimizers.py"], "lion"),
     "network": (["models/test_networks.py", "training/test_network_engine.py"], "convolution"),
-    "rival": (["geometry/test_rivals.py"], "ratios"),
+    "rival": (["comparison/test_rivals.py"], "ratios"),
     "study": (["studies/test_base_conformance.py"], "rank-growth"),
     "measured_study": (["studies/test_base_conformance.py"], "learning-rates"),
 }

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from tokengeom.studies.common.measured import SETTING, chosen, read_rows
+from tokengeom_studies.common.measured import SETTING, chosen, read_rows
 
 ROOT = Path(__file__).parents[1]
 

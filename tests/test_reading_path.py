@@ -14,7 +14,7 @@ from pipeline_cases import QUICK
 from tokengeom.corpus.stories import write_stories
 
 SOURCE = Path(tg.__file__).parent
-MEMBERS = ("geometry/explanations/",)
+MEMBERS = ("comparison/explanations/",)
 # Verb -> packages that it is written in, and the most files in them.
 LIMITS = {
     "count": ({"corpus", "statistics"}, 20),

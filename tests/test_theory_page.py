@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from tokengeom.geometry import agreement, disagreement, rival_numbers, similarity_numbers, verdict
-from tokengeom.geometry.inputs import CompareSettings
+from tokengeom.comparison import agreement, disagreement, rival_numbers, similarity_numbers, verdict
+from tokengeom.comparison.inputs import CompareSettings
 from tokengeom.problems.base import LARGEST_GAP
-from tokengeom.studies.base import study_names
+from tokengeom_studies.base import study_names
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -31,7 +31,7 @@ from sphinx.environment import BuildEnvironment
 from sphinx.util.inspect import stringify_signature
 from sphinx.util.typing import stringify_annotation
 
-from tokengeom.results import AbstractResult
+from tokengeom.results.contract import AbstractResult
 
 REFERENCE = Path(__file__).parents[1] / "api.md"
 CITATION = re.compile(r"(?<!`)\[([a-z]+(?:19|20)\d\d)(?:,\s([^\]\[]+))?\]")

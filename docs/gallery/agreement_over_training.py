@@ -7,9 +7,9 @@ the loss of that step and in the limit.
 """
 
 import tokengeom as tg
+from tokengeom.comparison.probes import feature_probes
 from tokengeom.figures.static import save_static
 from tokengeom.figures.training_curves import feature_training
-from tokengeom.geometry.probes import feature_probes
 
 stats = tg.count(context=3).limited(top_contexts=60, vocabulary=30)
 prediction = tg.predict(stats)

@@ -16,31 +16,30 @@ if sys.version_info < (3, 11):  # noqa: UP036 - pip refuses older versions, a pa
 if TYPE_CHECKING:
     __version__: str
 
-    from tokengeom.citation import cite as cite
+    from tokengeom.ask.answer import Explanation as Explanation
+    from tokengeom.ask.export import export as export
+    from tokengeom.ask.nearest import Neighbours as Neighbours
+    from tokengeom.ask.verbs import explain as explain
+    from tokengeom.ask.verbs import neighbours as neighbours
+    from tokengeom.comparison.compare import compare as compare
+    from tokengeom.comparison.compare_texts import compare_texts as compare_texts
+    from tokengeom.comparison.comparison import Comparison as Comparison
+    from tokengeom.comparison.monitor import Monitor as Monitor
+    from tokengeom.comparison.rival_table import Rivals as Rivals
+    from tokengeom.comparison.rivals import rivals as rivals
+    from tokengeom.comparison.text_comparison import TextComparison as TextComparison
+    from tokengeom.core.citation import cite as cite
+    from tokengeom.core.errors import TokengeomError as TokengeomError
+    from tokengeom.core.factors import Factors as Factors
     from tokengeom.corpus.locate import ReadingSettings as ReadingSettings
-    from tokengeom.errors import TokengeomError as TokengeomError
-    from tokengeom.explanation import Explanation as Explanation
-    from tokengeom.factors import Factors as Factors
-    from tokengeom.geometry.ask import explain as explain
-    from tokengeom.geometry.ask import neighbours as neighbours
-    from tokengeom.geometry.compare import compare as compare
-    from tokengeom.geometry.compare_texts import compare_texts as compare_texts
-    from tokengeom.geometry.comparison import Comparison as Comparison
-    from tokengeom.geometry.export import export as export
-    from tokengeom.geometry.monitor import Monitor as Monitor
-    from tokengeom.geometry.rival_table import Rivals as Rivals
-    from tokengeom.geometry.rivals import rivals as rivals
-    from tokengeom.geometry.text_comparison import TextComparison as TextComparison
     from tokengeom.models.checkpoint import load_checkpoint as load_checkpoint
     from tokengeom.models.language_model import language_model as language_model
     from tokengeom.models.saved_arrays import load_arrays as load_arrays
-    from tokengeom.nearest import Neighbours as Neighbours
     from tokengeom.page.compare_models import compare_models as compare_models
     from tokengeom.page.estimate import estimate as estimate
     from tokengeom.page.report import Report as Report
     from tokengeom.page.report import report as report
-    from tokengeom.results import load as load
-    from tokengeom.results import verify as verify
+    from tokengeom.results.registry import load as load
     from tokengeom.statistics.count import count as count
     from tokengeom.statistics.next_token import NextTokenStatistics as NextTokenStatistics
     from tokengeom.statistics.pairs import CountedPairs as CountedPairs
@@ -54,46 +53,47 @@ if TYPE_CHECKING:
     from tokengeom.training.run import Run as Run
     from tokengeom.training.settings import TrainingSettings as TrainingSettings
     from tokengeom.training.train import train as train
+    from tokengeom.verification.verify import verify as verify
 
 _MODULES = {
-    "Comparison": "geometry.comparison",
+    "Comparison": "comparison.comparison",
     "CountedPairs": "statistics.pairs",
-    "Explanation": "explanation",
-    "Factors": "factors",
+    "Explanation": "ask.answer",
+    "Factors": "core.factors",
     "FeaturePrediction": "theory.features",
     "LinearPrediction": "theory.linear",
     "LossPrediction": "theory.at_loss",
-    "Monitor": "geometry.monitor",
-    "Neighbours": "nearest",
+    "Monitor": "comparison.monitor",
+    "Neighbours": "ask.nearest",
     "NextTokenStatistics": "statistics.next_token",
     "PredictedPath": "theory.predicted_path",
     "ProxyPrediction": "theory.proxy",
     "ReadingSettings": "corpus.locate",
     "Report": "page.report",
-    "Rivals": "geometry.rival_table",
+    "Rivals": "comparison.rival_table",
     "Run": "training.run",
-    "TextComparison": "geometry.text_comparison",
-    "TokengeomError": "errors",
+    "TextComparison": "comparison.text_comparison",
+    "TokengeomError": "core.errors",
     "TrainingSettings": "training.settings",
-    "cite": "citation",
-    "compare": "geometry.compare",
+    "cite": "core.citation",
+    "compare": "comparison.compare",
     "compare_models": "page.compare_models",
-    "compare_texts": "geometry.compare_texts",
+    "compare_texts": "comparison.compare_texts",
     "count": "statistics.count",
-    "explain": "geometry.ask",
-    "export": "geometry.export",
-    "language_model": "models.language_model",
     "estimate": "page.estimate",
-    "load": "results",
+    "explain": "ask.verbs",
+    "export": "ask.export",
+    "language_model": "models.language_model",
+    "load": "results.registry",
     "load_arrays": "models.saved_arrays",
     "load_checkpoint": "models.checkpoint",
-    "neighbours": "geometry.ask",
+    "neighbours": "ask.verbs",
     "predict": "theory.predict",
     "predict_proxy": "theory.proxy",
     "report": "page.report",
-    "rivals": "geometry.rivals",
+    "rivals": "comparison.rivals",
     "train": "training.train",
-    "verify": "results",
+    "verify": "verification.verify",
 }
 
 __all__ = sorted(_MODULES)

@@ -11,8 +11,8 @@ import pytest
 import tokengeom as tg
 from callback_cases import equal_weights, exact_loss_gap, model, one_thread, prediction, texts
 from tokengeom.callbacks.lightning import TokengeomCallback
-from tokengeom.errors import InputError
-from tokengeom.geometry.monitor import NAMES
+from tokengeom.comparison.monitor import NAMES
+from tokengeom.core.errors import InputError
 
 STEPS = 30
 pytestmark = [

@@ -16,7 +16,7 @@ from tiny_models import build, save
 from tokengeom.cli import compare as _command  # noqa: F401 - adds the command
 from tokengeom.cli import train as _training  # noqa: F401
 from tokengeom.cli.app import app
-from tokengeom.geometry.comparison import Comparison
+from tokengeom.comparison.comparison import Comparison
 from tokengeom.statistics.count import count
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.predict import predict

@@ -15,17 +15,17 @@ import typer
 import tokengeom as tg
 from command_line import all_commands, assert_one_paragraph, run, say
 from geometry_cases import grouped_counts
+from tokengeom.ask.export import ExportSettings
+from tokengeom.ask.verbs import AskSettings, explain, neighbours
 from tokengeom.cli import app as cli
 from tokengeom.cli.options import expanded, gathered, keywords
+from tokengeom.comparison.compare_texts import CompareTextsSettings, compare_texts
+from tokengeom.comparison.inputs import CompareSettings
+from tokengeom.comparison.rivals import RivalSettings
+from tokengeom.core.settings import default_of, option, options_of
 from tokengeom.corpus.locate import ReadingSettings
-from tokengeom.geometry.ask import AskSettings, explain, neighbours
-from tokengeom.geometry.compare_texts import CompareTextsSettings, compare_texts
-from tokengeom.geometry.export import ExportSettings
-from tokengeom.geometry.inputs import CompareSettings
-from tokengeom.geometry.rivals import RivalSettings
 from tokengeom.page.compare_models import ModelTextSettings
 from tokengeom.page.settings import ReportSettings
-from tokengeom.settings import default_of, option, options_of
 from tokengeom.statistics.count import CountSettings
 from tokengeom.statistics.cuts import CutSettings
 from tokengeom.statistics.engines import EngineSettings
@@ -168,8 +168,8 @@ def test_comparing_and_rivals_are_the_same(work: Path, capsys: pytest.CaptureFix
 MEMBERS = {
     "train --model": ("tokengeom.models.networks", "train"),
     "train --optimizer": ("tokengeom.training.optimizers", "train"),
-    "rivals": ("tokengeom.geometry.explanations", "rivals"),
-    "study": ("tokengeom.studies", "study"),
+    "rivals": ("tokengeom.comparison.explanations", "rivals"),
+    "study": ("tokengeom_studies", "study"),
 }
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from tokengeom import NextTokenStatistics
 from tokengeom.cli.output import print_result, print_summary, progress_shown, require_figure_path
-from tokengeom.errors import InputError
-from tokengeom.progress import SilentProgress
+from tokengeom.core.errors import InputError
+from tokengeom.core.progress import SilentProgress
 
 
 def test_json_has_neither_infinities_nor_arrays(capsys: pytest.CaptureFixture[str]) -> None:

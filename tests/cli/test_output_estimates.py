@@ -9,7 +9,7 @@ import pytest
 
 from command_line import assert_one_paragraph, say
 from geometry_cases import grouped_counts
-from tokengeom import estimates
+from tokengeom.core import estimates
 from tokengeom.statistics.next_token import NextTokenStatistics
 
 

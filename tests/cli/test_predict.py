@@ -9,10 +9,11 @@ import pytest
 
 from command_line import run
 from geometry_cases import grouped_counts
-from tokengeom.results import load, verify
+from tokengeom.results.registry import load
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.predict import predict
+from tokengeom.verification.verify import verify
 
 
 @pytest.mark.parametrize("norm", ["nuclear", "gamma2"])

@@ -9,10 +9,10 @@ import pytest
 
 from command_line import run, say
 from geometry_cases import grouped_counts
-from tokengeom.geometry.explanations.base import explanation_classes
-from tokengeom.results import verify
+from tokengeom.comparison.explanations.base import explanation_classes
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.training.train import train
+from tokengeom.verification.verify import verify
 
 
 @pytest.fixture(scope="module")

@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
-import tokengeom.studies
+import tokengeom_studies
 from command_line import assert_one_paragraph, say
 from tokengeom.cli import study as module
 from tokengeom.cli.output import hash_of_saved
-from tokengeom.results import verify
-from tokengeom.studies.base import PACKAGE, Findings, study_names
+from tokengeom.verification.verify import verify
+from tokengeom_studies.base import PACKAGE, Findings, study_names
 
 STUDY = '''
 """A study of one number."""
 
 from pathlib import Path
 
-from tokengeom.errors import ResourceError
-from tokengeom.studies.base import AbstractStudy, Check
+from tokengeom.core.errors import ResourceError
+from tokengeom_studies.base import AbstractStudy, Check
 
 
 class Added(AbstractStudy):
@@ -55,8 +55,8 @@ def three_studies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
         (folder / f"{name.replace('-', '_')}.py").write_text(STUDY.replace("NUMBER", number))
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
-    monkeypatch.setattr(tokengeom.studies, "__path__", [*tokengeom.studies.__path__, str(folder)])
-    monkeypatch.setattr("tokengeom.studies.base.member_names", lambda package: [n.replace("-", "_") for n in NAMES])
+    monkeypatch.setattr(tokengeom_studies, "__path__", [*tokengeom_studies.__path__, str(folder)])
+    monkeypatch.setattr("tokengeom_studies.base.member_names", lambda package: [n.replace("-", "_") for n in NAMES])
     yield
     for name in NAMES:
         sys.modules.pop(f"{PACKAGE}.{name.replace('-', '_')}", None)
@@ -136,7 +136,7 @@ def test_another_recipe_or_version_or_a_damaged_folder_is_run_again(
     (Path("both") / "aa-test" / "t.parquet").write_bytes(b"")
     say(capsys, *both, "--set", "number=3.0")
     assert ran()[4:] == ["aa-test"]
-    monkeypatch.setattr("tokengeom.studies.base.version", lambda name: "99")
+    monkeypatch.setattr("tokengeom_studies.base.version", lambda name: "99")
     say(capsys, *both, "--set", "number=3.0")
     assert len(ran()) == 7
     assert Findings.made_before("both/aa-test", "bb-test", {}) is None
@@ -191,8 +191,8 @@ def test_estimates_of_several_studies(capsys: pytest.CaptureFixture[str]) -> Non
 MEASURED = '''
 """A study that keeps rows."""
 
-from tokengeom.studies.base import Check
-from tokengeom.studies.common.measured import AbstractMeasuredStudy, Answer, Hypothesis
+from tokengeom_studies.base import Check
+from tokengeom_studies.common.measured import AbstractMeasuredStudy, Answer, Hypothesis
 
 
 class Added(AbstractMeasuredStudy):

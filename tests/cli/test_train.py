@@ -9,8 +9,8 @@ import pytest
 
 from command_line import say
 from geometry_cases import grouped_counts
-from tokengeom.results import verify
 from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.verification.verify import verify
 
 
 @pytest.fixture(scope="module")

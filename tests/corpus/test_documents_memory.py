@@ -13,7 +13,7 @@ from tokengeom.corpus.stories import write_stories
 READ = """
 import resource, sys
 from tokengeom.corpus.locate import ReadingSettings, open_corpus
-from tokengeom.progress import SilentProgress
+from tokengeom.core.progress import SilentProgress
 from tokengeom.statistics.reading import token_batches
 from tokengeom.statistics.token_table import TokenTableWriter
 from tokengeom.corpus.tokenizers import make_tokenizer

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tokengeom.core.errors import CorpusError
 from tokengeom.corpus import documents as readers
 from tokengeom.corpus import files
 from tokengeom.corpus.documents import PlainText
-from tokengeom.errors import CorpusError
 
 
 def documents(source: PlainText) -> list[str]:

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pytest
 
 from tokengeom import count
+from tokengeom.core.errors import CorpusError, TokengeomError
 from tokengeom.corpus import files
 from tokengeom.corpus.files import Utf8Reader, byte_chunks, ignore_bytes, require_plain_file, shortened
-from tokengeom.errors import CorpusError, TokengeomError
 
 TEXT = b"one two three " * 500
 

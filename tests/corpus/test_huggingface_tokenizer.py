@@ -10,9 +10,9 @@ import pytest
 import tokenizers
 
 from tokengeom import count
+from tokengeom.core.errors import TokenizerError
 from tokengeom.corpus.huggingface_tokenizer import HuggingFaceTokenizer, load_huggingface, train_bpe
 from tokengeom.corpus.tokenizers import load_tokenizer
-from tokengeom.errors import TokenizerError
 
 TEXTS = ["The cat — don't! — sat.", "Größe: 3,5 m (approx.)", "他们 said \U0001f600"]
 

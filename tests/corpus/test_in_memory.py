@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from tokengeom import NextTokenStatistics, count
+from tokengeom.core.errors import CorpusError
+from tokengeom.core.progress import SilentProgress
 from tokengeom.corpus.documents import AbstractTextSource, AbstractTokenSource
 from tokengeom.corpus.in_memory import open_iterable
-from tokengeom.errors import CorpusError
-from tokengeom.progress import SilentProgress
 
 TEXTS = ["the cat sat on the mat", "the dog sat on the cat", "a mat"]
 

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pytest
 
 from tokengeom import NextTokenStatistics, ReadingSettings, count
+from tokengeom.core.errors import CorpusError, TokengeomError
 from tokengeom.corpus.locate import find_files, open_corpus, skipped_files
-from tokengeom.errors import CorpusError, TokengeomError
 
 TEXTS = ["the cat sat on the mat", "the dog sat on the cat", "a mat"]
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tokengeom import NextTokenStatistics, count
+from tokengeom.core.errors import CorpusError
 from tokengeom.corpus.stories import RULES, BuiltInStories, stories, write_stories
-from tokengeom.errors import CorpusError
 
 
 def test_the_commonest_contexts_have_varied_overlapping_supports(built_in: NextTokenStatistics) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tokengeom import NextTokenStatistics, count
+from tokengeom.core.errors import CorpusError
 from tokengeom.corpus.synthetic import (
     MarkovLanguage,
     WindowLanguage,
@@ -16,7 +17,6 @@ from tokengeom.corpus.synthetic import (
     planted_supports,
     random_soft_labels,
 )
-from tokengeom.errors import CorpusError
 
 LANGUAGES = {
     "planted": planted_supports(8, [1, 2, 3, 8, 5, 2] * 2, seed=1),

@@ -11,9 +11,9 @@ import pytest
 
 from counting_oracle import as_pairs, dictionary_count
 from tokengeom import count
+from tokengeom.core.errors import CorpusError, TokengeomError
 from tokengeom.corpus import token_files
 from tokengeom.corpus.token_files import TokenFile
-from tokengeom.errors import CorpusError, TokengeomError
 
 TEXTS = ["the cat sat on the mat", "the dog sat on the cat", "a mat"]
 IDS = [[0, 1, 2, 1], [2, 2, 0, 1, 1], [1], [0, 1]]

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tokengeom import count
+from tokengeom.core.errors import CorpusError
 from tokengeom.corpus.token_files import arrow_errors, strings_of
-from tokengeom.errors import CorpusError
 
 TEXTS = [f"one two three {number}" for number in range(40)]
 
@@ -71,7 +71,7 @@ FOOTER = """
 import sys
 from pathlib import Path
 from tokengeom.corpus.token_files import open_parquet
-from tokengeom.errors import CorpusError
+from tokengeom.core.errors import CorpusError
 path = Path(sys.argv[1])
 data = path.read_bytes()
 footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")

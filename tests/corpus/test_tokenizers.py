@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokengeom import count
+from tokengeom.core.errors import TokenizerError
 from tokengeom.corpus.huggingface_tokenizer import train_bpe
 from tokengeom.corpus.tokenizers import (
     AbstractTokenizer,
@@ -22,7 +23,6 @@ from tokengeom.corpus.tokenizers import (
     load_tokenizer,
     make_tokenizer,
 )
-from tokengeom.errors import TokenizerError
 
 TEXTS = ["The cat — don't! — sat.", "Größe: 3,5 m (approx.)", "他们 said \U0001f600"]
 

@@ -10,6 +10,7 @@ import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tokengeom.core.progress import SilentProgress
 from tokengeom.corpus import documents
 from tokengeom.corpus.documents import pieces_of
 from tokengeom.corpus.huggingface_tokenizer import HuggingFaceTokenizer, train_bpe
@@ -23,7 +24,6 @@ from tokengeom.corpus.tokenizers import (
     WhitespaceTokenizer,
     WordTokenizer,
 )
-from tokengeom.progress import SilentProgress
 from tokengeom.statistics import reading
 
 # Letters whose case depends on their neighbours, marks, apostrophes, parts of operators, several kinds of white space.

@@ -7,6 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tokengeom.comparison.checkpoints import CheckpointComparison, CheckpointCurve
+from tokengeom.comparison.compare import compare
+from tokengeom.comparison.probes import feature_probes, linear_probes
+from tokengeom.comparison.rivals import rivals
 from tokengeom.figures.angles import context_token_angles
 from tokengeom.figures.base import Figure
 from tokengeom.figures.comparisons import checkpoints, disagreement, rival_bars
@@ -25,10 +29,6 @@ from tokengeom.figures.linear_plane import linear_plane
 from tokengeom.figures.path import path
 from tokengeom.figures.sweeps import PhaseGrid, phase_diagram, small_d
 from tokengeom.figures.training_curves import feature_training, linear_training
-from tokengeom.geometry.checkpoints import CheckpointComparison, CheckpointCurve
-from tokengeom.geometry.compare import compare
-from tokengeom.geometry.probes import feature_probes, linear_probes
-from tokengeom.geometry.rivals import rivals
 from tokengeom.problems.instances import overparameterised, plane
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.concepts import Concepts

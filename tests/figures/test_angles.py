@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tokengeom.errors import ProblemError
+from tokengeom.core.errors import ProblemError
 from tokengeom.figures.angles import MOST_PAIRS, context_token_angles
 from tokengeom.figures.base import ScatterPanel
 from tokengeom.statistics.next_token import NextTokenStatistics

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from figure_cases import line_panel
-from tokengeom.errors import InputError
+from tokengeom.comparison.checkpoints import CheckpointCurve
+from tokengeom.comparison.rival_table import Rivals
+from tokengeom.comparison.rivals import rivals
+from tokengeom.core.errors import InputError
 from tokengeom.figures.comparisons import checkpoints, disagreement, rival_bars
-from tokengeom.geometry.checkpoints import CheckpointCurve
-from tokengeom.geometry.rival_table import Rivals
-from tokengeom.geometry.rivals import rivals
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.training.run import Run

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from figure_cases import heatmap, line_panel
-from tokengeom.errors import InputError
+from tokengeom.core.errors import InputError
 from tokengeom.figures.concepts import LearnedConcepts, concepts
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.concepts import Concepts

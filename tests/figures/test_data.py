@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from figure_cases import awkward_figure
-from tokengeom.errors import InputError
+from tokengeom.core.errors import InputError
 from tokengeom.figures.base import Figure, HeatmapPanel, LinePanel, ScatterPanel
 from tokengeom.figures.data import load_data, save_data
 

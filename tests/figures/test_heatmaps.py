@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from figure_cases import heatmap
-from tokengeom.errors import InputError
+from tokengeom.core.errors import InputError
 from tokengeom.figures.heatmaps import (
     Snapshots,
     evolution,

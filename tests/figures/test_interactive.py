@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from figure_cases import LABELS, awkward_figure, plotly_texts
-from tokengeom.errors import InputError, MissingExtraError
+from tokengeom.core.errors import InputError, MissingExtraError
+from tokengeom.core.numerics import Float
 from tokengeom.figures.base import Curve, Figure, HeatmapPanel, LinePanel, Panel, Points, ScatterPanel
 from tokengeom.figures.interactive import save_interactive, to_plotly
-from tokengeom.numerics import Float
 
 
 def page_without_plotly(folder: Path) -> str:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from figure_cases import scatter_panel
-from tokengeom.errors import InputError
+from tokengeom.core.errors import InputError
 from tokengeom.figures.linear_plane import linear_plane
 from tokengeom.theory.linear import LinearPrediction
 from tokengeom.training.run import Run

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokengeom.errors import InputError
+from tokengeom.core.errors import InputError
+from tokengeom.core.numerics import cosines
 from tokengeom.figures.ordering import Order, order_by_cosines, order_groups
-from tokengeom.numerics import cosines
 
 
 @settings(max_examples=25, deadline=None)

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from figure_cases import AWKWARD, LABELS, assert_nothing_is_clipped, awkward_figure, rendered, static_texts
-from tokengeom.errors import InputError, MissingExtraError
+from tokengeom.core.errors import InputError, MissingExtraError
+from tokengeom.core.numerics import Float
 from tokengeom.figures.base import Curve, Figure, HeatmapPanel, LinePanel, Panel, Points, ScatterPanel
 from tokengeom.figures.interactive import save_interactive
 from tokengeom.figures.prepare import legible
 from tokengeom.figures.static import draw, save_static
-from tokengeom.numerics import Float
 
 
 def test_every_label_is_shown_as_written() -> None:

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from figure_cases import heatmap
-from tokengeom.errors import InputError
+from tokengeom.core.errors import InputError
+from tokengeom.core.numerics import Float
 from tokengeom.figures.sweeps import PhaseGrid, phase_diagram, small_d
-from tokengeom.numerics import Float
 
 
 def test_the_phase_diagram_has_small_supports_below_and_marks_d_equal_m() -> None:

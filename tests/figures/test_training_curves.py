@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from figure_cases import line_panel
-from tokengeom.errors import InputError
+from tokengeom.comparison.probes import linear_probes
+from tokengeom.core.errors import InputError
 from tokengeom.figures.training_curves import feature_training, linear_training
-from tokengeom.geometry.probes import linear_probes
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.linear import LinearPrediction
 from tokengeom.theory.predict import predict

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from tiny_models import BOS, FAMILIES, ROWS, build, save
-from tokengeom.errors import CheckpointError, InputError, ProblemError
+from tokengeom.core.errors import CheckpointError, InputError, ProblemError
+from tokengeom.core.numerics import Float
 from tokengeom.models.checkpoint import load_checkpoint
 from tokengeom.models.language_model import ModuleModel
-from tokengeom.numerics import Float
 from tokengeom.statistics.windows import ABSENT, START
 
 CONTEXTS = np.array([[3, 4, 5, 6], [7, 8, 9, 3], [29, 2, 5, 11]], np.int32)

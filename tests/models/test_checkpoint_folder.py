@@ -14,7 +14,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from tiny_models import build, save, save_tokenizer
-from tokengeom.errors import CheckpointError, InputError, MissingExtraError, ResourceError, TokenizerError
+from tokengeom.core.errors import CheckpointError, InputError, MissingExtraError, ResourceError, TokenizerError
 from tokengeom.models.checkpoint import load_checkpoint
 from tokengeom.models.checkpoint_folder import checkpoint_folders, training_step
 

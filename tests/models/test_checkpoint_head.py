@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tiny_models import build, save
-from tokengeom.errors import CheckpointError, InputError
+from tokengeom.core.errors import CheckpointError, InputError
 from tokengeom.models.checkpoint import load_checkpoint
 from tokengeom.models.checkpoint_head import Head, as_float64, find_head, last_logits, require_causal
 

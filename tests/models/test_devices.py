@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tokengeom.errors import ProblemError, ResourceError
+from tokengeom.core.errors import ProblemError, ResourceError
 from tokengeom.models.devices import THREADED_WORK, checked_device, threads_for
 
 

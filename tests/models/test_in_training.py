@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tiny_models import build
-from tokengeom.errors import InputError
+from tokengeom.core.errors import InputError
 from tokengeom.models.checkpoint_head import last_logits
 from tokengeom.models.in_training import is_finite, undisturbed, unwrapped
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from tiny_models import BOS, ROWS, build, save
+from tokengeom.core.errors import CheckpointError, InputError, ProblemError
 from tokengeom.corpus.huggingface_tokenizer import load_huggingface
-from tokengeom.errors import CheckpointError, InputError, ProblemError
 from tokengeom.models import language_model as module
 from tokengeom.models.checkpoint import load_checkpoint
 from tokengeom.models.language_model import FunctionModel, ModuleModel, language_model

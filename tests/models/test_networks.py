@@ -9,7 +9,9 @@ import pytest
 import torch
 
 from network_cases import small_stories
-from tokengeom.errors import InputError, ProblemError
+from tokengeom.core.errors import InputError, ProblemError
+from tokengeom.core.numerics import Float
+from tokengeom.core.settings import member_names
 from tokengeom.models.network import Network, NetworkInputs
 from tokengeom.models.networks.base import AbstractArchitecture, architecture_named
 from tokengeom.models.networks.lstm import LSTM
@@ -17,8 +19,6 @@ from tokengeom.models.networks.mamba import Mamba
 from tokengeom.models.networks.mlp import MLP
 from tokengeom.models.networks.transformer import Transformer
 from tokengeom.models.networks.xlstm import XLSTM
-from tokengeom.numerics import Float
-from tokengeom.settings import member_names
 from tokengeom.statistics.next_token import NextTokenStatistics
 
 DIM = 16

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tokengeom.errors import InputError
-from tokengeom.manifests import as_json, sealed
+from tokengeom.core.errors import InputError
 from tokengeom.page import cache as module
 from tokengeom.page.cache import ResultsFolder, results_folder
 from tokengeom.page.choice import Choice
+from tokengeom.results.manifests import as_json, sealed
 from tokengeom.training.run import Run
 from tokengeom.training.train import train
 from training_problems import random_statistics

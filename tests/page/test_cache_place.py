@@ -13,7 +13,7 @@ import pytest
 
 import tokengeom as tg
 from pipeline_cases import plain_page, write_text
-from tokengeom.errors import InputError, ResourceError
+from tokengeom.core.errors import InputError, ResourceError
 from tokengeom.page.cache import only_writer, require_place
 
 QUICK: dict[str, Any] = {

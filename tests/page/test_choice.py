@@ -15,15 +15,15 @@ import pytest
 from forging import forge_json
 from pipeline_cases import write_text
 from tokengeom import NextTokenStatistics, count
+from tokengeom.core.errors import CorpusError, InputError
+from tokengeom.core.progress import SilentProgress
 from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.corpus.tokenizers import WordTokenizer
-from tokengeom.errors import CorpusError, InputError
 from tokengeom.page.choice import Choice, choose
 from tokengeom.page.settings import ReportSettings
 from tokengeom.page.text import find_text
 from tokengeom.page.tokenizer_choice import choose_tokenizer
-from tokengeom.progress import SilentProgress
-from tokengeom.results import Verification, verify
+from tokengeom.verification.verify import Verification, verify
 
 
 def chosen(source: object, reading: ReadingSettings | None = None, **asked: Any) -> Choice:

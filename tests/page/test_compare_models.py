@@ -13,21 +13,21 @@ import numpy as np
 import pytest
 
 from tiny_models import BOS, ROWS, TOKENS, build, save, save_tokenizer, sentences
+from tokengeom.comparison.checkpoints import CheckpointCurve
+from tokengeom.comparison.compare import compare
+from tokengeom.comparison.inputs import CompareSettings
+from tokengeom.comparison.model_states import ModelStates, read_model
+from tokengeom.comparison.rivals import rivals
+from tokengeom.core.errors import CheckpointError, InputError
+from tokengeom.core.factors import Factors
+from tokengeom.core.progress import AbstractStage, SilentProgress
 from tokengeom.corpus.locate import ReadingSettings
-from tokengeom.errors import CheckpointError, InputError
-from tokengeom.factors import Factors
-from tokengeom.geometry.checkpoints import CheckpointCurve
-from tokengeom.geometry.compare import compare
-from tokengeom.geometry.inputs import CompareSettings
-from tokengeom.geometry.model_states import ModelStates, read_model
-from tokengeom.geometry.rivals import rivals
 from tokengeom.models.checkpoint import load_checkpoint
 from tokengeom.models.language_model import language_model
 from tokengeom.page import compare_models as module
 from tokengeom.page.compare_models import ModelTextSettings, TextStates, compare_models, model_rivals, prepare_text
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.problems.supports import SupportReduction
-from tokengeom.progress import AbstractStage, SilentProgress
 from tokengeom.solvers.nuclear_admm import NuclearADMM
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction

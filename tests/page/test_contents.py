@@ -7,10 +7,10 @@ import pytest
 
 from page_cases import RUN, from_pattern, story_contents
 from tokengeom import compare
-from tokengeom.errors import InputError
+from tokengeom.core.errors import InputError
 from tokengeom.page.choice import Choice
 from tokengeom.page.contents import Contents, title_of
-from tokengeom.results import AbstractResult
+from tokengeom.results.contract import AbstractResult
 
 
 def stages() -> dict[str, AbstractResult]:

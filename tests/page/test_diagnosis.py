@@ -10,8 +10,8 @@ import pytest
 
 from page_cases import RUN, diverged_contents, one_group_contents, one_hot_contents, story_contents
 from tokengeom import compare
-from tokengeom.geometry.agreement import Agreement
-from tokengeom.geometry.verdict import level_of
+from tokengeom.comparison.agreement import Agreement
+from tokengeom.comparison.verdict import level_of
 from tokengeom.page.contents import Contents
 from tokengeom.page.diagnosis import CHECKS, _group_causes, diagnose, frequency_error, still_falling
 from tokengeom.page.sections.base import Page

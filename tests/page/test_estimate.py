@@ -11,13 +11,13 @@ import pytest
 import tokengeom as tg
 from estimate_cases import Said
 from pipeline_cases import QUICK, plain_page, quick, write_text
-from tokengeom import estimates, memory
-from tokengeom.errors import InputError, ResourceError
-from tokengeom.estimates import Estimate
+from tokengeom.core import estimates, memory
+from tokengeom.core.errors import InputError, ResourceError
+from tokengeom.core.estimates import Estimate
+from tokengeom.core.progress import AbstractStage
 from tokengeom.page import stage_estimates
 from tokengeom.page.estimate import estimate
 from tokengeom.page.stage_estimates import estimate_stages
-from tokengeom.progress import AbstractStage
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from scipy.linalg import orthogonal_procrustes
 from scipy.stats import special_ortho_group
 
 from page_cases import CASES, RUN, story_contents
-from tokengeom.numerics import cosines
+from tokengeom.core.numerics import cosines
 from tokengeom.page import explorer_numbers
 from tokengeom.page.contents import Contents
 from tokengeom.page.explorer_numbers import leading_axes

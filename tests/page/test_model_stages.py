@@ -14,7 +14,7 @@ import tokengeom as tg
 from forging import forge, forge_report
 from pipeline_cases import plain_page, results_of
 from tiny_models import ROWS, build, fit_head, save, sentences
-from tokengeom.errors import CheckpointError, InputError
+from tokengeom.core.errors import CheckpointError, InputError
 from tokengeom.page.compare_models import compare_models
 from tokengeom.page.model_stages import build_model_stages, chosen_cuts
 from tokengeom.page.read_model import ReadModel, find_models

@@ -20,15 +20,15 @@ import pytest
 
 import tokengeom as tg
 from pipeline_cases import JUDGED, RUNS, STAGES, plain_page, quick, results_of, write_text
+from tokengeom.core.errors import ResourceError
+from tokengeom.core.progress import AbstractProgress, AbstractStage
 from tokengeom.corpus.tokenizers import ByteTokenizer, CharacterTokenizer
-from tokengeom.errors import ResourceError
 from tokengeom.page import training_ahead
 from tokengeom.page.overall_progress import overall_progress
 from tokengeom.page.pipeline import build_stages
 from tokengeom.page.report import Report
 from tokengeom.page.settings import TRANSFORMER, UFM, ReportSettings
 from tokengeom.page.text import find_text
-from tokengeom.progress import AbstractProgress, AbstractStage
 
 
 @pytest.fixture(autouse=True)
@@ -187,7 +187,7 @@ def _full_disk(*args: object, **options: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-@pytest.mark.parametrize("place", ["tokengeom.geometry.comparison.as_json", "tokengeom.training.run._write_parts"])
+@pytest.mark.parametrize("place", ["tokengeom.comparison.comparison.as_json", "tokengeom.training.run._write_parts"])
 def test_a_full_disk_is_reported_and_damages_nothing(
     text: Path, first: Report, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

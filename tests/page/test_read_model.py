@@ -12,9 +12,9 @@ import pytest
 import tokengeom as tg
 from forging import Entry, forge_array, forge_entry
 from tiny_models import ROWS, build, save, sentences
-from tokengeom.errors import CheckpointError, InputError, MissingExtraError
+from tokengeom.core.errors import CheckpointError, InputError, MissingExtraError
+from tokengeom.core.progress import SilentProgress
 from tokengeom.page.read_model import ReadModel, find_models
-from tokengeom.progress import SilentProgress
 from tokengeom.training.objective import SoftLabels
 
 

@@ -13,7 +13,7 @@ from html.parser import HTMLParser
 import pytest
 
 from page_cases import ATTACK, CASES, RUN, TEMPLATE, rendered, story_contents
-from tokengeom.errors import MissingExtraError
+from tokengeom.core.errors import MissingExtraError
 from tokengeom.page.render import SECTIONS, render
 from tokengeom.page.sections.base import Page
 from tokengeom.page.sections.summary import summary

@@ -17,7 +17,7 @@ import pytest
 import tokengeom as tg
 from browser import NEEDS_BROWSER
 from page_cases import ATTACK, RUN, rendered, story_contents
-from tokengeom.numerics import cosines
+from tokengeom.core.numerics import cosines
 from tokengeom.page.render import SECTIONS
 
 pytestmark = NEEDS_BROWSER

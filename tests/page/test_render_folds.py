@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from page_cases import CASES, RUN, rendered, story_contents
-from tokengeom.geometry.agreement import Agreement
+from tokengeom.comparison.agreement import Agreement
 from tokengeom.page.diagnosis import agreements_of
 from tokengeom.page.figures import geometry_sources
 from tokengeom.page.formatting import fixed, maths

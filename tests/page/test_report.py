@@ -17,11 +17,11 @@ import tokengeom as tg
 from forging import forge_report
 from pipeline_cases import QUICK, plain_page, quick, results_of, write_text
 from tokengeom import Run, verify
-from tokengeom.errors import InputError, MissingExtraError
-from tokengeom.manifests import as_json, sealed
+from tokengeom.core.errors import InputError, MissingExtraError
 from tokengeom.page.cache import key_of, require_place
 from tokengeom.page.render import render
 from tokengeom.page.report import Report, report
+from tokengeom.results.manifests import as_json, sealed
 
 OPTIONS = {name: value for name, value in QUICK.items() if name in ("steps", "dim", "permutations", "transformer")}
 
@@ -102,7 +102,7 @@ def test_report_is_a_function_before_and_after_its_modules_are_imported() -> Non
     code = (
         "import tokengeom as tg; before = tg.report; import tokengeom.page.text; import tokengeom.page.report;"
         "import inspect; assert inspect.isfunction(before) and before is tg.report is tokengeom.page.report.report;"
-        "from tokengeom.errors import InputError\n"
+        "from tokengeom.core.errors import InputError\n"
         "try: tg.report(['a b'], out='.', preset='huge')\n"
         "except InputError as error: assert 'preset' in str(error), error\n"
         "else: raise SystemExit('nothing was refused')"

@@ -8,7 +8,7 @@ import numpy as np
 
 from page_cases import RUN, story_contents, untrained_contents
 from tokengeom import count
-from tokengeom.citation import cite
+from tokengeom.core.citation import cite
 from tokengeom.page.sections import corpus, summary
 from tokengeom.page.sections.base import Page
 from tokengeom.page.sections.measurement import agreement, group_cosines, training

@@ -9,10 +9,10 @@ from typing import Any, get_args
 
 import pytest
 
+from tokengeom.core.errors import InputError, StatisticsError
+from tokengeom.core.settings import options_of
 from tokengeom.corpus.tokenizers import WordTokenizer
-from tokengeom.errors import InputError, StatisticsError
 from tokengeom.page.settings import MODEL_NAMES, TRANSFORMER, UFM, Preset, ReportSettings, presets
-from tokengeom.settings import options_of
 from tokengeom.statistics.cuts import CutSettings
 from tokengeom.training.optimizers.base import paper_steps
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from pipeline_cases import write_text
+from tokengeom.core.errors import CorpusError
 from tokengeom.corpus.locate import ReadingSettings
-from tokengeom.errors import CorpusError
 from tokengeom.page import text as text_module
 from tokengeom.page.text import find_text
 

@@ -14,8 +14,8 @@ import pytest
 
 import tokengeom as tg
 from pipeline_cases import QUICK, STAGES, plain_page, quick, write_text
-from tokengeom.errors import InputError
-from tokengeom.estimates import Estimate
+from tokengeom.core.errors import InputError
+from tokengeom.core.estimates import Estimate
 from tokengeom.page import stage_estimates, training_ahead
 from tokengeom.page.pipeline import build_stages
 from tokengeom.page.settings import TRANSFORMER, UFM, ReportSettings

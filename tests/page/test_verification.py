@@ -15,12 +15,12 @@ import pytest
 import tokengeom as tg
 from forging import Entry, forge, forge_entry, forge_json, forge_record, forge_report
 from pipeline_cases import plain_page, quick, results_of, write_text
-from tokengeom.errors import InputError
-from tokengeom.manifests import MANIFEST, file_hash, read_seal
+from tokengeom.core.errors import InputError
 from tokengeom.page import verification
 from tokengeom.page.cache import key_of
 from tokengeom.page.report import Report
-from tokengeom.results import verify
+from tokengeom.results.manifests import MANIFEST, file_hash, read_seal
+from tokengeom.verification.verify import verify
 
 
 @pytest.fixture(scope="module")

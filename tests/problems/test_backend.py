@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tokengeom.errors import ProblemError, ResourceError
+from tokengeom.core.errors import ProblemError, ResourceError
 from tokengeom.problems.backend import Backend
 
 

@@ -9,7 +9,7 @@ import pytest
 from scipy.sparse import csc_array
 
 from feature_cases import random_pattern, random_probabilities
-from tokengeom.errors import ProblemError
+from tokengeom.core.errors import ProblemError
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.columns import Columns, Computed, Layout, SparseColumns, joined, mapped, memory_needed
 from tokengeom.problems.gamma2_logits import Gamma2Logits, MaxNormFactors, WeightedDual

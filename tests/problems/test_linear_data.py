@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tokengeom.errors import ProblemError
-from tokengeom.numerics import Float
+from tokengeom.core.errors import ProblemError
+from tokengeom.core.numerics import Float
 from tokengeom.problems.linear_data import LinearData
 from tokengeom.statistics.next_token import NextTokenStatistics
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feature_cases import random_pattern
-from tokengeom.errors import ProblemError
+from tokengeom.core.errors import ProblemError
 from tokengeom.problems.instances import KnownInstance, catalogue, cyclic, one_hot
 from tokengeom.problems.nuclear_svm import NuclearSVM
 

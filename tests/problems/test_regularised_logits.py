@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feature_cases import random_probabilities
-from tokengeom.errors import ProblemError
+from tokengeom.core.errors import ProblemError
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.regularised_logits import RegularisedLogits
 from tokengeom.solvers.logit_admm import LogitADMM

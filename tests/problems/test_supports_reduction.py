@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from scipy.sparse import csc_array
 
 from feature_cases import random_pattern
-from tokengeom.errors import ProblemError, ResourceError
-from tokengeom.numerics import Matrix
+from tokengeom.core.errors import ProblemError, ResourceError
+from tokengeom.core.numerics import Matrix
 from tokengeom.problems.supports import reduce_support
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokengeom.numerics import Float
+from tokengeom.core.numerics import Float
 from tokengeom.problems.backend import Backend
 from tokengeom.solvers.anderson import AndersonMemory
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 
 from linear_cases import CERTIFIED, EXACT, linear_data
-from tokengeom.numerics import Float
+from tokengeom.core.numerics import Float
 from tokengeom.problems.compatibility import CompatibilitySystem
 from tokengeom.problems.instances import LinearInstance, linear_catalogue, overparameterised
 from tokengeom.problems.linear_data import LinearData

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from linear_cases import EXACT
-from tokengeom.numerics import Float
+from tokengeom.core.numerics import Float
 from tokengeom.problems.compatibility import CompatibilitySystem
 from tokengeom.problems.instances import overparameterised
 from tokengeom.problems.supports import centre_on

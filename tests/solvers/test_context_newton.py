@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import NonlinearConstraint, minimize
 from scipy.special import logsumexp
 
-from tokengeom.numerics import Float
+from tokengeom.core.numerics import Float
 from tokengeom.solvers import context_newton
 from tokengeom.solvers.context_newton import bounded_contexts, ridge_contexts
 

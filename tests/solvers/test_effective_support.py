@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from scipy.optimize import linprog
 
 from linear_cases import linear_data
-from tokengeom.numerics import Bool, Float
+from tokengeom.core.numerics import Bool, Float
 from tokengeom.problems.effective_support import EffectiveSupportProblem
 from tokengeom.problems.instances import overparameterised, plane
 from tokengeom.problems.linear_data import LinearData

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from linear_cases import INTERIOR, linear_data, margin_constraints
-from tokengeom.errors import ProblemError
+from tokengeom.core.errors import ProblemError
 from tokengeom.problems.instances import clusters, one_hot_orthonormal, overparameterised, plane
 from tokengeom.problems.linear_data import LinearData
 from tokengeom.problems.ntp_svm import FROBENIUS, NORMS, MarginProblem, Norm

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feature_cases import random_pattern
-from tokengeom.numerics import Bool
+from tokengeom.core.numerics import Bool
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.columns import STATE_BYTES
 from tokengeom.problems.instances import KnownInstance, catalogue

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from tokengeom.errors import ResourceError
-from tokengeom.numerics import Float, log_sum_exp
+from tokengeom.core.errors import ResourceError
+from tokengeom.core.numerics import Float, log_sum_exp
 from tokengeom.problems.effective_support import ReducedLoss
 from tokengeom.problems.instances import overparameterised
 from tokengeom.problems.linear_data import LinearData

@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.special import lambertw
 
-from tokengeom.numerics import Float
+from tokengeom.core.numerics import Float
 from tokengeom.solvers.softmax_prox import solve
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokengeom.errors import ProblemError
-from tokengeom.numerics import Float
+from tokengeom.core.errors import ProblemError
+from tokengeom.core.numerics import Float
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.columns import Columns, Layout
 from tokengeom.solvers.logit_admm import LogitADMM

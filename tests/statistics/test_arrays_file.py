@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 from scipy import sparse
 
-from tokengeom.errors import InputError
+from tokengeom.core.errors import InputError
 from tokengeom.statistics.arrays_file import SavedArrays, save_arrays, sparse_fault
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tokengeom.numerics import Int
+from tokengeom.core.numerics import Int
 from tokengeom.statistics.arrow_arrays import boolean_array, integer_array, list_array, numbers_of, text_array
 
 COUNT = """

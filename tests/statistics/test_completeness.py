@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 from tokengeom import NextTokenStatistics, count
-from tokengeom.numerics import Float, Int
+from tokengeom.core.numerics import Float, Int
 from tokengeom.statistics.completeness import (
     Completeness,
     estimate_completeness,

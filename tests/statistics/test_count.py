@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from counting_oracle import as_pairs, dictionary_count
 from tokengeom import CountedPairs, NextTokenStatistics, count
+from tokengeom.core.errors import CorpusError, InputError, StatisticsError
+from tokengeom.core.progress import SilentProgress
 from tokengeom.corpus.documents import AbstractTokenSource, Ids, TokenBatch
 from tokengeom.corpus.files import OnBytes, ignore_bytes
 from tokengeom.corpus.stories import stories
 from tokengeom.corpus.tokenizers import WordTokenizer
-from tokengeom.errors import CorpusError, InputError, StatisticsError
-from tokengeom.progress import SilentProgress
 from tokengeom.statistics import token_table
 from tokengeom.statistics.count import CountSettings, count_lengths, count_pairs
 from tokengeom.statistics.engines import open_engine, temporary_folder

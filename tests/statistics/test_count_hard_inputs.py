@@ -18,9 +18,9 @@ from scipy import sparse
 
 from counting_oracle import as_pairs, dictionary_count
 from tokengeom import NextTokenStatistics, count
+from tokengeom.core.errors import TokengeomError
 from tokengeom.corpus import documents as plain_text
 from tokengeom.corpus.tokenizers import WordTokenizer
-from tokengeom.errors import TokengeomError
 
 
 def test_a_folder_with_the_manifest_of_another_program_is_not_replaced(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from counting_oracle import cut_by_engine
 from tokengeom import NextTokenStatistics, count
-from tokengeom.errors import InputError, StatisticsError
+from tokengeom.core.errors import InputError, StatisticsError
 from tokengeom.statistics.cuts import (
     AbstractCut,
     CommonestTokens,

@@ -11,8 +11,8 @@ import pytest
 
 from command_line import assert_one_paragraph, say
 from tokengeom import count
-from tokengeom.errors import CorpusError, InputError, ResourceError, StatisticsError
-from tokengeom.progress import AbstractProgress, SilentProgress
+from tokengeom.core.errors import CorpusError, InputError, ResourceError, StatisticsError
+from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.statistics.engines import DuckDBEngine, EngineSettings, _clear_errors, open_engine, temporary_folder
 
 NOTEBOOK = """

@@ -12,7 +12,7 @@ from scipy import sparse
 from scipy.stats import entropy
 
 from tokengeom import NextTokenStatistics, count
-from tokengeom.errors import StatisticsError
+from tokengeom.core.errors import StatisticsError
 from tokengeom.statistics.count import count_pairs
 from tokengeom.statistics.next_token import statistics_of
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tokengeom import CountedPairs
-from tokengeom.errors import ResourceError
+from tokengeom.core.errors import ResourceError
 from tokengeom.statistics import ordered_shards
 from tokengeom.statistics.count import count_pairs
 from tokengeom.statistics.engines import open_engine

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tokengeom.core.errors import CorpusError
+from tokengeom.core.progress import AbstractProgress, AbstractStage, SilentProgress
 from tokengeom.corpus.locate import ReadingSettings, open_corpus
-from tokengeom.errors import CorpusError
-from tokengeom.progress import AbstractProgress, AbstractStage, SilentProgress
 from tokengeom.statistics.reading import TokenizedCorpus, tokenize
 from tokengeom.statistics.windows import Windows
 

@@ -13,10 +13,10 @@ import pytest
 import tokenizers
 
 from tokengeom import count
+from tokengeom.core.errors import CorpusError, ResourceError, StatisticsError
+from tokengeom.core.progress import SilentProgress
 from tokengeom.corpus.locate import ReadingSettings, open_corpus
 from tokengeom.corpus.tokenizers import make_tokenizer
-from tokengeom.errors import CorpusError, ResourceError, StatisticsError
-from tokengeom.progress import SilentProgress
 from tokengeom.statistics.reading import token_batches
 
 MB = 1 << 20

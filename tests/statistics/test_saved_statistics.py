@@ -17,8 +17,9 @@ from safetensors.numpy import load_file, save_file
 from scipy import sparse
 
 from forging import Entry, forge, forge_array, forge_entry
-from tokengeom import NextTokenStatistics, count, load, results, verify
-from tokengeom.errors import InputError, ResourceError
+from tokengeom import NextTokenStatistics, count, load, verify
+from tokengeom.core.errors import InputError, ResourceError
+from tokengeom.results import contract
 from tokengeom.statistics.saved_statistics import check_claims, saved_fault
 from tokengeom.statistics.shared import shared_statistics
 
@@ -272,7 +273,7 @@ def test_a_failed_save_leaves_the_old_result_and_nothing_else(tmp_path: Path, mo
     def full(*args: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(results, "write_manifest", full)
+    monkeypatch.setattr(contract, "write_manifest", full)
     with pytest.raises(ResourceError, match="No space left"):
         NextTokenStatistics.from_counts([[3]]).save(tmp_path / "s")
     assert [path.name for path in tmp_path.iterdir()] == ["s"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tokengeom import NextTokenStatistics, count
-from tokengeom.errors import StatisticsError
+from tokengeom.core.errors import StatisticsError
 from tokengeom.statistics.shared import shared_statistics
 
 FIRST = ["the cat sat on the mat and the dog sat on the cat", "the cat ran and the dog ran"]

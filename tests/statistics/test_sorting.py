@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from counting_oracle import as_pairs, dictionary_count
 from tokengeom import count
-from tokengeom.errors import ResourceError
+from tokengeom.core.errors import ResourceError
 from tokengeom.statistics import sorting
 from tokengeom.statistics.engines import open_engine, temporary_folder
 from tokengeom.statistics.radix import sort_rows

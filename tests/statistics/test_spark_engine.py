@@ -13,8 +13,8 @@ import pytest
 from counting_oracle import as_pairs, cut_by_engine, dictionary_count
 from spark_cluster import NEEDS_SPARK
 from tokengeom import CountedPairs, count
-from tokengeom.errors import ResourceError, StatisticsError
-from tokengeom.progress import SilentProgress
+from tokengeom.core.errors import ResourceError, StatisticsError
+from tokengeom.core.progress import SilentProgress
 from tokengeom.statistics import spark_engine
 from tokengeom.statistics.count import count_lengths
 from tokengeom.statistics.cuts import CommonestTokens, MinimumCount, MostFrequentContexts, SupportByMass

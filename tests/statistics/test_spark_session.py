@@ -20,8 +20,8 @@ import pytest
 from command_line import Done, assert_one_paragraph
 from spark_cluster import NEEDS_SPARK, SparkCluster, spark_cluster, wait_for
 from tokengeom import count
-from tokengeom.errors import ResourceError, StatisticsError
-from tokengeom.progress import AbstractProgress, AbstractStage, SilentProgress
+from tokengeom.core.errors import ResourceError, StatisticsError
+from tokengeom.core.progress import AbstractProgress, AbstractStage, SilentProgress
 from tokengeom.statistics import spark_engine
 from tokengeom.statistics.count import count_pairs
 from tokengeom.statistics.engines import AbstractEngine, EngineSettings, open_engine

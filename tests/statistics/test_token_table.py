@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from tokengeom.core.errors import ResourceError, StatisticsError
 from tokengeom.corpus.documents import TokenBatch
-from tokengeom.errors import ResourceError, StatisticsError
 from tokengeom.statistics import token_table
 from tokengeom.statistics.token_table import SHORT_LENGTHS, TokenTableWriter
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokengeom.errors import StatisticsError
+from tokengeom.core.errors import StatisticsError
 from tokengeom.statistics.windows import ABSENT, START, ContextPacking, Windows
 
 

@@ -12,8 +12,8 @@ import pytest
 
 import tokengeom as tg
 from feature_cases import random_probabilities
-from tokengeom.errors import InputError, ProblemError
-from tokengeom.numerics import Float, centre_columns
+from tokengeom.core.errors import InputError, ProblemError
+from tokengeom.core.numerics import Float, centre_columns
 from tokengeom.problems.regularised_logits import RegularisedLogits
 from tokengeom.solvers.logit_admm import LogitADMM
 from tokengeom.statistics.next_token import NextTokenStatistics

@@ -12,8 +12,8 @@ import pytest
 import tokengeom as tg
 from feature_cases import random_probabilities
 from gamma2_cases import semidefinite_norm
-from tokengeom.errors import InputError, ProblemError
-from tokengeom.numerics import Float, centre_columns, cosines
+from tokengeom.core.errors import InputError, ProblemError
+from tokengeom.core.numerics import Float, centre_columns, cosines
 from tokengeom.problems.gamma2_logits import Gamma2Logits
 from tokengeom.problems.gamma2_svm import Gamma2SVM
 from tokengeom.problems.regularised_logits import RegularisedLogits

@@ -12,8 +12,8 @@ import pytest
 import tokengeom as tg
 from feature_cases import from_counts, random_counts
 from forging import Entry, forge_array, forge_entry
-from tokengeom.errors import InputError
-from tokengeom.numerics import Float
+from tokengeom.core.errors import InputError
+from tokengeom.core.numerics import Float
 from tokengeom.theory.at_loss import ARRAYS, LossPrediction
 
 STATS = from_counts(np.hstack([random_counts(8, 12, 3, seed=0)] * 2))

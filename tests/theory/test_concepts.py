@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokengeom.errors import ProblemError
-from tokengeom.numerics import Int
+from tokengeom.core.errors import ProblemError
+from tokengeom.core.numerics import Int
 from tokengeom.problems.instances import disjoint_blocks, nested
 from tokengeom.theory.concepts import Concepts, kmeans, learning_curve
 

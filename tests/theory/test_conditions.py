@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tokengeom import NextTokenStatistics
-from tokengeom.checks import Entries
-from tokengeom.errors import InputError
+from tokengeom.core.checks import Entries
+from tokengeom.core.errors import InputError
 from tokengeom.problems.instances import LinearInstance, linear_catalogue
 from tokengeom.theory.conditions import Condition
 from tokengeom.theory.linear import predict_linear

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feature_cases import from_counts, random_counts, random_probabilities
-from tokengeom.errors import ProblemError
-from tokengeom.numerics import Int
+from tokengeom.core.errors import ProblemError
+from tokengeom.core.numerics import Int
 from tokengeom.problems.instances import all_subsets
 from tokengeom.theory.features import finite_part, project_off_F, project_on_F
 from tokengeom.theory.predict import predict

@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tokengeom as tg
 from feature_cases import from_counts, random_counts
 from forging import Entry, forge_array, forge_entry
-from tokengeom import NextTokenStatistics, results
-from tokengeom.errors import InputError, ResourceError
-from tokengeom.manifests import MANIFEST
-from tokengeom.numerics import Float
+from tokengeom import NextTokenStatistics
+from tokengeom.core.errors import InputError, ResourceError
+from tokengeom.core.numerics import Float
 from tokengeom.problems.base import Solution
 from tokengeom.problems.nuclear_svm import NuclearSVM
+from tokengeom.results.manifests import MANIFEST
 from tokengeom.theory.features import ARRAYS, FeaturePrediction
 from tokengeom.theory.predict import predict
 from tokengeom.theory.uniqueness import solution_bounds
@@ -31,7 +32,7 @@ def prediction() -> FeaturePrediction:
 
 
 def test_what_is_saved_is_loaded(prediction: FeaturePrediction, tmp_path: Path) -> None:
-    back = results.load(prediction.save(tmp_path / "p"))
+    back = tg.load(prediction.save(tmp_path / "p"))
     assert isinstance(back, FeaturePrediction)
     for name in ("L_mm", "L_in", "W", "H", "singular_values"):
         assert (getattr(back, name) == getattr(prediction, name)).all()
@@ -48,7 +49,7 @@ def test_a_saved_prediction_is_verified_without_solving(
 ) -> None:
     folder = prediction.save(tmp_path / "p")
     monkeypatch.setattr("tokengeom.solvers.nuclear_admm.NuclearADMM.__call__", None)
-    found = results.verify(folder)
+    found = tg.verify(folder)
     assert found
     assert len(found.checked) == 16
     assert False in FeaturePrediction.load(folder).checks(tolerance=1e-16).values()
@@ -65,7 +66,7 @@ def test_a_changed_file_fails_its_hash(prediction: FeaturePrediction, tmp_path: 
     folder = prediction.save(tmp_path / "p")
     with (folder / ARRAYS).open("ab") as file:
         file.write(b"!")
-    (failed,) = results.verify(folder).failed
+    (failed,) = tg.verify(folder).failed
     assert ARRAYS in failed
 
 
@@ -90,7 +91,7 @@ def test_a_forged_number_is_named(
     prediction: FeaturePrediction, tmp_path: Path, entry: Entry | str, change: Callable[[Any], Any], fails: str
 ) -> None:
     STATS.save(tmp_path / "stats")
-    (failed,) = results.verify(forge_entry(prediction.save(tmp_path / "p"), entry, change)).failed
+    (failed,) = tg.verify(forge_entry(prediction.save(tmp_path / "p"), entry, change)).failed
     assert failed.startswith(fails)
 
 
@@ -113,7 +114,7 @@ def test_a_forged_array_is_named(
     prediction: FeaturePrediction, tmp_path: Path, name: str, change: Callable[[Float], Float], fails: str
 ) -> None:
     STATS.save(tmp_path / "stats")
-    failed = results.verify(forge_array(prediction.save(tmp_path / "p"), ARRAYS, name, change)).failed
+    failed = tg.verify(forge_array(prediction.save(tmp_path / "p"), ARRAYS, name, change)).failed
     assert any(sentence.startswith(fails) for sentence in failed)
 
 
@@ -121,9 +122,9 @@ def test_other_probabilities_differ_from_the_statistics(tmp_path: Path) -> None:
     stats = NextTokenStatistics.from_probabilities(STATS.P, STATS.pi)
     stats.save(tmp_path / "stats")
     folder = predict(stats).save(tmp_path / "p")
-    assert results.verify(folder)
+    assert tg.verify(folder)
     forge_array(folder, ARRAYS, "P_data", moved)
-    assert "probabilities and shares are those of the statistics" in results.verify(folder).failed
+    assert "probabilities and shares are those of the statistics" in tg.verify(folder).failed
 
 
 def test_logits_with_an_honest_but_large_gap_are_not_a_proof(prediction: FeaturePrediction, tmp_path: Path) -> None:
@@ -137,7 +138,7 @@ def test_logits_with_an_honest_but_large_gap_are_not_a_proof(prediction: Feature
         NuclearSVM(prediction.reduction), Solution(longer, prediction.dual_merged, proof, "", 0, 0.0)
     )
     spread = None if prediction.spread is None else replace(prediction.spread, gap=1.0)
-    failed = results.verify(replace(forged, solution_bounds=bounds, spread=spread).save(tmp_path / "p")).failed
+    failed = tg.verify(replace(forged, solution_bounds=bounds, spread=spread).save(tmp_path / "p")).failed
     assert failed == ("the nuclear norm is proven to be within 5% of the smallest",)
 
 
@@ -219,7 +220,7 @@ def test_a_failed_save_leaves_the_old_prediction(
     with pytest.raises(ResourceError, match="disk full"):
         prediction.save(folder)
     assert [path.name for path in tmp_path.iterdir()] == ["p"]
-    assert results.verify(folder)
+    assert tg.verify(folder)
 
 
 def test_saving_twice_replaces(prediction: FeaturePrediction, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from linear_cases import CERTIFIED, linear_data, random_data
-from tokengeom.numerics import Float
+from tokengeom.core.numerics import Float
 from tokengeom.problems.instances import (
     BLOCKED_ANGLES,
     SEPARABLE_ANGLES,

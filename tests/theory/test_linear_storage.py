@@ -11,12 +11,13 @@ import pytest
 
 from forging import Entry, forge_array, forge_entry
 from tokengeom import NextTokenStatistics
+from tokengeom.core.errors import InputError
+from tokengeom.core.numerics import Float
 from tokengeom.corpus.synthetic import random_soft_labels
-from tokengeom.errors import InputError
-from tokengeom.numerics import Float
-from tokengeom.results import load, verify
+from tokengeom.results.registry import load
 from tokengeom.theory.linear import ARRAYS, LinearPrediction
 from tokengeom.theory.predict import predict
+from tokengeom.verification.verify import verify
 
 
 def statistics() -> NextTokenStatistics:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from feature_cases import from_counts, random_counts
-from tokengeom.errors import ProblemError, ResourceError
+from tokengeom.core.errors import ProblemError, ResourceError
 from tokengeom.theory.logit_path import LogitPath, default_lambdas, regularisation_path
 from tokengeom.theory.predict import predict
 

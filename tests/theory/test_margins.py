@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tokengeom import NextTokenStatistics
+from tokengeom.core.errors import ProblemError
+from tokengeom.core.numerics import Float
 from tokengeom.corpus.synthetic import random_soft_labels
-from tokengeom.errors import ProblemError
-from tokengeom.numerics import Float
 from tokengeom.problems.instances import clusters, one_hot_orthonormal, overparameterised
 from tokengeom.problems.linear_data import LinearData
 from tokengeom.problems.ntp_svm import NORMS

@@ -11,8 +11,8 @@ import pytest
 
 import tokengeom as tg
 from feature_cases import from_counts, random_counts
-from tokengeom.errors import InputError, ProblemError, ResourceError, StatisticsError
-from tokengeom.progress import AbstractProgress, AbstractStage
+from tokengeom.core.errors import InputError, ProblemError, ResourceError, StatisticsError
+from tokengeom.core.progress import AbstractProgress, AbstractStage
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.linear import LinearPrediction, predict_linear
 from tokengeom.theory.predict import PredictSettings, predict

@@ -14,15 +14,15 @@ import pytest
 
 import process_cases
 from process_cases import LOSS_GAP, SHAPES, TOLERANCE
-from tokengeom.errors import ResourceError
-from tokengeom.numerics import Float
+from tokengeom.core.errors import ResourceError
+from tokengeom.core.numerics import Float
+from tokengeom.core.processes import Processes, join_processes, launched_processes
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.nuclear_svm import NuclearSVM
-from tokengeom.processes import Processes, join_processes, launched_processes
-from tokengeom.results import verify
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import predict
+from tokengeom.verification.verify import verify
 
 LAUNCHER = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 Found = dict[str, Float]

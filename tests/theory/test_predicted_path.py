@@ -11,7 +11,7 @@ import pytest
 from scipy.special import logsumexp
 
 import tokengeom as tg
-from tokengeom.errors import InputError, ProblemError
+from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predicted_path import PredictedPath
 

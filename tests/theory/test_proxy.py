@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy.sparse import csc_array, random_array, vstack
 
+import tokengeom as tg
 from feature_cases import from_counts, random_counts
 from forging import forge_array
-from tokengeom import results
-from tokengeom.errors import InputError, ProblemError
-from tokengeom.numerics import Float
+from tokengeom.core.errors import InputError, ProblemError
+from tokengeom.core.numerics import Float
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.problems.supports import reduce_support
 from tokengeom.theory.proxy import ARRAYS, ProxyPrediction, predict_proxy, proxy, proxy_factors
@@ -53,17 +53,17 @@ def test_the_proxy_says_what_it_is() -> None:
 
 def test_a_saved_proxy_loads_like_every_result_and_is_verified(tmp_path: Path) -> None:
     before = predict_proxy(STATS, components=5)
-    back = results.load(before.save(tmp_path / "p"))
+    back = tg.load(before.save(tmp_path / "p"))
     assert isinstance(back, ProxyPrediction)
     assert back.to_dict() == before.to_dict()
     assert (back.W == before.W).all()
     assert (back.H == before.H).all()
-    found = results.verify(tmp_path / "p")
+    found = tg.verify(tmp_path / "p")
     assert found.ok, found.failed
     assert len(found.checked) == 6
     assert "name their folder with --with" in found.not_checked[0]
     STATS.save(tmp_path / "stats")
-    found = results.verify(tmp_path / "p")
+    found = tg.verify(tmp_path / "p")
     assert (found.ok, len(found.checked), found.not_checked) == (True, 10, ())
 
 
@@ -88,14 +88,14 @@ def test_a_forged_proxy_differs_from_its_statistics(
 ) -> None:
     STATS.save(tmp_path / "stats")
     forge_array(predict_proxy(STATS, components=5).save(tmp_path / "p"), ARRAYS, name, change)
-    assert fails in results.verify(tmp_path / "p").failed
+    assert fails in tg.verify(tmp_path / "p").failed
 
 
 def test_leading_triplets_that_were_left_out_are_missed(tmp_path: Path) -> None:
     STATS.save(tmp_path / "stats")
     whole = predict_proxy(STATS, components=6)
     rest = ProxyPrediction(whole.U[:, 2:], whole.singular_values[2:], whole.Vt[2:], whole.captured, STATS.hash)
-    assert results.verify(rest.save(tmp_path / "p")).failed == (
+    assert tg.verify(rest.save(tmp_path / "p")).failed == (
         "no singular value that was left out is larger",
         "the captured share is the one claimed",
     )

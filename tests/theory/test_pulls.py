@@ -9,10 +9,10 @@ import pytest
 
 from feature_cases import random_counts
 from geometry_cases import grouped_counts
-from tokengeom.item_search import Item
-from tokengeom.nearest import Geometry
-from tokengeom.numerics import Float, cosines
-from tokengeom.questions import pulled_towards
+from tokengeom.ask.item_search import Item
+from tokengeom.ask.nearest import Geometry
+from tokengeom.ask.questions import pulled_towards
+from tokengeom.core.numerics import Float, cosines
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import predict

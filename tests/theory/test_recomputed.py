@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from feature_cases import from_counts, random_counts
-from tokengeom.checks import Entries
-from tokengeom.errors import InputError
+from tokengeom.core.checks import Entries
+from tokengeom.core.errors import InputError
 from tokengeom.problems.base import Certificate
-from tokengeom.results import ALONE
+from tokengeom.results.contract import ALONE
 from tokengeom.theory.predict import predict
 from tokengeom.theory.recomputed import (
     against_statistics,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tokengeom.errors import ProblemError
+from tokengeom.core.errors import ProblemError
 from tokengeom.problems.backend import Array
 from tokengeom.problems.base import Solution
 from tokengeom.problems.nuclear_svm import NuclearSVM

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tokengeom.core.numerics import Float
 from tokengeom.models.factored import UFM
-from tokengeom.numerics import Float
 from tokengeom.training.cpu import CpuEngine
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.optimizers.adamw import AdamW

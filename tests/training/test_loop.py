@@ -7,9 +7,9 @@ from contextlib import AbstractContextManager, nullcontext
 import numpy as np
 import pytest
 
-from tokengeom.errors import ProblemError
-from tokengeom.factors import Factors
-from tokengeom.progress import AbstractProgress, AbstractStage
+from tokengeom.core.errors import ProblemError
+from tokengeom.core.factors import Factors
+from tokengeom.core.progress import AbstractProgress, AbstractStage
 from tokengeom.training.loop import State, built_in, measure
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.train import train

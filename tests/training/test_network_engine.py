@@ -14,17 +14,17 @@ import pytest
 import torch
 
 from network_cases import small_stories
-from tokengeom.errors import InputError, ProblemError, ResourceError
-from tokengeom.geometry.compare import compare
+from tokengeom.comparison.compare import compare
+from tokengeom.core.errors import InputError, ProblemError, ResourceError
+from tokengeom.core.numerics import Int
+from tokengeom.core.settings import member_names
 from tokengeom.models.networks.base import architecture_named
-from tokengeom.numerics import Int
-from tokengeom.results import verify
-from tokengeom.settings import member_names
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.predict import predict
 from tokengeom.training import Run, SoftLabels, Steps, TrainingSettings, train
 from tokengeom.training.optimizers.spectral import Spectral
 from tokengeom.training.train import build_network
+from tokengeom.verification.verify import verify
 
 NAMES = member_names("tokengeom.models.networks")
 TINY: dict[str, Any] = {"dim": 16, "layers": 1, "seed": 5}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from network_cases import small_stories
-from tokengeom.processes import Processes
+from tokengeom.core.processes import Processes
 from tokengeom.training import Run, train
 from tokengeom.training.network_engine import NetworkEngine
 

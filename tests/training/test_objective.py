@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokengeom.errors import ProblemError, StatisticsError
-from tokengeom.numerics import Float
+from tokengeom.core.errors import ProblemError, StatisticsError
+from tokengeom.core.numerics import Float
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.training.objective import SoftLabels
 from training_problems import random_statistics

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tokengeom.core.numerics import Float, Int
 from tokengeom.models.factored import Linear
-from tokengeom.numerics import Float, Int
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.training.cpu import CpuEngine
 from tokengeom.training.objective import SoftLabels, WindowSampler

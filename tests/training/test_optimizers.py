@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from tokengeom.errors import InputError, ProblemError
+from tokengeom.core.errors import InputError, ProblemError
+from tokengeom.core.numerics import Float
 from tokengeom.models.factored import UFM, AbstractFactoredModel, Linear
-from tokengeom.numerics import Float
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.training.cpu import CpuEngine
 from tokengeom.training.objective import SoftLabels

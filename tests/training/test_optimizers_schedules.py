@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tokengeom.errors import ProblemError
+from tokengeom.core.errors import ProblemError
 from tokengeom.training.optimizers.base import (
     PAPER_STEPS,
     Constant,

@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from forging import forge, forge_array
-from tokengeom.errors import InputError, ProblemError
-from tokengeom.factors import HasFactors
-from tokengeom.results import load, verify
+from tokengeom.core.errors import InputError, ProblemError
+from tokengeom.core.factors import HasFactors
+from tokengeom.results.registry import load
 from tokengeom.training.loop import TrainingHooks
 from tokengeom.training.run import Run, load_runs
 from tokengeom.training.settings import TrainingSettings
 from tokengeom.training.train import train, train_many
 from tokengeom.training.trajectory import Trajectory, record_steps
+from tokengeom.verification.verify import verify
 from training_problems import random_statistics
 
 

@@ -14,8 +14,8 @@ import pytest
 import tokengeom.models.networks
 import tokengeom.training.optimizers
 from network_cases import small_stories
-from tokengeom.errors import ProblemError
-from tokengeom.settings import default_of, member_names
+from tokengeom.core.errors import ProblemError
+from tokengeom.core.settings import default_of, member_names
 from tokengeom.training.optimizers.adamw import AdamW
 from tokengeom.training.optimizers.base import optimizer_names
 from tokengeom.training.settings import TrainingSettings, model_names, model_options

@@ -12,11 +12,11 @@ from scipy.linalg import orthogonal_procrustes
 from scipy.spatial.distance import pdist, squareform
 
 from network_cases import small_stories
-from tokengeom.errors import InputError, ProblemError
-from tokengeom.factors import Factors, HasFactors
-from tokengeom.numerics import Float
-from tokengeom.progress import SilentProgress
-from tokengeom.results import load, verify
+from tokengeom.core.errors import InputError, ProblemError
+from tokengeom.core.factors import Factors, HasFactors
+from tokengeom.core.numerics import Float
+from tokengeom.core.progress import SilentProgress
+from tokengeom.results.registry import load
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.predict import predict
 from tokengeom.theory.proxy import predict_proxy
@@ -24,6 +24,7 @@ from tokengeom.training.objective import SoftLabels
 from tokengeom.training.settings import TrainingSettings
 from tokengeom.training.start import PredictedStart
 from tokengeom.training.train import build_network, estimate_training, train, train_many
+from tokengeom.verification.verify import verify
 from training_problems import random_statistics
 
 DIM = 32

@@ -10,7 +10,7 @@ import weakref
 import numpy as np
 import pytest
 
-from tokengeom.errors import ProblemError
+from tokengeom.core.errors import ProblemError
 from tokengeom.models.factored import Linear
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.optimizers.gd import GD

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokengeom.errors import InputError, ProblemError, ResourceError
+from tokengeom.core.errors import InputError, ProblemError, ResourceError
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.optimizers.adam import Adam

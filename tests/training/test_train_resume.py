@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokengeom.errors import InputError
-from tokengeom.manifests import write_manifest
-from tokengeom.results import verify
+from tokengeom.core.errors import InputError
+from tokengeom.results.manifests import write_manifest
 from tokengeom.training.loop import TrainingHooks
 from tokengeom.training.optimizers.base import optimizer_names
 from tokengeom.training.run import Checkpoints, Run
 from tokengeom.training.settings import TrainingSettings
 from tokengeom.training.train import train, train_many
+from tokengeom.verification.verify import verify
 from training_problems import random_statistics
 
 STEPS = 60

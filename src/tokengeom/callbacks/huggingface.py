@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from tokengeom.errors import missing_extra
-from tokengeom.geometry.monitor import check_interval
+from tokengeom.comparison.monitor import check_interval
+from tokengeom.core.errors import missing_extra
 
 try:
     from transformers import TrainerCallback
@@ -25,7 +25,7 @@ except ImportError:
 if TYPE_CHECKING:
     from transformers import Trainer, TrainerControl, TrainerState, TrainingArguments
 
-    from tokengeom.geometry.monitor import Monitor
+    from tokengeom.comparison.monitor import Monitor
 
 
 class TokengeomCallback(TrainerCallback):  # type: ignore[misc]

@@ -13,8 +13,8 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from tokengeom.errors import InputError, missing_extra
-from tokengeom.geometry.monitor import check_interval
+from tokengeom.comparison.monitor import check_interval
+from tokengeom.core.errors import InputError, missing_extra
 
 try:
     from lightning.pytorch import Callback
@@ -24,7 +24,7 @@ except ImportError:
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
 
-    from tokengeom.geometry.monitor import Monitor
+    from tokengeom.comparison.monitor import Monitor
 
 
 class TokengeomCallback(Callback):  # type: ignore[misc]

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from tokengeom.citation import STYLES, cite
 from tokengeom.cli.app import Json, Quiet, app, guarded
 from tokengeom.cli.options import starting_with
 from tokengeom.cli.output import print_result
+from tokengeom.core.citation import STYLES, cite
 
 
 @app.command("cite")

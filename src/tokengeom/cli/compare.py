@@ -11,14 +11,14 @@ import typer
 from tokengeom.cli.app import Json, Quiet, app, guarded
 from tokengeom.cli.options import MODEL, ModelText, corpus_of, keywords
 from tokengeom.cli.output import print_summary, progress_shown, require_figure_path, save_figure
+from tokengeom.comparison.inputs import CompareSettings
+from tokengeom.core.errors import InputError
 from tokengeom.corpus.locate import ReadingSettings
-from tokengeom.errors import InputError
-from tokengeom.geometry.inputs import CompareSettings
 from tokengeom.page.compare_models import ModelTextSettings
 
 if TYPE_CHECKING:
-    from tokengeom.geometry.checkpoints import CheckpointCurve
-    from tokengeom.geometry.comparison import Comparison
+    from tokengeom.comparison.checkpoints import CheckpointCurve
+    from tokengeom.comparison.comparison import Comparison
 
 
 @app.command("compare")
@@ -102,7 +102,7 @@ def compare_command(
     if not text:
         raise InputError("--model needs --text FILE, which the contexts and the prediction come from.")
     require_figure_path(figure)
-    from tokengeom.geometry.checkpoints import CheckpointCurve
+    from tokengeom.comparison.checkpoints import CheckpointCurve
     from tokengeom.page.compare_models import compare_models
 
     if out is not None:
@@ -128,8 +128,8 @@ def _compare_run(
     settings: CompareSettings,
     quiet: bool,
 ) -> Comparison:
-    from tokengeom.geometry.compare import compare
-    from tokengeom.geometry.comparison import Comparison
+    from tokengeom.comparison.compare import compare
+    from tokengeom.comparison.comparison import Comparison
     from tokengeom.models.saved_arrays import load_arrays
 
     if prediction is None or bool(runs) == (arrays is not None):

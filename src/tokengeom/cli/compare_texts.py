@@ -11,7 +11,7 @@ import typer
 from tokengeom.cli.app import Json, Quiet, app, guarded
 from tokengeom.cli.options import keywords
 from tokengeom.cli.output import print_summary, progress_shown
-from tokengeom.geometry.compare_texts import CompareTextsSettings
+from tokengeom.comparison.compare_texts import CompareTextsSettings
 
 
 @app.command("compare-texts")
@@ -43,8 +43,8 @@ def compare_texts_command(
     * `tokengeom compare-texts stats other-stats --loss-gap 0.1 --top 50 --out moved`
     * `tokengeom compare-texts stats other-stats --json`
     """
-    from tokengeom.geometry.compare_texts import compare_texts
-    from tokengeom.geometry.text_comparison import TextComparison
+    from tokengeom.comparison.compare_texts import compare_texts
+    from tokengeom.comparison.text_comparison import TextComparison
 
     began = time.monotonic()
     if out is not None:

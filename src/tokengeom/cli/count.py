@@ -15,8 +15,8 @@ from rich.text import Text
 from tokengeom.cli.app import Json, Quiet, app, guarded
 from tokengeom.cli.options import corpus_of, keywords
 from tokengeom.cli.output import print_summary, progress_shown
+from tokengeom.core.errors import InputError
 from tokengeom.corpus.locate import ReadingSettings
-from tokengeom.errors import InputError
 from tokengeom.statistics.count import CountSettings
 from tokengeom.statistics.cuts import CutSettings
 from tokengeom.statistics.engines import EngineSettings

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tokengeom.ask.answer import SMALLEST_SHOWN, measured_sentence, pull_name
+from tokengeom.ask.item_search import quoted, shown
+from tokengeom.ask.nearest import SHARED
+from tokengeom.ask.verbs import AskSettings
 from tokengeom.cli.app import Json, Quiet, app, guarded
 from tokengeom.cli.neighbours import Item, Model, Result, Source, Stats, print_table
 from tokengeom.cli.options import ModelText, corpus_of, keywords
 from tokengeom.cli.output import TerminalConsole, print_result, progress_shown
+from tokengeom.core.errors import InputError
 from tokengeom.corpus.locate import ReadingSettings
-from tokengeom.errors import InputError
-from tokengeom.explanation import SMALLEST_SHOWN, measured_sentence, pull_name
-from tokengeom.geometry.ask import AskSettings
-from tokengeom.item_search import quoted, shown
-from tokengeom.nearest import SHARED
 from tokengeom.page.compare_models import ModelTextSettings
 
 if TYPE_CHECKING:
-    from tokengeom.explanation import Explanation, Pulled
-    from tokengeom.geometry.ask import Asked
-    from tokengeom.geometry.model_states import ModelStates
-    from tokengeom.progress import AbstractProgress
+    from tokengeom.ask.answer import Explanation, Pulled
+    from tokengeom.ask.verbs import Asked
+    from tokengeom.comparison.model_states import ModelStates
+    from tokengeom.core.progress import AbstractProgress
 
 
 @app.command("explain")
@@ -57,7 +57,7 @@ def explain_command(
     * `tokengeom explain prediction "once upon a" --loss-gap 0.01 --json`
     * `tokengeom explain --model stories260K --text stories.txt king`: the prediction for the text, and the model
     """
-    from tokengeom.geometry.ask import explain
+    from tokengeom.ask.verbs import explain
 
     source = Source.of("explain", result, item, stats, model, text)
     if source.model is not None and run:

@@ -13,20 +13,20 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from tokengeom.ask.verbs import AskSettings
 from tokengeom.cli.app import Json, Quiet, app, guarded
 from tokengeom.cli.options import MODEL, ModelText, corpus_of, keywords
 from tokengeom.cli.output import TerminalConsole, print_result, progress_shown
+from tokengeom.core.errors import InputError, TokengeomError
 from tokengeom.corpus.locate import ReadingSettings
-from tokengeom.errors import InputError, TokengeomError
-from tokengeom.geometry.ask import AskSettings
 from tokengeom.page.compare_models import ModelTextSettings
 
 if TYPE_CHECKING:
-    from tokengeom.geometry.ask import Asked
-    from tokengeom.geometry.model_states import ModelStates
+    from tokengeom.ask.nearest import Neighbours
+    from tokengeom.ask.verbs import Asked
+    from tokengeom.comparison.model_states import ModelStates
+    from tokengeom.core.progress import AbstractProgress
     from tokengeom.models.language_model import ModuleModel
-    from tokengeom.nearest import Neighbours
-    from tokengeom.progress import AbstractProgress
     from tokengeom.statistics.next_token import NextTokenStatistics
 
 WIDTH = 80
@@ -36,8 +36,8 @@ MOST_COMPLETED = 50
 
 def completed_names(context: typer.Context, incomplete: str) -> list[str]:
     """Names of tokens, then of contexts, that begin so; from the statistics of the result on the command line."""
-    from tokengeom.geometry.ask import statistics_beside
-    from tokengeom.item_search import names_of
+    from tokengeom.ask.item_search import names_of
+    from tokengeom.ask.verbs import statistics_beside
 
     # Completion happens while a command line is being typed: whatever is wrong with it is not reported yet.
     with suppress(TokengeomError, OSError):
@@ -109,7 +109,7 @@ def neighbours_command(
     * `tokengeom neighbours run king --stats stats --json`
     * `tokengeom neighbours --model stories260K --text stories.txt king`
     """
-    from tokengeom.geometry.ask import neighbours
+    from tokengeom.ask.verbs import neighbours
 
     source = Source.of("neighbours", result, item, stats, model, text)
     asked: Asked
@@ -176,7 +176,7 @@ def _model_on_text(
     source: Source, trained: ModelTextSettings, reading: ReadingSettings, progress: AbstractProgress
 ) -> tuple[ModelStates, NextTokenStatistics]:
     """A model on the contexts of its text, and their statistics."""
-    from tokengeom.geometry.model_states import read_model
+    from tokengeom.comparison.model_states import read_model
     from tokengeom.page.compare_models import count_for_model
     from tokengeom.statistics.cuts import support_policy
 

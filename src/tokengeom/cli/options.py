@@ -1,7 +1,7 @@
 """Options of commands, made from settings dataclasses, and read from TOML files.
 
-A command's function has a parameter whose type is a settings dataclass (`tokengeom.settings`); each field becomes an
-option with the field's default and help, and the function receives the dataclass. So a default and its documentation
+A command's function has a parameter whose type is a settings dataclass (`tokengeom.core.settings`); each field becomes
+an option with the field's default and help, and the function receives the dataclass. So a default and its documentation
 are those of the Python function that the command calls.
 
 A settings file has one table per command; keys are the long names of its options, and the command line overrides it::
@@ -29,9 +29,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import typer
 
-from tokengeom.errors import InputError
-from tokengeom.manifests import open_plain
-from tokengeom.settings import default_of, did_you_mean
+from tokengeom.core.errors import InputError
+from tokengeom.core.settings import default_of, did_you_mean
+from tokengeom.results.manifests import open_plain
 
 Groups = Mapping[str, type[Any]]
 

@@ -23,15 +23,21 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from tokengeom.errors import InputError
-from tokengeom.folders import FIGURE_BY_US, require_ours
-from tokengeom.manifests import current_command, read_seal
-from tokengeom.progress import AbstractProgress, SentenceProgress, SilentProgress, TerminalProgress, is_main_process
+from tokengeom.core.errors import InputError
+from tokengeom.core.progress import (
+    AbstractProgress,
+    SentenceProgress,
+    SilentProgress,
+    TerminalProgress,
+    is_main_process,
+)
+from tokengeom.results.folders import FIGURE_BY_US, require_ours
+from tokengeom.results.manifests import current_command, read_seal
 
 if TYPE_CHECKING:
-    from tokengeom.estimates import Estimate
+    from tokengeom.core.estimates import Estimate
     from tokengeom.figures.base import Figure
-    from tokengeom.results import AbstractResult
+    from tokengeom.results.contract import AbstractResult
 
 WEB_PAGE = ".html"
 FIGURE_SUFFIXES = (WEB_PAGE, ".png", ".svg", ".pdf")
@@ -191,7 +197,7 @@ def print_summary(
 
 def hash_of_saved(folder: Path) -> str:
     """The hash of a saved result, which stands for all of its files."""
-    from tokengeom.results import saved_folder
+    from tokengeom.results.contract import saved_folder
 
     return read_seal(saved_folder(folder))
 

@@ -11,13 +11,13 @@ import typer
 from tokengeom.cli.app import EstimateOnly, Json, Quiet, app, guarded
 from tokengeom.cli.options import keywords
 from tokengeom.cli.output import print_estimate, print_summary, progress_shown
-from tokengeom.errors import InputError
-from tokengeom.progress import is_main_process
+from tokengeom.core.errors import InputError
+from tokengeom.core.progress import is_main_process
 from tokengeom.theory.predict import PredictSettings
 
 if TYPE_CHECKING:
-    from tokengeom.numerics import Float
-    from tokengeom.results import AbstractResult
+    from tokengeom.core.numerics import Float
+    from tokengeom.results.contract import AbstractResult
 
 
 @app.command("predict")

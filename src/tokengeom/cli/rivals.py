@@ -11,14 +11,14 @@ import typer
 from tokengeom.cli.app import Json, Quiet, app, guarded
 from tokengeom.cli.options import MODEL, ModelText, corpus_of, keywords
 from tokengeom.cli.output import print_summary, progress_shown, require_figure_path, save_figure
+from tokengeom.comparison.rivals import RivalSettings
+from tokengeom.core.errors import InputError
 from tokengeom.corpus.locate import ReadingSettings
-from tokengeom.errors import InputError
-from tokengeom.geometry.rivals import RivalSettings
 from tokengeom.page.compare_models import ModelTextSettings
 
 if TYPE_CHECKING:
-    from tokengeom.geometry.rival_table import Rivals
-    from tokengeom.progress import AbstractProgress
+    from tokengeom.comparison.rival_table import Rivals
+    from tokengeom.core.progress import AbstractProgress
 
 
 @app.command("rivals")
@@ -72,7 +72,7 @@ def rivals_command(
     * `tokengeom rivals stats run --explanations pmi --explanations proxy --figure rivals.png`
     * `tokengeom rivals --model stories260K --text stories.txt`
     """
-    from tokengeom.geometry.rival_table import Rivals
+    from tokengeom.comparison.rival_table import Rivals
 
     began = time.monotonic()
     require_figure_path(figure)
@@ -83,7 +83,7 @@ def rivals_command(
         if model is not None:
             table = _of_model(model, text or [], keywords(trained, reading, settings), progress)
         else:
-            from tokengeom.geometry.rivals import rivals
+            from tokengeom.comparison.rivals import rivals
 
             assert statistics is not None, "checked above"
             table = rivals(statistics, list(run or []), prediction, progress=progress, **keywords(settings))

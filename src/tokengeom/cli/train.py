@@ -12,7 +12,7 @@ from tokengeom.cli.app import EXIT_CHECK_FAILED, EXIT_INTERRUPTED, EstimateOnly,
 from tokengeom.cli.options import keywords
 from tokengeom.cli.output import TerminalConsole, print_estimate, print_summary, progress_shown
 from tokengeom.cli.predict import load_embeddings
-from tokengeom.errors import InputError
+from tokengeom.core.errors import InputError
 from tokengeom.training.settings import TrainingSettings
 
 if TYPE_CHECKING:
@@ -125,9 +125,9 @@ def _print_run(run: Run, final: dict[str, float], console: TerminalConsole) -> N
 
 def _probes(folder: Path, stats: NextTokenStatistics) -> dict[str, Probe]:
     """Agreement with a saved prediction for the same statistics."""
-    from tokengeom.geometry.inputs import hash_of, require_same_statistics
-    from tokengeom.geometry.probes import feature_probes, linear_probes
-    from tokengeom.results import load
+    from tokengeom.comparison.inputs import hash_of, require_same_statistics
+    from tokengeom.comparison.probes import feature_probes, linear_probes
+    from tokengeom.results.registry import load
     from tokengeom.theory.features import FeaturePrediction
     from tokengeom.theory.linear import LinearPrediction
 

@@ -47,7 +47,7 @@ def verify_command(
     * `tokengeom verify report-results --expect 9f86d081884c7d65...`
     * `tokengeom verify prediction --with elsewhere/stats`
     """
-    from tokengeom.results import verify
+    from tokengeom.verification.verify import verify
 
     found = verify(folder, expect=expect, beside=beside or [])
 

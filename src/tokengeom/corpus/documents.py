@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from tokengeom.core.errors import CorpusError, ResourceError
 from tokengeom.corpus.files import STANDARD_INPUT, Errors, OnBytes, Utf8Reader, file_size, ignore_bytes
-from tokengeom.errors import CorpusError, ResourceError
 
 Ids = NDArray[np.int32]
 

@@ -17,8 +17,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Literal, Protocol
 
-from tokengeom.errors import CorpusError
-from tokengeom.manifests import kind_of_file, open_plain
+from tokengeom.core.errors import CorpusError
+from tokengeom.results.manifests import kind_of_file, open_plain
 
 OnBytes = Callable[[int], None]
 Errors = Literal["strict", "replace"]

@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 import tokenizers
 
+from tokengeom.core.errors import TokengeomError, TokenizerError
 from tokengeom.corpus.documents import Ids
 from tokengeom.corpus.files import shortened
 from tokengeom.corpus.seams import AFTER_LETTERS, BEFORE_WHITE_SPACE, last_match
 from tokengeom.corpus.tokenizers import LARGEST_VOCABULARY, TOKENIZERS, AbstractTokenizer
-from tokengeom.errors import TokengeomError, TokenizerError
 
 _LARGEST_GAP = 1 << 16
 _DECODED = 16

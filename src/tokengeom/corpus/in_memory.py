@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tokengeom.core.errors import CorpusError, TokengeomError, missing_extra
 from tokengeom.corpus.documents import AbstractTextSource, AbstractTokenSource, Piece, TokenBatch, pieces_of
 from tokengeom.corpus.files import OnBytes, ignore_bytes, require_plain_file, shortened
 from tokengeom.corpus.token_files import arrow_errors, as_ids, strings_of
-from tokengeom.errors import CorpusError, TokengeomError, missing_extra
 
 if TYPE_CHECKING:
     import pyarrow as pa

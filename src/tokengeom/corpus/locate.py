@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from tokengeom.core.errors import CorpusError, InputError
+from tokengeom.core.settings import option
 from tokengeom.corpus.documents import AUTO, AbstractTextSource, AbstractTokenSource, JsonLines, PlainText
 from tokengeom.corpus.files import (
     COMPRESSED_SUFFIXES,
@@ -23,10 +25,8 @@ from tokengeom.corpus.files import (
 from tokengeom.corpus.in_memory import is_dataset, load_saved_dataset, open_arrow, open_dataset, open_iterable
 from tokengeom.corpus.stories import BuiltInStories
 from tokengeom.corpus.token_files import DTYPES, TokenFile, open_parquet
-from tokengeom.errors import CorpusError, InputError
-from tokengeom.folders import HEAD_BYTES, MADE_BY_US
-from tokengeom.manifests import MANIFEST, read_kind
-from tokengeom.settings import option
+from tokengeom.results.folders import HEAD_BYTES, MADE_BY_US
+from tokengeom.results.manifests import MANIFEST, read_kind
 
 Corpus = str | Path | Sequence[str | Path] | Iterable[object]
 """A path, glob, folder or ``-``; several of them; an iterable of strings or of id arrays; a Hugging Face data set."""

@@ -16,11 +16,11 @@ from itertools import accumulate
 from pathlib import Path
 from random import Random
 
+from tokengeom.core.errors import CorpusError, ResourceError
 from tokengeom.corpus.documents import AbstractTextSource, Piece
 from tokengeom.corpus.files import OnBytes, ignore_bytes
-from tokengeom.errors import CorpusError, ResourceError
-from tokengeom.folders import atomic_file
-from tokengeom.manifests import require_regular
+from tokengeom.results.folders import atomic_file
+from tokengeom.results.manifests import require_regular
 
 HEROES = [
     ("mia", "girl", "she", "her"),

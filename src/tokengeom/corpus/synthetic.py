@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from tokengeom.core.errors import CorpusError
 from tokengeom.corpus.documents import Ids
-from tokengeom.errors import CorpusError
 
 _BATCH = 1 << 16
 _LARGEST_SIZE = 1_000_000

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokengeom.core.errors import CorpusError, TokengeomError
 from tokengeom.corpus.documents import (
     AbstractSource,
     AbstractTextSource,
@@ -31,7 +32,6 @@ from tokengeom.corpus.files import (
     require_plain_file,
     shortened,
 )
-from tokengeom.errors import CorpusError, TokengeomError
 
 if TYPE_CHECKING:
     import pyarrow as pa

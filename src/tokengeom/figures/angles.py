@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokengeom.factors import Factors, HasFactors
+from tokengeom.core.factors import Factors, HasFactors
+from tokengeom.core.numerics import Bool, Float, unit_columns
 from tokengeom.figures.base import Figure, Points, ScatterPanel
-from tokengeom.numerics import Bool, Float, unit_columns
 from tokengeom.theory.features import FeaturePrediction
 
 MOST_PAIRS = 400

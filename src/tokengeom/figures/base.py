@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tokengeom.numerics import Float
+from tokengeom.core.numerics import Float
 
 Scale = Literal["linear", "log"]
 Marker = Literal["point", "star", "square", "cross"]

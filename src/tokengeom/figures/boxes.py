@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tokengeom.errors import missing_extra
+from tokengeom.core.errors import missing_extra
 from tokengeom.figures.base import Figure, HeatmapPanel, LinePanel, Panel
 from tokengeom.figures.interactive import Place, add_panel, plotly_text
 from tokengeom.figures.layout import panel_size

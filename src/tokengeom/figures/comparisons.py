@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tokengeom.errors import InputError
+from tokengeom.comparison.agreement import Agreement
+from tokengeom.comparison.checkpoints import CheckpointCurve
+from tokengeom.comparison.comparison import Comparison
+from tokengeom.comparison.rival_numbers import RivalRow
+from tokengeom.comparison.rival_table import Rivals
+from tokengeom.core.errors import InputError
+from tokengeom.core.numerics import Float
 from tokengeom.figures.base import Curve, Figure, LinePanel, Scale
-from tokengeom.geometry.agreement import Agreement
-from tokengeom.geometry.checkpoints import CheckpointCurve
-from tokengeom.geometry.comparison import Comparison
-from tokengeom.geometry.rival_numbers import RivalRow
-from tokengeom.geometry.rival_table import Rivals
-from tokengeom.numerics import Float
 
 WIDE = 20.0
 """Ratio of the largest to the smallest step, or loss gap, beyond which its axis is logarithmic."""

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokengeom.errors import InputError
+from tokengeom.core.errors import InputError
+from tokengeom.core.numerics import Float, Int
 from tokengeom.figures.base import Curve, Figure, HeatmapPanel, LinePanel, Panel
 from tokengeom.figures.ordering import context_names, token_names
-from tokengeom.numerics import Float, Int
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.concepts import Concepts
 

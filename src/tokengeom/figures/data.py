@@ -18,8 +18,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from tokengeom.checks import Entries
-from tokengeom.errors import InputError
+from tokengeom.core.checks import Entries
+from tokengeom.core.errors import InputError
 from tokengeom.figures.base import (
     Curve,
     Figure,
@@ -32,8 +32,8 @@ from tokengeom.figures.base import (
     ScatterPanel,
 )
 from tokengeom.figures.prepare import all_names
-from tokengeom.folders import replace_file, require_ours
-from tokengeom.manifests import read_json
+from tokengeom.results.folders import replace_file, require_ours
+from tokengeom.results.manifests import read_json
 
 PANELS: dict[str, type[Panel]] = {"line": LinePanel, "heatmap": HeatmapPanel, "scatter": ScatterPanel}
 TABLE_FIELDS = ("values", "curves", "points")

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from tokengeom.errors import InputError, ProblemError
-from tokengeom.factors import Factors, HasFactors
+from tokengeom.core.errors import InputError, ProblemError
+from tokengeom.core.factors import Factors, HasFactors
+from tokengeom.core.numerics import Float, Int, centre_columns, cosines
 from tokengeom.figures.base import Figure, HeatmapPanel
 from tokengeom.figures.ordering import (
     MANY,
@@ -27,7 +28,6 @@ from tokengeom.figures.ordering import (
     order_groups,
     token_names,
 )
-from tokengeom.numerics import Float, Int, centre_columns, cosines
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.linear import LinearPrediction

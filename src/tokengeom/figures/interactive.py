@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokengeom.errors import InputError, missing_extra
+from tokengeom.core.errors import InputError, missing_extra
+from tokengeom.core.numerics import Float
 from tokengeom.figures.base import Figure, HeatmapPanel, LinePanel, Panel, Scale, ScatterPanel
 from tokengeom.figures.layout import (
     LEGEND_LEFT,
@@ -57,8 +58,7 @@ from tokengeom.figures.theme import (
     WEB_FONT,
     colour,
 )
-from tokengeom.folders import FIGURE_BY_US, replace_file, require_ours
-from tokengeom.numerics import Float
+from tokengeom.results.folders import FIGURE_BY_US, replace_file, require_ours
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokengeom.errors import InputError
+from tokengeom.core.errors import InputError
+from tokengeom.core.numerics import Float
 from tokengeom.figures.base import Figure, Points, ScatterPanel
 from tokengeom.figures.ordering import context_names, token_names
-from tokengeom.numerics import Float
 from tokengeom.theory.linear import LinearPrediction
 
 STARS = 6

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokengeom.errors import InputError
+from tokengeom.core.errors import InputError
+from tokengeom.core.numerics import Float, Int, cosines
 from tokengeom.figures.base import HeatmapPanel
-from tokengeom.numerics import Float, Int, cosines
 from tokengeom.problems.linear_data import LinearData
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.features import FeaturePrediction

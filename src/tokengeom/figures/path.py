@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokengeom.errors import InputError
+from tokengeom.core.errors import InputError
+from tokengeom.core.numerics import Float
 from tokengeom.figures.base import Curve, Figure, LinePanel, Scale
-from tokengeom.numerics import Float
 from tokengeom.theory.linear_path import RegularisationPath
 from tokengeom.theory.logit_path import LogitPath
 

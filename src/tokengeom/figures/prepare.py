@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tokengeom.core.numerics import Float
 from tokengeom.figures.base import Curve, HeatmapPanel, LinePanel, Panel, Points, Scale
 from tokengeom.figures.theme import BREAK, DIVERGING, LIGHT_BREAK, NAME_SIZE, SEQUENTIAL
-from tokengeom.numerics import Float
 
 NAME_HEIGHT = (NAME_SIZE + 1.6) / 72
 """Inches along an axis that one tick label needs."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokengeom.errors import InputError, missing_extra
+from tokengeom.core.errors import InputError, missing_extra
 from tokengeom.figures.base import Figure, HeatmapPanel, LinePanel, Panel, Scale, ScatterPanel
 from tokengeom.figures.layout import (
     LEGEND_LEFT,
@@ -58,7 +58,7 @@ from tokengeom.figures.theme import (
     TITLE_SIZE,
     colour,
 )
-from tokengeom.folders import FIGURE_BY_US, replace_file, require_ours
+from tokengeom.results.folders import FIGURE_BY_US, replace_file, require_ours
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

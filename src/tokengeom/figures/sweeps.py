@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokengeom.errors import InputError
+from tokengeom.core.errors import InputError
+from tokengeom.core.numerics import Float
 from tokengeom.figures.base import Curve, Figure, HeatmapPanel, LinePanel
-from tokengeom.numerics import Float
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tokengeom.errors import InputError
+from tokengeom.core.errors import InputError
 from tokengeom.figures.base import Curve, Figure, LinePanel, Scale
 from tokengeom.theory.linear import LinearPrediction
 from tokengeom.training.run import Run

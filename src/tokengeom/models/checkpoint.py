@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tokengeom.core.errors import CheckpointError, InputError, TokenizerError, missing_extra
 from tokengeom.corpus.huggingface_tokenizer import HuggingFaceTokenizer, load_huggingface
-from tokengeom.errors import CheckpointError, InputError, TokenizerError, missing_extra
 from tokengeom.models.checkpoint_folder import (
     find_weights,
     read_json,

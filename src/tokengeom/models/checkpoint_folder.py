@@ -8,9 +8,9 @@ import re
 from pathlib import Path
 from typing import Any, Literal
 
-from tokengeom.checks import is_plain_name
-from tokengeom.errors import CheckpointError
-from tokengeom.manifests import require_regular
+from tokengeom.core.checks import is_plain_name
+from tokengeom.core.errors import CheckpointError
+from tokengeom.results.manifests import require_regular
 
 Weights = Literal["safetensors", "pickle"]
 

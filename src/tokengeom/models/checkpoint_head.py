@@ -32,11 +32,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokengeom.errors import CheckpointError, ResourceError
+from tokengeom.core.errors import CheckpointError, ResourceError
 from tokengeom.models.devices import threads_for
 
 if TYPE_CHECKING:
-    from tokengeom.numerics import Float, Int
+    from tokengeom.core.numerics import Float, Int
 
 _LARGEST = 40.0
 """Largest of the known numbers: large enough to see a cap, which is usually 15 to 50."""

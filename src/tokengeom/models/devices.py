@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tokengeom.errors import ProblemError, ResourceError
+from tokengeom.core.errors import ProblemError, ResourceError
 
 
 def checked_device(torch: Any, device: str) -> Any:

@@ -17,9 +17,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from tokengeom.errors import ProblemError
-from tokengeom.factors import Factors
-from tokengeom.numerics import Float
+from tokengeom.core.errors import ProblemError
+from tokengeom.core.factors import Factors
+from tokengeom.core.numerics import Float
 
 Init = Literal["zero", "lecun"]
 

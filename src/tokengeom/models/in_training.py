@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from tokengeom.errors import InputError
+from tokengeom.core.errors import InputError
 
 
 def unwrapped(model: Any) -> Any:

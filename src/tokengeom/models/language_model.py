@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokengeom.core.errors import CheckpointError, InputError
+from tokengeom.core.factors import Factors
+from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.corpus.tokenizers import make_tokenizer
-from tokengeom.errors import CheckpointError, InputError
-from tokengeom.factors import Factors
 from tokengeom.models.checkpoint_head import (
     Head,
     as_array,
@@ -31,14 +32,13 @@ from tokengeom.models.checkpoint_head import (
     last_position,
     require_causal,
 )
-from tokengeom.progress import AbstractProgress, SilentProgress
 from tokengeom.statistics.windows import ABSENT, START
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tokengeom.core.numerics import Float
     from tokengeom.corpus.tokenizers import AbstractTokenizer
-    from tokengeom.numerics import Float
 
 _BATCH_ENTRIES = 2**24
 """Logits per batch: 64 MB in float32."""

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokengeom.errors import ProblemError
-from tokengeom.factors import Factors
+from tokengeom.core.errors import ProblemError
+from tokengeom.core.factors import Factors
+from tokengeom.core.numerics import Float, Int
 from tokengeom.models.networks.base import AbstractArchitecture, NetworkShape, import_torch
-from tokengeom.numerics import Float, Int
 from tokengeom.statistics.windows import ABSENT, START
 
 if TYPE_CHECKING:

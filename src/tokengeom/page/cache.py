@@ -28,10 +28,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tokengeom.checks import Entries, is_plain_name
-from tokengeom.errors import InputError, ResourceError
-from tokengeom.folders import HEAD_BYTES, MADE_BY_US, check_target, remove_result, replace_file, sweep
-from tokengeom.manifests import (
+from tokengeom.core.checks import Entries, is_plain_name
+from tokengeom.core.errors import InputError, ResourceError
+from tokengeom.results.contract import AbstractResult
+from tokengeom.results.folders import HEAD_BYTES, MADE_BY_US, check_target, remove_result, replace_file, sweep
+from tokengeom.results.manifests import (
     MANIFEST,
     as_json,
     changed_files,
@@ -43,7 +44,7 @@ from tokengeom.manifests import (
     read_manifest,
     sealed,
 )
-from tokengeom.results import KINDS, AbstractResult, load
+from tokengeom.results.registry import KINDS, load
 from tokengeom.training.run import Checkpoints
 
 PACKAGE = Path(__file__).parents[1]

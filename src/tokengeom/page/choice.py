@@ -36,17 +36,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokengeom.checks import Entries
+from tokengeom.core.checks import Entries
+from tokengeom.core.errors import CorpusError, InputError, TokengeomError
+from tokengeom.core.progress import AbstractProgress
 from tokengeom.corpus.tokenizers import is_kind
-from tokengeom.errors import CorpusError, InputError, TokengeomError
-from tokengeom.manifests import as_json
 from tokengeom.page.compare_models import occur_once
 from tokengeom.page.settings import ReportSettings
 from tokengeom.page.text import Sample, Text
 from tokengeom.page.tokenizer_choice import choose_tokenizer
-from tokengeom.progress import AbstractProgress
-from tokengeom.results import ALONE, AbstractResult, Beside, close, data_frame
-from tokengeom.small_pictures import bars, note
+from tokengeom.results.contract import ALONE, AbstractResult, Beside, close, data_frame
+from tokengeom.results.manifests import as_json
 from tokengeom.statistics.count import count_lengths
 from tokengeom.statistics.next_token import OTHER, NextTokenStatistics
 from tokengeom.statistics.supports import skipped_sentence
@@ -132,15 +131,6 @@ class Choice(AbstractResult):
 
     def _facts(self) -> list[tuple[str, str]]:
         return [(name, str(value)) for name, value in self.settings.items()]
-
-    def _picture(self) -> str:
-        rows = [row for row in self.candidates if isinstance(row.get("coverage"), float | int)]
-        if not rows:
-            return note("Candidates", "There was nothing to choose from.")
-        names = [f"context {row.get('context')}, {row.get('top_contexts')}" for row in rows]
-        marked = [name for name, row in zip(names, rows, strict=True) if row.get("chosen")]
-        coverage = [(name, float(row["coverage"])) for name, row in zip(names, rows, strict=True)]
-        return bars("Share of the windows kept, by candidate", coverage, marked=marked)
 
     def _write(self, folder: Path) -> dict[str, Any]:
         (folder / FILE).write_bytes(as_json(self.to_dict()))

@@ -20,23 +20,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tokengeom.comparison.checkpoints import CheckpointComparison, CheckpointCurve
+from tokengeom.comparison.compare import compare
+from tokengeom.comparison.comparison import Comparison
+from tokengeom.comparison.inputs import CompareSettings, seen_tokens
+from tokengeom.comparison.model_states import ModelStates, read_model
+from tokengeom.comparison.norms import norms_at_loss
+from tokengeom.comparison.rival_table import Rivals
+from tokengeom.comparison.rivals import RivalSettings, rivals
+from tokengeom.core.errors import CheckpointError, ProblemError, StatisticsError
+from tokengeom.core.factors import Factors
+from tokengeom.core.progress import SilentProgress
+from tokengeom.core.settings import option, share, takes
 from tokengeom.corpus.locate import ReadingSettings
-from tokengeom.errors import CheckpointError, ProblemError, StatisticsError
-from tokengeom.factors import Factors
-from tokengeom.geometry.checkpoints import CheckpointComparison, CheckpointCurve
-from tokengeom.geometry.compare import compare
-from tokengeom.geometry.comparison import Comparison
-from tokengeom.geometry.inputs import CompareSettings, seen_tokens
-from tokengeom.geometry.model_states import ModelStates, read_model
-from tokengeom.geometry.norms import norms_at_loss
-from tokengeom.geometry.rival_table import Rivals
-from tokengeom.geometry.rivals import RivalSettings, rivals
 from tokengeom.models.checkpoint import PRECISIONS, load_checkpoint
 from tokengeom.models.checkpoint_folder import checkpoint_folders
 from tokengeom.models.language_model import ModuleModel
 from tokengeom.problems.merging import Merging
-from tokengeom.progress import SilentProgress
-from tokengeom.settings import option, share, takes
 from tokengeom.statistics.count import count
 from tokengeom.statistics.cuts import MostFrequentContexts, PairArrays, support_policy
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -47,9 +47,9 @@ from tokengeom.theory.proxy import ProxyPrediction, predict_proxy
 from tokengeom.training.objective import SoftLabels
 
 if TYPE_CHECKING:
+    from tokengeom.core.progress import AbstractProgress
     from tokengeom.corpus.locate import Corpus
     from tokengeom.corpus.tokenizers import AbstractTokenizer
-    from tokengeom.progress import AbstractProgress
 
 PANEL = "Model and text"
 LIMIT_TOLERANCE = 1e-4

@@ -8,16 +8,16 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tokengeom.errors import InputError
-from tokengeom.geometry.checkpoints import CheckpointCurve
-from tokengeom.geometry.comparison import Comparison
-from tokengeom.geometry.model_states import ModelStates
-from tokengeom.geometry.rival_table import Rivals
+from tokengeom.comparison.checkpoints import CheckpointCurve
+from tokengeom.comparison.comparison import Comparison
+from tokengeom.comparison.model_states import ModelStates
+from tokengeom.comparison.rival_table import Rivals
+from tokengeom.core.errors import InputError
 from tokengeom.page.choice import Choice
 from tokengeom.page.read_model import ReadModel
 from tokengeom.page.settings import MODEL_NAMES
 from tokengeom.page.text import joined_names
-from tokengeom.results import AbstractResult
+from tokengeom.results.contract import AbstractResult
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.concepts import Concepts

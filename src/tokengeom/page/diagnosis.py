@@ -2,8 +2,8 @@
 
 The papers name four signatures of failure: the loss does not approach the entropy floor, the direction does not align,
 contexts with equal supports do not collapse, frequencies inside the supports are wrong [thrampoulidis2024, zhao2024].
-The check of alignment is the verdict of the comparison itself (`tokengeom.geometry.verdict`); each other check compares
-one number with named thresholds.
+The check of alignment is the verdict of the comparison itself (`tokengeom.comparison.verdict`); each other check
+compares one number with named thresholds.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Literal
 
 import numpy as np
 
-from tokengeom.factors import Factors, HasFactors
-from tokengeom.geometry.agreement import Agreement
-from tokengeom.geometry.comparison import Comparison
-from tokengeom.geometry.logit_numbers import FiniteLogits
-from tokengeom.geometry.verdict import AGREES, IN_PART, Outcome, level_of
-from tokengeom.numerics import Bool
+from tokengeom.comparison.agreement import Agreement
+from tokengeom.comparison.comparison import Comparison
+from tokengeom.comparison.logit_numbers import FiniteLogits
+from tokengeom.comparison.verdict import AGREES, IN_PART, Outcome, level_of
+from tokengeom.core.factors import Factors, HasFactors
+from tokengeom.core.numerics import Bool
 from tokengeom.page.contents import Contents
 from tokengeom.page.formatting import count, listed, number, percent
 from tokengeom.theory.features import FeaturePrediction

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
+from tokengeom.core.errors import InputError
+from tokengeom.core.estimates import Estimate
+from tokengeom.core.progress import AbstractProgress, SilentProgress
+from tokengeom.core.settings import did_you_mean, share
 from tokengeom.corpus.locate import ReadingSettings
-from tokengeom.errors import InputError
-from tokengeom.estimates import Estimate
 from tokengeom.page.choice import choose
 from tokengeom.page.model_stages import build_model_stages, count_for_models
 from tokengeom.page.pipeline import AT_LOSS_TOLERANCE, STATISTICS, build_stages, models_of
@@ -17,8 +19,6 @@ from tokengeom.page.report import given_statistics
 from tokengeom.page.settings import ReportSettings
 from tokengeom.page.stage_estimates import estimate_stages
 from tokengeom.page.text import Text, find_text
-from tokengeom.progress import AbstractProgress, SilentProgress
-from tokengeom.settings import did_you_mean, share
 from tokengeom.statistics.count import count
 from tokengeom.theory.predict import estimate_prediction
 from tokengeom.training.train import estimate_training

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengeom.numerics import Float, Int
+from tokengeom.core.numerics import Float, Int
 
 NEIGHBOURS, WORST, AXES = 12, 3, 3
 """Neighbours per item, items with the largest differences, and axes of the map."""

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokengeom.factors import Factors
+from tokengeom.comparison.inputs import seen_tokens
+from tokengeom.core.factors import Factors
+from tokengeom.core.numerics import Float, Int, centre_columns, cosines
 from tokengeom.figures.base import Figure, HeatmapPanel
 from tokengeom.figures.boxes import Box, to_boxes
 from tokengeom.figures.comparisons import disagreement
 from tokengeom.figures.data import slug
 from tokengeom.figures.heatmaps import scaled_logits
 from tokengeom.figures.ordering import FeatureOrder, Order, order_groups
-from tokengeom.geometry.inputs import seen_tokens
-from tokengeom.numerics import Float, Int, centre_columns, cosines
 from tokengeom.page.contents import Contents
 from tokengeom.page.diagnosis import is_finite
 from tokengeom.page.formatting import typeset

@@ -15,12 +15,12 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from tokengeom.core.progress import AbstractProgress
 from tokengeom.page.compare_models import ModelTextSettings, count_for_model, predict_or_proxy, require_two_tokens
 from tokengeom.page.pipeline import PREDICTION, READ, STATISTICS, Pipeline, Stage, comparing_stages, path_stage
 from tokengeom.page.read_model import Models, ReadModel
 from tokengeom.page.settings import ReportSettings
 from tokengeom.page.text import Text
-from tokengeom.progress import AbstractProgress
 from tokengeom.statistics.cuts import support_policy
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.features import FeaturePrediction

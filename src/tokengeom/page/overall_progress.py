@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tokengeom.progress import AbstractProgress, AbstractStage
+from tokengeom.core.progress import AbstractProgress, AbstractStage
 
 
 class _Advancing(AbstractStage):

@@ -24,17 +24,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tokengeom.comparison.compare import compare
+from tokengeom.comparison.comparison import NORM_PREFIX, Comparison
+from tokengeom.comparison.model_states import ModelStates
+from tokengeom.comparison.norms import norms_at_loss
+from tokengeom.comparison.probes import feature_probes
+from tokengeom.comparison.rival_table import Rivals
+from tokengeom.comparison.rivals import rivals
+from tokengeom.core.errors import InputError, ProblemError
+from tokengeom.core.estimates import Estimate
+from tokengeom.core.numerics import blas_threads_for
 from tokengeom.corpus.files import exists
-from tokengeom.errors import InputError, ProblemError
-from tokengeom.estimates import Estimate
-from tokengeom.geometry.compare import compare
-from tokengeom.geometry.comparison import NORM_PREFIX, Comparison
-from tokengeom.geometry.model_states import ModelStates
-from tokengeom.geometry.norms import norms_at_loss
-from tokengeom.geometry.probes import feature_probes
-from tokengeom.geometry.rival_table import Rivals
-from tokengeom.geometry.rivals import rivals
-from tokengeom.numerics import blas_threads_for
 from tokengeom.page.cache import ResultsFolder
 from tokengeom.page.choice import Choice, choose
 from tokengeom.page.formatting import listed
@@ -50,7 +50,7 @@ from tokengeom.page.training_ahead import (
     later_trainings,
     train_model,
 )
-from tokengeom.results import AbstractResult, carry_hash
+from tokengeom.results.contract import AbstractResult, carry_hash
 from tokengeom.statistics.count import count
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction

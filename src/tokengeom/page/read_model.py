@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from tokengeom.checks import Entries
-from tokengeom.errors import CheckpointError, missing_extra
-from tokengeom.factors import Factors, FactorsInside
-from tokengeom.geometry.checkpoints import CheckpointComparison, read_factors
-from tokengeom.geometry.model_states import ModelStates, read_model
-from tokengeom.manifests import file_hash
+from tokengeom.ask.named_vectors import Items, NamedVectors
+from tokengeom.comparison.checkpoints import CheckpointComparison, read_factors
+from tokengeom.comparison.model_states import ModelStates, read_model
+from tokengeom.core.checks import Entries
+from tokengeom.core.errors import CheckpointError, missing_extra
+from tokengeom.core.factors import Factors, FactorsInside
 from tokengeom.models.checkpoint import load_checkpoint
 from tokengeom.models.checkpoint_folder import checkpoint_folders, find_weights, require_model_folder, training_step
-from tokengeom.named_vectors import Items, NamedVectors
 from tokengeom.page.compare_models import occur_once
-from tokengeom.results import ALONE, AbstractResult, Beside, close
-from tokengeom.small_pictures import bars
+from tokengeom.results.contract import ALONE, AbstractResult, Beside, close
+from tokengeom.results.manifests import file_hash
 from tokengeom.statistics.arrays_file import SavedArrays
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.training.objective import SoftLabels
@@ -32,10 +31,10 @@ from tokengeom.training.objective import SoftLabels
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from tokengeom.geometry.comparison import Comparison
+    from tokengeom.ask.named_vectors import NamesItems
+    from tokengeom.comparison.comparison import Comparison
+    from tokengeom.core.progress import AbstractProgress
     from tokengeom.models.language_model import ModuleModel
-    from tokengeom.named_vectors import NamesItems
-    from tokengeom.progress import AbstractProgress
 
 ARRAYS = "model.safetensors"
 MODEL_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "pytorch_model*.bin")
@@ -189,13 +188,6 @@ class ReadModel(FactorsInside, AbstractResult):
             occur_once=occur_once(stats) if stats.has_counts else None,
             comparison=comparison,
         )
-
-    def _picture(self) -> str:
-        other = self.states.other_gap
-        rows = [("entropy floor", self.entropy), ("this model", self.loss)]
-        if other is not None:
-            rows.append((f"{'without' if self.states.bos else 'with'} BOS token", self.entropy + other))
-        return bars("Loss on these contexts, nats", rows, marked=("this model",))
 
     def _write(self, folder: Path) -> dict[str, Any]:
         from safetensors.numpy import save_file

@@ -12,9 +12,9 @@ from importlib.metadata import version
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from tokengeom.errors import missing_extra
+from tokengeom.core.errors import missing_extra
+from tokengeom.core.numerics import blas_threads_for
 from tokengeom.figures.theme import DARK
-from tokengeom.numerics import blas_threads_for
 from tokengeom.page import formatting
 from tokengeom.page.contents import Contents
 from tokengeom.page.figures import packed

@@ -10,12 +10,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tokengeom.comparison.comparison import Comparison
+from tokengeom.core.errors import InputError, missing_extra
+from tokengeom.core.progress import AbstractProgress, SilentProgress
+from tokengeom.core.settings import share, takes
 from tokengeom.corpus.files import exists
 from tokengeom.corpus.locate import ReadingSettings
-from tokengeom.errors import InputError, missing_extra
-from tokengeom.folders import atomic_folder, replace_file
-from tokengeom.geometry.comparison import Comparison
-from tokengeom.manifests import MANIFEST, manifest_head, read_kind
 from tokengeom.page.cache import (
     FORMAT_VERSION,
     KIND,
@@ -43,9 +43,10 @@ from tokengeom.page.read_model import Models, find_models
 from tokengeom.page.settings import MODEL_NAMES, NOT_WITH_MODEL, OF_MODEL, TRANSFORMER, ReportSettings
 from tokengeom.page.text import Text, find_text, joined_names
 from tokengeom.page.verification import check_report
-from tokengeom.progress import AbstractProgress, SilentProgress
-from tokengeom.results import AbstractResult, Beside, data_frame, load
-from tokengeom.settings import share, takes
+from tokengeom.results.contract import AbstractResult, Beside, data_frame
+from tokengeom.results.folders import atomic_folder, replace_file
+from tokengeom.results.manifests import MANIFEST, manifest_head, read_kind
+from tokengeom.results.registry import load
 from tokengeom.statistics.next_token import NextTokenStatistics
 
 if TYPE_CHECKING:
@@ -140,11 +141,6 @@ class Report(AbstractResult):
         if self.contents.main_comparison is not None:
             facts.append(("verdict", self.contents.comparisons[self.contents.main_comparison].verdict))
         return [*facts, ("models", ", ".join(self.contents.runs) or "none"), ("seconds", f"{self.seconds:.1f}")]
-
-    def _picture(self) -> str | None:
-        main = self.contents.main_comparison
-        shown: AbstractResult = self.contents.stats if main is None else self.contents.comparisons[main]
-        return shown._picture()
 
     def save(self, folder: str | Path) -> Path:
         """Copy the results to a new folder, and the page beside it."""

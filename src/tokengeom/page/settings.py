@@ -8,9 +8,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from tokengeom.core.errors import InputError
+from tokengeom.core.settings import option, options_of
 from tokengeom.corpus.tokenizers import SUGGESTED_TOKENIZERS
-from tokengeom.errors import InputError
-from tokengeom.settings import option, options_of
 from tokengeom.statistics.cuts import CutSettings, Rest
 from tokengeom.training.optimizers.base import paper_steps
 from tokengeom.training.settings import TrainingSettings

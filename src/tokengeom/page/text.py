@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+from tokengeom.core.errors import CorpusError
 from tokengeom.corpus.documents import (
     AUTO,
     KNOWN_MARKER,
@@ -20,8 +21,7 @@ from tokengeom.corpus.documents import (
 from tokengeom.corpus.files import STANDARD_INPUT, exists, plain_suffix
 from tokengeom.corpus.locate import ReadingSettings, find_files, open_corpus
 from tokengeom.corpus.stories import BuiltInStories
-from tokengeom.errors import CorpusError
-from tokengeom.manifests import file_hash
+from tokengeom.results.manifests import file_hash
 
 SAMPLE_CHARACTERS = 4_000_000
 """Settings are chosen from this many characters at the beginning of a text, which takes a few seconds."""

@@ -22,11 +22,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from tokengeom.interruption import handle_signals
-from tokengeom.memory import free_memory
+from tokengeom.core.interruption import handle_signals
+from tokengeom.core.memory import free_memory
+from tokengeom.core.processes import launched_processes
+from tokengeom.core.progress import AbstractProgress
 from tokengeom.page.settings import SECONDS_PER_STEP, ReportSettings
-from tokengeom.processes import launched_processes
-from tokengeom.progress import AbstractProgress
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.training.loop import Probe
 from tokengeom.training.run import Run

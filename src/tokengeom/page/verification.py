@@ -12,14 +12,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tokengeom.checks import is_plain_name
-from tokengeom.errors import MissingExtraError, TokengeomError
-from tokengeom.factors import Factors
-from tokengeom.geometry.comparison import Comparison
-from tokengeom.geometry.computed_again import RECOMPUTED, same
-from tokengeom.geometry.probes import feature_probes
-from tokengeom.geometry.rival_table import Rivals
-from tokengeom.manifests import MANIFEST, file_hash, is_sealed, manifest_head
+from tokengeom.comparison.comparison import Comparison
+from tokengeom.comparison.computed_again import RECOMPUTED, same
+from tokengeom.comparison.probes import feature_probes
+from tokengeom.comparison.rival_table import Rivals
+from tokengeom.core.checks import is_plain_name
+from tokengeom.core.errors import MissingExtraError, TokengeomError
+from tokengeom.core.factors import Factors
 from tokengeom.page.cache import (
     FORMAT_VERSION,
     UNFINISHED,
@@ -32,7 +31,9 @@ from tokengeom.page.cache import (
 from tokengeom.page.choice import Choice
 from tokengeom.page.pipeline import CHOICE, PATH, PREDICTION, READ, STATISTICS
 from tokengeom.page.read_model import ReadModel
-from tokengeom.results import AbstractResult, Beside, check_hashes, load, saved_hash, under
+from tokengeom.results.contract import AbstractResult, Beside, check_hashes, saved_hash, under
+from tokengeom.results.manifests import MANIFEST, file_hash, is_sealed, manifest_head
+from tokengeom.results.registry import load
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from tokengeom.errors import ProblemError, ResourceError, missing_extra
-from tokengeom.processes import Processes, join_processes, launched_processes
+from tokengeom.core.errors import ProblemError, ResourceError, missing_extra
+from tokengeom.core.processes import Processes, join_processes, launched_processes
 
 if TYPE_CHECKING:
-    from tokengeom.numerics import Float
+    from tokengeom.core.numerics import Float
 
 Array = Any
 """A NumPy array or a PyTorch tensor; both share the operators and methods that are used here."""

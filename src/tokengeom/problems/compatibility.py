@@ -19,7 +19,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tokengeom.numerics import Bool, Float
+from tokengeom.core.numerics import Bool, Float
 from tokengeom.problems.base import AbstractProblem, Certificate
 from tokengeom.problems.supports import centre_on
 

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokengeom.numerics import Bool, Float, log_sum_exp, x_log_x
+from tokengeom.core.numerics import Bool, Float, log_sum_exp, x_log_x
 from tokengeom.problems.base import AbstractProblem, Certificate
 from tokengeom.problems.supports import in_support_spread, margins, repair_multipliers
 

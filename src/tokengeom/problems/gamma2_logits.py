@@ -30,7 +30,7 @@ from typing import final
 
 import numpy as np
 
-from tokengeom.errors import ProblemError
+from tokengeom.core.errors import ProblemError
 from tokengeom.problems.backend import UNIT, Array, Backend, blocks_of
 from tokengeom.problems.base import AbstractProblem, Certificate
 from tokengeom.problems.columns import Computed, mapped

@@ -23,7 +23,7 @@ from typing import final
 
 import numpy as np
 
-from tokengeom.errors import ProblemError
+from tokengeom.core.errors import ProblemError
 from tokengeom.problems.backend import UNIT, Array, Backend
 from tokengeom.problems.base import AbstractProblem, Certificate
 from tokengeom.problems.gamma2_logits import MaxNormFactors, WeightedDual

@@ -21,8 +21,8 @@ from math import comb, sqrt
 
 import numpy as np
 
-from tokengeom.errors import ProblemError
-from tokengeom.numerics import Bool, Float, centre_columns
+from tokengeom.core.errors import ProblemError
+from tokengeom.core.numerics import Bool, Float, centre_columns
 from tokengeom.problems.linear_data import LinearData
 
 

@@ -14,7 +14,7 @@ from typing import final
 import numpy as np
 from scipy.sparse import csc_array
 
-from tokengeom.numerics import Float, Int
+from tokengeom.core.numerics import Float, Int
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.regularised_logits import RegularisedLogits
 

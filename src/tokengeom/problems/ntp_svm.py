@@ -28,8 +28,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokengeom.errors import ProblemError
-from tokengeom.numerics import Bool, Float
+from tokengeom.core.errors import ProblemError
+from tokengeom.core.numerics import Bool, Float
 from tokengeom.problems.base import AbstractProblem, Certificate
 from tokengeom.problems.supports import in_support_spread, margins, repair_multipliers
 

@@ -31,8 +31,8 @@ from typing import final
 
 import numpy as np
 
-from tokengeom.errors import ProblemError
-from tokengeom.numerics import Matrix
+from tokengeom.core.errors import ProblemError
+from tokengeom.core.numerics import Matrix
 from tokengeom.problems.backend import UNIT, Array, Backend
 from tokengeom.problems.base import AbstractProblem, Certificate
 from tokengeom.problems.columns import Blocks, Computed, Layout

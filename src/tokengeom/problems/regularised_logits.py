@@ -41,8 +41,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.sparse import csc_array
 
-from tokengeom.errors import ProblemError
-from tokengeom.numerics import Matrix, dense
+from tokengeom.core.errors import ProblemError
+from tokengeom.core.numerics import Matrix, dense
 from tokengeom.problems.backend import UNIT, Array, Backend
 from tokengeom.problems.base import AbstractProblem, Certificate
 from tokengeom.problems.columns import Blocks, Computed, Layout, SparseColumns, mapped

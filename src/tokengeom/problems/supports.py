@@ -32,14 +32,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengeom.errors import ProblemError
-from tokengeom.memory import require_memory
-from tokengeom.numerics import Bool, Int, Matrix
+from tokengeom.core.errors import ProblemError
+from tokengeom.core.memory import require_memory
+from tokengeom.core.numerics import Bool, Int, Matrix
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tokengeom.numerics import Float
+    from tokengeom.core.numerics import Float
 
 
 def centre_on(T: Bool, X: Float) -> Float:

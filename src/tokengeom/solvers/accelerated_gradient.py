@@ -30,7 +30,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokengeom.numerics import Bool, Float
+from tokengeom.core.numerics import Bool, Float
 from tokengeom.problems.base import Certificate, Solution
 from tokengeom.problems.ntp_svm import MarginProblem
 from tokengeom.problems.supports import centre_on, cone_levels, project_on_dual_cone

@@ -15,7 +15,7 @@ import numpy as np
 from tokengeom.problems.columns import Columns, Layout
 
 if TYPE_CHECKING:
-    from tokengeom.numerics import Float
+    from tokengeom.core.numerics import Float
     from tokengeom.problems.backend import Array, Backend
 
 MEMORY = 5

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from tokengeom.numerics import Bool, Float
+from tokengeom.core.numerics import Bool, Float
 from tokengeom.problems.base import Solution
 from tokengeom.problems.ntp_svm import MarginProblem
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokengeom.numerics import Bool, Float
+from tokengeom.core.numerics import Bool, Float
 from tokengeom.problems.base import Solution
 from tokengeom.problems.compatibility import CompatibilitySystem
 from tokengeom.problems.supports import centre_on

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokengeom.numerics import Bool, Float
+from tokengeom.core.numerics import Bool, Float
 from tokengeom.problems.supports import centre_on
 
 Map = Callable[[Float], Float]

@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tokengeom.numerics import Bool, Float, Int, centre_columns, log_sum_exp
+from tokengeom.core.numerics import Bool, Float, Int, centre_columns, log_sum_exp
 
 BLOCK_ENTRIES = 20_000_000
 """Entries of the scaled tokens of one block of contexts: 160 MB."""

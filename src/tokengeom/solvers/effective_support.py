@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokengeom.errors import ResourceError
-from tokengeom.numerics import Bool, Float
+from tokengeom.core.errors import ResourceError
+from tokengeom.core.numerics import Bool, Float
 from tokengeom.problems.base import Certificate
 from tokengeom.problems.effective_support import EffectiveSupportProblem
 from tokengeom.problems.ntp_svm import MarginProblem

@@ -27,7 +27,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast, final
 
-from tokengeom.numerics import blas_threads_for
+from tokengeom.core.numerics import blas_threads_for
 from tokengeom.problems.backend import blocks_of
 from tokengeom.problems.base import Solution
 from tokengeom.problems.columns import Blocks, Columns, Computed, joined, mapped

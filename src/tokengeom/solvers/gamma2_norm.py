@@ -22,8 +22,8 @@ from typing import final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tokengeom.errors import ProblemError
-from tokengeom.numerics import Float, blas_threads_for
+from tokengeom.core.errors import ProblemError
+from tokengeom.core.numerics import Float, blas_threads_for
 from tokengeom.problems.backend import UNIT, Array, Backend
 from tokengeom.problems.gamma2_logits import MaxNormFactors
 from tokengeom.solvers.gamma2_admm import SMALLEST_WEIGHT, Triplets

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
 
-from tokengeom.numerics import blas_threads_for
+from tokengeom.core.numerics import blas_threads_for
 from tokengeom.problems.base import Solution
 from tokengeom.problems.columns import Blocks, Layout
 from tokengeom.problems.gamma2_logits import MaxNormFactors, WeightedDual

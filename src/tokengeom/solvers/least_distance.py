@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokengeom.numerics import Bool, Float
+from tokengeom.core.numerics import Bool, Float
 from tokengeom.problems.base import Solution
 from tokengeom.problems.ntp_svm import MarginProblem
 

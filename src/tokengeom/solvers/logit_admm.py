@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, cast, final
 
 import numpy as np
 
-from tokengeom.numerics import blas_threads_for
+from tokengeom.core.numerics import blas_threads_for
 from tokengeom.problems.base import Solution
 from tokengeom.problems.columns import Blocks, Columns, Computed, mapped
 from tokengeom.solvers.splitting import AbstractSplitting, AbstractTerm, Bounds, Iterate

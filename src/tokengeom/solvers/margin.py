@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from tokengeom.errors import ProblemError, ResourceError
-from tokengeom.numerics import Bool, Float
+from tokengeom.core.errors import ProblemError, ResourceError
+from tokengeom.core.numerics import Bool, Float
 from tokengeom.problems.base import Solution
 from tokengeom.problems.ntp_svm import FROBENIUS, MarginProblem
 from tokengeom.solvers.least_distance import MarginAnswer, equality_multipliers

@@ -29,7 +29,7 @@ from tokengeom.solvers.ntp_svm import column_lengths, separating_decoder
 from tokengeom.solvers.singular_values import Shrunk
 
 if TYPE_CHECKING:
-    from tokengeom.numerics import Bool, Float
+    from tokengeom.core.numerics import Bool, Float
 
 CHECK_EVERY = 25
 RELAXATION = 1.6

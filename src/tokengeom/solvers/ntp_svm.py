@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokengeom.errors import ResourceError
-from tokengeom.numerics import Float, blas_threads_for
+from tokengeom.core.errors import ResourceError
+from tokengeom.core.numerics import Float, blas_threads_for
 from tokengeom.problems.base import Certificate, Solution
 from tokengeom.problems.ntp_svm import MarginProblem
 from tokengeom.problems.supports import centre_on, in_support_spread, margins

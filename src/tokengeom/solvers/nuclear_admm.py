@@ -17,7 +17,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
-from tokengeom.numerics import blas_threads_for
+from tokengeom.core.numerics import blas_threads_for
 from tokengeom.problems.base import Solution
 from tokengeom.problems.columns import Blocks, Columns, Computed, mapped
 from tokengeom.solvers.splitting import (

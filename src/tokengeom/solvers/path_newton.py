@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokengeom.errors import ResourceError
-from tokengeom.numerics import Bool, Float, excess_exponential, log_sum_exp
+from tokengeom.core.errors import ResourceError
+from tokengeom.core.numerics import Bool, Float, excess_exponential, log_sum_exp
 from tokengeom.problems.effective_support import ReducedLoss
 from tokengeom.solvers.least_distance import equality_rows
 

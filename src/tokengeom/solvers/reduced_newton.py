@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 
-from tokengeom.numerics import Float
+from tokengeom.core.numerics import Float
 from tokengeom.problems.base import Solution
 from tokengeom.problems.effective_support import ReducedLoss
 from tokengeom.solvers.compatibility import project_on_data_subspace

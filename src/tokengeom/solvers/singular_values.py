@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokengeom.numerics import Float
+from tokengeom.core.numerics import Float
 
 Map = Callable[[Float], Float]
 

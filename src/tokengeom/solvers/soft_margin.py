@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokengeom.numerics import Bool, Float
+from tokengeom.core.numerics import Bool, Float
 
 PENALTY = 1e4
 """C for points of unit size: hard margins to a few parts in ten thousand."""

@@ -29,7 +29,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast, final
 
-from tokengeom.errors import ProblemError
+from tokengeom.core.errors import ProblemError
 from tokengeom.problems.columns import Blocks, Columns, Computed, Layout, mapped
 from tokengeom.solvers.anderson import MEMORY, AndersonMemory
 

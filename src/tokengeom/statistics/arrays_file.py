@@ -19,8 +19,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from scipy import sparse
 
-from tokengeom.errors import InputError
-from tokengeom.numerics import Float
+from tokengeom.core.errors import InputError
+from tokengeom.core.numerics import Float
 
 LARGEST_ENTRY = 1e50
 """Largest number that is read: products of a few larger ones overflow."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengeom.numerics import Bool
+from tokengeom.core.numerics import Bool
 
 if TYPE_CHECKING:
     import pyarrow as pa

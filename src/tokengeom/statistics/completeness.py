@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from tokengeom.numerics import Float
+from tokengeom.core.numerics import Float
 from tokengeom.statistics.supports import column_sums, column_sums_in_parts
 
 _WEIGHTS = 12

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import numpy as np
 
-from tokengeom.checks import whole_number
+from tokengeom.core.checks import whole_number
+from tokengeom.core.errors import InputError, StatisticsError
+from tokengeom.core.progress import AbstractProgress, SilentProgress
+from tokengeom.core.settings import option, share, takes
 from tokengeom.corpus.files import exists
 from tokengeom.corpus.locate import Corpus, ReadingSettings, open_corpus, skipped_files
 from tokengeom.corpus.token_files import ParquetTokens
 from tokengeom.corpus.tokenizers import SUGGESTED_TOKENIZERS, AbstractTokenizer
-from tokengeom.errors import InputError, StatisticsError
-from tokengeom.progress import AbstractProgress, SilentProgress
-from tokengeom.settings import option, share, takes
 from tokengeom.statistics.cuts import CutSettings
 from tokengeom.statistics.engines import AbstractEngine, EngineSettings, open_engine, temporary_folder
 from tokengeom.statistics.gathering import build_statistics

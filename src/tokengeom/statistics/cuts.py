@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from scipy import sparse
 
-from tokengeom.checks import whole_number
-from tokengeom.errors import StatisticsError
-from tokengeom.numerics import Bool, Int
-from tokengeom.settings import option
+from tokengeom.core.checks import whole_number
+from tokengeom.core.errors import StatisticsError
+from tokengeom.core.numerics import Bool, Int
+from tokengeom.core.settings import option
 from tokengeom.statistics.supports import canonical
 
 if TYPE_CHECKING:

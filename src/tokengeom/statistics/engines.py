@@ -18,11 +18,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tokengeom.checks import whole_number
-from tokengeom.errors import CorpusError, ResourceError, StatisticsError
-from tokengeom.folders import work_folder
-from tokengeom.progress import AbstractProgress
-from tokengeom.settings import option
+from tokengeom.core.checks import whole_number
+from tokengeom.core.errors import CorpusError, ResourceError, StatisticsError
+from tokengeom.core.progress import AbstractProgress
+from tokengeom.core.settings import option
+from tokengeom.results.folders import work_folder
 
 if TYPE_CHECKING:
     import duckdb

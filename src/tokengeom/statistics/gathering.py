@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from tokengeom.errors import StatisticsError
-from tokengeom.memory import require_memory
-from tokengeom.numerics import Int
+from tokengeom.core.errors import StatisticsError
+from tokengeom.core.memory import require_memory
+from tokengeom.core.numerics import Int
 from tokengeom.statistics.arrays_file import sparse_fault
 from tokengeom.statistics.cuts import WINDOWS
 from tokengeom.statistics.engines import AbstractEngine

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengeom.numerics import Int
+from tokengeom.core.numerics import Int
 from tokengeom.statistics.arrow_arrays import numbers_of
 from tokengeom.statistics.windows import ContextPacking
 

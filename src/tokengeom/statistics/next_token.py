@@ -33,15 +33,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from tokengeom.checks import Entries
+from tokengeom.core.checks import Entries
+from tokengeom.core.errors import StatisticsError
+from tokengeom.core.numerics import Float, Int, x_log_x
+from tokengeom.core.settings import make, takes
 from tokengeom.corpus.files import exists
 from tokengeom.corpus.tokenizers import AbstractTokenizer
-from tokengeom.errors import StatisticsError
-from tokengeom.manifests import MANIFEST, read_kind
-from tokengeom.numerics import Float, Int, x_log_x
-from tokengeom.results import ALONE, AbstractResult, Beside, data_frame
-from tokengeom.settings import make, takes
-from tokengeom.small_pictures import columns
+from tokengeom.results.contract import ALONE, AbstractResult, Beside, data_frame
+from tokengeom.results.manifests import MANIFEST, read_kind
 from tokengeom.statistics.completeness import Completeness, estimate_completeness
 from tokengeom.statistics.cuts import AbstractCut, CutSettings, Effect, Totals, cut_table
 from tokengeom.statistics.saved_statistics import (
@@ -444,17 +443,6 @@ class NextTokenStatistics(AbstractResult):
             ("hash", self.hash[:8]),
             *(self._followed(int(j)) for j in self.most_frequent(_CONTEXTS_SHOWN)),
         ]
-
-    def _picture(self) -> str:
-        sizes = np.bincount(self.support_sizes)[1:]
-        labels = [str(size) for size in range(1, sizes.size + 1)]
-        if sizes.size > _SIZES_SHOWN:
-            # Sizes 1, 2, 3-4, 5-8, ...: long supports are rare.
-            ends = 2 ** np.arange(int(np.ceil(np.log2(sizes.size))) + 1)
-            total = np.concatenate(([0], np.cumsum(sizes)))
-            sizes = np.diff(total[np.minimum(np.concatenate(([0], ends)), sizes.size)])
-            labels = [f"\u2264{end}" for end in ends]
-        return columns("Support sizes", sizes.tolist(), labels, below="next tokens per context (height: contexts)")
 
     def _followed(self, j: int) -> tuple[str, str]:
         more, left_out = int(self.support_sizes[j]) - _TOKENS_SHOWN, float(self.left_out[j])

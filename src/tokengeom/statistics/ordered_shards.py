@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokengeom.errors import ResourceError, StatisticsError
+from tokengeom.core.errors import ResourceError, StatisticsError
 from tokengeom.statistics.arrow_arrays import integer_array, numbers_of
 from tokengeom.statistics.sorting import PairRows
 

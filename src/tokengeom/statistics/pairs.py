@@ -23,15 +23,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from tokengeom.checks import Entries
+from tokengeom.core.checks import Entries
+from tokengeom.core.errors import InputError, StatisticsError
+from tokengeom.core.numerics import Int
+from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.corpus.tokenizers import LARGEST_VOCABULARY, AbstractTokenizer, load_tokenizer
-from tokengeom.errors import InputError, StatisticsError
-from tokengeom.folders import atomic_folder
-from tokengeom.manifests import MANIFEST, read_kind, write_manifest
-from tokengeom.numerics import Int
-from tokengeom.progress import AbstractProgress, SilentProgress
-from tokengeom.results import ALONE, AbstractResult, Beside, close
-from tokengeom.small_pictures import bars
+from tokengeom.results.contract import ALONE, AbstractResult, Beside, close
+from tokengeom.results.folders import atomic_folder
+from tokengeom.results.manifests import MANIFEST, read_kind, write_manifest
 from tokengeom.statistics.cuts import WINDOWS, AbstractCut, Effect, PairTable, Totals, follows, nothing_left
 from tokengeom.statistics.engines import AbstractEngine, open_engine, temporary_folder
 from tokengeom.statistics.gathering import build_statistics
@@ -222,11 +221,6 @@ class CountedPairs(AbstractResult):
             ("entropy floor", f"{self.totals.entropy:.4f} nats"),
             ("tokenizer", "token ids" if self.tokenizer is None else self.tokenizer.kind),
         ]
-
-    def _picture(self) -> str:
-        totals = self.totals
-        counts = [("windows", totals.n), ("contexts", totals.m), ("next tokens", totals.V)]
-        return bars("Counts (logarithmic)", counts, log=True)
 
     def _write(self, folder: Path) -> dict[str, Any]:
         shards = folder / SHARDS

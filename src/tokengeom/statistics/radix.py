@@ -9,7 +9,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengeom.numerics import Int
+from tokengeom.core.numerics import Int
 
 _Words = NDArray[np.uint64]
 _Kernel = Callable[..., int]

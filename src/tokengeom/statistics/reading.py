@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokengeom.core.errors import CorpusError, ResourceError, StatisticsError
+from tokengeom.core.progress import AbstractProgress
 from tokengeom.corpus.documents import (
     DEFAULT_MEMORY,
     PIECE_CHARACTERS,
@@ -31,8 +33,6 @@ from tokengeom.corpus.tokenizers import (
     make_tokenizer,
     needs_texts,
 )
-from tokengeom.errors import CorpusError, ResourceError, StatisticsError
-from tokengeom.progress import AbstractProgress
 from tokengeom.statistics.engines import AbstractEngine
 from tokengeom.statistics.token_table import (
     SHORT_LENGTHS,

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengeom.checks import Entries
-from tokengeom.memory import require_memory
-from tokengeom.numerics import Bool
-from tokengeom.results import close
+from tokengeom.core.checks import Entries
+from tokengeom.core.memory import require_memory
+from tokengeom.core.numerics import Bool
+from tokengeom.results.contract import close
 from tokengeom.statistics.arrow_arrays import text_array
 from tokengeom.statistics.cuts import Effect, Totals
 from tokengeom.statistics.windows import ABSENT, LONGEST_CONTEXT, WindowKind, Windows

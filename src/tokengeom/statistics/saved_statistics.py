@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokengeom.checks import Entries
+from tokengeom.core.checks import Entries
 from tokengeom.corpus.tokenizers import load_tokenizer
 from tokengeom.statistics.arrays_file import SavedArrays, save_arrays
 from tokengeom.statistics.cuts import follows

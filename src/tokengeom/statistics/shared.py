@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import sparse
 
-from tokengeom.errors import StatisticsError
-from tokengeom.numerics import Int
+from tokengeom.core.errors import StatisticsError
+from tokengeom.core.numerics import Int
 from tokengeom.statistics.next_token import OTHER, SHARED, NextTokenStatistics, restricted
 from tokengeom.statistics.supports import canonical
 

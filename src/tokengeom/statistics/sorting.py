@@ -20,8 +20,8 @@ from typing import Any, BinaryIO, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengeom.errors import ResourceError
-from tokengeom.numerics import Int
+from tokengeom.core.errors import ResourceError
+from tokengeom.core.numerics import Int
 from tokengeom.statistics.token_table import TokenRows
 from tokengeom.statistics.windows import ABSENT, START, ContextPacking, Windows
 

@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokengeom.errors import ResourceError
-from tokengeom.progress import AbstractProgress, SilentProgress
+from tokengeom.core.errors import ResourceError
+from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.statistics.engines import AbstractEngine
 from tokengeom.statistics.spark_session import (
     clear_errors,

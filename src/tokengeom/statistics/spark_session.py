@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokengeom.errors import ResourceError, StatisticsError, missing_extra
+from tokengeom.core.errors import ResourceError, StatisticsError, missing_extra
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from tokengeom.errors import StatisticsError
-from tokengeom.numerics import Float, Int
+from tokengeom.core.errors import StatisticsError
+from tokengeom.core.numerics import Float, Int
 
 if TYPE_CHECKING:
     from tokengeom.statistics.next_token import NextTokenStatistics

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from tokengeom.core.errors import ResourceError, StatisticsError
+from tokengeom.core.numerics import Bool, Int
 from tokengeom.corpus.documents import Ids, TokenBatch
-from tokengeom.errors import ResourceError, StatisticsError
-from tokengeom.numerics import Bool, Int
 from tokengeom.statistics.arrow_arrays import boolean_array, integer_array, list_array, numbers_of
 from tokengeom.statistics.windows import LONGEST_CONTEXT
 

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengeom.errors import StatisticsError
-from tokengeom.numerics import Int
+from tokengeom.core.errors import StatisticsError
+from tokengeom.core.numerics import Int
 
 if TYPE_CHECKING:
     import ibis

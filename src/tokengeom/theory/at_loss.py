@@ -27,19 +27,18 @@ import numpy as np
 from safetensors.numpy import save_file
 from scipy.sparse import csr_array
 
-from tokengeom.checks import Entries, check_tolerance
-from tokengeom.errors import InputError, ProblemError
-from tokengeom.memory import require_memory
-from tokengeom.named_vectors import Items, NamedVectors
-from tokengeom.numerics import Float, Int, centre_columns, cosines, x_log_x
+from tokengeom.ask.named_vectors import Items, NamedVectors
+from tokengeom.ask.questions import AnswersQuestions
+from tokengeom.core.checks import Entries, check_tolerance
+from tokengeom.core.errors import InputError, ProblemError
+from tokengeom.core.memory import require_memory
+from tokengeom.core.numerics import Float, Int, centre_columns, cosines, x_log_x
+from tokengeom.core.settings import nearest_hint, option
 from tokengeom.problems.base import LARGEST_GAP, Certificate
 from tokengeom.problems.gamma2_logits import Gamma2Logits, MaxNormFactors, WeightedDual
 from tokengeom.problems.merging import Merging
 from tokengeom.problems.regularised_logits import RegularisedLogits
-from tokengeom.questions import AnswersQuestions
-from tokengeom.results import ALONE, SAME, AbstractResult, Beside, close
-from tokengeom.settings import nearest_hint, option
-from tokengeom.small_pictures import columns
+from tokengeom.results.contract import ALONE, SAME, AbstractResult, Beside, close
 from tokengeom.solvers.gamma2_norm import gamma2_norm
 from tokengeom.statistics.arrays_file import LARGEST_ENTRY, SUM_TOLERANCE, SavedArrays
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -427,10 +426,6 @@ class LossPrediction(ProvenNorm, AnswersQuestions, AbstractResult):
             ("proven lower bound", f"{self.lower_bound:.6g}"),
             ("lambda", f"{self.lam:.4g}"),
         ]
-
-    def _picture(self) -> str:
-        title = f"Singular values at a loss gap of {self.loss_gap:.3g} nats"
-        return columns(title, self.singular_values.tolist(), below="number of the singular value")
 
     def _write(self, folder: Path) -> dict[str, Any]:
         arrays = {name: getattr(self, name) for name in ("P_merged", "pi", "change_merged")}

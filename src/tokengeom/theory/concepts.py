@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tokengeom.errors import ProblemError
-from tokengeom.numerics import Float, Int
+from tokengeom.core.errors import ProblemError
+from tokengeom.core.numerics import Float, Int
 
 TYPICAL = 0.1
 """Share of the largest entry from which a token or context is typical of a concept; rounding is far below."""

@@ -10,8 +10,8 @@ import numpy as np
 from tokengeom.theory.recomputed import read_certificate, same_sentence
 
 if TYPE_CHECKING:
-    from tokengeom.checks import Entries
-    from tokengeom.numerics import Float
+    from tokengeom.core.checks import Entries
+    from tokengeom.core.numerics import Float
     from tokengeom.problems.base import Certificate
     from tokengeom.problems.linear_data import LinearData
     from tokengeom.solvers.compatibility import CompatibilityAnswer

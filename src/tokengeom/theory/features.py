@@ -27,18 +27,17 @@ import numpy as np
 from safetensors.numpy import save_file
 from scipy.sparse import csc_array
 
-from tokengeom.checks import Entries
-from tokengeom.errors import ProblemError
-from tokengeom.memory import require_memory
-from tokengeom.named_vectors import Items, NamedVectors
-from tokengeom.numerics import Arrays, Bool, Float, Int, Matrix, cosines, dense
+from tokengeom.ask.named_vectors import Items, NamedVectors
+from tokengeom.ask.questions import AnswersQuestions
+from tokengeom.core.checks import Entries
+from tokengeom.core.errors import ProblemError
+from tokengeom.core.memory import require_memory
+from tokengeom.core.numerics import Arrays, Bool, Float, Int, Matrix, cosines, dense
+from tokengeom.core.settings import make, takes
 from tokengeom.problems.base import LARGEST_GAP, Certificate
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.problems.supports import SupportReduction, as_support, centre_on, reduce_support
-from tokengeom.questions import AnswersQuestions
-from tokengeom.results import ALONE, SAME, AbstractResult, Beside, close
-from tokengeom.settings import make, takes
-from tokengeom.small_pictures import MOST_CELLS, columns, heatmap, side_by_side
+from tokengeom.results.contract import ALONE, SAME, AbstractResult, Beside, close
 from tokengeom.statistics.arrays_file import LARGEST_ENTRY, SavedArrays
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction, LossSettings
@@ -366,14 +365,6 @@ class FeaturePrediction(AnswersQuestions, AbstractResult):
             ("proven lower bound", f"{self.lower_bound:.6g}"),
             ("nuclear norm of the proxy", f"{self.proxy_nuclear_norm:.6g}"),
         ]
-
-    def _picture(self) -> str | None:
-        chosen = np.argsort(-self.pi, kind="stable")[:MOST_CELLS]
-        names = [f"context {j}" if self.stats is None else self.stats.context_text(int(j)) for j in chosen]
-        return side_by_side(
-            columns("Singular values of L_mm", self.singular_values.tolist(), below="number of the singular value"),
-            heatmap("Context cosines, most frequent first", names, cosines(self.H[:, chosen]).tolist()),
-        )
 
     def _write(self, folder: Path) -> dict[str, Any]:
         save_file(self._arrays(), folder / ARRAYS)

@@ -7,9 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
-from tokengeom.errors import ProblemError
-from tokengeom.memory import require_memory
-from tokengeom.numerics import Float, cosines
+from tokengeom.core.errors import ProblemError
+from tokengeom.core.memory import require_memory
+from tokengeom.core.numerics import Float, cosines
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.base import Certificate
 from tokengeom.problems.gamma2_svm import Gamma2SVM

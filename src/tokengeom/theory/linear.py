@@ -26,17 +26,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from safetensors.numpy import save_file
 
-from tokengeom.checks import Entries
-from tokengeom.errors import ProblemError
-from tokengeom.numerics import Bool, Float, Matrix, dense
+from tokengeom.core.checks import Entries
+from tokengeom.core.errors import ProblemError
+from tokengeom.core.numerics import Bool, Float, Matrix, dense
 from tokengeom.problems.base import LARGEST_GAP, Certificate, Solution
 from tokengeom.problems.compatibility import CompatibilitySystem
 from tokengeom.problems.effective_support import EffectiveSupportProblem, ReducedLoss
 from tokengeom.problems.linear_data import LinearData, SoftLabels
 from tokengeom.problems.ntp_svm import MarginProblem
 from tokengeom.problems.supports import margins
-from tokengeom.results import ALONE, SAME, AbstractResult, Beside, close, data_frame
-from tokengeom.small_pictures import bars, note
+from tokengeom.results.contract import ALONE, SAME, AbstractResult, Beside, close, data_frame
 from tokengeom.solvers.compatibility import CompatibilityAnswer, project_on_data_subspace, solve_compatibility
 from tokengeom.solvers.effective_support import EffectiveSupport, find_effective_support
 from tokengeom.solvers.least_distance import MarginAnswer
@@ -215,16 +214,6 @@ class LinearPrediction(AbstractResult):
             ("entropy floor H", f"{self.entropy:.6g} nats"),
             *(self.certificate.rows() if self.W_mm.any() else [("W_mm", "0: nothing diverges")]),
         ]
-
-    def _picture(self) -> str:
-        size = float(np.linalg.norm(self.W_mm))
-        if not size > 0:
-            return note("Margins", "Nothing diverges: W_mm is 0.")
-        smallest = margins(self.W_mm @ self.data.H, self.effective_support).min(axis=0) / size
-        names = self.data.context_names or [f"context {j}" for j in range(self.data.m)]
-        found = sorted(zip(smallest.tolist(), names, strict=True))
-        # A context that every token follows has no other token to be separated from.
-        return bars("Smallest margin of each context, per ||W_mm||", [(name, x) for x, name in found if np.isfinite(x)])
 
     def _write(self, folder: Path) -> dict[str, Any]:
         arrays = {

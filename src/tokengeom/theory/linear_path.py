@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokengeom.errors import ProblemError, ResourceError
-from tokengeom.numerics import Float, blas_threads_for
+from tokengeom.core.errors import ProblemError, ResourceError
+from tokengeom.core.numerics import Float, blas_threads_for
 from tokengeom.problems.effective_support import ReducedLoss
 from tokengeom.solvers.ntp_svm import orthonormal_factor
 from tokengeom.solvers.path_newton import PathNewton, PathState, path_newton

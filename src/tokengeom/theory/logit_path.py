@@ -20,9 +20,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tokengeom.errors import ProblemError
-from tokengeom.memory import require_memory
-from tokengeom.numerics import Float, Matrix, centre_columns
+from tokengeom.core.errors import ProblemError
+from tokengeom.core.memory import require_memory
+from tokengeom.core.numerics import Float, Matrix, centre_columns
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.base import Certificate
 from tokengeom.problems.columns import Computed

@@ -12,20 +12,20 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csc_array
 
-from tokengeom.errors import ProblemError
-from tokengeom.estimates import Estimate
-from tokengeom.memory import fewer_contexts, require_memory
-from tokengeom.numerics import Float, blas_threads_for
+from tokengeom.core.errors import ProblemError
+from tokengeom.core.estimates import Estimate
+from tokengeom.core.memory import fewer_contexts, require_memory
+from tokengeom.core.numerics import Float, blas_threads_for
+from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.base import Solution
 from tokengeom.problems.gamma2_logits import Gamma2Logits, MaxNormFactors
 from tokengeom.problems.merging import Merging
 from tokengeom.problems.regularised_logits import RegularisedLogits
-from tokengeom.progress import AbstractProgress, SilentProgress
 from tokengeom.solvers.gamma2_admm import Gamma2ADMM, largest_lam
 from tokengeom.solvers.logit_admm import LogitADMM, WarmStart
 from tokengeom.theory.at_loss import NORMS, LossPrediction, LossSettings
-from tokengeom.theory.estimate import GAMMA2_AT_LOSS, NUCLEAR_AT_LOSS, work_at_loss
+from tokengeom.theory.solving_time import GAMMA2_AT_LOSS, NUCLEAR_AT_LOSS, work_at_loss
 
 GAP_ACCURACY = 0.01
 """Relative difference between the loss gap asked for and the one reached."""

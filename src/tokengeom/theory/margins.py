@@ -21,7 +21,7 @@ from tokengeom.problems.ntp_svm import MarginProblem, norm_named
 from tokengeom.solvers.margin import solve_margin
 
 if TYPE_CHECKING:
-    from tokengeom.numerics import Float, Matrix
+    from tokengeom.core.numerics import Float, Matrix
     from tokengeom.problems.base import Certificate
 
 

@@ -11,24 +11,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
-from tokengeom.checks import check_seed, check_tolerance
-from tokengeom.errors import InputError, ProblemError
-from tokengeom.estimates import Estimate
-from tokengeom.memory import fewer_contexts, require_memory
-from tokengeom.numerics import Matrix, blas_threads_for
+from tokengeom.core.checks import check_seed, check_tolerance
+from tokengeom.core.errors import InputError, ProblemError
+from tokengeom.core.estimates import Estimate
+from tokengeom.core.memory import fewer_contexts, require_memory
+from tokengeom.core.numerics import Matrix, blas_threads_for
+from tokengeom.core.progress import AbstractProgress, SilentProgress
+from tokengeom.core.settings import default_of, make, option, options_of, takes
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.problems.supports import reduce_support
-from tokengeom.progress import AbstractProgress, SilentProgress
-from tokengeom.settings import default_of, make, option, options_of, takes
 from tokengeom.solvers.nuclear_admm import NuclearADMM
 from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
 from tokengeom.statistics.supports import degenerate_support_warnings
 from tokengeom.theory.at_loss import NORMS, LossPrediction, LossSettings, require_norm
-from tokengeom.theory.estimate import LIMIT, estimate_limit
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.loss_path import LossPath
 from tokengeom.theory.proxy import proxy_exactness
+from tokengeom.theory.solving_time import LIMIT, estimate_limit
 from tokengeom.theory.uniqueness import measure_spread, solution_bounds
 
 if TYPE_CHECKING:

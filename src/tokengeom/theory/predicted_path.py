@@ -16,15 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from tokengeom.checks import Entries
-from tokengeom.errors import ProblemError
-from tokengeom.numerics import Float
+from tokengeom.core.checks import Entries
+from tokengeom.core.errors import ProblemError
+from tokengeom.core.numerics import Float
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.base import LARGEST_GAP, Certificate
 from tokengeom.problems.merging import Merging
 from tokengeom.problems.regularised_logits import RegularisedLogits
-from tokengeom.results import ALONE, AbstractResult, Beside, close, data_frame, under
-from tokengeom.small_pictures import columns
+from tokengeom.results.contract import ALONE, AbstractResult, Beside, close, data_frame, under
 from tokengeom.statistics.arrays_file import LARGEST_ENTRY, SavedArrays
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import SMALLEST_LAM, LossPrediction, ProvenNorm
@@ -152,10 +151,6 @@ class PredictedPath(AbstractResult, Sequence[PathPrediction]):
 
     def _facts(self) -> list[tuple[str, str]]:
         return [(f"loss gap {one.loss_gap:.4g}", f"rank {one.rank}") for one in self.points]
-
-    def _picture(self) -> str:
-        labels = [f"{one.loss_gap:.2g}" for one in self.points]
-        return columns("Rank at each loss gap", [one.rank for one in self.points], labels, below="loss gap, nats")
 
     def checks(self, beside: Beside = ALONE) -> dict[str, bool | None]:
         """Loss and certificate of every point, computed again with the statistics."""

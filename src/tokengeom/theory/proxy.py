@@ -25,17 +25,16 @@ import numpy as np
 from safetensors.numpy import save_file
 from scipy.sparse import csc_array
 
-from tokengeom.checks import Entries
-from tokengeom.errors import ProblemError
-from tokengeom.factors import Factors
-from tokengeom.named_vectors import Items, NamedVectors
-from tokengeom.numerics import Float, Int, Matrix, centre_columns
+from tokengeom.ask.named_vectors import Items, NamedVectors
+from tokengeom.ask.questions import AnswersQuestions
+from tokengeom.core.checks import Entries
+from tokengeom.core.errors import ProblemError
+from tokengeom.core.factors import Factors
+from tokengeom.core.numerics import Float, Int, Matrix, centre_columns
+from tokengeom.core.settings import make, option, takes
 from tokengeom.problems.columns import Computed, mapped
 from tokengeom.problems.supports import SupportReduction, as_support
-from tokengeom.questions import AnswersQuestions
-from tokengeom.results import ALONE, AbstractResult, Beside, close
-from tokengeom.settings import make, option, takes
-from tokengeom.small_pictures import columns
+from tokengeom.results.contract import ALONE, AbstractResult, Beside, close
 from tokengeom.statistics.arrays_file import SavedArrays
 from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
 from tokengeom.theory.recomputed import against_statistics
@@ -279,10 +278,6 @@ class ProxyPrediction(AnswersQuestions, AbstractResult):
             ("leading singular values", ", ".join(f"{value:.4g}" for value in self.singular_values[:5])),
             ("certificate", "none: the proxy proves nothing about L_mm"),
         ]
-
-    def _picture(self) -> str:
-        title = "Leading singular values of the proxy"
-        return columns(title, self.singular_values.tolist(), below="number of the singular value")
 
     def _write(self, folder: Path) -> dict[str, Any]:
         arrays = {"U": self.U, "singular_values": self.singular_values, "Vt": self.Vt}

@@ -10,10 +10,10 @@ from typing import Protocol
 import numpy as np
 from scipy.sparse import csc_array
 
-from tokengeom.checks import Entries
-from tokengeom.numerics import Float, x_log_x
+from tokengeom.core.checks import Entries
+from tokengeom.core.numerics import Float, x_log_x
 from tokengeom.problems.base import Certificate
-from tokengeom.results import Beside, close
+from tokengeom.results.contract import Beside, close
 from tokengeom.statistics.next_token import NextTokenStatistics
 
 SAME_PROBABILITY = 1e-12

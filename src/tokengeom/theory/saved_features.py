@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.sparse import csc_array
 
-from tokengeom.errors import StatisticsError
-from tokengeom.numerics import Float
+from tokengeom.core.errors import StatisticsError
+from tokengeom.core.numerics import Float
 from tokengeom.problems.base import Solution
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.problems.supports import SupportReduction
-from tokengeom.results import SAME, close
+from tokengeom.results.contract import SAME, close
 from tokengeom.statistics.supports import check_table, degenerate_support_warnings
 from tokengeom.theory.proxy import proxy_exactness
 from tokengeom.theory.recomputed import entropy_of, same_sentence
 from tokengeom.theory.uniqueness import Spread, solution_bounds
 
 if TYPE_CHECKING:
-    from tokengeom.checks import Entries
+    from tokengeom.core.checks import Entries
     from tokengeom.statistics.arrays_file import SavedArrays
     from tokengeom.theory.features import FeaturePrediction
 

@@ -32,11 +32,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokengeom.errors import ProblemError
-from tokengeom.numerics import centre_columns
+from tokengeom.core.errors import ProblemError
+from tokengeom.core.numerics import centre_columns
 
 if TYPE_CHECKING:
-    from tokengeom.numerics import Bool, Float
+    from tokengeom.core.numerics import Bool, Float
     from tokengeom.problems.backend import Array
     from tokengeom.problems.base import Solution
     from tokengeom.problems.nuclear_svm import NuclearSVM

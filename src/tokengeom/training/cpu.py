@@ -10,9 +10,9 @@ import numpy as np
 import scipy.linalg.cython_blas  # noqa: F401  the BLAS that compiled code calls, loaded before its threads are limited
 from threadpoolctl import ThreadpoolController
 
-from tokengeom.factors import Factors
+from tokengeom.core.factors import Factors
+from tokengeom.core.numerics import Arrays, Float, Int
 from tokengeom.models.factored import AbstractFactoredModel
-from tokengeom.numerics import Arrays, Float, Int
 from tokengeom.training import kernels
 from tokengeom.training.kernels import Kernel, Labels, ParameterBuffers, Plan, Work, fuse
 from tokengeom.training.loop import AbstractEngine

@@ -21,15 +21,15 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.estimates import Estimate
-from tokengeom.factors import Factors
-from tokengeom.interruption import interrupts
-from tokengeom.numerics import Arrays, Float, Int
-from tokengeom.progress import AbstractProgress, AbstractStage, SilentProgress, is_main_process
-from tokengeom.training.estimate import ENOUGH, Pace
+from tokengeom.core.estimates import Estimate
+from tokengeom.core.factors import Factors
+from tokengeom.core.interruption import interrupts
+from tokengeom.core.numerics import Arrays, Float, Int
+from tokengeom.core.progress import AbstractProgress, AbstractStage, SilentProgress, is_main_process
 from tokengeom.training.objective import SoftLabels, WindowSampler
 from tokengeom.training.optimizers.base import Optimization
 from tokengeom.training.run import Checkpoints, Run, Snapshot
+from tokengeom.training.training_time import ENOUGH, Pace
 from tokengeom.training.trajectory import Trajectory, record_steps
 
 # Seconds that an engine may run before the loop checks Ctrl-C and the clock again.

@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.errors import ProblemError, ResourceError
-from tokengeom.factors import Factors
+from tokengeom.core.errors import ProblemError, ResourceError
+from tokengeom.core.factors import Factors
+from tokengeom.core.numerics import Arrays, Float, Int
+from tokengeom.core.processes import join_processes
 from tokengeom.models.devices import checked_device, threads_for
 from tokengeom.models.network import Network
 from tokengeom.models.networks.base import import_torch
-from tokengeom.numerics import Arrays, Float, Int
-from tokengeom.processes import join_processes
 from tokengeom.training.loop import AbstractEngine
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.optimizers.base import AbstractOptimizer

@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokengeom.errors import ProblemError, StatisticsError
-from tokengeom.factors import Factors
-from tokengeom.numerics import Bool, Float, Int, excess_exponential, log_sum_exp
+from tokengeom.core.errors import ProblemError, StatisticsError
+from tokengeom.core.factors import Factors
+from tokengeom.core.numerics import Bool, Float, Int, excess_exponential, log_sum_exp
 
 if TYPE_CHECKING:
     from tokengeom.statistics.next_token import NextTokenStatistics

@@ -17,25 +17,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from tokengeom.checks import Entries
-from tokengeom.errors import InputError
-from tokengeom.factors import Factors
-from tokengeom.folders import atomic_folder, remove_result, sweep
-from tokengeom.manifests import MANIFEST, read_kind, write_manifest
-from tokengeom.named_vectors import Items, NamedVectors, NamesItems
-from tokengeom.numerics import Arrays, Float
-from tokengeom.questions import AnswersQuestions
-from tokengeom.results import (
-    ALONE,
-    SNAPSHOTS,
-    AbstractResult,
-    Beside,
-    check_hashes,
-    close,
-    read_saved,
-    under,
-)
-from tokengeom.small_pictures import line
+from tokengeom.ask.named_vectors import Items, NamedVectors, NamesItems
+from tokengeom.ask.questions import AnswersQuestions
+from tokengeom.core.checks import Entries
+from tokengeom.core.errors import InputError
+from tokengeom.core.factors import Factors
+from tokengeom.core.numerics import Arrays, Float
+from tokengeom.results.contract import ALONE, SNAPSHOTS, AbstractResult, Beside, check_hashes, close, read_saved, under
+from tokengeom.results.folders import atomic_folder, remove_result, sweep
+from tokengeom.results.manifests import MANIFEST, read_kind, write_manifest
 from tokengeom.training.trajectory import TABLE, Trajectory, read_trajectories
 
 if TYPE_CHECKING:
@@ -147,10 +137,6 @@ class Run(AnswersQuestions, AbstractResult):
     @property
     def _source(self) -> str:
         return f"in a run at a loss gap of {self.loss_gap:.3g} nats"
-
-    def _picture(self) -> str:
-        steps, gaps = self.trajectory.steps.tolist(), self.trajectory["loss_gap"].tolist()
-        return line("Loss gap during training, nats", steps, [("loss gap", gaps)], log=True, below="steps")
 
     def checks(self, beside: Beside = ALONE) -> dict[str, bool | None]:
         """What W and H say of the last record, the start of the first one, and the statistics of the loss."""

@@ -8,9 +8,9 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from tokengeom.errors import ProblemError
+from tokengeom.core.errors import ProblemError
+from tokengeom.core.settings import member_names, nearest_hint, option, options_of
 from tokengeom.models.factored import FACTORED, Init
-from tokengeom.settings import member_names, nearest_hint, option, options_of
 from tokengeom.training.optimizers.base import (
     AbstractOptimizer,
     Optimization,

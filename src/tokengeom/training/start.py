@@ -25,11 +25,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokengeom.errors import ProblemError
-from tokengeom.factors import Factors, HasFactors
+from tokengeom.core.errors import ProblemError
+from tokengeom.core.factors import Factors, HasFactors
+from tokengeom.core.numerics import Float, centre_columns
 from tokengeom.models.factored import AbstractFactoredModel
-from tokengeom.numerics import Float, centre_columns
-from tokengeom.results import AbstractResult, load
+from tokengeom.results.contract import AbstractResult
+from tokengeom.results.registry import load
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.settings import TrainingSettings
 

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.errors import ProblemError, missing_extra
-from tokengeom.factors import Factors
+from tokengeom.core.errors import ProblemError, missing_extra
+from tokengeom.core.factors import Factors
+from tokengeom.core.numerics import Arrays, Float, Int
 from tokengeom.models.devices import checked_device
 from tokengeom.models.factored import AbstractFactoredModel
-from tokengeom.numerics import Arrays, Float, Int
 from tokengeom.training.loop import AbstractEngine
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.optimizers.base import AbstractOptimizer

@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tokengeom.checks import check_duplicates, check_embeddings
-from tokengeom.errors import InputError, ProblemError
-from tokengeom.estimates import Estimate
-from tokengeom.factors import HasFactors
-from tokengeom.manifests import MANIFEST
+from tokengeom.core.checks import check_duplicates, check_embeddings
+from tokengeom.core.errors import InputError, ProblemError
+from tokengeom.core.estimates import Estimate
+from tokengeom.core.factors import HasFactors
+from tokengeom.core.numerics import Float
+from tokengeom.core.progress import AbstractProgress, SilentProgress
+from tokengeom.core.settings import make, takes
 from tokengeom.models.factored import UFM, AbstractFactoredModel, Linear
-from tokengeom.numerics import Float
-from tokengeom.progress import AbstractProgress, SilentProgress
-from tokengeom.settings import make, takes
-from tokengeom.training.estimate import ENOUGH, factored_bytes, network_bytes, require_training_memory
+from tokengeom.results.manifests import MANIFEST
 from tokengeom.training.loop import AbstractEngine, Loop, OnRecord, Probe, TrainingHooks
 from tokengeom.training.objective import SoftLabels, WindowSampler
 from tokengeom.training.run import Run, Snapshot
 from tokengeom.training.settings import TrainingSettings
 from tokengeom.training.start import PredictedStart, require_startable
+from tokengeom.training.training_time import ENOUGH, factored_bytes, network_bytes, require_training_memory
 
 if TYPE_CHECKING:
     from tokengeom.models.network import Network

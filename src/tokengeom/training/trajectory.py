@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengeom.errors import InputError, ProblemError
-from tokengeom.numerics import Float, Int
-from tokengeom.results import data_frame
+from tokengeom.core.errors import InputError, ProblemError
+from tokengeom.core.numerics import Float, Int
+from tokengeom.results.contract import data_frame
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tokengeom.errors import missing_extra
-from tokengeom.settings import member
+from tokengeom.core.errors import missing_extra
+from tokengeom.core.settings import member
 
 _PACKAGE = __name__.removesuffix(".base")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from tokengeom.errors import ProblemError
+from tokengeom.core.errors import ProblemError
 from tokengeom.models.networks.base import (
     AbstractArchitecture,
     NetworkShape,

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from tokengeom.comparison.inputs import seen_tokens
+from tokengeom.core.numerics import Int
 from tokengeom.figures.base import Curve, Figure, LinePanel
-from tokengeom.geometry.inputs import seen_tokens
-from tokengeom.numerics import Int
 from tokengeom.page.contents import Contents
 from tokengeom.page.figures import Picture, picture
 from tokengeom.page.formatting import count, fixed, number, percent

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengeom.factors import Factors, HasFactors
+from tokengeom.comparison.inputs import seen_tokens
+from tokengeom.core.factors import Factors, HasFactors
+from tokengeom.core.numerics import Float, Int
 from tokengeom.figures.ordering import FeatureOrder
-from tokengeom.geometry.inputs import seen_tokens
-from tokengeom.numerics import Float, Int
 from tokengeom.page.contents import Contents
 from tokengeom.page.diagnosis import is_finite
 from tokengeom.page.explorer_numbers import (

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.factors import HasFactors
+from tokengeom.comparison.agreement import Agreement
+from tokengeom.comparison.collapse import group_sums
+from tokengeom.comparison.comparison import MEANINGS, NORM_PREFIX, PREFIXES, Comparison, prefix_of
+from tokengeom.comparison.rival_numbers import RivalRow
+from tokengeom.core.factors import HasFactors
+from tokengeom.core.numerics import Float, Int, unit_columns
 from tokengeom.figures.base import Figure, Panel, Points, ScatterPanel
 from tokengeom.figures.training_curves import feature_training
-from tokengeom.geometry.agreement import Agreement
-from tokengeom.geometry.collapse import group_sums
-from tokengeom.geometry.comparison import MEANINGS, NORM_PREFIX, PREFIXES, Comparison, prefix_of
-from tokengeom.geometry.rival_numbers import RivalRow
-from tokengeom.numerics import Float, Int, unit_columns
 from tokengeom.page.contents import Contents
 from tokengeom.page.diagnosis import agreements_of, collapsing_groups, is_finite
 from tokengeom.page.figures import Picture, geometry_figures, geometry_sources, order_sentence, picture

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tokengeom.citation import cite
-from tokengeom.geometry.verdict import AGREES, IN_PART
+from tokengeom.comparison.verdict import AGREES, IN_PART
+from tokengeom.core.citation import cite
 from tokengeom.page.contents import Contents
 from tokengeom.page.sections.base import Page, Section
 from tokengeom.page.settings import MODEL_NAMES

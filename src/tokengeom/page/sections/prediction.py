@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from tokengeom.comparison.logit_numbers import FiniteLogits
+from tokengeom.core.numerics import Float
 from tokengeom.figures.base import LinePanel
 from tokengeom.figures.concepts import concepts as concepts_figure
-from tokengeom.geometry.logit_numbers import FiniteLogits
-from tokengeom.numerics import Float
 from tokengeom.page.contents import Contents
 from tokengeom.page.figures import Picture, picture, supports_figure
 from tokengeom.page.formatting import listed, number, percent

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tokengeom.geometry.agreement import Agreement
-from tokengeom.geometry.comparison import Comparison
-from tokengeom.geometry.inputs import seen_tokens
+from tokengeom.comparison.agreement import Agreement
+from tokengeom.comparison.comparison import Comparison
+from tokengeom.comparison.inputs import seen_tokens
 from tokengeom.page.contents import Contents
 from tokengeom.page.diagnosis import CHECKS, OF_OUTCOME, agreements_of, is_finite
 from tokengeom.page.figures import disagreement_picture

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tokengeom.numerics import Float
+from tokengeom.core.numerics import Float
 from tokengeom.training.kernels import jit
 from tokengeom.training.optimizers.base import AbstractOptimizer, check_fraction, check_positive
 

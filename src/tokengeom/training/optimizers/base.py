@@ -18,9 +18,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tokengeom.errors import ProblemError
-from tokengeom.numerics import Float
-from tokengeom.settings import member, member_names
+from tokengeom.core.errors import ProblemError
+from tokengeom.core.numerics import Float
+from tokengeom.core.settings import member, member_names
 
 _PACKAGE = __name__.removesuffix(".base")
 PAPER_FACTOR, PAPER_PARTS = 0.4, 6

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tokengeom.numerics import Float
+from tokengeom.core.numerics import Float
 from tokengeom.training.kernels import jit
 from tokengeom.training.optimizers.base import AbstractOptimizer, check_fraction
 

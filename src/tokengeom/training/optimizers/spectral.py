@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from tokengeom.errors import ProblemError
-from tokengeom.numerics import Float
+from tokengeom.core.errors import ProblemError
+from tokengeom.core.numerics import Float
 from tokengeom.training.kernels import jit
 from tokengeom.training.optimizers.base import AbstractOptimizer, check_fraction
 

@@ -1,0 +1,311 @@
+r"""Finding a token or a context by its text: exactly, without accents and case, by its beginning; or "did you mean".
+
+A text is compared with all names, one way after the other, until one finds something:
+
+1. the name itself, or the name as it is printed (``\n`` for a line break);
+2. the same with white space at the ends removed and every other white space one space (``▁``, which SentencePiece
+   writes for a space, is one);
+3. the same in NFKD without combining marks and invisible format characters, with letters folded (``casefold``);
+4. the beginning of exactly one name.
+
+Where a token and a context are found in the same way, the token is meant, unless contexts are asked for.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from heapq import nlargest
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from tokengeom.ask.named_vectors import SPACE, Items, NamesItems, item_names
+from tokengeom.core.errors import InputError
+from tokengeom.core.numerics import Float
+
+KINDS: tuple[Items, ...] = ("tokens", "contexts")
+MOST_CANDIDATES = 8
+"""Names that an error lists."""
+MOST_COMPARED = 40
+"""Names that are compared letter by letter: those that have the most pairs of letters in common with the text."""
+LONGEST_SHOWN = 60
+"""Characters of a name in a sentence."""
+CLOSE = 0.6
+"""Similarity (difflib) from which on a name counts as close."""
+_ESCAPE = re.compile(r"\\(?:([nrt\\])|x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4}))")
+_LETTERS = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\"}
+_NUMBERED = re.compile(r"(.*)\\#([1-9][0-9]{0,5})", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Item:
+    """A token or a context that was found.
+
+    ``items``, ``index``, ``name``
+        "tokens" or "contexts", its number among them, and its name.
+    ``note``
+        What else the text could have meant; empty where nothing else.
+    """
+
+    items: Items
+    index: int
+    name: str
+    note: str = ""
+
+    @property
+    def kind(self) -> str:
+        """What it is: "token" or "context"."""
+        return self.items[:-1]
+
+
+def find_item(stats: NamesItems, text: str, items: Items | None = None) -> Item:
+    """The token or context that a text means.
+
+    ``items``
+        "tokens" or "contexts" to look among these alone.
+    """
+    if not isinstance(text, str):
+        raise InputError(f"A token or context is asked for by its text; got {type(text).__name__}.")
+    if items is not None and items not in KINDS:
+        raise InputError(f"items must be tokens or contexts; got {items!r}.")
+    kinds = KINDS if items is None else (items,)
+    for stage in (_exact, _spaced, _cased, _folded, _joined):
+        found = {kind: stage(_names(stats, kind), text) for kind in kinds}
+        for kind in kinds:
+            if found[kind]:
+                others = [one for one in kinds if one != kind and found[one]]
+                return _chosen(stats, text, kind, found[kind], others, same=stage is _exact)
+    return _completed(stats, text, kinds)
+
+
+def shown(name: str) -> str:
+    """A name as it is printed: as it is, or as a Python string where its ends or characters would not be seen."""
+    return name if name and name.strip() == name and name.isprintable() else repr(name)
+
+
+def quoted(name: str) -> str:
+    """A name in quotation marks, for sentences: characters that would not be seen are escaped, and long names cut."""
+    return f"“{_short(name) if name.isprintable() else repr(_short(name))[1:-1]}”"
+
+
+def _short(name: str) -> str:
+    """A name of at most `LONGEST_SHOWN` characters, without its middle where it is longer."""
+    part = LONGEST_SHOWN // 2 - 2
+    return name if len(name) <= LONGEST_SHOWN else f"{name[:part]} … {name[-part:]}"
+
+
+def fold(name: str) -> str:
+    """A name without accents, case, and invisible characters, with single spaces."""
+    plain = name if name.isascii() else unicodedata.normalize("NFKD", name).translate(_DROPPED)
+    return " ".join(plain.casefold().split())
+
+
+class _Dropped(dict[int, int | None]):
+    """Table for ``str.translate``: combining marks and format characters are dropped, a SentencePiece space is one."""
+
+    def __missing__(self, code: int) -> int | None:
+        character = chr(code)
+        dropped = unicodedata.combining(character) or unicodedata.category(character) == "Cf"
+        self[code] = None if dropped else code
+        return self[code]
+
+
+_DROPPED = _Dropped({ord(SPACE): ord(" ")})
+
+
+class _Names:
+    """Names of all tokens or contexts, with the forms that are compared; each is made when it is first needed."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = names
+        self._forms: dict[str, list[str]] = {}
+
+    @property
+    def spaced(self) -> list[str]:
+        """With single spaces."""
+        return self._form("spaced", _single_spaces)
+
+    @property
+    def cased(self) -> list[str]:
+        """With single spaces and without case."""
+        return self._form("cased", lambda name: _single_spaces(name).casefold())
+
+    @property
+    def folded(self) -> list[str]:
+        """Without accents and case."""
+        return self._form("folded", fold)
+
+    @property
+    def joined(self) -> list[str]:
+        """Without accents, case and white space."""
+        return self._form("joined", _without_spaces)
+
+    def _form(self, name: str, make: Callable[[str], str]) -> list[str]:
+        if name not in self._forms:
+            self._forms[name] = list(map(make, self.names))
+        return self._forms[name]
+
+
+_KNOWN: WeakKeyDictionary[NamesItems, dict[str, _Names]] = WeakKeyDictionary()
+
+
+def names_of(stats: NamesItems, items: Items) -> Sequence[str]:
+    """Names of all tokens or contexts; kept, because those of many contexts take seconds to make."""
+    return _names(stats, items).names
+
+
+def _names(stats: NamesItems, items: Items) -> _Names:
+    known = _KNOWN.setdefault(stats, {})
+    if items not in known:
+        known[items] = _Names(item_names(stats, items))
+    return known[items]
+
+
+def _single_spaces(name: str) -> str:
+    return " ".join(name.replace(SPACE, " ").split())
+
+
+def _exact(known: _Names, text: str) -> list[int]:
+    found = _equal(known.names, text)
+    if found or "\\" not in text:
+        return found
+    if numbered := _NUMBERED.fullmatch(text):
+        same = _equal(known.names, numbered[1])
+        return same[int(numbered[2]) - 1 :][:1]
+    return _equal(known.names, _ESCAPE.sub(_unescaped, text.strip("'")))
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    return _LETTERS[found[1]] if found[1] else chr(int(found[2] or found[3], 16))
+
+
+def _spaced(known: _Names, text: str) -> list[int]:
+    wanted = _single_spaces(text)
+    return _equal(known.spaced, wanted) if wanted else []
+
+
+def _cased(known: _Names, text: str) -> list[int]:
+    wanted = _single_spaces(text).casefold()
+    return _equal(known.cased, wanted) if wanted else []
+
+
+def _folded(known: _Names, text: str) -> list[int]:
+    wanted = fold(text)
+    return _equal(known.folded, wanted) if wanted else []
+
+
+def _joined(known: _Names, text: str) -> list[int]:
+    """Names of contexts have spaces between all of their tokens, where people write "one day, a"."""
+    wanted = _without_spaces(text)
+    return _equal(known.joined, wanted) if wanted else []
+
+
+def _without_spaces(name: str) -> str:
+    return fold(name).replace(" ", "")
+
+
+def _equal(names: Sequence[str], text: str) -> list[int]:
+    """Indices of all names that are equal to a text."""
+    found: list[int] = []
+    start = 0
+    while True:
+        try:
+            start = names.index(text, start) + 1
+        except ValueError:
+            return found
+        found.append(start - 1)
+
+
+def _chosen(stats: NamesItems, text: str, items: Items, found: list[int], others: list[Items], *, same: bool) -> Item:
+    """The one that was found; of several with the same name the first, of several with different names none."""
+    name = names_of(stats, items)[found[0]]
+    notes = [f"A {one[:-1]} has this name too: ask with items={one!r} (--items {one})." for one in others]
+    if len(found) > 1 and same:
+        notes.append(f"{len(found)} {items} have this name; this is the first, and {name}\\#2 is the second.")
+    elif len(found) > 1:
+        raise InputError(
+            f"{_short(text)!r} can mean {len(found)} {items}: {_listed(stats, {items: found})}. Give one name in full."
+        )
+    return Item(items, found[0], name, " ".join(notes))
+
+
+def _completed(stats: NamesItems, text: str, kinds: Sequence[Items]) -> Item:
+    """The only token, or else the only context, whose name begins with the text; or an error with candidates."""
+    wanted, said = fold(text), repr(_short(text))
+    beginning = {kind: _matching(stats, kind, lambda name: name.startswith(wanted)) for kind in kinds if wanted}
+    first = next((kind for kind, found in beginning.items() if found), None)
+    if first is not None and len(beginning[first]) == 1:
+        (index,) = beginning[first]
+        return Item(first, index, names_of(stats, first)[index], f"No other {first[:-1]} begins with {said}.")
+    what = " or ".join(kind[:-1] for kind in kinds)
+    number = sum(map(len, beginning.values()))
+    if number:
+        raise InputError(
+            f"No {what} is called {said}, and {number:,} names begin with it. Did you mean one of these? "
+            f"{_listed(stats, beginning)}."
+        )
+    inside = {kind: _matching(stats, kind, lambda name: wanted in name) for kind in kinds if wanted}
+    if near := _listed(stats, inside, [*_endings(stats, wanted, kinds), *_close(stats, wanted, kinds)]):
+        raise InputError(f"No {what} is called {said}. Did you mean one of these? {near}.")
+    counted = " and ".join(f"{len(names_of(stats, kind)):,} {kind}" for kind in kinds)
+    some = _listed(stats, {kind: range(len(names_of(stats, kind))) for kind in kinds}, most=4)
+    raise InputError(f"No {what} is called {said}, nor anything like it. There are {counted}, such as {some}.")
+
+
+def _endings(stats: NamesItems, wanted: str, kinds: Sequence[Items]) -> list[str]:
+    """Contexts that a text ends with, longest first: a text may be longer than any context."""
+    if "contexts" not in kinds:
+        return []
+    found = _matching(stats, "contexts", lambda name: bool(name) and wanted.endswith(f" {name}"))
+    return sorted((names_of(stats, "contexts")[index] for index in found), key=len, reverse=True)
+
+
+def _matching(stats: NamesItems, items: Items, holds: Callable[[str], bool]) -> list[int]:
+    """Indices of the names whose folded form has a property."""
+    return [index for index, name in enumerate(_names(stats, items).folded) if holds(name)]
+
+
+def _close(stats: NamesItems, wanted: str, kinds: Sequence[Items]) -> list[str]:
+    """Names that are close to a folded text, closest first.
+
+    Only the `MOST_COMPARED` names with the most pairs of neighbouring letters in common are compared letter by letter.
+    """
+    framed = f"\x02{wanted}\x03"
+    pairs = {framed[i : i + 2] for i in range(len(framed) - 1)}
+    scored = [
+        (2.0 * sum(pair in edged for pair in pairs) / (len(pairs) + len(edged) - 1), kind, index)
+        for kind in kinds
+        for index, name in enumerate(_names(stats, kind).folded)
+        if abs(len(name) - len(wanted)) <= 2 + len(wanted) // 2
+        for edged in (f"\x02{name}\x03",)
+    ]
+    best = nlargest(MOST_COMPARED, scored, key=lambda one: one[0])
+    found = [(_similarity(wanted, _names(stats, kind).folded[index]), kind, index) for _, kind, index in best]
+    close = sorted((one for one in found if one[0] >= CLOSE), key=lambda one: -one[0])
+    return [names_of(stats, kind)[index] for _, kind, index in close]
+
+
+def _similarity(a: str, b: str) -> float:
+    return SequenceMatcher(None, a, b, autojunk=False).ratio()
+
+
+def _listed(
+    stats: NamesItems, found: Mapping[Items, Iterable[int]], more: Sequence[str] = (), most: int = MOST_CANDIDATES
+) -> str:
+    """Names as part of a sentence: those that were found, most frequent first, then further ones."""
+    names: dict[str, None] = {}
+    for kind, indices in found.items():
+        some = np.fromiter(indices, np.int64)
+        order = some[np.argsort(-frequency_of(stats, kind)[some], kind="stable")]
+        names |= dict.fromkeys(names_of(stats, kind)[index] for index in order[:most])
+    names |= dict.fromkeys(more)
+    return ", ".join(repr(_short(name)) for name in list(names)[:most])
+
+
+def frequency_of(stats: NamesItems, items: Items) -> Float:
+    """Share of the windows with each next token, or with each context."""
+    return np.asarray(stats.P @ stats.pi) if items == "tokens" else stats.pi

@@ -1,0 +1,226 @@
+"""The verbs `neighbours` and `explain`: questions about one token or context of a prediction, a run or a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokengeom.ask.answer import Explanation
+from tokengeom.ask.named_vectors import Items
+from tokengeom.ask.nearest import Neighbours
+from tokengeom.ask.questions import AnswersQuestions, Observed, PlainFactors, measured_by_name
+from tokengeom.comparison.checkpoints import CheckpointCurve
+from tokengeom.comparison.inputs import run_of
+from tokengeom.comparison.model_states import read_model, states_of
+from tokengeom.core.checks import check_tolerance
+from tokengeom.core.errors import InputError, ProblemError
+from tokengeom.core.factors import HasFactors
+from tokengeom.core.progress import SilentProgress
+from tokengeom.core.settings import make, option, takes
+from tokengeom.models.checkpoint import load_checkpoint
+from tokengeom.models.language_model import AbstractLanguageModel
+from tokengeom.results.contract import Beside, saved_folder
+from tokengeom.results.manifests import MANIFEST, read_kind
+from tokengeom.results.registry import load
+from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
+from tokengeom.theory.at_loss import NORMS, require_norm
+from tokengeom.theory.features import FeaturePrediction
+
+if TYPE_CHECKING:
+    from tokengeom.core.progress import AbstractProgress
+
+Statistics = NextTokenStatistics | str | Path | None
+Asked = HasFactors | AbstractLanguageModel | CheckpointCurve | tuple[object, object] | str | Path
+Runs = Observed | AbstractLanguageModel | str | Path
+REPORT = "tokengeom-report"
+"""Kind of the folder of a report's results, in which the prediction is asked."""
+MODEL_CONFIG = "config.json"
+
+
+@dataclass(frozen=True)
+class AskSettings:
+    """What is asked, and of which geometry."""
+
+    k: int = option(10, "Number of neighbours.", short="k")
+    items: Items | None = option(
+        None, "Look among tokens or among contexts alone. By default a token is meant where the text names both."
+    )
+    other_supports: bool = option(
+        False, "Leave out neighbours that have exactly the same supports; an explanation always does."
+    )
+    loss_gap: float | None = option(
+        None, "Ask the prediction at this loss gap, in nats, instead of the prediction in the limit."
+    )
+    norm: str | None = option(
+        None, "Norm of the prediction at that loss gap; nuclear by default.", choices=lambda: tuple(NORMS)
+    )
+    tolerance: float = option(1e-3, "Proven relative gap of the prediction at that loss gap.")
+
+    def __post_init__(self) -> None:
+        if self.norm is not None:
+            require_norm(self.norm)
+            if self.loss_gap is None:
+                raise InputError("norm (--norm) is that of the prediction at a loss: give loss_gap (--loss-gap) too.")
+        check_tolerance(self.tolerance)
+
+
+@takes(AskSettings)
+def neighbours(
+    result: Asked,
+    text: str,
+    *,
+    stats: Statistics = None,
+    tokenizer: object = None,
+    progress: AbstractProgress | None = None,
+    **settings: object,
+) -> Neighbours:
+    """The tokens or contexts that are nearest to one, with cosines and the supports that they share.
+
+    Parameters
+    ----------
+    result
+        A prediction (in the limit, at a loss, or the proxy), a run, compared checkpoints (the last one is asked),
+        anything with W (V x d) and H (d x m), a model in memory; or the folder of a saved result, of a report's results
+        (its prediction is asked) or of a Hugging Face causal language model.
+    text
+        Name of the token or context; accents and case are forgiven, and a unique beginning is completed.
+    stats
+        The statistics, or their folder, that name tokens and contexts. Predictions that were made in this session have
+        them; for a saved result they are looked for beside it.
+    tokenizer
+        Tokenizer of a model in memory.
+    """
+    chosen = make(AskSettings, settings, "neighbours")
+    asked, known = _asked(result, stats, chosen, tokenizer, progress or SilentProgress())
+    return asked.neighbours(text, chosen.k, chosen.items, known, other_supports=chosen.other_supports)
+
+
+@takes(AskSettings)
+def explain(
+    result: Asked,
+    text: str,
+    *,
+    stats: Statistics = None,
+    measured: Runs | Sequence[Runs] | Mapping[str, Runs] | None = None,
+    tokenizer: object = None,
+    progress: AbstractProgress | None = None,
+    **settings: object,
+) -> Explanation:
+    """What the text says about a token or context, where it lies, and what pulls it there.
+
+    Parameters
+    ----------
+    result, text, stats, tokenizer
+        As in `neighbours`.
+    measured
+        Runs or trained models on the same statistics, pairs (W, H), or folders of saved runs, to show the same item in:
+        one, several, or several by name.
+    """
+    chosen = make(AskSettings, settings, "explain")
+    shown = progress or SilentProgress()
+    asked, known = _asked(result, stats, chosen, tokenizer, shown)
+    runs = {name: _run(one, known, tokenizer, shown) for name, one in measured_by_name(measured).items()}
+    return asked.explain(text, chosen.k, chosen.items, known, measured=runs)
+
+
+def _asked(
+    result: Asked, stats: Statistics, chosen: AskSettings, tokenizer: object, progress: AbstractProgress
+) -> tuple[AnswersQuestions, NextTokenStatistics]:
+    """What answers, and the statistics that name its tokens and contexts."""
+    place = Path(result) if isinstance(result, str | Path) else None
+    known = None if stats is None else statistics_of(stats, "A question about names")
+    if place is not None and (place / MODEL_CONFIG).is_file() and not (place / MANIFEST).is_file():
+        if known is None:
+            raise _no_statistics(f"the model in {place}", "Count a text with the model's tokenizer: ")
+        return read_model(load_checkpoint(place), known, progress=progress), known
+    place = None if place is None else _place(place)
+    given: Any = result if place is None else load(place)
+    if known is None:
+        known = getattr(given, "stats", None) or _beside(given, place)
+    states = states_of(given, known, tokenizer, progress)
+    found = states if states is not None else _answering(given, place)
+    if known is None:
+        what = f"the {type(given).__name__}" if place is None else f"{place}"
+        raise _no_statistics(what, "Name its statistics: ")
+    return _at_loss(found, chosen), known
+
+
+def _at_loss(asked: AnswersQuestions, chosen: AskSettings) -> AnswersQuestions:
+    """The prediction at a loss, where one is asked for."""
+    if chosen.loss_gap is None:
+        return asked
+    if not isinstance(asked, FeaturePrediction):
+        raise ProblemError(
+            f"A loss gap can be chosen for the prediction in the limit alone; got a {type(asked).__name__}. Leave out "
+            "loss_gap (--loss-gap), or give the folder that `tokengeom predict --out` wrote."
+        )
+    return asked.at(chosen.loss_gap, norm=chosen.norm or "nuclear", tolerance=chosen.tolerance)
+
+
+def _place(folder: Path) -> Path:
+    """The folder of the result to ask: of a report its prediction."""
+    if not folder.exists():
+        raise InputError(f"{folder} does not exist. Check the path.")
+    path = saved_folder(folder)
+    if (path / MANIFEST).is_file() and read_kind(path) != REPORT:
+        return folder
+    inside = sorted(found.parent.name for found in folder.glob(f"*/{MANIFEST}")) if folder.is_dir() else []
+    if "prediction" in inside and (folder / MANIFEST).is_file():
+        return folder / "prediction"
+    if inside:
+        raise InputError(f"{folder} holds {', '.join(inside)}: name one of them, such as {folder / inside[0]}.")
+    raise InputError(
+        f"{folder} holds no saved result. Give the folder that `tokengeom predict --out` or `tokengeom train --out` "
+        "wrote, or that of a Hugging Face causal language model."
+    )
+
+
+def _answering(given: Any, place: Path | None) -> AnswersQuestions:
+    """What was given, if it has vectors."""
+    if isinstance(given, AnswersQuestions):
+        return given
+    if isinstance(given, NextTokenStatistics):
+        named = "stats" if place is None else str(place)
+        raise InputError(
+            f"Statistics have no vectors of tokens and contexts; a prediction from them has: tg.predict(stats), or "
+            f"tokengeom predict {named} --out prediction."
+        )
+    if isinstance(given, CheckpointCurve):
+        last = given.points[-1]
+        return PlainFactors(last, f"in {last.model}")
+    if isinstance(given, tuple | list) or (hasattr(given, "W") and hasattr(given, "H")):
+        name = getattr(given, "name", None)
+        return PlainFactors(given, "as measured" if name is None else f"in {name}")
+    at = "" if place is None else f" in {place}"
+    raise InputError(
+        f"A {type(given).__name__}{at} has no vectors of tokens and contexts. Ask a prediction, a run or a pair (W, H)."
+    )
+
+
+def statistics_beside(result: str | Path | None, stats: str | Path | None = None) -> NextTokenStatistics | None:
+    """The statistics that name the tokens and contexts of a saved result: given, or beside it; None where unknown."""
+    if stats is not None:
+        return statistics_of(stats, "A question about names")
+    if result is None:
+        return None
+    place = _place(Path(result))
+    return _beside(load(place), place)
+
+
+def _beside(given: object, place: Path | None) -> NextTokenStatistics | None:
+    """The statistics of a saved result, where they lie in the same folder."""
+    known = getattr(given, "statistics_hash", None)
+    return None if place is None or known is None else Beside(place).find(NextTokenStatistics, hash=known)
+
+
+def _no_statistics(what: str, advice: str) -> InputError:
+    return InputError(
+        f"Names of tokens and contexts come from statistics, and none are known for {what}. {advice}stats=..., or on "
+        "the command line --stats FOLDER."
+    )
+
+
+def _run(given: Any, stats: NextTokenStatistics, tokenizer: object, progress: AbstractProgress) -> Observed:
+    return states_of(given, stats, tokenizer, progress) or run_of(given)

@@ -1,0 +1,302 @@
+"""`CheckpointCurve`: checkpoints of a trained model compared with the prediction for a text, over training."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from tokengeom.comparison.agreement import Agreement
+from tokengeom.comparison.comparison import Comparison
+from tokengeom.core.checks import Entries
+from tokengeom.core.factors import Factors, FactorsInside
+from tokengeom.results.contract import ALONE, AbstractResult, Beside, data_frame, html_table, under
+from tokengeom.results.manifests import as_json
+from tokengeom.statistics.arrays_file import SavedArrays
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from tokengeom.core.numerics import Arrays, Float
+    from tokengeom.statistics.next_token import NextTokenStatistics
+    from tokengeom.theory.features import FeaturePrediction
+    from tokengeom.theory.proxy import ProxyPrediction
+
+FILE, ARRAYS = "checkpoints.json", "checkpoints.safetensors"
+_STORED = (
+    "model", "step", "convention", "loss_gap", "entropy", "bos", "other_gap", "windows", "context", "is_proxy",
+    "occur_once",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CheckpointComparison(FactorsInside):
+    """A trained model compared with the prediction for a text.
+
+    ``model``, ``step``
+        Name of its folder, and the training step at which it was saved, where known.
+    ``convention``
+        What W and H are for this model.
+    ``factors``
+        Rows of the compared tokens (V x d), states of the compared contexts (d x m), bias of these tokens or None.
+    ``loss_gap``, ``entropy``
+        ``CE - H`` of the model on these contexts, softmax over all its rows, and the text's floor H; nats. After a
+        support policy the loss gap is another one, ``comparison.loss_gap``, which the prediction at the loss is for.
+    ``bos``
+        Whether the model read its BOS token before every context.
+    ``other_gap``
+        ``CE - H`` with the opposite choice of ``bos``, where both were measured.
+    ``windows``, ``context``
+        Windows of the text with these contexts, and tokens per context.
+    ``is_proxy``
+        Whether the prediction is the proxy instead of L_mm.
+    ``comparison``
+        Agreement at the loss reached and in the limit, with its verdict.
+    ``occur_once``
+        Number of contexts that occur once in the text; None where that is not known.
+    """
+
+    model: str
+    step: int | None
+    convention: str
+    factors: Factors
+    loss_gap: float
+    entropy: float
+    bos: bool
+    other_gap: float | None
+    windows: int
+    context: int
+    is_proxy: bool
+    comparison: Comparison
+    occur_once: int | None = None
+
+    @property
+    def V(self) -> int:
+        """Number of compared tokens."""
+        return int(self.W.shape[0])
+
+    @property
+    def m(self) -> int:
+        """Number of compared contexts."""
+        return int(self.H.shape[1])
+
+    @property
+    def d(self) -> int:
+        """Dimension of the model's embeddings."""
+        return int(self.W.shape[1])
+
+    @property
+    def with_proxy(self) -> dict[str, Agreement]:
+        """Numbers with the proxy, without their prefix; empty where the prediction is not the proxy."""
+        found = self.comparison.agreements.items()
+        return {name.removeprefix("proxy_"): one for name, one in found if name.startswith("proxy_")}
+
+    def headline(self) -> dict[str, Agreement]:
+        """Agreement of contexts and tokens with each prediction, by a phrase such as "contexts, at the loss"."""
+        tables = {
+            "at the loss": self.comparison.at_loss,
+            "in the limit": self.comparison.in_limit,
+            "with the proxy": self.with_proxy,
+        }
+        return {
+            f"{items}, {place}": table[f"{items[:-1]}_agreement"]
+            for items in ("contexts", "tokens")
+            for place, table in tables.items()
+            if table
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers of the comparison by name, then what was compared."""
+        sizes = {"contexts": self.m, "vocabulary": self.V, "dimension": self.d}
+        losses = {"compared_loss_gap": self.comparison.loss_gap}
+        return self.comparison.to_dict() | {name: getattr(self, name) for name in _STORED} | losses | sizes
+
+    def summary(self) -> str:
+        """What was compared, the loss, and the comparison, one sentence per line."""
+        saved = "" if self.step is None else f", step {self.step:,}"
+        lines = [
+            f"{self.model}{saved}: {self.m:,} contexts of {self.context} tokens ({self.windows:,} windows), "
+            f"{self.V:,} tokens, d={self.d}.",
+            *self._repeats(),
+            self.convention,
+            self._bos_sentence(),
+            f"On these contexts its loss is {self.entropy + self.loss_gap:.4f} nats: {self.loss_gap:.4f} above the "
+            f"text's entropy floor {self.entropy:.4f}.",
+        ]
+        gap = self.comparison.loss_gap
+        if gap is not None and gap != self.loss_gap:
+            lines.append(
+                f"After the support policy it is {gap:.4f} nats above the floor: the prediction at the loss is for "
+                "this gap."
+            )
+        return "\n".join([*lines, self.comparison.summary()])
+
+    def _repeats(self) -> list[str]:
+        """What contexts that occur once mean, where there are some."""
+        if not self.occur_once:
+            return []
+        return [
+            f"{self.occur_once:,} of these contexts occur once in the text, and {self.m - self.occur_once:,} repeat. A "
+            "single token follows a context that occurs once: the theory then predicts one direction per next token, "
+            "and the loss above the floor counts everything that the model leaves open. Shorter contexts repeat more."
+        ]
+
+    def _bos_sentence(self) -> str:
+        read = "its BOS token before every context" if self.bos else "the contexts alone, without its BOS token"
+        if self.other_gap is None:
+            return f"The model read {read}."
+        other = "without" if self.bos else "with"
+        return f"The model read {read}, which gives the lower loss (CE - H is about {self.other_gap:.4f} {other} it)."
+
+    def __repr__(self) -> str:
+        step = "" if self.step is None else f", step={self.step}"
+        return f"CheckpointComparison({self.model}{step}, loss_gap={self.loss_gap:.4g}, V={self.V}, m={self.m})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CheckpointCurve(AbstractResult):
+    """Checkpoints of one model, in the order of training, compared with one prediction.
+
+    ``prediction``, ``stats``
+        The prediction and the statistics that it was made from, for figures; None in a curve that was loaded.
+    """
+
+    kind: ClassVar[str] = "tokengeom-checkpoints"
+    title: ClassVar[str] = "Checkpoints compared with the prediction"
+
+    points: tuple[CheckpointComparison, ...]
+    prediction: FeaturePrediction | ProxyPrediction | None = None
+    stats: NextTokenStatistics | None = None
+
+    def __iter__(self) -> Iterator[CheckpointComparison]:
+        return iter(self.points)
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    @property
+    def steps(self) -> Float:
+        """Training steps; 1, 2, 3, ... where the step of a checkpoint is not known."""
+        known = [point.step for point in self.points]
+        if any(step is None for step in known):
+            return np.arange(1.0, len(known) + 1)
+        return np.array(known, dtype=np.float64)
+
+    @property
+    def steps_known(self) -> bool:
+        """Whether the step of every checkpoint is known."""
+        return all(point.step is not None for point in self.points)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The last checkpoint's numbers, and all of them under ``checkpoints``."""
+        points = [point.to_dict() for point in self.points]
+        return points[-1] | ({"checkpoints": points} if len(points) > 1 else {})
+
+    def to_frame(self) -> DataFrame:
+        """Data frame with one row per checkpoint: step, loss gap, verdict, and every number with its interval."""
+        return data_frame([_row(point) for point in self.points]).set_index("model")
+
+    def summary(self) -> str:
+        """One line per checkpoint, then the last one in full."""
+        if len(self.points) == 1:
+            return self.points[0].summary()
+        lines = []
+        for point in self.points:
+            numbers = "; ".join(f"{name} {one.value:.3f}" for name, one in point.headline().items())
+            lines.append(f"{point.model}: loss gap {point.loss_gap:.4f}; {point.comparison.verdict}; {numbers}")
+        return "\n".join([*lines, "", "The last one:", self.points[-1].summary()])
+
+    def _facts(self) -> list[tuple[str, str]]:
+        last = self.points[-1]
+        facts = [("checkpoints", str(len(self))), ("last", last.model), ("loss_gap", f"{last.loss_gap:.4g}")]
+        return [*facts, ("verdict", last.comparison.verdict), *((n, str(one)) for n, one in last.headline().items())]
+
+    def _repr_html_(self) -> str:
+        names = list(dict.fromkeys(name for point in self.points for name in point.headline()))
+        columns = ("checkpoint", "step", "loss gap, nats", *names, "verdict")
+        rows = []
+        for point in self.points:
+            found = point.headline()
+            step = "" if point.step is None else f"{point.step:,}"
+            numbers = (str(found[name]) if name in found else "" for name in names)
+            rows.append((point.model, step, f"{point.loss_gap:.4f}", *numbers, point.comparison.verdict))
+        return html_table(self.title, rows, self.points[-1].summary().splitlines(), columns)
+
+    def _write(self, folder: Path) -> dict[str, Any]:
+        from safetensors.numpy import save_file
+
+        save_file(_arrays(self.points), folder / ARRAYS)
+        points = [
+            {name: getattr(point, name) for name in _STORED} | {"comparison": point.comparison.to_json()}
+            for point in self.points
+        ]
+        (folder / FILE).write_bytes(as_json({"points": points}))
+        return {"checkpoints": len(self)}
+
+    @classmethod
+    def _read(cls, folder: Path, manifest: dict[str, Any]) -> Self:
+        stored = Entries(json.loads((folder / FILE).read_text(encoding="utf-8")), folder)
+        stored.only("points")
+        arrays, points = SavedArrays(folder / ARRAYS), stored.several("points")
+        if not points or manifest.get("checkpoints") != len(points):
+            raise stored.damaged(f"its manifest must have the number of its checkpoints, {len(points)}")
+        arrays.only(*(f"{place}.{name}" for place in range(len(points)) for name in ("W", "H", "bias")))
+        return cls(tuple(_point(place, one, arrays) for place, one in enumerate(points)))
+
+    def checks(self, beside: Beside = ALONE) -> dict[str, bool | None]:
+        """The checks of each comparison; neither the models nor the prediction are saved with them."""
+        found: dict[str, bool | None] = {}
+        for place, point in enumerate(self.points, start=1):
+            found |= under(f"checkpoint {place}", point.comparison.checks(beside))
+        return found | {
+            "W, H and losses of the checkpoints: only reading the models again would show them": None,
+            "names, steps, windows and contexts: models and text, which they come from, are not saved": None,
+        }
+
+
+def _row(point: CheckpointComparison) -> dict[str, Any]:
+    """A checkpoint's numbers by the name of a column."""
+    found: dict[str, Any] = {"model": point.model, "step": point.step, "loss_gap": point.loss_gap}
+    found |= {"verdict": point.comparison.verdict, "efficiency": point.comparison.efficiency}
+    for name, number in point.comparison.agreements.items():
+        found |= {name: number.value, f"{name}_low": number.low, f"{name}_high": number.high}
+    return found
+
+
+def _arrays(points: tuple[CheckpointComparison, ...]) -> Arrays:
+    """Arrays of all checkpoints under the names ``0.W``, ``0.H``, ``0.bias``, ``1.W``, ..."""
+    found = {
+        f"{place}.{name}": getattr(point, name) for place, point in enumerate(points) for name in ("W", "H", "bias")
+    }
+    return {name: np.ascontiguousarray(array) for name, array in found.items() if array is not None}
+
+
+def _point(place: int, stored: Entries, arrays: SavedArrays) -> CheckpointComparison:
+    stored.only("comparison", *_STORED)
+    return CheckpointComparison(
+        factors=read_factors(arrays, f"{place}."),
+        comparison=Comparison.from_json(stored.inside("comparison")),
+        model=stored.text("model"),
+        step=stored.whole("step") if stored.has("step") else None,
+        convention=stored.text("convention"),
+        loss_gap=stored.number("loss_gap"),
+        entropy=stored.number("entropy"),
+        bos=stored.flag("bos"),
+        other_gap=stored.number("other_gap") if stored.has("other_gap") else None,
+        windows=stored.whole("windows"),
+        context=stored.whole("context"),
+        is_proxy=stored.flag("is_proxy"),
+        occur_once=stored.whole("occur_once") if stored.has("occur_once") else None,
+    )
+
+
+def read_factors(arrays: SavedArrays, prefix: str = "") -> Factors:
+    """W, H and, where there is one, bias from a saved folder; finite, and of shapes that fit together."""
+    W = arrays.matrix(f"{prefix}W", (None, None))
+    H = arrays.matrix(f"{prefix}H", (W.shape[1], None))
+    bias = f"{prefix}bias"
+    return Factors(W, H, arrays.vector(bias, W.shape[0]) if arrays.has(bias) else None)

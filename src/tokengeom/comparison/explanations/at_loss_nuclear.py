@@ -1,0 +1,76 @@
+"""The prediction at the loss reached: the logits with the smallest nuclear norm that have the run's loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from tokengeom.comparison.explanations.base import AbstractFactorFit, AbstractRival, Contexts, Known
+from tokengeom.core.factors import Factors
+from tokengeom.solvers.context_newton import bounded_contexts, ridge_contexts
+from tokengeom.theory.predict import predict
+
+if TYPE_CHECKING:
+    from tokengeom.core.numerics import Float
+    from tokengeom.statistics.next_token import NextTokenStatistics
+    from tokengeom.theory.at_loss import LossPrediction
+
+MOST_ITERATIONS = 600
+"""Iterations of one solve; the stories need about 100."""
+
+
+@dataclass(frozen=True, eq=False)
+class AbstractAtLoss(AbstractRival):
+    """The prediction at the run's loss gap, in the norm of the subclass; left out where the loss is not known."""
+
+    uses: ClassVar[str] = "probabilities and the loss"
+    quick: ClassVar[bool] = False
+    ours: ClassVar[bool] = True
+    norm: ClassVar[str]
+    known: Known
+
+    @classmethod
+    def candidates(cls, known: Known) -> Sequence[AbstractRival]:
+        """Once, where it was made before, or where the loss is known and statistics are small enough to solve for."""
+        solves = cls.norm in known.norms and not (known.proxy_only or known.loss_gap is None)
+        return [cls(known)] if cls.norm in known.at or solves else []
+
+    def fit(self, stats: NextTokenStatistics) -> LossFit:
+        """The prediction that was made before, or a new one."""
+        known = self.known
+        found = known.at.get(self.norm)
+        if found is None:
+            assert known.loss_gap is not None, "left out where the loss is not known"
+            gap, tolerance = known.loss_gap, known.tolerance
+            found = predict(stats, loss_gap=gap, norm=self.norm, tolerance=tolerance, max_iterations=MOST_ITERATIONS)
+        return LossFit(Factors(found.W, found.H), found)
+
+
+@dataclass(frozen=True, eq=False)
+class LossFit(AbstractFactorFit):
+    """Tokens and contexts of a prediction at a loss."""
+
+    prediction: LossPrediction
+
+    def place(self, contexts: Contexts) -> Float:
+        """The h that minimises the context's own loss with its regularisation, given the tokens.
+
+        In the nuclear norm that is ``pi_j KL + (lam/2) ||h||^2``. In the gamma_2 norm it is the loss among the h that
+        are no longer than the longest context.
+        """
+        W, P = self.factors.W, contexts.P.toarray()
+        if self.prediction.norm == "nuclear":
+            return ridge_contexts(W, P, self.prediction.lam / contexts.share)
+        return bounded_contexts(W, P, float(np.linalg.norm(self.factors.H, axis=0).max(initial=0.0)))
+
+
+class AtLossNuclear(AbstractAtLoss):
+    """``argmin ||L||_*`` over logits with the run's loss gap."""
+
+    name: ClassVar[str] = "at loss, nuclear"
+    meaning: ClassVar[str] = "prediction at the loss, nuclear norm"
+    order: ClassVar[float] = 13
+    norm: ClassVar[str] = "nuclear"

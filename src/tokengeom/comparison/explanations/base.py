@@ -1,0 +1,372 @@
+"""What every explanation has: a name, a meaning, and a fit to statistics that gives tokens and contexts.
+
+Tokens and contexts are given for chosen items only, as columns, so no matrix is larger than factors times items. A fit
+also places new contexts, from their next-token probabilities and its tokens; contexts of the fit are placed where they
+are.
+
+Most explanations are logits M (V x m), centred in each column because softmax does not depend on its mean, with
+
+``M = U Sigma V^T``,  tokens ``U Sigma^p``,  contexts ``Sigma^p V^T``.
+
+At power ``p = 1/2`` the factors multiply to M and their Gram matrices are ``(M M^T)^{1/2}`` and ``(M^T M)^{1/2}``, as
+for L_mm. A new context with logits x becomes one more column of M, so that it is placed at ``(M M^T + x x^T)^{-1/4} x``
+(`LogitFit`), where contexts of the fit are ``(M M^T)^{-1/4} M``. At power 1 the Gram matrices are ``M M^T`` and ``M^T
+M``: tokens are the rows of M and contexts its columns (`MatrixFit`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from tokengeom.core.factors import Factors
+from tokengeom.core.numerics import centre_columns
+from tokengeom.core.settings import member, member_names
+from tokengeom.theory.proxy import RANK_TOLERANCE, SVD_SIDE, leading_triplets
+
+if TYPE_CHECKING:
+    from scipy.sparse import csc_array
+
+    from tokengeom.core.numerics import Float, Int
+    from tokengeom.statistics.next_token import NextTokenStatistics
+    from tokengeom.theory.at_loss import LossPrediction
+    from tokengeom.theory.features import FeaturePrediction
+
+EXPLANATIONS = "tokengeom.comparison.explanations"
+MOST_ENTRIES = 4_000_000
+"""Entries V m up to which all singular vectors are computed (a few seconds); beyond it the leading ones."""
+COMPONENTS = 256
+"""Leading singular vectors of a larger matrix."""
+ROUNDING = 1e-13
+"""Logits below this are 0: they are rounding errors of a subtracted mean of size 1."""
+LOG_STEP = 0.5
+"""Step of the integral over log t."""
+POWERS = (0.5, 1.0)
+"""Powers of the singular values that are tried where the power is a free parameter."""
+
+
+@dataclass(frozen=True, eq=False)
+class Contexts:
+    """What is known of contexts.
+
+    where
+        P         next-token probabilities, V x k
+        share     share of each context, relative to all contexts of the fit together, k
+        windows   how often each occurred, k; None where there are no counts
+    """
+
+    P: csc_array
+    share: Float
+    windows: Int | None = None
+
+    @staticmethod
+    def of(stats: NextTokenStatistics) -> Contexts:
+        """All contexts of statistics."""
+        return Contexts(stats.P, stats.pi, stats.context_counts if stats.has_counts else None)
+
+    def select(self, columns: Int) -> Contexts:
+        """Some of them, in the given order."""
+        windows = None if self.windows is None else self.windows[columns]
+        return Contexts(self.P[:, columns], self.share[columns], windows)
+
+    @property
+    def counts(self) -> Float:
+        """How often each stored pair of P occurred, in its order."""
+        assert self.windows is not None, "explanations that need counts are left out where there are none"
+        return np.asarray(self.P.data * np.repeat(self.windows, np.diff(self.P.indptr)))
+
+
+class AbstractFit(ABC):
+    """An explanation fitted to statistics of m contexts and V tokens."""
+
+    @abstractmethod
+    def tokens(self, tokens: Int) -> Float:
+        """Vectors of these tokens as columns, with the mean over the whole vocabulary removed."""
+
+    @abstractmethod
+    def contexts(self, columns: Int) -> Float:
+        """Vectors of these contexts, among those it was fitted to, as columns; 0 for one without a direction."""
+
+    @abstractmethod
+    def place(self, contexts: Contexts) -> Float:
+        """Vectors of new contexts on the same tokens, as columns."""
+
+    @property
+    def is_truncated(self) -> bool:
+        """Whether only leading singular vectors were kept."""
+        return False
+
+    @property
+    def limitation(self) -> str:
+        """How the fit falls short of what the explanation says, as a sentence; empty where it does not."""
+        return ""
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What is known beside the statistics, where an explanation needs it.
+
+    where
+        prediction   the prediction in the limit for these statistics; None where it must be solved for
+        at           norm -> prediction at the run's loss for these statistics, where it was made before
+        proxy_only   whether the statistics are too large to solve for
+        loss_gap     loss gap of the run on these statistics in nats; None leaves out what depends on it
+        norms        norms in which a prediction at that loss may be solved for
+        tolerance    proven relative gap of predictions at a loss
+        dim          dimension of the run's embeddings; None where not known
+        optimizer    name of the run's optimizer; None where not known
+        has_counts   whether the statistics are counts
+    """
+
+    prediction: FeaturePrediction | None = None
+    at: Mapping[str, LossPrediction] = field(default_factory=dict)
+    proxy_only: bool = False
+    loss_gap: float | None = None
+    norms: tuple[str, ...] = ("nuclear", "gamma2")
+    tolerance: float = 1e-3
+    dim: int | None = None
+    optimizer: str | None = None
+    has_counts: bool = True
+
+
+class AbstractRival(ABC):
+    """An explanation of a model's geometry.
+
+    ``name``, ``meaning``
+        Short name in tables, and what it is in a phrase.
+    ``order``
+        Its place in tables among explanations that fit equally well; simpler ones have smaller numbers.
+    ``uses``, ``parameters``
+        What it is made from ("supports", "probabilities", "counts"), and its free parameters with how they are chosen.
+    ``quick``
+        Whether its fit needs no solver and no training, so that every comparison can show it.
+    ``ours``
+        Whether it is the prediction itself, at a loss or in the limit.
+    """
+
+    name: ClassVar[str]
+    meaning: ClassVar[str]
+    order: ClassVar[float]
+    uses: ClassVar[str]
+    parameters: ClassVar[str] = "none"
+    quick: ClassVar[bool] = True
+    ours: ClassVar[bool] = False
+
+    @classmethod
+    def candidates(cls, known: Known) -> Sequence[AbstractRival]:
+        """The explanation with each value of its free parameter, or once; nothing where it is left out.
+
+        The candidate whose contexts agree best with the run is the one that counts.
+        """
+        return [cls()]
+
+    @property
+    def chosen(self) -> str:
+        """The free parameters of this candidate, such as "k=5"; empty where there are none."""
+        return ""
+
+    @abstractmethod
+    def fit(self, stats: NextTokenStatistics) -> AbstractFit:
+        """Tokens and contexts for these statistics."""
+
+
+def explanation_classes(names: Sequence[str] | None = None) -> list[type[AbstractRival]]:
+    """Classes of the explanations by file name, all by default, simplest first."""
+    wanted = member_names(EXPLANATIONS) if names is None else names
+    found = [
+        member(EXPLANATIONS, name, AbstractRival, "An explanation")  # type: ignore[type-abstract]
+        for name in dict.fromkeys(wanted)
+    ]
+    return sorted(found, key=lambda rival: (rival.order, rival.name))
+
+
+class AbstractLogitRival(AbstractRival):
+    """A rule that gives each observed pair of token and context a logit; other pairs have 0 before centring.
+
+    ``power``
+        Power p of the singular values in tokens and contexts.
+    """
+
+    power: float = 0.5
+
+    @abstractmethod
+    def values(self, contexts: Contexts, background: Float) -> Float:
+        """Logit of each stored pair of ``contexts.P``, in its order; ``background`` is p(z), V."""
+
+    def fit(self, stats: NextTokenStatistics) -> AbstractFit:
+        """Factors of the rule's logits."""
+        background = np.asarray(stats.P @ stats.pi)
+        small = stats.V * stats.m <= MOST_ENTRIES
+
+        def rule(contexts: Contexts) -> csc_array:
+            return _with_values(contexts.P, self.values(contexts, background))
+
+        if self.power == 1.0 and small:
+            return MatrixFit(Contexts.of(stats), rule)
+        return LogitFit.of(Contexts.of(stats), rule, self.power, everything=small and min(stats.V, stats.m) <= SVD_SIDE)
+
+
+Rule = Callable[[Contexts], "csc_array"]
+"""From contexts to their logits before centring, V x k."""
+
+
+@dataclass(frozen=True, eq=False)
+class LogitFit(AbstractFit):
+    """Factors of centred logits: ``U`` (V x r), ``s`` (r), their power, and the rule that gives contexts logits."""
+
+    known: Contexts
+    rule: Rule
+    U: Float
+    s: Float
+    power: float = 0.5
+    is_truncated: bool = False
+
+    @staticmethod
+    def of(known: Contexts, rule: Rule, power: float, *, everything: bool) -> LogitFit:
+        """Factor the rule's logits: all singular vectors, or the leading ones of a large matrix."""
+        M, side = rule(known), min(known.P.shape)
+        if everything:
+            U, s = left_singular_vectors(centre_columns(M.toarray()))
+        else:
+            U, s, _ = leading_triplets(M, min(COMPONENTS, side - 1))
+        r = int((s > RANK_TOLERANCE * s[0]).sum())
+        return LogitFit(known, rule, U[:, :r], s[:r], power, U.shape[1] < side)
+
+    def tokens(self, tokens: Int) -> Float:
+        """``U Sigma^p``, whose columns sum to 0 like those of M."""
+        return np.asarray((self.U[tokens] * self.s**self.power).T)
+
+    def contexts(self, columns: Int) -> Float:
+        """``Sigma^p V^T``, from ``U^T M = Sigma V^T``."""
+        return np.asarray(self._inside(self.rule(self.known.select(columns))) * self.s[:, None] ** (self.power - 1.0))
+
+    def place(self, contexts: Contexts) -> Float:
+        """``(M M^T + x x^T)^{-1/4} x``: coordinates on U, then what is outside of its span (not where truncated)."""
+        M = self.rule(contexts)
+        inside = self._inside(M)
+        if self.power == 1.0:
+            return inside
+        outside = np.zeros((0, M.shape[1]))
+        if not self.is_truncated:
+            outside = centre_columns(M.toarray()) - self.U @ inside
+            # Rounding has no direction.
+            size = np.linalg.norm(outside, axis=0)
+            outside[:, size <= RANK_TOLERANCE * np.linalg.norm(inside, axis=0)] = 0.0
+        factors, beyond = one_more_column(self.s, inside, np.linalg.norm(outside, axis=0))
+        return np.vstack([factors * inside, beyond * outside])
+
+    def _inside(self, M: csc_array) -> Float:
+        """``U^T M``; the columns of U sum to 0, so M need not be centred."""
+        inside = np.asarray((M.T @ self.U).T)
+        size = np.sqrt(np.asarray(M.multiply(M).sum(axis=0))).ravel()
+        # A column of equal logits has no direction; what is left of it is rounding.
+        inside[:, np.linalg.norm(inside, axis=0) <= RANK_TOLERANCE * size] = 0.0
+        return inside
+
+
+def one_more_column(s: Float, inside: Float, outside: Float) -> tuple[Float, Float]:
+    """Factors by which ``(U diag(s^2) U^T + x x^T)^{-1/4}`` multiplies x, for each of k vectors x.
+
+    With ``x = U a + b``, b orthogonal to U, the result is ``U (f a) + g b``. From ``B^{-1/4} = sin(pi/4)/pi int_0^inf
+    t^{-1/4} (B + t)^{-1} dt`` and the inverse of a matrix with a term of rank one, everything is diagonal:
+
+    ``f_i = sin(pi/4)/pi int t^{-1/4} / ((s_i^2 + t) (1 + phi(t))) dt``
+
+    with ``phi(t) = sum_i a_i^2 / (s_i^2 + t) + ||b||^2 / t``; g is the same with ``s_i = 0``.
+
+    ``inside``
+        a, r x k.
+    ``outside``
+        Norms of b, k.
+    """
+    square = s**2
+    largest = max(float(square.max(initial=0.0)), float((inside**2).sum(axis=0).max(initial=0.0)), 1e-300)
+    largest = max(largest, float((outside**2).max(initial=0.0)))
+    # Trapezoids in log t, which converge exponentially; beyond the last the sum is geometric.
+    logs = np.arange(np.log(largest) - 32.0, np.log(largest) + 24.0, LOG_STEP)
+    t = np.exp(logs)
+    D = 1.0 / (square[:, None] + t)
+    phi = (inside**2).T @ D + (outside**2)[:, None] / t
+    weight = LOG_STEP * t**0.75 / (1.0 + phi)
+    tail = LOG_STEP * t[-1] ** -0.25 / np.expm1(LOG_STEP / 4.0)
+    scale = np.sin(np.pi / 4.0) / np.pi
+    return scale * (D @ weight.T + tail), scale * (weight @ (1.0 / t) + tail)
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixFit(AbstractFit):
+    """Centred logits themselves: tokens are rows and contexts are columns."""
+
+    known: Contexts
+    rule: Rule
+
+    def tokens(self, tokens: Int) -> Float:
+        """Rows of M, as columns."""
+        # Centring needs all rows, so the dense matrix is made here; its size is limited by `MOST_ENTRIES`.
+        return np.asarray(centre_columns(self.rule(self.known).toarray())[tokens].T)
+
+    def contexts(self, columns: Int) -> Float:
+        """Columns of M."""
+        return self.place(self.known.select(columns))
+
+    def place(self, contexts: Contexts) -> Float:
+        """The centred logits of the contexts; they need no tokens."""
+        M = centre_columns(self.rule(contexts).toarray())
+        M[:, np.ptp(M, axis=0) <= ROUNDING * np.abs(M).max(initial=0.0)] = 0.0
+        return M
+
+
+@dataclass(frozen=True, eq=False)
+class AbstractFactorFit(AbstractFit):
+    """Tokens and contexts of given factors; a subclass says how new contexts are placed."""
+
+    factors: Factors
+
+    def tokens(self, tokens: Int) -> Float:
+        """Rows of W with their mean removed, as columns."""
+        return np.asarray(self.factors.tokens[:, tokens])
+
+    def contexts(self, columns: Int) -> Float:
+        """Columns of H."""
+        return np.asarray(self.factors.H[:, columns])
+
+
+def left_singular_vectors(M: Float) -> tuple[Float, Float]:
+    """Left singular vectors (V x k) and singular values (k, falling) of a matrix, from its smaller Gram matrix.
+
+    Three times as fast as an SVD. The values are norms of ``Q^T M``, which keep the digits that the roots of the Gram
+    matrix's eigenvalues lose.
+    """
+    tall = M.shape[0] > M.shape[1]
+    A = M.T if tall else M
+    Q = np.linalg.eigh(A @ A.T)[1]
+    inside = Q.T @ A
+    s = np.linalg.norm(inside, axis=1)
+    order = np.argsort(-s)
+    s = s[order]
+    if not tall:
+        return np.asarray(Q[:, order]), s
+    return np.asarray((inside[order] / np.where(s > 0, s, 1.0)[:, None]).T), s
+
+
+def most_frequent(P: csc_array, tie: float = 1e-9) -> Float:
+    """One-hot labels that fit best, one entry per stored pair: 1 at a context's most frequent next token.
+
+    Where several are equally frequent, up to a share ``tie``, each has an equal part.
+    """
+    sizes = np.diff(P.indptr)
+    largest = np.maximum.reduceat(P.data, P.indptr[:-1]) if P.nnz else np.zeros(0)
+    top = P.data >= (1.0 - tie) * np.repeat(largest, sizes)
+    number = np.add.reduceat(top.astype(np.float64), P.indptr[:-1]) if P.nnz else np.zeros(0)
+    return np.asarray(top / np.repeat(number, sizes))
+
+
+def _with_values(P: csc_array, values: Float) -> csc_array:
+    from scipy.sparse import csc_array
+
+    exact = np.where(np.abs(values) > ROUNDING, values, 0.0)
+    return csc_array((exact, P.indices, P.indptr), shape=P.shape)

@@ -1,0 +1,24 @@
+"""The finite part of the logits, L_in: centred log-probabilities on support."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tokengeom.comparison.explanations.base import AbstractLogitRival, Contexts
+from tokengeom.comparison.logit_numbers import FiniteLogits
+
+if TYPE_CHECKING:
+    from tokengeom.core.numerics import Float
+
+
+class FinitePart(AbstractLogitRival):
+    """``M = L_in``: log-probabilities on support with their mean removed; 0 for a context with one next token."""
+
+    name = "L_in"
+    meaning = "log-count part of the logits, which stays finite"
+    order = 7
+    uses = "probabilities"
+
+    def values(self, contexts: Contexts, background: Float) -> Float:
+        """Centred log-probabilities."""
+        return FiniteLogits.of(contexts.P).value

@@ -1,0 +1,54 @@
+"""Log-counts with add-alpha smoothing: the logits of a smoothed n-gram model [chen1999]."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from tokengeom.comparison.explanations.base import POWERS, AbstractLogitRival, AbstractRival, Contexts, Known
+from tokengeom.core.errors import ProblemError
+
+if TYPE_CHECKING:
+    from tokengeom.core.numerics import Float
+
+ALPHAS = (0.001, 0.01, 0.1, 1.0, 10.0)
+"""Values of alpha that are tried, in windows."""
+
+
+@dataclass(frozen=True)
+class LogCounts(AbstractLogitRival):
+    """``M[z,j] = log((n_jz + alpha) / (n_j + alpha V))``, centred, at power 1/2 or 1.
+
+    where ``n_jz`` is how often token z followed context j and ``n_j = sum_z n_jz``. The denominator and ``log alpha``
+    are the same for all tokens, so that before centring M is ``log(1 + n_jz / alpha)``, 0 off support.
+    """
+
+    name: ClassVar[str] = "log-counts"
+    meaning: ClassVar[str] = "logarithms of counts with add-alpha smoothing"
+    order: ClassVar[float] = 8
+    uses: ClassVar[str] = "counts"
+    parameters: ClassVar[str] = "alpha, power"
+    alpha: float = 1.0
+    power: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.alpha) and self.alpha > 0):
+            raise ProblemError(f"Smoothing needs a finite alpha > 0; got alpha={self.alpha}. 1 is usual.")
+
+    @classmethod
+    def candidates(cls, known: Known) -> Sequence[AbstractRival]:
+        """With each alpha of `ALPHAS` at both powers; left out where there are no counts."""
+        return [cls(alpha, power) for alpha, power in product(ALPHAS, POWERS)] if known.has_counts else []
+
+    @property
+    def chosen(self) -> str:
+        """Its alpha and power."""
+        return f"alpha={self.alpha:g}, power {self.power:g}"
+
+    def values(self, contexts: Contexts, background: Float) -> Float:
+        """``log(1 + n_jz / alpha)``."""
+        return np.asarray(np.log1p(contexts.counts / self.alpha))

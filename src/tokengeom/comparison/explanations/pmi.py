@@ -1,0 +1,55 @@
+"""Shifted pointwise mutual information, which the skip-gram model with negative sampling factors [levy2014]."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from tokengeom.comparison.explanations.base import POWERS, AbstractLogitRival, AbstractRival, Contexts, Known
+from tokengeom.core.errors import ProblemError
+
+if TYPE_CHECKING:
+    from tokengeom.core.numerics import Float
+
+SHIFTS = (0.1, 0.3, 1.0, 2.0, 5.0, 10.0)
+"""Values of k that are tried; below 1 the shift keeps pairs that are rarer than by chance."""
+
+
+@dataclass(frozen=True)
+class ShiftedPMI(AbstractLogitRival):
+    """``M[z,j] = max(log(p_jz / p_z) - log k, 0)``, positive shifted pointwise mutual information, at power 1/2 or 1.
+
+    where ``p_z = sum_j pi_j p_jz``, and k is the number of negative samples of the skip-gram model that factors
+    PMI - log k. A pair that never occurs has PMI minus infinity, so its positive part is 0.
+    """
+
+    name: ClassVar[str] = "PMI"
+    meaning: ClassVar[str] = "positive shifted pointwise mutual information"
+    order: ClassVar[float] = 9
+    uses: ClassVar[str] = "probabilities"
+    parameters: ClassVar[str] = "k, power"
+    k: float = 1.0
+    power: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.k) and self.k > 0):
+            raise ProblemError(f"The shift log k of PMI needs a finite k > 0; got k={self.k}. 1 means no shift.")
+
+    @classmethod
+    def candidates(cls, known: Known) -> Sequence[AbstractRival]:
+        """With each k of `SHIFTS` at both powers."""
+        return [cls(k, power) for k, power in product(SHIFTS, POWERS)]
+
+    @property
+    def chosen(self) -> str:
+        """Its k and power."""
+        return f"k={self.k:g}, power {self.power:g}"
+
+    def values(self, contexts: Contexts, background: Float) -> Float:
+        """Positive part of shifted PMI on observed pairs."""
+        P = contexts.P
+        return np.asarray(np.maximum(np.log(P.data / background[P.indices]) - np.log(self.k), 0.0))

@@ -1,0 +1,100 @@
+"""Unconstrained features trained to the run's loss: W and H are free, and what remains is the optimizer's own bias."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from tokengeom.comparison.explanations.base import AbstractFactorFit, AbstractRival, Contexts, Known
+from tokengeom.core.errors import ProblemError
+from tokengeom.core.factors import Factors
+from tokengeom.solvers.context_newton import bounded_contexts
+from tokengeom.training.train import train
+
+if TYPE_CHECKING:
+    from tokengeom.core.numerics import Float
+    from tokengeom.statistics.next_token import NextTokenStatistics
+    from tokengeom.training.loop import State
+
+RATES = {"adamw": 1e-2, "ngd": 0.3}
+"""Learning rates at which some hundred steps suffice; lower ones give the same agreement on the stories."""
+OPTIMIZER = {"gd": "ngd", "ngd": "ngd"}
+"""Optimizer for each of the run's, adamw for all others: ngd follows the trajectory of gd in fewer steps."""
+MOST_STEPS = 800
+RECORDS_PER_DECADE = 30
+"""Steps at which the loss is measured: each has a gap within some 10% of the last."""
+LARGEST_DIM = 128
+SEED = 20_000
+"""Seed of the start, another one than that of common runs."""
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedFeatures(AbstractRival):
+    """W and H of ``min CE(W H)``, trained from a random start until the loss gap is the run's."""
+
+    name: ClassVar[str] = "UFM"
+    meaning: ClassVar[str] = "unconstrained features trained to the same loss"
+    order: ClassVar[float] = 11
+    uses: ClassVar[str] = "probabilities, the loss and the optimizer"
+    parameters: ClassVar[str] = "random start"
+    quick: ClassVar[bool] = False
+    known: Known
+
+    @classmethod
+    def candidates(cls, known: Known) -> Sequence[AbstractRival]:
+        """Once, where the loss is known and statistics are small enough to train on."""
+        return [] if known.proxy_only or known.loss_gap is None else [cls(known)]
+
+    def fit(self, stats: NextTokenStatistics) -> TrainedFit:
+        """Train until the loss gap is reached, or for `MOST_STEPS` steps."""
+        wanted = self.known.loss_gap
+        assert wanted is not None, "left out where the loss is not known"
+        optimizer = OPTIMIZER.get(self.known.optimizer or "", "adamw")
+
+        def stop_at_loss(state: State) -> float:
+            gap = state.labels.loss_gap(state.L)
+            if gap <= wanted:
+                raise _Reached(state.readout)
+            return gap
+
+        try:
+            run = train(
+                stats,
+                "ufm",
+                dim=min(self.known.dim or LARGEST_DIM, LARGEST_DIM),
+                optimizer=optimizer,
+                learning_rate=RATES[optimizer],
+                rate_schedule="constant",
+                precision="float32",
+                steps=MOST_STEPS,
+                seed=SEED,
+                records_per_decade=RECORDS_PER_DECADE,
+                probes={"stop_at_loss": stop_at_loss},
+            )
+        except _Reached as reached:
+            return TrainedFit(reached.factors)
+        if run.diverged:
+            raise ProblemError(f"Unconstrained features could not be trained: {run.status}.")
+        return TrainedFit(Factors(run.W, run.H), f"UFM was trained to a loss gap of {run.loss_gap:.2g} nats only.")
+
+
+class _Reached(Exception):  # noqa: N818 - it ends a training that succeeded
+    """Ends a training whose loss has been reached."""
+
+    def __init__(self, factors: Factors) -> None:
+        self.factors = factors
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedFit(AbstractFactorFit):
+    """Trained tokens and contexts."""
+
+    limitation: str = ""
+
+    def place(self, contexts: Contexts) -> Float:
+        """The h with the smallest loss, given the tokens, among those no longer than the mean trained context."""
+        radius = float(np.linalg.norm(self.factors.H, axis=0).mean())
+        return bounded_contexts(self.factors.W, contexts.P.toarray(), radius)

@@ -1,0 +1,235 @@
+"""Held-out contexts: folds of whole support groups, and numbers of explanations that were made without them.
+
+Support groups are split at random into folds. Each explanation is fitted without a fold and then places its contexts by
+its own rule. A fold holds whole groups, so no evaluated context shares its support with one that the tokens were made
+from. A token that follows no kept context is not in the fit, and held-out contexts are read on the other tokens. The
+explanations are made without these contexts; the run itself was trained on them.
+
+Pairs are formed within folds, because contexts of different folds are placed among different tokens. A number is the
+mean over folds, by their sizes. A fold in which an explanation gives all contexts the same cosine counts as 0 for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokengeom.comparison.agreement import AbstractNumbers, Better
+from tokengeom.comparison.explanations.base import Contexts
+from tokengeom.comparison.similarity_numbers import KINDS, SimilarityNumbers
+from tokengeom.core.errors import ProblemError
+from tokengeom.statistics.next_token import NextTokenStatistics
+
+if TYPE_CHECKING:
+    from tokengeom.core.numerics import Float, Int
+
+HELD_OUT = "held-out contexts"
+FEWEST = 3
+"""Smallest number of held-out contexts, and of supports that are kept, in a fold that is evaluated."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """Statistics of the kept contexts, and the contexts that are held out.
+
+    ``kept``
+        Statistics of the kept contexts on the tokens that follow them.
+    ``kept_columns``, ``kept_tokens``
+        The kept contexts and tokens, by their place in the full statistics.
+    ``columns``
+        Held-out contexts that are evaluated, by their place in the full statistics. A context that only lost tokens
+        follow is not evaluated.
+    ``contexts``
+        What is known of these, on the kept tokens.
+    """
+
+    kept: NextTokenStatistics
+    kept_columns: Int
+    kept_tokens: Int
+    columns: Int
+    contexts: Contexts
+
+    def limited(self, most: int, rng: np.random.Generator) -> Fold:
+        """The fold with at most so many evaluated contexts, drawn at random."""
+        if self.columns.size <= most:
+            return self
+        drawn = np.sort(rng.choice(self.columns.size, most, replace=False))
+        return Fold(self.kept, self.kept_columns, self.kept_tokens, self.columns[drawn], self.contexts.select(drawn))
+
+
+def make_folds(stats: NextTokenStatistics, share: float, seed: int, most: int | None = None) -> list[Fold]:
+    """``1/share`` folds of about equal size.
+
+    Groups are taken in random order, and each goes to the fold with the fewest contexts. A fold with fewer than
+    `FEWEST` contexts that can be placed, or that leaves fewer than `FEWEST` supports, is dropped; none may remain.
+
+    ``most``
+        Number of contexts that are evaluated in all folds together, about; all by default.
+    """
+    check_share(share)
+    rng, count = np.random.default_rng(seed), round(1.0 / share)
+    fold_of = _assign_groups(stats.groups.multiplicity, count, rng)
+    enough = [fold for fold in range(count) if np.count_nonzero(fold_of != fold) >= FEWEST]
+    found = [leave_out(stats, np.flatnonzero(fold_of[stats.groups.label] == fold)) for fold in enough]
+    found = [fold for fold in found if fold.columns.size >= FEWEST]
+    return found if most is None else [fold.limited(max(FEWEST, most // len(found)), rng) for fold in found]
+
+
+def check_share(share: float) -> None:
+    """Refuse a share of contexts that leaves too little to fit to."""
+    if not 0.0 < share <= 0.5:
+        raise ProblemError(
+            f"The share of contexts to hold out must be above 0 and at most 0.5; got held_out={share}. 0.2 is usual, "
+            "0 holds none out."
+        )
+
+
+def _assign_groups(sizes: Int, count: int, rng: np.random.Generator) -> Int:
+    """Fold of each group."""
+    filled, fold_of = np.zeros(count), np.empty(sizes.size, dtype=np.int64)
+    for group in rng.permutation(sizes.size):
+        fold_of[group] = np.argmin(filled)
+        filled[fold_of[group]] += sizes[group]
+    return fold_of
+
+
+def leave_out(stats: NextTokenStatistics, columns: Int) -> Fold:
+    """The fold that holds out these contexts."""
+    kept = np.setdiff1d(np.arange(stats.m), columns)
+    seen = np.flatnonzero(np.asarray(stats.S[:, kept].sum(axis=1)).ravel() > 0)
+    inside = stats.P.tocsr()[seen].tocsc()
+    mass = np.asarray(inside.sum(axis=0)).ravel()
+    placed = columns[mass[columns] > 0]
+    windows = np.rint(stats.context_counts[placed] * mass[placed]).astype(np.int64) if stats.has_counts else None
+    share = stats.pi[placed] * mass[placed] / stats.pi[kept].sum()
+    return Fold(
+        _statistics(stats, seen, kept),
+        kept,
+        seen,
+        placed,
+        Contexts((inside[:, placed] / mass[placed]).tocsc(), share, windows),
+    )
+
+
+def _statistics(stats: NextTokenStatistics, tokens: Int, columns: Int) -> NextTokenStatistics:
+    table = stats.table.tocsr()[tokens].tocsc()[:, columns]
+    if stats.has_counts:
+        return NextTokenStatistics.from_counts(table)
+    return NextTokenStatistics.from_probabilities(table, stats.pi[columns] / stats.pi[columns].sum())
+
+
+def held_out_limitations(folds: Sequence[Fold], evaluated: int, m: int, solved: Sequence[str]) -> list[str]:
+    """How numbers on held-out contexts must not be read.
+
+    ``evaluated``
+        Number of contexts that were evaluated, of m.
+    ``solved``
+        Explanations that were not fitted again in every fold.
+    """
+    if not folds:
+        return ["No contexts were held out: there are too few supports to split into folds."]
+    found = [
+        f"Held out: {evaluated} contexts in {len(folds)} folds; contexts with the same support are in the same fold. "
+        "Tokens come from the other contexts, each explanation places the held-out contexts by its own rule, and "
+        "numbers are means over folds. The run was trained on all contexts. Pairs are formed within folds, so these "
+        "numbers cannot be compared with those of all contexts. Intervals do not include the variation between random "
+        "splits into folds."
+    ]
+    if evaluated < m:
+        found.append(
+            f"{m - evaluated} contexts were not evaluated: no token that follows them also follows a context outside "
+            "their fold, or they were not drawn, or their fold is too small."
+        )
+    if solved:
+        found.append(
+            f"Not evaluated on held-out contexts: {', '.join(solved)}. Solving or training again without each fold "
+            "would take minutes at this size."
+        )
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class FoldedNumbers(AbstractNumbers):
+    """Means of `SimilarityNumbers` over folds.
+
+    where
+        parts     numbers of each fold, all with the same predictions
+        columns   place of the items of each fold among all items
+        groups    unit of each item
+    """
+
+    parts: Sequence[SimilarityNumbers]
+    columns: Sequence[Int]
+    groups: Int
+    items: str = HELD_OUT
+
+    @property
+    def size(self) -> int:
+        """Number of items."""
+        return int(self.groups.size)
+
+    @property
+    def units(self) -> Int:
+        """Support group of each context."""
+        return self.groups
+
+    @property
+    def better(self) -> Mapping[str, Better]:
+        """Higher for all of them: 1 is best."""
+        return self.parts[0].better
+
+    def without_direction(self, prefix: str) -> int:
+        """Number of items without a direction in a prediction."""
+        return sum(part.without_direction(prefix) for part in self.parts)
+
+    def resampled(self, draws: Float) -> Mapping[str, Float]:
+        """Each number on each selection of items."""
+        return self._mean(lambda part, columns: part.resampled(draws[:, columns]))
+
+    def permuted(self, orders: Int) -> Mapping[str, Float]:
+        """Each number when units of the same fold exchange their mean directions."""
+
+        def of_fold(part: SimilarityNumbers, columns: Int) -> Mapping[str, Float]:
+            # The order of its own units in a permutation of all of them is a uniform permutation of a fold.
+            own = orders[:, np.unique(self.groups[columns])]
+            return part.permuted(np.argsort(np.argsort(own, axis=1), axis=1))
+
+        return self._mean(of_fold)
+
+    def gaussian(self, rng: np.random.Generator, count: int) -> Mapping[str, Float]:
+        """Each number of Gaussian embeddings."""
+        return self._mean(lambda part, _: part.gaussian(rng, count))
+
+    def of_other_run(self, run: Float) -> Mapping[str, float]:
+        """The numbers of another run, given by the same items."""
+        return self._one(lambda part, columns: part.of_other_run(run[:, columns]))
+
+    def with_other_runs(self, runs: list[Float]) -> Mapping[str, float]:
+        """Mean of each number between this run and others, under the names of every prediction."""
+        return self._one(lambda part, columns: part.with_other_runs([run[:, columns] for run in runs]))
+
+    def _one(self, of_fold: Callable[[SimilarityNumbers, Int], Mapping[str, float]]) -> Mapping[str, float]:
+        found = self._mean(
+            lambda part, columns: {name: np.array([value]) for name, value in of_fold(part, columns).items()}
+        )
+        return {name: float(values[0]) for name, values in found.items()}
+
+    def _mean(self, of_fold: Callable[[SimilarityNumbers, Int], Mapping[str, Float]]) -> Mapping[str, Float]:
+        """Weighted mean over folds; one in which the run's cosines do not vary is left out."""
+        found = [of_fold(part, columns) for part, columns in zip(self.parts, self.columns, strict=True)]
+        weights = np.array([columns.size for columns in self.columns], dtype=np.float64)[:, None]
+        means: dict[str, Float] = {}
+        for kind in KINDS:
+            names = [name for name in found[0] if name.endswith(kind)]
+            if not names:
+                continue
+            values = np.array([[one[name] for name in names] for one in found])
+            defined = np.isfinite(values)
+            counted = weights * defined.any(axis=1)
+            with np.errstate(invalid="ignore"):
+                mean = np.einsum("fb,fnb->nb", counted, np.where(defined, values, 0.0)) / counted.sum(axis=0)
+            means |= dict(zip(names, np.where(defined.any(axis=0), mean, np.nan), strict=True))
+        return means

@@ -1,0 +1,173 @@
+"""Agreement numbers of a decoder with fixed embeddings: direction, finite part, and margins in each norm.
+
+``cosine``, ``cosine_without_finite``   ``cos(W, W^mm)`` and ``cos(W - W*, W^mm)``; 1 is best
+``finite_error``                        ``||P_F(W) - W*|| / ||W*||``; 0 is best, absolute when ``W* = 0``
+``margin_{norm}``                       smallest margin per unit of a norm; larger is better
+
+where ``F = span{(e_z - e_z') h_j^T : z, z' in S_j}``; ``P_F`` uses an orthonormal basis of F in R^{V x r}, with r the
+rank of the embeddings. The first three are sums over tokens, so tokens (rows of W) are left out (jackknife) and
+permuted. A margin is a minimum, for which the jackknife is not valid: it has a null but no interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokengeom.comparison.agreement import AbstractNumbers, Better
+from tokengeom.problems.ntp_svm import NORMS
+from tokengeom.problems.supports import margins
+from tokengeom.solvers.least_distance import equality_rows
+from tokengeom.solvers.ntp_svm import orthonormal_factor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tokengeom.core.factors import Factors
+    from tokengeom.core.numerics import Bool, Float, Int
+    from tokengeom.theory.linear import LinearPrediction
+
+MOST_BASIS_ENTRIES = 4_000_000
+"""Entries of the equations up to which a basis is factored (a second or two); beyond it each projection is solved."""
+
+
+@dataclass(frozen=True, eq=False)
+class FiniteDecoder:
+    """Projection of decoders W (V x d) on F, compared with ``W*``; ``is_factored`` where a basis of F is known."""
+
+    project: Callable[[Float], Float]
+    W_star: Float
+    is_factored: bool
+
+    @staticmethod
+    def of(prediction: LinearPrediction) -> FiniteDecoder:
+        """Factor F once where it is small enough."""
+        S, H = prediction.effective_support, prediction.data.H
+        R, U = orthonormal_factor(H)
+        equations = int(S.sum()) - S.shape[1]
+        if equations * S.shape[0] * R.shape[0] > MOST_BASIS_ENTRIES:
+            return FiniteDecoder(prediction.finite_part, prediction.W_star, False)
+        basis = _row_space(equality_rows(S, R))
+
+        def project(W: Float) -> Float:
+            inside = (W @ U).ravel()
+            return np.asarray((basis.T @ (basis @ inside)).reshape(S.shape[0], -1) @ U.T)
+
+        return FiniteDecoder(project, prediction.W_star, True)
+
+    def error(self, W: Float) -> float:
+        """``||P_F(W) - W*|| / ||W*||``; absolute when ``W*`` is 0."""
+        size = float(np.linalg.norm(self.W_star))
+        return float(np.linalg.norm(self.project(W) - self.W_star)) / (size if size > 0 else 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class DecoderNumbers(AbstractNumbers):
+    """Cosines with W_mm and error of the finite part, over the V tokens."""
+
+    run: Factors
+    prediction: LinearPrediction
+    items: str = "tokens"
+
+    @cached_property
+    def _finite(self) -> FiniteDecoder:
+        return FiniteDecoder.of(self.prediction)
+
+    @property
+    def size(self) -> int:
+        """Number of tokens to draw from."""
+        return int(self.run.W.shape[0])
+
+    @property
+    def better(self) -> Mapping[str, Better]:
+        """Higher for cosines, lower for the error."""
+        return {"cosine": "higher", "cosine_without_finite": "higher", "finite_error": "lower"}
+
+    def resampled(self, draws: Float) -> dict[str, Float]:
+        """Each number in each resample of tokens."""
+        W, W_mm, W_star = self.run.W, self.prediction.W_mm, self.prediction.W_star
+        error = draws @ np.sum((self._finite.project(W) - W_star) ** 2, axis=1)
+        size = draws @ np.sum(W_star**2, axis=1)
+        return {
+            "cosine": _row_cosine(W, W_mm, draws),
+            "cosine_without_finite": _row_cosine(W - W_star, W_mm, draws),
+            "finite_error": np.sqrt(error / np.where(size > 0, size, 1.0)),
+        }
+
+    def permuted(self, orders: Int) -> dict[str, Float]:
+        """Each number when the run's tokens are permuted; the error of the finite part only where F was factored."""
+        W, W_mm, W_star = self.run.W, self.prediction.W_mm, self.prediction.W_star
+        found = {
+            "cosine": _permuted_cosine(W, W_mm, orders),
+            "cosine_without_finite": _permuted_cosine(W - W_star, W_mm, orders),
+        }
+        if self._finite.is_factored:
+            found["finite_error"] = np.array([self._finite.error(W[order]) for order in orders])
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class MarginNumbers(AbstractNumbers):
+    """Normalised margins on the effective supports."""
+
+    run: Factors
+    prediction: LinearPrediction
+    items: str = "tokens"
+
+    @property
+    def size(self) -> int:
+        """Number of tokens to permute."""
+        return int(self.run.W.shape[0])
+
+    @property
+    def better(self) -> Mapping[str, Better]:
+        """Higher: larger margins separate better."""
+        return {f"margin_{name}": "higher" for name in NORMS}
+
+    def values(self) -> Mapping[str, float]:
+        """The margins themselves."""
+        L, S = self.run.W @ self.run.H, self.prediction.effective_support
+        return {f"margin_{name}": margin(L, S, norm.value(self.run.W)) for name, norm in NORMS.items()}
+
+    def resampled(self, draws: Float) -> dict[str, Float]:
+        """Nothing: the jackknife is not valid for a minimum."""
+        return {}
+
+    def permuted(self, orders: Int) -> dict[str, Float]:
+        """Margins when tokens are permuted, which does not change the norms of W."""
+        L, S = self.run.W @ self.run.H, self.prediction.effective_support
+        smallest = np.array([margin(L[order], S, 1.0) for order in orders])
+        sizes = {name: norm.value(self.run.W) for name, norm in NORMS.items()}
+        return {f"margin_{name}": smallest / (size if size > 0 else np.nan) for name, size in sizes.items()}
+
+
+def margin(L: Float, S: Bool, size: float) -> float:
+    """Smallest in-support mean minus off-support logit of L (V x m), divided by ``size``."""
+    smallest = float(np.min(margins(L, S)))
+    return smallest / size if size > 0 and np.isfinite(smallest) else float("nan")
+
+
+def _row_cosine(X: Float, Y: Float, draws: Float) -> Float:
+    cross, xx, yy = (draws @ np.einsum("vd,vd->v", A, B) for A, B in ((X, Y), (X, X), (Y, Y)))
+    size = np.sqrt(xx * yy)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(size > 0, cross / size, np.nan)
+
+
+def _permuted_cosine(X: Float, Y: Float, orders: Int) -> Float:
+    G = X @ Y.T
+    size = float(np.linalg.norm(X) * np.linalg.norm(Y))
+    cross = G[orders, np.arange(G.shape[1])].sum(axis=1)
+    return np.asarray(cross / (size if size > 0 else np.nan))
+
+
+def _row_space(E: Float) -> Float:
+    """Orthonormal rows that span those of E."""
+    if E.size == 0:
+        return np.zeros((0, E.shape[1]))
+    _, singular, right = np.linalg.svd(E, full_matrices=False)
+    return np.asarray(right[singular > max(E.shape) * np.finfo(np.float64).eps * singular[0]])

@@ -1,0 +1,142 @@
+"""How alike two geometries are: numbers that do not change under a rotation or a softmax shift.
+
+===========================  ========  ====  ========================================================================
+number                       range     best  over
+===========================  ========  ====  ========================================================================
+``structural_similarity``    (-1, 1]   1     all entries of two matrices; SIM of the papers
+``directional_similarity``   (-1, 1]   1     the same for cosine matrices given by their factors
+``directional_agreement``    [-1, 1]   1     pairs of items of different groups: correlation of cosines
+``cosine``                   [-1, 1]   1     entries of two arrays
+===========================  ========  ====  ========================================================================
+
+A number that is not defined (nothing varies, a matrix is 0) is NaN. W and H are known up to ``W R, R^T H`` with R
+orthogonal, so Gram matrices and cosines are compared instead of W and H. Logits are known up to a constant per column,
+that is W up to ``W + 1 a^T``, so the mean token is subtracted first (``centred_tokens``).
+
+The numbers from factors need no m x m matrix, and are cheap enough for every record of a run. With
+``x_ij = X_i . X_j`` and ``y_ij = Y_i . Y_j`` they need sums over pairs of items alone, and
+
+``sum_ij x_ij y_ij = ||X Y^T||_F^2``,   ``sum_ij x_ij = ||X 1||^2``
+
+where ``X`` (p x m) and ``Y`` (q x m) hold the items (contexts or tokens) of two geometries as columns. This costs
+``m p q`` products and ``p q`` numbers of memory instead of ``m^2 (p + q)`` and ``m^2``. Sums over pairs of different
+groups are those over all pairs less those within each group.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokengeom.core.errors import ProblemError
+from tokengeom.core.numerics import centre_columns
+
+if TYPE_CHECKING:
+    from tokengeom.core.numerics import Bool, Float, Int
+
+STABILISER = 1e-5
+"""C of SIM: keeps the ratio defined where a matrix is constant; entries of cosine matrices vary far more."""
+NO_VARIATION = 1e-12
+"""A variance below this, of entries of size 1, is rounding: correlations with it mean nothing."""
+
+
+def structural_similarity(A: Float, B: Float, C: float = STABILISER) -> float:
+    """SIM, the structural term of SSIM: ``(cov(A, B) + C) / (sd(A) sd(B) + C)`` over all entries [zhao2024].
+
+    where ``A, B`` are matrices of the same shape, usually the cosines of a run and of a prediction, and ``cov``, ``sd``
+    divide by the number of entries. In (-1, 1], 1 is best: A is an increasing affine map of B. The diagonal of ones
+    counts on both sides, so unrelated cosine matrices score above 0: compare SIM with a permutation null. If one of the
+    matrices is constant, SIM is 1 by its formula and carries no information.
+    """
+    A, B = _same_shape(A, B)
+    a, b = A - A.mean(), B - B.mean()
+    return float((np.mean(a * b) + C) / (np.sqrt(np.mean(a * a) * np.mean(b * b)) + C))
+
+
+def cosine(X: Float, Y: Float) -> float:
+    """``<X, Y> / (||X||_F ||Y||_F)`` of two arrays of the same shape; 1 is the same direction, NaN when either is 0."""
+    X, Y = _same_shape(X, Y)
+    size = float(np.linalg.norm(X)) * float(np.linalg.norm(Y))
+    return float(np.clip(np.vdot(X, Y) / size, -1.0, 1.0)) if size > 0 else float("nan")
+
+
+def centred_tokens(W: Float) -> Float:
+    """``W^T`` (d x V) with the mean token removed: the part of W that softmax can see, one column per token."""
+    return centre_columns(W).T
+
+
+def _same_shape(A: Float, B: Float) -> tuple[Float, Float]:
+    A, B = np.asarray(A, dtype=np.float64), np.asarray(B, dtype=np.float64)
+    if A.shape != B.shape:
+        raise ProblemError(
+            f"Two geometries must have the same shape to be compared; got {A.shape} and {B.shape}. "
+            "Likely a transposed matrix, or statistics other than those that the run was trained on."
+        )
+    return A, B
+
+
+def directional_similarity(target: Float, run: Float) -> float:
+    """SIM of the cosine matrices of unit columns ``target`` (p x m) and ``run`` (q x m).
+
+    Items without a direction in the target (a column of 0: full support) are left out, because nothing is predicted
+    for them. NaN when fewer than two remain.
+    """
+    kept = with_direction(target)
+    if not kept.all():
+        target, run = target[:, kept], run[:, kept]
+    pairs = target.shape[1] ** 2
+    if target.shape[1] < 2:
+        return float("nan")
+    mean_x, mean_y = np.sum(target.sum(axis=1) ** 2) / pairs, np.sum(run.sum(axis=1) ** 2) / pairs
+    variance_x = np.sum((target @ target.T) ** 2) / pairs - mean_x**2
+    variance_y = np.sum((run @ run.T) ** 2) / pairs - mean_y**2
+    covariance = np.sum((target @ run.T) ** 2) / pairs - mean_x * mean_y
+    size = np.sqrt(max(variance_x, 0.0) * max(variance_y, 0.0))
+    return float((covariance + STABILISER) / (size + STABILISER))
+
+
+def directional_agreement(target: Float, run: Float, groups: Int | None = None) -> float:
+    """Correlation of the cosines of unit columns ``target`` (p x m) and ``run`` (q x m) over pairs of different groups.
+
+    ``groups`` (m) numbers the groups; None where each item is its own. Items without a direction in the target are left
+    out. NaN where there are no pairs or one side does not vary.
+    """
+    kept = with_direction(target)
+    X, Y = target[:, kept], run[:, kept]
+    sums = _pair_sums(X, Y)
+    if groups is None:
+        inside = np.array([X.shape[1], *[np.sum(A * B) for A, B in ((X, X), (Y, Y))], *_squared_norms(X, Y)])
+    else:
+        labels = groups[kept]
+        order = np.argsort(labels, kind="stable")
+        ends = np.flatnonzero(np.diff(labels[order])) + 1
+        inside = np.sum([_pair_sums(X[:, part], Y[:, part]) for part in np.split(order, ends)], axis=0)
+    pairs, x, y, xx, yy, xy = sums - inside
+    if not pairs > 0:
+        return float("nan")
+    variance = xx / pairs - (x / pairs) ** 2, yy / pairs - (y / pairs) ** 2
+    if not min(variance) > NO_VARIATION:
+        return float("nan")
+    return float(np.clip((xy / pairs - x * y / pairs**2) / np.sqrt(variance[0] * variance[1]), -1.0, 1.0))
+
+
+def _pair_sums(X: Float, Y: Float) -> Float:
+    """Number of pairs, and sums of x, y, x^2, y^2 and x y over them, each item with itself among them."""
+    n, d = X.shape[1], max(X.shape[0], Y.shape[0])
+    if n < d:
+        x, y = X.T @ X, Y.T @ Y
+        return np.array([n * n, x.sum(), y.sum(), np.vdot(x, x), np.vdot(y, y), np.vdot(x, y)])
+    first = [np.sum(A.sum(axis=1) ** 2) for A in (X, Y)]
+    return np.array([n * n, *first, *(np.sum((A @ B.T) ** 2) for A, B in ((X, X), (Y, Y), (X, Y)))])
+
+
+def _squared_norms(X: Float, Y: Float) -> tuple[float, float, float]:
+    """Sums of x_ii^2, y_ii^2 and x_ii y_ii."""
+    x, y = np.einsum("ij,ij->j", X, X), np.einsum("ij,ij->j", Y, Y)
+    return float(x @ x), float(y @ y), float(x @ y)
+
+
+def with_direction(unit: Float) -> Bool:
+    """Which columns, each of norm 1 or 0, have a direction."""
+    return np.asarray(np.einsum("ij,ij->j", unit, unit) > 0.5)

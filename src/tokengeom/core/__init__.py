@@ -1,0 +1,1 @@
+"""What every package may use: errors, numbers, settings, checks, memory, progress, estimates, factors."""

@@ -1,0 +1,137 @@
+"""`cite`: how to cite this software and the papers whose theory it implements; the one source for all formats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from importlib.metadata import metadata, version
+
+from tokengeom.core.errors import InputError
+
+PACKAGE = "tokengeom"
+TITLE = "tokengeom: the geometry of next-token prediction, predicted and measured"
+AUTHORS = "The tokengeom authors"
+LICENSE = "Apache-2.0"
+RELEASED = date(2026, 11, 16)
+"""Date of this version."""
+MESSAGE = "If you use tokengeom, please cite it, and the papers whose theory it implements."
+_ADDRESSES = ("Homepage", "Repository", "Source", "Documentation")
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper: ``key`` as in docs/references.bib, authors as family and given names, venue empty for a preprint."""
+
+    key: str
+    title: str
+    authors: tuple[tuple[str, str], ...]
+    venue: str
+    year: int
+    arxiv: str
+
+
+PAPERS = (
+    Paper(
+        "thrampoulidis2024",
+        "Implicit Optimization Bias of Next-Token Prediction in Linear Models",
+        (("Thrampoulidis", "Christos"),),
+        "Advances in Neural Information Processing Systems",
+        2024,
+        "2402.18551",
+    ),
+    Paper(
+        "zhao2024",
+        "Implicit Geometry of Next-token Prediction: From Language Sparsity Patterns to Model Representations",
+        (("Zhao", "Yize"), ("Behnia", "Tina"), ("Vakilian", "Vala"), ("Thrampoulidis", "Christos")),
+        "Conference on Language Modeling",
+        2024,
+        "2408.15417",
+    ),
+    Paper(
+        "zhao2025",
+        "On the Geometry of Semantics in Next-token Prediction",
+        (("Zhao", "Yize"), ("Thrampoulidis", "Christos")),
+        "",
+        2025,
+        "2505.08348",
+    ),
+)
+
+
+def cite(style: str = "bibtex") -> str:
+    """How to cite this software and the papers whose theory it implements.
+
+    ``style``
+        "bibtex"; "text", one line per work; or "cff", the content of CITATION.cff.
+    """
+    if style not in STYLES:
+        raise InputError(f"The format (style) must be one of {', '.join(STYLES)}; got {style!r}.")
+    return STYLES[style]()
+
+
+def address() -> str | None:
+    """Address of the project in the package's metadata; None where it has none."""
+    known = dict(one.split(", ", 1) for one in metadata(PACKAGE).get_all("Project-URL") or ())
+    return next((known[name] for name in _ADDRESSES if name in known), next(iter(known.values()), None))
+
+
+def _bibtex() -> str:
+    software = {"title": TITLE, "author": f"{{{AUTHORS}}}", "year": str(RELEASED.year), "version": version(PACKAGE)}
+    if (url := address()) is not None:
+        software["url"] = url
+    entries = [_entry("software", PACKAGE, software)]
+    for paper in PAPERS:
+        fields = {"title": paper.title, "author": " and ".join(f"{last}, {first}" for last, first in paper.authors)}
+        if paper.venue:
+            fields |= {"booktitle": paper.venue, "year": str(paper.year), "note": f"arXiv:{paper.arxiv}"}
+        else:
+            fields |= {"journal": f"arXiv:{paper.arxiv}", "year": str(paper.year)}
+        entries.append(_entry("inproceedings" if paper.venue else "article", paper.key, fields))
+    return "\n\n".join(entries)
+
+
+def _entry(kind: str, key: str, fields: dict[str, str]) -> str:
+    width = max(map(len, fields))
+    return f"@{kind}{{{key},\n" + ",\n".join(f"  {name:<{width}} = {{{x}}}" for name, x in fields.items()) + "\n}"
+
+
+def _text() -> str:
+    url = address()
+    place = "" if url is None else f" {url}"
+    lines = [f"{AUTHORS} ({RELEASED.year}). {TITLE}. Version {version(PACKAGE)}.{place}"]
+    for paper in PAPERS:
+        names = ", ".join(f"{first} {last}" for last, first in paper.authors)
+        venue = f"{paper.venue}, " if paper.venue else ""
+        lines.append(f"{names} ({paper.year}). {paper.title}. {venue}arXiv:{paper.arxiv}.")
+    return "\n".join(lines)
+
+
+def _cff() -> str:
+    lines = [
+        "cff-version: 1.2.0",
+        f"message: {MESSAGE}",
+        f'title: "{TITLE}"',
+        "type: software",
+        f"license: {LICENSE}",
+        "authors:",
+        f"  - name: {AUTHORS}",
+        f"version: {version(PACKAGE)}",
+        f"date-released: {RELEASED.isoformat()}",
+    ]
+    if (url := address()) is not None:
+        lines.append(f"url: {url}")
+    lines.append("references:")
+    for paper in PAPERS:
+        lines += [f"  - type: {'conference-paper' if paper.venue else 'article'}", f'    title: "{paper.title}"']
+        lines.append("    authors:")
+        for last, first in paper.authors:
+            lines += [f"      - family-names: {last}", f"        given-names: {first}"]
+        lines += [f"    collection-title: {paper.venue}"] if paper.venue else []
+        lines += [f"    year: {paper.year}", "    identifiers:", "      - type: other"]
+        lines.append(f"        value: arXiv:{paper.arxiv}")
+    return "\n".join(lines)
+
+
+STYLES: dict[str, Callable[[], str]] = {"bibtex": _bibtex, "text": _text, "cff": _cff}
+"""Formats by name."""

@@ -1,0 +1,96 @@
+"""`Estimate`: the time and memory that work is expected to take, stated before it begins.
+
+An estimate is the amount of work, which is known, times a speed that is measured on the same device moments before:
+constants that were measured on one machine are wrong on the next.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tokengeom.core.progress import AbstractProgress
+
+LONG = 5.0
+"""Seconds from which on work is announced."""
+NARROW = 2.0
+"""Ratio of the longest to the shortest expected time up to which one number is stated for both."""
+
+NOTABLE = 5e7
+"""Bytes from which on memory is stated."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The time and memory that work is expected to take.
+
+    ``what``
+        The work and its size, as the beginning of a sentence.
+    ``shortest``, ``longest``
+        Range of the expected seconds; the two are equal where the amount of work is known exactly.
+    ``bytes``
+        Largest memory at any time, on the device that does the work; 0 where it is negligible.
+    ``parts``
+        The parts of the work, one after the other, where it has several.
+    """
+
+    what: str
+    shortest: float
+    longest: float
+    bytes: int = 0
+    parts: tuple[Estimate, ...] = ()
+
+    @classmethod
+    def total(cls, what: str, parts: Sequence[Estimate]) -> Estimate:
+        """The estimate of work whose parts are done one after the other."""
+        shortest, longest = (sum(getattr(part, end) for part in parts) for end in ("shortest", "longest"))
+        return cls(what, shortest, longest, max((part.bytes for part in parts), default=0), tuple(parts))
+
+    @property
+    def seconds(self) -> float:
+        """Typical duration: the geometric mean of the shortest and the longest."""
+        return math.sqrt(self.shortest * self.longest)
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the work is long enough to be announced."""
+        return self.longest >= LONG
+
+    @property
+    def time(self) -> str:
+        """The expected time, such as "about 90 s", or "30 s to 2 min" where it varies more."""
+        if self.longest <= NARROW * self.shortest:
+            return f"about {duration(self.seconds)}"
+        return f"{duration(self.shortest)} to {duration(self.longest)}"
+
+    @property
+    def sentence(self) -> str:
+        """Time and memory, such as "L_mm of 1,004 x 3,980: about 90 s and 0.6 GB."; one more line per long part."""
+        memory = f" and {self.bytes / 1e9:.2g} GB" if self.bytes >= NOTABLE else ""
+        parts = [f"  {part.what}: {part.time}." for part in self.parts if part.is_long]
+        return "\n".join([f"{self.what}: {self.time}{memory}.", *parts])
+
+    def announce(self, progress: AbstractProgress) -> None:
+        """Show the sentence, where the work is long."""
+        if self.is_long:
+            progress.say(self.sentence)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The estimate as plain data."""
+        return {
+            "what": self.what,
+            "seconds": self.seconds,
+            "shortest_seconds": self.shortest,
+            "longest_seconds": self.longest,
+            "bytes": self.bytes,
+            "parts": [part.to_dict() for part in self.parts],
+        }
+
+
+def duration(seconds: float) -> str:
+    """Seconds with two digits, in the unit that suits them."""
+    unit, size = ("s", 1.0) if seconds < 99.5 else ("min", 60.0) if seconds < 99.5 * 60 else ("h", 3600.0)
+    return f"{float(f'{seconds / size:.2g}'):g} {unit}"

@@ -1,0 +1,212 @@
+"""`Factors`: a decoder W and context embeddings H, the one type for them wherever they come from.
+
+A prediction, a trained model, a checkpoint and a file of arrays all give ``logits = W H (+ bias)``. W and H are
+determined only up to ``W R, R^T H`` with R orthogonal, so cosines and Gram matrices are compared. A constant added to a
+column of logits does not change its softmax, so token embeddings are compared with their mean removed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from tokengeom.core.errors import ProblemError
+from tokengeom.core.numerics import Float, Int, centre_columns, unit_columns
+
+
+@runtime_checkable
+class HasFactors(Protocol):
+    """Anything with a decoder W (V x d) and context embeddings H (d x m): a run, a prediction, factors."""
+
+    @property
+    def W(self) -> Float:
+        """Decoder, one row per token, V x d."""
+
+    @property
+    def H(self) -> Float:
+        """Context embeddings, one column per context, d x m."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Factors:
+    """A decoder and context embeddings, with ``logits = W H (+ bias)``.
+
+    where
+        W      one row per token, V x d
+        H      one column per context, d x m
+        bias   V, or None: part of the logits, not of the geometry of the tokens
+    """
+
+    W: Float
+    H: Float
+    bias: Float | None = None
+
+    @staticmethod
+    def of(given: HasFactors | tuple[object, object]) -> Factors:
+        """Checked factors of any object with ``W`` and ``H`` (and perhaps ``bias``), or of a pair ``(W, H)``."""
+        if isinstance(given, tuple | list) and len(given) == 2:
+            W, H, bias = given[0], given[1], None
+        elif hasattr(given, "W") and hasattr(given, "H"):
+            W, H, bias = given.W, given.H, getattr(given, "bias", None)
+        else:
+            raise ProblemError(
+                f"A run must have W (V x d) and H (d x m), or be the pair (W, H); got {type(given).__name__}. "
+                "Pass what train returned, or (W, H) of a checkpoint."
+            )
+        found = Factors(_finite_matrix("W", W), _finite_matrix("H", H), _finite_vector("bias", bias))
+        if found.W.shape[1] != found.H.shape[0]:
+            hint = " H looks transposed: pass H.T." if found.W.shape[1] == found.H.shape[1] else ""
+            raise ProblemError(
+                f"W (V x d) and H (d x m) must share d; got W {found.W.shape} with d={found.W.shape[1]} and H "
+                f"{found.H.shape} with d={found.H.shape[0]}.{hint}"
+            )
+        if found.bias is not None and found.bias.shape != (found.W.shape[0],):
+            raise ProblemError(f"bias must have V={found.W.shape[0]} entries; got shape {found.bias.shape}.")
+        return found
+
+    def __repr__(self) -> str:
+        (V, d), m = self.W.shape, self.H.shape[1]
+        return f"Factors(V={V:,}, d={d:,}, m={m:,}{'' if self.bias is None else ', bias'})"
+
+    @property
+    def logits(self) -> Float:
+        """``L = W H (+ bias)``, V x m; infinite or NaN where the factors are too large, without a warning."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            L = self.W @ self.H
+        return L if self.bias is None else L + self.bias[:, None]
+
+    def rows(self, tokens: Int) -> Factors:
+        """Factors of some tokens and all contexts; the same object where these are all tokens, in order."""
+        if np.array_equal(tokens, np.arange(self.W.shape[0])):
+            return self
+        return Factors(self.W[tokens], self.H, None if self.bias is None else self.bias[tokens])
+
+    @cached_property
+    def tokens(self) -> Float:
+        """Token embeddings as columns, d x V, with their mean removed."""
+        return centre_columns(self.W).T
+
+    @cached_property
+    def token_directions(self) -> Float:
+        """Unit vectors of the tokens, d x V; 0 for a token without a direction."""
+        return unit_columns(self.tokens)
+
+    @cached_property
+    def context_directions(self) -> Float:
+        """Unit vectors of the contexts, d x m; 0 for a context without a direction."""
+        return unit_columns(self.H)
+
+    @cached_property
+    def centred_logits(self) -> tuple[Float, Float]:
+        """Factors (V x k, k x m) of the logits with each column's mean removed, the bias among them."""
+        W = self.tokens.T
+        if self.bias is None:
+            return W, self.H
+        ones = np.ones((1, self.H.shape[1]))
+        return np.column_stack([W, self.bias - self.bias.mean()]), np.vstack([self.H, ones])
+
+    def require_logits(self, logits: Float, tolerance: float = 1e-4) -> None:
+        """Refuse factors that do not reproduce the model's own logits."""
+        require_equal_logits(self.logits, logits, tolerance)
+
+    def require_sizes(self, V: int, m: int) -> None:
+        """Refuse factors whose numbers of tokens and contexts are not those of the prediction."""
+        if self.W.shape[0] != V:
+            raise ProblemError(
+                f"Run and prediction must have the same vocabulary; the prediction has V={V} tokens and W of the run "
+                f"has {self.W.shape[0]} rows (shape {self.W.shape}). Likely a padded or transposed W, or other "
+                "statistics."
+            )
+        if self.H.shape[1] != m:
+            raise ProblemError(
+                f"Run and prediction must have the same contexts; the prediction has m={m} and H of the run has "
+                f"{self.H.shape[1]} columns (shape {self.H.shape}). Likely a transposed H, or other statistics."
+            )
+
+    def require_decoder(self, shape: tuple[int, ...]) -> None:
+        """Refuse a decoder whose shape is not that of the prediction for fixed embeddings."""
+        if self.W.shape != shape:
+            raise ProblemError(
+                f"Run and prediction must have the same decoder shape V x d; the prediction's is {shape} and the "
+                f"run's is {self.W.shape}. Train with the embeddings that the prediction was made for."
+            )
+
+
+class FactorsInside:
+    """W, H and bias of an object that keeps them in ``factors``."""
+
+    factors: Factors
+
+    @property
+    def W(self) -> Float:
+        """Decoder, one row per token, V x d."""
+        return self.factors.W
+
+    @property
+    def H(self) -> Float:
+        """Context embeddings, one column per context, d x m."""
+        return self.factors.H
+
+    @property
+    def bias(self) -> Float | None:
+        """Bias of the tokens, V, or None."""
+        return self.factors.bias
+
+
+def require_equal_logits(found: Float, logits: Float, tolerance: float = 1e-4) -> None:
+    """Refuse logits computed from W and H that differ from the model's own."""
+    error = float(np.max(np.abs(found - logits), initial=0.0))
+    scale = max(1.0, float(np.max(np.abs(logits), initial=0.0)))
+    if not error <= tolerance * scale:
+        raise ProblemError(
+            f"W H (+ bias) must equal the model's logits; the largest difference is {error:.3g} at a scale of "
+            f"{scale:.3g}. Likely causes: a final norm whose gain was not folded, a bias, or a padded vocabulary."
+        )
+
+
+def logit_inner(x: Factors, y: Factors) -> float:
+    """``<L_x, L_y>`` of centred logits, computed from the factors without forming the logits."""
+    (A, B), (C, D) = x.centred_logits, y.centred_logits
+    return float(np.sum((A.T @ C) * (B @ D.T)))
+
+
+def factored_logit_distance(x: Factors, y: Factors) -> float:
+    """Distance between centred normalised logits, ``sqrt(2 - 2 cos)``; NaN where one of them is 0."""
+    size = np.sqrt(logit_inner(x, x) * logit_inner(y, y))
+    return float(np.sqrt(max(2.0 - 2.0 * logit_inner(x, y) / size, 0.0))) if size > 0 else float("nan")
+
+
+def _finite_matrix(name: str, given: object) -> Float:
+    matrix = _as_array(name, given)
+    if matrix.ndim != 2 or 0 in matrix.shape:
+        raise ProblemError(f"{name} must be a matrix with rows and columns; got shape {matrix.shape}.")
+    bad = np.argwhere(~np.isfinite(matrix))
+    if bad.size:
+        i, j = bad[0]
+        raise ProblemError(
+            f"{name} must be finite; got {name}[{i}, {j}]={matrix[i, j]} ({len(bad)} such entries of {matrix.size}). "
+            "Likely a run that diverged: lower its learning rate."
+        )
+    return matrix
+
+
+def _finite_vector(name: str, given: object) -> Float | None:
+    if given is None:
+        return None
+    found = _as_array(name, given)
+    if not np.isfinite(found).all():
+        count = int((~np.isfinite(found)).sum())
+        raise ProblemError(f"{name} must be finite; {count} of {found.size} entries are not.")
+    return found
+
+
+def _as_array(name: str, given: object) -> Float:
+    """A NumPy array from an array or a PyTorch tensor on any device."""
+    plain = given.detach().cpu() if hasattr(given, "detach") else given
+    try:
+        return np.asarray(plain, dtype=np.float64)
+    except (TypeError, ValueError) as cause:
+        raise ProblemError(f"{name} must be an array of numbers; got {type(given).__name__}: {cause}") from cause

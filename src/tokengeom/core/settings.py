@@ -1,0 +1,153 @@
+"""Settings as dataclasses: each default and each sentence of documentation is written once, in a field.
+
+A verb's settings are a frozen dataclass whose fields are made with `option`. From it come
+
+* the keywords of the verb in Python (`takes` shows them in its signature and documentation, `make` checks them),
+* the options of its command with their help (``tokengeom.cli.options``), and so the keys of a settings file,
+* what a manifest keeps.
+
+Members that are added as files (networks, optimizers, rivals, studies) are found by `member_names` and `member`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, Field
+from difflib import get_close_matches
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any, TypeVar
+
+from tokengeom.core.errors import InputError
+
+S = TypeVar("S")
+F = TypeVar("F", bound=Callable[..., object])
+M = TypeVar("M")
+
+Choices = Callable[[], Iterable[str]]
+
+
+def option(
+    default: Any,
+    help: str,  # noqa: A002 - the word that every command line uses
+    *,
+    panel: str = "",
+    short: str = "",
+    choices: Choices | None = None,
+    suggestions: Choices | None = None,
+    parse: Callable[[str], Any] | None = None,
+    python_only: bool = False,
+) -> Any:
+    """A field of a settings dataclass.
+
+    Parameters
+    ----------
+    default
+        Its default, in Python and on the command line.
+    help
+        Its documentation: a sentence or two.
+    panel
+        Heading under which the command's help lists it.
+    short
+        One-letter name on the command line.
+    choices, suggestions
+        Names that it must be one of, or names among others, looked up when they are needed; the command line lists the
+        former in its help and completes both.
+    parse
+        From the text of a command line to the value, for a value that is not a plain string, number or path.
+    python_only
+        Whether the command line leaves it out.
+    """
+    described = {"help": help, "panel": panel, "short": short, "parse": parse, "python_only": python_only}
+    return dataclasses.field(default=default, metadata={**described, "choices": choices, "suggestions": suggestions})
+
+
+def options_of(settings: type[Any]) -> dict[str, Field[Any]]:
+    """The fields of a settings dataclass by name."""
+    return {field.name: field for field in dataclasses.fields(settings)}
+
+
+def make(settings: type[S], given: Mapping[str, object], verb: str = "") -> S:
+    """Settings from keywords; an unknown one is refused with the name that was likely meant."""
+    _refuse_unknown(given, options_of(settings), verb or settings.__name__)
+    return settings(**given)
+
+
+def share(given: Mapping[str, object], *kinds: type[Any], verb: str = "") -> list[Any]:
+    """One instance per kind of settings, from keywords that belong to any of them."""
+    _refuse_unknown(given, {name for kind in kinds for name in options_of(kind)}, verb)
+    return [kind(**{name: value for name, value in given.items() if name in options_of(kind)}) for kind in kinds]
+
+
+def _refuse_unknown(given: Iterable[str], known: Iterable[str], verb: str) -> None:
+    for name in sorted(set(given) - set(known)):
+        raise InputError(f"{verb} has no setting '{name}'. {did_you_mean(name, known)}")
+
+
+def takes(*kinds: type[Any]) -> Callable[[F], F]:
+    """Show the fields of settings in the signature and documentation of a verb that takes them as ``**settings``."""
+
+    def documented(verb: F) -> F:
+        own = inspect.signature(verb)
+        named = [one for one in own.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        fields = [field for kind in kinds for field in dataclasses.fields(kind)]
+        taken = {one.name for one in named}
+        shown = [
+            inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=default_of(f), annotation=f.type)
+            for f in fields
+            if f.name not in taken
+        ]
+        verb.__signature__ = own.replace(parameters=[*named, *shown])  # type: ignore[attr-defined]
+        listed = "\n".join(f"{f.name}\n    {f.metadata['help']}" for f in fields)
+        verb.__doc__ = f"{inspect.cleandoc(verb.__doc__ or '')}\n\nSettings\n--------\n{listed}\n"
+        return verb
+
+    return documented
+
+
+def default_of(field: Field[Any]) -> Any:
+    """A field's default value."""
+    return field.default_factory() if field.default_factory is not MISSING else field.default
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The nearest of the known names, or all of them."""
+    names = sorted(known)
+    return nearest_hint(name, names).strip() or f"There are: {', '.join(names)}."
+
+
+def nearest_hint(name: str, known: Iterable[str]) -> str:
+    """A question that names the nearest of the known names, after a space; empty where none is near."""
+    near = get_close_matches(name, sorted(known), 1, cutoff=0.5)
+    return f" Did you mean '{near[0]}'?" if near else ""
+
+
+def member_names(package: str) -> list[str]:
+    """Names of the members of a package, one file each.
+
+    ``base`` and packages inside hold what members have in common and are left out. No member is imported.
+    """
+    found = iter_modules(import_module(package).__path__)
+    return sorted(one.name for one in found if one.name != "base" and not one.ispkg)
+
+
+def member(package: str, name: str, base: type[M], what: str) -> type[M]:
+    """The class of one member: the final subclass of ``base`` in the file of that name."""
+    names = member_names(package)
+    if name not in names:
+        raise InputError(f"{what} must be one of {', '.join(names)}; got {name!r}.{nearest_hint(str(name), names)}")
+    module = import_module(f"{package}.{name}")
+    found = [
+        one
+        for one in vars(module).values()
+        if inspect.isclass(one)
+        and issubclass(one, base)
+        and one.__module__ == module.__name__
+        and not inspect.isabstract(one)
+        and not one.__name__.startswith("Abstract")
+    ]
+    if len(found) != 1:
+        raise InputError(f"{module.__name__} must define one subclass of {base.__name__}; it defines {len(found)}.")
+    return found[0]

@@ -1,0 +1,321 @@
+"""Writing that never leaves half a result, never replaces what is not ours, and is cleaned up after a kill.
+
+Everything is written inside a *work folder* beside its target::
+
+    .tokengeom-XXXXXXXX/    private, with an unpredictable name
+        owner.json          name of the target; locked while the process that works here lives
+        new/                the result, until it is complete
+        old/                the older result, where names cannot be exchanged in one step
+
+A complete result and the older one exchange their names in one step. Where the system cannot do that, a kill between
+the two renames is repaired at the next use: `sweep` puts the older result back. It also removes the work folders whose
+owner is gone; they are recognised by the owner file, and a folder without one is left alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Container, Iterator
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from tokengeom.core.errors import InputError, ResourceError
+from tokengeom.results.manifests import MANIFEST, added, as_json, open_plain, read_kind
+
+MADE_BY_US = b'<meta name="generator" content="tokengeom'
+FIGURE_BY_US = b"tokengeom figure"
+HEAD_BYTES = 4096
+"""What a page and a picture of ours say of themselves, and the number of bytes at a page's beginning in which it does.
+"""
+_PREFIX, _OWNER, _NEW, _OLD = ".tokengeom-", "owner.json", "new", "old"
+_WORK = "tokengeom-work"
+_HAS_LOCKS = find_spec("fcntl") is not None
+
+
+@contextmanager
+def atomic_folder(target: Path, kind: str) -> Iterator[Path]:
+    """A new folder that becomes ``target`` when the block ends without an error.
+
+    An older result of the same kind is replaced only then; anything else under that name is refused and kept.
+    A symbolic link stays a link, and the folder that it points to is replaced.
+    """
+    check_target(target, kind)
+    target = _link_target(target)
+    with _full_disk_explained(target), work_folder(_made(target.parent), target.name) as work:
+        (work / _NEW).mkdir()
+        yield work / _NEW
+        _move_into_place(work, target, kind)
+
+
+@contextmanager
+def atomic_file(target: Path) -> Iterator[Path]:
+    """A path to write a file to, which becomes ``target`` when the block ends without an error.
+
+    A link under that name is replaced and not followed.
+    """
+    with _full_disk_explained(target), work_folder(_made(target.parent)) as work:
+        yield work / _NEW
+        (work / _NEW).replace(target)
+
+
+def replace_file(target: Path, content: bytes) -> None:
+    """Write a file, which is always either the old or the new one."""
+    with atomic_file(target) as new:
+        new.write_bytes(content)
+
+
+def require_ours(target: Path, *marks: bytes) -> None:
+    """Refuse to replace a file that does not have one of our marks; an empty file may be replaced."""
+    if not os.path.lexists(target):
+        return
+    try:
+        with open_plain(target) as file:
+            ours = not (content := file.read()) or any(mark in content for mark in marks)
+    except InputError:
+        ours = False
+    if not ours:
+        raise InputError(
+            f"{target} exists and was not written by tokengeom; it was not changed. Choose another name, or remove the "
+            "file first."
+        )
+
+
+def check_target(target: Path, kind: str) -> None:
+    """Refuse a target that exists, unless it is an empty folder or holds only an older result of the same kind."""
+    try:
+        folder = _link_target(target)
+        if folder.parent.is_dir():
+            sweep(folder.parent)
+        if folder.exists():
+            with _locked(folder.parent):
+                _refuse_other_content(folder, kind)
+    except OSError as error:
+        raise ResourceError(f"Cannot read {target}: {error.strerror}. Choose another folder.") from error
+
+
+def remove_result(folder: Path, kinds: Container[str]) -> bool:
+    """Remove a saved result of these kinds in one step; False where the folder holds anything else, which stays."""
+    try:
+        ours = not folder.is_symlink() and read_kind(folder) in kinds and not added(folder)
+    except (InputError, OSError):
+        return False
+    if ours:
+        with work_folder(folder.parent) as work:
+            folder.rename(work / _NEW)
+    return ours
+
+
+def _made(folder: Path) -> Path:
+    """The folder, which is made where there is none."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ResourceError(f"Cannot make {folder}: {error.strerror}. Choose another folder.") from error
+    return folder
+
+
+@contextmanager
+def work_folder(parent: Path, target: str | None = None) -> Iterator[Path]:
+    """A private folder inside ``parent``, which is removed when the block ends; what dead processes left is swept.
+
+    ``target``
+        Name in ``parent`` of the result that is being written there.
+    """
+    try:
+        sweep(parent)
+        work, descriptor = _claim(parent, target)
+    except OSError as error:
+        raise ResourceError(f"Cannot write to {parent}: {error.strerror}. Choose another folder.") from error
+    try:
+        yield work
+    finally:
+        _remove_work(work)
+        os.close(descriptor)
+
+
+def sweep(parent: Path) -> None:
+    """Remove the work folders of processes that are gone, and put back an older result that one of them had moved."""
+    for path in parent.glob(f"{_PREFIX}*"):
+        # A folder that someone else owns, or that disappears meanwhile, is left alone.
+        with suppress(OSError):
+            _sweep_one(path)
+
+
+def _sweep_one(work: Path) -> None:
+    about = work.lstat()
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid != _user(about.st_uid):
+        return
+    if not os.path.lexists(work / _OWNER):
+        # A process may be killed before it has written its owner file; only an empty folder is removed.
+        work.rmdir()
+        return
+    with open_plain(work / _OWNER) as file:
+        if not _lock(file.fileno(), wait=False):
+            return
+        content = file.read(HEAD_BYTES)
+        target = _target_of(content)
+        if content and target is None:
+            return
+        if target and (work / _OLD).is_dir() and not os.path.lexists(work.parent / target):
+            (work / _OLD).rename(work.parent / target)
+        _remove_work(work)
+
+
+def _target_of(content: bytes) -> str | None:
+    """Name of the target in an owner file, "" for none; None where the file is not one of ours."""
+    try:
+        owner = json.loads(content)
+        name = owner.get("target") or ""
+        ours = owner["format"] == _WORK and isinstance(name, str) and Path(name).name == name
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    return name if ours else None
+
+
+def _claim(parent: Path, target: str | None) -> tuple[Path, int]:
+    """A new work folder and the descriptor of its locked owner file."""
+    while True:
+        work = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+        try:
+            descriptor = os.open(work / _OWNER, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+        except FileNotFoundError:
+            # Another process swept it while it was empty.
+            continue
+        _lock(descriptor)
+        try:
+            os.write(descriptor, as_json({"format": _WORK, "target": target, "process": os.getpid()}))
+        except OSError:
+            os.close(descriptor)
+            _remove_work(work)
+            raise
+        if os.fstat(descriptor).st_nlink:
+            return work, descriptor
+        os.close(descriptor)
+
+
+def _remove_work(work: Path) -> None:
+    """Remove a work folder, the owner file last, so that a kill in between leaves a folder that can be recognised."""
+    with suppress(FileNotFoundError):
+        for path in work.iterdir():
+            if path.name != _OWNER:
+                _remove(path)
+    (work / _OWNER).unlink(missing_ok=True)
+    with suppress(OSError):
+        work.rmdir()
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _refuse_other_content(target: Path, kind: str) -> None:
+    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+        return
+    ours = target.is_dir() and (target / MANIFEST).is_file() and read_kind(target) == kind
+    other = added(target) if ours else _names_in(target)
+    if other:
+        raise InputError(
+            f"{target} exists and contains something other than a result of the kind '{kind}' (such as {other[0]}); "
+            "it was not changed. Choose another folder."
+        )
+
+
+def _move_into_place(work: Path, target: Path, kind: str) -> None:
+    """Give the finished folder its name; if several processes save to it at once, the last one wins."""
+    new, old = work / _NEW, work / _OLD
+    with _locked(target.parent):
+        _refuse_other_content(target, kind)
+        if not target.exists():
+            new.rename(target)
+        elif exchange(new, target):
+            # What was put into the old folder at this very moment is not removed with it.
+            try:
+                _refuse_other_content(new, kind)
+            except InputError:
+                exchange(new, target)
+                raise
+        else:
+            target.rename(old)
+            try:
+                new.rename(target)
+            except BaseException:
+                old.rename(target)
+                raise
+
+
+def exchange(first: Path, second: Path) -> bool:
+    """Exchange the names of two folders in one step; False where the system or the file system cannot."""
+    try:
+        library = ctypes.CDLL(None, use_errno=True)
+        names = os.fsencode(first), os.fsencode(second)
+        if sys.platform == "darwin":
+            return bool(library.renamex_np(*names, 2) == 0)
+        here, swap = -100, 2
+        return bool(library.renameat2(here, names[0], here, names[1], swap) == 0)
+    except (AttributeError, OSError, TypeError):
+        return False
+
+
+@contextmanager
+def _full_disk_explained(target: Path) -> Iterator[None]:
+    try:
+        yield
+    # On a full disk safetensors raises its own error instead of an OSError.
+    except (OSError, SafetensorError) as error:
+        raise ResourceError(
+            f"{target} could not be written: {error}. Free some space or choose another folder; "
+            "the result that was saved before is intact."
+        ) from error
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Lock a folder while names in it are checked and changed, where the system has such locks."""
+    if not _HAS_LOCKS:
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        _lock(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, *, wait: bool = True) -> bool:
+    """Lock an open file until it is closed; False where another process holds it or the file system has no locks."""
+    if not _HAS_LOCKS:
+        return False
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:
+        return False
+    return True
+
+
+def _user(default: int) -> int:
+    return os.getuid() if hasattr(os, "getuid") else default
+
+
+def _link_target(target: Path) -> Path:
+    """The path that a symbolic link points to; any other path itself."""
+    return Path(os.path.realpath(target)) if target.is_symlink() else target
+
+
+def _names_in(target: Path) -> list[str]:
+    names = sorted(path.name for path in target.iterdir()) if target.is_dir() else [target.name]
+    return [name for name in names if name != MANIFEST] or names

@@ -1,0 +1,263 @@
+"""Manifests of saved folders: kind, version, command, the hash of every file, and a seal, which is its own hash.
+
+A saved folder holds plain files and a ``manifest.json``, which ends in its seal: the SHA-256 of everything else in it.
+Since the manifest has the hash of every file, the seal stands for the whole folder; it is the *hash of a result*.
+
+Reading trusts nothing: only plain files are opened, never a link, a pipe or a name outside the folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from tokengeom.core.errors import InputError
+
+MANIFEST, SEAL = "manifest.json", "seal"
+LARGEST_MANIFEST = 1 << 28
+"""Bytes of the largest manifest that is read."""
+_HASH_CHUNK = 1 << 22
+_COMMAND: ContextVar[dict[str, Any] | None] = ContextVar("command", default=None)
+_KINDS_OF_FILE = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFLNK: "a link",
+}
+
+
+@contextmanager
+def recording_command(command: dict[str, Any]) -> Iterator[None]:
+    """Put ``command`` (name, arguments, settings) into every manifest that is written within the block."""
+    token = _COMMAND.set(command)
+    try:
+        yield
+    finally:
+        _COMMAND.reset(token)
+
+
+def current_command() -> dict[str, Any] | None:
+    """The command that is running; None outside the command line."""
+    return _COMMAND.get()
+
+
+def require_regular(path: Path) -> None:
+    """Refuse a pipe, a socket, a device or a folder where a file is needed; opening one of them may wait for ever.
+
+    A link to a file is accepted. A path where nothing is passes: opening it gives the usual error.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return
+    if not stat.S_ISREG(mode):
+        raise InputError(f"A file is needed; {path} is {kind_of_file(mode)}. Check the path.")
+
+
+def kind_of_file(mode: int) -> str:
+    """What a path is, such as "a named pipe", from its mode."""
+    return _KINDS_OF_FILE.get(stat.S_IFMT(mode), "a plain file")
+
+
+@contextmanager
+def open_plain(path: Path, *, links: bool = False) -> Iterator[BinaryIO]:
+    """Open a plain file for reading; a pipe and everything else is refused, without waiting for it.
+
+    ``links``
+        Whether the path may be a link to a plain file, as a file that a user names may be.
+    """
+    try:
+        follow = 0 if links else getattr(os, "O_NOFOLLOW", 0)
+        descriptor = os.open(path, os.O_RDONLY | follow | getattr(os, "O_NONBLOCK", 0))
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as error:
+        why = kind_of_file(path.lstat().st_mode)
+        raise InputError(f"{path} cannot be read: it is {why} ({error.strerror}).") from error
+    with os.fdopen(descriptor, "rb") as file:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            raise InputError(f"{path} cannot be read: it is {kind_of_file(mode)}, and a plain file is needed.")
+        yield file
+
+
+def file_hash(path: Path, *, links: bool = True) -> str:
+    """SHA-256 of a plain file, or, with ``links``, of the one that a link points to."""
+    digest = hashlib.sha256()
+    with open_plain(path, links=links) as file:
+        while chunk := file.read(_HASH_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def write_manifest(folder: Path, kind: str, format_version: int, content: dict[str, Any]) -> str:
+    """Write the manifest of a folder and return its seal; call it last, because it has the hash of every file."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
+    manifest = sealed(
+        {
+            **manifest_head(kind, format_version),
+            **content,
+            "files": {path.relative_to(folder).as_posix(): file_hash(path, links=False) for path in files},
+        }
+    )
+    (folder / MANIFEST).write_bytes(as_json(manifest))
+    return str(manifest[SEAL])
+
+
+def manifest_head(kind: str, format_version: int) -> dict[str, Any]:
+    """Beginning of every manifest: kind and version of the folder, tokengeom's version, machine and command."""
+    return {
+        "format": kind,
+        "format_version": format_version,
+        "tokengeom": _version(),
+        "machine": {"system": platform.platform(), "python": platform.python_version(), "cores": os.cpu_count()},
+        **({} if (command := current_command()) is None else {"command": command}),
+    }
+
+
+def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """A manifest's content with its seal: the SHA-256 of the rest of it, as written."""
+    rest = {name: value for name, value in content.items() if name != SEAL}
+    return {**rest, SEAL: hashlib.sha256(as_json(rest)).hexdigest()}
+
+
+def as_json(content: Mapping[str, Any]) -> bytes:
+    """Plain data as the bytes of a JSON file."""
+    # File names may not be valid UTF-8; they are written as escapes, which is valid JSON.
+    return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
+
+
+def changed_files(folder: Path) -> list[str]:
+    """Names of files that are missing, changed or new since the manifest was written; also the manifest itself."""
+    stored = _stored_files(folder)
+    changed = [] if is_sealed(folder) else [MANIFEST]
+    return changed + sorted([*(name for name in stored if not _has_hash(folder / name, stored[name])), *added(folder)])
+
+
+def added(folder: Path) -> list[str]:
+    """Names of what was put into a saved folder later: files, links, and folders without files."""
+    known = {MANIFEST, *_stored_files(folder)}
+    return sorted(name for name in _names_inside(folder) if name not in known)
+
+
+def _names_inside(folder: Path) -> Iterator[str]:
+    """Names of files, links, special files and empty folders below a folder; links are not followed."""
+    waiting = [folder]
+    while waiting:
+        place = waiting.pop()
+        inside = list(place.iterdir())
+        if not inside and place != folder:
+            yield place.relative_to(folder).as_posix()
+        for path in inside:
+            if path.is_dir() and not path.is_symlink():
+                waiting.append(path)
+            else:
+                yield path.relative_to(folder).as_posix()
+
+
+def is_sealed(folder: Path) -> bool:
+    """Whether the manifest is, byte for byte, what its content and its seal give."""
+    manifest = _read(folder)
+    with open_plain(folder / MANIFEST) as file:
+        return file.read() == as_json(sealed(manifest))
+
+
+def _has_hash(path: Path, expected: str) -> bool:
+    try:
+        return file_hash(path, links=False) == expected
+    except (OSError, InputError):
+        return False
+
+
+def _stored_files(folder: Path) -> dict[str, str]:
+    """Names and hashes in the manifest; a name that leads out of the folder is refused."""
+    files = _read(folder).get("files", {})
+    if not isinstance(files, dict) or not all(isinstance(value, str) for value in files.values()):
+        raise InputError(f"{folder / MANIFEST} is damaged: its list of files cannot be read. Make the result again.")
+    for name in files:
+        parts = name.split("/")
+        if name == MANIFEST or "\\" in name or "\0" in name or any(part in ("", ".", "..") for part in parts):
+            raise InputError(
+                f"{folder / MANIFEST} is damaged: it names {name!r}, which is not a file inside the folder. "
+                "Make the result again."
+            )
+        for depth in range(1, len(parts)):
+            if (folder / "/".join(parts[:depth])).is_symlink():
+                raise InputError(f"{folder} is damaged: {'/'.join(parts[:depth])} is a link. Make the result again.")
+    return dict(files)
+
+
+def read_kind(folder: Path) -> str:
+    """Kind of a saved folder, such as "tokengeom-run"."""
+    return str(_read(folder).get("format"))
+
+
+def read_seal(folder: Path) -> str:
+    """The seal in a folder's manifest: the hash of the result, where nothing was changed."""
+    return str(_read(folder).get(SEAL))
+
+
+def read_manifest(folder: Path, kind: str, newest: int) -> dict[str, Any]:
+    """The manifest of a folder of this kind and a version up to ``newest``; other folders are refused."""
+    manifest = _read(folder)
+    if manifest.get("format") != kind:
+        other = manifest.get("format")
+        raise InputError(f"{folder} holds a result of the kind '{other}', not '{kind}'. Choose another folder.")
+    found = manifest.get("format_version")
+    if not isinstance(found, int):
+        raise InputError(f"{folder / MANIFEST} is damaged: its format_version must be a number; got {found!r}.")
+    if found > newest:
+        raise InputError(
+            f"{folder} has version {found} of the format '{kind}', written by tokengeom {manifest.get('tokengeom')}; "
+            f"this tokengeom reads up to version {newest}. Update tokengeom to read it."
+        )
+    return manifest
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    try:
+        return read_json(folder / MANIFEST)
+    except FileNotFoundError:
+        raise InputError(f"{folder} {_why_no_result(folder)}") from None
+    except NotADirectoryError:
+        raise InputError(f"{folder} is a file; a saved result is a folder with a {MANIFEST}.") from None
+    except OSError as error:
+        raise InputError(f"{folder / MANIFEST} cannot be read: {error}") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file of ours; one that is damaged, too deep or too large is refused."""
+    with open_plain(path) as file:
+        if os.fstat(file.fileno()).st_size > LARGEST_MANIFEST:
+            raise InputError(f"{path} cannot be read: it is larger than {LARGEST_MANIFEST >> 20} MiB.")
+        try:
+            content = json.loads(file.read().decode("utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{path} cannot be read: {error}") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{path} cannot be read: it must contain an object and contains a {type(content).__name__}.")
+    return content
+
+
+def _why_no_result(folder: Path) -> str:
+    if not folder.exists():
+        return "does not exist. Check the path."
+    return f"contains no saved result: it has no {MANIFEST}."
+
+
+def _version() -> str:
+    try:
+        return version("tokengeom")
+    except PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,80 @@
+"""The registry of kinds of results, and `load`, which reads any of them.
+
+`load` and `tokengeom.verification` read a folder's manifest and take the class from here.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from tokengeom.core.errors import InputError, MissingExtraError
+from tokengeom.results.contract import AbstractResult, saved_folder
+from tokengeom.results.manifests import read_kind
+
+KINDS = {
+    "tokengeom-statistics": "tokengeom.statistics.next_token.NextTokenStatistics",
+    "tokengeom-pairs": "tokengeom.statistics.pairs.CountedPairs",
+    "tokengeom-features": "tokengeom.theory.features.FeaturePrediction",
+    "tokengeom-at-loss": "tokengeom.theory.at_loss.LossPrediction",
+    "tokengeom-path": "tokengeom.theory.predicted_path.PredictedPath",
+    "tokengeom-linear": "tokengeom.theory.linear.LinearPrediction",
+    "tokengeom-proxy": "tokengeom.theory.proxy.ProxyPrediction",
+    "tokengeom-run": "tokengeom.training.run.Run",
+    "tokengeom-model": "tokengeom.page.read_model.ReadModel",
+    "tokengeom-comparison": "tokengeom.comparison.comparison.Comparison",
+    "tokengeom-checkpoints": "tokengeom.comparison.checkpoints.CheckpointCurve",
+    "tokengeom-rivals": "tokengeom.comparison.rival_table.Rivals",
+    "tokengeom-texts": "tokengeom.comparison.text_comparison.TextComparison",
+    "tokengeom-choice": "tokengeom.page.choice.Choice",
+    "tokengeom-report": "tokengeom.page.report.Report",
+}
+"""Kind of a saved folder -> the class that reads it. Classes are imported when they are needed."""
+GROUP = "tokengeom.kinds"
+"""Group of entry points by which other distributions add kinds of results."""
+ELSEWHERE = {"tokengeom-findings": "tokengeom-studies"}
+"""Kinds that another distribution reads, and its name."""
+
+EXPORTED = "tokengeom-export"
+"""Kind of a folder of exported embeddings, which are files for other programs: its hashes are checked, nothing else."""
+
+
+def load(folder: str | Path) -> AbstractResult:
+    """Read any saved result: statistics, counted pairs, predictions, runs, comparisons, rivals, findings, reports.
+
+    The class is the one that was saved: ``tg.load("run")`` is a `Run`. Every file is compared with its hash first.
+
+    Parameters
+    ----------
+    folder
+        The folder that ``save`` wrote.
+    """
+    path = saved_folder(folder)
+    return result_class(read_kind(path)).load(path)
+
+
+def result_class(kind: str) -> type[AbstractResult]:
+    """The class of a kind of saved folder."""
+    if kind == EXPORTED:
+        raise InputError(
+            "This folder is an export, which is made for other programs. Use the result that it was made from; "
+            "tokengeom.load_arrays reads its numbers."
+        )
+    if kind in KINDS:
+        module, _, name = KINDS[kind].rpartition(".")
+        named: type[AbstractResult] = getattr(import_module(module), name)
+        return named
+    added = entry_points(group=GROUP, name=kind)
+    if added:
+        loaded: type[AbstractResult] = next(iter(added)).load()
+        return loaded
+    if kind in ELSEWHERE:
+        raise MissingExtraError(
+            f"Results of the kind '{kind}' are read by the distribution {ELSEWHERE[kind]}, which is not installed. "
+            "In a checkout of tokengeom: pip install ./studies"
+        )
+    raise InputError(
+        f"There is no kind of result called '{kind}'; tokengeom knows {', '.join(sorted([*KINDS, *ELSEWHERE]))}. "
+        "Likely it was saved by a newer version or by other software."
+    )

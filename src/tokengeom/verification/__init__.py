@@ -1,0 +1,1 @@
+"""What is checked again in saved results, and how; registered by kind."""

@@ -1,0 +1,297 @@
+"""Ways of training, each read when its loss gap first falls below given values and compared there with everything else.
+
+One row per text, training, seed and loss gap: agreement with the predictions at that loss (nuclear and gamma_2 norm),
+with the prediction in the limit, with every rival, and with the earlier seeds of the same training (the ceiling);
+efficiency and split exponent. Everything is compared at the same loss.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tokengeom.core.errors import InputError
+from tokengeom.core.progress import AbstractProgress
+from tokengeom.models.devices import threads_for
+from tokengeom.models.network import Network
+from tokengeom.models.networks.base import NetworkShape
+from tokengeom.models.networks.mlp import MLP
+from tokengeom.training.settings import TrainingSettings
+from tokengeom_studies.base import Recipe
+from tokengeom_studies.common.measured import Row, Rows, chosen
+from tokengeom_studies.common.network_runs import require_device
+from tokengeom_studies.common.torch_runs import (
+    DeviceText,
+    Geometry,
+    Predicted,
+    Reached,
+    SteppedRun,
+    agreement,
+    best_candidates,
+    first_below,
+    load_text,
+    nuclear_norm,
+    split_exponent,
+)
+
+NORMS = ("nuclear", "gamma2")
+RIVAL_SEED = 1_000
+"""Seed of the unconstrained features that serve as a rival; no run has it."""
+FIRST_RATE = 16.0
+"""First rate of gradient descent on the mean loss, which is adapted."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """A way of training.
+
+    where
+        model        model of `train`
+        settings     settings of `train`
+        start_scale  factor on the random start of unconstrained features
+        last_norm    last norm of an MLP: "none", "rms" or "layer"; empty for the model's own
+        adapted      whether the learning rate follows the loss, for gradient descent
+    """
+
+    model: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    start_scale: float = 1.0
+    last_norm: str = ""
+    adapted: bool = False
+
+    def begin(self, text: DeviceText, seed: int, dim: int) -> SteppedRun:
+        """The run at its start."""
+        settings = TrainingSettings(**{"model": self.model, "dim": dim, "seed": seed, **self.settings})
+        network = None
+        if self.last_norm:
+            network = Network(NormedMLP(self.last_norm), text.stats, dim=settings.dim or dim, seed=seed + 1)
+        return SteppedRun(text, settings, network=network, start_scale=self.start_scale)
+
+    def reached(
+        self, text: DeviceText, seed: int, dim: int, gaps: Sequence[float], seconds: float
+    ) -> Iterator[Reached]:
+        """The run at each loss gap, largest first."""
+        run = self.begin(text, seed, dim)
+        if self.adapted:
+            return adapted_below(run, gaps, seconds=seconds)
+        return first_below(run, gaps, seconds=seconds)
+
+
+class NormedMLP(MLP):
+    """The MLP with another norm after its last layer, or none."""
+
+    def __init__(self, norm: str) -> None:
+        self.norm = norm
+
+    def body(self, shape: NetworkShape) -> Any:
+        """The MLP's body, its last norm replaced."""
+        import torch
+
+        body = super().body(shape)
+        replaced = {"none": torch.nn.Identity(), "layer": torch.nn.LayerNorm(shape.dim), "rms": body.layers[-1]}
+        body.layers[-1] = replaced[self.norm]
+        return body
+
+
+def adapted_below(run: SteppedRun, targets: Sequence[float], *, seconds: float, every: int = 5) -> Iterator[Reached]:
+    """Gradient descent whose rate follows the loss, at each target.
+
+    The rate grows while ``every`` steps lower the gap by less than 2% and falls where they lower it by more than 4%;
+    where the loss rises, the last steps are taken back.
+    """
+    began, rate, last = time.monotonic(), FIRST_RATE, run.text.loss_gap(*run.factors())
+    kept, step = run.engine.state(), run.step
+    remaining = sorted(targets, reverse=True)
+    while remaining and time.monotonic() - began < seconds and rate > 1e-8:
+        run.advance(every, rate=rate)
+        W, H = run.factors()
+        gap = run.text.loss_gap(W, H)
+        if not gap <= last + 1e-6:
+            run.engine.load(kept)
+            run.step, rate = step, 0.5 * rate
+            continue
+        rate *= 1.05 if gap > 0.98 * last else 0.8 if gap < 0.96 * last else 1.0
+        kept, step, last = run.engine.state(), run.step, gap
+        while remaining and gap <= remaining[0]:
+            yield Reached(remaining.pop(0), gap, run.step, time.monotonic() - began, W.clone(), H.clone())
+
+
+class Comparer:
+    """Predictions and rivals of a text at several losses, with which runs are compared."""
+
+    def __init__(self, name: str, text: DeviceText, gaps: Sequence[float], dim: int, rows: Rows) -> None:
+        self.name, self.text, self.gaps, self.dim = name, text, gaps, dim
+        self.predicted: dict[tuple[str, float], Predicted] = {}
+        self.geometries: dict[tuple[str, float], Geometry] = {}
+        self.others: dict[float, dict[str, Geometry]] = {gap: {} for gap in gaps}
+        with self.threads():
+            for norm in NORMS:
+                for gap in sorted(gaps, reverse=True):
+                    self._add(norm, gap, text.prediction(gap, norm), rows)
+            self._add("limit", 0.0, text.limit, rows)
+            self.rivals = text.rivals()
+            free = Training("ufm", {"rate_schedule": "constant"}).reached(text, RIVAL_SEED, dim, gaps, seconds=60.0)
+            self.free = {one.target: text.geometry(one.W, one.H) for one in free}
+
+    def threads(self) -> AbstractContextManager[None]:
+        """A context in which torch uses one thread where the text is small."""
+        return threads_for(self.text.torch, 3.0 * self.text.P.numel() * self.dim)
+
+    def add(self, norm: str, gap: float, found: Predicted, rows: Rows) -> None:
+        """Compare runs with one more prediction at a loss gap."""
+        self._add(norm, gap, found, rows)
+        self.others[gap][norm] = self.geometries[norm, gap]
+
+    def _add(self, norm: str, gap: float, found: Predicted, rows: Rows) -> None:
+        self.predicted[norm, gap] = found
+        self.geometries[norm, gap] = self.text.geometry(found.W, found.H)
+        key = {"kind": "prediction", "text": self.name, "norm": norm, "target": gap}
+        if not rows.has(**key):
+            rows.add(**key, **found.facts())
+
+    def compare(self, one: Reached) -> tuple[Geometry, dict[str, Any]]:
+        """The geometry of a run, and its numbers at the loss that it has reached."""
+        text, target = self.text, one.target
+        run = text.geometry(one.W, one.H)
+        exponent = split_exponent(one.W, one.H)
+        found = {norm: agreement(self.geometries[norm, target], run) for norm in NORMS}
+        found["limit"] = agreement(self.geometries["limit", 0.0], run)
+        found |= {name: agreement(other, run) for name, other in self.others[target].items()}
+        for norm in NORMS:
+            found[f"{norm}, own split"] = agreement(self._split(norm, target, exponent), run)
+        rivals = best_candidates(self.rivals, run)
+        if target in self.free:
+            rivals["UFM"] = dict(agreement(self.free[target], run))
+        rows, columns = (one.W - one.W.mean(0)).norm(dim=1), one.H.norm(dim=0)
+        return run, {
+            "loss_gap": one.loss_gap,
+            "step": one.step,
+            "seconds": one.seconds,
+            "agreement": found,
+            "rivals": rivals,
+            "efficiency": self.predicted["nuclear", target].norm_value / nuclear_norm(one.W, one.H),
+            "split_exponent": exponent,
+            "spread_of_token_lengths": float(rows.std() / rows.mean()),
+            "spread_of_context_lengths": float(columns.std() / columns.mean()),
+        }
+
+    def _split(self, norm: str, target: float, exponent: float) -> Geometry:
+        """The prediction's logits shared between tokens and contexts as the run shares its own."""
+        one = self.predicted[norm, target]
+        power = 0.5 if np.isnan(exponent) else float(np.clip(exponent, 0.0, 1.0))
+        W = self.text.torch.tensor(one.W - one.W.mean(0), dtype=self.text.torch.float64, device=self.text.device)
+        H = self.text.torch.tensor(one.H, dtype=self.text.torch.float64, device=self.text.device)
+        Q, R = self.text.torch.linalg.qr(W)
+        K, T = self.text.torch.linalg.qr(H.mT)
+        U, s, Vt = self.text.torch.linalg.svd(R @ T.mT)
+        kept = s > 1e-6 * s[0]
+        left, right = (Q @ U)[:, kept] * s[kept] ** power, (K @ Vt.mT)[:, kept] * s[kept] ** (1.0 - power)
+        return self.text.geometry(left.float(), right.mT.float())
+
+
+def begin_comparing(recipe: Recipe, rows: Rows) -> Comparer:
+    """The text of a recipe on its device, with its predictions at the recipe's loss gaps."""
+    require_device(recipe)
+    text = DeviceText(load_text(recipe), recipe["device"], Path(recipe["cache"]) if recipe["cache"] else None)
+    name = recipe["text"] if recipe["text"] == "stories" else Path(recipe["text"]).stem
+    return Comparer(name, text, recipe["gaps"], recipe["dim"], rows)
+
+
+def known_trainings(names: Sequence[str], known: Mapping[str, Training]) -> dict[str, Training]:
+    """The ways of training that a recipe names; an unknown one is refused with those of the study."""
+    unknown = next((name for name in names if name not in known), None)
+    if unknown is not None:
+        raise InputError(f"This study does not train {unknown!r}. Its ways of training are: {', '.join(known)}.")
+    return {name: known[name] for name in names}
+
+
+def measure_trainings(
+    comparer: Comparer,
+    trainings: Mapping[str, Training],
+    seeds: Sequence[int],
+    rows: Rows,
+    progress: AbstractProgress,
+    *,
+    seconds: float,
+) -> None:
+    """Add a row per training, seed and loss gap that ``rows`` does not have; ``reached`` says whether it got there."""
+    title, runs = f"Training on {comparer.name}", float(len(trainings) * len(seeds))
+    with comparer.threads(), progress.stage(title, runs) as stage:
+        for name, training in trainings.items():
+            earlier: dict[float, list[Geometry]] = {gap: [] for gap in comparer.gaps}
+            for seed in seeds:
+                key = {"kind": "run", "text": comparer.name, "training": name, "model": training.model, "seed": seed}
+                stage.advance(1.0, f"{name}, seed {seed}")
+                if rows.has(**key) or not rows.in_time:
+                    continue
+                limit = min(seconds, rows.seconds_left)
+                for one in training.reached(comparer.text, seed, comparer.dim, comparer.gaps, limit):
+                    run, numbers = comparer.compare(one)
+                    others = [agreement(before, run) for before in earlier[one.target]]
+                    earlier[one.target].append(run)
+                    rows.add(**key, target=one.target, reached=True, **numbers, with_earlier_seeds=others)
+                known = {row["target"] for row in rows.where(**key)}
+                for gap in sorted(set(comparer.gaps) - known, reverse=True):
+                    rows.add(**key, target=gap, reached=False)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The runs of one training on one text at one loss that got there, one row per seed."""
+
+    text: str
+    training: str
+    model: str
+    target: float
+    runs: Sequence[Row]
+
+    def agreement(self, name: str, item: str) -> list[float]:
+        """Agreement with a prediction, one value per seed."""
+        return [row["agreement"][name][item] for row in self.runs]
+
+    def rival(self, name: str, item: str) -> list[float]:
+        """Agreement with a rival, one value per seed."""
+        return [row["rivals"][name][item] for row in self.runs]
+
+    def best_rival(self, item: str) -> str:
+        """The rival that agrees best on average."""
+        # To unconstrained features, others of their kind are another seed.
+        names = [str(name) for name in self.runs[0]["rivals"] if not (name == "UFM" and self.model == "ufm")]
+        return max(names, key=lambda name: float(np.mean(self.rival(name, item))))
+
+    def ceiling(self, item: str) -> float:
+        """Mean agreement between two seeds; NaN without two."""
+        pairs = [one[item] for row in self.runs for one in row["with_earlier_seeds"]]
+        return float(np.mean(pairs)) if pairs else float("nan")
+
+    def mean(self, name: str) -> float:
+        """Mean over seeds of a number of the run."""
+        return float(np.mean([row[name] for row in self.runs]))
+
+
+def cells(rows: Sequence[Row]) -> list[Cell]:
+    """The cells of all runs that got to a loss, in the order in which they were measured."""
+    runs = [row for row in chosen(rows, kind="run") if row["reached"]]
+    keys = dict.fromkeys((row["text"], row["training"], row["model"], row["target"]) for row in runs)
+    return [
+        Cell(*key, [row for row in runs if (row["text"], row["training"], row["model"], row["target"]) == key])
+        for key in keys
+    ]
+
+
+def farthest(found: Sequence[Cell]) -> float:
+    """Largest relative distance between the loss gap of a run and the one that it is compared at."""
+    return max(abs(float(row["loss_gap"]) / cell.target - 1.0) for cell in found for row in cell.runs)
+
+
+def not_reached(rows: Sequence[Row]) -> list[str]:
+    """Text, training and loss gap of runs that did not get there, each once, with their number."""
+    missed = [row for row in chosen(rows, kind="run") if not row["reached"]]
+    names = [f"{row['training']} on {row['text']} at {row['target']:g}" for row in missed]
+    return [f"{name} ({names.count(name)} seeds)" for name in dict.fromkeys(names)]

@@ -1,0 +1,252 @@
+"""Studies whose rows are measured once, on a machine with a GPU or for hours, and kept; findings are made from them.
+
+``tokengeom study NAME --size paper --rows FILE --minutes 9`` adds rows to a file of JSON lines, one after the other. It
+does not measure again what the file has, so a measurement can be made in pieces. ``tokengeom study NAME --from FOLDER``
+makes tables and figures from all such files in a folder, on any machine.
+
+Hypotheses are stated in the study, with the rule that decides each of them, before anything is measured.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+import time
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from scipy import special
+
+from tokengeom.core.errors import InputError
+from tokengeom_studies.base import AbstractStudy, Findings, Recipe, Table, table_of
+
+if TYPE_CHECKING:
+    from tokengeom.core.progress import AbstractProgress
+
+Row = Mapping[str, Any]
+"""One measurement as plain data: what was measured, and what was found."""
+Decision = Literal["yes", "no", "undecided"]
+
+SETTING = "setting"
+"""Kind of the row that says how and where the rows after it were measured."""
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A statement that measurements can refute, and the rule that decides; both are written before measuring."""
+
+    statement: str
+    rule: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the rows say about a hypothesis, with the numbers behind it."""
+
+    decision: Decision
+    because: str
+
+
+class Rows:
+    """Rows of a measurement, in memory or in a file of JSON lines to which each is added as soon as it is known.
+
+    ``path``
+        The file; rows that it has are read first. None keeps rows in memory.
+    ``minutes``
+        Time after which `in_time` is false and a study stops measuring.
+    """
+
+    def __init__(self, path: Path | None = None, minutes: float | None = None) -> None:
+        self.path = path
+        self.rows: list[Row] = [] if path is None or not path.exists() else read_rows([path])
+        self.deadline = None if minutes is None else time.monotonic() + 60.0 * minutes
+
+    @property
+    def in_time(self) -> bool:
+        """Whether there is time left."""
+        return self.deadline is None or time.monotonic() < self.deadline
+
+    @property
+    def seconds_left(self) -> float:
+        """Time left, infinite without a limit."""
+        return float("inf") if self.deadline is None else self.deadline - time.monotonic()
+
+    def add(self, **row: Any) -> None:
+        """Keep a row; numbers of NumPy become plain ones."""
+        plain = json.loads(json.dumps(row, default=_plain))
+        self.rows.append(plain)
+        if self.path is not None:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(plain) + "\n")
+
+    def where(self, **entries: Any) -> list[Row]:
+        """The rows that have these entries."""
+        return chosen(self.rows, **entries)
+
+    def has(self, **entries: Any) -> bool:
+        """Whether a row with these entries is known."""
+        return bool(self.where(**entries))
+
+
+def chosen(rows: Iterable[Row], **entries: Any) -> list[Row]:
+    """The rows that have these entries."""
+    return [row for row in rows if all(name in row and row[name] == value for name, value in entries.items())]
+
+
+def read_rows(paths: Iterable[Path]) -> list[Row]:
+    """The rows of files of JSON lines; a last line that was cut off by a kill is left out."""
+    found: list[Row] = []
+    for path in paths:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        for number, line in enumerate(lines, 1):
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError as error:
+                if number == len(lines) and not line.endswith("\n"):
+                    continue
+                raise InputError(f"{path} is damaged: line {number} is not JSON ({error}).") from error
+            if not isinstance(row, dict):
+                raise InputError(f"{path} is damaged: line {number} must be an object with names and values.")
+            found.append(row)
+    return found
+
+
+class AbstractMeasuredStudy(AbstractStudy):
+    """A study in two steps: `measure` adds rows, and `judge` makes findings from rows, wherever they come from.
+
+    ``hypotheses``
+        What the study tests, by a short name.
+    """
+
+    hypotheses: ClassVar[Mapping[str, Hypothesis]]
+
+    @abstractmethod
+    def measure(self, recipe: Recipe, rows: Rows, progress: AbstractProgress) -> None:
+        """Measure everything that ``rows`` does not have, until its time is over."""
+
+    @abstractmethod
+    def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:
+        """Findings from rows; those of kind "setting" are left out."""
+
+    def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
+        """Measure with the settings of the recipe, and judge."""
+        rows = Rows()
+        self.measure(recipe, rows, progress)
+        return self.judge(recipe, chosen_measurements(rows.rows))
+
+    def measure_into(self, recipe: Recipe, path: Path, minutes: float | None, progress: AbstractProgress) -> Rows:
+        """Add rows to a file, after a row that says with which recipe and where they are measured."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        rows = Rows(path, minutes)
+        if not chosen(rows.rows, kind=SETTING, recipe=json.loads(json.dumps(dict(recipe)))):
+            rows.add(
+                kind=SETTING, study=self.name, recipe=dict(recipe), command=["tokengeom", *sys.argv[1:]], **machine()
+            )
+        self.measure(recipe, rows, progress)
+        return rows
+
+    def from_kept(self, folder: Path) -> Findings:
+        """Findings from the rows that are kept in a folder."""
+        files = sorted(folder.glob("*.jsonl"))
+        if not files:
+            raise InputError(
+                f"{folder} has no rows of the study '{self.name}' (files *.jsonl). Measure them first: "
+                f"tokengeom study {self.name} --rows {folder}/rows.jsonl"
+            )
+        rows = read_rows(files)
+        settings = chosen(rows, kind=SETTING)
+        other = {row.get("study") for row in settings} - {self.name}
+        if other or not settings:
+            raise InputError(f"{folder} has rows of {', '.join(map(str, other)) or 'no study'}, not of '{self.name}'.")
+        return self.judge(settings[0]["recipe"], chosen_measurements(rows))
+
+    def answers(self, found: Mapping[str, Answer]) -> Table:
+        """The table of hypotheses: statement, rule, decision and the numbers behind it."""
+        missing = set(self.hypotheses) ^ set(found)
+        assert not missing, f"every hypothesis has one answer: {missing}"
+        return table_of(
+            [
+                {
+                    "hypothesis": one.statement,
+                    "rule": one.rule,
+                    "answer": found[name].decision,
+                    "because": found[name].because,
+                }
+                for name, one in self.hypotheses.items()
+            ]
+        )
+
+
+def chosen_measurements(rows: Iterable[Row]) -> list[Row]:
+    """All rows but those that describe the setting."""
+    return [row for row in rows if row.get("kind") != SETTING]
+
+
+def machine() -> dict[str, Any]:
+    """Processor or graphics card, and versions of what computes."""
+    versions: dict[str, str] = {"python": platform.python_version()}
+    for name in ("numpy", "scipy", "torch", "transformers"):
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    card = platform.processor() or platform.machine()
+    if "torch" in versions:
+        import torch
+
+        card = torch.cuda.get_device_name() if torch.cuda.is_available() else card
+    return {"machine": card, "versions": versions}
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Mean of a few values and its 95% interval by Student's t; the interval is infinite for a single value."""
+
+    mean: float
+    low: float
+    high: float
+    count: int
+
+    @staticmethod
+    def of(values: Iterable[float]) -> Interval:
+        """The interval of these values; NaN without any."""
+        known = np.array(list(values), float)
+        if known.size == 0:
+            return Interval(float("nan"), float("nan"), float("nan"), 0)
+        mean = float(known.mean())
+        if known.size == 1:
+            return Interval(mean, -float("inf"), float("inf"), 1)
+        half = float(special.stdtrit(known.size - 1, 0.975) * known.std(ddof=1) / np.sqrt(known.size))
+        return Interval(mean, mean - half, mean + half, int(known.size))
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+    @property
+    def half(self) -> float:
+        """Half its width."""
+        return self.high - self.mean
+
+
+def decided(difference: Interval, least: float = 0.0) -> Decision:
+    """Whether a difference is above ``least``: yes or no where the interval is on one side, otherwise undecided."""
+    return "yes" if difference.low > least else "no" if difference.high <= least else "undecided"
+
+
+def decided_by_share(share: float, most: float) -> Decision:
+    """Yes where at least ``most`` of the cases agree, no where at most the rest of them do."""
+    return "yes" if share >= most else "no" if share <= 1.0 - most else "undecided"
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} cannot be kept in a row.")

@@ -1,0 +1,201 @@
+"""Numbers of a support pattern that compare L_mm with the proxy, random patterns like a given one, and their means."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from tokengeom.core.numerics import Bool, Float
+from tokengeom.problems.backend import Array, blocks_of
+from tokengeom.problems.nuclear_svm import NuclearSVM
+from tokengeom.solvers.nuclear_admm import NuclearADMM
+from tokengeom_studies.common.measured import Interval, Row, chosen
+from tokengeom_studies.common.random_limits import proxy_limit
+
+RANK = 1e-3
+"""Share of the largest singular value from which on a singular value counts for the rank."""
+QUANTILES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+SMALL = 1e-4
+"""Excess up to which only the proven upper bound is shown: the proven gap is of this size."""
+MOST_COMPARED = 3_000
+"""Contexts or tokens whose cosines are compared; of more, this many are drawn with a fixed seed."""
+
+
+def uniform_supports(rng: np.random.Generator, V: int, m: int, k: int) -> Bool:
+    """V x m supports of k tokens each, uniform; in single precision and without sorting, for large V and m."""
+    tokens = np.argpartition(rng.random((m, V), dtype=np.float32), k - 1, axis=1)[:, :k]
+    S = np.zeros((m, V), dtype=bool)
+    np.put_along_axis(S, tokens, True, axis=1)
+    return S.T.copy()
+
+
+def random_like(S: Bool, rng: np.random.Generator, control: str) -> Bool:
+    """Random supports of the same sizes; with "frequencies", tokens are drawn in proportion to their contexts.
+
+    Drawing without replacement takes the largest of ``log weight + Gumbel noise``.
+    """
+    weight = np.zeros(S.shape[0]) if control == "sizes" else np.log(np.maximum(S.sum(axis=1), 1e-9))
+    keys = weight[:, None] + rng.gumbel(size=S.shape)
+    return np.asarray(np.argsort(np.argsort(-keys, axis=0), axis=0) < S.sum(axis=0))
+
+
+def solve_pattern(S: Bool, device: str, tolerance: float) -> dict[str, Any]:
+    """The numbers of one pattern: excess with bounds, ranks, spectra, cosine and agreement of L_mm and the proxy."""
+    began = time.perf_counter()
+    problem = NuclearSVM.from_support(S, device=None if device == "cpu" else device)
+    solution = NuclearADMM(tolerance=tolerance)(problem)
+    proof = solution.certificate
+    # On a device a large solution is in blocks of columns; what follows takes whole matrices.
+    blocks = blocks_of(solution.x)
+    L = blocks[0] if len(blocks) == 1 else problem.backend.xp.concatenate(list(blocks), -1)
+    X, proxy = problem.scale(L), problem.proxy()
+    # Columns may be taken centred: the mean over tokens does not change the softmax, and its removal no margin.
+    unit = problem.row_scale / float(problem.reduction.V) ** 0.5
+    X = X - unit @ (unit.T @ X)
+    ours, theirs = _spectrum(problem, X), _spectrum(problem, proxy)
+    norm = float(theirs["values"].sum())
+    polar, _ = problem.backend.polar_factor(proxy)
+    off = ~problem.S
+    return {
+        "m": int(S.shape[1]),
+        "rows": problem.shape[0],
+        "groups": problem.shape[1],
+        "excess_low": norm / proof.value - 1.0,
+        "excess_high": norm / proof.bound - 1.0,
+        "relative_gap": proof.relative_gap,
+        "rank": _rank_of(ours["values"]),
+        "rank_of_proxy": _rank_of(theirs["values"]),
+        "effective_rank": _effective_rank(ours["values"]),
+        "effective_rank_of_proxy": _effective_rank(theirs["values"]),
+        "spectrum": np.quantile(ours["values"] / ours["values"].max(), QUANTILES),
+        "spectrum_of_proxy": np.quantile(theirs["values"] / theirs["values"].max(), QUANTILES),
+        "cosine": float((X * proxy).sum()) / float((X**2).sum() * (proxy**2).sum()) ** 0.5,
+        "positive": float(problem.backend.as_float(polar[off] > 1e-9).sum()) / max(float(off.sum()), 1.0),
+        "contexts": _agreement(ours["contexts"], theirs["contexts"]),
+        "tokens": _agreement(ours["tokens"], theirs["tokens"]),
+        "iterations": solution.iterations,
+        "seconds": time.perf_counter() - began,
+    }
+
+
+def _spectrum(problem: NuclearSVM, X: Array) -> dict[str, Any]:
+    """Singular values, and the cosines of the balanced factors: tokens and contexts (at most `MOST_COMPARED`)."""
+    backend = problem.backend
+    by_rows = X.shape[0] <= X.shape[1]
+    eigenvalues, Q = backend.eigh(X @ X.T if by_rows else X.T @ X)
+    s = backend.at_least(eigenvalues, 0.0) ** 0.5
+    kept = s > 1e-7 * float(s[-1])
+    Q, root = Q[:, kept], s[kept] ** 0.5
+    near, far = Q * root, (X.T if by_rows else X) @ (Q / root)
+    tokens, contexts = (near, far) if by_rows else (far, near)
+    return {
+        "values": np.maximum(backend.to_numpy(s), 0.0),
+        "tokens": _cosines(tokens),
+        "contexts": _cosines(contexts),
+    }
+
+
+def _cosines(factor: Array) -> Array:
+    """Cosines of the rows of a factor."""
+    if factor.shape[0] > MOST_COMPARED:
+        rng = np.random.default_rng(0)
+        factor = factor[np.sort(rng.choice(factor.shape[0], MOST_COMPARED, replace=False))]
+    unit = factor / ((factor**2).sum(1) ** 0.5 + 1e-300)[:, None]
+    return unit @ unit.T
+
+
+def _agreement(A: Array, B: Array) -> float | None:
+    """Correlation of two cosine matrices over pairs of different items; None where one side does not vary."""
+    n = int(A.shape[0])
+    pairs = n * (n - 1)
+    if pairs < 2:
+        return None
+    sums = [(float(x.sum()) - n) / pairs for x in (A, B)]
+    squares = [(float((x * y).sum()) - n) / pairs for x, y in ((A, A), (B, B), (A, B))]
+    spread = [squares[0] - sums[0] ** 2, squares[1] - sums[1] ** 2]
+    if min(spread) < 1e-10:
+        return None
+    return float((squares[2] - sums[0] * sums[1]) / (spread[0] * spread[1]) ** 0.5)
+
+
+def _rank_of(values: Float) -> int:
+    return int(np.count_nonzero(values > RANK * values.max()))
+
+
+def _effective_rank(values: Float) -> float:
+    return float(values.sum() ** 2 / (values**2).sum())
+
+
+def excess_of(row: Row) -> float:
+    """Middle of the proven bounds of the excess."""
+    return 0.5 * (float(row["excess_low"]) + float(row["excess_high"]))
+
+
+def mean_excess(rows: Iterable[Row]) -> float:
+    """Mean of the middles over rows."""
+    return float(np.mean([excess_of(row) for row in rows]))
+
+
+def by_setting(rows: Sequence[Row]) -> dict[tuple[float, float], dict[int, list[Row]]]:
+    """Random rows by (V/m, density), then by V, rising."""
+    found: dict[tuple[float, float], dict[int, list[Row]]] = {}
+    for row in sorted(chosen(rows, kind="random"), key=lambda one: (one["ratio"], one["density"], one["V"])):
+        found.setdefault((row["ratio"], row["density"]), {}).setdefault(row["V"], []).append(row)
+    return found
+
+
+def slope(rows: Sequence[Row]) -> Interval | None:
+    """Slope of log excess against log V with its 95% interval, from rows of one density and V/m; None for few rows."""
+    points = [(np.log(row["V"]), np.log(excess_of(row))) for row in rows if row["V"] >= 64 and excess_of(row) > 0.0]
+    if len(points) < 3 or len({x for x, _ in points}) < 2:
+        return None
+    x, y = np.array(points).T
+    # Importing scipy.stats takes half a second, which every list of studies would wait for.
+    from scipy.stats import linregress
+
+    fit = linregress(x, y)
+    half = float(special.stdtrit(len(points) - 2, 0.975) * fit.stderr)
+    return Interval(float(fit.slope), float(fit.slope) - half, float(fit.slope) + half, len(points))
+
+
+def shown(values: Iterable[float]) -> str:
+    """Mean with its 95% interval; the mean alone for a single value."""
+    found = Interval.of(values)
+    if found.count == 1:
+        return f"{found.mean:.4g}"
+    return f"{found.mean:.4g} [{found.low:.4g}, {found.high:.4g}]" if found.count else ""
+
+
+def random_line(ratio: float, density: float, V: int, found: Sequence[Row]) -> dict[str, Any]:
+    """Means over the draws of one setting beside their limits, as a row of a table."""
+    limit, n = proxy_limit(density, ratio), min(V, found[0]["m"])
+    highest = max(float(row["excess_high"]) for row in found)
+    names = ("effective_rank", "rank", "cosine", "positive", "contexts", "tokens")
+    means = {name: _mean(row[name] for row in found) for name in names}
+    return {
+        "V/m": ratio,
+        "k/V": round(density, 5),
+        "V": V,
+        "seeds": len(found),
+        "excess": shown(map(excess_of, found)) if highest > SMALL else f"at most {highest:.1e}",
+        "limit": float(f"{limit.excess:.4g}"),
+        "rank / min(V, m)": round(means["rank"] / n, 3),
+        "effective rank / min(V, m)": round(means["effective_rank"] / n, 3),
+        "its limit": round(limit.effective_rank, 3),
+        "cosine": round(means["cosine"], 4),
+        "limit of the cosine": round(limit.cosine, 4),
+        "positive signs": round(means["positive"], 3),
+        "limit of the signs": round(limit.positive, 3),
+        "agreement of contexts": round(means["contexts"], 3),
+        "agreement of tokens": round(means["tokens"], 3),
+    }
+
+
+def _mean(values: Iterable[float | None]) -> float:
+    """Mean of the values that are defined; NaN without any."""
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else float("nan")

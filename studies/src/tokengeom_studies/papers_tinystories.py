@@ -1,0 +1,415 @@
+"""The papers' run on natural TinyStories: 100 stories, 64 tokens, contexts of 6, a transformer of 12 layers.
+
+[zhao2024] trains a network of this size on such a text and shows cosines between 10 contexts of each of 10 supports.
+The same is measured here: cosines within and between supports, agreement with predictions and with simpler
+explanations, the papers' SIM, and angles between contexts and tokens. Batches are windows with one-hot labels, and an
+epoch shows every window once.
+
+Most contexts of 6 tokens are followed by a single token, so contexts with several next tokens are measured separately.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tokengeom.core.numerics import cosines
+from tokengeom.core.progress import AbstractProgress
+from tokengeom.figures.base import Curve, Figure, HeatmapPanel, LinePanel
+from tokengeom.training.settings import TrainingSettings
+from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
+from tokengeom_studies.common.measured import (
+    AbstractMeasuredStudy,
+    Answer,
+    Hypothesis,
+    Interval,
+    Row,
+    Rows,
+    chosen,
+    decided,
+)
+from tokengeom_studies.common.network_runs import require_device
+from tokengeom_studies.common.support_directions import SETS, Directions, GroupedText
+from tokengeom_studies.common.torch_runs import SteppedRun
+
+NUCLEAR, GAMMA2, LIMIT, PROXY, SUPPORTS = "at the loss, nuclear", "at the loss, gamma_2", "L_mm", "S~", "cos S~"
+
+TOKENS = (
+    "\n|!|\"|'|,|-|.|3|:|;|?|a|b|c|d|e|f|g|h|i|j|k|l|m|n|o|p|q|r|s|t|u|v|w|x|y|z|\u2013|\u2019|\u201c|\u201d"
+    "| | t|he| a| the| s| w|nd| b|ed| to| and| h| f|in|it| l|ou|re| he| wa| d| p"
+)
+"""Tokens of the paper recipe: byte-pair encoding of 100 stories in lower case, 42 characters and 22 merges."""
+
+
+class PapersTinyStories(AbstractMeasuredStudy):
+    """Natural TinyStories in the papers' size."""
+
+    question: ClassVar[str] = "Does a transformer trained on natural stories show the geometry that the papers show?"
+    hypotheses: ClassVar[Mapping[str, Hypothesis]] = {
+        "entropy": Hypothesis(
+            "The network comes near the entropy of the text.",
+            "The loss gap at the end is below 0.05 nats: the 95% interval over seeds lies below.",
+        ),
+        "blocks": Hypothesis(
+            "Contexts that the same tokens follow point in similar directions, as in the papers' heat-map.",
+            "Over 10 supports with 10 contexts each, the mean cosine within supports exceeds that between supports by "
+            "more than 0.5: the interval lies above.",
+        ),
+        "collapse": Hypothesis(
+            "Contexts that the same tokens follow share one direction.",
+            "The mean cosine within supports is above 0.9: the interval lies above.",
+        ),
+        "loss": Hypothesis(
+            "The prediction at the loss reached (gamma_2 norm, for AdamW) is nearer to the contexts than L_mm.",
+            "Paired difference of agreement on contexts with several next tokens: the interval lies above 0.",
+        ),
+        "supports": Hypothesis(
+            "The same prediction is nearer to the contexts than plain cosines of centred supports.",
+            "Paired difference of agreement on contexts with several next tokens: the interval lies above 0.",
+        ),
+        "ceiling": Hypothesis(
+            "It explains nine tenths of what two trainings have in common.",
+            "Its agreement, divided by the agreement between seeds, is above 0.9: the interval lies above.",
+        ),
+        "proxy": Hypothesis(
+            "Support overlaps are already a good proxy, as the papers and the talk say.",
+            "SIM of the contexts of the heat-map with S~ is above 0.8: the interval lies above.",
+        ),
+        "angles": Hypothesis(
+            "A context forms smaller angles with all tokens that may follow it than with any other token.",
+            "This holds for more than 95% of the contexts with several next tokens: the interval lies above.",
+        ),
+    }
+    # The sources give layers, dimension, epochs, tokens and context length of this run, and not its heads, optimizer,
+    # rate, schedule or batch; those are AdamW with the papers' weight decay, and what suits a run of this length.
+    small: ClassVar[Recipe] = {
+        "seeds": [0, 1],
+        "seed": 0,
+        "text": "stories",
+        "tokens": [],
+        "stories": 60,
+        "context": 3,
+        "contexts": 200,
+        "vocabulary": 60,
+        "supports": 10,
+        "each": 10,
+        "layers": 2,
+        "heads": 4,
+        "dim": 64,
+        "epochs": 40,
+        "batch": 256,
+        "learning_rate": 2e-3,
+        "weight_decay": 1e-6,
+        "warmup": 10,
+        "records": [1, 3, 10, 20, 40],
+        "precision": "float32",
+        "device": "cpu",
+    }
+    paper: ClassVar[Recipe] = {
+        "seeds": [0, 1, 2, 3, 4],
+        "seed": 0,
+        "text": "texts/papers_tinystories.npz",
+        "tokens": TOKENS.split("|"),
+        "stories": 100,
+        "context": 6,
+        "contexts": 0,
+        "vocabulary": 64,
+        "supports": 10,
+        "each": 10,
+        "layers": 12,
+        "heads": 8,
+        "dim": 512,
+        "epochs": 60,
+        "batch": 2048,
+        "learning_rate": 5e-4,
+        "weight_decay": 1e-6,
+        "warmup": 50,
+        "records": [1, 3, 10, 30, 60, 100, 300, 600],
+        "precision": "bfloat16",
+        "device": "cuda",
+    }
+
+    def measure(self, recipe: Recipe, rows: Rows, progress: AbstractProgress) -> None:
+        """Train one network per seed, and compare each with predictions, explanations and the other seeds."""
+        require_device(recipe)
+        text = GroupedText(recipe)
+        if not rows.has(kind="text"):
+            rows.add(kind="text", **text.facts())
+        finished: dict[int, Directions] = {}
+        with progress.stage("Training", len(recipe["seeds"])) as stage:
+            for seed in recipe["seeds"]:
+                if not rows.has(kind="run", seed=seed):
+                    run = _trained(text, recipe, seed, rows)
+                    if run is None:
+                        return
+                    rows.add(kind="run", seed=seed, **_measured(text, run, picture=seed == recipe["seeds"][0]))
+                    for other, before in finished.items():
+                        rows.add(kind="ceiling", seeds=[other, seed], **before.agreement(run, text))
+                    finished[seed] = run
+                stage.advance(1.0)
+
+    def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:
+        """Decide the hypotheses from the last epoch of every seed."""
+        runs, (text, *_) = chosen(rows, kind="run"), chosen(rows, kind="text")
+        found = _Judged(runs, chosen(rows, kind="ceiling"))
+        # A training that was cut off has epochs and no end.
+        finished = {row["seed"] for row in runs}
+        epochs = [row for row in chosen(rows, kind="epoch") if row["seed"] in finished]
+        tables = {
+            "hypotheses": self.answers(found.answers()),
+            "training": _training_table(epochs),
+            "agreement": found.agreement_table(),
+            "angles": found.angle_table(),
+            "blocks": found.block_table(),
+            "text": table_of([{name: text[name] for name in text if name not in ("kind", "names")}]),
+        }
+        figures = [_heatmaps(runs[0], text), _training_figure(epochs)]
+        return self.findings(recipe, found.sentence(text), found.checks(), figures, tables)
+
+
+def _trained(text: GroupedText, recipe: Recipe, seed: int, rows: Rows) -> Directions | None:
+    """Train a network and add a row per recorded epoch; None where the time was over before the last epoch."""
+    labels, batch = text.device.labels, recipe["batch"]
+    counts = np.rint(labels.share * labels.weight[labels.context] * labels.windows).astype(np.int64)
+    windows = np.repeat(np.arange(counts.size), counts)
+    steps = max(windows.size // batch, 1)
+    settings = TrainingSettings(
+        model="transformer",
+        dim=recipe["dim"],
+        layers=recipe["layers"],
+        heads=recipe["heads"],
+        optimizer="adamw",
+        steps=steps * recipe["epochs"],
+        learning_rate=recipe["learning_rate"],
+        weight_decay=recipe["weight_decay"],
+        rate_schedule={"name": "cosine", "warmup": recipe["warmup"]},
+        reduction="mean",
+        batch=batch,
+        seed=seed,
+        precision=recipe["precision"],
+        device=recipe["device"],
+    )
+    run, shuffled, began = SteppedRun(text.device, settings), np.random.default_rng(seed), time.monotonic()
+    for epoch in range(1, recipe["epochs"] + 1):
+        order = shuffled.permutation(windows)[: steps * batch]
+        run.advance(steps, windows=order.reshape(steps, -1))
+        last = epoch == recipe["epochs"]
+        if last or epoch in recipe["records"]:
+            read = _read(text, run)
+            facts = {"epoch": epoch, "loss_gap": read.loss_gap, "seconds": time.monotonic() - began}
+            agreed = {name: one.agreement(read, text)["several"] for name, one in _limits(text).items()}
+            rows.add(kind="epoch", seed=seed, **facts, **read.blocks(text), agreement=agreed)
+            if last:
+                return read
+        if not rows.in_time:
+            return None
+    return None
+
+
+def _limits(text: GroupedText) -> dict[str, Directions]:
+    return {LIMIT: text.limit, SUPPORTS: text.simple[SUPPORTS]}
+
+
+def _read(text: GroupedText, run: SteppedRun) -> Directions:
+    W, H = run.factors()
+    gap = text.device.loss_gap(W, H)
+    return Directions.of(text, W.cpu().numpy(), H.cpu().numpy(), gap)
+
+
+def _measured(text: GroupedText, run: Directions, *, picture: bool) -> dict[str, Any]:
+    """Everything that is measured at the end of a training."""
+    at_loss = {
+        name: text.device.prediction(run.loss_gap, norm) for name, norm in ((NUCLEAR, "nuclear"), (GAMMA2, "gamma2"))
+    }
+    targets = {
+        **{name: Directions.of(text, one.W, one.H) for name, one in at_loss.items()},
+        LIMIT: text.limit,
+        **text.simple,
+    }
+    facts: dict[str, Any] = {
+        "loss_gap": run.loss_gap,
+        **run.blocks(text),
+        "agreement": {name: one.agreement(run, text) for name, one in targets.items()},
+        "similarity": {name: one.similarity(run) for name, one in targets.items()},
+        "angles": run.angles(text),
+        "predicted_angles": {name: targets[name].angles(text) for name in (GAMMA2, LIMIT)},
+        "predicted_blocks": {name: targets[name].blocks(text) for name in (GAMMA2, LIMIT)},
+        "proven": {**{name: one.relative_gap for name, one in at_loss.items()}, LIMIT: text.device.limit.relative_gap},
+    }
+    if picture:
+        shown = {"network": run, GAMMA2: targets[GAMMA2], LIMIT: text.limit}
+        facts["heatmaps"] = {name: np.round(cosines(one.pictured), 2) for name, one in shown.items()}
+    return facts
+
+
+class _Judged:
+    """Intervals over seeds, and what they decide."""
+
+    def __init__(self, runs: Sequence[Row], ceilings: Sequence[Row]) -> None:
+        self.runs, self.ceilings = runs, ceilings
+
+    def over(self, *names: str) -> Interval:
+        """The interval of one number over seeds."""
+        return Interval.of(_entry(row, names) for row in self.runs)
+
+    def difference(self, first: str, second: str) -> Interval:
+        """Paired difference of agreement on contexts with several next tokens."""
+        values = [row["agreement"][first]["several"] - row["agreement"][second]["several"] for row in self.runs]
+        return Interval.of(values)
+
+    def ceiling(self, items: str) -> Interval:
+        """Agreement between seeds."""
+        return Interval.of(row[items] for row in self.ceilings)
+
+    def answers(self) -> dict[str, Answer]:
+        """One answer per hypothesis."""
+        gap = self.over("loss_gap")
+        apart = Interval.of(row["within"] - row["between"] for row in self.runs)
+        between_seeds = self.ceiling("several").mean
+        share = Interval.of(row["agreement"][GAMMA2]["several"] / between_seeds for row in self.runs)
+        similarity = self.over("similarity", PROXY, "contexts")
+        return {
+            "entropy": Answer(decided(_negative(gap), -0.05), f"loss gap {_text(gap)} nats"),
+            "blocks": Answer(decided(apart, 0.5), f"within less between: {_text(apart)}"),
+            "collapse": Answer(decided(self.over("within"), 0.9), f"mean cosine within: {_text(self.over('within'))}"),
+            "loss": self._nearer(LIMIT),
+            "supports": self._nearer(SUPPORTS),
+            "ceiling": Answer(decided(share, 0.9), f"share {_text(share)} of {_text(self.ceiling('several'))}")
+            if self.ceilings
+            else Answer("undecided", "one seed has no ceiling"),
+            "proxy": Answer(decided(similarity, 0.8), f"SIM {_text(similarity)}"),
+            "angles": Answer(
+                decided(self.over("angles", "ordered"), 0.95),
+                f"share of contexts: {_text(self.over('angles', 'ordered'))}",
+            ),
+        }
+
+    def _nearer(self, other: str) -> Answer:
+        difference = self.difference(GAMMA2, other)
+        values = (f"{name} {_text(self.over('agreement', name, 'several'))}" for name in (GAMMA2, other))
+        return Answer(decided(difference), f"{'; '.join(values)}; difference {_text(difference)}")
+
+    def agreement_table(self) -> Table:
+        """Agreement and SIM of every explanation, and between seeds."""
+        rows = []
+        for name in self.runs[0]["agreement"]:
+            agreed = {item: _text(self.over("agreement", name, item)) for item in (*SETS, "tokens")}
+            similar = {f"SIM {item}": _text(self.over("similarity", name, item)) for item in ("contexts", "tokens")}
+            rows.append({"explanation": name, **agreed, **similar})
+        if self.ceilings:
+            agreed = {item: _text(self.ceiling(item)) for item in (*SETS, "tokens")}
+            rows.append({"explanation": "another seed", **agreed, "SIM contexts": "", "SIM tokens": ""})
+        return table_of(rows)
+
+    def block_table(self) -> Table:
+        """Mean cosines of the contexts of the heat-map, of the network and as predicted."""
+        return self._by_source((), "predicted_blocks", ("within", "between"))
+
+    def angle_table(self) -> Table:
+        """Cosines between contexts and tokens, of the network and as predicted."""
+        return self._by_source(("angles",), "predicted_angles", list(self.runs[0]["angles"]))
+
+    def _by_source(self, measured: Sequence[str], predicted: str, names: Sequence[str]) -> Table:
+        """Numbers of the network, and of the predictions."""
+        places = {"network": measured, **{name: (predicted, name) for name in (GAMMA2, LIMIT)}}
+        return table_of(
+            [
+                {"source": source, **{name: _text(self.over(*place, name)) for name in names}}
+                for source, place in places.items()
+            ]
+        )
+
+    def checks(self) -> list[Check]:
+        """Whether the runs have learned, and whether the predictions are proven."""
+        proven = max(max(row["proven"].values()) for row in self.runs)
+        return [
+            Check("largest loss gap at the end", max(row["loss_gap"] for row in self.runs), high=1.0),
+            Check("largest proven relative gap of a prediction", proven, high=2e-2),
+        ]
+
+    def sentence(self, text: Row) -> str:
+        """The answers with their numbers."""
+        decisions = ", ".join(f"{name}: {one.decision}" for name, one in self.answers().items())
+        values = {name: _text(self.over("agreement", name, "several")) for name in (GAMMA2, LIMIT, SUPPORTS)}
+        agreed = ", ".join(f"{value} with {name}" for name, value in values.items())
+        return (
+            f"On {text['contexts']:,} contexts and {text['tokens']} tokens (entropy {text['entropy']:.4f} nats), "
+            f"{len(self.runs)} networks reach a loss gap of {_text(self.over('loss_gap'))} nats. Cosines are "
+            f"{_text(self.over('within'))} within supports and {_text(self.over('between'))} between them. Agreement "
+            f"on contexts with several next tokens: {agreed}. Hypotheses: {decisions}."
+        )
+
+
+def _entry(row: Row, names: Sequence[str]) -> float:
+    value: Any = row
+    for name in names:
+        value = value[name]
+    return float(value)
+
+
+def _negative(interval: Interval) -> Interval:
+    return Interval(-interval.mean, -interval.high, -interval.low, interval.count)
+
+
+def _text(interval: Interval) -> str:
+    """Mean and interval; the mean alone of a single value, and nothing where a number is not defined."""
+    if not np.isfinite(interval.mean):
+        return ""
+    return str(interval) if interval.count > 1 else f"{interval.mean:.3f}"
+
+
+def _training_table(epochs: Sequence[Row]) -> Table:
+    """One row per seed and recorded epoch."""
+    names = ("seed", "epoch", "loss_gap", "within", "between", "collapse", "seconds")
+    return table_of([{**{name: row[name] for name in names}, **row["agreement"]} for row in epochs])
+
+
+def _heatmaps(run: Row, text: Row) -> Figure:
+    names = text["names"]
+    breaks = [k for k in range(1, len(names)) if names[k] != names[k - 1]]
+    panels = [
+        HeatmapPanel(
+            f"Contexts: {source}", np.asarray(values, np.float64), "contexts, by support",
+            "contexts, by support", names, names, breaks, breaks, -1.0, 1.0, "cosine",
+        )
+        for source, values in run["heatmaps"].items()
+    ]  # fmt: skip
+    supports = ", ".join(dict.fromkeys(names))
+    caption = (
+        f"Cosines between {len(names)} contexts of {len(breaks) + 1} supports with several tokens, one block per "
+        "support: in the trained network, as predicted at its loss in the gamma_2 norm, and as predicted in the limit "
+        "of training. In the limit, contexts of one support share one direction. White is a right angle. Mean cosine "
+        f"in the network: {run['within']:.3f} within supports, {run['between']:.3f} between them; loss gap "
+        f"{run['loss_gap']:.3g} nats. Supports, from the top: {supports}."
+    )
+    return Figure("heatmaps", "Contexts grouped by support", caption, panels, columns=len(panels))
+
+
+def _training_figure(epochs: Sequence[Row]) -> Figure:
+    seeds = sorted({row["seed"] for row in epochs})
+
+    def curves(name: str, label: str, colour: int, *, dashed: bool = False) -> list[Curve]:
+        found = []
+        for number, seed in enumerate(seeds):
+            of_seed = sorted(chosen(epochs, seed=seed), key=lambda row: int(row["epoch"]))
+            x = np.array([row["epoch"] for row in of_seed], np.float64)
+            y = np.array([row[name] if name in row else row["agreement"][name] for row in of_seed], np.float64)
+            found.append(Curve(label, x, y, colour=colour, dashed=dashed, in_legend=number == 0))
+        return found
+
+    cosine = [*curves("within", "within supports", 0), *curves("between", "between supports", 1)]
+    agreed = [*curves(LIMIT, "with L_mm", 0), *curves(SUPPORTS, "with cosines of centred supports", 1)]
+    panels = [
+        LinePanel("Loss gap", "epoch", "CE - H, nats", curves("loss_gap", "loss gap", 0), "log", "log"),
+        LinePanel("Cosines between contexts", "epoch", "mean cosine", cosine, "log"),
+        LinePanel("Agreement of contexts", "epoch", "correlation of cosines", agreed, "log"),
+    ]
+    caption = (
+        f"{len(seeds)} trainings, one line per seed. Left: loss above the entropy. Middle: mean cosine of the contexts "
+        "of the heat-map, within and between supports. Right: agreement of contexts with several next tokens with two "
+        "explanations that do not depend on the loss."
+    )
+    return Figure("training", "Geometry over epochs", caption, panels, columns=3)

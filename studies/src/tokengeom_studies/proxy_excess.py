@@ -1,0 +1,444 @@
+"""When the proxy S~ solves NTP-SVM*, and how far it is from optimal for designs, random supports and natural text.
+
+The excess ``||S~||_* / ||L_mm||_* - 1`` is bounded on both sides by the certificate of L_mm. Designs have symmetries
+(`support_designs`); for random supports of one size there is a formula for the limit of large V (`random_limits`); the
+supports of a text are compared with random ones that have the same sizes, or the same sizes and token frequencies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise, product
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tokengeom.core.numerics import dense
+from tokengeom.core.progress import AbstractProgress
+from tokengeom.figures.base import Curve, Figure, LinePanel, Panel, Points, ScatterPanel
+from tokengeom.problems.backend import Backend
+from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
+from tokengeom_studies.common.measured import (
+    AbstractMeasuredStudy,
+    Answer,
+    Decision,
+    Hypothesis,
+    Interval,
+    Row,
+    Rows,
+    chosen,
+)
+from tokengeom_studies.common.random_limits import proxy_limit
+from tokengeom_studies.common.solved_patterns import (
+    by_setting,
+    excess_of,
+    mean_excess,
+    random_like,
+    random_line,
+    shown,
+    slope,
+    solve_pattern,
+    uniform_supports,
+)
+from tokengeom_studies.common.support_designs import designs, off_support_classes
+
+REFUTED = 1e-3
+"""Excess that counts as a clear failure of exactness, and limit from which on ratios of excesses are compared."""
+ENOUGH = 64
+"""Support size from which on a random pattern is compared with the limit."""
+CLOSE, CLOSE_SHARE, FLAT, ALIKE = 0.10, 0.02, 0.15, 1.2
+CONTROLS = ("sizes", "frequencies")
+
+
+class ProxyExcess(AbstractMeasuredStudy):
+    """Excess, rank and spectrum of the proxy against the structure of the supports."""
+
+    question: ClassVar[str] = "When is the centred support matrix the max-margin direction, and how far off is it else?"
+    hypotheses: ClassVar[Mapping[str, Hypothesis]] = {
+        "designs": Hypothesis(
+            "The proxy is exact for every 2-design.",
+            "Yes if the proven upper bound of the excess is at most twice the tolerance for all of them.",
+        ),
+        "one class": Hypothesis(
+            "The proxy is exact wherever the coherent closure of the supports has one class of off-support pairs.",
+            "Yes if the proven upper bound of the excess is at most twice the tolerance for all such designs.",
+        ),
+        "partial balance": Hypothesis(
+            "Partial balance is not enough: the proxy of some partially balanced design is not exact.",
+            f"Yes if the proven lower bound of the excess is above {REFUTED} for at least one of them.",
+        ),
+        "limit": Hypothesis(
+            "For random supports the excess approaches the positive limit of the Marchenko-Pastur formula.",
+            f"Yes if at the largest V with k >= {ENOUGH} the mean excess is within {CLOSE:.0%} of the limit, for every "
+            f"density and V/m whose limit is at least {REFUTED}.",
+        ),
+        "no decay": Hypothesis(
+            "At fixed density (at least 1/8) and V = m the excess does not fall to 0 as V grows.",
+            f"Yes if the 95% interval of the slope of log excess against log V, over V >= 64, lies in "
+            f"[-{FLAT}, {FLAT}] for every such density; no if one lies below -{FLAT}.",
+        ),
+        "density": Hypothesis(
+            "The excess falls with the density of the supports, at every V/m.",
+            "Yes if the mean excess at the largest V falls from each density to the next by more than the proven gaps, "
+            "as far as the limit is at least 1e-3.",
+        ),
+        "ratio": Hypothesis(
+            "The excess is largest at V = m, and equal at V/m = r and 1/r.",
+            "Yes if at the largest V and every density the mean excess at V = m is above those at other V/m, and those "
+            f"at r and 1/r differ by a factor of at most {ALIKE} where the limit is at least {REFUTED} and "
+            f"k >= {ENOUGH}.",
+        ),
+        "rank": Hypothesis(
+            "The formula also gives the effective rank of L_mm and its cosine with the proxy.",
+            f"Yes if both are within {CLOSE_SHARE} of the limit in the settings of the hypothesis 'limit'.",
+        ),
+        "natural": Hypothesis(
+            "The proxy is closer to optimal on the supports of natural text than on random ones of the same sizes.",
+            "Yes if the excess of every text lies below the 95% interval over random supports; no if one lies above. "
+            "Texts with fewer than three draws of random supports are not counted.",
+        ),
+    }
+    # ``large`` lists single settings [V, V/m, density], drawn with ``large_seeds``. Texts with more entries than
+    # ``most_entries`` are compared with random supports of the first seed alone.
+    small: ClassVar[Recipe] = {
+        "designs": "few",
+        "V": [16, 64, 128],
+        "densities": [0.125, 0.25, 0.5],
+        "ratios": [0.25, 1.0, 4.0],
+        "seeds": [0, 1, 2],
+        "large": [],
+        "large_seeds": [0],
+        "most_entries": 5_000_000,
+        "texts": [],
+        "control_seeds": [0, 1, 2],
+        "tolerance": 1e-4,
+        "design_tolerance": 1e-6,
+        "device": "cpu",
+    }
+    paper: ClassVar[Recipe] = {
+        "designs": "many",
+        "V": [16, 64, 256, 1024],
+        "densities": [1 / 128, 1 / 64, 1 / 32, 1 / 8, 1 / 4, 1 / 2],
+        "ratios": [0.25, 1.0, 4.0],
+        "seeds": [0, 1, 2, 3, 4],
+        "large": [
+            [4096, 1.0, 1 / 32], [4096, 1.0, 1 / 8], [4096, 4.0, 1 / 32], [4096, 4.0, 1 / 8], [4096, 1.0, 1 / 64],
+            [4096, 1.0, 1 / 4], [4096, 1.0, 1 / 2], [4096, 4.0, 1 / 64], [4096, 0.25, 1 / 32], [4096, 0.25, 1 / 8],
+            [4096, 1.0, 1 / 128],
+        ],
+        "large_seeds": [0],
+        "most_entries": 5_000_000,
+        "texts": [
+            "texts/stories_104x382.npz",
+            "texts/tinystories_104x382.npz",
+            "texts/tinystories_1000x4000.npz",
+            "texts/tinystories_2000x10000.npz",
+        ],
+        "control_seeds": [0, 1, 2, 3, 4],
+        "tolerance": 1e-4,
+        "design_tolerance": 1e-6,
+        "device": "cuda",
+    }  # fmt: skip
+
+    def measure(self, recipe: Recipe, rows: Rows, progress: AbstractProgress) -> None:
+        """Solve each pattern that is not known: designs, texts, then random supports, seed by seed."""
+        # A device that does not exist is refused before any work.
+        Backend.on(None if recipe["device"] == "cpu" else recipe["device"])
+        with progress.stage("Designs", None) as stage:
+            _measure_designs(recipe, rows)
+            stage.advance(1.0)
+        with progress.stage("Random supports", None) as stage:
+            for seed, V, ratio, density in _random_settings(recipe):
+                setting = {"kind": "random", "V": V, "ratio": ratio, "density": density, "seed": seed}
+                if not rows.in_time or rows.has(**setting):
+                    continue
+                k = round(density * V)
+                rng = np.random.default_rng([seed, V, round(1000 * ratio), k])
+                S = uniform_supports(rng, V, round(V / ratio), k)
+                rows.add(**setting, k=k, **solve_pattern(S, recipe["device"], recipe["tolerance"]))
+                stage.advance(1.0, f"V={V}, V/m={ratio:g}, k/V={density:g}")
+        with progress.stage("Natural supports", None) as stage:
+            for text in recipe["texts"]:
+                _measure_text(recipe, rows, text)
+                stage.advance(1.0, text)
+
+    def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:
+        """Answers, tables and figures; the checks are about the certificates alone."""
+        found = {
+            "designs": _all_exact(chosen(rows, kind="design", two_design=True), recipe),
+            "one class": _all_exact(chosen(rows, kind="design", classes=1), recipe),
+            "partial balance": _partial_balance(rows),
+            "limit": _limit(rows),
+            "no decay": _no_decay(rows),
+            "density": _density(rows),
+            "ratio": _ratio(rows),
+            "rank": _rank(rows),
+            "natural": _natural(rows),
+        }
+        tables = {"hypotheses": self.answers(found), **_tables(rows)}
+        return self.findings(recipe, _sentence(found, rows), _checks(recipe, rows), _figures(rows), tables)
+
+
+def _random_settings(recipe: Recipe) -> list[tuple[int, int, float, float]]:
+    """Seed, V, V/m and density; densities that do not give a whole number of tokens are left out."""
+    grid = product(recipe["seeds"], recipe["V"], recipe["ratios"], recipe["densities"])
+    large = [(seed, *one) for seed in recipe["large_seeds"] for one in recipe["large"]]
+    return [*(one for one in grid if one[1] * one[3] >= 1 and one[1] * one[3] % 1 == 0), *large]
+
+
+def _measure_designs(recipe: Recipe, rows: Rows) -> None:
+    for design in designs(recipe["designs"]):
+        if not rows.in_time or rows.has(kind="design", name=design.name):
+            continue
+        rows.add(
+            kind="design",
+            name=design.name,
+            family=design.family,
+            V=int(design.S.shape[0]),
+            k=int(design.S.sum(axis=0)[0]),
+            two_design=design.is_2_design,
+            concurrences=design.concurrences,
+            classes=off_support_classes(design.S),
+            **solve_pattern(design.S, "cpu", recipe["design_tolerance"]),
+        )
+
+
+def _measure_text(recipe: Recipe, rows: Rows, text: str) -> None:
+    from tokengeom_studies.common.torch_runs import load_text
+
+    S = dense(load_text({"text": text}).S).astype(bool)
+    name = Path(text).stem
+    seeds = recipe["control_seeds"] if S.size <= recipe["most_entries"] else recipe["control_seeds"][:1]
+    wanted = [("none", 0), *((control, seed) for seed in seeds for control in CONTROLS)]
+    for control, seed in wanted:
+        setting = {"kind": "natural", "text": name, "control": control, "seed": seed}
+        if not rows.in_time or rows.has(**setting):
+            continue
+        drawn = S if control == "none" else random_like(S, np.random.default_rng(seed), control)
+        rows.add(**setting, V=int(S.shape[0]), **solve_pattern(drawn, recipe["device"], recipe["tolerance"]))
+
+
+def _largest(rows: Sequence[Row], least_k: int = 1) -> dict[tuple[float, float], list[Row]]:
+    """Rows of the largest V per (V/m, density), where its support size is at least ``least_k``."""
+    last = {cell: by_V[max(by_V)] for cell, by_V in by_setting(rows).items()}
+    return {cell: found for cell, found in last.items() if found[0]["k"] >= least_k}
+
+
+def _compared(rows: Sequence[Row]) -> dict[tuple[float, float], list[Row]]:
+    """The settings that are compared with the limit."""
+    return {
+        cell: found for cell, found in _largest(rows, ENOUGH).items() if proxy_limit(cell[1], cell[0]).excess >= REFUTED
+    }
+
+
+def _all_exact(rows: Sequence[Row], recipe: Recipe) -> Answer:
+    if not rows:
+        return Answer("undecided", "No such design was measured.")
+    worst = max(rows, key=lambda row: row["excess_high"])
+    exact = worst["excess_high"] <= 2.0 * recipe["design_tolerance"]
+    text = f"Of {len(rows)} designs the largest proven bound is {worst['excess_high']:.1e} ({worst['name']})."
+    return Answer("yes" if exact else "no", text)
+
+
+def _partial_balance(rows: Sequence[Row]) -> Answer:
+    partial = chosen(rows, kind="design", family="partially balanced")
+    if not partial:
+        return Answer("undecided", "No partially balanced design was measured.")
+    failing = [row for row in partial if row["excess_low"] > REFUTED]
+    worst = max(partial, key=lambda row: row["excess_low"])
+    text = f"{len(failing)} of {len(partial)} are not exact; largest excess {excess_of(worst):.2%} ({worst['name']})."
+    return Answer("yes" if failing else "no", text)
+
+
+def _limit(rows: Sequence[Row]) -> Answer:
+    ratios = {
+        cell: mean_excess(found) / proxy_limit(cell[1], cell[0]).excess for cell, found in _compared(rows).items()
+    }
+    if not ratios:
+        return Answer("undecided", f"No setting with supports of at least {ENOUGH} tokens was measured.")
+    cell = max(ratios, key=lambda one: abs(ratios[one] - 1.0))
+    text = (
+        f"In {len(ratios)} settings the ratio of excess and limit is {min(ratios.values()):.3f} to "
+        f"{max(ratios.values()):.3f}; farthest from 1 at V/m={cell[0]:g}, k/V={cell[1]:.4g}."
+    )
+    return Answer("yes" if abs(ratios[cell] - 1.0) <= CLOSE else "no", text)
+
+
+def _no_decay(rows: Sequence[Row]) -> Answer:
+    fits = {
+        density: slope([row for found in by_V.values() for row in found])
+        for (ratio, density), by_V in by_setting(rows).items()
+        if ratio == 1.0 and density >= 0.125
+    }
+    known = {density: fit for density, fit in fits.items() if fit is not None}
+    if not known:
+        return Answer("undecided", "Too few sizes were measured.")
+    inside = all(fit.low >= -FLAT and fit.high <= FLAT for fit in known.values())
+    falls = any(fit.high < -FLAT for fit in known.values())
+    decision: Decision = "yes" if inside else "no" if falls else "undecided"
+    return Answer(decision, "Slopes: " + ", ".join(f"k/V={density:g}: {fit}" for density, fit in known.items()) + ".")
+
+
+def _density(rows: Sequence[Row]) -> Answer:
+    steps = failures = 0
+    last = _largest(rows)
+    for ratio in dict.fromkeys(cell[0] for cell in last):
+        mine = [cell for cell in last if cell[0] == ratio and proxy_limit(cell[1], ratio).excess >= REFUTED]
+        for thin, thick in pairwise(mine):
+            steps += 1
+            apart = min(row["excess_low"] for row in last[thin]) - max(row["excess_high"] for row in last[thick])
+            failures += apart <= 0.0
+    if not steps:
+        return Answer("undecided", "Fewer than two densities were measured.")
+    return Answer("no" if failures else "yes", f"The excess falls in {steps - failures} of {steps} steps of density.")
+
+
+def _ratio(rows: Sequence[Row]) -> Answer:
+    last = {cell: mean_excess(found) for cell, found in _largest(rows).items()}
+    k = {cell: found[0]["k"] for cell, found in _largest(rows).items()}
+    below = [last[1.0, d] - value for (r, d), value in last.items() if r != 1.0 and (1.0, d) in last]
+    factors = [
+        max(value / last[1.0 / r, d], last[1.0 / r, d] / value)
+        for (r, d), value in last.items()
+        if r < 1.0 and (1.0 / r, d) in last and proxy_limit(d, r).excess >= REFUTED
+        and min(k[r, d], k[1.0 / r, d]) >= ENOUGH
+    ]  # fmt: skip
+    if not below:
+        return Answer("undecided", "Only one V/m was measured.")
+    text = f"V = m has the larger excess in {sum(x > 0 for x in below)} of {len(below)} comparisons"
+    if not factors:
+        return Answer("no" if min(below) <= 0 else "undecided", text + "; r and 1/r could not be compared.")
+    text += f"; r and 1/r differ by a factor of at most {max(factors):.3f} in {len(factors)} settings."
+    return Answer("yes" if min(below) > 0 and max(factors) <= ALIKE else "no", text)
+
+
+def _rank(rows: Sequence[Row]) -> Answer:
+    ranks, cosines = [], []
+    for (ratio, density), found in _compared(rows).items():
+        limit = proxy_limit(density, ratio)
+        share = np.mean([row["effective_rank"] / min(row["V"], row["m"]) for row in found])
+        ranks.append(float(abs(share - limit.effective_rank)))
+        cosines.append(float(abs(np.mean([row["cosine"] for row in found]) - limit.cosine)))
+    if not ranks:
+        return Answer("undecided", f"No setting with supports of at least {ENOUGH} tokens was measured.")
+    text = f"Largest distances: effective rank {max(ranks):.4f} of min(V, m), cosine {max(cosines):.4f}."
+    return Answer("yes" if max(ranks + cosines) <= CLOSE_SHARE else "no", text)
+
+
+def _natural(rows: Sequence[Row]) -> Answer:
+    decisions, parts = [], []
+    for row in chosen(rows, kind="natural", control="none"):
+        random = Interval.of(map(excess_of, chosen(rows, kind="natural", control="sizes", text=row["text"])))
+        if random.count < 3:
+            continue
+        ours = excess_of(row)
+        decisions.append("yes" if ours < random.low else "no" if ours > random.high else "undecided")
+        parts.append(f"{row['text']}: {ours:.4f} against {random.mean:.4f}")
+    if not decisions:
+        return Answer("undecided", "No text was measured with its random supports.")
+    decision: Decision = "no" if "no" in decisions else "yes" if set(decisions) == {"yes"} else "undecided"
+    return Answer(decision, "; ".join(parts) + ".")
+
+
+def _checks(recipe: Recipe, rows: Sequence[Row]) -> list[Check]:
+    largest = max((row["relative_gap"] for row in rows if row["kind"] != "design"), default=float("nan"))
+    exact = max((row["relative_gap"] for row in rows if row["kind"] == "design"), default=float("nan"))
+    least = min((row["excess_high"] for row in rows), default=float("nan"))
+    checks = [Check("smallest proven upper bound of an excess", float(least), low=-1e-9)]
+    if largest == largest:
+        checks.append(Check("largest proven gap of random and natural patterns", largest, high=recipe["tolerance"]))
+    if exact == exact:
+        checks.append(Check("largest proven gap of designs", exact, high=recipe["design_tolerance"]))
+    return checks
+
+
+def _sentence(found: Mapping[str, Answer], rows: Sequence[Row]) -> str:
+    answers = ", ".join(f"{name}: {answer.decision}" for name, answer in found.items())
+    because = " ".join(found[name].because for name in ("one class", "limit", "natural"))
+    return f"{len(rows)} patterns were solved. Hypotheses ({answers}). {because}"
+
+
+def _tables(rows: Sequence[Row]) -> dict[str, Table]:
+    tables: dict[str, Table] = {}
+    random = [random_line(*cell, V, found) for cell, by_V in by_setting(rows).items() for V, found in by_V.items()]
+    if random:
+        tables["random"] = table_of(random)
+    known = chosen(rows, kind="design")
+    if known:
+        families = sorted({(row["family"], row["classes"] == 1) for row in known}, key=lambda one: (one[0], -one[1]))
+        tables["families"] = table_of([_family_line(rows, *one) for one in families])
+        columns = ("name", "family", "V", "m", "k", "classes", "rank", "rank_of_proxy")
+        more = [row for row in known if row["classes"] != 1] or known
+        tables["designs"] = table_of(
+            [{**{name: row[name] for name in columns}, "excess": f"{excess_of(row):.2e}"} for row in more]
+        )
+    texts = [_natural_line(rows, row) for row in chosen(rows, kind="natural", control="none")]
+    if texts:
+        tables["natural"] = table_of(texts)
+    return tables
+
+
+def _family_line(rows: Sequence[Row], family: str, one_class: bool) -> dict[str, Any]:
+    found = [row for row in chosen(rows, kind="design", family=family) if (row["classes"] == 1) == one_class]
+    return {
+        "family": family,
+        "classes of off-support pairs": "one" if one_class else "more",
+        "designs": len(found),
+        f"excess above {REFUTED:g}": sum(row["excess_low"] > REFUTED for row in found),
+        "largest excess": f"{max(map(excess_of, found)):.1e}",
+    }
+
+
+def _natural_line(rows: Sequence[Row], row: Row) -> dict[str, Any]:
+    of = {name: chosen(rows, kind="natural", control=name, text=row["text"]) for name in CONTROLS}
+    return {
+        "text": row["text"],
+        "V": row["V"],
+        "m": row["m"],
+        "supports": row["groups"],
+        "excess": round(excess_of(row), 5),
+        "random, same sizes": shown(map(excess_of, of["sizes"])),
+        "random, same sizes and frequencies": shown(map(excess_of, of["frequencies"])),
+        "rank": row["rank"],
+        "rank of the proxy": row["rank_of_proxy"],
+        "cosine": round(row["cosine"], 4),
+        "agreement of contexts": row["contexts"],
+        "agreement of tokens": row["tokens"],
+    }
+
+
+def _figures(rows: Sequence[Row]) -> list[Figure]:
+    cells = {cell: by_V for cell, by_V in by_setting(rows).items() if proxy_limit(cell[1], cell[0]).excess >= REFUTED}
+    panels: list[Panel] = []
+    for ratio in dict.fromkeys(cell[0] for cell in cells):
+        curves = []
+        for density in (d for r, d in cells if r == ratio):
+            by_V = cells[ratio, density]
+            k = np.array([found[0]["k"] for found in by_V.values()], float)
+            mean = np.array([mean_excess(found) for found in by_V.values()]) / proxy_limit(density, ratio).excess
+            curves.append(Curve(f"k/V = {density:.3g}", k, mean))
+        title, levels = f"Random supports, V/m = {ratio:g}", [("limit", 1.0)]
+        panels.append(LinePanel(title, "support size k", "excess / limit", curves, "log", levels=levels))
+    known = chosen(rows, kind="design")
+    if known:
+        groups = {
+            "one class of off-support pairs": chosen(known, classes=1),
+            "more classes": [row for row in known if row["classes"] != 1],
+        }
+        points = [
+            Points(
+                name,
+                np.array([row["k"] / row["V"] for row in found]),
+                np.array([max(row["excess_high"], 0.0) for row in found]),
+            )
+            for name, found in groups.items()
+            if found
+        ]
+        panels.append(ScatterPanel("Designs", "k / V", "largest possible excess", points))
+    caption = (
+        "Excess of the proxy's nuclear norm over that of L_mm. Lines: random supports of k of V tokens, mean over "
+        "seeds, divided by the limit of large V (Marchenko-Pastur formula), where the limit is at least 0.001. Last "
+        "panel: designs, by the number of classes of off-support pairs in their coherent closure."
+    )
+    return [Figure("excess", "How far the proxy is from optimal", caption, panels)]

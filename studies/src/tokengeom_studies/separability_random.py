@@ -1,0 +1,437 @@
+"""Where random data become separable as the number of contexts grows, and whether a formula gives it.
+
+Supports are uniform of one size k, embeddings N(0, I). Each draw of supports and m x m embeddings has a smallest
+dimension d such that the first d coordinates separate (`separability_threshold`). Bisection brackets it, with a proof
+on both sides: a decoder with equal in-support logits and positive margins, or multipliers that refute every decoder.
+The threshold ``d*``, at which half of the draws are separable, is the location of a logistic distribution, fitted to
+the brackets by maximum likelihood. It is compared with the conic formula of `random_limits`; with two tokens and
+k = 1 Cover's count is exact, ``d* = m/2`` [cover1965].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import pi, sqrt
+from typing import ClassVar
+
+import numpy as np
+
+from tokengeom.core.numerics import Float
+from tokengeom.core.progress import AbstractProgress
+from tokengeom.figures.base import Curve, Figure, LinePanel, Panel, Points, ScatterPanel
+from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
+from tokengeom_studies.common.measured import (
+    AbstractMeasuredStudy,
+    Answer,
+    Decision,
+    Hypothesis,
+    Interval,
+    Row,
+    Rows,
+    chosen,
+)
+from tokengeom_studies.common.random_data import random_supports
+from tokengeom_studies.common.random_limits import separability_estimate, separability_limit
+from tokengeom_studies.common.separating_dimension import bracket, separates, separates_by_linear_program
+
+NEAR, MANY, PER_TOKEN, WIDTHS = 0.03, 1.10, (1 / 16, 3 / 16), (0.8, 1.25)
+FEW = 4
+"""Contexts per token from which on the vocabulary counts as small."""
+SLOW = 20
+"""Tokens from which on half as many draws are made."""
+PROVEN = 1e-9
+STANDARD_ERRORS = 3.3
+"""Standard errors beyond which a correct estimate lies with probability 0.001."""
+
+
+class SeparabilityRandom(AbstractMeasuredStudy):
+    """The smallest separating dimension of random data against the conic formula."""
+
+    question: ClassVar[str] = "Which formula gives the dimension in which random data become separable?"
+    hypotheses: ClassVar[Mapping[str, Hypothesis]] = {
+        "formula": Hypothesis(
+            "At fixed V and k, d* grows with m at the rate of the conic formula.",
+            "For every (V, k) with V > 2 that was measured at two or more m with V <= m/4, the slope of d* over m is "
+            f"divided by the formula. Yes if the 95% interval of the weighted mean lies within {NEAR:.0%} of 1; no if "
+            "it lies outside, or if the 99.9% interval of one ratio does; otherwise undecided.",
+        ),
+        "shift": Hypothesis(
+            "d* exceeds m times the formula by about (V - 1)/8 dimensions, whatever m is.",
+            "Over all settings with 5 <= V <= m/4: yes if the 95% interval of the weighted mean of (d* - m formula) / "
+            "(V - 1) lies in [1/16, 3/16]; no if it lies outside; otherwise undecided.",
+        ),
+        "width": Hypothesis(
+            "The spread of the smallest separating dimension is that of the cone's intrinsic volumes, of order sqrt m.",
+            f"Over all settings with V <= m/4 and m >= 100: yes if the 95% interval of the mean ratio of both lies in "
+            f"[{WIDTHS[0]}, {WIDTHS[1]}]; no if it lies outside; otherwise undecided.",
+        ),
+        "many tokens": Hypothesis(
+            "With as many tokens as half of the contexts or more, the formula is too low by more than 10%.",
+            f"Yes if d* / (m formula) is above {MANY} with its 95% interval in every setting with V >= m/2; no if the "
+            "interval lies below in one.",
+        ),
+    }
+    # ``draws`` belong to the entries of ``m``, and are halved from 20 tokens on, where a draw takes 10 times as long.
+    # ``parts`` = [i, n] measures every n-th draw, from the i-th on.
+    small: ClassVar[Recipe] = {
+        "settings": [[2, 1], [5, 2], [10, 3]],
+        "m": [20, 40],
+        "draws": [16, 10],
+        "most_pairs": 10_000,
+        "max_iterations": 15_000,
+        "resolution": 0.01,
+        "oracle_m": 12,
+        "oracle_draws": 6,
+        "seed": 0,
+        "parts": [0, 1],
+    }
+    paper: ClassVar[Recipe] = {
+        "settings": [
+            [2, 1], [3, 1], [5, 1], [5, 2], [5, 3], [10, 1], [10, 2], [10, 3], [10, 5],
+            [20, 1], [20, 2], [20, 3], [20, 5], [20, 10], [50, 1], [50, 3], [50, 10],
+        ],
+        "m": [50, 100, 200, 400],
+        "draws": [40, 40, 24, 16],
+        "most_pairs": 10_000,
+        "max_iterations": 15_000,
+        "resolution": 0.01,
+        "oracle_m": 14,
+        "oracle_draws": 20,
+        "seed": 0,
+        "parts": [0, 1],
+    }  # fmt: skip
+
+    def measure(self, recipe: Recipe, rows: Rows, progress: AbstractProgress) -> None:
+        """Bracket the smallest separating dimension of each draw: the first draw of all settings, then the second."""
+        part, parts = recipe["parts"]
+        if part == 0:
+            _measure_oracle(recipe, rows)
+        mine = _tasks(recipe)[part::parts]
+        with progress.stage("Bracketing", float(len(mine))) as stage:
+            for draw, V, k, m in mine:
+                setting = {"kind": "draw", "V": V, "k": k, "m": m, "draw": draw}
+                if not rows.in_time or rows.has(**setting):
+                    continue
+                rng = np.random.default_rng([recipe["seed"], V, k, m, draw])
+                S, H = random_supports(rng, V, m, k), rng.standard_normal((m, m))
+                rows.add(**setting, **bracket(S, H, k, recipe["resolution"], recipe["max_iterations"]))
+                stage.advance(1.0, f"V={V}, k={k}, m={m}")
+
+    def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:
+        """Thresholds against the formula; the checks are about proofs, Cover's count and the linear program."""
+        found = thresholds(rows)
+        slopes = _slopes(found)
+        answers = {
+            "formula": _formula(slopes),
+            "shift": _shift(found),
+            "width": _width(found),
+            "many tokens": _many_tokens(found),
+        }
+        checks = _checks(rows, found)
+        shown = table_of(
+            [{"number": one.name, "value": float(f"{one.value:.2g}"), "at most": one.high} for one in checks]
+        )
+        tables = {"hypotheses": self.answers(answers), "thresholds": _table(found), "checks": shown}
+        if slopes:
+            tables["slopes"] = _slope_table(slopes)
+        return self.findings(recipe, _sentence(answers, found), checks, _figures(found), tables)
+
+
+def _tasks(recipe: Recipe) -> list[tuple[int, int, int, int]]:
+    """Draw, V, k and m of everything to be measured, draw by draw."""
+    settings = [
+        (m, draws // 2 if V >= SLOW else draws, V, k)
+        for m, draws in zip(recipe["m"], recipe["draws"], strict=True)
+        for V, k in recipe["settings"]
+        if V * m <= recipe["most_pairs"]
+    ]
+    most = max((draws for _, draws, _, _ in settings), default=0)
+    return [(draw, V, k, m) for draw in range(most) for m, draws, V, k in settings if draw < draws]
+
+
+def _measure_oracle(recipe: Recipe, rows: Rows) -> None:
+    m = recipe["oracle_m"]
+    for V, k in recipe["settings"]:
+        for draw in range(recipe["oracle_draws"] if V <= 10 else 0):
+            setting = {"kind": "oracle", "V": V, "k": k, "m": m, "draw": draw}
+            if not rows.in_time or rows.has(**setting):
+                continue
+            rng = np.random.default_rng([recipe["seed"], V, k, m, draw, 1])
+            d = min(max(round(separability_limit(V, k).ratio * m) + draw % 3, 1), m - 1)
+            S, H = random_supports(rng, V, m, k), rng.standard_normal((d, m))
+            answer, _ = separates(S, H, recipe["max_iterations"])
+            rows.add(**setting, d=d, separable=answer, by_program=separates_by_linear_program(S, H))
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """``d*`` of one setting: location and standard deviation of the fitted logistic, with the location's error."""
+
+    V: int
+    k: int
+    m: int
+    draws: int
+    undecided: int
+    location: float
+    error: float
+    deviation: float
+
+    @property
+    def expected(self) -> float:
+        """M times the formula."""
+        return separability_limit(self.V, self.k).ratio * self.m
+
+    @property
+    def shift(self) -> float:
+        """Dimensions above the formula."""
+        return self.location - self.expected
+
+    @property
+    def few_tokens(self) -> bool:
+        """Whether ``V <= m/4``, where the formula is tested."""
+        return self.m >= self.V * FEW
+
+
+def thresholds(rows: Sequence[Row]) -> list[Threshold]:
+    """The fitted threshold of every setting, in the order of V, k and m."""
+    draws = chosen(rows, kind="draw")
+    settings = sorted({(row["V"], row["k"], row["m"]) for row in draws})
+    found = []
+    for V, k, m in settings:
+        mine = chosen(draws, V=V, k=k, m=m)
+        start = separability_limit(V, k)
+        location, error, scale = fit_logistic(
+            np.array([row["low"] for row in mine], float),
+            np.array([row["high"] for row in mine], float),
+            start.width * sqrt(m),
+        )
+        undecided = sum(row["undecided"] for row in mine)
+        found.append(Threshold(V, k, m, len(mine), undecided, location, error, scale * pi / sqrt(3.0)))
+    return found
+
+
+def fit_logistic(low: Float, high: Float, start: float) -> tuple[float, float, float]:
+    """Location, its standard error, and scale of a logistic distribution, from brackets ``(low, high)`` of its draws.
+
+    Maximum likelihood with the observed information; ``start`` is a guess of the standard deviation. A weak prior on
+    the logarithm of the scale (a factor of 4 either way) keeps the fit defined for few draws. The search starts at the
+    narrowest brackets: far from them the likelihood is 0 up to rounding, and flat.
+    """
+    from scipy.optimize import minimize
+    from scipy.special import expit
+
+    widths = high - low
+    middle = (0.5 * (low + high))[widths <= 2.0 * widths.min()]
+    log_scale = np.log(max(start, 0.3) * sqrt(3.0) / pi)
+
+    def loss(x: Float) -> float:
+        scale = np.exp(x[1])
+        share = expit((high - x[0]) / scale) - expit((low - x[0]) / scale)
+        return float(-np.log(np.maximum(share, 1e-300)).sum() + 0.5 * ((x[1] - log_scale) / np.log(4.0)) ** 2)
+
+    best = minimize(loss, [float(np.median(middle)), log_scale], method="Nelder-Mead", options={"xatol": 1e-4})
+    location, scale = float(best.x[0]), float(np.exp(best.x[1]))
+    h = 0.1 * scale
+    aside = np.array([h, 0.0])
+    curvature = (loss(best.x + aside) - 2.0 * loss(best.x) + loss(best.x - aside)) / h**2
+    return location, 1.0 / sqrt(max(curvature, 1e-12)), scale
+
+
+@dataclass(frozen=True)
+class Slope:
+    """Slope of ``d*`` over m for one (V, k), relative to the formula, with its standard error.
+
+    ``shift``
+        Weighted mean of ``(d* - m formula) / (V - 1)``.
+    """
+
+    V: int
+    k: int
+    relative: float
+    error: float
+    shift: Interval
+
+    @property
+    def refuted(self) -> bool:
+        """Whether the slope contradicts the formula."""
+        return abs(self.relative - 1.0) - STANDARD_ERRORS * self.error > NEAR
+
+
+def _slopes(found: Sequence[Threshold]) -> list[Slope]:
+    """Weighted least squares of the threshold on m, per (V, k) with at least two m."""
+    slopes = []
+    for V, k in dict.fromkeys((one.V, one.k) for one in found):
+        mine = [one for one in found if (one.V, one.k) == (V, k) and one.few_tokens]
+        if len(mine) < 2:
+            continue
+        A = np.array([[one.m, 1.0] for one in mine]) / np.array([[one.error] for one in mine])
+        covariance = np.linalg.inv(A.T @ A)
+        slope, _ = covariance @ A.T @ np.array([one.location / one.error for one in mine])
+        ratio = separability_limit(V, k).ratio
+        slopes.append(Slope(V, k, float(slope) / ratio, sqrt(covariance[0, 0]) / ratio, _shift_per_token(mine)))
+    return slopes
+
+
+def _formula(slopes: Sequence[Slope]) -> Answer:
+    slopes = [one for one in slopes if one.V > 2]
+    if not slopes:
+        return Answer("undecided", "No setting with V > 2 was measured at two numbers of contexts.")
+    mean = _weighted([one.relative for one in slopes], [one.error for one in slopes])
+    worst = max(slopes, key=lambda one: abs(one.relative - 1.0) / one.error)
+    refuted = sum(one.refuted for one in slopes)
+    decision = _inside(mean, 1.0 - NEAR, 1.0 + NEAR)
+    text = (
+        f"Mean ratio of slope and formula over {len(slopes)} settings: {mean}; {refuted} ratios "
+        f"contradict the formula; most standard errors away: {worst.relative:.3f} at V={worst.V}, k={worst.k}."
+    )
+    return Answer("no" if refuted else decision, text)
+
+
+def _weighted(values: Sequence[float], errors: Sequence[float]) -> Interval:
+    """Mean weighted with the inverse squares of standard errors, and its 95% interval."""
+    weights = 1.0 / np.square(errors)
+    mean, half = float(weights @ np.array(values) / weights.sum()), 1.96 / sqrt(float(weights.sum()))
+    return Interval(mean, mean - half, mean + half, len(values))
+
+
+def _inside(interval: Interval, low: float, high: float) -> Decision:
+    if low <= interval.low and interval.high <= high:
+        return "yes"
+    return "no" if interval.high < low or interval.low > high else "undecided"
+
+
+def _shift(found: Sequence[Threshold]) -> Answer:
+    kept = [one for one in found if one.few_tokens and one.V >= 5]
+    if len(kept) < 2:
+        return Answer("undecided", "Fewer than two settings have 5 <= V <= m/4.")
+    mean = _shift_per_token(kept)
+    text = f"Weighted mean of the shift per V - 1 over {mean.count} settings: {mean}."
+    return Answer(_inside(mean, *PER_TOKEN), text)
+
+
+def _shift_per_token(found: Sequence[Threshold]) -> Interval:
+    return _weighted([one.shift / (one.V - 1) for one in found], [one.error / (one.V - 1) for one in found])
+
+
+def _width(found: Sequence[Threshold]) -> Answer:
+    kept = [one for one in found if one.few_tokens and one.m >= 100]
+    if len(kept) < 2:
+        return Answer("undecided", "Fewer than two settings have m >= 100.")
+    ratios = Interval.of(one.deviation / (separability_limit(one.V, one.k).width * sqrt(one.m)) for one in kept)
+    return Answer(_inside(ratios, *WIDTHS), f"Mean ratio of measured and conic width over {ratios.count}: {ratios}.")
+
+
+def _many_tokens(found: Sequence[Threshold]) -> Answer:
+    kept = [one for one in found if one.m <= 2 * one.V]
+    if not kept:
+        return Answer("undecided", "No setting has V >= m/2.")
+    low = [(one.location - 1.96 * one.error) / one.expected for one in kept]
+    high = [(one.location + 1.96 * one.error) / one.expected for one in kept]
+    decision: Decision = "yes" if min(low) > MANY else "no" if min(high) < MANY else "undecided"
+    ratios = ", ".join(f"V={one.V}, k={one.k}, m={one.m}: {one.location / one.expected:.2f}" for one in kept)
+    return Answer(decision, f"Ratio of d* and the formula: {ratios}.")
+
+
+def _checks(rows: Sequence[Row], found: Sequence[Threshold]) -> list[Check]:
+    draws, oracle = chosen(rows, kind="draw"), chosen(rows, kind="oracle")
+    differ = sum(row["separable"] is not None and row["separable"] != row["by_program"] for row in oracle)
+    checks = [
+        Check("largest residual of a refutation", max(row["refutation_residual"] for row in draws), high=PROVEN),
+        Check("share of draws that end undecided", float(np.mean([row["undecided"] for row in draws])), high=0.5),
+    ]
+    if oracle:
+        checks.append(Check(f"of {len(oracle)} answers, those that HiGHS contradicts", float(differ), high=0.0))
+    for one in found:
+        if one.V == 2:
+            away = abs(one.location - one.m / 2) / one.error
+            checks.append(Check(f"m={one.m}: standard errors from Cover's count", away, high=STANDARD_ERRORS))
+    return checks
+
+
+def _sentence(answers: Mapping[str, Answer], found: Sequence[Threshold]) -> str:
+    decisions = ", ".join(f"{name}: {answer.decision}" for name, answer in answers.items())
+    draws = sum(one.draws for one in found)
+    return f"{draws} draws in {len(found)} settings. Hypotheses ({decisions}). " + " ".join(
+        answers[name].because for name in ("formula", "shift", "width")
+    )
+
+
+def _table(found: Sequence[Threshold]) -> Table:
+    return table_of(
+        [
+            {
+                "V": one.V,
+                "k": one.k,
+                "m": one.m,
+                "draws": one.draws,
+                "undecided": one.undecided,
+                "d*": f"{one.location:.1f} +- {1.96 * one.error:.1f}",
+                "d*/m": round(one.location / one.m, 4),
+                "formula": round(one.expected / one.m, 4),
+                "formula without draws": round(separability_estimate(one.V, one.k), 4),
+                "d* - m formula": round(one.shift, 2),
+                "(V - 1)/8": (one.V - 1) / 8,
+                "deviation": round(one.deviation, 2),
+                "conic deviation": round(separability_limit(one.V, one.k).width * sqrt(one.m), 2),
+            }
+            for one in found
+        ]
+    )
+
+
+def _slope_table(slopes: Sequence[Slope]) -> Table:
+    return table_of(
+        [
+            {
+                "V": one.V,
+                "k": one.k,
+                "formula": round(separability_limit(one.V, one.k).ratio, 4),
+                "slope / formula": f"{one.relative:.3f} +- {1.96 * one.error:.3f}",
+                "shift / (V - 1)": f"{one.shift.mean:.3f} +- {one.shift.half:.3f}",
+                "contradicts the formula": "yes" if one.refuted else "no",
+            }
+            for one in slopes
+        ]
+    )
+
+
+def _figures(found: Sequence[Threshold]) -> list[Figure]:
+    curves = []
+    colours = {V: place for place, V in enumerate(dict.fromkeys(one.V for one in found))}
+    named: set[int] = set()
+    for V, k in dict.fromkeys((one.V, one.k) for one in found):
+        mine = [one for one in found if (one.V, one.k) == (V, k)]
+        expected = np.array([one.expected for one in mine])
+        y = np.array([one.location for one in mine]) / expected
+        half = 1.96 * np.array([one.error for one in mine]) / expected
+        per_token = np.array([one.m / V for one in mine])
+        label = f"V={V}"
+        curves.append(Curve(label, per_token, y, y - half, y + half, colour=colours[V], in_legend=V not in named))
+        named.add(V)
+    largest = {(one.V, one.k): one for one in found}
+    points = [
+        Points(
+            "largest m measured",
+            np.array([one.expected / one.m for one in largest.values()]),
+            np.array([one.location / one.m for one in largest.values()]),
+            [f"{one.V}, {one.k}" for one in largest.values()],
+        ),
+    ]
+    caption = (
+        "Left: the dimension d* in which half of the random draws are separable, divided by that of the conic formula, "
+        "with 95% intervals; one line per support size k, against contexts per token. Right: d*/m at the largest m "
+        "against the formula; points are named V, k."
+    )
+    panels: list[Panel] = [
+        LinePanel(
+            "Threshold divided by the formula",
+            "contexts per token, m / V",
+            "ratio",
+            curves,
+            "log",
+            levels=[("formula", 1.0)],
+        ),
+        ScatterPanel("Threshold and formula", "formula", "d* / m", points),
+    ]
+    return [Figure("threshold", "Dimensions that random data need to be separable", caption, panels)]

@@ -1,0 +1,112 @@
+"""Rows that are kept, intervals over seeds, and findings from rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tokengeom.core.errors import InputError
+from tokengeom.core.progress import AbstractProgress, SilentProgress
+from tokengeom_studies.base import Check, Findings, Recipe
+from tokengeom_studies.common.measured import (
+    AbstractMeasuredStudy,
+    Answer,
+    Hypothesis,
+    Interval,
+    Row,
+    Rows,
+    chosen,
+    decided,
+    decided_by_share,
+    machine,
+    read_rows,
+)
+
+
+class Squares(AbstractMeasuredStudy):
+    """Squares of numbers; one row per number."""
+
+    question = "Are squares positive?"
+    small: ClassVar[Recipe] = {"numbers": [1, 2]}
+    paper: ClassVar[Recipe] = {"numbers": [1, 2, 3]}
+    hypotheses: ClassVar[Mapping[str, Hypothesis]] = {"positive": Hypothesis("Squares are positive.", "All are.")}
+    measured = 0
+
+    def measure(self, recipe: Recipe, rows: Rows, progress: AbstractProgress) -> None:
+        for number in recipe["numbers"]:
+            if not rows.has(number=number) and rows.in_time:
+                type(self).measured += 1
+                rows.add(kind="run", number=number, square=np.float64(number**2))
+
+    def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:
+        positive = all(row["square"] > 0 for row in rows)
+        answer = Answer("yes" if positive else "no", f"{len(rows)} squares")
+        tables = {"hypotheses": self.answers({"positive": answer})}
+        return self.findings(recipe, f"{len(rows)} squares.", [Check("squares", float(len(rows)), low=1)], (), tables)
+
+
+def test_measuring_continues_where_it_ended(tmp_path: Path) -> None:
+    study, path = Squares(), tmp_path / "rows" / "a.jsonl"
+    Squares.measured = 0
+    study.measure_into(study.recipe(), path, None, SilentProgress())
+    assert Squares.measured == 2
+    study.measure_into(study.recipe("paper"), path, None, SilentProgress())
+    assert Squares.measured == 3
+    found = study.from_kept(tmp_path / "rows")
+    assert found.sentence == "3 squares."
+    assert found.tables["hypotheses"]["answer"] == ["yes"]
+    assert len(chosen(read_rows([path]), kind="setting")) == 2
+
+
+def test_no_row_is_measured_when_the_time_is_over(tmp_path: Path) -> None:
+    rows = Squares().measure_into(Squares().recipe(), tmp_path / "a.jsonl", 0.0, SilentProgress())
+    assert not rows.in_time
+    assert not chosen(rows.rows, kind="run")
+
+
+def test_a_line_that_a_kill_cut_off_is_left_out_and_damage_elsewhere_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"a": 1}\n{"a": 2')
+    assert read_rows([path]) == [{"a": 1}]
+    path.write_text('{"a": 1\n{"a": 2}\n')
+    with pytest.raises(InputError, match="line 1 is not JSON"):
+        read_rows([path])
+    path.write_text("[1]\n")
+    with pytest.raises(InputError, match="must be an object"):
+        read_rows([path])
+
+
+def test_rows_of_another_study_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has no rows of the study"):
+        Squares().from_kept(tmp_path)
+    (tmp_path / "a.jsonl").write_text('{"kind": "setting", "study": "other", "recipe": {}}\n')
+    with pytest.raises(InputError, match="has rows of other"):
+        Squares().from_kept(tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_intervals_are_those_of_students_t(seed: int) -> None:
+    values = np.random.default_rng(seed).normal(1.0, 0.1, 5)
+    found = Interval.of(values)
+    assert (found.low, found.high) == pytest.approx(stats.t.interval(0.95, 4, values.mean(), stats.sem(values)))
+    assert found.mean == pytest.approx(values.mean())
+
+
+def test_one_value_decides_nothing() -> None:
+    assert decided(Interval.of([1.0])) == "undecided"
+    assert decided(Interval.of([1.0, 1.1, 1.2])) == "yes"
+    assert decided(Interval.of([-1.0, -1.1, -1.2])) == "no"
+    assert decided(Interval.of([1.0, 1.1, 1.2]), least=2.0) == "no"
+    assert np.isnan(Interval.of([]).mean)
+    assert [decided_by_share(share, 0.75) for share in (0.8, 0.5, 0.2)] == ["yes", "undecided", "no"]
+
+
+def test_the_machine_is_described() -> None:
+    found = machine()
+    assert found["machine"]
+    assert found["versions"]["numpy"] == np.__version__

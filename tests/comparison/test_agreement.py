@@ -1,0 +1,133 @@
+"""One number on its scale: its floor, the rule for "more than chance", its interval, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tokengeom.comparison.agreement import (
+    MOST_BLOCKS,
+    TIE,
+    Agreement,
+    Better,
+    assess,
+    check_permutations,
+    jackknife_interval,
+    leave_out_blocks,
+    with_reference,
+)
+from tokengeom.comparison.comparison import nan_to_none
+from tokengeom.comparison.similarity_numbers import SimilarityNumbers
+from tokengeom.core.checks import Entries
+from tokengeom.core.errors import ProblemError
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "null", "better", "above"),
+    [
+        (0.5, 0.45, 0.4, "higher", True),
+        (0.5, 0.35, 0.4, "higher", False),
+        (0.5, NAN, 0.4, "higher", True),
+        (0.4, NAN, 0.5, "higher", False),
+        (0.5, 0.5, 0.5, "higher", False),
+        (0.5, 0.5 * (1 + TIE / 2), 0.5, "higher", False),
+        (0.5, 0.5 * (1 + TIE * 2), 0.5, "higher", True),
+        (-0.5, -0.5 * (1 - TIE / 2), -0.5, "higher", False),
+        (NAN, NAN, 0.5, "higher", False),
+        (0.5, 0.4, NAN, "higher", False),
+    ],
+)
+def test_more_than_chance_means_that_the_whole_interval_is_above_the_floor(
+    value: float, low: float, null: float, better: Better, above: bool
+) -> None:
+    assert Agreement(value, low, 0.9, null, better=better).above_floor is above
+    mirrored = Agreement(-value, -0.9, -low, -null, better="lower")
+    assert mirrored.above_floor is above
+
+
+def test_the_floor_is_the_hardest_of_those_that_are_known() -> None:
+    one = Agreement(0.9, null=0.1, gaussian=0.3, untrained=0.2, ceiling=0.8)
+    assert one.floor == 0.3
+    assert one.position == pytest.approx((0.9 - 0.3) / (0.8 - 0.3))
+    assert Agreement(0.9, null=0.1, untrained=0.3, better="lower").floor == 0.1
+    assert Agreement(0.9, null=0.1).has_floor
+    assert not Agreement(NAN, null=0.1).has_floor
+    assert np.isnan(Agreement(0.9).floor)
+    assert np.isnan(Agreement(0.9, null=0.5, ceiling=0.4).position), "a ceiling below the floor gives no scale"
+
+
+def test_cells_and_text_leave_out_what_is_not_known() -> None:
+    full = Agreement(0.51234, 0.4, 0.6, 0.3, ceiling=0.8)
+    assert full.cells() == ("0.5123", "0.4 to 0.6", "0.3", "0.8")
+    assert str(full) == "0.5123 [0.4, 0.6], floor 0.3, ceiling 0.8"
+    assert Agreement(0.51234).cells() == ("0.5123", "", "", "")
+    assert str(Agreement(0.51234)) == "0.5123"
+    assert str(Agreement.read(Entries(nan_to_none(full.to_dict()), Path("folder")))) == str(full)
+    assert full.to_dict()["floor"] == 0.3
+
+
+@pytest.mark.parametrize("permutations", [-1, 1, 19])
+def test_too_few_permutations_for_a_percentile_are_refused(permutations: int) -> None:
+    with pytest.raises(ProblemError, match=f"permutations={permutations}"):
+        check_permutations(permutations)
+    check_permutations(0)
+    check_permutations(20)
+
+
+def test_the_jackknife_of_a_mean_is_students_interval() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=15)
+    left_out = (x.sum() - x) / 14
+    low, high = jackknife_interval(float(x.mean()), left_out, bounded=False)
+    expected = stats.t.interval(0.95, 14, x.mean(), stats.sem(x))
+    assert (low, high) == pytest.approx(expected, rel=1e-10)
+    # On the line of atanh for numbers that lie in [-1, 1].
+    z = np.tanh(x / 10)
+    value = float(np.tanh(np.mean(x / 10)))
+    bounded = jackknife_interval(value, np.tanh((x.sum() - x) / 140), bounded=True)
+    assert np.arctanh(bounded) == pytest.approx(stats.t.interval(0.95, 14, np.mean(x / 10), stats.sem(x / 10)))
+    assert z.size == 15
+
+
+@pytest.mark.parametrize("value", [1.0, -1.0, 0.0, 0.999999, 0.0959])
+def test_an_interval_contains_its_value_and_stays_in_range(value: float) -> None:
+    for left_out in (np.full(9, 0.5), np.linspace(-1.0, 1.0, 9), np.full(9, value)):
+        low, high = jackknife_interval(value, left_out, bounded=True)
+        assert -1.0 <= low <= value <= high <= 1.0
+
+
+def test_too_few_defined_values_give_no_interval() -> None:
+    assert np.isnan(jackknife_interval(0.5, np.full(4, 0.5), bounded=True)).all()
+    assert np.isnan(jackknife_interval(0.5, np.array([0.5] * 5 + [NAN] * 6), bounded=True)).all()
+    assert np.isnan(jackknife_interval(NAN, np.full(9, 0.5), bounded=True)).all()
+    assert np.isnan(jackknife_interval(0.5, None, bounded=True)).all()
+
+
+def test_units_are_left_out_whole_and_very_many_in_blocks() -> None:
+    units = np.array([0, 1, 1, 2, 0])
+    draws = leave_out_blocks(units, np.random.default_rng(0))
+    assert draws.tolist() == [[0, 1, 1, 1, 0], [1, 0, 0, 1, 1], [1, 1, 1, 0, 1]]
+    many = leave_out_blocks(np.arange(3 * MOST_BLOCKS + 7), np.random.default_rng(0))
+    assert many.shape[0] == MOST_BLOCKS
+    assert set((1 - many).sum(axis=0)) == {1.0}, "each item is left out once"
+    assert set((1 - many).sum(axis=1)) <= {3.0, 4.0}
+
+
+def test_references_are_added_by_name() -> None:
+    found = {"a": Agreement(0.5), "b": Agreement(0.6)}
+    added = with_reference(with_reference(found, "untrained", {"a": 0.1}), "ceiling", {"b": 0.9})
+    assert (added["a"].untrained, added["b"].ceiling) == (0.1, 0.9)
+    assert np.isnan(added["b"].untrained)
+
+
+def test_one_item_has_a_value_at_most() -> None:
+    H = np.ones((3, 1))
+    found = assess(SimilarityNumbers.of("contexts", H, {"": H}), permutations=20, seed=0).agreements()
+    assert np.isnan([found["context_agreement"].value, found["context_agreement"].low]).all()
+    nothing = assess(SimilarityNumbers.of("contexts", np.ones((3, 0)), {"": np.ones((3, 0))}), permutations=20, seed=0)
+    assert np.isnan(nothing.agreements()["context_agreement"].value)

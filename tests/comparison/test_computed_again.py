@@ -1,0 +1,189 @@
+"""Saved comparisons and tables of explanations, computed again: genuine ones pass, forged ones are named."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tokengeom as tg
+from forging import Entry, forge_json
+from geometry_cases import grouped_counts
+from tokengeom.comparison.computed_again import RECOMPUTED, SOLVED_AGAIN, same, same_sentences
+from tokengeom.comparison.made_from import NOT_SAVED, MadeFrom
+from tokengeom.results.contract import saved_hash
+from tokengeom.results.manifests import read_seal
+from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.verification.verify import verify
+
+EXPLANATIONS = ("proxy", "pmi", "maximum_margin")
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Statistics, prediction, two runs, a comparison and a table of explanations, side by side."""
+    folder = tmp_path_factory.mktemp("saved")
+    stats = NextTokenStatistics.from_counts(grouped_counts(12, 14, 2, 3, seed=0))
+    stats.save(folder / "stats")
+    tg.predict(stats).save(folder / "prediction")
+    for seed in (0, 1):
+        tg.train(stats, "ufm", dim=4, steps=100, learning_rate=0.1, seed=seed).save(folder / f"run-{seed}")
+    runs = [folder / "run-0", folder / "run-1"]
+    tg.compare(folder / "prediction", runs, permutations=20, at_loss=False).save(folder / "comparison")
+    tg.rivals(
+        folder / "stats", runs, folder / "prediction", permutations=20, at_loss=False, explanations=EXPLANATIONS
+    ).save(folder / "rivals")
+    return folder
+
+
+@pytest.fixture
+def copy(saved: Path, tmp_path: Path) -> Path:
+    shutil.copytree(saved, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def test_genuine_results_are_computed_again(saved: Path) -> None:
+    for name, groups in (("comparison", 9), ("rivals", 8)):
+        found = verify(saved / name)
+        assert found.ok, found.failed
+        assert found.not_checked == ()
+        assert sum("computed again" in sentence for sentence in found.checked) == groups
+
+
+def bump(number: float) -> float:
+    return number + 0.01
+
+
+COMPARISON: list[tuple[Entry, Callable[[Any], Any], str]] = [
+    (("agreements", "limit_token_cka", "value"), lambda x: x - 1e-4, "values of all agreements"),
+    (("agreements", "limit_context_agreement", "low"), lambda x: x - 1e-4, "intervals"),
+    (("agreements", "limit_logit_cosine", "high"), bump, "intervals"),
+    (("agreements", "limit_token_cka", "ceiling"), bump, "ceilings"),
+    (("rows", 3, "cka", "value"), bump, "other explanations"),
+    (("rows", 2, "ahead", "low"), lambda x: x - 0.01, "other explanations"),
+    (("rows", 1, "parameters"), lambda x: f"{x}, all chosen well", "other explanations"),
+    (("disagreement", "split_tokens"), bump, "efficiency and split"),
+    (("loss_gap",), bump, "loss gap, norm"),
+    (("circumstances", "groups"), lambda x: x + 1, "what the verdict depends on"),
+    (("runs",), lambda x: x + 1, "number of runs"),
+    (("limitations",), lambda x: x[:-1], "limitations"),
+    (("reasons", 0), lambda x: f"{x} All is well.", "verdict and its reasons follow"),
+    (("reasons",), lambda x: [*x, "All is well."], "sentence on the norm"),
+    (("verdict",), lambda x: "agrees" if x != "agrees" else "does not agree", "verdict and its reasons follow"),
+    (("better_explanation",), lambda x: "PMI", "verdict and its reasons follow"),
+]
+
+
+@pytest.mark.parametrize(("entry", "change", "named"), COMPARISON, ids=lambda x: str(x) if isinstance(x, tuple) else "")
+def test_a_forged_comparison_is_named(copy: Path, entry: Entry, change: Callable[[Any], Any], named: str) -> None:
+    kept = read_seal(copy / "comparison")
+    forge_json(copy / "comparison", "comparison.json", entry, change)
+    found = verify(copy / "comparison")
+    assert any(named in sentence for sentence in found.failed), found.failed
+    assert "the result's hash is the expected one" in verify(copy / "comparison", expect=kept).failed
+
+
+def test_a_forged_floor_is_named(copy: Path) -> None:
+    """With a floor that fits its parts, so that only computing it again shows the forgery."""
+
+    def lower(agreement: dict[str, Any]) -> dict[str, Any]:
+        parts = {name: agreement[name] - 0.01 for name in ("null", "gaussian", "untrained")}
+        return {**agreement, **parts, "floor": max(parts.values())}
+
+    folder = forge_json(copy / "comparison", "comparison.json", ("agreements", "limit_token_cka"), lower)
+    assert verify(folder).failed == ("computed again, their floors are the same",)
+    forge_json(folder, "comparison.json", ("agreements", "limit_token_cka", "floor"), lambda x: x - 0.01)
+    assert "and its parts give" in verify(folder).failed[0]
+
+
+ROWS: list[tuple[Entry, Callable[[Any], Any], str]] = [
+    (("agreement", "high"), bump, "agreements, intervals, floors and ceilings of contexts"),
+    (("agreement", "ceiling"), bump, "agreements, intervals, floors and ceilings of contexts"),
+    (("cka", "value"), bump, "agreements, intervals, floors and ceilings of contexts"),
+    (("without_direction",), lambda x: x + 1, "agreements, intervals, floors and ceilings of contexts"),
+    (("behind", "high"), bump, "differences between explanations of contexts"),
+    (("ahead", "value"), bump, "differences to the prediction"),
+    (("meaning",), lambda x: "the best one", "the same explanations apply"),
+]
+
+
+@pytest.mark.parametrize(("entry", "change", "named"), ROWS, ids=lambda x: str(x) if isinstance(x, tuple) else "")
+def test_a_forged_table_of_explanations_is_named(
+    copy: Path, entry: Entry, change: Callable[[Any], Any], named: str
+) -> None:
+    folder = forge_json(copy / "rivals", "rivals.json", ("rows", 1, *entry), change)
+    assert any(named in sentence for sentence in verify(folder).failed), verify(folder).failed
+
+
+def test_forged_held_out_numbers_and_limitations_are_named(copy: Path) -> None:
+    rows = tg.load(copy / "rivals").to_dict()["rivals"]
+    assert all("held-out contexts" in one for one in rows.values())
+    folder = forge_json(copy / "rivals", "rivals.json", ("rows", 8, "agreement", "low"), lambda x: x - 0.01)
+    assert "of held-out contexts" in verify(folder).failed[0]
+    forge_json(folder, "rivals.json", "limitations", lambda x: x[1:])
+    assert "limitations" in verify(folder).failed[1]
+
+
+def test_another_run_in_place_of_the_compared_one_is_not_taken_for_it(saved: Path, copy: Path) -> None:
+    run = tg.load(copy / "run-0")
+    assert isinstance(run, tg.Run)
+    forge_json(copy / "comparison", "comparison.json", ("made_from", "runs"), lambda seals: seals[::-1])
+    assert any("values of all agreements" in sentence for sentence in verify(copy / "comparison").failed)
+    shutil.rmtree(copy / "run-0")
+    found = verify(copy / "comparison")
+    seal = str(saved_hash(run))[:8]
+    assert found.ok
+    assert found.not_checked == (
+        "agreements, intervals, floors, ceilings and explanations were not computed again: the run with the hash "
+        f"{seal} is not beside it (give its folder: --with FOLDER)",
+    )
+    forge_json(copy / "comparison", "comparison.json", ("made_from", "runs"), lambda seals: seals[::-1])
+    named = verify(copy / "comparison", beside=[saved / "run-0"])
+    assert named.ok
+    assert named.not_checked == ()
+
+
+def test_predictions_at_the_loss_that_were_not_saved_are_solved_for_again(copy: Path) -> None:
+    tg.compare(copy / "prediction", copy / "run-0", permutations=20).save(copy / "at-loss")
+    found = verify(copy / "at-loss")
+    assert found.ok, found.failed
+    assert any("within 0.002" in sentence for sentence in found.checked)
+    forge_json(copy / "at-loss", "comparison.json", ("disagreement", "efficiency"), lambda x: 0.9 * x)
+    assert [sentence for sentence in verify(copy / "at-loss").failed if "efficiency" in sentence]
+
+
+def test_what_was_not_saved_is_not_checked_and_says_so(copy: Path) -> None:
+    prediction, run = tg.load(copy / "prediction"), tg.load(copy / "run-0")
+    assert isinstance(prediction, tg.FeaturePrediction)
+    assert isinstance(run, tg.Run)
+    tg.compare(prediction, (run.W, run.H), permutations=0, at_loss=False).save(copy / "arrays")
+    found = verify(copy / "arrays")
+    assert found.ok
+    assert "the run was not a saved result" in found.not_checked[0]
+    made = MadeFrom.of(prediction, [run, (run.W, run.H)], [], None, {})
+    assert made.runs == (saved_hash(run), NOT_SAVED)
+    assert made.hashes == [saved_hash(prediction), saved_hash(run)]
+
+
+@pytest.mark.parametrize(("name", "value"), [("tolerance", "small"), ("at_loss", 3), ("unknown", 1), ("loss_gap", [])])
+def test_a_forged_origin_does_not_crash(copy: Path, name: str, value: object) -> None:
+    folder = copy / "comparison"
+    forge_json(folder, "comparison.json", ("made_from", "settings"), lambda settings: {**settings, name: value})
+    assert "can be read" in verify(folder).failed[0]
+
+
+def test_numbers_are_equal_within_a_tolerance_and_nan_equals_null() -> None:
+    assert same({"a": [1.0, None]}, {"a": (1.0 + RECOMPUTED / 2, np.nan)})
+    assert not same({"a": 1.0}, {"a": 1.0 + 2 * RECOMPUTED})
+    assert same({"a": 1.0}, {"a": 1.0 + 2 * RECOMPUTED}, SOLVED_AGAIN)
+    assert not same({"a": 1.0}, {"b": 1.0})
+    assert not same([1.0], [1.0, 2.0])
+    assert not same(1.0, "1.0")
+    assert not same(1.0, np.nan)
+    assert same_sentences(["a gap of 1.2e-03."], ["a gap of 1.3e-03."], exactly=False)
+    assert not same_sentences(["a gap of 1.2e-03."], ["a gap of 1.3e-03."], exactly=True)
+    assert not same_sentences(["a gap."], ["no gap."], exactly=False)

@@ -1,0 +1,360 @@
+"""Explanations: each follows its formula, and places a context that it knows where it is."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.metrics import mutual_info_score
+
+from geometry_cases import explained_counts
+from tokengeom.comparison import explanations
+from tokengeom.comparison.explanations import base
+from tokengeom.comparison.explanations.at_loss_gamma2 import AtLossGamma2
+from tokengeom.comparison.explanations.at_loss_nuclear import AtLossNuclear
+from tokengeom.comparison.explanations.base import (
+    AbstractFit,
+    AbstractRival,
+    Contexts,
+    Known,
+    explanation_classes,
+    left_singular_vectors,
+    most_frequent,
+)
+from tokengeom.comparison.explanations.finite_part import FinitePart
+from tokengeom.comparison.explanations.log_counts import ALPHAS, LogCounts
+from tokengeom.comparison.explanations.maximum_margin import MaximumMargin
+from tokengeom.comparison.explanations.one_hot_labels import OneHotLabels
+from tokengeom.comparison.explanations.pmi import SHIFTS, ShiftedPMI
+from tokengeom.comparison.explanations.probabilities import CentredProbabilities
+from tokengeom.comparison.explanations.probability_cosines import ProbabilityCosines
+from tokengeom.comparison.explanations.proxy import Proxy
+from tokengeom.comparison.explanations.simplex_frame import SimplexFrame
+from tokengeom.comparison.explanations.support_cosines import SupportCosines
+from tokengeom.comparison.explanations.ufm import TrainedFeatures
+from tokengeom.comparison.explanations.word2vec import Word2Vec
+from tokengeom.comparison.rivals import rivals
+from tokengeom.comparison.similarity_numbers import full_cosines
+from tokengeom.core.errors import InputError, ProblemError
+from tokengeom.core.numerics import Float, cosines
+from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.theory.predict import predict
+from tokengeom.training.objective import SoftLabels
+
+V, M = 12, 24
+GAP = 0.05
+KNOWN = Known(loss_gap=GAP, tolerance=1e-4, dim=V)
+QUICK: tuple[AbstractRival, ...] = (
+    SimplexFrame(), OneHotLabels(), SupportCosines(), Proxy(), ProbabilityCosines(), CentredProbabilities(),
+    FinitePart(), LogCounts(0.1), LogCounts(1.0, 1.0), ShiftedPMI(), ShiftedPMI(0.3, 1.0), Word2Vec(),
+)  # fmt: skip
+ALL = (*QUICK, TrainedFeatures(KNOWN), MaximumMargin(), AtLossNuclear(KNOWN), AtLossGamma2(KNOWN))
+EVERY_TOKEN, EVERY_CONTEXT = np.arange(V), np.arange(M)
+
+
+def label(rival: AbstractRival) -> str:
+    return f"{rival.name} {rival.chosen}"
+
+
+@pytest.fixture(scope="module")
+def counts() -> np.ndarray:
+    return explained_counts()
+
+
+@pytest.fixture(scope="module")
+def stats(counts: np.ndarray) -> NextTokenStatistics:
+    return NextTokenStatistics.from_counts(counts)
+
+
+@pytest.fixture(scope="module")
+def fits(stats: NextTokenStatistics) -> dict[str, AbstractFit]:
+    return {label(rival): rival.fit(stats) for rival in ALL}
+
+
+def dense_logits(rival: AbstractRival, counts: np.ndarray) -> Float:
+    """The matrix of a rule by its formula, pair by pair, centred."""
+    P, n = counts / counts.sum(axis=0), counts.sum()
+    M_ = np.zeros(counts.shape)
+    for z in range(V):
+        for j in range(M):
+            joint, alone = counts[z, j] / n, counts[z].sum() * counts[:, j].sum() / n**2
+            if isinstance(rival, LogCounts):
+                M_[z, j] = np.log((counts[z, j] + rival.alpha) / (counts[:, j].sum() + V * rival.alpha))
+            elif isinstance(rival, ShiftedPMI):
+                M_[z, j] = max(np.log(joint / alone) - np.log(rival.k), 0.0) if joint else 0.0
+            elif isinstance(rival, Word2Vec):
+                M_[z, j] = (joint - alone) / (0.5 * (joint + alone))
+            elif isinstance(rival, OneHotLabels):
+                M_[z, j] = (P[z, j] == P[:, j].max()) / np.sum(P[:, j] == P[:, j].max())
+            elif isinstance(rival, Proxy | SupportCosines):
+                M_[z, j] = counts[z, j] > 0
+            elif isinstance(rival, FinitePart):
+                support = P[:, j] > 0
+                M_[z, j] = np.log(P[z, j]) - np.log(P[support, j]).mean() if P[z, j] else 0.0
+            else:
+                assert isinstance(rival, CentredProbabilities | ProbabilityCosines)
+                M_[z, j] = P[z, j]
+    return np.asarray(M_ - M_.mean(axis=0))
+
+
+def test_every_file_is_found_simplest_explanation_first() -> None:
+    assert {type(one) for one in ALL} == set(explanation_classes())
+    assert [one.name for one in explanation_classes()] == [
+        "ETF", "SELI", "cos S~", "S~", "cos P", "P", "L_in", "log-counts", "PMI", "word2vec", "UFM", "L_mm",
+        "at loss, nuclear", "at loss, gamma_2",
+    ]  # fmt: skip
+    for kind in explanation_classes():
+        assert kind.uses, "what it is made from"
+        assert kind.ours == (kind.name in ("L_mm", "at loss, nuclear", "at loss, gamma_2"))
+        assert kind.quick == (kind.name not in ("UFM", "L_mm", "at loss, nuclear", "at loss, gamma_2"))
+
+
+def test_explanations_are_chosen_by_file_name() -> None:
+    assert explanation_classes(("proxy", "pmi", "proxy")) == [Proxy, ShiftedPMI]
+    with pytest.raises(InputError, match="Did you mean 'proxy'"):
+        explanation_classes(("proxi",))
+
+
+def test_free_parameters_are_tried_and_explanations_that_cannot_be_made_are_left_out() -> None:
+    assert {one.chosen for one in ShiftedPMI.candidates(Known())} == {
+        f"k={k:g}, power {power:g}" for k in SHIFTS for power in (0.5, 1.0)
+    }
+    assert len(LogCounts.candidates(Known())) == 2 * len(ALPHAS)
+    assert LogCounts.candidates(Known(has_counts=False)) == []
+    for kind in (AtLossNuclear, AtLossGamma2, TrainedFeatures):
+        assert kind.candidates(Known()) == [], "the loss is not known"
+        assert kind.candidates(Known(loss_gap=GAP, proxy_only=True)) == []
+        assert len(kind.candidates(KNOWN)) == 1
+    assert MaximumMargin.candidates(Known(proxy_only=True)) == []
+
+
+NEW_FILE = """
+import numpy as np
+from tokengeom.comparison.explanations.base import AbstractLogitRival
+
+
+class Popularity(AbstractLogitRival):
+    name = "p(z)"
+    meaning = "how frequent each token is"
+    order = 2.5
+    uses = "frequencies of tokens"
+
+    def values(self, contexts, background):
+        return np.asarray(background[contexts.P.indices])
+"""
+
+
+def test_a_new_file_is_a_new_explanation(
+    stats: NextTokenStatistics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "popularity.py").write_text(NEW_FILE)
+    monkeypatch.setattr(explanations, "__path__", [*explanations.__path__, str(tmp_path)])
+    rng = np.random.default_rng(0)
+    run = rng.normal(size=(V, 5)), rng.normal(size=(5, M))
+    try:
+        assert [one.name for one in explanation_classes()][2] == "p(z)"
+        chosen = ("popularity", "proxy")
+        table = rivals(stats, run, explanations=chosen, permutations=0, held_out=0.25)
+        assert {row.items for row in table.rows if row.rival == "p(z)"} == {"contexts", "tokens", "held-out contexts"}
+        alone = rivals(stats, run, explanations="popularity", permutations=0, held_out=0)
+        assert [row.rival for row in alone.rows] == ["p(z)", "p(z)"]
+        assert "how frequent each token is; uses frequencies of tokens" in alone.summary()
+    finally:
+        sys.modules.pop("tokengeom.comparison.explanations.popularity", None)
+
+
+@pytest.mark.parametrize("rival", QUICK[1:], ids=label)
+def test_tokens_and_contexts_have_the_gram_matrices_of_the_formula(
+    rival: AbstractRival, fits: dict[str, AbstractFit], counts: np.ndarray
+) -> None:
+    L, fit = dense_logits(rival, counts), fits[label(rival)]
+    tokens, contexts = fit.tokens(EVERY_TOKEN), fit.contexts(EVERY_CONTEXT)
+    power = getattr(rival, "power", 0.5)
+    U, s, Vt = np.linalg.svd(L, full_matrices=False)
+    np.testing.assert_allclose(tokens.T @ tokens, (U * s ** (2 * power)) @ U.T, atol=1e-8)
+    np.testing.assert_allclose(contexts.T @ contexts, (Vt.T * s ** (2 * power)) @ Vt, atol=1e-8)
+    assert np.abs(tokens.sum(axis=1)).max() < 1e-8, "the mean token is removed"
+    if power == 0.5:
+        np.testing.assert_allclose(tokens.T @ contexts, L, atol=1e-8)
+
+
+def inverse_fourth_root(B: Float) -> Float:
+    values, Q = np.linalg.eigh(B)
+    root = np.where(values > 1e-12 * values.max(), np.maximum(values, 1e-300) ** -0.25, 0.0)
+    return np.asarray((Q * root) @ Q.T)
+
+
+@pytest.mark.parametrize("rival", QUICK[1:], ids=label)
+def test_a_new_context_is_placed_as_one_more_column(
+    rival: AbstractRival, stats: NextTokenStatistics, counts: np.ndarray
+) -> None:
+    new = np.array([1, 7, 20])  # other contexts have their supports, so that no token is lost
+    kept = np.setdiff1d(EVERY_CONTEXT, new)
+    part = NextTokenStatistics.from_counts(counts[:, kept])
+    placed = rival.fit(part).place(Contexts.of(stats).select(new))
+    # Background probabilities are those of the fit.
+    heavy = counts.astype(np.float64)
+    if isinstance(rival, ShiftedPMI | Word2Vec):
+        background = counts[:, kept].sum(axis=1) / counts[:, kept].sum()
+        ratio = np.divide(heavy / heavy.sum(axis=0), background[:, None])
+        with np.errstate(divide="ignore"):
+            pmi = np.log(ratio)
+        L = np.maximum(pmi - np.log(rival.k), 0) if isinstance(rival, ShiftedPMI) else 2 * (ratio - 1) / (ratio + 1)
+        L = L - L.mean(axis=0)
+    else:
+        L = dense_logits(rival, counts)
+    known, x = L[:, kept], L[:, new]
+    if getattr(rival, "power", 0.5) == 1.0:
+        np.testing.assert_allclose(placed, x, atol=1e-12)
+        return
+    expected = np.stack([inverse_fourth_root(known @ known.T + np.outer(c, c)) @ c for c in x.T], axis=1)
+    np.testing.assert_allclose(placed.T @ placed, expected.T @ expected, atol=1e-7 * max(1.0, np.abs(expected).max()))
+
+
+def test_one_more_column_outside_the_span_and_on_every_scale() -> None:
+    rng = np.random.default_rng(3)
+    U = np.linalg.qr(rng.normal(size=(9, 9)))[0][:, :5]
+    for scale in (1e-6, 1.0, 1e6):
+        s, X = scale * np.array([3.0, 2.0, 1.0, 0.1, 1e-3]), scale * rng.normal(size=(9, 4))
+        X[:, 0] = U @ rng.normal(size=5) * scale
+        a = U.T @ X
+        b = X - U @ a
+        f, g = base.one_more_column(s, a, np.linalg.norm(b, axis=0))
+        for j in range(4):
+            B = (U * s**2) @ U.T + np.outer(X[:, j], X[:, j])
+            expected = inverse_fourth_root(B) @ X[:, j]
+            found = U @ (f[:, j] * a[:, j]) + g[j] * b[:, j]
+            np.testing.assert_allclose(found, expected, atol=1e-7 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("shape", [(5, 9), (9, 5), (6, 6)])
+def test_singular_vectors_from_the_smaller_gram_matrix(shape: tuple[int, int]) -> None:
+    A = np.random.default_rng(0).normal(size=shape)
+    A[:, -1] = A[:, 0]
+    U, s = left_singular_vectors(A)
+    expected = np.linalg.svd(A, compute_uv=False)
+    np.testing.assert_allclose(s, expected, atol=1e-12)
+    kept = s > 1e-9
+    np.testing.assert_allclose(U[:, kept].T @ U[:, kept], np.eye(kept.sum()), atol=1e-10)
+    np.testing.assert_allclose((U[:, kept] * s[kept] ** 2) @ U[:, kept].T, A @ A.T, atol=1e-10)
+
+
+def test_pmi_sums_to_the_mutual_information(stats: NextTokenStatistics, counts: np.ndarray) -> None:
+    k = 1e-6  # a shift so low that no pair is cut off
+    pmi = ShiftedPMI(k).values(Contexts.of(stats), stats.P @ stats.pi) + np.log(k)
+    weight = np.repeat(stats.pi, stats.support_sizes) * stats.P.data
+    assert weight @ pmi == pytest.approx(mutual_info_score(None, None, contingency=counts), rel=1e-10)
+
+
+def test_a_larger_shift_leaves_fewer_pairs(stats: NextTokenStatistics) -> None:
+    background = stats.P @ stats.pi
+    plain, shifted = (ShiftedPMI(k).values(Contexts.of(stats), background) for k in (1.0, 3.0))
+    np.testing.assert_allclose(shifted, np.maximum(plain - np.log(3.0), 0.0), atol=1e-12)
+
+
+def test_much_smoothing_makes_log_counts_counts_and_little_makes_them_supports(
+    stats: NextTokenStatistics, counts: np.ndarray
+) -> None:
+    centred = [x - x.mean(axis=0) for x in (counts.astype(np.float64), (counts > 0).astype(np.float64))]
+    much, little = (LogCounts(alpha, 1.0).fit(stats).contexts(EVERY_CONTEXT) for alpha in (1e7, 1e-200))
+    np.testing.assert_allclose(cosines(much), cosines(centred[0]), atol=1e-5)
+    np.testing.assert_allclose(cosines(little), cosines(centred[1]), atol=5e-3)
+
+
+@pytest.mark.parametrize("make", [lambda: LogCounts(0.0), lambda: ShiftedPMI(0.0), lambda: LogCounts(float("nan"))])
+def test_free_parameters_must_be_positive(make: object) -> None:
+    with pytest.raises(ProblemError, match="needs a finite"):
+        make()  # type: ignore[operator]
+
+
+def test_the_frame_is_equiangular_and_contexts_are_at_their_most_frequent_token() -> None:
+    stats = NextTokenStatistics.from_counts(np.array([[5, 0, 2], [1, 4, 2], [0, 0, 1], [0, 1, 0]]))
+    np.testing.assert_allclose(most_frequent(stats.P), [1, 0, 1, 0, 0.5, 0.5, 0])
+    fit = SimplexFrame().fit(stats)
+    tokens, contexts = fit.tokens(np.arange(4)), fit.contexts(np.arange(3))
+    off = full_cosines(tokens)[~np.eye(4, dtype=bool)]
+    np.testing.assert_allclose(off, -1.0 / 3.0)
+    np.testing.assert_allclose(contexts[:, 0], tokens[:, 0])
+    np.testing.assert_allclose(contexts[:, 1], tokens[:, 1])
+    np.testing.assert_allclose(contexts[:, 2], (tokens[:, 0] + tokens[:, 1]) / 2)
+
+
+def test_with_one_hot_labels_and_equal_classes_seli_is_neural_collapse() -> None:
+    counts = np.repeat(np.eye(6, dtype=np.int64), 4, axis=1)
+    stats = NextTokenStatistics.from_counts(counts)
+    seli, frame = OneHotLabels().fit(stats), SimplexFrame().fit(stats)
+    np.testing.assert_allclose(cosines(seli.tokens(np.arange(6))), cosines(frame.tokens(np.arange(6))), atol=1e-10)
+    np.testing.assert_allclose(
+        cosines(seli.contexts(np.arange(24))), cosines(frame.contexts(np.arange(24))), atol=1e-10
+    )
+
+
+@pytest.mark.parametrize("rival", ALL, ids=label)
+def test_a_context_of_the_fit_is_placed_near_where_it_is(
+    rival: AbstractRival, fits: dict[str, AbstractFit], stats: NextTokenStatistics
+) -> None:
+    fit = fits[label(rival)]
+    own, placed = fit.contexts(EVERY_CONTEXT), fit.place(Contexts.of(stats))
+    apart = stats.groups.label[:, None] != stats.groups.label[None, :]
+    agreement = np.corrcoef(cosines(own)[apart], cosines(placed)[apart])[0, 1]
+    # Factors see the context twice when it is added again; trained contexts have different norms.
+    least = {"UFM": 0.85, "at loss, gamma_2": 0.95}.get(rival.name, 0.97)
+    assert agreement > least
+    if rival.name == "at loss, nuclear":
+        np.testing.assert_allclose(placed, own, atol=0.02 * np.abs(own).max())
+    if rival.name == "L_mm":  # solved to a small gap, and placing allows slack at a finite price
+        np.testing.assert_allclose(placed, own, atol=4e-3 * np.abs(own).max())
+
+
+def test_predictions_at_the_loss_are_those_of_predict(fits: dict[str, AbstractFit], stats: NextTokenStatistics) -> None:
+    for name, norm in (("at loss, nuclear ", "nuclear"), ("at loss, gamma_2 ", "gamma2")):
+        direct = predict(stats, loss_gap=GAP, norm=norm, tolerance=1e-4)
+        np.testing.assert_allclose(cosines(fits[name].contexts(EVERY_CONTEXT)), cosines(direct.H), atol=1e-6)
+        given = Known(loss_gap=GAP, at={norm: direct})
+        kind = AtLossNuclear if norm == "nuclear" else AtLossGamma2
+        np.testing.assert_array_equal(kind(given).fit(stats).contexts(EVERY_CONTEXT), direct.H)
+
+
+@pytest.mark.parametrize(("optimizer", "gap"), [(None, 0.05), ("gd", 0.5), ("adam", 1e-3)])
+def test_features_are_trained_to_the_loss(stats: NextTokenStatistics, optimizer: str | None, gap: float) -> None:
+    fit = TrainedFeatures(Known(loss_gap=gap, dim=V, optimizer=optimizer)).fit(stats)
+    reached = SoftLabels.from_statistics(stats).loss_gap(fit.factors.logits)
+    assert 0.6 * gap < reached <= gap
+    assert fit.limitation == ""
+
+
+def test_features_that_do_not_reach_the_loss_say_how_far_they_came(stats: NextTokenStatistics) -> None:
+    fit = TrainedFeatures(Known(loss_gap=1e-12, dim=V)).fit(stats)
+    reached = SoftLabels.from_statistics(stats).loss_gap(fit.factors.logits)
+    assert fit.limitation == f"UFM was trained to a loss gap of {reached:.2g} nats only."
+
+
+@pytest.mark.parametrize("rival", [*QUICK, MaximumMargin(), AtLossNuclear(KNOWN)], ids=label)
+def test_relabelling_tokens_and_contexts_relabels_the_geometry(
+    rival: AbstractRival, fits: dict[str, AbstractFit], counts: np.ndarray
+) -> None:
+    rng = np.random.default_rng(1)
+    z, j = rng.permutation(V), rng.permutation(M)
+    other = rival.fit(NextTokenStatistics.from_counts(counts[z][:, j]))
+    fit = fits[label(rival)]
+    atol = 2e-2 if not rival.quick else 1e-7  # solved to a gap
+    np.testing.assert_allclose(cosines(other.tokens(EVERY_TOKEN)), cosines(fit.tokens(EVERY_TOKEN))[z][:, z], atol=atol)
+    np.testing.assert_allclose(
+        cosines(other.contexts(EVERY_CONTEXT)), cosines(fit.contexts(EVERY_CONTEXT))[j][:, j], atol=atol
+    )
+
+
+@pytest.mark.parametrize("rival", QUICK[1:], ids=label)
+def test_large_statistics_keep_the_leading_vectors(
+    rival: AbstractRival, fits: dict[str, AbstractFit], stats: NextTokenStatistics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "MOST_ENTRIES", 0)
+    fit, exact = rival.fit(stats), fits[label(rival)]  # V - 1 of V vectors: all that a centred matrix has
+    assert fit.is_truncated
+    np.testing.assert_allclose(cosines(fit.tokens(EVERY_TOKEN)), cosines(exact.tokens(EVERY_TOKEN)), atol=1e-6)
+    mine, theirs = (cosines(one.contexts(EVERY_CONTEXT)) for one in (fit, exact))
+    np.testing.assert_allclose(mine, theirs, atol=1e-6)
+    inside = fit.place(Contexts.of(stats))
+    np.testing.assert_allclose(cosines(inside), cosines(exact.place(Contexts.of(stats))), atol=1e-6)

@@ -1,0 +1,82 @@
+"""Which norm a run is judged in."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from tokengeom.comparison.agreement import Agreement
+from tokengeom.comparison.inputs import CompareSettings, decays_in_gradient, optimizer_of
+from tokengeom.comparison.norms import choose_norm, norm_of, norm_sentence, predictions_at
+from tokengeom.core.errors import ProblemError
+from tokengeom.core.progress import AbstractProgress, SilentProgress
+from tokengeom.theory.at_loss import LossPrediction
+from tokengeom.theory.features import FeaturePrediction
+from tokengeom.theory.loss_path import LossPath
+from tokengeom.theory.predict import predict
+from training_problems import random_statistics
+
+BOTH = ["nuclear", "gamma2"]
+
+
+def run(optimizer: object, decay: float = 0.0) -> object:
+    return SimpleNamespace(settings={"optimizer": optimizer, "weight_decay": decay})
+
+
+@pytest.mark.parametrize(
+    ("one", "norm"),
+    [
+        (run("gd"), "nuclear"),
+        (run("gd", 1e-3), "nuclear"),
+        (run({"name": "adamw", "beta1": 0.9}, 0.1), "gamma2"),
+        (run("adam"), "gamma2"),
+        (run("adam", 1e-3), None),
+        (run("spectral"), None),
+        (object(), None),
+    ],
+)
+def test_the_norm_goes_with_optimizer_and_decay(one: object, norm: str | None) -> None:
+    assert norm_of(one) == norm
+
+
+def test_without_a_known_norm_the_one_that_agrees_better_is_taken() -> None:
+    assert choose_norm("gamma2", BOTH, dict) == "gamma2"
+    assert choose_norm(None, BOTH, lambda: {"nuclear": 0.5, "gamma2": 0.6}) == "gamma2"
+    assert choose_norm(None, BOTH, lambda: {"nuclear": float("nan"), "gamma2": -0.6}) == "gamma2"
+    assert choose_norm("gamma2", ["nuclear"], dict) == "nuclear"
+    assert choose_norm("gamma2", [], dict) is None
+
+
+def test_the_sentence_says_why_and_gives_both() -> None:
+    found = {f"{p}{i}_agreement": Agreement(0.5) for p in ("nuclear_", "gamma2_") for i in ("context", "token")}
+    assert "goes with the optimizer gd" in norm_sentence("nuclear", run("gd"), found)[0]
+    assert "is not known; of both" in norm_sentence("nuclear", object(), found)[0]
+    assert "adam with weight decay" in norm_sentence("nuclear", run("adam", 0.1), found)[0]
+    assert "the spectral norm of unconstrained features" in norm_sentence("gamma2", run("spectral"), found)[0]
+    assert norm_sentence(None, run("gd"), found) == []
+    assert norm_sentence("nuclear", run("gd"), {"nuclear_context_agreement": Agreement(0.5)}) == []
+
+
+def test_settings_of_a_run_are_read_where_they_are_known() -> None:
+    assert optimizer_of(SimpleNamespace(settings=None)) is None
+    decays = {name: decays_in_gradient(run(name, 0.1)) for name in ("gd", "adam", "adamw", "spectral")}
+    assert decays == {"gd": True, "adam": True, "adamw": False, "spectral": False}
+    assert decays_in_gradient(run("an optimizer of another library", 0.1))
+    assert decays_in_gradient(run("ngd", 0.1))
+
+
+def test_a_norm_in_which_the_prediction_fails_is_missing_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    at = LossPath.at
+
+    def fails(self: LossPath, gap: float, progress: AbstractProgress) -> LossPrediction:
+        if self.settings.norm == "gamma2":
+            raise ProblemError("The search ended early.")
+        return at(self, gap, progress)
+
+    monkeypatch.setattr(LossPath, "at", fails)
+    prediction = predict(random_statistics(0), spread_solves=0)
+    assert isinstance(prediction, FeaturePrediction)
+    found, notes = predictions_at(0.1, prediction, CompareSettings(), SilentProgress())
+    assert [one.norm for one in found] == ["nuclear"]
+    assert notes == ["The prediction at the loss reached failed in the gamma_2 norm: The search ended early."]

@@ -1,0 +1,452 @@
+"""The verb rivals: numbers of dense formulas, ties where explanations coincide, and the true explanation first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from geometry_cases import explained_counts, grouped_counts
+from tokengeom.comparison import rivals as module
+from tokengeom.comparison import similarity_numbers
+from tokengeom.comparison.explanations.base import (
+    EXPLANATIONS,
+    AbstractFit,
+    AbstractRival,
+    Known,
+    explanation_classes,
+)
+from tokengeom.comparison.explanations.proxy import Proxy
+from tokengeom.comparison.rival_table import Rivals
+from tokengeom.comparison.rivals import rivals
+from tokengeom.comparison.similarity import structural_similarity
+from tokengeom.core.errors import InputError, ProblemError
+from tokengeom.core.factors import Factors
+from tokengeom.core.numerics import Float, cosines
+from tokengeom.core.progress import AbstractProgress, AbstractStage
+from tokengeom.core.settings import member_names
+from tokengeom.problems.instances import all_subsets
+from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.theory.features import FeaturePrediction
+from tokengeom.theory.linear import predict_linear
+from tokengeom.theory.predict import predict
+from tokengeom.theory.proxy import predict_proxy
+from tokengeom.training.objective import SoftLabels
+from tokengeom.training.run import Run
+from tokengeom.training.train import train
+
+V, M, D = 12, 24, 9
+NAMES = tuple(kind.name for kind in explanation_classes())
+QUICK = tuple(kind.name for kind in explanation_classes() if kind.quick)
+SOLVED = tuple(name for name in NAMES if name not in QUICK)
+FEW: dict[str, Any] = {"held_out": 0, "permutations": 0}
+FAST: dict[str, Any] = {**FEW, "at_loss": False}
+
+
+@pytest.fixture(scope="module")
+def stats() -> NextTokenStatistics:
+    return NextTokenStatistics.from_counts(explained_counts())
+
+
+@pytest.fixture(scope="module")
+def prediction(stats: NextTokenStatistics) -> FeaturePrediction:
+    return predict(stats, spread_solves=0)
+
+
+@pytest.fixture(scope="module")
+def noise() -> tuple[Float, Float]:
+    rng = np.random.default_rng(1)
+    return rng.normal(size=(V, D)), rng.normal(size=(D, M))
+
+
+@pytest.fixture(scope="module")
+def runs(stats: NextTokenStatistics) -> list[Run]:
+    rate: dict[str, Any] = {"optimizer": "adamw", "learning_rate": 1e-2, "rate_schedule": "constant"}
+    return [train(stats, "ufm", dim=D, steps=60, seed=seed, **rate) for seed in (0, 1)]
+
+
+@pytest.fixture(scope="module")
+def table(stats: NextTokenStatistics, runs: list[Run], prediction: FeaturePrediction) -> Rivals:
+    return rivals(stats, runs, prediction, held_out=0.25, permutations=40)
+
+
+def value(table: Rivals, items: str, rival: str, kind: str = "agreement") -> float:
+    (row,) = [row for row in table.of(items) if row.rival == rival]
+    return float(getattr(row, kind).value)
+
+
+def values(table: Rivals) -> dict[tuple[str, str, str], float]:
+    kinds = ("agreement", "cka", "similarity")
+    return {(row.items, row.rival, kind): getattr(row, kind).value for row in table.rows for kind in kinds}
+
+
+def geometry_of(kind: type[AbstractRival], stats: NextTokenStatistics) -> tuple[Float, Float]:
+    """W and H with the geometry of an explanation in the middle of its candidates."""
+    candidates = kind.candidates(Known(loss_gap=0.05, tolerance=1e-4, dim=D))
+    fit = candidates[len(candidates) // 2].fit(stats)
+    W, H = fit.tokens(np.arange(stats.V)).T, fit.contexts(np.arange(stats.m))
+    if W.shape[1] != H.shape[0]:  # rows and columns of a matrix: the same Gram matrices with a shared dimension
+        U, s, Vt = np.linalg.svd(H, full_matrices=False)
+        W, H = U * s, s[:, None] * Vt
+    # Logits of a size at which the loss is below that of a uniform guess; the geometry is the same.
+    return (W, H * 4.0 / np.abs(W @ H).max()) if kind.quick else (W, H)
+
+
+@pytest.mark.parametrize("kind", explanation_classes(), ids=lambda kind: kind.name)
+def test_the_explanation_that_made_the_run_is_found(
+    stats: NextTokenStatistics, prediction: FeaturePrediction, kind: type[AbstractRival]
+) -> None:
+    W, H = geometry_of(kind, stats)
+    rng = np.random.default_rng(0)
+    W, H = (x + 1e-3 * np.abs(x).max() * rng.normal(size=x.shape) for x in (W, H))
+    found = rivals(stats, (W, H), prediction, **FEW)
+    assert {row.rival for row in found.rows} == set(NAMES)
+    for items in ("contexts", "tokens"):
+        if items == "tokens" and kind.name == "ETF":
+            continue  # equal angles between all tokens: nothing varies
+        best, second = found.of(items)[:2]
+        assert best.rival == kind.name
+        # L_in has no direction for a context with one next token, and noise has one.
+        assert best.agreement.value > (0.9 if kind.name == "L_in" else 0.99)
+        assert second.behind.value > 1e-3, "all explanations differ on these statistics"
+
+
+def test_numbers_are_correlations_over_pairs_of_different_supports(
+    stats: NextTokenStatistics, noise: tuple[Float, Float]
+) -> None:
+    W, H = noise
+    found = rivals(stats, noise, **FAST)
+    S = stats.S.toarray() - stats.support_sizes / V
+    apart = stats.groups.label[:, None] != stats.groups.label[None, :]
+    mine, theirs = cosines(H), cosines(S)
+    assert value(found, "contexts", "cos S~") == pytest.approx(np.corrcoef(mine[apart], theirs[apart])[0, 1])
+    assert value(found, "contexts", "cos S~", "similarity") == pytest.approx(structural_similarity(mine, theirs))
+    different = ~np.eye(V, dtype=bool)
+    mine, theirs = cosines((W - W.mean(axis=0)).T), cosines(S.T)
+    assert value(found, "tokens", "cos S~") == pytest.approx(np.corrcoef(mine[different], theirs[different])[0, 1])
+
+
+def test_rivals_tie_where_every_support_occurs_once_and_is_uniform() -> None:
+    known = all_subsets(6, 2)
+    stats = NextTokenStatistics.from_probabilities(known.S / 2.0)
+    U, s, Vt = np.linalg.svd(known.L_mm)
+    run = U[:, :5] * np.sqrt(s[:5]), np.sqrt(s[:5])[:, None] * Vt[:5]
+    found = rivals(stats, run, held_out=0, permutations=0)
+    assert "log-counts" not in {row.rival for row in found.rows}, "there are no counts"
+    for row in found.of("contexts"):
+        if row.rival == "L_in":  # uniform probabilities: it is 0
+            assert row.without_direction == 15
+        elif row.rival != "UFM":
+            assert row.agreement.value == pytest.approx(1.0, abs=1e-3)
+            assert not row.behind.is_clear
+    for row in found.of("tokens"):
+        assert np.isnan(row.agreement.value) or row.rival == "UFM", "an equiangular frame leaves nothing to correlate"
+
+
+def test_every_kind_of_items_has_every_explanation_with_floors_and_ceiling(table: Rivals, runs: list[Run]) -> None:
+    for items in ("contexts", "tokens", "held-out contexts"):
+        assert {row.rival for row in table.of(items)} == set(NAMES)
+        known = [row for row in table.of(items) if np.isfinite(row.agreement.value)]
+        assert np.isfinite([row.agreement.ceiling for row in known]).all()
+        assert np.isfinite([row.agreement.untrained for row in known]).all(), "the run knows its start"
+        assert np.isfinite([(row.agreement.null, row.agreement.gaussian) for row in known]).all()
+    assert table.runs == 2
+    assert table.held_out == M
+    assert table.loss_gap == pytest.approx(runs[0].loss_gap, rel=1e-6)
+    assert False not in table.checks().values()
+
+
+def test_the_ceiling_is_the_agreement_of_two_trainings(
+    table: Rivals, stats: NextTokenStatistics, runs: list[Run]
+) -> None:
+    apart = stats.groups.label[:, None] != stats.groups.label[None, :]
+    between = np.corrcoef(cosines(runs[0].H)[apart], cosines(runs[1].H)[apart])[0, 1]
+    assert table.of("contexts")[0].agreement.ceiling == pytest.approx(between)
+    assert runs[0].start is not None
+    P = stats.P.toarray() - 1.0 / V
+    untrained = np.corrcoef(cosines(runs[0].start.H)[apart], cosines(P)[apart])[0, 1]
+    row = next(row for row in table.of("contexts") if row.rival == "cos P")
+    assert row.agreement.untrained == pytest.approx(untrained)
+
+
+def test_the_prediction_is_at_the_loss_in_the_norm_of_the_optimizer(
+    table: Rivals, stats: NextTokenStatistics, runs: list[Run], prediction: FeaturePrediction
+) -> None:
+    assert table.prediction == "at loss, gamma_2"
+    for row in table.of("contexts"):
+        mine = value(table, "contexts", "at loss, gamma_2")
+        assert row.ahead.value == pytest.approx(row.agreement.value - mine, nan_ok=True)
+    named = replace(runs[0], settings={**runs[0].settings, "optimizer": {"name": "gd"}})
+    assert rivals(stats, named, prediction, **FEW).prediction == "at loss, nuclear"
+    unknown = rivals(stats, (runs[0].W, runs[0].H), prediction, **FEW)
+    better = max(("at loss, nuclear", "at loss, gamma_2"), key=lambda name: value(unknown, "contexts", name))
+    assert unknown.prediction == better
+    assert rivals(stats, runs[0], prediction, **FAST).prediction == "L_mm"
+    assert rivals(stats, runs[0], explanations="pmi", **FAST).prediction is None
+
+
+def test_predictions_that_were_made_before_are_used(
+    stats: NextTokenStatistics, runs: list[Run], prediction: FeaturePrediction, table: Rivals
+) -> None:
+    at = [prediction.at(runs[0].loss_gap, norm=norm, tolerance=1e-3) for norm in ("nuclear", "gamma2")]
+    chosen = {"explanations": ("at_loss_nuclear", "at_loss_gamma2", "maximum_margin"), **FEW}
+    found = rivals(stats, runs[0], prediction, at=at, **chosen)
+    for one, name in zip(at, ("at loss, nuclear", "at loss, gamma_2"), strict=True):
+        apart = stats.groups.label[:, None] != stats.groups.label[None, :]
+        expected = np.corrcoef(cosines(runs[0].H)[apart], cosines(one.H)[apart])[0, 1]
+        assert value(found, "contexts", name) == pytest.approx(expected)
+    alone = rivals(stats, runs[0], at[0], explanations="at_loss_nuclear", **FEW)
+    assert values(rivals(stats, runs[0], at=at[0], explanations="at_loss_nuclear", **FAST)) == values(alone)
+    assert values(alone).items() <= values(found).items()
+    other = NextTokenStatistics.from_counts(explained_counts() + 1)
+    with pytest.raises(ProblemError, match="statistics and the prediction"):
+        rivals(other, (runs[0].W, runs[0].H), at=at)
+
+
+def test_order_rotation_shift_scale_and_copies_of_the_text_change_nothing(
+    stats: NextTokenStatistics, noise: tuple[Float, Float]
+) -> None:
+    W, H = noise
+    counts = explained_counts()
+    rng = np.random.default_rng(2)
+    tokens, contexts = rng.permutation(V), rng.permutation(M)
+    R = np.linalg.qr(rng.normal(size=(D, D)))[0]
+    expected = values(rivals(stats, noise, **FAST))
+    same = [
+        (counts[tokens], (W[tokens], H)),
+        (counts[:, contexts], (W, H[:, contexts])),
+        (counts, (3.0 * W @ R + rng.normal(size=D), R.T @ H / 5.0)),
+    ]
+    for other, run in same:
+        found = values(rivals(NextTokenStatistics.from_counts(other), run, **FAST))
+        assert found == pytest.approx(expected, abs=1e-4, nan_ok=True)  # L_mm is solved to a gap
+
+
+def test_nothing_explains_noise_and_a_trained_run_is_explained(
+    stats: NextTokenStatistics, prediction: FeaturePrediction, noise: tuple[Float, Float], table: Rivals
+) -> None:
+    found = rivals(stats, noise, prediction, held_out=0.25, at_loss=False)
+    above = [row for row in found.rows if row.agreement.above_floor]
+    assert len(above) <= 2, "few of 33 rows are expected by chance"
+    for items in ("contexts", "tokens"):
+        assert table.of(items)[0].agreement.above_floor
+
+
+@pytest.mark.parametrize("name", ["cos P", "S~", "log-counts"])
+def test_the_explanation_that_made_the_run_is_best_on_held_out_contexts(name: str) -> None:
+    stats = NextTokenStatistics.from_counts(grouped_counts(12, 40, 2, 4, seed=3))
+    (kind,) = [kind for kind in explanation_classes() if kind.name == name]
+    quick = [file for file in member_names(EXPLANATIONS) if explanation_classes((file,))[0].quick]
+    found = rivals(stats, geometry_of(kind, stats), explanations=tuple(quick), permutations=40)
+    best = found.best["held-out contexts"]
+    assert best.rival == name
+    assert best.agreement.value > 0.9
+    assert best.agreement.above_floor
+
+
+def test_contexts_with_full_support_are_left_out_with_a_sentence(noise: tuple[Float, Float]) -> None:
+    counts = explained_counts()
+    counts[:, 7] = np.arange(1, V + 1)
+    found = rivals(NextTokenStatistics.from_counts(counts), noise, **FAST)
+    said = "1 of 24 contexts have full support: supports give them no direction, and they are left out."
+    assert said in found.limitations
+    missing = {row.rival: row.without_direction for row in found.of("contexts")}
+    assert (missing["S~"], missing["L_mm"], missing["P"]) == (0, 0, 0)
+    assert missing["L_in"] == 1, "the context with a single next token"
+
+
+def test_statistics_in_which_there_is_nothing_to_compare_give_sentences() -> None:
+    rng = np.random.default_rng(0)
+    full = NextTokenStatistics.from_counts(rng.integers(1, 9, size=(4, 6)))
+    found = rivals(full, (rng.normal(size=(4, 3)), rng.normal(size=(3, 6))), permutations=20)
+    assert "Contexts: too few or too similar to rank explanations." in found.summary(), "one support, no pairs"
+    assert "6 of 6 contexts have full support: supports give them no direction." in found.limitations
+    assert "No contexts were held out: there are too few supports to split into folds." in found.limitations
+    one_hot = NextTokenStatistics.from_counts(np.repeat(np.eye(5, dtype=np.int64), 3, axis=1))
+    found = rivals(one_hot, (rng.normal(size=(5, 3)), rng.normal(size=(3, 15))), permutations=20)
+    assert set(found.items) >= {"contexts", "tokens"}
+    single = NextTokenStatistics.from_counts(np.array([[3], [1], [0]]))
+    found = rivals(single, (rng.normal(size=(3, 2)), rng.normal(size=(2, 1))), permutations=20)
+    assert found.summary().startswith("Contexts: too few or too similar")
+    assert False not in found.checks().values()
+
+
+def test_one_dimension_and_a_bias_are_enough(stats: NextTokenStatistics, prediction: FeaturePrediction) -> None:
+    rng = np.random.default_rng(0)
+    bias = rng.normal(size=V)
+    narrow = SimpleNamespace(W=rng.normal(size=(V, 1)), H=rng.normal(size=(1, M)), bias=bias)
+    gap = SoftLabels.from_statistics(stats).loss_gap(narrow.W @ narrow.H + bias[:, None])
+    found = rivals(stats, narrow, prediction, permutations=20)
+    largest = np.log(V) - stats.entropy
+    if gap < largest:
+        assert found.loss_gap == pytest.approx(gap)
+    else:
+        assert any("is not between 0 and that of a uniform guess" in line for line in found.limitations)
+
+
+def test_a_run_worse_than_a_guess_has_no_explanation_at_its_loss(stats: NextTokenStatistics) -> None:
+    rng = np.random.default_rng(0)
+    found = rivals(stats, (30 * rng.normal(size=(V, D)), rng.normal(size=(D, M))), **FEW)
+    assert {row.rival for row in found.rows} == {*QUICK, "L_mm"}
+    assert any("is not between 0 and that of a uniform guess, 1.5" in line for line in found.limitations)
+    given = rivals(stats, (30 * rng.normal(size=(V, D)), rng.normal(size=(D, M))), loss_gap=0.3, **FEW)
+    assert {row.rival for row in given.rows} == set(NAMES), "the loss that is given counts"
+
+
+def test_many_items_are_sampled_and_large_statistics_leave_solvers_out(
+    stats: NextTokenStatistics, runs: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(similarity_numbers, "MOST_ITEMS", 10)
+    monkeypatch.setattr("tokengeom.comparison.limitations.MOST_ITEMS", 10)
+    monkeypatch.setattr(module, "FOLD_ENTRIES", 0)
+    monkeypatch.setattr(module, "MOST_HELD_OUT", 12)
+    few = rivals(stats, runs[0], permutations=20, held_out=0.25)
+    said = "\n".join(few.limitations)
+    assert f"10 of {M} contexts, drawn at random, are compared." in said
+    assert f"10 of {V} tokens, drawn at random, are compared." in said
+    assert {row.rival for row in few.of("held-out contexts")} == set(QUICK)
+    assert "Not evaluated on held-out contexts: UFM, L_mm, at loss, nuclear, at loss, gamma_2. Solving" in said
+    assert few.held_out == 12
+    assert "12 contexts were not evaluated" in said
+    monkeypatch.setattr("tokengeom.comparison.norms.AT_LOSS_ENTRIES", dict.fromkeys(("nuclear", "gamma2"), 0))
+    large = rivals(stats, runs[0], **FEW)
+    assert {row.rival for row in large.rows} == {*QUICK, "L_mm"}
+    assert "contexts would take minutes. Ask for it with at_loss=True" in "\n".join(large.limitations)
+    assert {row.rival for row in rivals(stats, runs[0], at_loss=True, **FEW).rows} == set(NAMES)
+
+
+def test_an_explanation_that_cannot_be_solved_is_left_out_with_a_sentence(
+    stats: NextTokenStatistics, runs: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tokengeom.comparison.explanations import at_loss_nuclear
+
+    def fails(*_: object, **__: object) -> None:
+        raise ProblemError("The search ended early.")
+
+    monkeypatch.setattr(at_loss_nuclear, "predict", fails)
+    found = rivals(stats, runs[0], explanations=("at_loss_gamma2", "proxy", "maximum_margin"), **FEW)
+    assert {row.rival for row in found.rows} == {"S~", "L_mm"}
+    assert found.prediction == "L_mm"
+    assert "at loss, gamma_2 was left out. The search ended early." in found.limitations
+    with pytest.raises(ProblemError, match=r"leaves none here\. at loss, nuclear was left out"):
+        rivals(stats, runs[0], explanations="at_loss_nuclear", **FEW)
+
+
+def test_an_explanation_that_fails_without_a_fold_is_not_evaluated_on_held_out_contexts(
+    stats: NextTokenStatistics, noise: tuple[Float, Float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fit = Proxy.fit
+
+    def fails(self: Proxy, part: NextTokenStatistics) -> AbstractFit:
+        if part.m < stats.m:
+            raise ProblemError("The fold is too small.")
+        return fit(self, part)
+
+    monkeypatch.setattr(Proxy, "fit", fails)
+    found = rivals(stats, noise, explanations=("proxy", "pmi"), permutations=0, held_out=0.3, at_loss=False)
+    assert {row.rival for row in found.rows if row.items == "contexts"} == {"S~", "PMI"}
+    assert {row.rival for row in found.rows if row.items == "held-out contexts"} == {"PMI"}
+    said = "S~ is not evaluated on held-out contexts. Without one of the folds: The fold is too small."
+    assert found.limitations.count(said) == 1
+
+
+def test_a_prediction_of_the_proxy_leaves_out_what_needs_a_solver(
+    stats: NextTokenStatistics, noise: tuple[Float, Float]
+) -> None:
+    found = rivals(stats, noise, predict_proxy(stats, components=5), **FEW)
+    assert {row.rival for row in found.rows} == set(QUICK)
+    assert found.prediction == "S~"
+    said = "Left out: UFM, L_mm, at loss, nuclear, at loss, gamma_2. The given prediction is of the proxy alone."
+    assert said in found.limitations
+
+
+def test_a_loaded_prediction_and_factors_without_a_history_give_the_same_table(
+    stats: NextTokenStatistics, prediction: FeaturePrediction, runs: list[Run], tmp_path: Path
+) -> None:
+    stats.save(tmp_path / "stats")
+    prediction.save(tmp_path / "prediction")
+    for place, run in enumerate(runs):
+        run.save(tmp_path / f"run{place}")
+    paths = [tmp_path / "run0", tmp_path / "run1"]
+    chosen = {"explanations": ("proxy", "maximum_margin", "log_counts"), **FEW}
+    expected = values(rivals(stats, runs, prediction, **chosen))
+    assert values(rivals(tmp_path / "stats", paths, tmp_path / "prediction", **chosen)) == expected
+    factors = Factors(runs[0].W, runs[0].H)
+    assert values(rivals(stats, factors, prediction, **chosen)) == expected
+    with pytest.raises(ProblemError, match="got Run"):
+        rivals(stats, runs[0], tmp_path / "run0")
+
+
+def test_the_table_as_plain_data_and_sentences(table: Rivals) -> None:
+    plain = json.loads(json.dumps(table.to_dict()))
+    assert set(plain["best"]) == {"contexts", "tokens", "held-out contexts"}
+    assert set(plain["rivals"]) == set(NAMES)
+    for one in plain["rivals"].values():
+        assert {"value", "low", "high"} <= set(one["contexts"]) & set(one["tokens"]) & set(one["held-out contexts"])
+    lines = table.summary().splitlines()
+    assert lines[0].startswith(f"Contexts: {table.best['contexts'].rival} (")
+    assert any(line.startswith("  L_in") and "; no direction for" in line for line in lines)
+    assert any(line.startswith(f"Held out: {M} contexts in 4 folds") for line in lines)
+    assert any(line.startswith("PMI: ") and "uses probabilities; free parameters: k=" in line for line in lines)
+
+
+def test_bad_input_is_refused(
+    stats: NextTokenStatistics, prediction: FeaturePrediction, noise: tuple[Float, Float]
+) -> None:
+    W, H = noise
+    with pytest.raises(ProblemError, match="m=24 and H of the run has 23"):
+        rivals(stats, (W, H[:, 1:]), prediction)
+    with pytest.raises(ProblemError, match="got LinearPrediction"):
+        rivals(stats, noise, predict_linear(stats, np.eye(M)))  # type: ignore[arg-type]
+    other = predict(NextTokenStatistics.from_counts(grouped_counts(V, 8, 3, 3, seed=6)), spread_solves=0)
+    with pytest.raises(ProblemError, match=f"statistics and the prediction .*hashes {stats.hash[:8]} and "):
+        rivals(stats, noise, other)
+    with pytest.raises(ProblemError, match="must be for these statistics"):
+        rivals(stats, noise, replace(other, statistics_hash=None))
+    with pytest.raises(
+        ProblemError, match=r"statistics and the run .* and 0123abcd\). Make both from the same statistics\.$"
+    ):
+        rivals(stats, SimpleNamespace(W=W, H=H, statistics_hash="0123abcd" * 8), prediction)
+    with pytest.raises(InputError, match="rivals has no setting 'hold_out'"):
+        rivals(stats, noise, prediction, hold_out=0.2)
+    with pytest.raises(ProblemError, match=r"held_out=0\.9"):
+        rivals(stats, noise, prediction, held_out=0.9)
+    with pytest.raises(ProblemError, match="permutations=5"):
+        rivals(stats, noise, prediction, permutations=5)
+    with pytest.raises(ProblemError, match="At least one explanation is needed"):
+        rivals(stats, noise, prediction, explanations=())
+    with pytest.raises(InputError, match="An explanation must be one of"):
+        rivals(stats, noise, prediction, explanations="gravity")
+
+
+def test_progress_counts_every_fit(stats: NextTokenStatistics, noise: tuple[Float, Float]) -> None:
+    shown = CountingProgress()
+    rivals(stats, noise, progress=shown, explanations=("pmi", "proxy"), permutations=0)
+    assert shown.done == shown.total == 2 * (1 + 5)
+
+
+class CountingProgress(AbstractProgress):
+    """Adds up what stages advance."""
+
+    def __init__(self) -> None:
+        self.total, self.done = 0.0, 0.0
+
+    @contextmanager
+    def stage(self, title: str, total: float | None) -> Iterator[AbstractStage]:
+        self.total += total or 0.0
+        yield CountingStage(self)
+
+
+class CountingStage(AbstractStage):
+    def __init__(self, progress: CountingProgress) -> None:
+        self.progress = progress
+
+    def advance(self, amount: float, note: str = "") -> None:
+        self.progress.done += amount

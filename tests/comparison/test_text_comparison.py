@@ -1,0 +1,135 @@
+"""Comparisons of two texts on disk: read back whole, verified from the statistics beside them, forgeries found."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from forging import forge_json
+from html_reader import read
+from tokengeom.comparison.compare_texts import compare_texts
+from tokengeom.comparison.text_comparison import FILE, TextComparison
+from tokengeom.core.errors import InputError
+from tokengeom.results.registry import load
+from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.verification.verify import verify
+
+EVIL = '<script>alert("x")</script>'
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two texts with names that are written to do harm, and their comparison."""
+    rng = np.random.default_rng(0)
+    place = tmp_path_factory.mktemp("texts")
+    counts = rng.integers(1, 5, size=(6, 8)) * (rng.random((6, 8)) < 0.5)
+    counts[rng.integers(0, 6, 8), np.arange(8)] = 2
+    counts[np.arange(6), np.arange(6)] = 1
+    tokens, contexts = [f"{EVIL}{z}" for z in range(6)], [f"<b>{j}, &amp; x" for j in range(8)]
+    both = []
+    for name, table in (("one", counts), ("two", np.roll(counts, 1, axis=1))):
+        both.append(NextTokenStatistics.from_counts(table, contexts, tokens))
+        both[-1].save(place / name)
+    compare_texts(*both, permutations=20, top=5).save(place / "texts")
+    return place
+
+
+@pytest.fixture
+def copy(folder: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(folder, tmp_path / "copy"))
+
+
+def test_a_comparison_is_read_back_whole(folder: Path, tmp_path: Path) -> None:
+    found = TextComparison.load(folder / "texts")
+    assert isinstance(load(folder / "texts"), TextComparison)
+    again = TextComparison.load(found.save(tmp_path / "again"))
+    assert again.to_json() == found.to_json()
+    assert again.summary() == found.summary()
+    assert repr(again) == repr(found)
+
+
+def test_it_is_a_frame_and_a_table_in_which_names_stay_text(folder: Path) -> None:
+    found = TextComparison.load(folder / "texts")
+    frame = found.to_frame()
+    assert list(frame["moved"]) == sorted(found.contexts.moved, reverse=True)
+    assert frame.index[0] == found.contexts.listed[0].name
+    assert len(found.to_frame("tokens")) == 6
+    with pytest.raises(InputError, match="tokens or contexts"):
+        found.to_frame("words")  # type: ignore[arg-type]
+    html = read(found._repr_html_())
+    assert not {"script", "b"} & html.tags
+    assert any(EVIL in text for text in html.texts)
+
+
+def test_it_is_computed_again_from_the_statistics_beside_it(folder: Path, tmp_path: Path) -> None:
+    found = verify(folder / "texts")
+    assert found.ok, found.failed
+    assert not found.not_checked
+    alone = Path(shutil.copytree(folder / "texts", tmp_path / "alone"))
+    (sentence,) = verify(alone).not_checked
+    assert "were not computed again: the statistics with the hash" in sentence
+    given = verify(alone, beside=[folder / "one", folder / "two"])
+    assert (given.ok, given.not_checked) == (True, ())
+
+
+def larger(value: Any) -> Any:
+    return value * 0.9 + 0.01
+
+
+FORGERIES: dict[str, tuple[tuple[str | int, ...], Any]] = {
+    "agreement": (("agreements", "context_agreement", "value"), lambda x: x - 0.01),
+    "interval": (("agreements", "token_agreement", "low"), lambda x: x - 0.01),
+    "floor's part": (("agreements", "token_cka", "gaussian"), lambda x: x - 0.1),
+    "number of a context": (("contexts", "moved", 3), larger),
+    "number of a token": (("tokens", "moved", 1), larger),
+    "neighbour": (
+        ("contexts", "listed", 0, "gained"),
+        lambda x: x[1:] if x else [{"name": "n", "first": 0, "second": 1}],
+    ),
+    "cosine": (("contexts", "listed", 0, "lost", 0, "first"), larger),
+    "reason": (("contexts", "listed", 0, "in_both"), lambda x: x + 1),
+    "count": (("tokens", "listed", 0, "only_first", 0, "count"), lambda x: x + 1),
+    "windows": (("first", "windows"), lambda x: x - 1),
+    "pairs": (("second", "only_pairs"), lambda x: x + 1),
+    "proxy": (("is_proxy",), lambda x: not x),
+    "limitations": (("limitations",), lambda x: [*x, "Nothing is missing."]),
+    "loss gap": (("loss_gap",), lambda x: 0.1),
+    "name": (("contexts", "names", 0), lambda x: f"{x}!"),
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forged_number_is_found(copy: Path, name: str) -> None:
+    entry, change = FORGERIES[name]
+    forged = forge_json(copy / "texts", FILE, entry, change)
+    found = verify(forged)
+    assert found.failed, name
+
+
+@pytest.mark.parametrize("change", [lambda x: x / 2, lambda x: x + 1e-3])
+def test_a_list_that_its_numbers_contradict_is_found_without_the_statistics(copy: Path, change: Any) -> None:
+    forged = forge_json(copy / "texts", FILE, ("contexts", "listed", 0, "moved"), change)
+    alone = forged.rename(copy.parent / "alone")
+    assert verify(alone).failed == ("the listed tokens and contexts are those that moved most",)
+
+
+@pytest.mark.parametrize(
+    ("entry", "value", "message"),
+    [
+        (("contexts", "moved", 0), -1, "one number in 0..2 per name"),
+        (("contexts", "listed", 0, "name"), "nobody", "that the texts do not share"),
+        (("first", "windows"), 10**9, "a part is larger than the whole"),
+        (("agreements", "context_cka"), None, "must be an object"),
+        (("tokens", "listed", 0, "alike"), -1, "whole number"),
+        (("settings", "norm"), 3, "must be a text"),
+    ],
+)
+def test_what_cannot_be_true_is_refused(copy: Path, entry: Any, value: Any, message: str) -> None:
+    forge_json(copy / "texts", FILE, entry, lambda _: value)
+    with pytest.raises(InputError, match="is damaged") as refused:
+        TextComparison.load(copy / "texts")
+    assert message in str(refused.value)

@@ -1,0 +1,117 @@
+"""What a dataclass is saved as is read back, and anything else is refused with its place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import pytest
+
+from tokengeom.core.errors import InputError
+from tokengeom.results.convert import (
+    Digest,
+    Number,
+    Skipped,
+    Within,
+    from_plain,
+    read_json_as,
+    to_plain,
+    write_json,
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    low: Number
+    kind: Literal["a", "b"] = "a"
+
+    derived: ClassVar[tuple[str, ...]] = ("doubled",)
+
+    @property
+    def doubled(self) -> float:
+        return 2 * self.low
+
+
+@dataclass(frozen=True)
+class Whole:
+    name: str
+    count: Annotated[int, Within(1, 9)]
+    share: float
+    flag: bool
+    parts: tuple[Part, ...]
+    by_name: Mapping[str, Part]
+    either: int | str | None
+    pair: tuple[int, float]
+    hash: Digest | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    kept: Annotated[object, Skipped] = None
+
+    def __post_init__(self) -> None:
+        if self.share > 1:
+            raise ValueError("share must be at most 1")
+
+
+PARTS = Part(math.nan), Part(1.0, "b")
+WHOLE = Whole("x", 3, 0.5, True, PARTS, {"p": Part(2.0)}, "text", (1, 2.5), 64 * "a")
+    "x", 3, 0.5, True, (Part(math.inf - math.inf), Part(1.0, "b")), {"p": Part(2.0)}, "text", (1, 2.5), 64 * "a"
+)
+PLAIN = to_plain(WHOLE)
+
+
+def test_plain_data_are_json_and_come_back(tmp_path: Path) -> None:
+    assert PLAIN["parts"] == [
+        {"low": None, "kind": "a", "doubled": None},
+        {"low": 1.0, "kind": "b", "doubled": 2.0},
+    ]
+    assert "kept" not in PLAIN
+    write_json(tmp_path / "w.json", WHOLE)
+    back = read_json_as(Whole, tmp_path / "w.json")
+    assert to_plain(back) == PLAIN
+    assert math.isnan(back.parts[0].low)
+    assert back.by_name == WHOLE.by_name
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"more": 1}, "'more' is not an entry"),
+        ({"name": 3}, "name must be a text; got 3"),
+        ({"count": 0}, "count must be in 1..9"),
+        ({"count": True}, "count must be a whole number; got True"),
+        ({"count": 3.0}, "count must be a whole number"),
+        ({"share": None}, "share must be a finite number"),
+        ({"share": float("inf")}, "share must be a finite number"),
+        ({"share": 10**400}, "share must be a finite number"),
+        ({"share": 2.0}, "share must be at most 1"),
+        ({"flag": 1}, "flag must be true or false"),
+        ({"parts": {}}, "parts must be a list"),
+        ({"parts": [{"low": 1.0, "kind": "c", "doubled": 2.0}]}, "parts 0, kind must be one of a, b"),
+        ({"parts": [{"low": 1.0, "kind": "a", "doubled": 3.0}]}, "parts 0, doubled is 3.0, and its parts give"),
+        ({"parts": [{"low": 1.0, "kind": "a"}]}, "parts 0, doubled is missing"),
+        ({"by_name": {"p": 3}}, "by_name, p must be an object"),
+        ({"either": 2.5}, "either must be a text"),
+        ({"pair": [1]}, "pair must have 2 entries"),
+        ({"hash": "abc"}, "hash must be a hash of 64"),
+        ({"settings": []}, "settings must be an object"),
+    ],
+)
+def test_anything_else_is_refused_with_its_place(change: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError, match=r"^f is damaged: ") as refused:
+        from_plain(Whole, {**PLAIN, **change}, Path("f"))
+    assert says in str(refused.value)
+    assert str(refused.value).endswith("Make the result again.")
+
+
+def test_every_entry_must_be_there() -> None:
+    for name in PLAIN:
+        with pytest.raises(InputError, match=f"{name} is missing"):
+            from_plain(Whole, {other: value for other, value in PLAIN.items() if other != name}, Path("f"))
+    with pytest.raises(InputError, match="its content must be an object"):
+        from_plain(Whole, [], Path("f"))
+
+
+def test_a_whole_number_is_read_as_a_float_where_one_is_needed() -> None:
+    assert from_plain(Part, {"low": 2, "kind": "a", "doubled": 4}, Path("f")).low == 2.0
