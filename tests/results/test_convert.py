@@ -56,8 +56,6 @@ class Whole:
 
 PARTS = Part(math.nan), Part(1.0, "b")
 WHOLE = Whole("x", 3, 0.5, True, PARTS, {"p": Part(2.0)}, "text", (1, 2.5), 64 * "a")
-    "x", 3, 0.5, True, (Part(math.inf - math.inf), Part(1.0, "b")), {"p": Part(2.0)}, "text", (1, 2.5), 64 * "a"
-)
 PLAIN = to_plain(WHOLE)
 
 
