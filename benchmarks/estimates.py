@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import Benchmark, grouped_labels, stopwatch
-from tokengeom.core.estimates import Estimate
+from tokengeom.core.resources import Estimate
 
 Work = tuple[Callable[[], Estimate], Callable[[], object]]
 

@@ -9,7 +9,7 @@ import pytest
 
 from command_line import assert_one_paragraph, say
 from geometry_cases import grouped_counts
-from tokengeom.core import estimates
+from tokengeom.core import resources
 from tokengeom.statistics.next_token import NextTokenStatistics
 
 
@@ -49,7 +49,7 @@ def test_a_study_has_an_estimate_where_it_trains(capsys: pytest.CaptureFixture[s
 
 
 def test_a_study_states_its_time_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(estimates, "LONG", 0.0)
+    monkeypatch.setattr(resources, "LONG", 0.0)
     done = say(capsys, "study", "ufm-synthetic", "--set", "steps=50", "--set", "draws=2", "--no-save")
     assert [line.split(":")[0].strip() for line in done.err.splitlines()] == [
         "The study ufm-synthetic",
@@ -64,7 +64,7 @@ def test_estimates_are_of_learned_features(stats: Path, capsys: pytest.CaptureFi
 def test_in_a_pipe_a_long_command_states_its_time_on_the_standard_error(
     stats: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(estimates, "LONG", 0.0)
+    monkeypatch.setattr(resources, "LONG", 0.0)
     done = say(capsys, "predict", stats, "--json")
     assert done.err.startswith("L_mm of 11 x 8 (merged): ")
     json.loads(done.out)

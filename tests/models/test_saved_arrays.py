@@ -109,7 +109,7 @@ def test_an_archive_larger_than_memory_is_refused_before_it_is_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     np.savez_compressed(tmp_path / "a.npz", W=np.zeros((1000, 1000)), H=H)
-    monkeypatch.setattr("tokengeom.core.memory.free_memory", lambda device=None: 1_000_000)
+    monkeypatch.setattr("tokengeom.core.resources.free_memory", lambda device=None: 1_000_000)
     with pytest.raises(ResourceError, match=r"a\.npz, unpacked, must fit in memory: 0\.00745 GiB are needed"):
         load_arrays(tmp_path / "a.npz")
 

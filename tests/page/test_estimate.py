@@ -11,10 +11,10 @@ import pytest
 import tokengeom as tg
 from estimate_cases import Said
 from pipeline_cases import QUICK, plain_page, quick, write_text
-from tokengeom.core import estimates, memory
+from tokengeom.core import resources
 from tokengeom.core.errors import InputError, ResourceError
-from tokengeom.core.estimates import Estimate
 from tokengeom.core.progress import AbstractStage
+from tokengeom.core.resources import Estimate
 from tokengeom.page import stage_estimates
 from tokengeom.page.estimate import estimate
 from tokengeom.page.stage_estimates import estimate_stages
@@ -27,7 +27,7 @@ def _plain_page(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def everything_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(estimates, "LONG", 0.0)
+    monkeypatch.setattr(resources, "LONG", 0.0)
 
 
 class Shown(Said):
@@ -89,7 +89,7 @@ def test_a_report_that_does_not_fit_is_refused_before_anything_is_solved(
 ) -> None:
     text = write_text(tmp_path / "stories.txt")
     monkeypatch.setattr("tokengeom.page.pipeline.predict", lambda *given, **settings: pytest.fail("solved"))
-    monkeypatch.setattr(memory, "free_memory", lambda device=None: 10_000)
+    monkeypatch.setattr(resources, "free_memory", lambda device=None: 10_000)
     with pytest.raises(ResourceError, match="Keep"):
         quick(text, tmp_path / "page.html")
 

@@ -15,7 +15,7 @@ import pytest
 import tokengeom as tg
 from pipeline_cases import QUICK, STAGES, plain_page, quick, write_text
 from tokengeom.core.errors import InputError
-from tokengeom.core.estimates import Estimate
+from tokengeom.core.resources import Estimate
 from tokengeom.page import stage_estimates, training_ahead
 from tokengeom.page.pipeline import build_stages
 from tokengeom.page.settings import TRANSFORMER, UFM, ReportSettings

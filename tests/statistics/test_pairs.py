@@ -208,7 +208,7 @@ def test_another_tokenizer_under_its_name_is_refused(kept: Path, tmp_path: Path)
 def test_more_pairs_than_memory_holds_are_refused_with_both_sizes(
     kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tokengeom.core.memory.free_memory", lambda *_: 100)
+    monkeypatch.setattr("tokengeom.core.resources.free_memory", lambda *_: 100)
     with (
         open_engine(tmp_path) as engine,
         pytest.raises(ResourceError, match=r"distinct pairs must fit in memory: .* GiB are needed and .* GiB are free"),

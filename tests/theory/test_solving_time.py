@@ -11,7 +11,7 @@ import pytest
 
 import tokengeom as tg
 from estimate_cases import Said
-from tokengeom.core import estimates
+from tokengeom.core import resources
 from tokengeom.core.errors import InputError, ProblemError, ResourceError
 from tokengeom.core.numerics import Bool
 from tokengeom.models.devices import threads_for
@@ -127,7 +127,7 @@ def test_speeds_are_measured_with_both_array_libraries(device: str | None) -> No
 def test_long_predictions_are_announced_before_they_start(
     settings: dict[str, object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(estimates, "LONG", 0.0)
+    monkeypatch.setattr(resources, "LONG", 0.0)
     said = Said()
     stats = statistics(20, 30)
     predict(stats, progress=said, **settings)  # type: ignore[call-overload]

@@ -11,7 +11,7 @@ import pytest
 import tokengeom as tg
 from estimate_cases import Said
 from geometry_cases import grouped_counts
-from tokengeom.core import estimates, memory
+from tokengeom.core import resources
 from tokengeom.core.errors import ResourceError
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Arrays, Float, Int
@@ -169,7 +169,7 @@ def test_the_memory_of_activations_is_that_which_torch_keeps() -> None:
 
 @pytest.mark.parametrize("model", ["ufm", "mlp"])
 def test_what_does_not_fit_is_refused_before_training(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "free_memory", lambda device=None: CODE)
+    monkeypatch.setattr(resources, "free_memory", lambda device=None: CODE)
     stats = NextTokenStatistics.from_counts(grouped_counts(12, 8, 3, 3, seed=0), contexts=np.arange(96).reshape(24, 4))
     with pytest.raises(ResourceError, match=r"Training on V=12 tokens and m=24 contexts .* Keep \d+ of the 24"):
         train(stats, model, dim=8, steps=1)
@@ -177,6 +177,6 @@ def test_what_does_not_fit_is_refused_before_training(model: str, monkeypatch: p
 
 def test_short_runs_are_not_announced(stats: NextTokenStatistics, monkeypatch: pytest.MonkeyPatch) -> None:
     said = Said()
-    monkeypatch.setattr(estimates, "LONG", 0.0)
+    monkeypatch.setattr(resources, "LONG", 0.0)
     train(stats, dim=4, steps=5, progress=said)
     assert said.sentences == []

@@ -29,7 +29,7 @@ import typer
 from tokengeom.cli.options import expanded, gathered, option_names, read_settings
 from tokengeom.cli.output import TerminalConsole, escaped_streams, stdout_for_result_only
 from tokengeom.core.errors import TokengeomError
-from tokengeom.core.interruption import Interruption, handle_signals
+from tokengeom.core.processes import Interruption, handle_signals
 from tokengeom.results.manifests import recording_command
 
 EXIT_CHECK_FAILED, EXIT_WRONG_INPUT, EXIT_INTERRUPTED = 1, 2, 130

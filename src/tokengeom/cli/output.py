@@ -35,7 +35,7 @@ from tokengeom.results.folders import FIGURE_BY_US, require_ours
 from tokengeom.results.manifests import current_command, read_seal
 
 if TYPE_CHECKING:
-    from tokengeom.core.estimates import Estimate
+    from tokengeom.core.resources import Estimate
     from tokengeom.figures.base import Figure
     from tokengeom.results.contract import AbstractResult
 

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import Any
 
 from tokengeom.core.errors import InputError
-from tokengeom.core.estimates import Estimate
 from tokengeom.core.progress import AbstractProgress, SilentProgress
+from tokengeom.core.resources import Estimate
 from tokengeom.core.settings import did_you_mean, share
 from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.page.choice import choose

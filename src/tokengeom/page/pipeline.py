@@ -32,8 +32,8 @@ from tokengeom.comparison.probes import feature_probes
 from tokengeom.comparison.rival_table import Rivals
 from tokengeom.comparison.rivals import rivals
 from tokengeom.core.errors import InputError, ProblemError
-from tokengeom.core.estimates import Estimate
 from tokengeom.core.numerics import blas_threads_for
+from tokengeom.core.resources import Estimate
 from tokengeom.corpus.files import exists
 from tokengeom.page.cache import ResultsFolder
 from tokengeom.page.choice import Choice, choose

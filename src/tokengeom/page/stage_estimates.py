@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from tokengeom.comparison.norms import norms_at_loss
-from tokengeom.core.estimates import Estimate
+from tokengeom.core.resources import Estimate
 from tokengeom.page.settings import SECONDS_PER_STEP, UFM
 from tokengeom.page.training_ahead import half_of_the_threads
 from tokengeom.theory.predict import estimate_prediction

@@ -22,10 +22,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
-from tokengeom.core.interruption import handle_signals
-from tokengeom.core.memory import free_memory
-from tokengeom.core.processes import launched_processes
+from tokengeom.core.processes import handle_signals, launched_processes
 from tokengeom.core.progress import AbstractProgress
+from tokengeom.core.resources import free_memory
 from tokengeom.page.settings import SECONDS_PER_STEP, ReportSettings
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.training.loop import Probe

@@ -33,8 +33,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokengeom.core.errors import ProblemError
-from tokengeom.core.memory import require_memory
 from tokengeom.core.numerics import Bool, Int, Matrix
+from tokengeom.core.resources import require_memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -28,8 +28,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from tokengeom.core.memory import require_memory
 from tokengeom.core.numerics import Bool, Float, blas_threads_for
+from tokengeom.core.resources import require_memory
 from tokengeom.problems.base import Solution
 from tokengeom.problems.ntp_svm import MarginProblem
 from tokengeom.problems.supports import centre_on

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from tokengeom.core.errors import StatisticsError
-from tokengeom.core.memory import require_memory
 from tokengeom.core.numerics import Int
+from tokengeom.core.resources import require_memory
 from tokengeom.statistics.arrays_file import sparse_fault
 from tokengeom.statistics.cuts import WINDOWS
 from tokengeom.statistics.engines import AbstractEngine

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokengeom.core.checks import Entries
-from tokengeom.core.memory import require_memory
 from tokengeom.core.numerics import Bool
+from tokengeom.core.resources import require_memory
 from tokengeom.results.contract import close
 from tokengeom.statistics.arrow_arrays import text_array
 from tokengeom.statistics.cuts import Effect, Totals

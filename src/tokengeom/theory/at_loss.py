@@ -31,8 +31,8 @@ from tokengeom.ask.named_vectors import Items, NamedVectors
 from tokengeom.ask.questions import AnswersQuestions
 from tokengeom.core.checks import Entries, check_tolerance
 from tokengeom.core.errors import InputError, ProblemError
-from tokengeom.core.memory import require_memory
 from tokengeom.core.numerics import Float, Int, centre_columns, cosines, x_log_x
+from tokengeom.core.resources import require_memory
 from tokengeom.core.settings import nearest_hint, option
 from tokengeom.problems.base import LARGEST_GAP, Certificate
 from tokengeom.problems.gamma2_logits import Gamma2Logits, MaxNormFactors, WeightedDual

@@ -31,8 +31,8 @@ from tokengeom.ask.named_vectors import Items, NamedVectors
 from tokengeom.ask.questions import AnswersQuestions
 from tokengeom.core.checks import Entries
 from tokengeom.core.errors import ProblemError
-from tokengeom.core.memory import require_memory
 from tokengeom.core.numerics import Arrays, Bool, Float, Int, Matrix, cosines, dense
+from tokengeom.core.resources import require_memory
 from tokengeom.core.settings import make, takes
 from tokengeom.problems.base import LARGEST_GAP, Certificate
 from tokengeom.problems.nuclear_svm import NuclearSVM

@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 
 from tokengeom.core.errors import ProblemError
-from tokengeom.core.memory import require_memory
 from tokengeom.core.numerics import Float, cosines
+from tokengeom.core.resources import require_memory
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.base import Certificate
 from tokengeom.problems.gamma2_svm import Gamma2SVM

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tokengeom.core.errors import ProblemError
-from tokengeom.core.memory import require_memory
 from tokengeom.core.numerics import Float, Matrix, centre_columns
+from tokengeom.core.resources import require_memory
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.base import Certificate
 from tokengeom.problems.columns import Computed

@@ -13,10 +13,9 @@ import numpy as np
 from scipy.sparse import csc_array
 
 from tokengeom.core.errors import ProblemError
-from tokengeom.core.estimates import Estimate
-from tokengeom.core.memory import fewer_contexts, require_memory
 from tokengeom.core.numerics import Float, blas_threads_for
 from tokengeom.core.progress import AbstractProgress, SilentProgress
+from tokengeom.core.resources import Estimate, fewer_contexts, require_memory
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.base import Solution
 from tokengeom.problems.gamma2_logits import Gamma2Logits, MaxNormFactors

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokengeom.core.estimates import LONG, Estimate
 from tokengeom.core.numerics import blas_threads_for
+from tokengeom.core.resources import LONG, Estimate
 from tokengeom.problems.columns import memory_needed
 from tokengeom.solvers.splitting import SMALLEST_SIDE
 

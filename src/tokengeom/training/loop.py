@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.core.estimates import Estimate
 from tokengeom.core.factors import Factors
-from tokengeom.core.interruption import interrupts
 from tokengeom.core.numerics import Arrays, Float, Int
+from tokengeom.core.processes import interrupts
 from tokengeom.core.progress import AbstractProgress, AbstractStage, SilentProgress, is_main_process
+from tokengeom.core.resources import Estimate
 from tokengeom.training.objective import SoftLabels, WindowSampler
 from tokengeom.training.optimizers.base import Optimization
 from tokengeom.training.run import Checkpoints, Run, Snapshot

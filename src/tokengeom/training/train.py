@@ -16,10 +16,10 @@ from numpy.typing import ArrayLike
 
 from tokengeom.core.checks import check_duplicates, check_embeddings
 from tokengeom.core.errors import InputError, ProblemError
-from tokengeom.core.estimates import Estimate
 from tokengeom.core.factors import HasFactors
 from tokengeom.core.numerics import Float
 from tokengeom.core.progress import AbstractProgress, SilentProgress
+from tokengeom.core.resources import Estimate
 from tokengeom.core.settings import make, takes
 from tokengeom.models.factored import UFM, AbstractFactoredModel, Linear
 from tokengeom.results.manifests import MANIFEST

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokengeom.core.memory import fewer_contexts, require_memory
+from tokengeom.core.resources import fewer_contexts, require_memory
 from tokengeom.models.devices import threads_for
 from tokengeom.models.networks.base import import_torch
 

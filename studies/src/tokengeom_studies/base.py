@@ -24,8 +24,8 @@ from tokengeom.results.manifests import MANIFEST, read_json
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from tokengeom.core.estimates import Estimate
     from tokengeom.core.progress import AbstractProgress
+    from tokengeom.core.resources import Estimate
     from tokengeom.figures.base import Figure
     from tokengeom_studies.common.trainings import PlannedTraining
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.core.estimates import Estimate
+from tokengeom.core.resources import Estimate
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.training.train import estimate_training
 from tokengeom_studies.base import Recipe

@@ -8,9 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tokengeom.core import memory
+from tokengeom.core import resources
 from tokengeom.core.errors import ResourceError
-from tokengeom.core.memory import fewer_contexts, free_memory, require_memory
+from tokengeom.core.resources import fewer_contexts, free_memory, require_memory
 
 
 def test_free_memory_includes_what_the_system_only_caches() -> None:
@@ -20,17 +20,17 @@ def test_free_memory_includes_what_the_system_only_caches() -> None:
 def test_a_system_that_does_not_say_is_assumed_to_have_a_little(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "_MEMORY_OF_LINUX", tmp_path / "meminfo")
+    monkeypatch.setattr(resources, "_MEMORY_OF_LINUX", tmp_path / "meminfo")
     monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PAGE_SIZE": 4096, "SC_AVPHYS_PAGES": 10}[name])
     assert free_memory() == 40960
     monkeypatch.delattr(os, "sysconf")
-    assert free_memory() == memory.ASSUMED_FREE
+    assert free_memory() == resources.ASSUMED_FREE
     (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemAvailable:   7 kB\n")
     assert free_memory() == 7 * 1024
 
 
 def test_what_does_not_fit_is_refused_with_both_sizes_and_an_alternative(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "free_memory", lambda device=None: 2**30)
+    monkeypatch.setattr(resources, "free_memory", lambda device=None: 2**30)
     require_memory(2**30, "The table", "Use less.")
     with pytest.raises(ResourceError, match=r"^The table must fit in memory: 2 GiB are needed and 1 GiB are free. Use"):
         require_memory(2**31, "The table", "Use less.")

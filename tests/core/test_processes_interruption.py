@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
-from tokengeom.core.interruption import Interruption, interrupt, interrupts
+from tokengeom.core.processes import Interruption, interrupt, interrupts
 
 TRAINING = """
 import signal, sys
 import numpy as np
 import tokengeom as tg
-from tokengeom.core.interruption import handle_signals
+from tokengeom.core.processes import handle_signals
 
 if "ignored" in sys.argv:
     signal.signal(signal.SIGINT, signal.SIG_IGN)

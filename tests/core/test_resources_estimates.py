@@ -7,8 +7,8 @@ import json
 import pytest
 
 from estimate_cases import Said
-from tokengeom.core.estimates import LONG, Estimate, duration
 from tokengeom.core.progress import WithoutSentences
+from tokengeom.core.resources import LONG, Estimate, duration
 
 
 @pytest.mark.parametrize(
