@@ -1,10 +1,10 @@
-"""Reading and running the code blocks of a Markdown page, by conventions that every page of the documentation keeps.
+"""Running the code blocks of a Markdown page, which Sybil finds, by conventions that every page keeps.
 
 * All blocks of a page share one empty folder; its ``python`` blocks share one namespace.
-* ``sh`` holds commands; ``console`` holds commands after ``$ `` and the output of each; an ``output`` block directly
-  after a ``python`` or ``sh`` block is what that block prints. A line ``...``, or ``...`` in a line, matches anything.
+* ``sh`` holds commands; ``console`` holds commands after ``$ `` and the output of each; an ``output`` block is what the
+  block before it prints. A line ``...``, or ``...`` in a line, matches anything.
 * A ``{code-block}`` whose ``:caption:`` is a file name is written to that file instead of being run.
-* ``% not run: REASON`` (or ``<!-- not run: REASON -->``) directly above a block: it is checked, but not run.
+* ``<!-- skip: next "REASON" -->`` above a block: its names are checked, but it is not run.
 * ``tokengeom`` runs in this process (on some pages in one of its own), other programs in a shell; those in
   `NOT_STARTED` are checked, but not run.
 """
@@ -22,13 +22,17 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, chdir, nullcontext, redirect_stderr, redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sybil import Document, Region
+from sybil.parsers.markdown.lexers import DirectiveInHTMLCommentLexer, FencedCodeBlockLexer
+from sybil.parsers.myst.lexers import DirectiveLexer
+
 ROOT = Path(__file__).parents[1]
 RUN = ("python", "sh", "console")
-SHOWN = ("", "text", "output", "toml", "json", "bibtex")
+SHOWN = ("text", "output", "toml", "json", "bibtex")
 NOT_STARTED = ("pip", "make", "git", "pre-commit", "torchrun", "cd", "source", "uv", "apt-get", "pytest")
 """Programs that install something, start other jobs or change the environment."""
 WIDTH = "100"
@@ -37,9 +41,6 @@ WIDTH = "100"
 AfterBlock = Callable[["Block", str], None]
 Prepare = Callable[[Path, dict[str, Any]], AbstractContextManager[AfterBlock]]
 
-_FENCE = re.compile(r"^(?P<indent>[ \t]*)(?P<fence>`{3,}|~{3,})[ \t]*(?P<info>[^`]*)$")
-_DIRECTIVE = re.compile(r"^\{(?P<name>[a-z:-]+)\}[ \t]*(?P<argument>.*)$")
-_NOT_RUN = re.compile(r"^\s*(?:%|<!--)\s*not run\s*:?\s*(?P<reason>.*?)\s*(?:-->)?\s*$")
 _FILE_NAME = re.compile(r"[\w./-]+\.[a-z]+")
 _INLINE = re.compile(r"(?<!`)(`{1,2})(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
 
@@ -52,17 +53,16 @@ class DocumentationError(AssertionError):
 class Block:
     """A code block of a page.
 
-    ``line`` is that of its opening fence, from 1; ``not_run`` the reason for which it is not run, None where it is run;
-    ``file`` the file that it is written to; ``prints`` what it is expected to print, from the block directly after it.
+    ``line`` is that of its first line of code, from 1; ``skipped`` says whether it is only checked, and ``file`` is the
+    file that it is written to, None where it is run.
     """
 
     page: str
     line: int
     language: str
     text: str
-    not_run: str | None = None
+    skipped: bool = False
     file: str | None = None
-    prints: str | None = None
 
     def fail(self, message: str) -> DocumentationError:
         """An error that names the block."""
@@ -71,79 +71,31 @@ class Block:
 
 def read(page: Path) -> list[Block]:
     """The code blocks of a page, in order."""
-    name = page.relative_to(ROOT).as_posix() if page.is_relative_to(ROOT) else page.name
-    lines = page.read_text(encoding="utf-8").splitlines()
-    return _joined(lines, list(_blocks(name, lines, 1)))
+    return [region.parsed for _, region in sorted(_document(page).regions, key=lambda placed: placed[0])]
 
 
-def _blocks(page: str, lines: list[str], first: int) -> Iterator[Block]:
-    start = 0
-    while start < len(lines):
-        opened = _FENCE.match(lines[start])
-        if not opened:
-            start += 1
-            continue
-        closing = re.compile(rf"^[ \t]*{opened['fence'][0]}{{{len(opened['fence'])},}}[ \t]*$")
-        end = next((k for k in range(start + 1, len(lines)) if closing.match(lines[k])), None)
-        if end is None:
-            raise DocumentationError(f"{page}, line {first + start}: a fence without an end")
-        inside = [line.removeprefix(opened["indent"]) for line in lines[start + 1 : end]]
-        directive = _DIRECTIVE.match(opened["info"].strip())
-        if directive and directive["name"] not in ("code-block", "code", "sourcecode"):
-            yield from _blocks(page, inside, first + start + 1)
-        else:
-            language = directive["argument"] if directive else opened["info"]
-            options = _options(inside) if directive else {}
-            caption = options.get("caption", "")
-            marked = _NOT_RUN.match(lines[start - 1]) if start else None
-            yield Block(
-                page,
-                first + start,
-                language.strip(),
-                "\n".join(inside) + "\n",
-                not_run=marked["reason"] if marked else None,
-                file=caption if _FILE_NAME.fullmatch(caption) else None,
-            )
-        start = end + 1
+def _document(page: Path) -> Document:
+    return Document.parse(str(page), _code_blocks)
 
 
-def _options(inside: list[str]) -> dict[str, str]:
-    """Options at the beginning of a directive's content, which are taken away from it but keep their lines."""
-    found = {}
-    for k, line in enumerate(inside):
-        option = re.match(r"^:([a-z-]+):[ \t]*(.*)$", line)
-        if not option:
-            break
-        found[option[1]] = option[2].strip("` ")
-        inside[k] = ""
-    return found
-
-
-def _joined(lines: list[str], found: list[Block]) -> list[Block]:
-    """Blocks of output joined to the blocks that print it."""
-    joined: list[Block] = []
-    for block in found:
-        if block.language != "output":
-            joined.append(block)
-            continue
-        before = joined[-1] if joined else None
-        end = before.line + before.text.count("\n") + 1 if before else 0
-        if (
-            before is None
-            or before.language not in ("python", "sh")
-            or any(map(str.strip, lines[end : block.line - 1]))
-        ):
-            raise block.fail("an output block must stand directly after the python or sh block that prints it")
-        joined[-1] = replace(before, prints=block.text)
-    return joined
+def _code_blocks(document: Document) -> Iterator[Region]:
+    """Sybil's parser of a page: every code block, fenced or in a directive."""
+    skips = [region.end for region in DirectiveInHTMLCommentLexer("skip")(document)]
+    fenced = FencedCodeBlockLexer(r"[\w-]*", mapping={"language": "arguments", "source": "source"})
+    for region in (*fenced(document), *DirectiveLexer("code-block|code")(document)):
+        language, source = region.lexemes["arguments"], region.lexemes["source"]
+        caption = region.lexemes.get("options", {}).get("caption", "").strip("` ")
+        line = document.text.count("\n", 0, region.end) - source.count("\n") + 1
+        skipped = any(not document.text[end : region.start].strip("-> \n") for end in skips if end < region.start)
+        file = caption if _FILE_NAME.fullmatch(caption) else None
+        region.parsed = Block(Path(document.path).name, line, language, str(source), skipped, file)
+        yield region
 
 
 def check_block(block: Block) -> None:
-    """Refuse a block in an unknown language, without a reason for not being run, or that cannot be parsed."""
-    if block.language not in (*RUN, *SHOWN):
-        raise block.fail(f"unknown language {block.language!r}; use one of {', '.join((*RUN, *filter(None, SHOWN)))}")
-    if block.not_run == "":
-        raise block.fail("say why it is not run: `% not run: REASON`")
+    """Refuse a block in an unknown language, or one that cannot be parsed."""
+    if block.language not in (*RUN, *SHOWN, ""):
+        raise block.fail(f"unknown language {block.language!r}; use one of {', '.join((*RUN, *SHOWN))}")
     if block.language == "toml":
         tomllib.loads(block.text)
     if block.language == "json" and "..." not in block.text:
@@ -152,11 +104,11 @@ def check_block(block: Block) -> None:
 
 def inline_code(page: Path) -> list[str]:
     """The code in the sentences of a page, each on one line."""
-    lines = page.read_text(encoding="utf-8").splitlines()
-    for block in _blocks(page.name, lines, 1):
-        last = block.line + block.text.count("\n") + 1
-        lines[block.line - 1 : last] = [""] * (last - block.line + 1)
-    return [" ".join(found[2].split()) for found in _INLINE.finditer("\n".join(lines))]
+    document = _document(page)
+    text = document.text
+    for _, region in document.regions:
+        text = text[: region.start] + re.sub(r"[^\n]", " ", text[region.start : region.end]) + text[region.end :]
+    return [" ".join(quoted[2].split()) for quoted in _INLINE.finditer(text)]
 
 
 def commands(text: str) -> list[str]:
@@ -257,27 +209,25 @@ def require_output(block: Block, expected: str, *printed: str) -> None:
         raise block.fail(f"prints something else:\n{difference}")
 
 
-def run_block(block: Block, names: dict[str, Any], *, in_process: bool = True) -> str:
-    """Run one block in the current folder and compare what it prints; returns what it printed."""
+def run_block(block: Block, names: dict[str, Any], printed: str = "", *, in_process: bool = True) -> str:
+    """Run one block in the current folder and return what it printed; ``printed`` is what the block before did."""
     if block.file is not None:
         path = Path(block.file)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(block.text.lstrip("\n"), encoding="utf-8")
         return ""
-    if block.not_run is not None or block.language not in RUN:
+    if block.language == "output":
+        require_output(block, block.text, printed)
+    if block.skipped or block.language not in RUN:
         return ""
     if block.language == "python":
-        printed = _run_python(block, names)
-    else:
-        printed = (_run_sh if block.language == "sh" else _run_console)(block, in_process)
-    if block.prints is not None:
-        require_output(block, block.prints, printed)
-    return printed
+        return _run_python(block, names)
+    return (_run_sh if block.language == "sh" else _run_console)(block, in_process)
 
 
 def _run_python(block: Block, names: dict[str, Any]) -> str:
     # Empty lines before the code: a traceback names the line of the page.
-    code = compile("\n" * block.line + block.text, str(ROOT / block.page), "exec")
+    code = compile("\n" * (block.line - 1) + block.text, str(ROOT / block.page), "exec")
     with redirect_stdout(io.StringIO()) as out:
         exec(code, names)
     return out.getvalue()
@@ -317,10 +267,11 @@ def run_page(page: Path, folder: Path, prepare: Prepare | None = None, *, in_pro
     each block with what the block printed. ``in_process`` runs ``tokengeom`` in this process.
     """
     names: dict[str, Any] = {"__name__": "__main__"}
-    found = read(page)
-    for block in found:
+    blocks, printed = read(page), ""
+    for block in blocks:
         check_block(block)
     with chdir(folder), prepare(folder, names) if prepare else nullcontext(lambda block, printed: None) as after:
-        for block in found:
-            after(block, run_block(block, names, in_process=in_process))
-    return len(found)
+        for block in blocks:
+            printed = run_block(block, names, printed, in_process=in_process)
+            after(block, printed)
+    return len(blocks)

@@ -95,7 +95,7 @@ def check_names(page: Path) -> None:
     """Check every name in the blocks of a page that are not run, in all its commands, and in its sentences."""
     for block in read(page):
         try:
-            if block.language == "python" and block.not_run is not None:
+            if block.language == "python" and block.skipped:
                 check_python(block.text)
             listed = commands(block.text) if block.language == "sh" else []
             for command in [one for one, _ in shown(block)] if block.language == "console" else listed:

@@ -104,7 +104,12 @@ def _fresh_model() -> dict[str, Any]:
     }
 
 
-EXTENSIBLE = ("geometry.explanations", "models.networks", "studies", "training.optimizers")
+EXTENSIBLE = (
+    "tokengeom.comparison.explanations",
+    "tokengeom.models.networks",
+    "tokengeom.training.optimizers",
+    "tokengeom_studies",
+)
 """Packages to which a member is added as a file."""
 _EXTENDED = """\
 import importlib
@@ -115,8 +120,9 @@ for name, folder in {folders!r}.items():
 
 @contextmanager
 def new_members(folder: Path, names: dict[str, Any]) -> Iterator[AfterBlock]:
-    """Files under ``src/tokengeom`` are members, here and in commands; tests under ``tests`` are run when written."""
-    folders = {f"tokengeom.{one}": str(folder / "src" / "tokengeom" / one.replace(".", "/")) for one in EXTENSIBLE}
+    """Files under ``src`` are members, here and in commands; tests under ``tests`` are run when written."""
+    places = {name: Path("studies/src" if name == "tokengeom_studies" else "src") for name in EXTENSIBLE}
+    folders = {name: str(folder / place / name.replace(".", "/")) for name, place in places.items()}
     for path in folders.values():
         Path(path).mkdir(parents=True)
     (folder / "path").mkdir()
@@ -124,7 +130,7 @@ def new_members(folder: Path, names: dict[str, Any]) -> Iterator[AfterBlock]:
 
     def after(block: Block, printed: str) -> None:
         invalidate_caches()
-        if block.file is not None and block.file.startswith("tests/") and block.language == "python":
+        if block.file is not None and "tests/" in block.file and block.language == "python":
             tests = [value for name, value in runpy.run_path(block.file).items() if name.startswith("test_")]
             assert tests
             for test in tests:
