@@ -233,8 +233,8 @@ def _set_debug(wanted: bool) -> None:
 def _use_settings(context: typer.Context, path: Path | None) -> None:
     """Take defaults from the file before the other options are parsed."""
     if path is not None:
-        found = read_settings(path, command_names(), _command)
-        mine = found if context.parent is None else found.get(str(context.info_name), {})
+        tables = read_settings(path, command_names(), _command)
+        mine = tables if context.parent is None else tables.get(str(context.info_name), {})
         context.default_map = {**(context.default_map or {}), **mine}
 
 

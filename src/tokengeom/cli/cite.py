@@ -32,7 +32,10 @@ def cite_command(
     * `tokengeom cite >> references.bib`
     * `tokengeom cite --format text`
     """
-    found = cite(style)
+    citation = cite(style)
     print_result(
-        {"format": style, "citation": found}, lambda console: console.print_lines(found), as_json=as_json, quiet=quiet
+        {"format": style, "citation": citation},
+        lambda console: console.print_lines(citation),
+        as_json=as_json,
+        quiet=quiet,
     )

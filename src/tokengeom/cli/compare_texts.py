@@ -50,7 +50,7 @@ def compare_texts_command(
     if out is not None:
         TextComparison.require_target(out)
     with progress_shown(quiet) as progress:
-        found = compare_texts(first, second, loss_gap=loss_gap, progress=progress, **keywords(settings))
+        comparison = compare_texts(first, second, loss_gap=loss_gap, progress=progress, **keywords(settings))
         if out is not None:
-            found.save(out)
-    print_summary(found, began=began, out=out, as_json=as_json, quiet=quiet)
+            comparison.save(out)
+    print_summary(comparison, began=began, out=out, as_json=as_json, quiet=quiet)

@@ -155,10 +155,16 @@ def _coverage(statistics: NextTokenStatistics) -> str:
 
 
 def _completeness(statistics: NextTokenStatistics) -> list[tuple[str, str, str]]:
-    found = statistics.completeness
-    if found is None:
+    completeness = statistics.completeness
+    if completeness is None:
         return []
-    return [("outside supports", f"{found.missing_share:.1%}", "of further windows of these contexts, by Good-Turing")]
+    return [
+        (
+            "outside supports",
+            f"{completeness.missing_share:.1%}",
+            "of further windows of these contexts, by Good-Turing",
+        )
+    ]
 
 
 def _tokenizer(statistics: NextTokenStatistics) -> str:

@@ -119,8 +119,8 @@ def neighbours_command(
             asked, named = str(source.result), source.stats
         else:
             asked, named = _model_on_text(source, trained, reading, progress)
-        found = neighbours(asked, source.item, stats=named, progress=progress, **keywords(settings))
-    print_result(found.to_dict(), lambda console: print_neighbours(console, found), as_json=as_json, quiet=quiet)
+        nearest = neighbours(asked, source.item, stats=named, progress=progress, **keywords(settings))
+    print_result(nearest.to_dict(), lambda console: print_neighbours(console, nearest), as_json=as_json, quiet=quiet)
 
 
 @dataclass(frozen=True)
@@ -188,11 +188,11 @@ def _model_on_text(
     return read_model(model, stats, bos=trained.bos, progress=progress), stats
 
 
-def print_neighbours(console: TerminalConsole, found: Neighbours) -> None:
+def print_neighbours(console: TerminalConsole, nearest: Neighbours) -> None:
     """Print neighbours as a table."""
-    kind = found.item.kind
-    print_table(console, found.title, (kind, "cosine", "shared", "of"), found.table())
-    for sentence in (found.caption, *found.notes):
+    kind = nearest.item.kind
+    print_table(console, nearest.title, (kind, "cosine", "shared", "of"), nearest.table())
+    for sentence in (nearest.caption, *nearest.notes):
         console.print(sentence)
 
 

@@ -92,10 +92,10 @@ def gathered(values: Mapping[str, Any], groups: Groups) -> dict[str, Any]:
 
 def keywords(*settings: object) -> dict[str, Any]:
     """Settings as the keywords of the Python function that takes them."""
-    found: dict[str, Any] = {}
-    for one in settings:
-        found |= {field.name: getattr(one, field.name) for field in dataclasses.fields(one)}  # type: ignore[arg-type]
-    return found
+    given: dict[str, Any] = {}
+    for group in settings:
+        given |= {field.name: getattr(group, field.name) for field in dataclasses.fields(group)}  # type: ignore[arg-type]
+    return given
 
 
 def corpus_of(names: Sequence[str]) -> list[str | Path]:
@@ -166,13 +166,13 @@ def _typed(field: Field[Any], hint: Any) -> Any:
     elif choices is not None or field.metadata["parse"] is not None:
         kind = str if choices is None else Literal[tuple(choices())]
     else:
-        kind = next(one for one in (bool, int, float, str, Path, *members) if one in members)
+        kind = next(member for member in (bool, int, float, str, Path, *members) if member in members)
         kind = float if kind is int and float in members else kind
     return kind | None if types.NoneType in members else kind
 
 
 def _is_list(hint: Any) -> bool:
-    return any(get_origin(one) is tuple for one in _members(hint))
+    return any(get_origin(member) is tuple for member in _members(hint))
 
 
 def _members(hint: Any) -> tuple[Any, ...]:
@@ -184,7 +184,7 @@ def read_settings(path: Path, commands: Sequence[str], command: Callable[[str], 
 
     ``commands`` are the names of all commands; ``command`` gives one as the application holds it.
     """
-    found: dict[str, dict[str, Any]] = {}
+    tables: dict[str, dict[str, Any]] = {}
     for table, content in _load(path).items():
         if not isinstance(content, dict):
             raise InputError(
@@ -193,8 +193,8 @@ def read_settings(path: Path, commands: Sequence[str], command: Callable[[str], 
             )
         if table not in commands:
             raise InputError(f"{path}: there is no command [{table}]. {did_you_mean(table, commands)}")
-        found[table] = _checked(path, table, content, command(table))
-    return found
+        tables[table] = _checked(path, table, content, command(table))
+    return tables
 
 
 def option_names(command: Any) -> dict[str, str]:
@@ -251,7 +251,7 @@ def _fits(value: Any, wanted: Any) -> bool:
         return False
     origin = get_origin(wanted)
     if origin in (Union, types.UnionType):
-        return any(_fits(value, one) for one in get_args(wanted))
+        return any(_fits(value, member) for member in get_args(wanted))
     if origin is Literal:
         return value in get_args(wanted)
     if origin is list:
@@ -266,7 +266,7 @@ def _fits(value: Any, wanted: Any) -> bool:
 def _description(wanted: Any) -> str:
     origin = get_origin(wanted)
     if origin in (Union, types.UnionType):
-        return " or ".join(_description(one) for one in get_args(wanted) if one is not types.NoneType)
+        return " or ".join(_description(member) for member in get_args(wanted) if member is not types.NoneType)
     if origin is Literal:
         return " or ".join(f'"{choice}"' for choice in get_args(wanted))
     if origin is list:

@@ -48,7 +48,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udff
 
 def printable(text: str) -> str:
     """A text on one line, with control characters as escapes: a backslash and its code."""
-    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
 def _printable_lines(text: str) -> str:
@@ -180,17 +180,17 @@ def print_summary(
     seconds = time.monotonic() - began
     if not is_main_process():
         return
-    found = None if out is None else hash_of_saved(out)
+    saved_hash = None if out is None else hash_of_saved(out)
 
     def text(console: TerminalConsole) -> None:
         if print_text is None:
             console.print_lines(result.summary())
         else:
             print_text(console)
-        saved = "Not saved; give --out FOLDER to save it." if out is None else f"Saved in {out}, hash {found}."
+        saved = "Not saved; give --out FOLDER to save it." if out is None else f"Saved in {out}, hash {saved_hash}."
         console.print(f"{seconds:.1f} s. {saved}")
 
-    place = {"out": None if out is None else str(out), "hash": found}
+    place = {"out": None if out is None else str(out), "hash": saved_hash}
     data = {**result.to_dict(), **(more or {}), **place, "seconds": seconds}
     print_result(data, text, as_json=as_json, quiet=quiet)
 
@@ -204,7 +204,7 @@ def hash_of_saved(folder: Path) -> str:
 
 def _json(value: Any) -> str:
     """JSON in which control characters are escapes; they occur only inside strings."""
-    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))
 
 
 def _plain(value: Any) -> Any:

@@ -105,7 +105,7 @@ def load_embeddings(path: Path) -> Float:
     """H from a ``.npy`` file, or from the array ``H`` (or the only one) of a ``.safetensors`` or ``.npz`` file."""
     from tokengeom.models.saved_arrays import read_file
 
-    found = read_file(path)
-    if "H" not in found and len(found) != 1:
-        raise InputError(f"{path} must hold a tensor called H, or a single one; it holds: {', '.join(found)}.")
-    return found.get("H", next(iter(found.values())))
+    arrays = read_file(path)
+    if "H" not in arrays and len(arrays) != 1:
+        raise InputError(f"{path} must hold a tensor called H, or a single one; it holds: {', '.join(arrays)}.")
+    return arrays.get("H", next(iter(arrays.values())))

@@ -68,10 +68,10 @@ def report_command(
         console = TerminalConsole(stderr=True)
         console.print(f"Interrupted. What was finished is in {where}; the same command continues from there.")
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    found = hash_of_saved(results_folder(out))
+    hash_of_results = hash_of_saved(results_folder(out))
 
     def print_text(console: TerminalConsole) -> None:
         console.print_lines(made.summary())
-        console.print(f"The hash of the results is {found}.")
+        console.print(f"The hash of the results is {hash_of_results}.")
 
-    print_result({**made.to_dict(), "hash": found}, print_text, as_json=as_json, quiet=quiet)
+    print_result({**made.to_dict(), "hash": hash_of_results}, print_text, as_json=as_json, quiet=quiet)

@@ -49,25 +49,25 @@ def verify_command(
     """
     from tokengeom.verification.verify import verify
 
-    found = verify(folder, expect=expect, beside=beside or [])
+    verification = verify(folder, expect=expect, beside=beside or [])
 
     def print_text(console: TerminalConsole) -> None:
-        for sentence in found.checked:
-            failed = sentence in found.failed
+        for sentence in verification.checked:
+            failed = sentence in verification.failed
             console.print("failed" if failed else "passed", style="red" if failed else "green", end=" ")
             console.print(sentence)
-        for sentence in found.not_checked:
+        for sentence in verification.not_checked:
             console.print("not checked", style="yellow", end=" ")
             console.print(sentence)
-        console.print(found.summary())
+        console.print(verification.summary())
 
     data = {
-        "ok": found.ok,
-        "checked": found.checked,
-        "failed": found.failed,
-        "not_checked": found.not_checked,
-        "hash": found.hash,
+        "ok": verification.ok,
+        "checked": verification.checked,
+        "failed": verification.failed,
+        "not_checked": verification.not_checked,
+        "hash": verification.hash,
     }
     print_result(data, print_text, as_json=as_json, quiet=quiet)
-    if not found.ok:
+    if not verification.ok:
         raise typer.Exit(EXIT_CHECK_FAILED)
