@@ -25,7 +25,6 @@ findings have no figures. The command ``report`` writes a whole page, whose sect
 from __future__ import annotations
 
 import inspect
-import io
 import json
 import os
 import re
@@ -33,8 +32,8 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass, fields, is_dataclass, replace
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -136,29 +135,16 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 """Name of a golden file -> the command line, run in a folder with ``inputs`` and ``saved``; CONTEXT is a context."""
 
 
-@dataclass(frozen=True)
-class Done:
-    """What a command left: exit code, standard output, standard error."""
+def run(*arguments: object) -> dict[str, Any]:
+    """Run one command line: its exit code, its output, as data where that is JSON, and its error message if any."""
+    from command_line import run_here
 
-    code: int
-    out: str
-    err: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """The exit code with the output, as data where it is JSON; with the error message of a command that failed."""
-        # The version is written by `cite` and `--version`, and is another one after every release.
-        text = self.out.replace(tg.__version__, "VERSION")
-        printed: Any = json.loads(text) if text.startswith("{") else text
-        return {"exit_code": self.code, "output": printed, "error": self.err if self.code == 2 else ""}
-
-
-def run(*arguments: object) -> Done:
-    """Run one command line in this process."""
-    from command_line import cli
-
-    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
-        code = cli.run_command([str(argument) for argument in arguments])
-    return Done(code, out.getvalue(), err.getvalue())
+    done = run_here(*arguments)
+    # The version is written by `cite` and `--version`, and is another one after every release.
+    text = done.out.replace(tg.__version__, "VERSION")
+    output = json.loads(text) if text.startswith("{") else text
+    # Progress and notes go to the standard error too, and contain durations.
+    return {"exit_code": done.code, "output": output, "error": done.err if done.code == 2 else ""}
 
 
 def describe(folder: Path) -> dict[str, Any]:
@@ -216,10 +202,9 @@ def sections(page: Path) -> dict[str, str]:
 
 
 def _commands() -> dict[str, Any]:
-    from command_line import cli
+    from command_line import application
 
-    cli.add_commands()
-    root: Any = typer.main.get_command(cli.app)
+    root = application()
     found = {name: _parameters_of(command) for name, command in sorted(root.commands.items())}
     return {"": _parameters_of(root), **found}
 
@@ -300,7 +285,7 @@ def _make_inputs() -> None:
 
     Path("inputs").mkdir()
     for name, seed in (("text", 0), ("other", 1)):
-        _done(run("stories", f"inputs/{name}.txt", "--words", 5000, "--seed", seed))
+        _make("stories", f"inputs/{name}.txt", "--words", 5000, "--seed", seed)
     Path("inputs/model-text.txt").write_text("\n\n".join(sentences()) + "\n", encoding="utf-8")
     for step, share in ((5, 0.3), (10, 1.0)):
         saved = save(build("llama", seed=step), Path(MODELS, f"checkpoint-{step}"))
@@ -344,16 +329,16 @@ def _embeddings() -> Any:
 def _make_runs(stats: tg.NextTokenStatistics) -> None:
     for name, seed in (("run-ufm", 0), ("run-ufm-2", 1)):
         tg.train(stats, dim=24, steps=400, learning_rate=0.02, seed=seed).save(f"saved/{name}")
-    linear = {"model": "linear", "embeddings": _embeddings(), "steps": 400}
+    linear: dict[str, Any] = {"model": "linear", "embeddings": _embeddings(), "steps": 400}
     tg.train(stats, **linear).save("saved/run-linear")
     # Through the command line, so that a manifest with its command is among the saved folders.
     network = ("--model", "transformer", "--dim", 16, "--layers", 1, "--heads", 2, "--steps", 30)
-    _done(run("train", "saved/statistics", *network, "--out", "saved/run-transformer"))
+    _make("train", "saved/statistics", *network, "--out", "saved/run-transformer")
     tg.train(stats, dim=12, steps=50, checkpoint="saved/run-snapshots", checkpoint_seconds=0.0)
 
 
 def _make_comparisons() -> None:
-    few = {"permutations": 20}
+    few: dict[str, Any] = {"permutations": 20}
     features, runs = "saved/features", ["saved/run-ufm", "saved/run-ufm-2"]
     tg.compare(features, runs[0], at_loss=False, **few).save("saved/comparison-limit")
     tg.compare(features, runs[0], **few).save("saved/comparison-at-loss")
@@ -361,7 +346,7 @@ def _make_comparisons() -> None:
     tg.compare("saved/linear", "saved/run-linear", **few).save("saved/comparison-linear")
     tg.rivals("saved/statistics", runs[0], features, **few).save("saved/rivals")
     tg.compare_texts("saved/statistics", "saved/statistics-other", top=5, **few).save("saved/texts")
-    _done(run("compare", *MODEL_TEXT, *FEW, "--out", "saved/checkpoints"))
+    _make("compare", *MODEL_TEXT, *FEW, "--out", "saved/checkpoints")
 
 
 def _make_reports() -> None:
@@ -372,7 +357,7 @@ def _make_reports() -> None:
         patch("tokengeom.page.report.code_hash", lambda everything=False: NO_CODE),
     ):
         tg.report(TEXT, "saved/report.html", **REPORT)
-        of_model = {"model": MODELS, "context": 2, "top_contexts": 30, "permutations": 20}
+        of_model: dict[str, Any] = {"model": MODELS, "context": 2, "top_contexts": 30, "permutations": 20}
         tg.report("inputs/model-text.txt", "made/model.html", **of_model)
     for name in ("choice", "path"):
         shutil.copytree(f"saved/report-results/{name}", f"saved/{name}")
@@ -383,7 +368,7 @@ def _make_reports() -> None:
 
 
 def _make_findings() -> None:
-    _done(run("study", "linear-2d", "--out", "made/findings"))
+    _make("study", "linear-2d", "--out", "made/findings")
     findings: Any = tg.load("made/findings")
     replace(findings, figures=()).save("saved/findings")
 
@@ -399,7 +384,7 @@ def _make_json() -> dict[str, dict[str, str]]:
     for name, arguments in COMMANDS.items():
         shutil.rmtree("made", ignore_errors=True)
         typed = [context if argument == "CONTEXT" else argument for argument in arguments]
-        write_json(Path("json", f"{name}.json"), {"command": typed, **run(*typed).to_dict()})
+        write_json(Path("json", f"{name}.json"), {"command": typed, **run(*typed)})
         if Path("made/report.html").exists():
             pages[name] = sections(Path("made/report.html"))
     return pages
@@ -413,13 +398,15 @@ def _context() -> str:
 
 def exit_codes() -> str:
     """The sentence on exit codes in the program's help."""
-    text = " ".join(re.sub(r"[│╭╮╰╯─]", " ", run("--help").out).split())
+    text = " ".join(re.sub(r"[│╭╮╰╯─]", " ", run("--help")["output"]).split())
     return text[text.index("Exit codes:") :].split(" Options")[0].strip()
 
 
-def _done(done: Done) -> None:
-    if done.code:
-        raise RuntimeError(f"A command that makes golden files failed: {done.err}")
+def _make(*arguments: object) -> None:
+    """Run a command that must succeed."""
+    done = run(*arguments)
+    if done["exit_code"]:
+        raise RuntimeError(f"A command that makes golden files failed: {done['error']}")
 
 
 if __name__ == "__main__":
