@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from threading import Thread
+from typing import Any
 
 import pytest
 import typer
@@ -43,6 +45,13 @@ def say(capsys: pytest.CaptureFixture[str], *arguments: object) -> Done:
     return Done(code, *capsys.readouterr())
 
 
+def run_here(*arguments: object) -> Done:
+    """Run one command line in this process, without pytest."""
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        code = cli.run_command([str(argument) for argument in arguments])
+    return Done(code, out.getvalue(), err.getvalue())
+
+
 def say_on_terminal(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> tuple[int, str]:
     """Run one command line whose standard output and error are a terminal; return its exit code and what was shown."""
     ours, theirs = pty.openpty()
@@ -69,10 +78,15 @@ def say_on_terminal(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> tupl
     return code, shown.decode()
 
 
-def all_commands() -> list[str]:
-    """Every command that a module of the package adds."""
+def application() -> Any:
+    """The program with every command that a module of the package adds."""
     cli.add_commands()
-    return sorted(typer.main.get_command(cli.app).commands)  # type: ignore[attr-defined]
+    return typer.main.get_command(cli.app)
+
+
+def all_commands() -> list[str]:
+    """Names of every command."""
+    return sorted(application().commands)
 
 
 def assert_one_paragraph(done: Done) -> None:

@@ -1,0 +1,204 @@
+"""What version 0.1.0 saved, printed and offered is read, printed and offered in the same way.
+
+`tests/golden/make.py` made the files and says what they are.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyarrow import parquet
+
+import tokengeom as tg
+from golden.make import SETTINGS, describe, exit_codes, interface, kind_of, plain, read_json, run, sections
+
+GOLDEN = Path(__file__).parent / "golden"
+SAVED = sorted(path.name for path in (GOLDEN / "saved").iterdir() if path.is_dir())
+COMMANDS = sorted(path.stem for path in (GOLDEN / "json").glob("*.json"))
+INTERFACE = read_json(GOLDEN / "interface.json")
+KINDS = {
+    *("tokengeom-statistics", "tokengeom-pairs", "tokengeom-features", "tokengeom-at-loss", "tokengeom-path"),
+    *("tokengeom-linear", "tokengeom-proxy", "tokengeom-run", "tokengeom-model", "tokengeom-comparison"),
+    *("tokengeom-checkpoints", "tokengeom-rivals", "tokengeom-texts", "tokengeom-choice", "tokengeom-findings"),
+    *("tokengeom-report", "tokengeom-export"),
+}
+"""Every kind that 0.1.0 saved."""
+READ_AGAIN = 1e-9
+"""Relative difference of numbers that are read from a file: nothing but a last digit may change."""
+COMPUTED_AGAIN = 1e-6
+"""Relative difference of numbers that are computed again: on another machine, sums are rounded in another order, and
+iterations that stop at a tolerance amplify that. What is changed on purpose changes by more."""
+ROUNDING = 1e-9
+"""Numbers below this are differences that would be 0 without rounding, such as residuals."""
+VARIABLE = {"machine", "tokengeom", "command", "seal", "files"}
+"""Entries of a manifest that depend on who saves: the hashes of files are compared through their bytes."""
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with copies of the inputs and of everything saved, where commands run: golden files name these paths."""
+    for name in ("inputs", "saved"):
+        shutil.copytree(GOLDEN / name, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def differences(now: Any, before: Any, tolerance: float, rounding: float = 0.0, place: str = "") -> list[str]:
+    """Where two pieces of plain data differ: numbers by more than a tolerance, everything else at all."""
+    if isinstance(now, dict) and isinstance(before, dict):
+        if list(now) != list(before):
+            return [f"{place}: entries {list(now)}, before {list(before)}"]
+        pairs = [(f"{place}.{name}", now[name], before[name]) for name in before]
+    elif isinstance(now, list) and isinstance(before, list):
+        if len(now) != len(before):
+            return [f"{place}: {len(now)} items, before {len(before)}"]
+        pairs = [(f"{place}[{k}]", now[k], before[k]) for k in range(len(before))]
+    else:
+        return [] if _same(now, before, tolerance, rounding) else [f"{place}: {now!r}, before {before!r}"]
+    return [said for name, new, old in pairs for said in differences(new, old, tolerance, rounding, name)]
+
+
+def _same(now: Any, before: Any, tolerance: float, rounding: float) -> bool:
+    if isinstance(now, float) and isinstance(before, float):
+        both_nan = math.isnan(now) and math.isnan(before)
+        return both_nan or math.isclose(now, before, rel_tol=tolerance, abs_tol=rounding)
+    if isinstance(now, str) and isinstance(before, str) and rounding:
+        return _without_rounding(now) == _without_rounding(before)
+    return type(now) is type(before) and bool(now == before)
+
+
+def _without_rounding(text: str) -> str:
+    """A sentence in which numbers that are rounding alone, such as 2e-16, have no digits."""
+    return re.sub(r"\b\d+(\.\d+)?e-(09|[1-9]\d)\b", "0", text)
+
+
+def unchecked(now: dict[str, Any], before: dict[str, Any]) -> list[str]:
+    """What a verification fails, or no longer checks; the wording of checks is free, and a few may become one."""
+    problems = [f"fails: {sentence}" for sentence in now["failed"] if not before["failed"]]
+    if len(now["not_checked"]) > len(before["not_checked"]):
+        problems.append(f"not checked: {now['not_checked']}, before {before['not_checked']}")
+    if len(now["checked"]) < len(before["checked"]) / 2:
+        problems.append(f"checked: {now['checked']}, before {before['checked']}")
+    return problems
+
+
+def test_every_kind_of_result_is_among_the_golden_folders() -> None:
+    assert {kind_of(GOLDEN / "saved" / name) for name in SAVED} == KINDS
+    assert sorted(path.stem for path in (GOLDEN / "expected").iterdir()) == SAVED
+
+
+def test_every_command_is_among_the_golden_outputs() -> None:
+    run_with = {f"tokengeom {read_json(GOLDEN / 'json' / f'{name}.json')['command'][0]}" for name in COMMANDS}
+    assert {name for name in INTERFACE if name.startswith("tokengeom ")} <= run_with
+
+
+@pytest.mark.parametrize("name", SAVED)
+def test_a_saved_folder_is_read_and_verified_as_before(work: Path, name: str) -> None:
+    now, before = describe(Path("saved", name)), read_json(GOLDEN / "expected" / f"{name}.json")
+    assert unchecked(now.pop("verify"), before.pop("verify")) == []
+    assert differences(now, before, READ_AGAIN) == []
+
+
+@pytest.mark.parametrize("name", [name for name in SAVED if name != "export"])
+def test_a_result_that_is_saved_again_has_the_same_files(work: Path, name: str) -> None:
+    folder, again = work / "saved" / name, work / "again" / name
+    again.parent.mkdir()
+    result = tg.load(folder)
+    result.save(again)
+    if not (folder / "manifest.json").is_file():
+        # The folder holds a snapshot, from which training can be resumed; the run alone is saved.
+        assert differences(plain(tg.load(again).to_dict()), plain(result.to_dict()), READ_AGAIN) == []
+        return
+    files, now_files = files_in(folder), files_in(again)
+    assert list(now_files) == list(files)
+    for file, path in files.items():
+        if path.name != "manifest.json":
+            assert same_file(now_files[file], path), file
+    manifests = [read_json(place / "manifest.json") for place in (again, folder)]
+    now, before = ({key: value for key, value in one.items() if key not in VARIABLE} for one in manifests)
+    assert differences(now, before, READ_AGAIN) == []
+
+
+def files_in(folder: Path) -> dict[str, Path]:
+    """Files by name; saving counted pairs again puts a number before the names of their parts."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {re.sub(r"^pairs/(\d+-)?", "pairs/", path.relative_to(folder).as_posix()): path for path in paths}
+
+
+def same_file(now: Path, before: Path) -> bool:
+    """Whether two files have the same bytes; for Parquet, the same table where another version of pyarrow wrote it."""
+    if now.name == "texts.json":
+        # The settings are read in another order than that in which they were written.
+        return bool(read_json(now) == read_json(before))
+    if now.suffix == ".parquet":
+        writers = {str(parquet.read_metadata(path).created_by) for path in (now, before)}
+        if len(writers) > 1:
+            return bool(parquet.read_table(now).equals(parquet.read_table(before), check_metadata=True))
+    return now.read_bytes() == before.read_bytes()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_prints_what_it_printed(work: Path, name: str) -> None:
+    before = read_json(GOLDEN / "json" / f"{name}.json")
+    command = before.pop("command")
+    now, before = (without_seconds(printed) for printed in (run(*command), before))
+    for printed in (now["output"], before["output"]):
+        # Hash and size of a manifest that was just written depend on machine, version and time.
+        if isinstance(printed, dict) and "--out" in command:
+            printed.pop("hash", None)
+            printed.get("files", {}).pop("manifest.json", None)
+    if command[0] == "verify":
+        parts = ("checked", "failed", "not_checked")
+        lists = [{part: one["output"].pop(part) for part in parts} for one in (now, before)]
+        assert unchecked(*lists) == []
+    assert differences(now, before, COMPUTED_AGAIN, ROUNDING) == []
+    if name in INTERFACE["pages"]:
+        assert sections(work / "made" / "report.html") == INTERFACE["pages"][name]
+
+
+def test_a_text_that_is_counted_again_has_the_same_hash(work: Path) -> None:
+    counted = tg.count("inputs/text.txt", **SETTINGS)
+    assert counted.hash == read_json(GOLDEN / "expected" / "statistics.json")["to_dict"]["hash"]
+
+
+def without_seconds(content: Any) -> Any:
+    """Plain data without durations."""
+    if isinstance(content, dict):
+        return {name: without_seconds(value) for name, value in content.items() if name != "seconds"}
+    return [without_seconds(item) for item in content] if isinstance(content, list) else content
+
+
+def missing(now: Any, before: Any, place: str) -> list[str]:
+    """What was there before, and is not there now or is something else; what is new does not count."""
+    if isinstance(before, dict):
+        if not isinstance(now, dict):
+            return [f"{place}: {now!r}, before {before!r}"]
+        gone = [f"{place}: {name}" for name in before if name not in now]
+        kept = [name for name in before if name in now]
+        if [name for name in now if name in kept] != kept:
+            gone.append(f"{place}: the order is another one")
+        return gone + [said for name in kept for said in missing(now[name], before[name], f"{place}: {name}")]
+    if isinstance(before, list):
+        return [f"{place}: {item}" for item in before if item not in now]
+    return [] if now == before else [f"{place}: {now!r}, before {before!r}"]
+
+
+@pytest.mark.parametrize("name", [name for name in INTERFACE if name not in ("exit_codes", "pages")])
+def test_what_a_user_could_name_can_still_be_named(name: str, current: dict[str, Any]) -> None:
+    assert name in current
+    assert missing(current[name], INTERFACE[name], name) == []
+
+
+@pytest.fixture(scope="module")
+def current() -> dict[str, Any]:
+    """Commands and names now."""
+    return interface()
+
+
+def test_exit_codes_mean_what_they_meant() -> None:
+    assert exit_codes() == INTERFACE["exit_codes"]
