@@ -51,7 +51,7 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def differences(now: Any, before: Any, tolerance: float, rounding: float = 0.0, place: str = "") -> list[str]:
     """Where two pieces of plain data differ: numbers by more than a tolerance, everything else at all."""
     if isinstance(now, dict) and isinstance(before, dict):
-        if list(now) != list(before):
+        if now.keys() != before.keys():
             return [f"{place}: entries {list(now)}, before {list(before)}"]
         pairs = [(f"{place}.{name}", now[name], before[name]) for name in before]
     elif isinstance(now, list) and isinstance(before, list):
