@@ -13,7 +13,7 @@ from typing import TypedDict
 from tokengeom.ask.export import Choice
 from tokengeom.ask.export import Format as ExportFormat
 from tokengeom.ask.named_vectors import Items
-from tokengeom.corpus.documents import Errors
+from tokengeom.corpus.files import Errors
 from tokengeom.corpus.locate import Format
 from tokengeom.corpus.tokenizers import AbstractTokenizer
 from tokengeom.models.factored import Init
