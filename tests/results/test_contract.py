@@ -27,7 +27,7 @@ from tokengeom.comparison.model_states import ModelStates
 from tokengeom.core.errors import InputError, MissingExtraError
 from tokengeom.page.choice import Choice
 from tokengeom.page.read_model import ReadModel
-from tokengeom.results.contract import ALONE, AbstractResult, Beside, close, html_table, saved_hash, under
+from tokengeom.results.contract import ALONE, AbstractResult, NearbyResults, close, html_table, saved_hash, under
 from tokengeom.results.manifests import read_seal
 from tokengeom.results.registry import KINDS, load, result_class
 from tokengeom.statistics.count import count_pairs
@@ -257,16 +257,17 @@ def test_results_beside_a_result_are_found_by_what_their_manifests_say(samples: 
     seal = read_seal(tmp_path / "one/stats")
     (tmp_path / "one/.hidden").mkdir()
     (tmp_path / "one/file").write_text("x")
-    beside = Beside(tmp_path / "one/run")
+    beside = NearbyResults(tmp_path / "one/run")
     assert beside.find(tg.NextTokenStatistics, seal=seal) is beside.find(tg.NextTokenStatistics, seal=seal)
     assert beside.find(tg.NextTokenStatistics, seal=seal) is not None
     assert beside.find(tg.NextTokenStatistics, seal=None) is None, "an unknown hash fits nothing"
     assert beside.find(tg.Run, seal=seal) is None
     assert ALONE.find(tg.NextTokenStatistics, seal=seal) is None
-    assert Beside(None, [tmp_path / "two/stats"]).find(tg.NextTokenStatistics, seal=read_seal(tmp_path / "two/stats"))
+    two = tmp_path / "two/stats"
+    assert NearbyResults(None, [two]).find(tg.NextTokenStatistics, seal=read_seal(two))
     damaged = next(path for path in (tmp_path / "one/stats").iterdir() if path.suffix == ".safetensors")
     damaged.write_bytes(b"")
-    assert Beside(tmp_path / "one/run").find(tg.NextTokenStatistics, seal=seal) is None
+    assert NearbyResults(tmp_path / "one/run").find(tg.NextTokenStatistics, seal=seal) is None
 
 
 def test_what_is_not_a_result_is_refused(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from tokengeom.core.progress import SilentProgress
 from tokengeom.core.settings import make, option, takes
 from tokengeom.models.checkpoint import load_checkpoint
 from tokengeom.models.language_model import AbstractLanguageModel
-from tokengeom.results.contract import Beside, saved_folder
+from tokengeom.results.contract import NearbyResults, saved_folder
 from tokengeom.results.manifests import MANIFEST, read_kind
 from tokengeom.results.registry import load
 from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
@@ -212,7 +212,7 @@ def statistics_beside(result: str | Path | None, stats: str | Path | None = None
 def _beside(given: object, place: Path | None) -> NextTokenStatistics | None:
     """The statistics of a saved result, where they lie in the same folder."""
     known = getattr(given, "statistics_hash", None)
-    return None if place is None or known is None else Beside(place).find(NextTokenStatistics, hash=known)
+    return None if place is None or known is None else NearbyResults(place).find(NextTokenStatistics, hash=known)
 
 
 def _no_statistics(what: str, advice: str) -> InputError:

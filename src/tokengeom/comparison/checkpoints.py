@@ -14,7 +14,7 @@ from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.comparison import Comparison
 from tokengeom.core.checks import Entries
 from tokengeom.core.factors import Factors, FactorsInside
-from tokengeom.results.contract import ALONE, AbstractResult, Beside, data_frame, html_table, under
+from tokengeom.results.contract import ALONE, AbstractResult, NearbyResults, data_frame, html_table, under
 from tokengeom.results.manifests import as_json
 from tokengeom.statistics.arrays_file import SavedArrays
 
@@ -247,7 +247,7 @@ class CheckpointCurve(AbstractResult):
         arrays.only(*(f"{place}.{name}" for place in range(len(points)) for name in ("W", "H", "bias")))
         return cls(tuple(_point(place, one, arrays) for place, one in enumerate(points)))
 
-    def checks(self, beside: Beside = ALONE) -> dict[str, bool | None]:
+    def checks(self, beside: NearbyResults = ALONE) -> dict[str, bool | None]:
         """The checks of each comparison; neither the models nor the prediction are saved with them."""
         found: dict[str, bool | None] = {}
         for place, point in enumerate(self.points, start=1):

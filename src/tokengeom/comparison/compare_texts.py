@@ -37,7 +37,7 @@ from tokengeom.core.progress import SilentProgress
 from tokengeom.core.settings import make, option, takes
 from tokengeom.problems.base import LARGEST_GAP
 from tokengeom.problems.merging import Merging
-from tokengeom.results.contract import Beside
+from tokengeom.results.contract import NearbyResults
 from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
 from tokengeom.statistics.shared import shared_statistics
 from tokengeom.statistics.supports import canonical
@@ -359,7 +359,7 @@ def _limitations(predictions: Sequence[Prediction], shared: Sequence[NextTokenSt
     return found + sampling_limitations(shared[0].V, kept, np.arange(shared[0].V, dtype=np.int64))
 
 
-def compare_texts_again(claimed: TextComparison, beside: Beside) -> dict[str, bool | None]:
+def compare_texts_again(claimed: TextComparison, beside: NearbyResults) -> dict[str, bool | None]:
     """Whether a saved comparison of texts is the one that the statistics beside it give."""
     # That module computes comparisons again that are made from runs, and imports their verbs.
     from tokengeom.comparison.computed_again import SOLVED_AGAIN, same, same_sentences

@@ -16,7 +16,7 @@ from tokengeom.comparison.rival_numbers import RivalRow
 from tokengeom.comparison.verdict import Circumstances, Evidence, Outcome, Verdict, judge, judge_decoder
 from tokengeom.core.checks import Entries
 from tokengeom.core.errors import ProblemError
-from tokengeom.results.contract import ALONE, AbstractResult, Beside, data_frame, html_table
+from tokengeom.results.contract import ALONE, AbstractResult, NearbyResults, data_frame, html_table
 from tokengeom.results.manifests import as_json
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ class Comparison(AbstractResult):
         rows = [(name, *number.cells(), meaning(name)) for name, number in self.agreements.items()]
         return html_table(self.title, rows, [*self.reasons, *self.limitations], columns)
 
-    def checks(self, beside: Beside = ALONE) -> dict[str, bool | None]:
+    def checks(self, beside: NearbyResults = ALONE) -> dict[str, bool | None]:
         """Whether intervals and verdict fit the numbers, and whether everything is the same when computed again."""
         # That module compares, and so imports this one.
         from tokengeom.comparison.computed_again import compare_again

@@ -17,7 +17,7 @@ from tokengeom.comparison.norms import norm_sentence
 from tokengeom.comparison.rival_table import Rivals
 from tokengeom.comparison.rivals import rivals
 from tokengeom.core.errors import TokengeomError
-from tokengeom.results.contract import Beside
+from tokengeom.results.contract import NearbyResults
 from tokengeom.theory.at_loss import LossPrediction
 
 RECOMPUTED = 1e-6
@@ -28,7 +28,7 @@ _WITHIN = f"the same within {SOLVED_AGAIN:g}"
 NOT_RECORDED = "what it was made from is not recorded"
 
 
-def compare_again(claimed: Comparison, beside: Beside) -> dict[str, bool | None]:
+def compare_again(claimed: Comparison, beside: NearbyResults) -> dict[str, bool | None]:
     """Whether a saved comparison is the one that the results beside it give, one sentence per group of numbers."""
     sources = NOT_RECORDED if claimed.made_from is None else claimed.made_from.find(beside)
     if isinstance(sources, str) or sources.prediction is None:
@@ -84,7 +84,7 @@ def _differences(claimed: Comparison, again: Comparison, run: Observed, toleranc
     }
 
 
-def rivals_again(claimed: Rivals, beside: Beside) -> dict[str, bool | None]:
+def rivals_again(claimed: Rivals, beside: NearbyResults) -> dict[str, bool | None]:
     """Whether a saved table of explanations is the one that the results beside it give; takes as long as `rivals`."""
     sources = NOT_RECORDED if claimed.made_from is None else claimed.made_from.find(beside)
     if isinstance(sources, str) or sources.stats is None:

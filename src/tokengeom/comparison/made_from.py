@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tokengeom.comparison.model_states import ModelStates
-from tokengeom.results.contract import AbstractResult, Beside, saved_hash
+from tokengeom.results.contract import AbstractResult, NearbyResults, saved_hash
 from tokengeom.results.registry import result_class
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction
@@ -86,7 +86,7 @@ class MadeFrom:
             _settings(stored.inside("settings")),
         )
 
-    def find(self, beside: Beside) -> Sources | str:
+    def find(self, beside: NearbyResults) -> Sources | str:
         """The results that this was made from; where one is not there, a sentence that says which."""
         stats = self._statistics(beside)
         prediction = None if self.prediction is None else _prediction(beside, self.prediction)
@@ -105,7 +105,7 @@ class MadeFrom:
             prediction, [run for run in runs if run is not None], [one for one in at if one is not None], stats
         )
 
-    def _statistics(self, beside: Beside) -> NextTokenStatistics | None:
+    def _statistics(self, beside: NearbyResults) -> NextTokenStatistics | None:
         found = beside.find(NextTokenStatistics, hash=self.statistics)
         return found if found is not None and found.hash == self.statistics else None
 
@@ -137,7 +137,7 @@ def _hash(result: object) -> str:
     return (saved_hash(result) if isinstance(result, AbstractResult | ModelStates) else None) or NOT_SAVED
 
 
-def _prediction(beside: Beside, seal: str) -> Prediction | None:
+def _prediction(beside: NearbyResults, seal: str) -> Prediction | None:
     return (
         beside.find(FeaturePrediction, seal=seal)
         or beside.find(LossPrediction, seal=seal)
@@ -146,7 +146,7 @@ def _prediction(beside: Beside, seal: str) -> Prediction | None:
     )
 
 
-def _run(beside: Beside, seal: str) -> Observed | None:
+def _run(beside: NearbyResults, seal: str) -> Observed | None:
     """A run, or the states of a model that was read, which are what is compared."""
     run = beside.find(Run, seal=seal)
     if run is not None:

@@ -16,7 +16,7 @@ from tokengeom.comparison.comparison import describe_scale, nan_to_none
 from tokengeom.comparison.made_from import MadeFrom
 from tokengeom.comparison.rival_numbers import RivalRow
 from tokengeom.core.checks import Entries
-from tokengeom.results.contract import ALONE, AbstractResult, Beside, close, data_frame, html_table
+from tokengeom.results.contract import ALONE, AbstractResult, NearbyResults, close, data_frame, html_table
 from tokengeom.results.manifests import as_json
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Rivals(AbstractResult):
         ]
         return "\n".join([*lines, *describe_scale(self.permutations), *about, *self.limitations])
 
-    def checks(self, beside: Beside = ALONE) -> dict[str, bool | None]:
+    def checks(self, beside: NearbyResults = ALONE) -> dict[str, bool | None]:
         """Order and differences, recomputed from the agreements; and every number, from the results beside it."""
         # That module makes such tables, and so imports this one.
         from tokengeom.comparison.computed_again import rivals_again

@@ -25,7 +25,7 @@ from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.comparison import MEANINGS, nan_to_none
 from tokengeom.core.checks import Entries
 from tokengeom.core.errors import InputError
-from tokengeom.results.contract import ALONE, AbstractResult, Beside, close, data_frame, html_table
+from tokengeom.results.contract import ALONE, AbstractResult, NearbyResults, close, data_frame, html_table
 from tokengeom.results.manifests import as_json
 
 if TYPE_CHECKING:
@@ -361,7 +361,7 @@ class TextComparison(AbstractResult):
         sentences = [*self._shared(), *numbers, *self.limitations]
         return html_table(self.title, rows, sentences, columns)
 
-    def checks(self, beside: Beside = ALONE) -> dict[str, bool | None]:
+    def checks(self, beside: NearbyResults = ALONE) -> dict[str, bool | None]:
         """Whether lists and intervals fit the numbers, and whether all is the same when computed again."""
         # That module makes such comparisons, and so imports this one.
         from tokengeom.comparison.compare_texts import compare_texts_again

@@ -44,7 +44,7 @@ from tokengeom.page.compare_models import occur_once
 from tokengeom.page.settings import ReportSettings
 from tokengeom.page.text import Sample, Text
 from tokengeom.page.tokenizer_choice import choose_tokenizer
-from tokengeom.results.contract import ALONE, AbstractResult, Beside, close, data_frame
+from tokengeom.results.contract import ALONE, AbstractResult, NearbyResults, close, data_frame
 from tokengeom.results.manifests import as_json
 from tokengeom.statistics.count import count_lengths
 from tokengeom.statistics.next_token import OTHER, NextTokenStatistics
@@ -155,7 +155,7 @@ class Choice(AbstractResult):
         rows = [dict(one) for one in stored.sequence("candidates")]
         return Choice(stored.plain("settings"), stored.texts("reasons"), tuple(rows))
 
-    def checks(self, beside: Beside = ALONE) -> dict[str, bool | None]:
+    def checks(self, beside: NearbyResults = ALONE) -> dict[str, bool | None]:
         """Whether the chosen settings are the best of the candidates; a choice does not name its statistics."""
         return self.checks_with(None)
 

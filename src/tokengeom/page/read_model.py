@@ -22,7 +22,7 @@ from tokengeom.core.factors import Factors, FactorsInside
 from tokengeom.models.checkpoint import load_checkpoint
 from tokengeom.models.checkpoint_folder import checkpoint_folders, find_weights, require_model_folder, training_step
 from tokengeom.page.compare_models import occur_once
-from tokengeom.results.contract import ALONE, AbstractResult, Beside, close
+from tokengeom.results.contract import ALONE, AbstractResult, NearbyResults, close
 from tokengeom.results.manifests import file_hash
 from tokengeom.statistics.arrays_file import SavedArrays
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -217,7 +217,7 @@ class ReadModel(FactorsInside, AbstractResult):
             raise stored.damaged(f"its head has {info.rows} rows, and W has {states.W.shape[0]}")
         return ReadModel(states, stored.number("entropy"), info)
 
-    def checks(self, beside: Beside = ALONE) -> dict[str, bool | None]:
+    def checks(self, beside: NearbyResults = ALONE) -> dict[str, bool | None]:
         """Whether loss and entropy are those of the statistics beside the model."""
         found: dict[str, bool | None] = dict(_NOT_CHECKED)
         stats = beside.find(NextTokenStatistics, hash=self.states.statistics_hash)

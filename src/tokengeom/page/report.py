@@ -43,7 +43,7 @@ from tokengeom.page.read_model import Models, find_models
 from tokengeom.page.settings import MODEL_NAMES, NOT_WITH_MODEL, OF_MODEL, TRANSFORMER, ReportSettings
 from tokengeom.page.text import Text, find_text, joined_names
 from tokengeom.page.verification import check_report
-from tokengeom.results.contract import AbstractResult, Beside, data_frame
+from tokengeom.results.contract import AbstractResult, NearbyResults, data_frame
 from tokengeom.results.folders import atomic_folder, replace_file
 from tokengeom.results.manifests import MANIFEST, manifest_head, read_kind
 from tokengeom.results.registry import load
@@ -183,7 +183,7 @@ class Report(AbstractResult):
         return Report(folder.parent / page["name"], folder, contents, (), seconds)
 
     @classmethod
-    def check_saved(cls, folder: Path, beside: Beside) -> Mapping[str, bool | None]:
+    def check_saved(cls, folder: Path, beside: NearbyResults) -> Mapping[str, bool | None]:
         """Check everything behind a report, and its page.
 
         Every file is compared with its hash. Each stage must have been made from the results beside it, and is checked

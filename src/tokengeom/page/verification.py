@@ -31,7 +31,7 @@ from tokengeom.page.cache import (
 from tokengeom.page.choice import Choice
 from tokengeom.page.pipeline import CHOICE, PATH, PREDICTION, READ, STATISTICS
 from tokengeom.page.read_model import ReadModel
-from tokengeom.results.contract import AbstractResult, Beside, check_hashes, saved_hash, under
+from tokengeom.results.contract import AbstractResult, NearbyResults, check_hashes, saved_hash, under
 from tokengeom.results.manifests import MANIFEST, file_hash, is_sealed, manifest_head
 from tokengeom.results.registry import load
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -146,7 +146,7 @@ def _check_results(folder: Path, stages: Mapping[str, Any]) -> Checks:
     stats = results.get(STATISTICS)
     if not all(checks.values()) or not isinstance(stats, NextTokenStatistics):
         return checks
-    beside = Beside(folder / STATISTICS)
+    beside = NearbyResults(folder / STATISTICS)
     for name, result in results.items():
         checks |= under(name, result.checks_with(stats) if isinstance(result, Choice) else result.checks(beside))
         if hasattr(result, "statistics_hash"):

@@ -42,7 +42,7 @@ SAME = 1e-9
 """Relative difference within which two machines agree on the factorisation of one matrix."""
 
 
-class Beside:
+class NearbyResults:
     """Saved results that lie in the same folder as a result, or were named: what its checks compare it with.
 
     A folder of results, such as ``stats``, ``prediction`` and ``run`` side by side, is searched by what manifests say;
@@ -80,7 +80,7 @@ class Beside:
         return found
 
 
-ALONE = Beside()
+ALONE = NearbyResults()
 """Nothing beside a result: its checks are those of the result alone."""
 
 
@@ -122,7 +122,7 @@ class AbstractResult(ABC):
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> Self:
         """Read what `_write` wrote; `load` has compared every file with its hash."""
 
-    def checks(self, beside: Beside = ALONE) -> Mapping[str, bool | None]:
+    def checks(self, beside: NearbyResults = ALONE) -> Mapping[str, bool | None]:
         """What can be recomputed from the result, and from the saved results that lie beside it.
 
         Sentence -> whether it holds. None means that it was not checked; the sentence then says what was not checked,
@@ -147,7 +147,7 @@ class AbstractResult(ABC):
         return read_saved(folder, cls.kind, cls.format_version, cls._read)
 
     @classmethod
-    def check_saved(cls, folder: Path, beside: Beside) -> Mapping[str, bool | None]:
+    def check_saved(cls, folder: Path, beside: NearbyResults) -> Mapping[str, bool | None]:
         """Check a saved folder of this kind: files against their hashes, then everything that `checks` recomputes."""
         unchanged = check_hashes(folder)
         if not all(unchanged.values()):

@@ -39,7 +39,7 @@ from tokengeom.core.numerics import Float, Int, x_log_x
 from tokengeom.core.settings import make, takes
 from tokengeom.corpus.files import exists
 from tokengeom.corpus.tokenizers import AbstractTokenizer
-from tokengeom.results.contract import ALONE, AbstractResult, Beside, data_frame
+from tokengeom.results.contract import ALONE, AbstractResult, NearbyResults, data_frame
 from tokengeom.results.manifests import MANIFEST, read_kind
 from tokengeom.statistics.completeness import Completeness, estimate_completeness
 from tokengeom.statistics.cuts import AbstractCut, CutSettings, Effect, Totals, cut_table
@@ -468,7 +468,7 @@ class NextTokenStatistics(AbstractResult):
             raise saved.damaged("counts, contexts, vocabulary and labels do not have the hash that the manifest states")
         return read
 
-    def checks(self, beside: Beside = ALONE) -> dict[str, bool | None]:
+    def checks(self, beside: NearbyResults = ALONE) -> dict[str, bool | None]:
         """Whether everything that follows from counts, contexts and names is what the manifest states."""
         if self.claimed is None:
             return {}

@@ -28,7 +28,7 @@ from tokengeom.core.errors import InputError, StatisticsError
 from tokengeom.core.numerics import Int
 from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.corpus.tokenizers import LARGEST_VOCABULARY, AbstractTokenizer, load_tokenizer
-from tokengeom.results.contract import ALONE, AbstractResult, Beside, close
+from tokengeom.results.contract import ALONE, AbstractResult, NearbyResults, close
 from tokengeom.results.folders import atomic_folder
 from tokengeom.results.manifests import MANIFEST, read_kind, write_manifest
 from tokengeom.statistics.cuts import WINDOWS, AbstractCut, Effect, PairTable, Totals, follows, nothing_left
@@ -255,7 +255,7 @@ class CountedPairs(AbstractResult):
             raise saved.damaged(fault)
         return read
 
-    def checks(self, beside: Beside = ALONE) -> dict[str, bool | None]:
+    def checks(self, beside: NearbyResults = ALONE) -> dict[str, bool | None]:
         """Whether pairs can be those of a text, and sizes and entropy floor are those that the manifest states."""
         if self.known_totals is None:
             return {}

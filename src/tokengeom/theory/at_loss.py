@@ -38,7 +38,7 @@ from tokengeom.problems.base import LARGEST_GAP, Certificate
 from tokengeom.problems.gamma2_logits import Gamma2Logits, MaxNormFactors, WeightedDual
 from tokengeom.problems.merging import Merging
 from tokengeom.problems.regularised_logits import RegularisedLogits
-from tokengeom.results.contract import ALONE, SAME, AbstractResult, Beside, close
+from tokengeom.results.contract import ALONE, SAME, AbstractResult, NearbyResults, close
 from tokengeom.solvers.gamma2_norm import gamma2_norm
 from tokengeom.statistics.arrays_file import LARGEST_ENTRY, SUM_TOLERANCE, SavedArrays
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -352,7 +352,7 @@ class LossPrediction(ProvenNorm, AnswersQuestions, AbstractResult):
             "statistics_hash": self.statistics_hash,
         }
 
-    def checks(self, beside: Beside = ALONE) -> dict[str, bool | None]:
+    def checks(self, beside: NearbyResults = ALONE) -> dict[str, bool | None]:
         """Everything that logits, dual and statistics prove without solving."""
         problem = self.problem()
         found, claimed = self._certify(problem), self.certificate

@@ -37,7 +37,7 @@ from tokengeom.core.settings import make, takes
 from tokengeom.problems.base import LARGEST_GAP, Certificate
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.problems.supports import SupportReduction, as_support, centre_on, reduce_support
-from tokengeom.results.contract import ALONE, SAME, AbstractResult, Beside, close
+from tokengeom.results.contract import ALONE, SAME, AbstractResult, NearbyResults, close
 from tokengeom.statistics.arrays_file import LARGEST_ENTRY, SavedArrays
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction, LossSettings
@@ -314,7 +314,7 @@ class FeaturePrediction(AnswersQuestions, AbstractResult):
             "statistics_hash": self.statistics_hash,
         }
 
-    def checks(self, beside: Beside = ALONE, *, tolerance: float | None = None) -> dict[str, bool | None]:
+    def checks(self, beside: NearbyResults = ALONE, *, tolerance: float | None = None) -> dict[str, bool | None]:
         """Everything that logits, dual, probabilities and statistics prove without solving.
 
         ``tolerance``

@@ -35,7 +35,7 @@ from tokengeom.problems.effective_support import EffectiveSupportProblem, Reduce
 from tokengeom.problems.linear_data import LinearData, SoftLabels
 from tokengeom.problems.ntp_svm import MarginProblem
 from tokengeom.problems.supports import margins
-from tokengeom.results.contract import ALONE, SAME, AbstractResult, Beside, close, data_frame
+from tokengeom.results.contract import ALONE, SAME, AbstractResult, NearbyResults, close, data_frame
 from tokengeom.solvers.compatibility import CompatibilityAnswer, project_on_data_subspace, solve_compatibility
 from tokengeom.solvers.effective_support import EffectiveSupport, find_effective_support
 from tokengeom.solvers.least_distance import MarginAnswer
@@ -159,7 +159,7 @@ class LinearPrediction(AbstractResult):
             "statistics_hash": self.statistics_hash,
         }
 
-    def checks(self, beside: Beside = ALONE) -> dict[str, bool | None]:
+    def checks(self, beside: NearbyResults = ALONE) -> dict[str, bool | None]:
         """Everything that the saved proofs show without solving."""
         return {
             **_condition_checks(self),

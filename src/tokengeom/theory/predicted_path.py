@@ -23,7 +23,7 @@ from tokengeom.problems.backend import Backend
 from tokengeom.problems.base import LARGEST_GAP, Certificate
 from tokengeom.problems.merging import Merging
 from tokengeom.problems.regularised_logits import RegularisedLogits
-from tokengeom.results.contract import ALONE, AbstractResult, Beside, close, data_frame, under
+from tokengeom.results.contract import ALONE, AbstractResult, NearbyResults, close, data_frame, under
 from tokengeom.statistics.arrays_file import LARGEST_ENTRY, SavedArrays
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import SMALLEST_LAM, LossPrediction, ProvenNorm
@@ -152,7 +152,7 @@ class PredictedPath(AbstractResult, Sequence[PathPrediction]):
     def _facts(self) -> list[tuple[str, str]]:
         return [(f"loss gap {one.loss_gap:.4g}", f"rank {one.rank}") for one in self.points]
 
-    def checks(self, beside: Beside = ALONE) -> dict[str, bool | None]:
+    def checks(self, beside: NearbyResults = ALONE) -> dict[str, bool | None]:
         """Loss and certificate of every point, computed again with the statistics."""
         return {
             "the loss gaps fall": all(a.loss_gap >= b.loss_gap for a, b in zip(self, self.points[1:], strict=False)),

@@ -34,7 +34,7 @@ from tokengeom.core.numerics import Float, Int, Matrix, centre_columns
 from tokengeom.core.settings import make, option, takes
 from tokengeom.problems.columns import Computed, mapped
 from tokengeom.problems.supports import SupportReduction, as_support
-from tokengeom.results.contract import ALONE, AbstractResult, Beside, close
+from tokengeom.results.contract import ALONE, AbstractResult, NearbyResults, close
 from tokengeom.statistics.arrays_file import SavedArrays
 from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
 from tokengeom.theory.recomputed import against_statistics
@@ -231,7 +231,7 @@ class ProxyPrediction(AnswersQuestions, AbstractResult):
             f"({self.U.shape[0]} tokens x {self.Vt.shape[1]} contexts), {self.captured:.1%} of its squared norm."
         )
 
-    def checks(self, beside: Beside = ALONE) -> dict[str, bool | None]:
+    def checks(self, beside: NearbyResults = ALONE) -> dict[str, bool | None]:
         """What can be recomputed from the singular triplets, and from the statistics where they are at hand."""
         s, identity = self.singular_values, np.eye(self.singular_values.size)
         return {

@@ -13,7 +13,7 @@ from scipy.sparse import csc_array
 from tokengeom.core.checks import Entries
 from tokengeom.core.numerics import Float, x_log_x
 from tokengeom.problems.base import Certificate
-from tokengeom.results.contract import Beside, close
+from tokengeom.results.contract import NearbyResults, close
 from tokengeom.statistics.next_token import NextTokenStatistics
 
 SAME_PROBABILITY = 1e-12
@@ -35,7 +35,7 @@ class ForStatistics(Protocol):
 
 
 def against_statistics(
-    prediction: ForStatistics, beside: Beside, compare: Callable[[NextTokenStatistics], dict[str, bool | None]]
+    prediction: ForStatistics, beside: NearbyResults, compare: Callable[[NextTokenStatistics], dict[str, bool | None]]
 ) -> dict[str, bool | None]:
     """The checks of a prediction against its statistics, where these are at hand or lie beside it."""
     stats, wanted = prediction.stats, prediction.statistics_hash

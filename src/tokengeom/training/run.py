@@ -23,7 +23,16 @@ from tokengeom.core.checks import Entries
 from tokengeom.core.errors import InputError
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Arrays, Float
-from tokengeom.results.contract import ALONE, SNAPSHOTS, AbstractResult, Beside, check_hashes, close, read_saved, under
+from tokengeom.results.contract import (
+    ALONE,
+    SNAPSHOTS,
+    AbstractResult,
+    NearbyResults,
+    check_hashes,
+    close,
+    read_saved,
+    under,
+)
 from tokengeom.results.folders import atomic_folder, remove_result, sweep
 from tokengeom.results.manifests import MANIFEST, read_kind, write_manifest
 from tokengeom.training.trajectory import TABLE, Trajectory, read_trajectories
@@ -138,7 +147,7 @@ class Run(AnswersQuestions, AbstractResult):
     def _source(self) -> str:
         return f"in a run at a loss gap of {self.loss_gap:.3g} nats"
 
-    def checks(self, beside: Beside = ALONE) -> dict[str, bool | None]:
+    def checks(self, beside: NearbyResults = ALONE) -> dict[str, bool | None]:
         """What W and H say of the last record, the start of the first one, and the statistics of the loss."""
         found: dict[str, bool | None] = {
             "W and H have the dimension in the settings": self.settings.get("dim") == self.W.shape[1],
@@ -170,7 +179,7 @@ class Run(AnswersQuestions, AbstractResult):
         known = self.trajectory.names
         return all(close(self.trajectory[name][place], value) for name, value in measured.items() if name in known)
 
-    def _check_loss(self, beside: Beside, last: int) -> dict[str, bool | None]:
+    def _check_loss(self, beside: NearbyResults, last: int) -> dict[str, bool | None]:
         """Whether losses, entropy and margins are those of the statistics beside the run."""
         if self.statistics_hash is None:
             return {"loss, margin and entropy were not computed again: the labels of the training are not saved": None}
@@ -213,7 +222,7 @@ class Run(AnswersQuestions, AbstractResult):
         return found[0]
 
     @classmethod
-    def check_saved(cls, folder: Path, beside: Beside) -> Mapping[str, bool | None]:
+    def check_saved(cls, folder: Path, beside: NearbyResults) -> Mapping[str, bool | None]:
         """Check a saved run, or the replicates of a batched run: files against their hashes, then `checks`."""
         checks: dict[str, bool | None] = dict(check_hashes(folder))
         if all(checks.values()):

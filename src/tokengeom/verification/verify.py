@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokengeom.core.errors import InputError
-from tokengeom.results.contract import Beside, check_hashes, saved_folder, under
-from tokengeom.results.manifests import MANIFEST, read_kind, read_seal
-from tokengeom.results.registry import EXPORTED, result_class
+from tokengeom.results.contract import NearbyResults, saved_folder, under
+from tokengeom.results.manifests import MANIFEST, read_seal
+from tokengeom.verification.checks import check_folder
 
 
 @dataclass(frozen=True)
@@ -90,15 +90,8 @@ def verify(folder: str | Path, *, expect: str | None = None, beside: Sequence[st
     checks: dict[str, bool | None] = {}
     if expect is not None:
         checks["the result's hash is the expected one"] = read_seal(path) == expect.strip().lower()
-    checks |= _checks_of(path, Beside(Path(folder), beside))
+    checks |= check_folder(path, NearbyResults(Path(folder), beside))
     return Verification.of(checks, read_seal(path), expected=expect is not None)
-
-
-def _checks_of(path: Path, beside: Beside) -> Mapping[str, bool | None]:
-    kind = read_kind(path)
-    if kind == EXPORTED:
-        return {**check_hashes(path), "the exported numbers: compare them with the result they were made from": None}
-    return result_class(kind).check_saved(path, beside)
 
 
 def _verify_each(folder: Path, expect: str | None, beside: Sequence[str | Path]) -> Verification:
@@ -112,5 +105,5 @@ def _verify_each(folder: Path, expect: str | None, beside: Sequence[str | Path])
         raise InputError(f"A hash belongs to one result; {folder} holds {len(inside)}. Verify one of them.")
     checks: dict[str, bool | None] = {}
     for one in inside:
-        checks |= under(one.name, _checks_of(one, Beside(one, beside)))
+        checks |= under(one.name, check_folder(one, NearbyResults(one, beside)))
     return Verification.of(checks)

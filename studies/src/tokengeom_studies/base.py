@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from tokengeom.core.checks import Entries, is_plain_name
 from tokengeom.core.errors import InputError, TokengeomError
 from tokengeom.core.settings import did_you_mean, member, member_names
-from tokengeom.results.contract import ALONE, AbstractResult, Beside, data_frame, html_table
+from tokengeom.results.contract import ALONE, AbstractResult, NearbyResults, data_frame, html_table
 from tokengeom.results.manifests import MANIFEST, read_json
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Findings(AbstractResult):
         """Whether every number lies in its range."""
         return all(check.passed for check in self.numbers)
 
-    def checks(self, beside: Beside = ALONE) -> dict[str, bool | None]:
+    def checks(self, beside: NearbyResults = ALONE) -> dict[str, bool | None]:
         """Whether the verdicts in a saved folder follow from its numbers and ranges."""
         computed = [*(check.passed for check in self.numbers), self.passed]
         return {
