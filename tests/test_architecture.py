@@ -37,6 +37,7 @@ MAY_IMPORT = {
     "page": MEETING | VERBS | {"figures"},
     "verification": MEETING | VERBS | {"figures", "page"},
     "cli": MEETING | VERBS | {"figures", "page", "verification"},
+    "keywords": MEETING | VERBS | {"page"},
 }
 HEAVY = {
     "torch", "matplotlib", "plotly", "transformers", "jinja2", "pyspark", "datasets", "pandas", "lightning",
