@@ -1,4 +1,4 @@
-"""How many files a reader opens to follow a verb: those whose functions run while the verb runs, in the whole package."""
+"""How many files of the package a reader opens to follow a verb: those whose functions run while the verb runs."""
 
 from __future__ import annotations
 
