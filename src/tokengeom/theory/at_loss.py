@@ -27,8 +27,8 @@ import numpy as np
 from safetensors.numpy import save_file
 from scipy.sparse import csr_array
 
+from tokengeom.ask.explain import AnswersQuestions
 from tokengeom.ask.named_vectors import Items, NamedVectors
-from tokengeom.ask.questions import AnswersQuestions
 from tokengeom.core.checks import Entries, check_tolerance
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.numerics import Float, Int, centre_columns, cosines, x_log_x

@@ -27,8 +27,8 @@ import numpy as np
 from safetensors.numpy import save_file
 from scipy.sparse import csc_array
 
+from tokengeom.ask.explain import AnswersQuestions
 from tokengeom.ask.named_vectors import Items, NamedVectors
-from tokengeom.ask.questions import AnswersQuestions
 from tokengeom.core.checks import Entries
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import Arrays, Bool, Float, Int, Matrix, cosines, dense
