@@ -18,7 +18,6 @@ import numpy as np
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import cosines
 from tokengeom.core.progress import SilentProgress
-from tokengeom.figures.angles import context_token_angles, context_token_cosines
 from tokengeom.figures.base import Figure
 from tokengeom.figures.heatmaps import (
     Snapshots,
@@ -28,6 +27,7 @@ from tokengeom.figures.heatmaps import (
     pattern_triple,
     support_heatmaps,
 )
+from tokengeom.figures.scatters import context_token_angles, context_token_cosines
 from tokengeom.figures.static import draw
 from tokengeom.figures.training_curves import feature_training
 from tokengeom.theory.predict import predict

@@ -21,7 +21,7 @@ from tokengeom.core.numerics import Float, blas_threads_for, x_log_x
 from tokengeom.core.progress import AbstractProgress
 from tokengeom.figures.base import Figure
 from tokengeom.figures.heatmaps import linear_heatmaps
-from tokengeom.figures.linear_plane import linear_plane
+from tokengeom.figures.scatters import linear_plane
 from tokengeom.problems.instances import embeddings_at
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.linear import LinearPrediction, predict_linear

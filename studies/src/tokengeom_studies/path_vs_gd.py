@@ -22,7 +22,7 @@ from tokengeom.comparison.similarity import cosine
 from tokengeom.core.numerics import Float, centre_columns
 from tokengeom.core.progress import AbstractProgress
 from tokengeom.figures.base import Curve, Figure, LinePanel
-from tokengeom.figures.path import path as draw_path
+from tokengeom.figures.training_curves import path as draw_path
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.features import FeaturePrediction, project_on_F
 from tokengeom.theory.logit_path import LogitPath, regularisation_path

@@ -27,11 +27,11 @@ import numpy as np
 from tokengeom.core.numerics import Bool, Float, blas_threads_for
 from tokengeom.core.progress import AbstractProgress, AbstractStage
 from tokengeom.figures.base import Curve, Figure, LinePanel
-from tokengeom.figures.sweeps import PhaseGrid, phase_diagram
 from tokengeom.problems.ntp_svm import MarginProblem
 from tokengeom.solvers.ntp_svm import solve_ntp_svm
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table
 from tokengeom_studies.common.random_data import random_supports
+from tokengeom_studies.common.sweeps import PhaseGrid, phase_diagram
 
 
 @dataclass(frozen=True, eq=False)

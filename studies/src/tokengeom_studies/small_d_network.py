@@ -16,7 +16,6 @@ import numpy as np
 from tokengeom.core.numerics import Float
 from tokengeom.core.progress import AbstractProgress
 from tokengeom.figures.base import Figure
-from tokengeom.figures.sweeps import small_d
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import predict
@@ -31,6 +30,7 @@ from tokengeom_studies.common.network_runs import (
     train_and_compare,
     training_curves,
 )
+from tokengeom_studies.common.sweeps import small_d
 from tokengeom_studies.common.trainings import PlannedTraining, network_training
 
 

@@ -6,7 +6,7 @@ import pytest
 from figure_cases import heatmap
 from tokengeom.core.errors import InputError
 from tokengeom.core.numerics import Float
-from tokengeom.figures.sweeps import PhaseGrid, phase_diagram, small_d
+from tokengeom_studies.common.sweeps import PhaseGrid, phase_diagram, small_d
 
 
 def test_the_phase_diagram_has_small_supports_below_and_marks_d_equal_m() -> None:

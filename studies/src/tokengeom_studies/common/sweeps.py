@@ -115,9 +115,7 @@ def small_d(
 
 
 def _curve(label: str, d: Float, values: Float) -> Curve:
-    found = np.asarray(values, dtype=np.float64)
-    if found.shape[:1] != d.shape or found.ndim > 2:
-        raise InputError(f"'{label}' must have one row for each of the {d.size} dimensions; got shape {found.shape}.")
-    if found.ndim == 1:
-        return Curve(label, d, found)
-    return Curve(label, d, found.mean(axis=1), found.min(axis=1), found.max(axis=1))
+    y = np.asarray(values, dtype=np.float64)
+    if y.shape[:1] != d.shape or y.ndim > 2:
+        raise InputError(f"'{label}' must have one row for each of the {d.size} dimensions; got shape {y.shape}.")
+    return Curve(label, d, y) if y.ndim == 1 else Curve(label, d, y.mean(axis=1), y.min(axis=1), y.max(axis=1))
