@@ -23,7 +23,13 @@ from tokengeom.results.registry import EXPORTED, result_class
 Checks = dict[str, bool | None]
 """Sentence -> whether it holds; None where it was not checked."""
 
-CHECKS: dict[str, str] = {}
+CHECKS: dict[str, str] = {
+    "tokengeom-features": "predictions.check_features",
+    "tokengeom-at-loss": "predictions.check_at_loss",
+    "tokengeom-path": "predictions.check_path",
+    "tokengeom-linear": "predictions.check_linear",
+    "tokengeom-proxy": "predictions.check_proxy",
+}
 """Kind of a result -> module of this package and function that checks such a result: ``check(result, nearby)``."""
 FOLDER_CHECKS: dict[str, str] = {}
 """The same for kinds whose folder is checked as a whole: ``check(folder, nearby)``."""
