@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypedDict
 
 import pytest
 
@@ -16,6 +16,7 @@ from tokengeom.results.convert import (
     Number,
     Skipped,
     Within,
+    from_entries,
     from_plain,
     read_json_as,
     to_plain,
@@ -113,3 +114,37 @@ def test_every_entry_must_be_there() -> None:
 
 def test_a_whole_number_is_read_as_a_float_where_one_is_needed() -> None:
     assert from_plain(Part, {"low": 2, "kind": "a", "doubled": 4}, Path("f")).low == 2.0
+
+
+class Known(TypedDict, total=False):
+    count: Annotated[int, Within(0)]
+    part: Part
+
+
+class Required(TypedDict):
+    name: str
+
+
+@dataclass(frozen=True)
+class Open:
+    known: Known
+    required: Required
+
+
+def test_an_object_with_known_entries_is_checked_and_left_as_it_is() -> None:
+    content = {"known": {"count": 3, "other": [1.5]}, "required": {"name": "x", "more": None}}
+    assert vars(from_plain(Open, content, Path("folder"))) == content
+    for wrong in (
+        {"known": {"count": -1}, "required": {"name": "x"}},
+        {"known": {"part": {"low": 1.0}}, "required": {"name": "x"}},
+        {"known": [], "required": {"name": "x"}},
+        {"known": {}, "required": {}},
+    ):
+        with pytest.raises(InputError, match="folder is damaged: (known|required)"):
+            from_plain(Open, wrong, Path("folder"))
+
+
+def test_some_entries_of_an_object_are_read() -> None:
+    assert from_entries(Part, {"low": 1.0, "kind": "b", "doubled": 2.0, "more": 3}, Path("folder")) == Part(1.0, "b")
+    with pytest.raises(InputError, match="kind is missing"):
+        from_entries(Part, {"low": 1.0}, Path("folder"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +149,7 @@ def _check_results(folder: Path, stages: Mapping[str, Any]) -> Checks:
         return checks
     beside = NearbyResults(folder / STATISTICS)
     for name, result in results.items():
-        checks |= under(name, result.checks_with(stats) if isinstance(result, Choice) else result.checks(beside))
+        checks |= under(name, result.checks_with(stats) if isinstance(result, Choice) else _checked(result, beside))
         if hasattr(result, "statistics_hash"):
             checks[f"{name}: it is about these statistics"] = result.statistics_hash == stats.hash
         checks |= under(name, _check_settings(result, stages[name]["inputs"]))
@@ -159,6 +160,12 @@ def _check_results(folder: Path, stages: Mapping[str, Any]) -> Checks:
         for name, result in results.items():
             if isinstance(result, Run) and not result.diverged:
                 checks |= under(name, _check_probes(result, prediction, stats))
+    return checks
+
+
+def _checked(result: AbstractResult, beside: NearbyResults) -> Checks:
+    # By name, because the checks of all kinds stand after this package in the import order.
+    checks: Checks = import_module("tokengeom.verification.checks").check_result(result, beside)
     return checks
 
 

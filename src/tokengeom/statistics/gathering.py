@@ -18,7 +18,7 @@ from tokengeom.statistics.engines import AbstractEngine
 from tokengeom.statistics.layout import PairLayout
 from tokengeom.statistics.next_token import OTHER, NextTokenStatistics
 from tokengeom.statistics.ordered_shards import number_of_pairs, read_ordered_shards
-from tokengeom.statistics.saved_parts import contexts_fault
+from tokengeom.statistics.saved_statistics import contexts_fault
 
 if TYPE_CHECKING:
     from tokengeom.statistics.pairs import CountedPairs

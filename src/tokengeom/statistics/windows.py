@@ -17,13 +17,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokengeom.core.errors import StatisticsError
 from tokengeom.core.numerics import Int
+from tokengeom.results.convert import Within
 
 if TYPE_CHECKING:
     import ibis
@@ -52,7 +53,7 @@ class Windows:
     and one for prefixes, so the first token has a context too.
     """
 
-    context: int
+    context: Annotated[int, Within(1, LONGEST_CONTEXT)]
     kind: WindowKind = "sliding"
     pad: bool = False
 
