@@ -134,13 +134,14 @@ class Open:
 def test_an_object_with_known_entries_is_checked_and_left_as_it_is() -> None:
     content = {"known": {"count": 3, "other": [1.5]}, "required": {"name": "x", "more": None}}
     assert vars(from_plain(Open, content, Path("folder"))) == content
-    for wrong in (
+    refused: list[dict[str, Any]] = [
         {"known": {"count": -1}, "required": {"name": "x"}},
         {"known": {"part": {"low": 1.0}}, "required": {"name": "x"}},
         {"known": [], "required": {"name": "x"}},
         {"known": {}, "required": {}},
-    ):
-        with pytest.raises(InputError, match="folder is damaged: (known|required)"):
+    ]
+    for wrong in refused:
+        with pytest.raises(InputError, match=r"folder is damaged: (known|required)"):
             from_plain(Open, wrong, Path("folder"))
 
 

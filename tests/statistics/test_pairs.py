@@ -21,7 +21,7 @@ from tokengeom.core.errors import InputError, ResourceError, StatisticsError
 from tokengeom.statistics.count import count_pairs
 from tokengeom.statistics.cuts import CommonestTokens, MinimumCount
 from tokengeom.statistics.engines import open_engine
-from tokengeom.statistics.gathering import build_statistics
+from tokengeom.statistics.ordered_pairs import build_statistics
 from tokengeom.statistics.pairs import CountedPairs
 
 TEXT = ["a b a b c a b d a c", "b a c a"]

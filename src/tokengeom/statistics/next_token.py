@@ -40,16 +40,17 @@ from tokengeom.corpus.files import exists
 from tokengeom.corpus.tokenizers import AbstractTokenizer
 from tokengeom.results.contract import AbstractResult, data_frame
 from tokengeom.results.manifests import MANIFEST, read_kind
-from tokengeom.statistics.completeness import Completeness, estimate_completeness
 from tokengeom.statistics.cuts import AbstractCut, CutSettings, Effect, Totals, cut_table
 from tokengeom.statistics.saved_statistics import read_statistics, write_statistics
 from tokengeom.statistics.supports import (
     COLUMNS_AT_ONCE,
+    Completeness,
     SupportGroups,
     as_matrix,
     canonical,
     check_table,
     column_sums,
+    estimate_completeness,
     group_supports,
     warnings_about,
 )

@@ -1,7 +1,7 @@
 """`CountedPairs`: pairs of context and next token that an engine counted, in Parquet shards.
 
 Shards may be on this machine or on a cluster. Pairs of several parts of a corpus can be merged, in any order and any
-grouping, and cut, without being gathered in memory. `tokengeom.statistics.gathering` gathers them in one ordered pass.
+grouping, and cut, without being gathered in memory. `ordered_pairs` gathers them in one ordered pass.
 
 Saved pairs are a folder::
 
@@ -34,8 +34,7 @@ from tokengeom.results.folders import atomic_folder
 from tokengeom.results.manifests import MANIFEST, read_kind, write_manifest
 from tokengeom.statistics.cuts import AbstractCut, Effect, PairTable, Totals, nothing_left
 from tokengeom.statistics.engines import AbstractEngine, open_engine, temporary_folder
-from tokengeom.statistics.gathering import build_statistics
-from tokengeom.statistics.ordered_shards import pair_rows, read_ordered_shards, shards_fault
+from tokengeom.statistics.ordered_pairs import build_statistics, pair_rows, read_ordered_shards, shards_fault
 from tokengeom.statistics.saved_statistics import TOKENIZER, Origin
 from tokengeom.statistics.sorting import PairRows
 from tokengeom.statistics.windows import ContextPacking, Windows

@@ -18,8 +18,7 @@ from tokengeom.core.numerics import Bool
 from tokengeom.core.resources import require_memory
 from tokengeom.corpus.tokenizers import load_tokenizer
 from tokengeom.results.convert import Digest, Within, damaged, from_entries
-from tokengeom.statistics.arrays_file import SavedArrays, save_arrays
-from tokengeom.statistics.arrow_arrays import text_array
+from tokengeom.statistics.arrays_file import SavedArrays, save_arrays, text_array
 from tokengeom.statistics.cuts import Effect
 from tokengeom.statistics.windows import ABSENT, Windows
 

@@ -15,7 +15,7 @@ from tokengeom.results.convert import to_plain
 from tokengeom.statistics.cuts import WINDOWS, Effect, Totals
 from tokengeom.statistics.engines import open_engine, temporary_folder
 from tokengeom.statistics.next_token import OTHER, SHARED, NextTokenStatistics
-from tokengeom.statistics.ordered_shards import pair_rows, read_ordered_shards
+from tokengeom.statistics.ordered_pairs import pair_rows, read_ordered_shards
 from tokengeom.statistics.pairs import CountedPairs
 from tokengeom.statistics.saved_statistics import in_order, rises
 from tokengeom.statistics.sorting import PairRows
