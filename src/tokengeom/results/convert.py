@@ -133,6 +133,12 @@ def from_manifest(kind: Callable[..., T], manifest: Mapping[str, Any], folder: P
     return from_plain(kind, {name: item for name, item in manifest.items() if name not in OF_EVERY_MANIFEST}, folder)
 
 
+def from_entries(kind: Callable[..., T], content: Mapping[str, Any], folder: Path) -> T:
+    """The dataclass whose fields are some of the entries of an object, such as of a manifest that states more."""
+    names = (*_saved_fields(kind), *getattr(kind, "derived", ()))
+    return from_plain(kind, {name: content[name] for name in names if name in content}, folder)
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write a dataclass, or plain data, as a JSON file."""
     path.write_bytes(as_json(to_plain(value)))
