@@ -23,8 +23,7 @@ from tokengeom.comparison.inputs import CompareSettings
 from tokengeom.comparison.rivals import RivalSettings
 from tokengeom.core.settings import default_of, option, options_of
 from tokengeom.corpus.locate import ReadingSettings
-from tokengeom.page.compare_models import ModelTextSettings
-from tokengeom.page.settings import ReportSettings
+from tokengeom.page.settings import ModelTextSettings, ReportSettings
 from tokengeom.statistics.count import CountSettings
 from tokengeom.statistics.cuts import CutSettings
 from tokengeom.statistics.engines import EngineSettings
