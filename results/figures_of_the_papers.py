@@ -15,22 +15,22 @@ from pathlib import Path
 
 import numpy as np
 
-from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import cosines
-from tokengeom.core.progress import SilentProgress
-from tokengeom.figures.angles import context_token_angles, context_token_cosines
-from tokengeom.figures.base import Figure
-from tokengeom.figures.heatmaps import (
+from tokengeom import Factors, predict
+from tokengeom.extending import (
+    Figure,
+    SilentProgress,
     Snapshots,
+    context_token_angles,
+    context_token_cosines,
+    cosines,
+    draw,
     evolution,
+    feature_training,
     labelled_contexts,
     labelled_tokens,
     pattern_triple,
     support_heatmaps,
 )
-from tokengeom.figures.static import draw
-from tokengeom.figures.training_curves import feature_training
-from tokengeom.theory.predict import predict
 from tokengeom_studies.base import Findings, find_study
 from tokengeom_studies.common.feature_runs import count_stories, with_probabilities_of
 from tokengeom_studies.common.measured import AbstractMeasuredStudy

@@ -16,9 +16,8 @@ from tempfile import TemporaryDirectory
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from tokengeom.core.progress import SilentProgress
-from tokengeom.corpus.stories import stories
-from tokengeom.statistics.count import count
+from tokengeom import count
+from tokengeom.extending import SilentProgress, stories
 from tokengeom_studies.common.held_out import count_parts
 from tokengeom_studies.common.split_texts import SplitText
 from tokengeom_studies.common.torch_runs import save_text

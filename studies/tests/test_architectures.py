@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from study_cases import failed, run_study
-from tokengeom.figures.base import HeatmapPanel
-from tokengeom.models.networks.base import architecture_named
+from tokengeom.extending import HeatmapPanel, architecture_named
 from tokengeom_studies.architectures import AT_LOSS, LIMIT, NETWORKS, UFM
 from tokengeom_studies.base import Findings
 

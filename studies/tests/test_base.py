@@ -16,13 +16,8 @@ import pytest
 import tokengeom_studies
 from forging import forge, forge_json
 from study_cases import run_study
-from tokengeom.core.errors import InputError
-from tokengeom.core.progress import SilentProgress
-from tokengeom.core.settings import member_names
-from tokengeom.figures.base import Curve, Figure, LinePanel
-from tokengeom.results.manifests import MANIFEST
-from tokengeom.results.registry import load
-from tokengeom.verification.verify import verify
+from tokengeom import load, verify
+from tokengeom.extending import MANIFEST, Curve, Figure, InputError, LinePanel, SilentProgress, member_names
 from tokengeom_studies.base import (
     PACKAGE,
     AbstractStudy,

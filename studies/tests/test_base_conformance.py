@@ -17,13 +17,19 @@ import numpy as np
 import pytest
 
 from study_cases import run_study
+from tokengeom import Run
 from tokengeom.comparison.explanations.ufm import MOST_STEPS
-from tokengeom.core.errors import ResourceError
-from tokengeom.core.progress import SilentProgress
-from tokengeom.figures.base import Figure, HeatmapPanel, LinePanel, Panel
-from tokengeom.figures.data import load_data, save_data
+from tokengeom.extending import (
+    Figure,
+    HeatmapPanel,
+    LinePanel,
+    Panel,
+    ResourceError,
+    SilentProgress,
+    load_data,
+    save_data,
+)
 from tokengeom.training.loop import Loop
-from tokengeom.training.run import Run
 from tokengeom_studies.base import Check, Findings, find_study, study_names
 from tokengeom_studies.common.measured import AbstractMeasuredStudy
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tokengeom.comparison.explanations.base import Known, explanation_classes
-from tokengeom.comparison.similarity_numbers import SimilarityNumbers
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.training.objective import SoftLabels
+from tokengeom import NextTokenStatistics
+from tokengeom.extending import Known, SimilarityNumbers, SoftLabels, explanation_classes
 from tokengeom_studies.common.calibration import (
     AGREEING,
     DISAGREEING,

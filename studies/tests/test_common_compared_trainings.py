@@ -7,9 +7,7 @@ import pytest
 import torch
 
 from study_cases import counted_text
-from tokengeom.core.progress import SilentProgress
-from tokengeom.models.networks.base import NetworkShape
-from tokengeom.training.optimizers.gd import GD
+from tokengeom.extending import GD, NetworkShape, SilentProgress
 from tokengeom_studies.common.compared_trainings import (
     Comparer,
     NormedMLP,

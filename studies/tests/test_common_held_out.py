@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import log_loss
 
-from tokengeom.core.errors import InputError
-from tokengeom.core.progress import SilentProgress
-from tokengeom.statistics.count import count
-from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom import NextTokenStatistics, count
+from tokengeom.extending import InputError, SilentProgress
 from tokengeom_studies.common.held_out import HeldOut, find_windows, split_text
 
 TOKENS = ("a", "b", "c", "d")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tokengeom.theory.linear import predict_linear
-from tokengeom.training.train import train
+from tokengeom import train
+from tokengeom.extending import predict_linear
 from tokengeom_studies.common.linear_runs import LinearSetting, descend, random_setting, step_limit
 
 

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 from scipy.stats import ortho_group
 
-from tokengeom.comparison.agreement import Agreement
-from tokengeom.comparison.compare import compare
-from tokengeom.comparison.similarity import centred_tokens, structural_similarity
-from tokengeom.core.errors import ResourceError
-from tokengeom.core.numerics import Float, Int, cosines
-from tokengeom.core.progress import SilentProgress
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.features import FeaturePrediction
-from tokengeom.theory.predict import predict
-from tokengeom.training.optimizers.base import paper_steps
-from tokengeom.training.run import Run
-from tokengeom.training.train import train
+from tokengeom import FeaturePrediction, NextTokenStatistics, Run, compare, predict, train
+from tokengeom.comparison.similarity import structural_similarity
+from tokengeom.extending import (
+    Agreement,
+    Float,
+    Int,
+    ResourceError,
+    SilentProgress,
+    centred_tokens,
+    cosines,
+    paper_steps,
+)
 from tokengeom.training.trajectory import Trajectory
 from tokengeom_studies.common.feature_runs import count_stories
 from tokengeom_studies.common.network_runs import (

@@ -6,7 +6,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom import NextTokenStatistics
 from tokengeom_studies.common.other_norms import smallest_entries, smallest_spectral
 from tokengeom_studies.common.torch_runs import DeviceText
 

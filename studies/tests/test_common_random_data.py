@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tokengeom.core.errors import InputError
-from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom import NextTokenStatistics
+from tokengeom.extending import InputError
 from tokengeom_studies.common.random_data import dirichlet_counts, random_counts, random_supports, repeated
 
 

@@ -8,13 +8,8 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax
 
-from tokengeom.core.errors import InputError
-from tokengeom.corpus.tokenizers import WordTokenizer
-from tokengeom.models.networks.base import import_torch
-from tokengeom.statistics.count import count
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.training.settings import TrainingSettings
-from tokengeom.training.train import build_network
+from tokengeom import NextTokenStatistics, TrainingSettings, count
+from tokengeom.extending import InputError, WordTokenizer, build_network, import_torch
 from tokengeom_studies.common.split_texts import HeldOutLoss, SplitText, split_text_of
 
 RECIPE = {"seed": 0, "stories": 60, "held_out": 0.3, "context": 2, "contexts": 25, "vocabulary": 30}

@@ -8,16 +8,11 @@ import numpy as np
 import pytest
 
 from study_cases import counted_text
+from tokengeom import Factors, NextTokenStatistics, TrainingSettings, predict, train
 from tokengeom.comparison import disagreement
 from tokengeom.comparison.explanations.log_counts import LogCounts
 from tokengeom.comparison.explanations.simplex_frame import SimplexFrame
-from tokengeom.comparison.similarity_numbers import SimilarityNumbers
-from tokengeom.core.errors import InputError
-from tokengeom.core.factors import Factors
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.predict import predict
-from tokengeom.training.settings import TrainingSettings
-from tokengeom.training.train import train
+from tokengeom.extending import InputError, SimilarityNumbers
 from tokengeom_studies.common.torch_runs import (
     DeviceText,
     SteppedRun,

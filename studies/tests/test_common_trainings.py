@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tokengeom.core.resources import Estimate
+from tokengeom.extending import Estimate
 from tokengeom_studies.base import find_study
 from tokengeom_studies.common import trainings
 from tokengeom_studies.common.trainings import PlannedTraining, estimate_trainings, network_training, ufm_training

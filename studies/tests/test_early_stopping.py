@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from study_cases import failed, run_study
-from tokengeom.core.errors import InputError
-from tokengeom.figures.base import LinePanel
+from tokengeom.extending import InputError, LinePanel
 from tokengeom_studies.base import Findings
 from tokengeom_studies.early_stopping import TRANSFORMER, UFM
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from study_cases import run_study
-from tokengeom.core.errors import InputError
-from tokengeom.theory.linear import predict_linear
+from tokengeom.extending import InputError, predict_linear
 from tokengeom_studies.linear_violations import CASES, planted
 
 

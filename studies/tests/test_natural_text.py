@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from study_cases import failed, run_study
-from tokengeom.core.errors import InputError
-from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom import NextTokenStatistics
+from tokengeom.extending import InputError
 from tokengeom_studies.base import Findings
 from tokengeom_studies.natural_text import _places
 

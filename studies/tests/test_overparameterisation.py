@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from study_cases import failed, run_study
-from tokengeom.core.errors import InputError
-from tokengeom.figures.base import LinePanel
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.training.settings import TrainingSettings
+from tokengeom import NextTokenStatistics, TrainingSettings
+from tokengeom.extending import InputError, LinePanel
 from tokengeom_studies.base import Findings
 from tokengeom_studies.overparameterisation import count_parameters
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from study_cases import failed, run_study
-from tokengeom.problems.nuclear_svm import NuclearSVM
-from tokengeom.solvers.nuclear_admm import NuclearADMM
+from tokengeom.extending import NuclearADMM, NuclearSVM
 from tokengeom_studies.base import Findings
 from tokengeom_studies.common.random_data import random_supports
 from tokengeom_studies.proxy_exactness import as_sets, judge, search

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from tokengeom.core.progress import SilentProgress
-from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom import NextTokenStatistics
+from tokengeom.extending import SilentProgress
 from tokengeom_studies.base import Findings
 from tokengeom_studies.common.measured import Row
 from tokengeom_studies.common.random_limits import proxy_limit

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokengeom.problems.ntp_svm import MarginProblem
-from tokengeom.solvers.ntp_svm import solve_ntp_svm
+from tokengeom.extending import MarginProblem, solve_ntp_svm
 from tokengeom_studies.common.random_data import random_supports
 from tokengeom_studies.separability_threshold import Threshold, cover, smallest_dimension, support_sizes
 

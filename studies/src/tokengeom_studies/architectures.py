@@ -17,14 +17,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tokengeom.comparison.agreement import Agreement
-from tokengeom.comparison.verdict import AGREES, level_of
-from tokengeom.core.numerics import Float
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Figure, HeatmapPanel
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.features import FeaturePrediction
-from tokengeom.theory.predict import predict
+from tokengeom import FeaturePrediction, NextTokenStatistics, predict
+from tokengeom.extending import AGREES, AbstractProgress, Agreement, Figure, Float, HeatmapPanel, level_of
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.feature_runs import count_stories
 from tokengeom_studies.common.network_runs import (

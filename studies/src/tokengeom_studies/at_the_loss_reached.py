@@ -7,8 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Curve, Figure, LinePanel
+from tokengeom.extending import AbstractProgress, Curve, Figure, LinePanel
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.compared_trainings import (
     Cell,

@@ -15,18 +15,27 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from tokengeom.core.checks import Entries, is_plain_name
-from tokengeom.core.errors import InputError, TokengeomError
-from tokengeom.core.settings import did_you_mean, member, member_names
-from tokengeom.results.contract import ALONE, AbstractResult, NearbyResults, data_frame, html_table
-from tokengeom.results.manifests import MANIFEST, read_json
+from tokengeom import TokengeomError
+from tokengeom.extending import (
+    ALONE,
+    MANIFEST,
+    AbstractResult,
+    Entries,
+    InputError,
+    NearbyResults,
+    data_frame,
+    did_you_mean,
+    html_table,
+    is_plain_name,
+    member,
+    member_names,
+    read_json,
+)
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from tokengeom.core.progress import AbstractProgress
-    from tokengeom.core.resources import Estimate
-    from tokengeom.figures.base import Figure
+    from tokengeom.extending import AbstractProgress, Estimate, Figure
     from tokengeom_studies.common.trainings import PlannedTraining
 
 Recipe = Mapping[str, Any]
@@ -196,9 +205,7 @@ class Findings(AbstractResult):
         import pyarrow as pa
         from pyarrow import parquet
 
-        from tokengeom.figures.data import save_data
-        from tokengeom.figures.interactive import save_interactive
-        from tokengeom.figures.static import save_static
+        from tokengeom.extending import save_data, save_interactive, save_static
 
         for figure in self.figures:
             save_static(figure, folder / f"{figure.name}.png")
@@ -214,7 +221,7 @@ class Findings(AbstractResult):
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> Self:
         from pyarrow import parquet
 
-        from tokengeom.figures.data import load_data
+        from tokengeom.extending import load_data
 
         stored = Entries(manifest, folder)
         checks = stored.several("checks")

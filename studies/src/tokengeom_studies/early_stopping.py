@@ -16,12 +16,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tokengeom.core.errors import InputError
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Curve, Figure, LinePanel
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.features import FeaturePrediction
-from tokengeom.theory.predict import predict
+from tokengeom import FeaturePrediction, NextTokenStatistics, predict
+from tokengeom.extending import AbstractProgress, Curve, Figure, InputError, LinePanel
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table
 from tokengeom_studies.common.feature_runs import over_training
 from tokengeom_studies.common.held_out import HeldOut, split_text

@@ -8,11 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import optimize
 
-from tokengeom.core.numerics import Float
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Figure, Points, ScatterPanel
-from tokengeom.training.optimizers.gd import GD
-from tokengeom.training.optimizers.spectral import Spectral
+from tokengeom.extending import GD, AbstractProgress, Figure, Float, Points, ScatterPanel, Spectral
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.compared_trainings import (
     Cell,

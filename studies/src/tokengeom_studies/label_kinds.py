@@ -22,13 +22,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tokengeom.core.errors import InputError
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.corpus.stories import stories
-from tokengeom.figures.base import Curve, Figure, LinePanel
-from tokengeom.statistics.count import count
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.training.settings import TrainingSettings
+from tokengeom import NextTokenStatistics, TrainingSettings, count
+from tokengeom.extending import AbstractProgress, Curve, Figure, InputError, LinePanel, stories
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.measured import (
     AbstractMeasuredStudy,

@@ -16,16 +16,19 @@ from typing import ClassVar
 import numpy as np
 from scipy.optimize import brentq
 
-from tokengeom.core.errors import InputError
-from tokengeom.core.numerics import Float, blas_threads_for, x_log_x
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Figure
-from tokengeom.figures.heatmaps import linear_heatmaps
-from tokengeom.figures.linear_plane import linear_plane
-from tokengeom.problems.instances import embeddings_at
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.linear import LinearPrediction, predict_linear
-from tokengeom.training.run import Run
+from tokengeom import LinearPrediction, NextTokenStatistics, Run
+from tokengeom.extending import (
+    AbstractProgress,
+    Figure,
+    Float,
+    InputError,
+    blas_threads_for,
+    embeddings_at,
+    linear_heatmaps,
+    linear_plane,
+    predict_linear,
+    x_log_x,
+)
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table
 from tokengeom_studies.common.linear_runs import LinearSetting, descend
 from tokengeom_studies.common.trainings import PlannedTraining

@@ -17,11 +17,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.core.numerics import Float, blas_threads_for
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Curve, Figure, LinePanel
-from tokengeom.theory.linear import LinearPrediction, predict_linear
-from tokengeom.training.run import Run
+from tokengeom import LinearPrediction, Run
+from tokengeom.extending import AbstractProgress, Curve, Figure, Float, LinePanel, blas_threads_for, predict_linear
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table
 from tokengeom_studies.common.linear_runs import LinearSetting, descend, random_setting
 from tokengeom_studies.common.trainings import PlannedTraining

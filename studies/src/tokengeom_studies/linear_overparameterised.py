@@ -20,20 +20,25 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tokengeom.comparison.probes import linear_probes
-from tokengeom.comparison.similarity import cosine
-from tokengeom.core.numerics import Float, blas_threads_for
-from tokengeom.core.progress import AbstractProgress, AbstractStage
-from tokengeom.figures.training_curves import linear_training
-from tokengeom.models.factored import Init
-from tokengeom.problems.ntp_svm import NORMS, MarginProblem
-from tokengeom.solvers.margin import solve_margin
-from tokengeom.theory.linear import LinearPrediction, predict_linear
-from tokengeom.theory.linear_path import RegularisationPath, norm_path
-from tokengeom.training.optimizers.adam import Adam
-from tokengeom.training.optimizers.base import AbstractOptimizer
-from tokengeom.training.run import Run
-from tokengeom.training.train import train
+from tokengeom import LinearPrediction, Run, train
+from tokengeom.extending import (
+    AbstractOptimizer,
+    AbstractProgress,
+    AbstractStage,
+    Adam,
+    Float,
+    Init,
+    MarginProblem,
+    RegularisationPath,
+    blas_threads_for,
+    cosine,
+    linear_probes,
+    linear_training,
+    norm_named,
+    norm_path,
+    predict_linear,
+    solve_margin,
+)
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.linear_runs import LinearSetting, random_setting
 from tokengeom_studies.common.trainings import PlannedTraining
@@ -183,8 +188,8 @@ def margin_table(
         rest.append(run.W - prediction.finite_part(run.W))
         done(f"{name} at rate {rate:g}, {steps} steps")
     table: dict[str, list[Any]] = {"optimizer": [row[0] for row in rows], "rate": [row[1] for row in rows]}
-    for name, norm in NORMS.items():
-        problem = MarginProblem(prediction.data.S, prediction.data.H, norm)
+    for name in ("frobenius", "max", "spectral", "nuclear", "sum"):
+        problem = MarginProblem(prediction.data.S, prediction.data.H, norm_named(name))
         best = solve_margin(problem).solution.x
         table[f"share_of_{name}_margin"] = [problem.margin(W) / problem.margin(best) for W in rest]
         table[f"cosine_{name}"] = [cosine(W, best) for W in rest]

@@ -23,14 +23,19 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.core.errors import InputError
-from tokengeom.core.numerics import Bool, Float, blas_threads_for
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Figure, LinePanel, Panel
-from tokengeom.figures.training_curves import linear_training
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.linear import LinearPrediction, predict_linear
-from tokengeom.training.run import Run
+from tokengeom import LinearPrediction, NextTokenStatistics, Run
+from tokengeom.extending import (
+    AbstractProgress,
+    Bool,
+    Figure,
+    Float,
+    InputError,
+    LinePanel,
+    Panel,
+    blas_threads_for,
+    linear_training,
+    predict_linear,
+)
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table
 from tokengeom_studies.common.linear_runs import LinearSetting, descend
 from tokengeom_studies.common.random_data import dirichlet_counts, random_supports

@@ -17,19 +17,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.comparison.compare import compare
-from tokengeom.comparison.comparison import Comparison
-from tokengeom.comparison.rival_table import Rivals
-from tokengeom.comparison.rivals import rivals
-from tokengeom.core.errors import InputError
-from tokengeom.core.numerics import Int
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Figure
-from tokengeom.figures.heatmaps import feature_heatmaps
-from tokengeom.statistics.count import count
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.features import FeaturePrediction
-from tokengeom.theory.predict import predict
+from tokengeom import Comparison, FeaturePrediction, NextTokenStatistics, Rivals, compare, count, predict, rivals
+from tokengeom.extending import AbstractProgress, Figure, InputError, Int, feature_heatmaps
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.feature_runs import count_all_stories
 from tokengeom_studies.common.network_runs import (

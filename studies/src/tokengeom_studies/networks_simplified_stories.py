@@ -12,14 +12,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from tokengeom.comparison.agreement import Agreement
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Figure
-from tokengeom.figures.heatmaps import Snapshots, evolution, feature_heatmaps
-from tokengeom.figures.training_curves import feature_training
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.features import FeaturePrediction
-from tokengeom.theory.predict import predict
+from tokengeom import FeaturePrediction, NextTokenStatistics, predict
+from tokengeom.extending import (
+    AbstractProgress,
+    Agreement,
+    Figure,
+    Snapshots,
+    evolution,
+    feature_heatmaps,
+    feature_training,
+)
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.feature_runs import count_stories, with_probabilities_of
 from tokengeom_studies.common.network_runs import (

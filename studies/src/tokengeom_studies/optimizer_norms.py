@@ -9,11 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Curve, Figure, LinePanel
-from tokengeom.training.optimizers.adam import Adam
-from tokengeom.training.optimizers.gd import GD
-from tokengeom.training.optimizers.spectral import Spectral
+from tokengeom.extending import GD, AbstractProgress, Adam, Curve, Figure, LinePanel, Spectral
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.compared_trainings import (
     Cell,

@@ -14,15 +14,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tokengeom.core.errors import InputError
-from tokengeom.core.numerics import Float
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Curve, Figure, LinePanel, Scale
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.features import FeaturePrediction
-from tokengeom.theory.predict import predict
-from tokengeom.training.settings import TrainingSettings
-from tokengeom.training.train import build_network
+from tokengeom import FeaturePrediction, NextTokenStatistics, TrainingSettings, predict
+from tokengeom.extending import AbstractProgress, Curve, Figure, Float, InputError, LinePanel, Scale, build_network
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.feature_runs import count_stories, rank_correlation
 from tokengeom_studies.common.network_runs import (

@@ -16,10 +16,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tokengeom.core.numerics import cosines
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Curve, Figure, HeatmapPanel, LinePanel
-from tokengeom.training.settings import TrainingSettings
+from tokengeom import TrainingSettings
+from tokengeom.extending import AbstractProgress, Curve, Figure, HeatmapPanel, LinePanel, cosines
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.measured import (
     AbstractMeasuredStudy,

@@ -18,18 +18,22 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.comparison.similarity import cosine
-from tokengeom.core.numerics import Float, centre_columns
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Curve, Figure, LinePanel
-from tokengeom.figures.path import path as draw_path
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.features import FeaturePrediction, project_on_F
-from tokengeom.theory.logit_path import LogitPath, regularisation_path
-from tokengeom.theory.predict import predict
-from tokengeom.training.loop import Probe, State
-from tokengeom.training.run import Run
-from tokengeom.training.train import train
+from tokengeom import FeaturePrediction, NextTokenStatistics, Run, predict, train
+from tokengeom.extending import (
+    AbstractProgress,
+    Curve,
+    Figure,
+    Float,
+    LinePanel,
+    LogitPath,
+    Probe,
+    State,
+    centre_columns,
+    cosine,
+    project_on_F,
+    regularisation_path,
+)
+from tokengeom.extending import path as draw_path
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.feature_runs import direction_probe
 from tokengeom_studies.common.random_data import random_counts

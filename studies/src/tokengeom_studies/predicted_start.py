@@ -18,16 +18,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tokengeom.core.numerics import Float
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.at_loss import LossPrediction
-from tokengeom.theory.predict import predict
-from tokengeom.theory.proxy import predict_proxy
-from tokengeom.training.optimizers.gd import GD
-from tokengeom.training.settings import TrainingSettings
-from tokengeom.training.start import PredictedStart
-from tokengeom.training.train import build_network
+from tokengeom import LossPrediction, NextTokenStatistics, TrainingSettings, predict, predict_proxy
+from tokengeom.extending import GD, AbstractProgress, Float, PredictedStart, build_network
 from tokengeom_studies.base import Check, Findings, Recipe, table_of
 from tokengeom_studies.common.compared_starts import (
     ADAMW,

@@ -15,13 +15,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.core.numerics import Bool
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Figure, HeatmapPanel, Panel
-from tokengeom.problems.instances import catalogue
-from tokengeom.problems.nuclear_svm import NuclearSVM
-from tokengeom.solvers.nuclear_admm import NuclearADMM
-from tokengeom.theory.proxy import proxy_exactness
+from tokengeom.extending import (
+    AbstractProgress,
+    Bool,
+    Figure,
+    HeatmapPanel,
+    NuclearADMM,
+    NuclearSVM,
+    Panel,
+    catalogue,
+    proxy_exactness,
+)
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table
 from tokengeom_studies.common.random_data import random_supports
 

@@ -14,10 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tokengeom.core.numerics import dense
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Curve, Figure, LinePanel, Panel, Points, ScatterPanel
-from tokengeom.problems.backend import Backend
+from tokengeom.extending import AbstractProgress, Backend, Curve, Figure, LinePanel, Panel, Points, ScatterPanel, dense
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.measured import (
     AbstractMeasuredStudy,

@@ -17,21 +17,28 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.comparison.agreement import Agreement
-from tokengeom.comparison.probes import feature_probes
-from tokengeom.comparison.similarity import cosine
-from tokengeom.core.errors import InputError
-from tokengeom.core.numerics import Float, centre_columns
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Curve, Figure, LinePanel, Scale
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.features import FeaturePrediction
-from tokengeom.theory.logit_path import LogitPath, regularisation_path
-from tokengeom.theory.predict import predict
-from tokengeom.training.loop import Probe, State
-from tokengeom.training.optimizers.base import AbstractSchedule, Constant, Cosine, Steps
-from tokengeom.training.run import Run
-from tokengeom.training.train import train
+from tokengeom import FeaturePrediction, NextTokenStatistics, Run, predict, train
+from tokengeom.extending import (
+    AbstractProgress,
+    AbstractSchedule,
+    Agreement,
+    Constant,
+    Cosine,
+    Curve,
+    Figure,
+    Float,
+    InputError,
+    LinePanel,
+    LogitPath,
+    Probe,
+    Scale,
+    State,
+    Steps,
+    centre_columns,
+    cosine,
+    feature_probes,
+    regularisation_path,
+)
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table
 from tokengeom_studies.common.feature_runs import count_stories
 from tokengeom_studies.common.network_runs import (

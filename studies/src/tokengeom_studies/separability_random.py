@@ -17,9 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.core.numerics import Float
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Curve, Figure, LinePanel, Panel, Points, ScatterPanel
+from tokengeom.extending import AbstractProgress, Curve, Figure, Float, LinePanel, Panel, Points, ScatterPanel
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.measured import (
     AbstractMeasuredStudy,

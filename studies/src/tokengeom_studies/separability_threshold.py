@@ -24,12 +24,20 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.core.numerics import Bool, Float, blas_threads_for
-from tokengeom.core.progress import AbstractProgress, AbstractStage
-from tokengeom.figures.base import Curve, Figure, LinePanel
-from tokengeom.figures.sweeps import PhaseGrid, phase_diagram
-from tokengeom.problems.ntp_svm import MarginProblem
-from tokengeom.solvers.ntp_svm import solve_ntp_svm
+from tokengeom.extending import (
+    AbstractProgress,
+    AbstractStage,
+    Bool,
+    Curve,
+    Figure,
+    Float,
+    LinePanel,
+    MarginProblem,
+    PhaseGrid,
+    blas_threads_for,
+    phase_diagram,
+    solve_ntp_svm,
+)
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table
 from tokengeom_studies.common.random_data import random_supports
 

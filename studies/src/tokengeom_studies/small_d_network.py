@@ -13,13 +13,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.core.numerics import Float
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Figure
-from tokengeom.figures.sweeps import small_d
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.features import FeaturePrediction
-from tokengeom.theory.predict import predict
+from tokengeom import FeaturePrediction, NextTokenStatistics, predict
+from tokengeom.extending import AbstractProgress, Figure, Float, small_d
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table
 from tokengeom_studies.common.feature_runs import count_stories
 from tokengeom_studies.common.network_runs import (

@@ -22,23 +22,27 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.comparison.explanations.proxy import Proxy
-from tokengeom.comparison.probes import feature_probes
-from tokengeom.core.errors import InputError
-from tokengeom.core.numerics import Float, blas_threads_for
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Figure
-from tokengeom.figures.concepts import LearnedConcepts, concepts
-from tokengeom.figures.heatmaps import Snapshots, evolution, feature_heatmaps, pattern_triple
-from tokengeom.figures.training_curves import feature_training
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.concepts import Concepts
-from tokengeom.theory.features import FeaturePrediction
-from tokengeom.theory.predict import predict
-from tokengeom.theory.proxy import proxy
-from tokengeom.training.loop import Probe, State
-from tokengeom.training.run import Run
-from tokengeom.training.train import train
+from tokengeom import FeaturePrediction, NextTokenStatistics, Run, predict, train
+from tokengeom.extending import (
+    AbstractProgress,
+    Concepts,
+    Figure,
+    Float,
+    InputError,
+    LearnedConcepts,
+    Probe,
+    Proxy,
+    Snapshots,
+    State,
+    blas_threads_for,
+    concepts,
+    evolution,
+    feature_heatmaps,
+    feature_probes,
+    feature_training,
+    pattern_triple,
+    proxy,
+)
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.feature_runs import (
     count_stories,

@@ -18,17 +18,20 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.comparison.probes import feature_probes
-from tokengeom.core.numerics import Bool, Float
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Curve, Figure, LinePanel, Scale
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.features import FeaturePrediction
-from tokengeom.theory.logit_path import PathPoint, regularisation_path
-from tokengeom.theory.predict import predict
-from tokengeom.training.optimizers.base import paper_steps
-from tokengeom.training.run import Run
-from tokengeom.training.train import train
+from tokengeom import FeaturePrediction, NextTokenStatistics, Run, predict, train
+from tokengeom.extending import (
+    AbstractProgress,
+    Bool,
+    Curve,
+    Figure,
+    Float,
+    LinePanel,
+    PathPoint,
+    Scale,
+    feature_probes,
+    paper_steps,
+    regularisation_path,
+)
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table
 from tokengeom_studies.common.random_data import random_supports, with_random_repeats
 from tokengeom_studies.common.trainings import PlannedTraining, ufm_training

@@ -16,15 +16,20 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.comparison.collapse import NeuralCollapse, neural_collapse
-from tokengeom.core.numerics import Float, cosines
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Figure, HeatmapPanel, Panel
-from tokengeom.problems.instances import KnownInstance, all_subsets, one_hot
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.predict import predict
-from tokengeom.training.run import Run
-from tokengeom.training.train import train
+from tokengeom import NextTokenStatistics, Run, predict, train
+from tokengeom.extending import (
+    AbstractProgress,
+    Figure,
+    Float,
+    HeatmapPanel,
+    KnownInstance,
+    NeuralCollapse,
+    Panel,
+    all_subsets,
+    cosines,
+    neural_collapse,
+    one_hot,
+)
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table
 from tokengeom_studies.common.trainings import PlannedTraining, ufm_training
 

@@ -14,13 +14,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.comparison.probes import feature_probes
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.heatmaps import feature_heatmaps, pattern_triple
-from tokengeom.figures.training_curves import feature_training
-from tokengeom.theory.features import FeaturePrediction
-from tokengeom.theory.predict import predict
-from tokengeom.training.run import Run
+from tokengeom import FeaturePrediction, Run, predict
+from tokengeom.extending import AbstractProgress, feature_heatmaps, feature_probes, feature_training, pattern_triple
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table
 from tokengeom_studies.common.feature_runs import train_like_the_papers
 from tokengeom_studies.common.random_data import random_counts

@@ -21,14 +21,8 @@ from typing import ClassVar, TypeVar
 import numpy as np
 from scipy import sparse
 
-from tokengeom.core.errors import InputError
-from tokengeom.core.numerics import Bool, Int
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.corpus.stories import stories
-from tokengeom.corpus.tokenizers import WordTokenizer
-from tokengeom.statistics.supports import canonical
-from tokengeom.training.settings import TrainingSettings
-from tokengeom.training.train import train_many
+from tokengeom import TrainingSettings
+from tokengeom.extending import AbstractProgress, Bool, InputError, Int, WordTokenizer, canonical, stories, train_many
 from tokengeom_studies.base import Findings, Recipe
 from tokengeom_studies.common.measured import (
     AbstractMeasuredStudy,

@@ -7,8 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Figure, HeatmapPanel
+from tokengeom.extending import AbstractProgress, Figure, HeatmapPanel
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.calibration import AGREEING, DISAGREEING, EXPLANATION, KINDS, Judged, calibrate
 

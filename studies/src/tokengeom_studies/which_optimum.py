@@ -14,12 +14,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tokengeom.core.numerics import Bool, Float
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Curve, Figure, LinePanel
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.predict import predict
-from tokengeom.theory.uniqueness import PATH_TOLERANCE
+from tokengeom import NextTokenStatistics, predict
+from tokengeom.extending import PATH_TOLERANCE, AbstractProgress, Bool, Curve, Figure, Float, LinePanel
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.measured import (
     AbstractMeasuredStudy,

@@ -15,16 +15,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.comparison.similarity import cosine
-from tokengeom.core.numerics import Float
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Curve, Figure, LinePanel
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.features import FeaturePrediction
-from tokengeom.theory.logit_path import LogitPath, regularisation_path
-from tokengeom.theory.predict import predict
-from tokengeom.training.run import Run
-from tokengeom.training.train import train
+from tokengeom import FeaturePrediction, NextTokenStatistics, Run, predict, train
+from tokengeom.extending import (
+    AbstractProgress,
+    Curve,
+    Figure,
+    Float,
+    LinePanel,
+    LogitPath,
+    cosine,
+    regularisation_path,
+)
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table
 from tokengeom_studies.common.feature_runs import direction_probe, over_training
 from tokengeom_studies.common.random_data import random_counts

@@ -26,20 +26,20 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.comparison.compare import compare
-from tokengeom.comparison.comparison import Comparison
-from tokengeom.comparison.explanations.base import AbstractRival, Known, explanation_classes
-from tokengeom.core.errors import ProblemError
-from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import Float, Int, centre_columns
-from tokengeom.core.progress import AbstractProgress, SilentProgress
-from tokengeom.corpus.stories import stories
-from tokengeom.statistics.count import count
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.features import FeaturePrediction
-from tokengeom.theory.predict import predict
-from tokengeom.training.objective import SoftLabels
-from tokengeom.training.train import train
+from tokengeom import Comparison, Factors, FeaturePrediction, NextTokenStatistics, compare, count, predict, train
+from tokengeom.extending import (
+    AbstractProgress,
+    AbstractRival,
+    Float,
+    Int,
+    Known,
+    ProblemError,
+    SilentProgress,
+    SoftLabels,
+    centre_columns,
+    explanation_classes,
+    stories,
+)
 
 DISAGREEING = ("gaussian", "untrained", "shuffled", "other text")
 AGREEING = ("converged", "trained")

@@ -13,16 +13,30 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tokengeom.cli.app import EXIT_CHECK_FAILED, EstimateOnly, Json, Quiet, app, guarded
-from tokengeom.cli.options import starting_with
-from tokengeom.cli.output import TerminalConsole, hash_of_saved, print_estimate, print_result, progress_shown
-from tokengeom.core.errors import InputError, ProblemError, TokengeomError, missing_extra
-from tokengeom.core.progress import WithoutSentences
-from tokengeom.results.manifests import MANIFEST
+from tokengeom import TokengeomError
+from tokengeom.extending import (
+    EXIT_CHECK_FAILED,
+    MANIFEST,
+    EstimateOnly,
+    InputError,
+    Json,
+    ProblemError,
+    Quiet,
+    TerminalConsole,
+    WithoutSentences,
+    app,
+    guarded,
+    hash_of_saved,
+    missing_extra,
+    print_estimate,
+    print_result,
+    progress_shown,
+    starting_with,
+)
 from tokengeom_studies.base import study_names
 
 if TYPE_CHECKING:
-    from tokengeom.core.progress import AbstractProgress
+    from tokengeom.extending import AbstractProgress
     from tokengeom_studies.base import AbstractStudy, Findings, Recipe
     from tokengeom_studies.common.measured import AbstractMeasuredStudy
 

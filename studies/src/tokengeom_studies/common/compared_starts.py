@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.figures.base import Curve, Figure, LinePanel
+from tokengeom.extending import Curve, Figure, LinePanel
 from tokengeom_studies.base import Table, table_of
 from tokengeom_studies.common.measured import Answer, Decision, Interval, Row
 

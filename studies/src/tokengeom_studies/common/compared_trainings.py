@@ -16,13 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.core.errors import InputError
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.models.devices import threads_for
-from tokengeom.models.network import Network
-from tokengeom.models.networks.base import NetworkShape
-from tokengeom.models.networks.mlp import MLP
-from tokengeom.training.settings import TrainingSettings
+from tokengeom import TrainingSettings
+from tokengeom.extending import MLP, AbstractProgress, InputError, Network, NetworkShape, threads_for
 from tokengeom_studies.base import Recipe
 from tokengeom_studies.common.measured import Row, Rows, chosen
 from tokengeom_studies.common.network_runs import require_device

@@ -8,18 +8,20 @@ from itertools import islice
 
 import numpy as np
 
-from tokengeom.comparison.similarity import cosine
-from tokengeom.core.numerics import Float, centre_columns
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.corpus.stories import stories
-from tokengeom.figures.base import Curve, LinePanel, Scale
-from tokengeom.statistics.count import count
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.features import FeaturePrediction
-from tokengeom.training.loop import Probe, State
-from tokengeom.training.optimizers.base import paper_steps
-from tokengeom.training.run import Run
-from tokengeom.training.train import train
+from tokengeom import FeaturePrediction, NextTokenStatistics, Run, count, train
+from tokengeom.extending import (
+    AbstractProgress,
+    Curve,
+    Float,
+    LinePanel,
+    Probe,
+    Scale,
+    State,
+    centre_columns,
+    cosine,
+    paper_steps,
+    stories,
+)
 from tokengeom_studies.base import Recipe
 
 

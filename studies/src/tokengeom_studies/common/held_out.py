@@ -17,16 +17,21 @@ from itertools import islice
 
 import numpy as np
 
-from tokengeom.core.errors import InputError
-from tokengeom.core.numerics import Bool, Float, Int, log_sum_exp
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.corpus.documents import AbstractTextSource
-from tokengeom.corpus.locate import ReadingSettings, open_corpus
-from tokengeom.corpus.stories import stories
-from tokengeom.corpus.tokenizers import WordTokenizer
-from tokengeom.statistics.count import count
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.training.loop import Probe, State
+from tokengeom import NextTokenStatistics, ReadingSettings, count
+from tokengeom.extending import (
+    AbstractProgress,
+    AbstractTextSource,
+    Bool,
+    Float,
+    InputError,
+    Int,
+    Probe,
+    State,
+    WordTokenizer,
+    log_sum_exp,
+    open_corpus,
+    stories,
+)
 from tokengeom_studies.base import Recipe
 
 

@@ -6,12 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tokengeom.comparison.probes import linear_probes
-from tokengeom.core.numerics import Float
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.linear import LinearPrediction
-from tokengeom.training.run import Run
-from tokengeom.training.train import train
+from tokengeom import LinearPrediction, NextTokenStatistics, Run, train
+from tokengeom.extending import Float, linear_probes
 from tokengeom_studies.common.random_data import dirichlet_counts, random_supports
 
 

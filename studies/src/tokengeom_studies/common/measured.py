@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from scipy import special
 
-from tokengeom.core.errors import InputError
+from tokengeom.extending import InputError
 from tokengeom_studies.base import AbstractStudy, Findings, Recipe, Table, table_of
 
 if TYPE_CHECKING:
-    from tokengeom.core.progress import AbstractProgress
+    from tokengeom.extending import AbstractProgress
 
 Row = Mapping[str, Any]
 """One measurement as plain data: what was measured, and what was found."""

@@ -16,24 +16,25 @@ from dataclasses import dataclass
 from math import isfinite, isnan
 from typing import Any
 
-from tokengeom.comparison.agreement import TIE, Agreement, assess, with_reference
-from tokengeom.comparison.compare import compare, support_groups
-from tokengeom.comparison.comparison import Comparison
-from tokengeom.comparison.probes import feature_probes
-from tokengeom.comparison.similarity_numbers import SimilarityNumbers
-from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import Int
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Figure, LinePanel
-from tokengeom.models.devices import checked_device
-from tokengeom.models.networks.base import import_torch
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.at_loss import NORMS
-from tokengeom.theory.features import FeaturePrediction
-from tokengeom.training.loop import Probe
-from tokengeom.training.optimizers.base import paper_steps
-from tokengeom.training.run import Run
-from tokengeom.training.train import train
+from tokengeom import Comparison, Factors, FeaturePrediction, NextTokenStatistics, Run, compare, train
+from tokengeom.extending import (
+    NORMS,
+    TIE,
+    AbstractProgress,
+    Agreement,
+    Figure,
+    Int,
+    LinePanel,
+    Probe,
+    SimilarityNumbers,
+    assess,
+    checked_device,
+    feature_probes,
+    import_torch,
+    paper_steps,
+    support_groups,
+    with_reference,
+)
 from tokengeom_studies.base import Check, Recipe, Table, table_of
 from tokengeom_studies.common.feature_runs import over_training, train_like_the_papers
 

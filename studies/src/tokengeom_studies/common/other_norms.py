@@ -16,11 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.core.numerics import blas_threads_for
-from tokengeom.models.devices import threads_for
-from tokengeom.problems.backend import Backend
-from tokengeom.problems.merging import Merging
-from tokengeom.solvers.logit_admm import RegularisedLoss
+from tokengeom.extending import Backend, Merging, RegularisedLoss, blas_threads_for, threads_for
 from tokengeom_studies.common.torch_runs import DeviceText, Predicted
 
 RELAXATION = 1.6

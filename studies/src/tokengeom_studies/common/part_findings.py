@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.figures.base import Curve, Figure, LinePanel
+from tokengeom.extending import Curve, Figure, LinePanel
 from tokengeom_studies.base import Check, Table, table_of
 from tokengeom_studies.common.measured import Answer, Decision, Interval, Row, chosen, decided
 from tokengeom_studies.common.text_parts import LIMIT, NORMS, PROBABILITIES

@@ -7,9 +7,8 @@ from dataclasses import replace
 import numpy as np
 from scipy import sparse
 
-from tokengeom.core.errors import InputError
-from tokengeom.core.numerics import Bool
-from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom import NextTokenStatistics
+from tokengeom.extending import Bool, InputError
 
 
 def random_supports(rng: np.random.Generator, V: int, m: int, size: int) -> Bool:

@@ -36,9 +36,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import ndtr
 
-from tokengeom.core.errors import InputError
-from tokengeom.core.numerics import Float
-from tokengeom.problems.supports import cone_levels
+from tokengeom.extending import Float, InputError, cone_levels
 
 NODES = 2_000
 """Nodes of the quadrature over the Marchenko-Pastur law."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.core.errors import ProblemError
+from tokengeom.extending import ProblemError
 from tokengeom_studies.common.measured import Answer, Decision, Interval, Row, Rows, chosen
 from tokengeom_studies.common.torch_runs import ITEMS, DeviceText, Geometry, agreement
 

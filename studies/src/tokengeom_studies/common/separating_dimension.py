@@ -8,10 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.core.errors import ResourceError
-from tokengeom.core.numerics import Bool, Float
-from tokengeom.problems.ntp_svm import MarginProblem
-from tokengeom.solvers.ntp_svm import separating_decoder, solve_ntp_svm
+from tokengeom.extending import Bool, Float, MarginProblem, ResourceError, separating_decoder, solve_ntp_svm
 from tokengeom_studies.common.random_limits import separability_limit
 
 SOLVED, FINE = 0.1, 1e-6

@@ -21,9 +21,7 @@ from itertools import permutations, product
 
 import numpy as np
 
-from tokengeom.core.numerics import Bool, Float, centre_columns
-from tokengeom.problems.nuclear_svm import NuclearSVM
-from tokengeom.solvers.nuclear_admm import NuclearADMM
+from tokengeom.extending import Bool, Float, NuclearADMM, NuclearSVM, centre_columns
 
 TOLERANCE = 1e-9
 """Proven relative gap of each solution."""

@@ -9,10 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from tokengeom.core.numerics import Bool, Float
-from tokengeom.problems.backend import Array, blocks_of
-from tokengeom.problems.nuclear_svm import NuclearSVM
-from tokengeom.solvers.nuclear_admm import NuclearADMM
+from tokengeom.extending import Array, Bool, Float, NuclearADMM, NuclearSVM, blocks_of
 from tokengeom_studies.common.measured import Interval, Row, chosen
 from tokengeom_studies.common.random_limits import proxy_limit
 

@@ -19,11 +19,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from tokengeom.core.errors import InputError
-from tokengeom.core.numerics import Bool, Int
-from tokengeom.core.progress import SilentProgress
-from tokengeom.models.network import Network
-from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom import NextTokenStatistics
+from tokengeom.extending import Bool, InputError, Int, Network, SilentProgress
 from tokengeom_studies.base import Recipe
 from tokengeom_studies.common.held_out import count_parts
 

@@ -19,8 +19,7 @@ from itertools import combinations, product
 
 import numpy as np
 
-from tokengeom.core.errors import InputError
-from tokengeom.core.numerics import Bool, Int
+from tokengeom.extending import Bool, InputError, Int
 
 MOST_REFINED = 400
 """Tokens and contexts together up to which classes are counted."""

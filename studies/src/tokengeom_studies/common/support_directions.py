@@ -13,11 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.comparison.collapse import subspace_collapse
-from tokengeom.comparison.explanations.base import Known, explanation_classes
-from tokengeom.comparison.similarity import centred_tokens, directional_agreement, directional_similarity
-from tokengeom.core.numerics import Float, Int, cosines, unit_columns
-from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom import NextTokenStatistics
+from tokengeom.extending import (
+    Float,
+    Int,
+    Known,
+    centred_tokens,
+    cosines,
+    directional_agreement,
+    directional_similarity,
+    explanation_classes,
+    subspace_collapse,
+    unit_columns,
+)
 from tokengeom_studies.base import Recipe
 from tokengeom_studies.common.torch_runs import DeviceText, load_text
 

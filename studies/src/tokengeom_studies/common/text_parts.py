@@ -10,14 +10,20 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from tokengeom.comparison.similarity import directional_agreement
-from tokengeom.core.factors import Factors, HasFactors
-from tokengeom.core.numerics import Bool, Float, Int, centre_columns, unit_columns
-from tokengeom.problems.supports import reduce_support
-from tokengeom.statistics.completeness import estimate_completeness
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.predict import predict
-from tokengeom.theory.proxy import proxy, proxy_factors
+from tokengeom import Factors, NextTokenStatistics, predict
+from tokengeom.extending import (
+    Bool,
+    Float,
+    HasFactors,
+    Int,
+    centre_columns,
+    directional_agreement,
+    estimate_completeness,
+    proxy,
+    proxy_factors,
+    reduce_support,
+    unit_columns,
+)
 
 LIMIT, PROXY, SUPPORTS, PROBABILITIES = "L_mm", "proxy", "centred supports", "centred probabilities"
 NORMS = ("nuclear", "gamma2")

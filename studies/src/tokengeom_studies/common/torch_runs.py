@@ -19,23 +19,27 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from tokengeom.comparison.explanations.base import AbstractLogitRival, Contexts, Known, explanation_classes
-from tokengeom.core.errors import InputError
-from tokengeom.core.numerics import Float
-from tokengeom.core.progress import SilentProgress
-from tokengeom.models.devices import threads_for
-from tokengeom.models.factored import UFM
-from tokengeom.models.network import Network
-from tokengeom.models.networks.base import import_torch
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.at_loss import LossSettings
-from tokengeom.theory.loss_path import LossPath
-from tokengeom.theory.predict import predict
-from tokengeom.training.network_engine import NetworkEngine
-from tokengeom.training.objective import SoftLabels, WindowSampler
-from tokengeom.training.settings import TrainingSettings
-from tokengeom.training.torch_engine import TorchEngine
-from tokengeom.training.train import build_network
+from tokengeom import NextTokenStatistics, TrainingSettings, predict
+from tokengeom.extending import (
+    UFM,
+    AbstractLogitRival,
+    Contexts,
+    Float,
+    InputError,
+    Known,
+    LossPath,
+    LossSettings,
+    Network,
+    NetworkEngine,
+    SilentProgress,
+    SoftLabels,
+    TorchEngine,
+    WindowSampler,
+    build_network,
+    explanation_classes,
+    import_torch,
+    threads_for,
+)
 from tokengeom_studies.base import Recipe
 from tokengeom_studies.common.feature_runs import count_stories
 

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.core.resources import Estimate
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.training.train import estimate_training
+from tokengeom import NextTokenStatistics
+from tokengeom.extending import Estimate, estimate_training
 from tokengeom_studies.base import Recipe
 
 REHEARSAL = 0.4
