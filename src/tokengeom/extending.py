@@ -1,6 +1,13 @@
-"""What other distributions may rely on beside the public names of `tokengeom`.
+"""What other distributions may rely on, beside the public names of `tokengeom`.
 
-Names below stay where they are; modules that they come from may move. Each is imported when it is first used.
+A study, a rival explanation or a command that is not part of tokengeom imports from `tokengeom` and from here. Modules
+move; these names stay. Each is imported when it is first used, so that importing this module is fast.
+
+Groups of entry points by which a distribution adds members:
+
+``tokengeom.commands``   a command of the command line; its module adds it when it is imported
+``tokengeom.kinds``      a kind of saved result -> its class
+``tokengeom.checks``     a kind of saved result -> ``check(result, nearby)``, which ``verify`` calls
 """
 
 from __future__ import annotations
@@ -10,7 +17,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tokengeom.cli.app import EXIT_CHECK_FAILED as EXIT_CHECK_FAILED
-    from tokengeom.cli.app import EstimateOnly as EstimateOnly
     from tokengeom.cli.app import Json as Json
     from tokengeom.cli.app import Quiet as Quiet
     from tokengeom.cli.app import app as app
@@ -18,57 +24,42 @@ if TYPE_CHECKING:
     from tokengeom.cli.options import starting_with as starting_with
     from tokengeom.cli.output import TerminalConsole as TerminalConsole
     from tokengeom.cli.output import hash_of_saved as hash_of_saved
-    from tokengeom.cli.output import print_estimate as print_estimate
     from tokengeom.cli.output import print_result as print_result
     from tokengeom.cli.output import progress_shown as progress_shown
-    from tokengeom.comparison.agreement import TIE as TIE
     from tokengeom.comparison.agreement import Agreement as Agreement
-    from tokengeom.comparison.agreement import assess as assess
-    from tokengeom.comparison.agreement import with_reference as with_reference
     from tokengeom.comparison.collapse import NeuralCollapse as NeuralCollapse
     from tokengeom.comparison.collapse import neural_collapse as neural_collapse
     from tokengeom.comparison.collapse import subspace_collapse as subspace_collapse
-    from tokengeom.comparison.compare import support_groups as support_groups
-    from tokengeom.comparison.explanations.base import AbstractLogitRival as AbstractLogitRival
     from tokengeom.comparison.explanations.base import AbstractRival as AbstractRival
-    from tokengeom.comparison.explanations.base import Contexts as Contexts
     from tokengeom.comparison.explanations.base import Known as Known
     from tokengeom.comparison.explanations.base import explanation_classes as explanation_classes
-    from tokengeom.comparison.explanations.proxy import Proxy as Proxy
+    from tokengeom.comparison.on_device import LogitSpectrum as LogitSpectrum
+    from tokengeom.comparison.on_device import PairGeometry as PairGeometry
+    from tokengeom.comparison.on_device import TextOnDevice as TextOnDevice
     from tokengeom.comparison.probes import feature_probes as feature_probes
     from tokengeom.comparison.probes import linear_probes as linear_probes
-    from tokengeom.comparison.similarity import centred_tokens as centred_tokens
     from tokengeom.comparison.similarity import cosine as cosine
     from tokengeom.comparison.similarity import directional_agreement as directional_agreement
     from tokengeom.comparison.similarity import directional_similarity as directional_similarity
-    from tokengeom.comparison.similarity_numbers import SimilarityNumbers as SimilarityNumbers
-    from tokengeom.comparison.verdict import AGREES as AGREES
-    from tokengeom.comparison.verdict import level_of as level_of
-    from tokengeom.core.checks import Entries as Entries
-    from tokengeom.core.checks import is_plain_name as is_plain_name
     from tokengeom.core.errors import InputError as InputError
     from tokengeom.core.errors import ProblemError as ProblemError
     from tokengeom.core.errors import ResourceError as ResourceError
     from tokengeom.core.errors import missing_extra as missing_extra
-    from tokengeom.core.factors import HasFactors as HasFactors
     from tokengeom.core.numerics import Bool as Bool
     from tokengeom.core.numerics import Float as Float
     from tokengeom.core.numerics import Int as Int
     from tokengeom.core.numerics import blas_threads_for as blas_threads_for
     from tokengeom.core.numerics import centre_columns as centre_columns
     from tokengeom.core.numerics import cosines as cosines
-    from tokengeom.core.numerics import dense as dense
-    from tokengeom.core.numerics import log_sum_exp as log_sum_exp
     from tokengeom.core.numerics import unit_columns as unit_columns
-    from tokengeom.core.numerics import x_log_x as x_log_x
     from tokengeom.core.progress import AbstractProgress as AbstractProgress
     from tokengeom.core.progress import AbstractStage as AbstractStage
     from tokengeom.core.progress import SilentProgress as SilentProgress
-    from tokengeom.core.progress import WithoutSentences as WithoutSentences
-    from tokengeom.core.resources import Estimate as Estimate
     from tokengeom.core.settings import did_you_mean as did_you_mean
+    from tokengeom.core.settings import make as make
     from tokengeom.core.settings import member as member
     from tokengeom.core.settings import member_names as member_names
+    from tokengeom.core.settings import option as option
     from tokengeom.corpus.documents import AbstractTextSource as AbstractTextSource
     from tokengeom.corpus.locate import open_corpus as open_corpus
     from tokengeom.corpus.stories import stories as stories
@@ -100,39 +91,35 @@ if TYPE_CHECKING:
     from tokengeom.figures.path import path as path
     from tokengeom.figures.static import draw as draw
     from tokengeom.figures.static import save_static as save_static
-    from tokengeom.figures.sweeps import PhaseGrid as PhaseGrid
-    from tokengeom.figures.sweeps import phase_diagram as phase_diagram
-    from tokengeom.figures.sweeps import small_d as small_d
     from tokengeom.figures.training_curves import feature_training as feature_training
     from tokengeom.figures.training_curves import linear_training as linear_training
     from tokengeom.models.devices import checked_device as checked_device
     from tokengeom.models.devices import threads_for as threads_for
-    from tokengeom.models.factored import UFM as UFM
-    from tokengeom.models.factored import Init as Init
     from tokengeom.models.network import Network as Network
     from tokengeom.models.networks.base import NetworkShape as NetworkShape
     from tokengeom.models.networks.base import architecture_named as architecture_named
     from tokengeom.models.networks.base import import_torch as import_torch
     from tokengeom.models.networks.mlp import MLP as MLP
-    from tokengeom.problems.backend import Array as Array
     from tokengeom.problems.backend import Backend as Backend
     from tokengeom.problems.backend import blocks_of as blocks_of
     from tokengeom.problems.instances import KnownInstance as KnownInstance
     from tokengeom.problems.instances import all_subsets as all_subsets
     from tokengeom.problems.instances import catalogue as catalogue
-    from tokengeom.problems.instances import embeddings_at as embeddings_at
     from tokengeom.problems.instances import one_hot as one_hot
     from tokengeom.problems.merging import Merging as Merging
     from tokengeom.problems.ntp_svm import MarginProblem as MarginProblem
     from tokengeom.problems.ntp_svm import norm_named as norm_named
     from tokengeom.problems.nuclear_svm import NuclearSVM as NuclearSVM
     from tokengeom.problems.supports import cone_levels as cone_levels
-    from tokengeom.problems.supports import reduce_support as reduce_support
-    from tokengeom.results.contract import ALONE as ALONE
     from tokengeom.results.contract import AbstractResult as AbstractResult
-    from tokengeom.results.contract import NearbyResults as NearbyResults
     from tokengeom.results.contract import data_frame as data_frame
     from tokengeom.results.contract import html_table as html_table
+    from tokengeom.results.convert import Matches as Matches
+    from tokengeom.results.convert import Number as Number
+    from tokengeom.results.convert import Within as Within
+    from tokengeom.results.convert import damaged as damaged
+    from tokengeom.results.convert import from_plain as from_plain
+    from tokengeom.results.convert import to_plain as to_plain
     from tokengeom.results.manifests import MANIFEST as MANIFEST
     from tokengeom.results.manifests import read_json as read_json
     from tokengeom.solvers.logit_admm import RegularisedLoss as RegularisedLoss
@@ -141,12 +128,9 @@ if TYPE_CHECKING:
     from tokengeom.solvers.ntp_svm import solve_ntp_svm as solve_ntp_svm
     from tokengeom.solvers.nuclear_admm import NuclearADMM as NuclearADMM
     from tokengeom.statistics.completeness import estimate_completeness as estimate_completeness
-    from tokengeom.statistics.supports import canonical as canonical
-    from tokengeom.theory.at_loss import NORMS as NORMS
     from tokengeom.theory.at_loss import LossSettings as LossSettings
     from tokengeom.theory.concepts import Concepts as Concepts
     from tokengeom.theory.features import project_on_F as project_on_F
-    from tokengeom.theory.linear import predict_linear as predict_linear
     from tokengeom.theory.linear_path import RegularisationPath as RegularisationPath
     from tokengeom.theory.linear_path import norm_path as norm_path
     from tokengeom.theory.logit_path import LogitPath as LogitPath
@@ -155,67 +139,41 @@ if TYPE_CHECKING:
     from tokengeom.theory.loss_path import LossPath as LossPath
     from tokengeom.theory.proxy import proxy as proxy
     from tokengeom.theory.proxy import proxy_exactness as proxy_exactness
-    from tokengeom.theory.proxy import proxy_factors as proxy_factors
-    from tokengeom.theory.uniqueness import PATH_TOLERANCE as PATH_TOLERANCE
     from tokengeom.training.loop import Probe as Probe
     from tokengeom.training.loop import State as State
-    from tokengeom.training.network_engine import NetworkEngine as NetworkEngine
     from tokengeom.training.objective import SoftLabels as SoftLabels
-    from tokengeom.training.objective import WindowSampler as WindowSampler
     from tokengeom.training.optimizers.adam import Adam as Adam
-    from tokengeom.training.optimizers.base import AbstractOptimizer as AbstractOptimizer
-    from tokengeom.training.optimizers.base import AbstractSchedule as AbstractSchedule
-    from tokengeom.training.optimizers.base import Constant as Constant
-    from tokengeom.training.optimizers.base import Cosine as Cosine
-    from tokengeom.training.optimizers.base import Steps as Steps
     from tokengeom.training.optimizers.base import paper_steps as paper_steps
     from tokengeom.training.optimizers.gd import GD as GD
     from tokengeom.training.optimizers.spectral import Spectral as Spectral
     from tokengeom.training.start import PredictedStart as PredictedStart
-    from tokengeom.training.torch_engine import TorchEngine as TorchEngine
+    from tokengeom.training.stepped import SteppedTraining as SteppedTraining
     from tokengeom.training.train import build_network as build_network
-    from tokengeom.training.train import estimate_training as estimate_training
     from tokengeom.training.train import train_many as train_many
 
-_MODULES = {
-    "cli.app": ("EXIT_CHECK_FAILED", "EstimateOnly", "Json", "Quiet", "app", "guarded"),
-    "cli.options": ("starting_with",),
-    "cli.output": ("TerminalConsole", "hash_of_saved", "print_estimate", "print_result", "progress_shown"),
-    "comparison.agreement": ("Agreement", "TIE", "assess", "with_reference"),
-    "comparison.collapse": ("NeuralCollapse", "neural_collapse", "subspace_collapse"),
-    "comparison.compare": ("support_groups",),
-    "comparison.explanations.base": ("AbstractLogitRival", "AbstractRival", "Contexts", "Known", "explanation_classes"),
-    "comparison.explanations.proxy": ("Proxy",),
-    "comparison.probes": ("feature_probes", "linear_probes"),
-    "comparison.similarity": ("centred_tokens", "cosine", "directional_agreement", "directional_similarity"),
-    "comparison.similarity_numbers": ("SimilarityNumbers",),
-    "comparison.verdict": ("AGREES", "level_of"),
-    "core.checks": ("Entries", "is_plain_name"),
+_MODULES: dict[str, tuple[str, ...]] = {
+    # Errors, which a command turns into a sentence and an exit code.
     "core.errors": ("InputError", "ProblemError", "ResourceError", "missing_extra"),
-    "core.factors": ("HasFactors",),
-    "core.numerics": (
-        "Bool",
-        "Float",
-        "Int",
-        "blas_threads_for",
-        "centre_columns",
-        "cosines",
-        "dense",
-        "log_sum_exp",
-        "unit_columns",
-        "x_log_x",
-    ),
-    "core.progress": ("AbstractProgress", "AbstractStage", "SilentProgress", "WithoutSentences"),
-    "core.resources": ("Estimate",),
-    "core.settings": ("did_you_mean", "member", "member_names"),
-    "corpus.documents": ("AbstractTextSource",),
-    "corpus.locate": ("open_corpus",),
-    "corpus.stories": ("stories",),
-    "corpus.tokenizers": ("WordTokenizer",),
-    "figures.angles": ("context_token_angles", "context_token_cosines"),
+    # Types of arrays, and the operations that define the geometry: centring, cosines, agreement; threads of small work.
+    "core.numerics": ("Bool", "Float", "Int", "blas_threads_for", "centre_columns", "cosines", "unit_columns"),
+    "comparison.similarity": ("cosine", "directional_agreement", "directional_similarity"),
+    # Progress, which verbs and studies report to.
+    "core.progress": ("AbstractProgress", "AbstractStage", "SilentProgress"),
+    # Settings as dataclasses, and members of a package that are added as files and found by name.
+    "core.settings": ("did_you_mean", "make", "member", "member_names", "option"),
+    # The contract of a result: save, load, describe; and the converter between dataclasses and JSON.
+    "results.contract": ("AbstractResult", "data_frame", "html_table"),
+    "results.manifests": ("MANIFEST", "read_json"),
+    "results.convert": ("Matches", "Number", "Within", "damaged", "from_plain", "to_plain"),
+    # A command of the command line (entry points of the group ``tokengeom.commands``).
+    "cli.app": ("EXIT_CHECK_FAILED", "Json", "Quiet", "app", "guarded"),
+    "cli.options": ("starting_with",),
+    "cli.output": ("TerminalConsole", "hash_of_saved", "print_result", "progress_shown"),
+    # Figures as data, what saves and draws them, and the figures that need a prediction or runs.
     "figures.base": ("Curve", "Figure", "HeatmapPanel", "LinePanel", "Panel", "Points", "Scale", "ScatterPanel"),
-    "figures.concepts": ("LearnedConcepts", "concepts"),
     "figures.data": ("load_data", "save_data"),
+    "figures.interactive": ("save_interactive",),
+    "figures.static": ("draw", "save_static"),
     "figures.heatmaps": (
         "Snapshots",
         "evolution",
@@ -226,52 +184,59 @@ _MODULES = {
         "pattern_triple",
         "support_heatmaps",
     ),
-    "figures.interactive": ("save_interactive",),
+    "figures.training_curves": ("feature_training", "linear_training"),
+    "figures.angles": ("context_token_angles", "context_token_cosines"),
+    "figures.concepts": ("LearnedConcepts", "concepts"),
     "figures.linear_plane": ("linear_plane",),
     "figures.path": ("path",),
-    "figures.static": ("draw", "save_static"),
-    "figures.sweeps": ("PhaseGrid", "phase_diagram", "small_d"),
-    "figures.training_curves": ("feature_training", "linear_training"),
+    # Texts: the built-in stories, a text document by document, and what a text does not show.
+    "corpus.stories": ("stories",),
+    "corpus.documents": ("AbstractTextSource",),
+    "corpus.locate": ("open_corpus",),
+    "corpus.tokenizers": ("WordTokenizer",),
+    "statistics.completeness": ("estimate_completeness",),
+    # Trainings: one that its caller advances, replicates in a batch, what is measured meanwhile, optimizers.
+    "training.stepped": ("SteppedTraining",),
+    "training.train": ("build_network", "train_many"),
+    "training.loop": ("Probe", "State"),
+    "training.objective": ("SoftLabels",),
+    "training.start": ("PredictedStart",),
+    "training.optimizers.base": ("paper_steps",),
+    "training.optimizers.adam": ("Adam",),
+    "training.optimizers.gd": ("GD",),
+    "training.optimizers.spectral": ("Spectral",),
+    "comparison.probes": ("feature_probes", "linear_probes"),
+    # Networks, and the device that they are on.
     "models.devices": ("checked_device", "threads_for"),
-    "models.factored": ("Init", "UFM"),
     "models.network": ("Network",),
     "models.networks.base": ("NetworkShape", "architecture_named", "import_torch"),
     "models.networks.mlp": ("MLP",),
-    "problems.backend": ("Array", "Backend", "blocks_of"),
-    "problems.instances": ("KnownInstance", "all_subsets", "catalogue", "embeddings_at", "one_hot"),
-    "problems.merging": ("Merging",),
+    # Comparison: one number, many geometries on a device, collapse, and rival explanations.
+    "comparison.agreement": ("Agreement",),
+    "comparison.on_device": ("LogitSpectrum", "PairGeometry", "TextOnDevice"),
+    "comparison.collapse": ("NeuralCollapse", "neural_collapse", "subspace_collapse"),
+    "comparison.explanations.base": ("AbstractRival", "Known", "explanation_classes"),
+    # Paths of the theory: at many losses, over regularisation, over norms; and its parts.
+    "theory.at_loss": ("LossSettings",),
+    "theory.loss_path": ("LossPath",),
+    "theory.logit_path": ("LogitPath", "PathPoint", "regularisation_path"),
+    "theory.linear_path": ("RegularisationPath", "norm_path"),
+    "theory.concepts": ("Concepts",),
+    "theory.features": ("project_on_F",),
+    "theory.proxy": ("proxy", "proxy_exactness"),
+    # Problems as data, their solvers, and instances whose solution is known.
+    "problems.instances": ("KnownInstance", "all_subsets", "catalogue", "one_hot"),
     "problems.ntp_svm": ("MarginProblem", "norm_named"),
     "problems.nuclear_svm": ("NuclearSVM",),
-    "problems.supports": ("cone_levels", "reduce_support"),
-    "results.contract": ("ALONE", "AbstractResult", "NearbyResults", "data_frame", "html_table"),
-    "results.manifests": ("MANIFEST", "read_json"),
+    "problems.supports": ("cone_levels",),
+    "problems.backend": ("Backend", "blocks_of"),
+    "problems.merging": ("Merging",),
     "solvers.logit_admm": ("RegularisedLoss",),
     "solvers.margin": ("solve_margin",),
     "solvers.ntp_svm": ("separating_decoder", "solve_ntp_svm"),
     "solvers.nuclear_admm": ("NuclearADMM",),
-    "statistics.completeness": ("estimate_completeness",),
-    "statistics.supports": ("canonical",),
-    "theory.at_loss": ("LossSettings", "NORMS"),
-    "theory.concepts": ("Concepts",),
-    "theory.features": ("project_on_F",),
-    "theory.linear": ("predict_linear",),
-    "theory.linear_path": ("RegularisationPath", "norm_path"),
-    "theory.logit_path": ("LogitPath", "PathPoint", "regularisation_path"),
-    "theory.loss_path": ("LossPath",),
-    "theory.proxy": ("proxy", "proxy_exactness", "proxy_factors"),
-    "theory.uniqueness": ("PATH_TOLERANCE",),
-    "training.loop": ("Probe", "State"),
-    "training.network_engine": ("NetworkEngine",),
-    "training.objective": ("SoftLabels", "WindowSampler"),
-    "training.optimizers.adam": ("Adam",),
-    "training.optimizers.base": ("AbstractOptimizer", "AbstractSchedule", "Constant", "Cosine", "Steps", "paper_steps"),
-    "training.optimizers.gd": ("GD",),
-    "training.optimizers.spectral": ("Spectral",),
-    "training.start": ("PredictedStart",),
-    "training.torch_engine": ("TorchEngine",),
-    "training.train": ("build_network", "estimate_training", "train_many"),
 }
-"""Module -> names that are taken from it."""
+"""Module of tokengeom -> names that are taken from it."""
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = sorted(_MODULE_OF)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tokengeom import train
-from tokengeom.extending import predict_linear
+from tokengeom import predict, train
 from tokengeom_studies.common.linear_runs import LinearSetting, descend, random_setting, step_limit
 
 
@@ -37,7 +36,7 @@ def test_gradient_descent_at_the_step_limit_never_increases_the_loss(scale: floa
 
 def test_descent_starts_at_zero_and_is_measured_against_the_prediction() -> None:
     setting = random_setting(0, V=5, m=6, d=8, support_size=2, n=60)
-    run = descend(setting, predict_linear(setting.stats, setting.H), steps=300)
+    run = descend(setting, predict(setting.stats, embeddings=setting.H), steps=300)
     assert run.trajectory["norm_W"][0] == 0.0
     assert run.trajectory.last("cosine_without_finite") > 0.5
     assert run.settings["reduction"] == "mean"

@@ -28,7 +28,6 @@ from tokengeom_studies.common.network_runs import (
     require_device,
     train_and_compare,
 )
-from tokengeom_studies.common.trainings import PlannedTraining, network_training, ufm_training
 
 TRANSFORMER, UFM = "transformer", "UFM"
 LOSS, KNOWN, NEW = "held_out.loss", "held_out.known", "held_out.new"
@@ -134,10 +133,6 @@ class EarlyStoppingStudy(AbstractStudy):
         "device": "cuda",
         "draws": 1000,
     }
-
-    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
-        """One transformer and one model of unconstrained features."""
-        return [network_training(recipe), ufm_training(recipe)]
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Split the text, count, predict and train on one part, and evaluate on the other."""

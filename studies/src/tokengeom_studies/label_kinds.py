@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tokengeom import NextTokenStatistics, TrainingSettings, count
-from tokengeom.extending import AbstractProgress, Curve, Figure, InputError, LinePanel, stories
+from tokengeom.extending import AbstractProgress, Curve, Figure, InputError, LinePanel, PairGeometry, stories
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.measured import (
     AbstractMeasuredStudy,
@@ -38,6 +38,7 @@ from tokengeom_studies.common.measured import (
 )
 from tokengeom_studies.common.network_runs import require_device
 from tokengeom_studies.common.same_geometry import (
+    ITEMS,
     NORMS,
     NOT_MEASURED,
     SUPPORTS,
@@ -52,7 +53,7 @@ from tokengeom_studies.common.same_geometry import (
     predicted_geometries,
     within,
 )
-from tokengeom_studies.common.torch_runs import ITEMS, DeviceText, Geometry, SteppedRun, first_below, load_text
+from tokengeom_studies.common.torch_runs import DeviceText, first_below, load_text
 
 SOFT, HARD, PREFIXES = "soft", "hard", "prefixes"
 CEILING, PREDICTED, EXPLAINED = 0.02, 0.03, 0.05
@@ -168,7 +169,7 @@ def _measure_together(recipe: Recipe, kinds: Sequence[str], rows: Rows) -> None:
     stats = prefix_statistics(recipe) if of_prefixes else load_text(recipe)
     name = Path(recipe["prefix_text" if of_prefixes else "text"]).stem
     text = DeviceText(stats, recipe["device"])
-    runs: dict[float, dict[tuple[str, int], Geometry]] = {gap: {} for gap in recipe["loss_gaps"]}
+    runs: dict[float, dict[tuple[str, int], PairGeometry]] = {gap: {} for gap in recipe["loss_gaps"]}
     for kind in kinds:
         for seed in recipe["seeds"]:
             for gap, row, geometry in _train(text, recipe, kind, seed):
@@ -185,7 +186,7 @@ def _measure_together(recipe: Recipe, kinds: Sequence[str], rows: Rows) -> None:
 
 def _train(
     text: DeviceText, recipe: Recipe, kind: str, seed: int
-) -> Iterator[tuple[float, dict[str, Any], Geometry | None]]:
+) -> Iterator[tuple[float, dict[str, Any], PairGeometry | None]]:
     """A run where its loss gap first falls below each level; no geometry where it does not."""
     steps = recipe["hard_steps" if kind == HARD else "most_steps"]
     rate = float(kind.removeprefix("dropout ")) if kind.startswith("dropout ") else 0.0
@@ -203,9 +204,9 @@ def _train(
         seed=seed,
         precision="float32",
     )
-    began, run = time.monotonic(), SteppedRun(text, settings)
+    began, run = time.monotonic(), text.begin(settings)
     remaining = sorted(recipe["loss_gaps"], reverse=True)
-    for one in first_below(run, remaining, every=10 if kind == HARD else 3, most_steps=steps, seconds=LONGEST):
+    for one in first_below(run, text, remaining, every=10 if kind == HARD else 3, most_steps=steps, seconds=LONGEST):
         remaining = [gap for gap in remaining if gap != one.target]
         row = {"reached": True, "loss_gap": one.loss_gap, "step": one.step, "seconds": one.seconds}
         yield one.target, row, text.geometry(one.W, one.H)

@@ -15,23 +15,20 @@ from typing import ClassVar
 
 import numpy as np
 from scipy.optimize import brentq
+from scipy.special import entr
 
-from tokengeom import LinearPrediction, NextTokenStatistics, Run
+from tokengeom import LinearPrediction, NextTokenStatistics, Run, predict
 from tokengeom.extending import (
     AbstractProgress,
     Figure,
     Float,
     InputError,
     blas_threads_for,
-    embeddings_at,
     linear_heatmaps,
     linear_plane,
-    predict_linear,
-    x_log_x,
 )
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table
 from tokengeom_studies.common.linear_runs import LinearSetting, descend
-from tokengeom_studies.common.trainings import PlannedTraining
 
 SUPPORTS = ((1, 2, 3), (0, 1, 4), (0, 3, 4))
 """Tokens of each support, counted from 0, the most likely first."""
@@ -84,11 +81,6 @@ class LinearPlane(AbstractStudy):
         "close": 1e-6,
     }
 
-    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
-        """One descent per set of angles."""
-        sets = len(recipe["separable"]) + len(recipe["blocked"])
-        return [PlannedTraining("linear", 5, 3, 2, recipe["steps"], count=sets, optimizer="gd")]
-
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Predict and train each set of angles."""
         if not recipe["separable"]:
@@ -110,7 +102,7 @@ def plane_statistics(entropy: float) -> NextTokenStatistics:
         raise InputError(f"Three supports of 3 tokens have an entropy between 0 and log 3 = 1.0986; got {entropy!r}.")
 
     def excess(ratio: float) -> float:
-        return -float(x_log_x(_falling(ratio)).sum()) - entropy
+        return float(entr(_falling(ratio)).sum()) - entropy
 
     share = _falling(float(brentq(excess, 1e-9, 1.0, xtol=1e-15)))
     P = np.zeros((TOKENS, len(SUPPORTS)))
@@ -120,14 +112,21 @@ def plane_statistics(entropy: float) -> NextTokenStatistics:
     return NextTokenStatistics.from_probabilities(P, contexts=names, vocabulary=[str(v + 1) for v in range(TOKENS)])
 
 
+def _embeddings_at(degrees: Sequence[float]) -> Float:
+    """Unit embeddings in the plane at the given angles, 2 x m."""
+    angles = np.deg2rad(np.asarray(degrees))
+    # The cosine of 90 degrees must be 0, not 6e-17.
+    return np.round(np.stack([np.cos(angles), np.sin(angles)]), 15)
+
+
 def _falling(ratio: float) -> Float:
     share = ratio ** np.arange(3.0)
     return np.asarray(share / share.sum())
 
 
 def _angle_set(stats: NextTokenStatistics, degrees: tuple[float, ...], separable: bool, steps: int) -> AngleSet:
-    H = embeddings_at(degrees)
-    prediction = predict_linear(stats, H)
+    H = _embeddings_at(degrees)
+    prediction = predict(stats, embeddings=H)
     return AngleSet(degrees, separable, prediction, descend(LinearSetting(stats, H), prediction, steps))
 
 

@@ -17,11 +17,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokengeom import LinearPrediction, Run
-from tokengeom.extending import AbstractProgress, Curve, Figure, Float, LinePanel, blas_threads_for, predict_linear
+from tokengeom import LinearPrediction, Run, predict
+from tokengeom.extending import AbstractProgress, Curve, Figure, Float, LinePanel, blas_threads_for
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table
 from tokengeom_studies.common.linear_runs import LinearSetting, descend, random_setting
-from tokengeom_studies.common.trainings import PlannedTraining
 
 SLOW = 0.1
 """Margin of the effective supports below which the loss needs more steps than the study makes."""
@@ -77,16 +76,6 @@ class LinearDimensionSweep(AbstractStudy):
         "close": 2e-3,
     }
 
-    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
-        """One descent per dimension and seed."""
-        dims = sorted({max(1, round(ratio * recipe["m"])) for ratio in recipe["ratios"]})
-        return [
-            PlannedTraining(
-                "linear", recipe["V"], recipe["m"], dim, recipe["steps"], count=recipe["seeds"], optimizer="gd"
-            )
-            for dim in dims
-        ]
-
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Predict and train at each dimension, for each seed."""
         m, points = recipe["m"], []
@@ -105,7 +94,7 @@ class LinearDimensionSweep(AbstractStudy):
 
 
 def _point(setting: LinearSetting, seed: int, steps: int) -> Point:
-    prediction = predict_linear(setting.stats, setting.H)
+    prediction = predict(setting.stats, embeddings=setting.H)
     return Point(setting.H.shape[0], seed, prediction, descend(setting, prediction, steps))
 
 

@@ -20,14 +20,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tokengeom import LinearPrediction, Run, train
+from tokengeom import LinearPrediction, Run, predict, train
 from tokengeom.extending import (
-    AbstractOptimizer,
     AbstractProgress,
     AbstractStage,
     Adam,
     Float,
-    Init,
     MarginProblem,
     RegularisationPath,
     blas_threads_for,
@@ -36,12 +34,10 @@ from tokengeom.extending import (
     linear_training,
     norm_named,
     norm_path,
-    predict_linear,
     solve_margin,
 )
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.linear_runs import LinearSetting, random_setting
-from tokengeom_studies.common.trainings import PlannedTraining
 
 QUANTITIES = ("loss_gap", "norm_W", "cosine", "cosine_without_finite", "finite_error")
 Range = tuple[float, float]
@@ -55,7 +51,7 @@ TOLERANCE = 0.1
 """Share of a number by which its range is widened at both ends."""
 COSINE_TOLERANCE = 0.005
 """The same for a cosine, which ends at 1: an amount."""
-INITS: Sequence[Init] = ("lecun", "zero")
+INITS = ("lecun", "zero")
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,20 +117,10 @@ class LinearOverparameterised(AbstractStudy):
         "largest_norm": 1e5,
     }
 
-    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
-        """Every optimizer from every seed and start, and the runs whose margins are compared."""
-        size = {"tokens": recipe["V"], "contexts": recipe["m"], "dim": recipe["d"]}
-        several = recipe["seeds"] * len(REFERENCE) * len(INITS) + recipe["learned"]
-        margins = sum(len(rates) for rates in recipe["margin_rates"].values())
-        return [
-            PlannedTraining("linear", steps=recipe["steps"], count=several, optimizer="gd", **size),
-            PlannedTraining("linear", steps=recipe["margin_steps"], count=margins, optimizer="gd", **size),
-        ]
-
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Train every optimizer from every seed, then follow the regularisation path."""
         settings = [_setting(recipe, seed) for seed in range(recipe["seeds"])]
-        predictions = [predict_linear(setting.stats, setting.H) for setting in settings]
+        predictions = [predict(setting.stats, embeddings=setting.H) for setting in settings]
         parts = len(settings) * len(REFERENCE) * len(INITS) + recipe["paths"] + recipe["learned"]
         parts += sum(len(rates) for rates in recipe["margin_rates"].values())
         with blas_threads_for(recipe["m"], recipe["d"]), progress.stage("Runs", float(parts)) as stage:
@@ -153,7 +139,7 @@ class LinearOverparameterised(AbstractStudy):
         return self.findings(recipe, _sentence(found, paths, tables), checks, figures, tables)
 
 
-def optimizer_named(name: str) -> str | AbstractOptimizer:
+def optimizer_named(name: str) -> str | Adam:
     """Optimizer by name; Adam with the betas of the reference runs."""
     return Adam(betas=(0.9, 0.99)) if name == "adam" else name
 
@@ -215,7 +201,7 @@ def learned_table(
     runs: Sequence[Run], settings: Sequence[LinearSetting], predictions: Sequence[LinearPrediction]
 ) -> Table:
     """Runs that trained H as well, compared with the predictions for the first H and for the last H."""
-    after = [predict_linear(setting.stats, run.H) for setting, run in zip(settings, runs, strict=True)]
+    after = [predict(setting.stats, embeddings=run.H) for setting, run in zip(settings, runs, strict=True)]
     table: dict[str, list[Any]] = {
         "seed": list(range(len(runs))),
         "loss_gap": [run.loss_gap for run in runs],
@@ -245,7 +231,7 @@ def _train(
     prediction: LinearPrediction,
     seed: int,
     optimizer: str,
-    init: Init,
+    init: str,
     stage: AbstractStage,
 ) -> Trained:
     run = train(

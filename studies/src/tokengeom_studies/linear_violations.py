@@ -23,7 +23,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokengeom import LinearPrediction, NextTokenStatistics, Run
+from tokengeom import LinearPrediction, NextTokenStatistics, Run, predict
 from tokengeom.extending import (
     AbstractProgress,
     Bool,
@@ -34,12 +34,10 @@ from tokengeom.extending import (
     Panel,
     blas_threads_for,
     linear_training,
-    predict_linear,
 )
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table
 from tokengeom_studies.common.linear_runs import LinearSetting, descend
 from tokengeom_studies.common.random_data import dirichlet_counts, random_supports
-from tokengeom_studies.common.trainings import PlannedTraining
 
 CASES: Mapping[str, tuple[bool, bool]] = {
     "incompatible": (False, True),
@@ -123,15 +121,6 @@ class LinearViolations(AbstractStudy):
         "least_cosine": 0.97,
     }
 
-    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
-        """One descent per case and seed."""
-        m = recipe["m"]
-        dims = [max(2, m // 4) if case == "crowded" else recipe["d"] for case in CASES]
-        return [
-            PlannedTraining("linear", recipe["V"], m, dim, recipe["steps"], count=recipe["seeds"], optimizer="gd")
-            for dim in dims
-        ]
-
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Generate, predict and train every case for every seed."""
         found = []
@@ -182,7 +171,7 @@ def _tilted(stats: NextTokenStatistics, case: str) -> NextTokenStatistics:
 
 def _violation(recipe: Recipe, case: str, seed: int) -> Violation:
     setting = planted(case, seed, **{name: recipe[name] for name in ("V", "m", "d", "support_size", "n")})
-    prediction = predict_linear(setting.stats, setting.H)
+    prediction = predict(setting.stats, embeddings=setting.H)
     return Violation(case, seed, prediction, descend(setting, prediction, recipe["steps"]))
 
 

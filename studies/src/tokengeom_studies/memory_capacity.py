@@ -35,7 +35,7 @@ from tokengeom_studies.common.measured import (
     chosen,
 )
 from tokengeom_studies.common.network_runs import require_device
-from tokengeom_studies.common.torch_runs import DeviceText, SteppedRun, load_text
+from tokengeom_studies.common.torch_runs import DeviceText, load_text
 
 ALL, BODY, WIDTH = "parameters", "body", "width"
 CONSTANT, LONGER, TENTH, DEEPER = 2.0, 1.5, 4.0, 1.2
@@ -192,7 +192,7 @@ def _train(text: DeviceText, recipe: Recipe, network: str, width: int, steps: in
         precision="float32",
         **options,
     )
-    run = SteppedRun(text, settings)
+    run = text.begin(settings)
     assert run.network is not None, "settings of a network"
     run.advance(steps)
     gap = text.loss_gap(*run.factors())

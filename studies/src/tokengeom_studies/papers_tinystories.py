@@ -17,7 +17,16 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tokengeom import TrainingSettings
-from tokengeom.extending import AbstractProgress, Curve, Figure, HeatmapPanel, LinePanel, cosines
+from tokengeom.extending import (
+    AbstractProgress,
+    Curve,
+    Figure,
+    HeatmapPanel,
+    LinePanel,
+    SoftLabels,
+    SteppedTraining,
+    cosines,
+)
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.measured import (
     AbstractMeasuredStudy,
@@ -31,7 +40,6 @@ from tokengeom_studies.common.measured import (
 )
 from tokengeom_studies.common.network_runs import require_device
 from tokengeom_studies.common.support_directions import SETS, Directions, GroupedText
-from tokengeom_studies.common.torch_runs import SteppedRun
 
 NUCLEAR, GAMMA2, LIMIT, PROXY, SUPPORTS = "at the loss, nuclear", "at the loss, gamma_2", "L_mm", "S~", "cos S~"
 
@@ -170,7 +178,7 @@ class PapersTinyStories(AbstractMeasuredStudy):
 
 def _trained(text: GroupedText, recipe: Recipe, seed: int, rows: Rows) -> Directions | None:
     """Train a network and add a row per recorded epoch; None where the time was over before the last epoch."""
-    labels, batch = text.device.labels, recipe["batch"]
+    labels, batch = SoftLabels.from_statistics(text.stats), recipe["batch"]
     counts = np.rint(labels.share * labels.weight[labels.context] * labels.windows).astype(np.int64)
     windows = np.repeat(np.arange(counts.size), counts)
     steps = max(windows.size // batch, 1)
@@ -190,7 +198,7 @@ def _trained(text: GroupedText, recipe: Recipe, seed: int, rows: Rows) -> Direct
         precision=recipe["precision"],
         device=recipe["device"],
     )
-    run, shuffled, began = SteppedRun(text.device, settings), np.random.default_rng(seed), time.monotonic()
+    run, shuffled, began = text.device.begin(settings), np.random.default_rng(seed), time.monotonic()
     for epoch in range(1, recipe["epochs"] + 1):
         order = shuffled.permutation(windows)[: steps * batch]
         run.advance(steps, windows=order.reshape(steps, -1))
@@ -211,7 +219,7 @@ def _limits(text: GroupedText) -> dict[str, Directions]:
     return {LIMIT: text.limit, SUPPORTS: text.simple[SUPPORTS]}
 
 
-def _read(text: GroupedText, run: SteppedRun) -> Directions:
+def _read(text: GroupedText, run: SteppedTraining) -> Directions:
     W, H = run.factors()
     gap = text.device.loss_gap(W, H)
     return Directions.of(text, W.cpu().numpy(), H.cpu().numpy(), gap)

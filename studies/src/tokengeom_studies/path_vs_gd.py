@@ -37,7 +37,6 @@ from tokengeom.extending import path as draw_path
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.feature_runs import direction_probe
 from tokengeom_studies.common.random_data import random_counts
-from tokengeom_studies.common.trainings import PlannedTraining, ufm_training
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,11 +94,6 @@ class PathVsGd(AbstractStudy):
         "ridges": [1e-2, 1e-3, 1e-4],
         "ridge_steps": 500_000,
     }
-
-    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
-        """One descent without ridge, and one per ridge."""
-        ridged = ufm_training(recipe, len(recipe["ridges"]), optimizer="gd", steps=recipe["ridge_steps"])
-        return [ufm_training(recipe, optimizer="gd"), ridged]
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Follow the path, descend with ridge and without, compare at equal loss."""

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tokengeom import LossPrediction, NextTokenStatistics, TrainingSettings, predict, predict_proxy
-from tokengeom.extending import GD, AbstractProgress, Float, PredictedStart, build_network
+from tokengeom.extending import GD, AbstractProgress, Float, PredictedStart, SoftLabels, build_network
 from tokengeom_studies.base import Check, Findings, Recipe, table_of
 from tokengeom_studies.common.compared_starts import (
     ADAMW,
@@ -52,7 +52,7 @@ from tokengeom_studies.common.measured import (
 )
 from tokengeom_studies.common.network_runs import require_device
 from tokengeom_studies.common.split_texts import HeldOutLoss, SplitText, split_text_of
-from tokengeom_studies.common.torch_runs import DeviceText, SteppedRun
+from tokengeom_studies.common.torch_runs import DeviceText
 
 MOMENTUM = 0.9
 NETWORKS = {"transformer": "a transformer", "mlp": "an MLP", "lstm": "an LSTM"}
@@ -309,8 +309,8 @@ class _Text:
         if name == RANDOM:
             return None
         if name == PROXY:
-            return PredictedStart.of(self.proxy, self.text.labels)
-        found = PredictedStart.of(self.prediction, self.text.labels)
+            return PredictedStart.of(self.proxy, SoftLabels.from_statistics(self.text.stats))
+        found = PredictedStart.of(self.prediction, SoftLabels.from_statistics(self.text.stats))
         if name == AT_LOSS:
             return found
         order = np.random.default_rng(seed).permutation(found.W.shape[0])
@@ -360,7 +360,7 @@ def _trained(text: _Text, recipe: Recipe, key: Mapping[str, Any]) -> dict[str, A
     settings = _settings(recipe, key["network"], key["optimizer"], key["seed"])
     network = build_network(text.split.stats, settings, text.start(key["start"], key["seed"]))
     norm = float(np.linalg.norm(network.W))
-    run = SteppedRun(text.text, settings, network=network)
+    run = text.text.begin(settings, network=network)
     remaining = gaps_of(recipe["gaps"], key["text"], key["optimizer"])
     gap = text.text.loss_gap(*run.factors())
     curve, reached, held_at, held = [(0, gap)], {}, {}, [(0, text.held.of(network))]

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tokengeom.extending import AbstractProgress, Backend, Curve, Figure, LinePanel, Panel, Points, ScatterPanel, dense
+from tokengeom.extending import AbstractProgress, Backend, Curve, Figure, LinePanel, Panel, Points, ScatterPanel
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.measured import (
     AbstractMeasuredStudy,
@@ -204,7 +204,7 @@ def _measure_designs(recipe: Recipe, rows: Rows) -> None:
 def _measure_text(recipe: Recipe, rows: Rows, text: str) -> None:
     from tokengeom_studies.common.torch_runs import load_text
 
-    S = dense(load_text({"text": text}).S).astype(bool)
+    S = load_text({"text": text}).S.toarray().astype(bool)
     name = Path(text).stem
     seeds = recipe["control_seeds"] if S.size <= recipe["most_entries"] else recipe["control_seeds"][:1]
     wanted = [("none", 0), *((control, seed) for seed in seeds for control in CONTROLS)]

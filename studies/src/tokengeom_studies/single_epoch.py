@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tokengeom import NextTokenStatistics, TrainingSettings
-from tokengeom.extending import AbstractProgress, Curve, Figure, InputError, Int, LinePanel
+from tokengeom.extending import AbstractProgress, Curve, Figure, InputError, Int, LinePanel, PairGeometry
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.measured import (
     AbstractMeasuredStudy,
@@ -36,6 +36,7 @@ from tokengeom_studies.common.measured import (
 )
 from tokengeom_studies.common.network_runs import require_device
 from tokengeom_studies.common.same_geometry import (
+    ITEMS,
     NORMS,
     NOT_MEASURED,
     SUPPORTS,
@@ -50,7 +51,7 @@ from tokengeom_studies.common.same_geometry import (
     predicted_geometries,
     within,
 )
-from tokengeom_studies.common.torch_runs import ITEMS, DeviceText, Geometry, SteppedRun, first_below, load_text
+from tokengeom_studies.common.torch_runs import DeviceText, first_below, load_text
 
 ONE_PASS, SAMPLED, EXACT = "one pass", "sampled", "exact"
 CEILING, PREDICTED = 0.02, 0.03
@@ -199,7 +200,7 @@ def _settings(recipe: Recipe, network: str, seed: int, **changes: Any) -> Traini
 
 
 def _measure_cell(text: DeviceText, recipe: Recipe, cell: dict[str, Any], rows: Rows) -> None:
-    runs: dict[float, dict[tuple[str, int], Geometry]] = {one: {} for one in recipe["fractions"]}
+    runs: dict[float, dict[tuple[str, int], PairGeometry]] = {one: {} for one in recipe["fractions"]}
     gaps: dict[float, list[float]] = {one: [] for one in recipe["fractions"]}
     for seed in recipe["seeds"]:
         targets: dict[float, float] = {}
@@ -222,13 +223,13 @@ def _measure_cell(text: DeviceText, recipe: Recipe, cell: dict[str, Any], rows: 
 
 def _one_pass(
     text: DeviceText, recipe: Recipe, network: str, seed: int
-) -> Iterator[tuple[float, dict[str, Any], Geometry]]:
+) -> Iterator[tuple[float, dict[str, Any], PairGeometry]]:
     """The run after each fraction of the pass."""
     windows = one_pass_windows(text.stats, recipe["epoch_steps"], seed)
     steps, batch = windows.shape
     uses = np.bincount(windows.ravel(), minlength=text.stats.counts.nnz)
     settings = _settings(recipe, network, seed, steps=steps, batch=batch, rate_schedule="cosine")
-    began, run = time.monotonic(), SteppedRun(text, settings)
+    began, run = time.monotonic(), text.begin(settings)
     facts = {"batch": batch, "windows": text.stats.n, "repeated": int((uses > text.stats.counts.data).sum())}
     for fraction in sorted(recipe["fractions"]):
         until = max(1, round(fraction * steps))
@@ -241,16 +242,16 @@ def _one_pass(
 
 def _to_targets(
     text: DeviceText, recipe: Recipe, network: str, seed: int, training: str, targets: dict[float, float]
-) -> Iterator[tuple[float, dict[str, Any], Geometry | None]]:
+) -> Iterator[tuple[float, dict[str, Any], PairGeometry | None]]:
     """The run where its loss gap first falls below each target."""
     most = recipe["most_steps"] if training == EXACT else recipe["epochs"] * recipe["epoch_steps"]
     changes: dict[str, Any] = {"steps": most, "rate_schedule": "constant" if training == EXACT else "cosine"}
     if training == SAMPLED:
         changes["batch"] = max(1, text.stats.n // recipe["epoch_steps"])
-    run = SteppedRun(text, _settings(recipe, network, seed, **changes))
+    run = text.begin(_settings(recipe, network, seed, **changes))
     remaining = dict(targets)
     for one in first_below(
-        run, list(targets.values()), every=1 if training == EXACT else 5, most_steps=most, seconds=LONGEST
+        run, text, list(targets.values()), every=1 if training == EXACT else 5, most_steps=most, seconds=LONGEST
     ):
         fraction = next(name for name, gap in remaining.items() if gap == one.target)
         del remaining[fraction]

@@ -31,7 +31,6 @@ from tokengeom.extending import (
     InputError,
     LearnedConcepts,
     Probe,
-    Proxy,
     Snapshots,
     State,
     blas_threads_for,
@@ -52,7 +51,6 @@ from tokengeom_studies.common.feature_runs import (
 )
 from tokengeom_studies.common.network_runs import Trained, agreement_checks, agreement_table, compare_run, outcome
 from tokengeom_studies.common.random_data import repeated
-from tokengeom_studies.common.trainings import PlannedTraining, ufm_training
 
 NATURAL, REPEATS = "natural counts", "random repeats"
 SNAPSHOTS = (0.0, 0.01, 0.1, 1.0)
@@ -156,10 +154,6 @@ class UfmSimplifiedStories(AbstractStudy):
         "draws": 1000,
     }
 
-    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
-        """AdamW and gradient descent, with natural counts and with random repeats."""
-        return [ufm_training(recipe, 2), ufm_training(recipe, 2, optimizer="gd", steps=recipe["order_steps"])]
-
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Count and predict once, train in both modes, and compare."""
         natural = count_stories(recipe, progress)
@@ -236,7 +230,7 @@ def _sentence(modes: Mapping[str, Mode]) -> str:
 
 def _proxy(mode: Mode) -> str:
     """SIM with the proxy, which is among the explanations of every comparison."""
-    rows = [row for row in mode.trained.comparison.rows if row.rival == Proxy.name]
+    rows = [row for row in mode.trained.comparison.rows if row.rival == "proxy"]
     values = " and ".join(f"{row.similarity.value:.3f} for {row.items}" for row in rows)
     return f"; SIM with the proxy {values}"
 

@@ -34,7 +34,6 @@ from tokengeom.extending import (
 )
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table
 from tokengeom_studies.common.random_data import random_supports, with_random_repeats
-from tokengeom_studies.common.trainings import PlannedTraining, ufm_training
 
 LOST_NOTHING = 1e-4
 """Relative excess up to which nothing is lost: training itself stops about 1e-6 above the optimum."""
@@ -106,11 +105,6 @@ class UfmSmallD(AbstractStudy):
         "steps": 10_000,
         "learning_rate": 1e-2,
     }
-
-    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
-        """Two trainings per dimension: with ridge and without."""
-        contexts = recipe["supports"] * recipe["copies"]
-        return [ufm_training(recipe, 2, contexts=contexts, dim=dim, optimizer="adam") for dim in recipe["dims"]]
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Solve the convex problem once; train each d with ridge and without."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import comb
 from typing import ClassVar
 
 import numpy as np
@@ -31,7 +30,6 @@ from tokengeom.extending import (
     one_hot,
 )
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table
-from tokengeom_studies.common.trainings import PlannedTraining, ufm_training
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,12 +81,6 @@ class UfmSymmetric(AbstractStudy):
         "learning_rate": 1e-2,
         "ridge": 1e-4,
     }
-
-    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
-        """One training per instance."""
-        sizes = [(V, comb(V, k)) for V, k in recipe["subsets"]]
-        sizes.append((recipe["classes"], recipe["classes"] * recipe["copies"]))
-        return [ufm_training(recipe, tokens=V, contexts=m, optimizer="adam") for V, m in sizes]
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Solve and train each instance; the last one has one-hot supports."""

@@ -19,7 +19,6 @@ from tokengeom.extending import AbstractProgress, feature_heatmaps, feature_prob
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table
 from tokengeom_studies.common.feature_runs import train_like_the_papers
 from tokengeom_studies.common.random_data import random_counts
-from tokengeom_studies.common.trainings import PlannedTraining, ufm_training
 
 LOSS_GAP = 2e-5
 CONTEXT_SIMILARITY = 0.96
@@ -78,10 +77,6 @@ class UfmSynthetic(AbstractStudy):
         "weight_decay": 1e-6,
         "draws": 40,
     }
-
-    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
-        """One training per draw."""
-        return [ufm_training(recipe, recipe["draws"])]
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Predict and train each draw, and compare."""

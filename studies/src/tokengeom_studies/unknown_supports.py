@@ -22,7 +22,7 @@ import numpy as np
 from scipy import sparse
 
 from tokengeom import TrainingSettings
-from tokengeom.extending import AbstractProgress, Bool, InputError, Int, WordTokenizer, canonical, stories, train_many
+from tokengeom.extending import AbstractProgress, Bool, InputError, Int, WordTokenizer, stories, train_many
 from tokengeom_studies.base import Findings, Recipe
 from tokengeom_studies.common.measured import (
     AbstractMeasuredStudy,
@@ -310,7 +310,8 @@ class DocumentWindows:
         """Counts of tokens after contexts, V x m, in some of the documents or in all."""
         kept = slice(None) if documents is None else documents[self.document]
         token, context = self.token[kept], self.context[kept]
-        return canonical(sparse.coo_array((np.ones(token.size, np.int64), (token, context)), shape=self.shape))
+        # Equal pairs of token and context are added up.
+        return sparse.csc_array((np.ones(token.size, np.int64), (token, context)), shape=self.shape)
 
     def save(self, path: str | Path) -> None:
         """Write an .npz file, for machines that do not have the text."""

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tokengeom import NextTokenStatistics, predict
-from tokengeom.extending import PATH_TOLERANCE, AbstractProgress, Bool, Curve, Figure, Float, LinePanel
+from tokengeom.extending import AbstractProgress, Bool, Curve, Figure, Float, LinePanel
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.measured import (
     AbstractMeasuredStudy,
@@ -225,7 +225,7 @@ def _path_directions(stats: NextTokenStatistics, S: Bool, recipe: Recipe) -> tup
     """Directions of the path between its two smallest loss gaps, and between those of the trainings."""
     prediction = predict(stats, spread_solves=0)
     gaps = sorted({*recipe["path_gaps"], *recipe["loss_gaps"]}, reverse=True)
-    at = dict(zip(gaps, prediction.path(gaps, tolerance=PATH_TOLERANCE, device=solver_device()), strict=True))
+    at = dict(zip(gaps, prediction.path(gaps, tolerance=1e-7, device=solver_device()), strict=True))
     pairs = gaps[-2:], sorted(recipe["loss_gaps"], reverse=True)
     small, same = (direction(at[before].L, at[after].L, S) for before, after in pairs)
     return small, same

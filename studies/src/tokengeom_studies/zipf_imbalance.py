@@ -29,7 +29,6 @@ from tokengeom.extending import (
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table
 from tokengeom_studies.common.feature_runs import direction_probe, over_training
 from tokengeom_studies.common.random_data import random_counts
-from tokengeom_studies.common.trainings import PlannedTraining, ufm_training
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,10 +91,6 @@ class ZipfImbalance(AbstractStudy):
         "middle_lambda": 1e-4,
         "smallest_lambda": 1e-12,
     }
-
-    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
-        """One descent per exponent."""
-        return [ufm_training(recipe, len(recipe["exponents"]), optimizer="gd")]
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Follow path and descent for each exponent."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
+from scipy.special import logsumexp
 
 from tokengeom import NextTokenStatistics, ReadingSettings, count
 from tokengeom.extending import (
@@ -28,7 +29,6 @@ from tokengeom.extending import (
     Probe,
     State,
     WordTokenizer,
-    log_sum_exp,
     open_corpus,
     stories,
 )
@@ -65,7 +65,7 @@ class HeldOut:
 
     def losses(self, L: Float) -> dict[str, float]:
         """Mean loss in nats under logits L (V x m): of all windows, of known pairs, and of new pairs if any."""
-        each = log_sum_exp(L)[self.column] - L[self.token, self.column]
+        each = logsumexp(L, axis=0)[self.column] - L[self.token, self.column]
         parts = {"loss": np.ones_like(self.new), "known": ~self.new, "new": self.new}
         some = {name: part for name, part in parts.items() if part.any()}
         return {name: float(np.average(each[part], weights=self.windows[part])) for name, part in some.items()}

@@ -16,27 +16,21 @@ from dataclasses import dataclass
 from math import isfinite, isnan
 from typing import Any
 
+import numpy as np
+
 from tokengeom import Comparison, Factors, FeaturePrediction, NextTokenStatistics, Run, compare, train
 from tokengeom.extending import (
-    NORMS,
-    TIE,
     AbstractProgress,
     Agreement,
-    Figure,
-    Int,
-    LinePanel,
     Probe,
-    SimilarityNumbers,
-    assess,
     checked_device,
+    directional_agreement,
     feature_probes,
     import_torch,
     paper_steps,
-    support_groups,
-    with_reference,
 )
 from tokengeom_studies.base import Check, Recipe, Table, table_of
-from tokengeom_studies.common.feature_runs import over_training, train_like_the_papers
+from tokengeom_studies.common.feature_runs import train_like_the_papers
 
 REPORTED = {1_000: 4.67e-2, 10_000: 3e-4}
 """``CE - H`` reported for the transformer of [zhao2024] after that many steps, on the authors' simplified stories."""
@@ -60,21 +54,23 @@ class Trained:
 
     def agreement(self, item: str) -> Agreement:
         """Agreement of "context" or "token" embeddings at the loss reached; in the limit where there is no other."""
-        return self.comparison[f"{self.comparison.prefix}{item}_agreement"]
+        number: Agreement = getattr(self.comparison, f"{item}_agreement")
+        return number
 
     def in_limit(self, item: str) -> Agreement:
         """Agreement of "context" or "token" embeddings with L_mm."""
-        return self.comparison[f"limit_{item}_agreement"]
+        return self.comparison.in_limit[f"{item}_agreement"]
 
     def similarity(self, item: str) -> Agreement:
         """The papers' SIM of "context" or "token" embeddings with L_mm."""
-        return self.comparison[f"limit_{item}_similarity"]
+        number: Agreement = getattr(self.comparison, f"{item}_similarity")
+        return number
 
     @property
     def compared_with(self) -> str:
         """What `agreement` is with: the prediction at the loss reached and its norm, or the one in the limit."""
         norm = self.comparison.norm
-        return "in the limit" if norm is None else f"at the loss reached ({NORMS[norm]})"
+        return "in the limit" if norm is None else f"at the loss reached ({norm.replace('gamma2', 'gamma_2')} norm)"
 
 
 def require_device(recipe: Recipe) -> None:
@@ -133,31 +129,22 @@ def compare_run(prediction: FeaturePrediction, run: Run, recipe: Recipe) -> Trai
     return Trained(run, compare(prediction, run, permutations=recipe["draws"], seed=recipe["seed"]))
 
 
-def compare_runs(prediction: FeaturePrediction, one: Run, other: Run, recipe: Recipe) -> dict[str, Agreement]:
-    """How far the contexts, and the tokens, of two runs on the same statistics agree, with intervals and floors.
-
-    The number before training is the larger of those between the start of either run and the end of the other.
-    """
-    a, b = Factors.of(one), Factors.of(other)
-    pairs = [(start, end) for start, end in ((one.start, b), (other.start, a)) if start is not None]
-    found: dict[str, Agreement] = {}
-    for items, factor, groups in (("contexts", "H", support_groups(prediction)), ("tokens", "tokens", None)):
-        numbers = _numbers(items, factor, a, b, groups)
-        assessed = assess(numbers, permutations=recipe["draws"], seed=recipe["seed"]).agreements()
-        starts = [_numbers(items, factor, start, end, groups).values() for start, end in pairs]
-        highest = {name: max(values[name] for values in starts) for name in assessed} if starts else {}
-        found |= with_reference(assessed, "untrained", highest)
-    return found
-
-
-def _numbers(items: str, factor: str, run: Factors, target: Factors, groups: Int | None) -> SimilarityNumbers:
-    return SimilarityNumbers.of(items, getattr(run, factor), {"": getattr(target, factor)}, groups)
+def between_runs(prediction: FeaturePrediction, first: Run, second: Run) -> dict[str, float]:
+    """Agreement of the contexts, and of the tokens, of two runs on the same statistics."""
+    a, b = Factors.of(first), Factors.of(second)
+    groups = np.asarray(prediction.context_groups)
+    # A context without a predicted direction (-1) is its own group.
+    groups = np.where(groups < 0, groups.max(initial=0) + 1 + np.arange(groups.size), groups)
+    return {
+        "context": directional_agreement(a.context_directions, b.context_directions, groups),
+        "token": directional_agreement(a.token_directions, b.token_directions),
+    }
 
 
 def floor_check(name: str, number: Agreement, *, by: float = 0.0) -> Check:
     """Check that a number is more than chance, by the rule of `Agreement.above_floor`, or above the floor by more."""
     worst, floor = number.value if isnan(number.low) else number.low, number.floor
-    return Check(f"{name}, lower end of the interval above the floor", worst - floor - TIE * abs(floor), low=by)
+    return Check(f"{name}, lower end of the interval above the floor", worst - floor, low=max(by, 1e-6 * abs(floor)))
 
 
 def gain_checks(name: str, found: Trained, *, loss_gap: float, above: float = 0.0) -> list[Check]:
@@ -236,31 +223,3 @@ def reported_loss_checks(run: Run) -> list[Check]:
         for step, gap in REPORTED.items()
         if (steps == step).any()
     ]
-
-
-def training_curves(found: Mapping[str, Trained], runs_are: str) -> Figure:
-    """Loss, similarity of contexts and of tokens with L_mm, and collapse over the steps of several runs.
-
-    ``runs_are`` is the sentence of the caption that says what the runs are.
-    """
-    runs = {name: one.run for name, one in found.items()}
-    panels = [
-        over_training("Loss gap", "CE - H (nats)", runs, ["loss_gap"], y_scale="log"),
-        _similarity_panel("Contexts: SIM of cos(H, H) with L_mm", found, "context"),
-        _similarity_panel("Tokens: SIM of cos(W, W) with L_mm", found, "token"),
-        over_training("Collapse: spread in support groups", "within / between", runs, ["collapse"], y_scale="log"),
-    ]
-    caption = (
-        f"{runs_are} SIM is the structural similarity of two cosine matrices, 1 where they agree. The floor is the "
-        "largest of the 95th percentile when support groups (or tokens) are permuted, that of Gaussian embeddings, and "
-        "the model before training, drawn for the run where it is highest. Collapse is the spread of the directions of "
-        "contexts that share a support, relative to the spread over all contexts; 0 is full collapse."
-    )
-    return Figure("training", "Training compared with the prediction", caption, panels)
-
-
-def _similarity_panel(title: str, found: Mapping[str, Trained], item: str) -> LinePanel:
-    floors = [one.similarity(item).floor for one in found.values()]
-    levels = [("equal geometry", 1.0), *([("highest floor", max(floors))] if all(map(isfinite, floors)) else [])]
-    runs = {name: one.run for name, one in found.items()}
-    return over_training(title, "SIM", runs, [f"{item}_similarity"], levels=levels)

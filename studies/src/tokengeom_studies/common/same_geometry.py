@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.extending import ProblemError
+from tokengeom.extending import PairGeometry, ProblemError
 from tokengeom_studies.common.measured import Answer, Decision, Interval, Row, Rows, chosen
-from tokengeom_studies.common.torch_runs import ITEMS, DeviceText, Geometry, agreement
+from tokengeom_studies.common.torch_runs import DeviceText
 
+ITEMS = ("contexts", "tokens")
 NORMS = ("nuclear", "gamma2")
 NOT_MEASURED = "not measured"
 SUPPORTS = "supports"
@@ -28,7 +29,7 @@ Cell = Mapping[str, Any]
 """What all compared runs share: text, network, and where they are read."""
 
 
-def predicted_geometries(text: DeviceText, loss_gap: float) -> tuple[dict[str, Geometry], dict[str, Any]]:
+def predicted_geometries(text: DeviceText, loss_gap: float) -> tuple[dict[str, PairGeometry], dict[str, Any]]:
     """Geometries predicted at a loss gap in both norms, that of centred supports, and the certificates.
 
     A prediction that cannot be solved is left out, with the reason among the certificates.
@@ -54,16 +55,16 @@ def largest_relative_gap(rows: Sequence[Row]) -> float:
 
 
 def add_comparisons(
-    rows: Rows, cell: Cell, runs: Mapping[tuple[str, int], Geometry], predicted: Mapping[str, Geometry]
+    rows: Rows, cell: Cell, runs: Mapping[tuple[str, int], PairGeometry], predicted: Mapping[str, PairGeometry]
 ) -> None:
     """Rows of the agreement of all runs, named by (training, seed), with predictions and with runs of other seeds."""
     for (training, seed), one in runs.items():
         for name, other in predicted.items():
-            rows.add(kind="with", **cell, training=training, seed=seed, prediction=name, **agreement(one, other))
+            rows.add(kind="with", **cell, training=training, seed=seed, prediction=name, **one.agreement(other))
     for (first, one), (second, other) in combinations(sorted(runs.items(), key=lambda pair: pair[0]), 2):
         if first[1] != second[1]:
             trainings, seeds = zip(first, second, strict=True)
-            rows.add(kind="pair", **cell, trainings=trainings, seeds=seeds, **agreement(one, other))
+            rows.add(kind="pair", **cell, trainings=trainings, seeds=seeds, **one.agreement(other))
 
 
 @dataclass(frozen=True)

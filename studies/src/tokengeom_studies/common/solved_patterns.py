@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from tokengeom.extending import Array, Bool, Float, NuclearADMM, NuclearSVM, blocks_of
+from tokengeom.extending import Bool, Float, NuclearADMM, NuclearSVM, blocks_of
 from tokengeom_studies.common.measured import Interval, Row, chosen
 from tokengeom_studies.common.random_limits import proxy_limit
 
@@ -79,7 +79,7 @@ def solve_pattern(S: Bool, device: str, tolerance: float) -> dict[str, Any]:
     }
 
 
-def _spectrum(problem: NuclearSVM, X: Array) -> dict[str, Any]:
+def _spectrum(problem: NuclearSVM, X: Any) -> dict[str, Any]:
     """Singular values, and the cosines of the balanced factors: tokens and contexts (at most `MOST_COMPARED`)."""
     backend = problem.backend
     by_rows = X.shape[0] <= X.shape[1]
@@ -96,7 +96,7 @@ def _spectrum(problem: NuclearSVM, X: Array) -> dict[str, Any]:
     }
 
 
-def _cosines(factor: Array) -> Array:
+def _cosines(factor: Any) -> Any:
     """Cosines of the rows of a factor."""
     if factor.shape[0] > MOST_COMPARED:
         rng = np.random.default_rng(0)
@@ -105,7 +105,7 @@ def _cosines(factor: Array) -> Array:
     return unit @ unit.T
 
 
-def _agreement(A: Array, B: Array) -> float | None:
+def _agreement(A: Any, B: Any) -> float | None:
     """Correlation of two cosine matrices over pairs of different items; None where one side does not vary."""
     n = int(A.shape[0])
     pairs = n * (n - 1)

@@ -18,7 +18,7 @@ from tokengeom.extending import (
     Float,
     Int,
     Known,
-    centred_tokens,
+    centre_columns,
     cosines,
     directional_agreement,
     directional_similarity,
@@ -116,7 +116,7 @@ class Directions:
         """The directions of W (V x d) and H (d x m)."""
         contexts = {name: unit_columns(H[:, which].astype(np.float64)) for name, which in text.sets.items()}
         pictured = unit_columns(H[:, text.pictured].astype(np.float64))
-        return Directions(unit_columns(centred_tokens(W.astype(np.float64))), contexts, pictured, loss_gap)
+        return Directions(unit_columns(centre_columns(W.astype(np.float64)).T), contexts, pictured, loss_gap)
 
     def agreement(self, run: Directions, text: GroupedText) -> dict[str, float]:
         """Correlation of cosines over pairs of contexts with different supports, per set, and of different tokens."""

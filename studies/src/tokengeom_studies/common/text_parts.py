@@ -10,18 +10,15 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from tokengeom import Factors, NextTokenStatistics, predict
+from tokengeom import Factors, FeaturePrediction, LossPrediction, NextTokenStatistics, Run, predict
 from tokengeom.extending import (
     Bool,
     Float,
-    HasFactors,
     Int,
     centre_columns,
     directional_agreement,
     estimate_completeness,
     proxy,
-    proxy_factors,
-    reduce_support,
     unit_columns,
 )
 
@@ -50,7 +47,7 @@ class Directions:
     gap: float = 0.0
 
     @staticmethod
-    def of(given: HasFactors, gap: float = 0.0) -> Directions:
+    def of(given: Factors | FeaturePrediction | LossPrediction | Run, gap: float = 0.0) -> Directions:
         """Directions of token and context embeddings."""
         factors = Factors.of(given)
         return Directions(factors.context_directions, factors.token_directions, gap)
@@ -92,7 +89,7 @@ class Part:
         limit = predict(stats, spread_solves=0, tolerance=LIMIT_TOLERANCE)
         found = {
             LIMIT: Directions.of(limit, limit.certificate.relative_gap),
-            PROXY: Directions.of(proxy_factors(reduce_support(stats.S))),
+            PROXY: Directions.of(_proxy_factors(proxy(stats.S))),
             SUPPORTS: Directions.of_matrix(proxy(stats.S)),
             PROBABILITIES: Directions.of_matrix(stats.P.toarray()),
         }
@@ -159,3 +156,10 @@ def agreement_on(whole: Part, run: Directions, prediction: Directions, part: Par
     found = np.isin(whole.kept, part.kept)
     groups = np.asarray(whole.stats.groups.label)[found]
     return directional_agreement(run.contexts[:, found], prediction.contexts[:, found], groups)
+
+
+def _proxy_factors(S_tilde: Float) -> Factors:
+    """Tokens ``U Sigma^{1/2}`` and contexts ``Sigma^{1/2} V^T`` of the proxy."""
+    U, s, Vt = np.linalg.svd(S_tilde, full_matrices=False)
+    root = np.sqrt(s[s > 1e-9 * s[0]])
+    return Factors(U[:, : root.size] * root, root[:, None] * Vt[: root.size])
