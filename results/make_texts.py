@@ -18,8 +18,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from tokengeom import count
 from tokengeom.extending import SilentProgress, stories
-from tokengeom_studies.common.held_out import count_parts
-from tokengeom_studies.common.split_texts import SplitText
+from tokengeom_studies.common.split_texts import SplitText, count_parts
 from tokengeom_studies.common.torch_runs import save_text
 from tokengeom_studies.predicted_start import PredictedFactors
 from tokengeom_studies.unknown_supports import load_windows

@@ -148,6 +148,8 @@ def test_a_command_prints_what_it_printed(work: Path, name: str) -> None:
     before = read_json(GOLDEN / "json" / f"{name}.json")
     command = before.pop("command")
     now, before = (without_seconds(printed) for printed in (run(*command), before))
+    if name == "study-list":
+        before["output"]["studies"] = {n: q for n, q in before["output"]["studies"].items() if n not in REPLACED}
     for printed in (now["output"], before["output"]):
         # Hash and size of a manifest that was just written depend on machine, version and time.
         if isinstance(printed, dict) and "--out" in command:

@@ -104,7 +104,6 @@ if TYPE_CHECKING:
     from tokengeom.problems.backend import blocks_of as blocks_of
     from tokengeom.problems.instances import KnownInstance as KnownInstance
     from tokengeom.problems.instances import all_subsets as all_subsets
-    from tokengeom.problems.instances import catalogue as catalogue
     from tokengeom.problems.instances import one_hot as one_hot
     from tokengeom.problems.merging import Merging as Merging
     from tokengeom.problems.ntp_svm import MarginProblem as MarginProblem
@@ -138,7 +137,6 @@ if TYPE_CHECKING:
     from tokengeom.theory.logit_path import regularisation_path as regularisation_path
     from tokengeom.theory.loss_path import LossPath as LossPath
     from tokengeom.theory.proxy import proxy as proxy
-    from tokengeom.theory.proxy import proxy_exactness as proxy_exactness
     from tokengeom.training.loop import Probe as Probe
     from tokengeom.training.loop import State as State
     from tokengeom.training.objective import SoftLabels as SoftLabels
@@ -223,9 +221,9 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "theory.linear_path": ("RegularisationPath", "norm_path"),
     "theory.concepts": ("Concepts",),
     "theory.features": ("project_on_F",),
-    "theory.proxy": ("proxy", "proxy_exactness"),
+    "theory.proxy": ("proxy",),
     # Problems as data, their solvers, and instances whose solution is known.
-    "problems.instances": ("KnownInstance", "all_subsets", "catalogue", "one_hot"),
+    "problems.instances": ("KnownInstance", "all_subsets", "one_hot"),
     "problems.ntp_svm": ("MarginProblem", "norm_named"),
     "problems.nuclear_svm": ("NuclearSVM",),
     "problems.supports": ("cone_levels",),

@@ -45,8 +45,11 @@ Table = Mapping[str, Sequence[Any]]
 PACKAGE = "tokengeom_studies"
 REPLACED = {
     "architectures": "at-the-loss-reached",
+    "early-stopping": "predicted-start",
+    "linear-dimension-sweep": "separability-random",
     "natural-text": "at-the-loss-reached",
     "overparameterisation": "memory-capacity",
+    "proxy-exactness": "proxy-excess",
     "regularisation-schedules": "path-vs-gd",
     "separability-threshold": "separability-random",
     "small-d-network": "memory-capacity",

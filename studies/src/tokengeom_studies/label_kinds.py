@@ -36,7 +36,7 @@ from tokengeom_studies.common.measured import (
     chosen,
     decided,
 )
-from tokengeom_studies.common.network_runs import require_device
+from tokengeom_studies.common.model_runs import require_device
 from tokengeom_studies.common.same_geometry import (
     ITEMS,
     NORMS,
@@ -117,14 +117,12 @@ class LabelKinds(AbstractMeasuredStudy):
         "device": "cpu",
     }
     paper: ClassVar[Recipe] = {
-        "seed": 0,
+        **small,
         "text": "texts/tinystories_104x382.npz",
         "prefix_text": "texts/prefixes.npz",
         "stories": 3_000,
-        "context": 3,
         "contexts": 382,
         "vocabulary": 104,
-        "kinds": [SOFT, HARD, "dropout 0.1", "dropout 0.3", PREFIXES],
         "seeds": [0, 1, 2, 3, 4],
         "loss_gaps": [1e-1, 3e-2, 1e-2],
         "layers": 4,
@@ -150,9 +148,9 @@ class LabelKinds(AbstractMeasuredStudy):
         """Agreement across and within kinds and with predictions, at each loss gap."""
         if not chosen(rows, kind="prediction"):
             raise InputError(f"The study '{self.name}' has no comparisons yet; measure its kinds to the end.")
-        found = _answers(rows)
-        tables = {"hypotheses": self.answers(found), "agreement": _agreement_table(rows), "runs": _runs(rows)}
-        return self.findings(recipe, _sentence(found, rows), _checks(rows), [_figure(rows)], tables)
+        answers = _answers(rows)
+        tables = {"hypotheses": self.answers(answers), "agreement": _agreement_table(rows), "runs": _runs(rows)}
+        return self.findings(recipe, _sentence(answers, rows), _checks(rows), [_figure(rows)], tables)
 
 
 def prefix_statistics(recipe: Recipe) -> NextTokenStatistics:
@@ -206,10 +204,12 @@ def _train(
     )
     began, run = time.monotonic(), text.begin(settings)
     remaining = sorted(recipe["loss_gaps"], reverse=True)
-    for one in first_below(run, text, remaining, every=10 if kind == HARD else 3, most_steps=steps, seconds=LONGEST):
-        remaining = [gap for gap in remaining if gap != one.target]
-        row = {"reached": True, "loss_gap": one.loss_gap, "step": one.step, "seconds": one.seconds}
-        yield one.target, row, text.geometry(one.W, one.H)
+    for reached in first_below(
+        run, text, remaining, every=10 if kind == HARD else 3, most_steps=steps, seconds=LONGEST
+    ):
+        remaining = [gap for gap in remaining if gap != reached.target]
+        row = {"reached": True, "loss_gap": reached.loss_gap, "step": reached.step, "seconds": reached.seconds}
+        yield reached.target, row, text.geometry(reached.W, reached.H)
     for gap in remaining:
         yield gap, {"reached": False, "step": run.step, "seconds": time.monotonic() - began}, None
 
@@ -217,8 +217,8 @@ def _train(
 def _cells(rows: Sequence[Row], prefixes: bool) -> list[Cell]:
     """Text and loss gap of every prediction, the largest first."""
     some = chosen(rows, kind="prediction", prefixes=prefixes)
-    found = {(row["text"], row["level"]) for row in some}
-    ordered = sorted(found, key=lambda key: (key[0], -key[1]))
+    levels = {(row["text"], row["level"]) for row in some}
+    ordered = sorted(levels, key=lambda key: (key[0], -key[1]))
     return [{"text": text, "prefixes": prefixes, "level": level} for text, level in ordered]
 
 
@@ -238,25 +238,25 @@ def _label(cell: Cell, *parts: str) -> str:
 
 def _answers(rows: Sequence[Row]) -> dict[str, Answer]:
     def across(kind: str) -> Answer:
-        found: dict[str, tuple[Decision, Interval]] = {}
+        cases: dict[str, tuple[Decision, Interval]] = {}
         for cell, item in each_item(_cells(rows, False)):
             if _complete(rows, cell, SOFT, kind):
-                one = Compared(rows, cell).below_ceiling(kind, SOFT, item)
-                found[_label(cell, item)] = (decided(one, -CEILING), one)
-        return answer_for_all(found, "Agreement across minus the lower ceiling")
+                difference = Compared(rows, cell).below_ceiling(kind, SOFT, item)
+                cases[_label(cell, item)] = (decided(difference, -CEILING), difference)
+        return answer_for_all(cases, "Agreement across minus the lower ceiling")
 
     changes: dict[str, tuple[Decision, Interval]] = {}
     for kind in (kind for kind in _kinds(rows) if kind not in (SOFT, PREFIXES)):
         for cell, item in each_item(_cells(rows, False)):
             if _complete(rows, cell, SOFT, kind):
-                one = Compared(rows, cell).prediction_changes(kind, SOFT, "gamma2", item)
-                changes[_label(cell, kind, item)] = (within(one, PREDICTED), one)
+                difference = Compared(rows, cell).prediction_changes(kind, SOFT, "gamma2", item)
+                changes[_label(cell, kind, item)] = (within(difference, PREDICTED), difference)
     explained: dict[str, tuple[Decision, Interval]] = {}
     for cell, item in each_item(_cells(rows, True)):
         if _complete(rows, cell, PREFIXES):
             here = Compared(rows, cell)
-            one = paired(here.with_prediction(PREFIXES, "gamma2", item), here.across(PREFIXES, PREFIXES, item))
-            explained[_label(cell, item)] = (decided(one, -EXPLAINED), one)
+            difference = paired(here.with_prediction(PREFIXES, "gamma2", item), here.across(PREFIXES, PREFIXES, item))
+            explained[_label(cell, item)] = (decided(difference, -EXPLAINED), difference)
     return {
         **{kind: across(kind) for kind in (HARD, "dropout 0.1", "dropout 0.3")},
         "prediction": answer_for_all(changes, "Agreement with the prediction minus that of soft labels"),
@@ -275,7 +275,7 @@ def _rows_of_kinds(rows: Sequence[Row]) -> list[tuple[Cell, str]]:
 
 
 def _agreement_table(rows: Sequence[Row]) -> Table:
-    found = []
+    lines = []
     for cell, kind in _rows_of_kinds(rows):
         here = Compared(rows, cell)
         for item in ITEMS:
@@ -287,20 +287,20 @@ def _agreement_table(rows: Sequence[Row]) -> Table:
             row["corrected"] = f"{here.corrected(kind, SOFT, item):.4f}" if compared else "-"
             row |= {name: mean_of(here.with_prediction(kind, name, item)) for name in (*NORMS, SUPPORTS)}
             row["gamma2 corrected"] = here.corrected_prediction(kind, "gamma2", item)
-            found.append(row)
-    return table_of(found)
+            lines.append(row)
+    return table_of(lines)
 
 
 def _runs(rows: Sequence[Row]) -> Table:
     """How many runs reached each loss gap, and after how many steps."""
-    found = []
+    lines = []
     for cell, kind in _rows_of_kinds(rows):
         some = chosen(rows, kind="run", text=cell["text"], level=cell["level"], training=kind)
         reached = [row for row in some if row["reached"]]
         row = {"text": cell["text"], "training": kind, "loss_gap": cell["level"]}
-        row |= {"runs": len(some), "reached": len(reached), "step": Interval.of(one["step"] for one in reached).mean}
-        found.append(row)
-    return table_of(found)
+        row |= {"runs": len(some), "reached": len(reached), "step": Interval.of(run["step"] for run in reached).mean}
+        lines.append(row)
+    return table_of(lines)
 
 
 def _checks(rows: Sequence[Row]) -> list[Check]:
@@ -322,9 +322,11 @@ def _share(values: Any) -> float:
     return float(np.mean(known)) if known else float("nan")
 
 
-def _sentence(found: dict[str, Answer], rows: Sequence[Row]) -> str:
+def _sentence(answers: dict[str, Answer], rows: Sequence[Row]) -> str:
     names = {HARD: "hard labels", "dropout 0.1": "dropout at 0.1", "dropout 0.3": "dropout at 0.3"}
-    said = {kind: NOT_MEASURED if one.because == NOT_MEASURED else one.decision for kind, one in found.items()}
+    said = {
+        kind: NOT_MEASURED if answer.because == NOT_MEASURED else answer.decision for kind, answer in answers.items()
+    }
     decisions = ", ".join(f"{name} {said[kind]}" for kind, name in names.items())
     parts = []
     for kind in _kinds(rows):
@@ -355,8 +357,8 @@ def _figure(rows: Sequence[Row]) -> Figure:
             cells = [cell for cell in _cells(rows, kind == PREFIXES) if _complete(rows, cell, kind)]
             x = np.array([cell["level"] for cell in cells])
             here = [Compared(rows, cell) for cell in cells]
-            with_seeds = np.array([mean_of(one.across(kind, kind, item)) for one in here])
-            with_ours = np.array([mean_of(one.with_prediction(kind, "gamma2", item)) for one in here])
+            with_seeds = np.array([mean_of(compared.across(kind, kind, item)) for compared in here])
+            with_ours = np.array([mean_of(compared.with_prediction(kind, "gamma2", item)) for compared in here])
             curves.append(Curve(f"{kind}: other seeds", x, with_seeds, colour=place))
             curves.append(Curve(f"{kind}: gamma_2", x, with_ours, dashed=True, colour=place))
         return LinePanel(item.capitalize(), "CE - H (nats)", "agreement", curves, "log")

@@ -22,18 +22,19 @@ from tokengeom.extending import (
     feature_training,
 )
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table, table_of
-from tokengeom_studies.common.feature_runs import count_stories, with_probabilities_of
-from tokengeom_studies.common.network_runs import (
+from tokengeom_studies.common.model_runs import (
     ITEMS,
     Trained,
     agreement_checks,
     agreement_table,
     between_runs,
+    count_stories,
     outcome,
     reported_loss_checks,
     require_device,
     train_and_compare,
     train_ufm_and_compare,
+    with_probabilities_of,
 )
 from tokengeom_studies.common.random_data import repeated
 
@@ -84,18 +85,14 @@ class NetworksSimplifiedStories(AbstractStudy):
         "draws": 100,
     }
     paper: ClassVar[Recipe] = {
-        "seed": 0,
-        "stories": 3000,
-        "context": 4,
+        **small,
         "contexts": 400,
         "vocabulary": 104,
-        "repeats": 4,
         "layers": 4,
         "heads": 6,
         "dim": 128,
         "steps": 30_000,
         "learning_rate": 1e-4,
-        "weight_decay": 1e-6,
         "schedule": "papers",
         "ufm_steps": 30_000,
         "ufm_learning_rate": 1e-4,
@@ -123,14 +120,14 @@ def _mode(stats: NextTokenStatistics, base: FeaturePrediction, recipe: Recipe, p
 
 
 def _named(modes: Mapping[str, Mode]) -> dict[str, Trained]:
-    return {f"{model}, {name}": found for name, mode in modes.items() for model, found in mode.models.items()}
+    return {f"{model}, {name}": trained for name, mode in modes.items() for model, trained in mode.models.items()}
 
 
 def _checks(modes: Mapping[str, Mode]) -> list[Check]:
     checks = [Check("relative gap of L_mm", modes[NATURAL].prediction.certificate.relative_gap, high=1e-6)]
-    for name, found in _named(modes).items():
-        checks += agreement_checks(name, found, contexts=0.7, tokens=0.6, loss_gap=ENTROPY_REACHED)
-        collapse = found.comparison["collapse"]
+    for name, trained in _named(modes).items():
+        checks += agreement_checks(name, trained, contexts=0.7, tokens=0.6, loss_gap=ENTROPY_REACHED)
+        collapse = trained.comparison["collapse"]
         checks.append(Check(f"{name}: collapse as a share of its floor", collapse.value / collapse.floor, high=0.2))
     for name, mode in modes.items():
         for item in ITEMS:
@@ -141,7 +138,7 @@ def _checks(modes: Mapping[str, Mode]) -> list[Check]:
 
 def _sentence(modes: Mapping[str, Mode]) -> str:
     first = modes[NATURAL]
-    ends = "; ".join(outcome(name, found) for name, found in _named(modes).items())
+    ends = "; ".join(outcome(name, trained) for name, trained in _named(modes).items())
     pairs = " and ".join(
         f"{mode.between_models['context']:.3f} for contexts and "
         f"{mode.between_models['token']:.3f} for tokens with {name}"
@@ -160,7 +157,7 @@ def _between_models(modes: Mapping[str, Mode]) -> Table:
 def _figures(modes: Mapping[str, Mode]) -> list[Figure]:
     figures = []
     for name, mode in modes.items():
-        runs = {model: found.run for model, found in mode.models.items()}
+        runs = {model: trained.run for model, trained in mode.models.items()}
         drawn = {
             "heatmaps": feature_heatmaps(mode.prediction, runs, stats=mode.stats),
             "training": feature_training(runs),

@@ -17,7 +17,7 @@ import numpy as np
 from tokengeom import FeaturePrediction, Run, predict
 from tokengeom.extending import AbstractProgress, feature_heatmaps, feature_probes, feature_training, pattern_triple
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table
-from tokengeom_studies.common.feature_runs import train_like_the_papers
+from tokengeom_studies.common.model_runs import train_like_the_papers
 from tokengeom_studies.common.random_data import random_counts
 
 LOSS_GAP = 2e-5
@@ -66,15 +66,7 @@ class UfmSynthetic(AbstractStudy):
         "draws": 8,
     }
     paper: ClassVar[Recipe] = {
-        "seed": 0,
-        "V": 30,
-        "contexts": 16,
-        "support": 3,
-        "repeats": 4,
-        "dim": 128,
-        "steps": 30_000,
-        "learning_rate": 1e-4,
-        "weight_decay": 1e-6,
+        **small,
         "draws": 40,
     }
 

@@ -155,17 +155,17 @@ class UnknownSupports(AbstractMeasuredStudy):
 
     def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:
         """Intervals over draws and seeds, and what they say about each hypothesis."""
-        found = PartFindings(rows)
-        answers = found.answers()
+        findings = PartFindings(rows)
+        answers = findings.answers()
         tables = {
             "hypotheses": self.answers(answers),
-            "growth": found.growth_table(),
-            "change": found.change_table(),
-            "thresholds": found.threshold_table(),
-            "model": found.model_table(),
+            "growth": findings.growth_table(),
+            "change": findings.change_table(),
+            "thresholds": findings.threshold_table(),
+            "model": findings.model_table(),
         }
         known = {name: table for name, table in tables.items() if table}
-        return self.findings(recipe, found.sentence(), found.checks(), found.figures(), known)
+        return self.findings(recipe, findings.sentence(), findings.checks(), findings.figures(), known)
 
 
 class _Compared:
@@ -189,8 +189,8 @@ class _Compared:
         first, second = self.parts(draw, share)
         counts = self.windows.counts(first)
         if not self.rows.has(kind="growth", **at):
-            found = growth(counts, self.windows.counts(second), self.windows.counts(~first))
-            self.rows.add(kind="growth", **at, **found)
+            grown = growth(counts, self.windows.counts(second), self.windows.counts(~first))
+            self.rows.add(kind="growth", **at, **grown)
         for threshold in self.recipe["thresholds"]:
             here = {**at, "part_threshold": threshold}
             if not self.rows.in_time or self.rows.has(kind="change", **here):
@@ -295,15 +295,15 @@ class DocumentWindows:
         column = _numbered(seen, lambda window: window[:-1], contexts)
         chosen = Counter({window: count for window, count in seen.items() if window[:-1] in column})
         row = _numbered(chosen, lambda window: window[-1], vocabulary)
-        found = [
+        windows = [
             (number, column[window[:-1]], row[window[-1]])
             for number, tokens in enumerate(split)
             for window in _windows(tokens, length)
             if window[:-1] in column and window[-1] in row
         ]
-        if not found:
+        if not windows:
             raise InputError("The text has no windows: it needs documents that are longer than a context.")
-        document, context, token = np.array(found, np.int64).T
+        document, context, token = np.array(windows, np.int64).T
         return DocumentWindows(document, context, token, (len(row), len(column)), len(split))
 
     def counts(self, documents: Bool | None = None) -> sparse.csc_array:

@@ -103,7 +103,7 @@ def study_command(
 
     * `tokengeom study --list`
     * `tokengeom study linear-overparameterised --out results/linear`
-    * `tokengeom study linear-2d proxy-exactness`
+    * `tokengeom study linear-2d ufm-symmetric`
     * `tokengeom study --all --out results/small`
     * `tokengeom study networks-simplified-stories --size paper`
     * `tokengeom study ufm-synthetic --set steps=3000 --json`

@@ -30,7 +30,7 @@ from tokengeom.extending import (
 )
 from tokengeom_studies.base import Recipe
 from tokengeom_studies.common.measured import Row, Rows, chosen
-from tokengeom_studies.common.network_runs import require_device
+from tokengeom_studies.common.model_runs import require_device
 from tokengeom_studies.common.torch_runs import (
     DeviceText,
     Predicted,
@@ -139,44 +139,44 @@ class Comparer:
             self._add("limit", 0.0, text.limit, rows)
             self.rivals = text.rivals()
             free = Training("ufm", {"rate_schedule": "constant"}).reached(text, RIVAL_SEED, dim, gaps, seconds=60.0)
-            self.free = {one.target: text.geometry(one.W, one.H) for one in free}
+            self.free = {reached.target: text.geometry(reached.W, reached.H) for reached in free}
 
     def threads(self) -> AbstractContextManager[None]:
         """A context in which torch uses one thread where the text is small."""
         return threads_for(self.text.torch, 3.0 * self.text.P.numel() * self.dim)
 
-    def add(self, norm: str, gap: float, found: Predicted, rows: Rows) -> None:
+    def add(self, norm: str, gap: float, prediction: Predicted, rows: Rows) -> None:
         """Compare runs with one more prediction at a loss gap."""
-        self._add(norm, gap, found, rows)
+        self._add(norm, gap, prediction, rows)
         self.others[gap][norm] = self.geometries[norm, gap]
 
-    def _add(self, norm: str, gap: float, found: Predicted, rows: Rows) -> None:
-        self.predicted[norm, gap] = found
-        self.geometries[norm, gap] = self.text.geometry(found.W, found.H)
+    def _add(self, norm: str, gap: float, prediction: Predicted, rows: Rows) -> None:
+        self.predicted[norm, gap] = prediction
+        self.geometries[norm, gap] = self.text.geometry(prediction.W, prediction.H)
         key = {"kind": "prediction", "text": self.name, "norm": norm, "target": gap}
         if not rows.has(**key):
-            rows.add(**key, **found.facts())
+            rows.add(**key, **prediction.facts())
 
-    def compare(self, one: Reached) -> tuple[PairGeometry, dict[str, Any]]:
+    def compare(self, reached: Reached) -> tuple[PairGeometry, dict[str, Any]]:
         """The geometry of a run, and its numbers at the loss that it has reached."""
-        text, target = self.text, one.target
-        run = text.geometry(one.W, one.H)
-        spectrum = LogitSpectrum.of(one.W, one.H)
+        text, target = self.text, reached.target
+        run = text.geometry(reached.W, reached.H)
+        spectrum = LogitSpectrum.of(reached.W, reached.H)
         exponent = spectrum.split_exponent
-        found = {norm: self.geometries[norm, target].agreement(run) for norm in NORMS}
-        found["limit"] = self.geometries["limit", 0.0].agreement(run)
-        found |= {name: other.agreement(run) for name, other in self.others[target].items()}
+        agreements = {norm: self.geometries[norm, target].agreement(run) for norm in NORMS}
+        agreements["limit"] = self.geometries["limit", 0.0].agreement(run)
+        agreements |= {name: other.agreement(run) for name, other in self.others[target].items()}
         for norm in NORMS:
-            found[f"{norm}, own split"] = self._split(norm, target, exponent).agreement(run)
+            agreements[f"{norm}, own split"] = self._split(norm, target, exponent).agreement(run)
         rivals = best_candidates(self.rivals, run)
         if target in self.free:
             rivals["UFM"] = dict(self.free[target].agreement(run))
-        rows, columns = (one.W - one.W.mean(0)).norm(dim=1), one.H.norm(dim=0)
+        rows, columns = (reached.W - reached.W.mean(0)).norm(dim=1), reached.H.norm(dim=0)
         return run, {
-            "loss_gap": one.loss_gap,
-            "step": one.step,
-            "seconds": one.seconds,
-            "agreement": found,
+            "loss_gap": reached.loss_gap,
+            "step": reached.step,
+            "seconds": reached.seconds,
+            "agreement": agreements,
             "rivals": rivals,
             "efficiency": self.predicted["nuclear", target].norm_value / spectrum.nuclear_norm,
             "split_exponent": exponent,
@@ -186,10 +186,12 @@ class Comparer:
 
     def _split(self, norm: str, target: float, exponent: float) -> PairGeometry:
         """The prediction's logits shared between tokens and contexts as the run shares its own."""
-        one = self.predicted[norm, target]
+        prediction = self.predicted[norm, target]
         power = 0.5 if np.isnan(exponent) else float(np.clip(exponent, 0.0, 1.0))
-        W = self.text.torch.tensor(one.W - one.W.mean(0), dtype=self.text.torch.float64, device=self.text.device)
-        H = self.text.torch.tensor(one.H, dtype=self.text.torch.float64, device=self.text.device)
+        W = self.text.torch.tensor(
+            prediction.W - prediction.W.mean(0), dtype=self.text.torch.float64, device=self.text.device
+        )
+        H = self.text.torch.tensor(prediction.H, dtype=self.text.torch.float64, device=self.text.device)
         Q, R = self.text.torch.linalg.qr(W)
         K, T = self.text.torch.linalg.qr(H.mT)
         U, s, Vt = self.text.torch.linalg.svd(R @ T.mT)
@@ -234,11 +236,11 @@ def measure_trainings(
                 if rows.has(**key) or not rows.in_time:
                     continue
                 limit = min(seconds, rows.seconds_left)
-                for one in training.reached(comparer.text, seed, comparer.dim, comparer.gaps, limit):
-                    run, numbers = comparer.compare(one)
-                    others = [before.agreement(run) for before in earlier[one.target]]
-                    earlier[one.target].append(run)
-                    rows.add(**key, target=one.target, reached=True, **numbers, with_earlier_seeds=others)
+                for reached in training.reached(comparer.text, seed, comparer.dim, comparer.gaps, limit):
+                    run, numbers = comparer.compare(reached)
+                    others = [before.agreement(run) for before in earlier[reached.target]]
+                    earlier[reached.target].append(run)
+                    rows.add(**key, target=reached.target, reached=True, **numbers, with_earlier_seeds=others)
                 known = {row["target"] for row in rows.where(**key)}
                 for gap in sorted(set(comparer.gaps) - known, reverse=True):
                     rows.add(**key, target=gap, reached=False)
@@ -270,7 +272,7 @@ class Cell:
 
     def ceiling(self, item: str) -> float:
         """Mean agreement between two seeds; NaN without two."""
-        pairs = [one[item] for row in self.runs for one in row["with_earlier_seeds"]]
+        pairs = [agreement[item] for row in self.runs for agreement in row["with_earlier_seeds"]]
         return float(np.mean(pairs)) if pairs else float("nan")
 
     def mean(self, name: str) -> float:
@@ -288,9 +290,9 @@ def cells(rows: Sequence[Row]) -> list[Cell]:
     ]
 
 
-def farthest(found: Sequence[Cell]) -> float:
+def farthest(cells: Sequence[Cell]) -> float:
     """Largest relative distance between the loss gap of a run and the one that it is compared at."""
-    return max(abs(float(row["loss_gap"]) / cell.target - 1.0) for cell in found for row in cell.runs)
+    return max(abs(float(row["loss_gap"]) / cell.target - 1.0) for cell in cells for row in cell.runs)
 
 
 def not_reached(rows: Sequence[Row]) -> list[str]:

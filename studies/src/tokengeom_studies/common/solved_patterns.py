@@ -139,10 +139,12 @@ def mean_excess(rows: Iterable[Row]) -> float:
 
 def by_setting(rows: Sequence[Row]) -> dict[tuple[float, float], dict[int, list[Row]]]:
     """Random rows by (V/m, density), then by V, rising."""
-    found: dict[tuple[float, float], dict[int, list[Row]]] = {}
-    for row in sorted(chosen(rows, kind="random"), key=lambda one: (one["ratio"], one["density"], one["V"])):
-        found.setdefault((row["ratio"], row["density"]), {}).setdefault(row["V"], []).append(row)
-    return found
+    settings: dict[tuple[float, float], dict[int, list[Row]]] = {}
+    for row in sorted(
+        chosen(rows, kind="random"), key=lambda setting: (setting["ratio"], setting["density"], setting["V"])
+    ):
+        settings.setdefault((row["ratio"], row["density"]), {}).setdefault(row["V"], []).append(row)
+    return settings
 
 
 def slope(rows: Sequence[Row]) -> Interval | None:
@@ -161,24 +163,24 @@ def slope(rows: Sequence[Row]) -> Interval | None:
 
 def shown(values: Iterable[float]) -> str:
     """Mean with its 95% interval; the mean alone for a single value."""
-    found = Interval.of(values)
-    if found.count == 1:
-        return f"{found.mean:.4g}"
-    return f"{found.mean:.4g} [{found.low:.4g}, {found.high:.4g}]" if found.count else ""
+    interval = Interval.of(values)
+    if interval.count == 1:
+        return f"{interval.mean:.4g}"
+    return f"{interval.mean:.4g} [{interval.low:.4g}, {interval.high:.4g}]" if interval.count else ""
 
 
-def random_line(ratio: float, density: float, V: int, found: Sequence[Row]) -> dict[str, Any]:
+def random_line(ratio: float, density: float, V: int, rows: Sequence[Row]) -> dict[str, Any]:
     """Means over the draws of one setting beside their limits, as a row of a table."""
-    limit, n = proxy_limit(density, ratio), min(V, found[0]["m"])
-    highest = max(float(row["excess_high"]) for row in found)
+    limit, n = proxy_limit(density, ratio), min(V, rows[0]["m"])
+    highest = max(float(row["excess_high"]) for row in rows)
     names = ("effective_rank", "rank", "cosine", "positive", "contexts", "tokens")
-    means = {name: _mean(row[name] for row in found) for name in names}
+    means = {name: _mean(row[name] for row in rows) for name in names}
     return {
         "V/m": ratio,
         "k/V": round(density, 5),
         "V": V,
-        "seeds": len(found),
-        "excess": shown(map(excess_of, found)) if highest > SMALL else f"at most {highest:.1e}",
+        "seeds": len(rows),
+        "excess": shown(map(excess_of, rows)) if highest > SMALL else f"at most {highest:.1e}",
         "limit": float(f"{limit.excess:.4g}"),
         "rank / min(V, m)": round(means["rank"] / n, 3),
         "effective rank / min(V, m)": round(means["effective_rank"] / n, 3),

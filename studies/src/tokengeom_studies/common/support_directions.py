@@ -62,8 +62,8 @@ class GroupedText:
     def _simple(self) -> Iterator[tuple[str, Directions]]:
         everything = np.arange(self.stats.m)
         for kind in explanation_classes(SIMPLE):
-            for one in kind.candidates(Known(has_counts=self.stats.has_counts)):
-                fit = one.fit(self.stats)
+            for rival in kind.candidates(Known(has_counts=self.stats.has_counts)):
+                fit = rival.fit(self.stats)
                 yield kind.name, Directions.of(self, fit.tokens(np.arange(self.stats.V)).T, fit.contexts(everything))
 
     @cached_property
@@ -120,11 +120,11 @@ class Directions:
 
     def agreement(self, run: Directions, text: GroupedText) -> dict[str, float]:
         """Correlation of cosines over pairs of contexts with different supports, per set, and of different tokens."""
-        found = {
+        of_sets = {
             name: directional_agreement(self.contexts[name], run.contexts[name], text.groups[text.sets[name]])
             for name in SETS
         }
-        return {**found, "tokens": directional_agreement(self.tokens, run.tokens)}
+        return {**of_sets, "tokens": directional_agreement(self.tokens, run.tokens)}
 
     def similarity(self, run: Directions) -> dict[str, float]:
         """The papers' SIM of the contexts of the heat-map, and of tokens."""

@@ -87,7 +87,7 @@ class Part:
         """What each kind of prediction makes of these statistics, by name."""
         stats = self.stats
         limit = predict(stats, spread_solves=0, tolerance=LIMIT_TOLERANCE)
-        found = {
+        directions = {
             LIMIT: Directions.of(limit, limit.certificate.relative_gap),
             PROXY: Directions.of(_proxy_factors(proxy(stats.S))),
             SUPPORTS: Directions.of_matrix(proxy(stats.S)),
@@ -97,8 +97,8 @@ class Part:
             tolerance = NUCLEAR_TOLERANCE if norm == "nuclear" else GAMMA2_TOLERANCE
             path = limit.path(loss_gaps, norm=norm, tolerance=tolerance, device=solver_device())
             for asked, at in zip(loss_gaps, path, strict=True):
-                found[f"{norm} {asked:g}"] = Directions.of(at, at.relative_gap)
-        return found
+                directions[f"{norm} {asked:g}"] = Directions.of(at, at.relative_gap)
+        return directions
 
 
 def agreement(whole: Part, of_whole: Directions, part: Part, of_part: Directions) -> dict[str, Any]:
@@ -120,11 +120,11 @@ def growth(part: sparse.csc_array, twin: sparse.csc_array, rest: sparse.csc_arra
     ``twin`` is a second part of the same size; ``rest`` is everything but the part, the twin included.
     """
     present = np.flatnonzero(np.diff(part.indptr))
-    seen, after, later = (sparse.csc_array(one[:, present]) for one in (part, twin, rest))
+    seen, after, later = (sparse.csc_array(table[:, present]) for table in (part, twin, rest))
     told = estimate_completeness(seen)
     n, twice = told.windows, int((seen.data == 2).sum())
     share = told.missing_share
-    new_in_twin, new_later = (_outside(one, seen) for one in (after, later))
+    new_in_twin, new_later = (_outside(table, seen) for table in (after, later))
     grew = np.count_nonzero(np.diff(new_in_twin.indptr))
     return {
         "windows": n,
@@ -146,16 +146,16 @@ def growth(part: sparse.csc_array, twin: sparse.csc_array, rest: sparse.csc_arra
 
 def _outside(counts: sparse.csc_array, seen: sparse.csc_array) -> sparse.csc_array:
     """Counts of the pairs that were not seen."""
-    found = sparse.csc_array(counts - counts.multiply(seen > 0))
-    found.eliminate_zeros()
-    return found
+    outside = sparse.csc_array(counts - counts.multiply(seen > 0))
+    outside.eliminate_zeros()
+    return outside
 
 
 def agreement_on(whole: Part, run: Directions, prediction: Directions, part: Part) -> float:
     """Agreement of a run with a prediction of the whole text, on the contexts that a part of it has."""
-    found = np.isin(whole.kept, part.kept)
-    groups = np.asarray(whole.stats.groups.label)[found]
-    return directional_agreement(run.contexts[:, found], prediction.contexts[:, found], groups)
+    shared = np.isin(whole.kept, part.kept)
+    groups = np.asarray(whole.stats.groups.label)[shared]
+    return directional_agreement(run.contexts[:, shared], prediction.contexts[:, shared], groups)
 
 
 def _proxy_factors(S_tilde: Float) -> Factors:

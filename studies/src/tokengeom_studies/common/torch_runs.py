@@ -30,7 +30,7 @@ from tokengeom.extending import (
     TextOnDevice,
 )
 from tokengeom_studies.base import Recipe
-from tokengeom_studies.common.feature_runs import count_stories
+from tokengeom_studies.common.model_runs import count_stories
 
 TOLERANCES = {"limit": 1e-3, "nuclear": 1e-3, "gamma2": 5e-3}
 """Proven relative gaps of the predictions."""

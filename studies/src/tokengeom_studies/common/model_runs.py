@@ -11,26 +11,34 @@ supports, or of different tokens; the papers' SIM is kept beside it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from math import isfinite, isnan
 from typing import Any
 
 import numpy as np
 
-from tokengeom import Comparison, Factors, FeaturePrediction, NextTokenStatistics, Run, compare, train
+from tokengeom import Comparison, Factors, FeaturePrediction, NextTokenStatistics, Run, compare, count, train
 from tokengeom.extending import (
     AbstractProgress,
     Agreement,
+    Curve,
+    Float,
+    LinePanel,
     Probe,
+    Scale,
+    State,
+    centre_columns,
     checked_device,
+    cosine,
     directional_agreement,
     feature_probes,
     import_torch,
     paper_steps,
+    stories,
 )
 from tokengeom_studies.base import Check, Recipe, Table, table_of
-from tokengeom_studies.common.feature_runs import train_like_the_papers
 
 REPORTED = {1_000: 4.67e-2, 10_000: 3e-4}
 """``CE - H`` reported for the transformer of [zhao2024] after that many steps, on the authors' simplified stories."""
@@ -147,15 +155,15 @@ def floor_check(name: str, number: Agreement, *, by: float = 0.0) -> Check:
     return Check(f"{name}, lower end of the interval above the floor", worst - floor, low=max(by, 1e-6 * abs(floor)))
 
 
-def gain_checks(name: str, found: Trained, *, loss_gap: float, above: float = 0.0) -> list[Check]:
+def gain_checks(name: str, trained: Trained, *, loss_gap: float, above: float = 0.0) -> list[Check]:
     """Checks that the loss came near the entropy, and that contexts and tokens agree more than by chance.
 
     The agreement is that at the loss reached. It must be above its floor by at least ``above``, and above the agreement
     before training by `GAIN`.
     """
-    checks = [Check(f"{name}: loss gap", found.run.loss_gap, high=loss_gap)]
+    checks = [Check(f"{name}: loss gap", trained.run.loss_gap, high=loss_gap)]
     for item in ITEMS:
-        number = found.agreement(item)
+        number = trained.agreement(item)
         checks += [
             floor_check(f"{name}: agreement of {item}s", number, by=above),
             Check(f"{name}: agreement of {item}s gained in training", number.value - number.untrained, low=GAIN),
@@ -164,31 +172,31 @@ def gain_checks(name: str, found: Trained, *, loss_gap: float, above: float = 0.
 
 
 def agreement_checks(
-    name: str, found: Trained, *, contexts: float, tokens: float, loss_gap: float, above: float = 0.0
+    name: str, trained: Trained, *, contexts: float, tokens: float, loss_gap: float, above: float = 0.0
 ) -> list[Check]:
     """The same checks, and least values of the papers' SIM with L_mm."""
     return [
-        *gain_checks(name, found, loss_gap=loss_gap, above=above),
-        Check(f"{name}: SIM of contexts with L_mm", found.similarity("context").value, low=contexts),
-        Check(f"{name}: SIM of tokens with L_mm", found.similarity("token").value, low=tokens),
+        *gain_checks(name, trained, loss_gap=loss_gap, above=above),
+        Check(f"{name}: SIM of contexts with L_mm", trained.similarity("context").value, low=contexts),
+        Check(f"{name}: SIM of tokens with L_mm", trained.similarity("token").value, low=tokens),
     ]
 
 
-def outcome(name: str, found: Trained) -> str:
+def outcome(name: str, trained: Trained) -> str:
     """Part of a sentence: loss gap, agreement of contexts and tokens at the loss and in the limit, SIM and collapse."""
-    parts = " and ".join(_agreement(item, found) for item in ITEMS)
-    similar = " and ".join(f"{found.similarity(item).value:.3f} for {item}s" for item in ITEMS)
-    spread, first = found.comparison["collapse"].value, found.before("collapse")
+    parts = " and ".join(_agreement(item, trained) for item in ITEMS)
+    similar = " and ".join(f"{trained.similarity(item).value:.3f} for {item}s" for item in ITEMS)
+    spread, first = trained.comparison["collapse"].value, trained.before("collapse")
     collapse = f"; collapse {spread:.2g} (before training {first:.2g})" if isfinite(spread) and isfinite(first) else ""
     return (
-        f"{name} (loss gap {found.run.loss_gap:.1e}): agreement {found.compared_with} {parts}; SIM with L_mm "
+        f"{name} (loss gap {trained.run.loss_gap:.1e}): agreement {trained.compared_with} {parts}; SIM with L_mm "
         f"{similar}{collapse}"
     )
 
 
-def _agreement(item: str, found: Trained) -> str:
-    limit = "" if found.comparison.norm is None else f"; in the limit {found.in_limit(item).value:.2f}"
-    return f"{with_interval(found.agreement(item))} for {item}s (floor {found.agreement(item).floor:.2f}{limit})"
+def _agreement(item: str, trained: Trained) -> str:
+    limit = "" if trained.comparison.norm is None else f"; in the limit {trained.in_limit(item).value:.2f}"
+    return f"{with_interval(trained.agreement(item))} for {item}s (floor {trained.agreement(item).floor:.2f}{limit})"
 
 
 def with_interval(number: Agreement) -> str:
@@ -196,12 +204,12 @@ def with_interval(number: Agreement) -> str:
     return f"{number.value:.3f}" + (f" [{number.low:.3f}, {number.high:.3f}]" if isfinite(number.low) else "")
 
 
-def agreement_table(found: Mapping[str, Trained], key: str = "model") -> Table:
+def agreement_table(models: Mapping[str, Trained], key: str = "model") -> Table:
     """Every number of every run, with its interval and floors, and its value before training where it is known."""
     return table_of(
         [
             {key: name, "number": number, **agreement.to_dict(), "before": _before(trained, number)}
-            for name, trained in found.items()
+            for name, trained in models.items()
             for number, agreement in trained.comparison.agreements.items()
         ]
     )
@@ -223,3 +231,97 @@ def reported_loss_checks(run: Run) -> list[Check]:
         for step, gap in REPORTED.items()
         if (steps == step).any()
     ]
+
+
+def count_stories(recipe: Recipe, progress: AbstractProgress) -> NextTokenStatistics:
+    """Statistics of the built-in stories, limited to the recipe's numbers of contexts and tokens."""
+    counted = count_all_stories(recipe, progress)
+    return counted.limited(top_contexts=recipe["contexts"], vocabulary=recipe["vocabulary"])
+
+
+def count_all_stories(recipe: Recipe, progress: AbstractProgress) -> NextTokenStatistics:
+    """Statistics of the recipe's number of built-in stories, with every context and token."""
+    texts = islice(stories(recipe["seed"]), recipe["stories"])
+    return count(texts, context=recipe["context"], progress=progress)
+
+
+def with_probabilities_of(stats: NextTokenStatistics, prediction: FeaturePrediction) -> FeaturePrediction:
+    """The prediction for statistics that have the same supports as those it was made for, without solving again.
+
+    The direction L_mm depends on supports alone; the finite part L_in, the entropy and the predictions at a loss depend
+    on probabilities and on the shares of contexts.
+    """
+    return replace(
+        prediction,
+        P=stats.P,
+        pi=stats.pi,
+        entropy=stats.entropy,
+        statistics_hash=stats.hash,
+        windows=stats.n if stats.has_counts else None,
+        stats=stats,
+    )
+
+
+def train_like_the_papers(
+    stats: NextTokenStatistics,
+    recipe: Recipe,
+    *,
+    probes: Mapping[str, Probe] | None,
+    progress: AbstractProgress,
+    dim: int | None = None,
+    seed: int = 0,
+) -> Run:
+    """Unconstrained features trained with AdamW on the summed loss; steps, rate, decay and d are the recipe's."""
+    return train(
+        stats,
+        "ufm",
+        dim=recipe["dim"] if dim is None else dim,
+        optimizer="adamw",
+        steps=recipe["steps"],
+        learning_rate=recipe["learning_rate"],
+        weight_decay=recipe["weight_decay"],
+        rate_schedule=paper_steps(recipe["steps"]),
+        reduction="sum",
+        seed=seed,
+        probes=probes,
+        progress=progress,
+    )
+
+
+def direction_probe(prediction: FeaturePrediction) -> dict[str, Probe]:
+    """Record ``cos(L, L_mm)`` of the centred logits as ``direction_cosine``."""
+    L_mm = prediction.L_mm
+
+    def direction_cosine(state: State) -> float:
+        return cosine(centre_columns(state.L), L_mm)
+
+    return {"direction_cosine": direction_cosine}
+
+
+def over_training(
+    title: str,
+    y_label: str,
+    runs: Mapping[str, Run],
+    columns: Sequence[str],
+    *,
+    y_scale: Scale = "linear",
+    levels: Sequence[tuple[str, float]] = (),
+) -> LinePanel:
+    """One measurement, or several, of each run over its steps (from 1 on, on a log axis)."""
+    curves = []
+    for name, run in runs.items():
+        steps = run.trajectory.steps
+        for column in columns:
+            label = name if len(columns) == 1 else f"{name}, {column.replace('_', ' ')}"
+            curves.append(Curve(label, steps[steps > 0].astype(np.float64), run.trajectory[column][steps > 0]))
+    return LinePanel(title, "step", y_label, curves, "log", y_scale, levels)
+
+
+def rank_correlation(a: Float, b: Float) -> float:
+    """Spearman correlation of two lists of numbers; ties get their mean rank, NaN where nothing varies."""
+    from scipy.stats import rankdata
+
+    x, y = rankdata(a), rankdata(b)
+    if x.size < 2 or x.std() == 0 or y.std() == 0:
+        return float("nan")
+    return float(np.corrcoef(x, y)[0, 1])

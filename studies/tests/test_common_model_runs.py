@@ -19,14 +19,14 @@ from tokengeom.extending import (
     paper_steps,
 )
 from tokengeom.training.trajectory import Trajectory
-from tokengeom_studies.common.feature_runs import count_stories
-from tokengeom_studies.common.network_runs import (
+from tokengeom_studies.common.model_runs import (
     REPORTED,
     Trained,
     agreement_checks,
     agreement_table,
     between_runs,
     compare_run,
+    count_stories,
     floor_check,
     outcome,
     reported_loss_checks,

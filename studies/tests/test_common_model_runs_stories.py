@@ -10,7 +10,7 @@ import pytest
 from tokengeom import TokengeomError, predict
 from tokengeom.extending import SilentProgress, paper_steps
 from tokengeom.training.optimizers.base import PAPER_STEPS
-from tokengeom_studies.common.feature_runs import (
+from tokengeom_studies.common.model_runs import (
     count_all_stories,
     count_stories,
     direction_probe,
