@@ -49,7 +49,6 @@ TYPES = {
     "NDArray": "array",
     "CountedItems": "NextTokenStatistics",
     "HasFactors": "object with W and H",
-    "NamesItems": "NextTokenStatistics",
     "Observed": "object with W and H | tuple",
     "csc_array": "sparse array",
     "sparse.csc_array": "sparse array",

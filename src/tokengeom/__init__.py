@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from tokengeom.models.language_model import language_model as language_model
     from tokengeom.models.saved_arrays import load_arrays as load_arrays
     from tokengeom.page.compare_models import compare_models as compare_models
-    from tokengeom.page.estimate import estimate as estimate
     from tokengeom.page.report import Report as Report
+    from tokengeom.page.report import estimate as estimate
     from tokengeom.page.report import report as report
     from tokengeom.results.registry import load as load
     from tokengeom.statistics.count import count as count
@@ -82,7 +82,7 @@ _MODULES = {
     "compare_models": "page.compare_models",
     "compare_texts": "comparison.compare_texts",
     "count": "statistics.count",
-    "estimate": "page.estimate",
+    "estimate": "page.report",
     "explain": "ask.verbs",
     "export": "ask.verbs",
     "language_model": "models.language_model",

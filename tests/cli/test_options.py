@@ -24,8 +24,7 @@ from tokengeom.comparison.inputs import CompareSettings
 from tokengeom.comparison.rivals import RivalSettings
 from tokengeom.core.settings import default_of, option, options_of
 from tokengeom.corpus.locate import ReadingSettings
-from tokengeom.page.compare_models import ModelTextSettings
-from tokengeom.page.settings import ReportSettings
+from tokengeom.page.settings import ModelTextSettings, ReportSettings
 from tokengeom.statistics.count import CountSettings
 from tokengeom.statistics.cuts import CutSettings
 from tokengeom.statistics.engines import EngineSettings
@@ -199,7 +198,7 @@ def test_more_words_than_the_disk_holds_are_refused(tmp_path: Path, capsys: pyte
     assert list(tmp_path.iterdir()) == []
 
 
-ALSO_IN_PYTHON = {
+ALSO_IN_PYTHON: dict[tuple[str, str], tuple[Any, str]] = {
     ("verify", "--with"): (tg.verify, "beside"),
     ("cite", "--format"): (tg.cite, "style"),
     ("explain", "--run"): (explain, "measured"),
