@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from tokengeom.cli.output import hash_of_saved as hash_of_saved
     from tokengeom.cli.output import print_result as print_result
     from tokengeom.cli.output import progress_shown as progress_shown
-    from tokengeom.comparison.agreement import Agreement as Agreement
     from tokengeom.comparison.collapse import NeuralCollapse as NeuralCollapse
     from tokengeom.comparison.collapse import neural_collapse as neural_collapse
     from tokengeom.comparison.collapse import subspace_collapse as subspace_collapse
@@ -110,7 +109,6 @@ if TYPE_CHECKING:
     from tokengeom.problems.ntp_svm import norm_named as norm_named
     from tokengeom.problems.nuclear_svm import NuclearSVM as NuclearSVM
     from tokengeom.problems.supports import cone_levels as cone_levels
-    from tokengeom.results.contract import AbstractResult as AbstractResult
     from tokengeom.results.contract import data_frame as data_frame
     from tokengeom.results.contract import html_table as html_table
     from tokengeom.results.convert import Matches as Matches
@@ -160,7 +158,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     # Settings as dataclasses, and members of a package that are added as files and found by name.
     "core.settings": ("did_you_mean", "make", "member", "member_names", "option"),
     # The contract of a result: save, load, describe; and the converter between dataclasses and JSON.
-    "results.contract": ("AbstractResult", "data_frame", "html_table"),
+    "results.contract": ("data_frame", "html_table"),
     "results.manifests": ("MANIFEST", "read_json"),
     "results.convert": ("Matches", "Number", "Within", "damaged", "from_plain", "to_plain"),
     # A command of the command line (entry points of the group ``tokengeom.commands``).
@@ -208,7 +206,6 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "models.networks.base": ("NetworkShape", "architecture_named", "import_torch"),
     "models.networks.mlp": ("MLP",),
     # Comparison: one number, many geometries on a device, collapse, and rival explanations.
-    "comparison.agreement": ("Agreement",),
     "comparison.on_device": ("LogitSpectrum", "PairGeometry", "TextOnDevice"),
     "comparison.collapse": ("NeuralCollapse", "neural_collapse", "subspace_collapse"),
     "comparison.explanations.base": ("AbstractRival", "Known", "explanation_classes"),

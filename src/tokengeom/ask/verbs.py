@@ -30,7 +30,10 @@ from tokengeom.theory.at_loss import NORMS, require_norm
 from tokengeom.theory.features import FeaturePrediction
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from tokengeom.core.progress import AbstractProgress
+    from tokengeom.keywords import AskKeywords, ExportKeywords
 
 Statistics = NextTokenStatistics | str | Path | None
 Asked = HasFactors | AbstractLanguageModel | CheckpointCurve | tuple[object, object] | str | Path
@@ -98,7 +101,7 @@ def neighbours(
     stats: Statistics = None,
     tokenizer: object = None,
     progress: AbstractProgress | None = None,
-    **settings: object,
+    **settings: Unpack[AskKeywords],
 ) -> Neighbours:
     """The tokens or contexts that are nearest to one, with cosines and the supports that they share.
 
@@ -130,7 +133,7 @@ def explain(
     measured: Runs | Sequence[Runs] | Mapping[str, Runs] | None = None,
     tokenizer: object = None,
     progress: AbstractProgress | None = None,
-    **settings: object,
+    **settings: Unpack[AskKeywords],
 ) -> ItemReport:
     """What the text says about a token or context, where it lies, and what pulls it there.
 
@@ -155,7 +158,7 @@ def export(
     folder: str | Path,
     *,
     stats: Statistics = None,
-    **settings: object,
+    **settings: Unpack[ExportKeywords],
 ) -> Path:
     """Write the embeddings of a prediction, a run or a trained model with their names; returns the folder.
 

@@ -63,7 +63,10 @@ from tokengeom.theory.proxy import ProxyPrediction
 from tokengeom.training.objective import SoftLabels
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from tokengeom.core.numerics import Float, Int
+    from tokengeom.keywords import CompareKeywords
     from tokengeom.models.language_model import AbstractLanguageModel
 
 OTHER_TEXT = (
@@ -92,7 +95,7 @@ def compare(
     loss_gap: float | None = None,
     shared_tokens: NextTokenStatistics | str | Path | None = None,
     progress: AbstractProgress | None = None,
-    **settings: object,
+    **settings: Unpack[CompareKeywords],
 ) -> Comparison:
     """Compare a run with a prediction.
 
