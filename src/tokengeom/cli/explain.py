@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,7 @@ from tokengeom.ask.item_search import quoted, shown
 from tokengeom.ask.neighbours import SHARED
 from tokengeom.ask.verbs import AskSettings
 from tokengeom.cli.app import Json, Quiet, app, guarded
-from tokengeom.cli.neighbours import Item, Model, Result, Source, Stats, print_table
+from tokengeom.cli.neighbours import Item, Model, Result, Stats, last_checkpoint, print_table, required_item
 from tokengeom.cli.options import ModelText, corpus_of, keywords
 from tokengeom.cli.output import TerminalConsole, print_result, progress_shown
 from tokengeom.core.errors import InputError
@@ -61,18 +62,17 @@ def explain_command(
     """
     from tokengeom.ask.verbs import explain
 
-    source = Source.of("explain", result, item, stats, model, text)
-    if source.model is not None and run:
+    name = required_item("explain", result, item, stats, model, text)
+    if model is not None and run:
         raise InputError("--model is shown beside the prediction for --text: leave out --run.")
     asked: Asked
     measured: list[Path] | dict[str, ModelStates]
     with progress_shown(quiet) as progress:
-        if source.model is None:
-            asked, measured = str(source.result), list(run or [])
+        if model is None:
+            asked, measured = str(result), list(run or [])
         else:
-            asked, measured = _model_and_prediction(source, trained, reading, progress)
-        chosen = keywords(settings)
-        report = explain(asked, source.item, stats=source.stats, measured=measured, progress=progress, **chosen)
+            asked, measured = _model_and_prediction(model, text or (), trained, reading, progress)
+        report = explain(asked, name, stats=stats, measured=measured, progress=progress, **keywords(settings))
     print_result(report.to_dict(), lambda console: print_report(console, report), as_json=as_json, quiet=quiet)
 
 
@@ -146,12 +146,12 @@ def _share(pulled: Pulled, contribution: float) -> str:
 
 
 def _model_and_prediction(
-    source: Source, trained: ModelTextSettings, reading: ReadingSettings, progress: AbstractProgress
+    folder: Path, text: Sequence[str], trained: ModelTextSettings, reading: ReadingSettings, progress: AbstractProgress
 ) -> tuple[Asked, dict[str, ModelStates]]:
     """The prediction for a text, and a model on its contexts."""
     from tokengeom.page.compare_models import prepare_text
 
-    model = source.loaded(trained, progress)
-    prepared = prepare_text(corpus_of(source.text), model, trained, reading, progress)
+    model = last_checkpoint(folder, trained, progress)
+    prepared = prepare_text(corpus_of(text), model, trained, reading, progress)
     states = prepared.states(model, trained.bos, progress).compared
     return prepared.prediction, {states.name: states}
