@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from tokengeom.ask.verbs import AskSettings
 from tokengeom.cli.app import Json, Quiet, app, guarded
 from tokengeom.cli.options import MODEL, ModelText, corpus_of, keywords
-from tokengeom.cli.output import TerminalConsole, print_result, progress_shown
+from tokengeom.cli.output import TerminalConsole, plain_table, print_result, progress_shown
 from tokengeom.core.errors import InputError, TokengeomError
 from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.page.settings import ModelTextSettings
@@ -192,9 +191,7 @@ def print_table(
     console: TerminalConsole, title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], names: int = 1
 ) -> None:
     """Print a table that is at most 80 columns wide: the first columns are names, the others numbers."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
-    for place, column in enumerate(columns):
-        table.add_column(column, justify="left" if place < names else "right", overflow="fold")
+    table = plain_table(title, columns, names, "fold")
     for row in rows:
         table.add_row(*map(Text, row))
     console.print(table, width=min(console.width, WIDTH))
