@@ -109,6 +109,9 @@ def test_predictions_name_their_own_items(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has no names of tokens and contexts: pass the statistics"):
         tg.export(tmp_path / "saved", tmp_path / "new")
     assert not (tmp_path / "new").exists()
+    stats.save(tmp_path / "stats")
+    tg.export(tmp_path / "saved", tmp_path / "new", format="numpy")
+    assert np.load(tmp_path / "new" / "tokens.npz")["names"].tolist() == ["a", "b", "c", "d", "x"], "found beside it"
 
 
 def test_the_last_checkpoint_of_a_curve_is_exported(tmp_path: Path) -> None:
