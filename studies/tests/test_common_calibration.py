@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tokengeom.comparison.explanations.base import Known, explanation_classes
+from tokengeom.comparison.explanations.base import FitInputs, explanation_classes
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.training.objective import SoftLabels
@@ -58,8 +58,8 @@ def test_texts_have_the_sizes_asked_for(name: str) -> None:
 def test_embeddings_made_from_an_explanation_have_its_cosines_and_a_loss_below_a_uniform_guess(kind: type) -> None:
     stats = draw_text("random", np.random.default_rng(1), shape=(18, 30))
     made = explained(kind, stats, np.random.default_rng(2))
-    fits = [one.fit(stats) for one in kind.candidates(Known())]  # type: ignore[attr-defined]
+    fits = [one.fit(stats) for one in kind.candidates(FitInputs())]  # type: ignore[attr-defined]
     targets = {str(k): fit.contexts(np.arange(stats.m)) for k, fit in enumerate(fits)}
     values = SimilarityNumbers.of("contexts", made.H, targets).values()
-    assert max(values[f"{k}context_agreement"] for k in targets) == pytest.approx(1.0, abs=1e-6)
+    assert max(values[k, "context_agreement"] for k in targets) == pytest.approx(1.0, abs=1e-6)
     assert SoftLabels.from_statistics(stats).loss_gap(made.logits) < np.log(stats.V) - stats.entropy

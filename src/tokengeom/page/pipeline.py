@@ -25,12 +25,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tokengeom.comparison.compare import compare
-from tokengeom.comparison.comparison import NORM_PREFIX, Comparison
+from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.model_states import ModelStates
-from tokengeom.comparison.norms import norms_at_loss
 from tokengeom.comparison.probes import feature_probes
 from tokengeom.comparison.rival_table import Rivals
 from tokengeom.comparison.rivals import rivals
+from tokengeom.comparison.target import AT_LOSS, norms_at_loss
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.numerics import blas_threads_for
 from tokengeom.core.resources import Estimate
@@ -274,7 +274,7 @@ class Pipeline:
 
     def at_loss(self, model: str) -> list[LossPrediction]:
         """Predictions at the loss of a model."""
-        names = [at_loss_stage(model, norm) for norm in NORM_PREFIX]
+        names = [at_loss_stage(model, norm) for norm in AT_LOSS]
         return [self.result(name, LossPrediction) for name in names if name in self.results]
 
     @property
@@ -388,7 +388,7 @@ def comparing_stages(model: str, name: str, others: tuple[str, ...] = (), *, wit
     ``others``
         Stages of the other runs of the same training.
     """
-    run, norms = run_stage(model), {norm: at_loss_stage(model, norm) for norm in NORM_PREFIX}
+    run, norms = run_stage(model), {norm: at_loss_stage(model, norm) for norm in AT_LOSS}
     stages = [
         *(
             Stage(

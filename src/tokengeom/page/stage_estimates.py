@@ -8,7 +8,7 @@ from dataclasses import fields
 from functools import cache
 from typing import TYPE_CHECKING
 
-from tokengeom.comparison.norms import norms_at_loss
+from tokengeom.comparison.target import norms_at_loss
 from tokengeom.core.resources import Estimate
 from tokengeom.page.settings import SECONDS_PER_STEP, UFM
 from tokengeom.page.training_ahead import half_of_the_threads

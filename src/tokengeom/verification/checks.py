@@ -23,7 +23,12 @@ from tokengeom.results.registry import EXPORTED, result_class
 Checks = dict[str, bool | None]
 """Sentence -> whether it holds; None where it was not checked."""
 
-CHECKS: dict[str, str] = {}
+CHECKS: dict[str, str] = {
+    "tokengeom-comparison": "comparisons.check_comparison",
+    "tokengeom-rivals": "comparisons.check_rivals",
+    "tokengeom-checkpoints": "comparisons.check_checkpoints",
+    "tokengeom-texts": "comparisons.check_texts",
+}
 """Kind of a result -> module of this package and function that checks such a result: ``check(result, nearby)``."""
 FOLDER_CHECKS: dict[str, str] = {}
 """The same for kinds whose folder is checked as a whole: ``check(folder, nearby)``."""

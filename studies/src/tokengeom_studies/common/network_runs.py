@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from math import isfinite, isnan
 from typing import Any
 
-from tokengeom.comparison.agreement import TIE, Agreement, assess, with_reference
-from tokengeom.comparison.compare import compare, support_groups
+from tokengeom.comparison.agreement import TIE, Agreement, ItemKind, assess, with_reference
+from tokengeom.comparison.compare import compare
 from tokengeom.comparison.comparison import Comparison
+from tokengeom.comparison.inputs import support_groups
 from tokengeom.comparison.probes import feature_probes
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers
 from tokengeom.core.factors import Factors
@@ -59,15 +60,15 @@ class Trained:
 
     def agreement(self, item: str) -> Agreement:
         """Agreement of "context" or "token" embeddings at the loss reached; in the limit where there is no other."""
-        return self.comparison[f"{self.comparison.prefix}{item}_agreement"]
+        return self.comparison.judged_numbers[f"{item}_agreement"]
 
     def in_limit(self, item: str) -> Agreement:
         """Agreement of "context" or "token" embeddings with L_mm."""
-        return self.comparison[f"limit_{item}_agreement"]
+        return self.comparison.in_limit[f"{item}_agreement"]
 
     def similarity(self, item: str) -> Agreement:
         """The papers' SIM of "context" or "token" embeddings with L_mm."""
-        return self.comparison[f"limit_{item}_similarity"]
+        return self.comparison.in_limit[f"{item}_similarity"]
 
     @property
     def compared_with(self) -> str:
@@ -140,16 +141,19 @@ def compare_runs(prediction: FeaturePrediction, one: Run, other: Run, recipe: Re
     a, b = Factors.of(one), Factors.of(other)
     pairs = [(start, end) for start, end in ((one.start, b), (other.start, a)) if start is not None]
     found: dict[str, Agreement] = {}
-    for items, factor, groups in (("contexts", "H", support_groups(prediction)), ("tokens", "tokens", None)):
+    kinds: tuple[tuple[ItemKind, str, Int | None], ...]
+    kinds = (("contexts", "H", support_groups(prediction)), ("tokens", "tokens", None))
+    for items, factor, groups in kinds:
         numbers = _numbers(items, factor, a, b, groups)
         assessed = assess(numbers, permutations=recipe["draws"], seed=recipe["seed"]).agreements()
         starts = [_numbers(items, factor, start, end, groups).values() for start, end in pairs]
         highest = {name: max(values[name] for values in starts) for name in assessed} if starts else {}
-        found |= with_reference(assessed, "untrained", highest)
+        numbers_of = with_reference(assessed, "untrained", highest)
+        found |= {number: agreement for (_, number), agreement in numbers_of.items()}
     return found
 
 
-def _numbers(items: str, factor: str, run: Factors, target: Factors, groups: Int | None) -> SimilarityNumbers:
+def _numbers(items: ItemKind, factor: str, run: Factors, target: Factors, groups: Int | None) -> SimilarityNumbers:
     return SimilarityNumbers.of(items, getattr(run, factor), {"": getattr(target, factor)}, groups)
 
 

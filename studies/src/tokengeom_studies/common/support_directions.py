@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tokengeom.comparison.collapse import subspace_collapse
-from tokengeom.comparison.explanations.base import Known, explanation_classes
+from tokengeom.comparison.explanations.base import FitInputs, explanation_classes
 from tokengeom.comparison.similarity import centred_tokens, directional_agreement, directional_similarity
 from tokengeom.core.numerics import Float, Int, cosines, unit_columns
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -54,7 +54,7 @@ class GroupedText:
     def _simple(self) -> Iterator[tuple[str, Directions]]:
         everything = np.arange(self.stats.m)
         for kind in explanation_classes(SIMPLE):
-            for one in kind.candidates(Known(has_counts=self.stats.has_counts)):
+            for one in kind.candidates(FitInputs(has_counts=self.stats.has_counts)):
                 fit = one.fit(self.stats)
                 yield kind.name, Directions.of(self, fit.tokens(np.arange(self.stats.V)).T, fit.contexts(everything))
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from tokengeom.comparison.explanations.base import AbstractLogitRival, Contexts, Known, explanation_classes
+from tokengeom.comparison.explanations.base import AbstractLogitRival, ContextStatistics, FitInputs, explanation_classes
 from tokengeom.core.errors import InputError
 from tokengeom.core.numerics import Float
 from tokengeom.core.progress import SilentProgress
@@ -147,7 +147,7 @@ class DeviceText:
         return dict(self._rivals(names))
 
     def _rivals(self, names: Sequence[str] | None) -> Iterator[tuple[str, list[tuple[str, Geometry]]]]:
-        known = Known(has_counts=self.stats.has_counts)
+        known = FitInputs(has_counts=self.stats.has_counts)
         for kind in explanation_classes(names):
             if not kind.quick or kind.ours:
                 continue
@@ -157,7 +157,7 @@ class DeviceText:
 
     def _rival(self, one: Any) -> Geometry:
         if isinstance(one, AbstractLogitRival):
-            contexts = Contexts.of(self.stats)
+            contexts = ContextStatistics.of(self.stats)
             M = contexts.P.copy()
             M.data = one.values(contexts, np.asarray(self.stats.P @ self.stats.pi))
             return self.matrix_geometry(M.toarray(), one.power)
