@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tokengeom.comparison.collapse import neural_collapse as neural_collapse
     from tokengeom.comparison.collapse import subspace_collapse as subspace_collapse
     from tokengeom.comparison.explanations.base import AbstractRival as AbstractRival
-    from tokengeom.comparison.explanations.base import Known as Known
+    from tokengeom.comparison.explanations.base import FitInputs as FitInputs
     from tokengeom.comparison.explanations.base import explanation_classes as explanation_classes
     from tokengeom.comparison.on_device import LogitSpectrum as LogitSpectrum
     from tokengeom.comparison.on_device import PairGeometry as PairGeometry
@@ -213,7 +213,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "comparison.agreement": ("Agreement",),
     "comparison.on_device": ("LogitSpectrum", "PairGeometry", "TextOnDevice"),
     "comparison.collapse": ("NeuralCollapse", "neural_collapse", "subspace_collapse"),
-    "comparison.explanations.base": ("AbstractRival", "Known", "explanation_classes"),
+    "comparison.explanations.base": ("AbstractRival", "FitInputs", "explanation_classes"),
     # Paths of the theory: at many losses, over regularisation, over norms; and its parts.
     "theory.at_loss": ("LossSettings",),
     "theory.loss_path": ("LossPath",),
