@@ -12,7 +12,7 @@ from feature_cases import random_pattern, random_probabilities
 from tokengeom.core.errors import ProblemError
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.columns import Columns, Computed, Layout, SparseColumns, mapped, memory_needed, per_column
-from tokengeom.problems.gamma2_logits import Gamma2Logits, MaxNormFactors, WeightedDual
+from tokengeom.problems.gamma2 import Gamma2Logits, MaxNormFactors, WeightedDual
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.problems.regularised_logits import RegularisedLogits
 from tokengeom.problems.supports import reduce_support

@@ -14,7 +14,7 @@ from tokengeom.comparison.comparison import NORM_PREFIX
 from tokengeom.comparison.inputs import NORM_OF_OPTIMIZER, decays_in_gradient, optimizer_of
 from tokengeom.core.errors import ProblemError
 from tokengeom.problems.base import LARGEST_GAP
-from tokengeom.problems.merging import Merging
+from tokengeom.problems.regularised_logits import Merging
 from tokengeom.theory.at_loss import NORMS, LossPrediction, LossSettings
 from tokengeom.theory.loss_path import LossPath
 

@@ -36,7 +36,7 @@ from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.models.checkpoint import PRECISIONS, load_checkpoint
 from tokengeom.models.checkpoint_folder import checkpoint_folders
 from tokengeom.models.language_model import ModuleModel
-from tokengeom.problems.merging import Merging
+from tokengeom.problems.regularised_logits import Merging
 from tokengeom.statistics.count import count
 from tokengeom.statistics.cuts import MostFrequentContexts, PairArrays, support_policy
 from tokengeom.statistics.next_token import NextTokenStatistics

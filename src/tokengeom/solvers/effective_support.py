@@ -18,7 +18,7 @@ import numpy as np
 from tokengeom.core.errors import ResourceError
 from tokengeom.core.numerics import Bool, Float
 from tokengeom.problems.base import Certificate
-from tokengeom.problems.effective_support import EffectiveSupportProblem
+from tokengeom.problems.linear_limit import EffectiveSupportProblem
 from tokengeom.problems.ntp_svm import MarginProblem
 from tokengeom.problems.supports import centre_on
 from tokengeom.solvers.conjugate_gradients import fit_on_face

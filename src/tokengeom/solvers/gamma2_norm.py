@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import Float, blas_threads_for
 from tokengeom.problems.backend import UNIT, Array, Backend
-from tokengeom.problems.gamma2_logits import MaxNormFactors
+from tokengeom.problems.gamma2 import MaxNormFactors
 from tokengeom.solvers.gamma2_admm import SMALLEST_WEIGHT, Triplets
 
 POWER = 1.5

@@ -21,7 +21,7 @@ import numpy as np
 
 from tokengeom.core.errors import ResourceError
 from tokengeom.core.numerics import Bool, Float, excess_exponential, log_sum_exp
-from tokengeom.problems.effective_support import ReducedLoss
+from tokengeom.problems.linear_limit import ReducedLoss
 from tokengeom.solvers.least_distance import equality_rows
 
 MOST_UNKNOWNS = 3000

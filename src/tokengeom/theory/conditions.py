@@ -13,7 +13,7 @@ from tokengeom.results.convert import Skipped, Within, to_plain
 
 if TYPE_CHECKING:
     from tokengeom.problems.linear_data import LinearData
-    from tokengeom.solvers.compatibility import CompatibilityAnswer
+    from tokengeom.solvers.finite_part import CompatibilityAnswer
     from tokengeom.solvers.least_distance import MarginAnswer
 
 Index = Annotated[int, Within(0)]

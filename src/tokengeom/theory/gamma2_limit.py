@@ -12,7 +12,7 @@ from tokengeom.core.numerics import Float, cosines
 from tokengeom.core.resources import require_memory
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.base import Certificate
-from tokengeom.problems.gamma2_svm import Gamma2SVM
+from tokengeom.problems.gamma2 import Gamma2SVM
 from tokengeom.problems.supports import SupportReduction
 from tokengeom.solvers.gamma2_svm_admm import Gamma2MarginADMM
 

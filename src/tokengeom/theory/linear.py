@@ -28,17 +28,20 @@ import numpy as np
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import Bool, Float, Matrix
 from tokengeom.problems.base import Certificate, Solution
-from tokengeom.problems.compatibility import CompatibilitySystem
-from tokengeom.problems.effective_support import ReducedLoss
 from tokengeom.problems.linear_data import LinearData, SoftLabels
+from tokengeom.problems.linear_limit import CompatibilitySystem, ReducedLoss
 from tokengeom.problems.ntp_svm import MarginProblem
 from tokengeom.results.contract import SAME, AbstractResult, data_frame
 from tokengeom.results.convert import Digest, Within, from_manifest
-from tokengeom.solvers.compatibility import CompatibilityAnswer, project_on_data_subspace, solve_compatibility
 from tokengeom.solvers.effective_support import EffectiveSupport, find_effective_support
+from tokengeom.solvers.finite_part import (
+    CompatibilityAnswer,
+    project_on_data_subspace,
+    solve_compatibility,
+    solve_reduced_loss,
+)
 from tokengeom.solvers.least_distance import MarginAnswer
 from tokengeom.solvers.ntp_svm import orthonormal_factor, solve_ntp_svm
-from tokengeom.solvers.reduced_newton import solve_reduced_loss
 from tokengeom.statistics.arrays_file import SavedArrays
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.conditions import Condition, compatibility, separability

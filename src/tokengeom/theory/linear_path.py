@@ -20,7 +20,7 @@ import numpy as np
 
 from tokengeom.core.errors import ProblemError, ResourceError
 from tokengeom.core.numerics import Float, blas_threads_for
-from tokengeom.problems.effective_support import ReducedLoss
+from tokengeom.problems.linear_limit import ReducedLoss
 from tokengeom.solvers.ntp_svm import orthonormal_factor
 from tokengeom.solvers.path_newton import PathNewton, PathState, path_newton
 from tokengeom.theory.linear import LinearPrediction

@@ -18,9 +18,8 @@ from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.core.resources import Estimate, fewer_contexts, require_memory
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.base import Solution
-from tokengeom.problems.gamma2_logits import Gamma2Logits, MaxNormFactors
-from tokengeom.problems.merging import Merging
-from tokengeom.problems.regularised_logits import RegularisedLogits
+from tokengeom.problems.gamma2 import Gamma2Logits, MaxNormFactors
+from tokengeom.problems.regularised_logits import Merging, RegularisedLogits
 from tokengeom.solvers.gamma2_admm import Gamma2ADMM, largest_lam
 from tokengeom.solvers.logit_admm import LogitADMM, WarmStart
 from tokengeom.theory.at_loss import NORMS, LossPrediction, LossSettings

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import Float
 from tokengeom.problems.base import Certificate
-from tokengeom.problems.merging import Merging
-from tokengeom.problems.regularised_logits import RegularisedLogits
+from tokengeom.problems.regularised_logits import Merging, RegularisedLogits
 from tokengeom.results.contract import AbstractResult, data_frame
 from tokengeom.results.convert import Digest, from_manifest
 from tokengeom.statistics.arrays_file import SavedArrays

@@ -10,7 +10,7 @@ import numpy as np
 
 from tokengeom.comparison.explanations.base import AbstractFactorFit, AbstractRival, Contexts, Known
 from tokengeom.core.factors import Factors
-from tokengeom.solvers.soft_margin import separating_vector
+from tokengeom.solvers.margin import separating_vector
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import predict
 

@@ -19,7 +19,7 @@ import numpy as np
 from tokengeom.core.numerics import blas_threads_for
 from tokengeom.models.devices import threads_for
 from tokengeom.problems.backend import Backend
-from tokengeom.problems.merging import Merging
+from tokengeom.problems.regularised_logits import Merging
 from tokengeom.solvers.logit_admm import RegularisedLoss
 from tokengeom_studies.common.torch_runs import DeviceText, Predicted
 
