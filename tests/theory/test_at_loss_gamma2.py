@@ -21,7 +21,7 @@ from tokengeom.solvers.gamma2_norm import gamma2_norm
 from tokengeom.solvers.gamma2_svm_admm import Gamma2MarginADMM
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction
-from tokengeom.theory.gamma2_limit import Gamma2Limit
+from tokengeom.theory.loss_path import Gamma2Limit
 from tokengeom.verification.checks import check_result
 
 

@@ -79,14 +79,14 @@ def _linear_program(S: Bool, H: Float) -> tuple[Bool, Float]:
     bounds = [(None, None)] * unknowns + [(0.0, 1.0)] * pairs
     from scipy.optimize import linprog
 
-    found = linprog(cost, A_ub=rows, b_ub=np.zeros(pairs), bounds=bounds, method="highs")
-    if found.x is None:
-        raise ResourceError(f"The linear program of the supports could not be solved; HiGHS said: {found.message}")
-    blocked = found.x[unknowns:] < 0.5
+    program = linprog(cost, A_ub=rows, b_ub=np.zeros(pairs), bounds=bounds, method="highs")
+    if program.x is None:
+        raise ResourceError(f"The linear program of the supports could not be solved; HiGHS said: {program.message}")
+    blocked = program.x[unknowns:] < 0.5
     j, v = np.nonzero(~S.T)
     grown = S.copy()
     grown[v[blocked], j[blocked]] = True
-    weights = np.where(blocked, np.maximum(-found.ineqlin.marginals, 0.0), 0.0)
+    weights = np.where(blocked, np.maximum(-program.ineqlin.marginals, 0.0), 0.0)
     A = multipliers_of_pairs(S, R, weights)
     return grown, fit_on_face(grown, centre_on(grown, A), R).residual
 

@@ -90,8 +90,8 @@ def _iterative(S: Bool, B: Float, R: Float) -> tuple[Float, Float, Float, int]:
 
 def pair_differences(S: Bool, B: Float) -> Float:
     """Differences of consecutive in-support entries, in the order of ``equality_rows``."""
-    found = [-np.diff(B[S[:, j], j]) for j in range(S.shape[1])]
-    return np.concatenate(found)
+    differences = [-np.diff(B[S[:, j], j]) for j in range(S.shape[1])]
+    return np.concatenate(differences)
 
 
 def _sparsest(problem: CompatibilitySystem, residual: Float, R: Float) -> Float:
@@ -102,10 +102,10 @@ def _sparsest(problem: CompatibilitySystem, residual: Float, R: Float) -> Float:
     right[-1] = 1.0
     from scipy.optimize import linprog
 
-    found = linprog(np.ones(2 * len(E)), A_eq=np.hstack([equations, -equations]), b_eq=right, method="highs")
-    if found.x is None:
+    program = linprog(np.ones(2 * len(E)), A_eq=np.hstack([equations, -equations]), b_eq=right, method="highs")
+    if program.x is None:
         return residual
-    y = found.x[: len(E)] - found.x[len(E) :]
+    y = program.x[: len(E)] - program.x[len(E) :]
     Y = equality_multipliers(problem.S, np.where(np.abs(y) > 1e-9 * np.max(np.abs(y)), y, 0.0))
     T = problem.S & Y.any(axis=0)
     Y = fit_on_face(T, centre_on(T, Y), R).residual

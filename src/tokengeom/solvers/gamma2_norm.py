@@ -65,12 +65,12 @@ def gamma2_norm(
         return 0.0, 0.0
     p, q = start or tuple(np.ones(k) for k in given.shape)
     with blas_threads_for(*given.shape):
-        found = balance(
+        bounds = balance(
             given / size, np.sqrt(p), np.sqrt(q), tolerance=tolerance, shift=shift, max_iterations=max_iterations
         )
     # The division rounds, by half a unit per entry: less than this share of the norm.
     slack = 2.0 * UNIT * max(given.shape) ** 0.5
-    return found.low * size * (1.0 - slack), found.high * size * (1.0 + slack)
+    return bounds.low * size * (1.0 - slack), bounds.high * size * (1.0 + slack)
 
 
 @final
@@ -96,9 +96,9 @@ def balance(
         triplets = Triplets.of(backend, X)
         low = max(low, _lower(backend, X, triplets, r, c, shift))
         factors = triplets.factors(r, c)
-        found = _upper(centred, factors)
-        if found < high:
-            high, best = found, factors
+        norm = _upper(centred, factors)
+        if norm < high:
+            high, best = norm, factors
         if high - low <= tolerance * high:
             break
         rows, columns = triplets.squared_norms(r, c)

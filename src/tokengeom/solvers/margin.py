@@ -116,7 +116,7 @@ def _program(E: sparse.csr_array, G: sparse.csr_array, norm: str) -> tuple[Float
     options: Any = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
     from scipy.optimize import linprog
 
-    found: Any = linprog(
+    program: Any = linprog(
         cost,
         upper,
         limit,
@@ -126,10 +126,10 @@ def _program(E: sparse.csr_array, G: sparse.csr_array, norm: str) -> tuple[Float
         method="highs",
         options=options,
     )
-    if found.x is None:
-        raise ResourceError(f"The linear program of the margin could not be solved; HiGHS said: {found.message}")
-    x = np.asarray(found.x[:-1])
-    return (x if norm == "max" else x[:size] - x[size:]), found
+    if program.x is None:
+        raise ResourceError(f"The linear program of the margin could not be solved; HiGHS said: {program.message}")
+    x = np.asarray(program.x[:-1])
+    return (x if norm == "max" else x[:size] - x[size:]), program
 
 
 def solve_margin(problem: MarginProblem, tolerance: float = 1e-6) -> MarginAnswer:
@@ -153,14 +153,14 @@ def _singular_margin(problem: MarginProblem, tolerance: float) -> MarginAnswer:
     """
     lengths = column_lengths(problem.H)
     start = solve_ntp_svm(MarginProblem(problem.S, problem.H / lengths, FROBENIUS), START)
-    found = start.solution
-    assert found.dual is not None
-    A = found.dual / lengths
+    solution = start.solution
+    assert solution.dual is not None
+    A = solution.dual / lengths
     if not start.separable:
-        return MarginAnswer(False, replace(found, dual=A, certificate=problem.refute(A)))
+        return MarginAnswer(False, replace(solution, dual=A, certificate=problem.refute(A)))
     if not problem.has_margins:
         return start
-    return MarginAnswer(True, solve_singular_margin(problem, found.x, A, tolerance))
+    return MarginAnswer(True, solve_singular_margin(problem, solution.x, A, tolerance))
 
 
 def separating_vector(W: Float, S: Bool, penalty: float = PENALTY) -> Float:

@@ -132,17 +132,17 @@ def _multiply(scaled: ScaledMargin, point: Point, tolerance: float) -> Point:
     """The method of multipliers from a point, until the gap is proven or Newton's method fails too often."""
     failures, limit = 0, MOST_GROWTH * point.sigma
     for _ in range(MOST_MULTIPLIER_STEPS):
-        found, steps = _minimise(scaled, point)
-        scaled.check(found)
+        minimum, steps = _minimise(scaled, point)
+        scaled.check(minimum)
         if scaled.best.gap <= tolerance or point.sigma > limit:
-            return found
+            return minimum
         if steps <= MOST_NEWTON_STEPS:
-            point = found.scaled(10.0 if steps <= 2 else 3.0 if steps <= 10 else 1.0)
+            point = minimum.scaled(10.0 if steps <= 2 else 3.0 if steps <= 10 else 1.0)
             continue
         failures += 1
         if failures > MOST_FAILURES:
             break
-        point = Point(found.W, point.Y, point.A, 0.2 * point.sigma, 0.2 * point.tau)
+        point = Point(minimum.W, point.Y, point.A, 0.2 * point.sigma, 0.2 * point.tau)
     return point
 
 

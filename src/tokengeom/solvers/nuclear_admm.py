@@ -88,7 +88,7 @@ class _Constraints(AbstractTerm):
         for step in range(MOST_POLISHING + 1):
             outside = Threshold(problem.backend)(H, 1.0)
             norm = max(1.0, outside.spectral_norm)
-            best = max(best, (problem.inner(H) / norm, H, norm), key=lambda found: found[0])
+            best = max(best, (problem.inner(H) / norm, H, norm), key=lambda candidate: candidate[0])
             if best[0] >= wanted or step == MOST_POLISHING:
                 break
             projected = Columns(problem.layout)

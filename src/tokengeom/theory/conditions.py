@@ -54,11 +54,11 @@ class Condition:
         return plain
 
 
-def compatibility(data: LinearData, found: CompatibilityAnswer) -> Condition:
+def compatibility(data: LinearData, answer: CompatibilityAnswer) -> Condition:
     """The condition that a solved or refuted compatibility system proves."""
-    solution = found.solution
-    proof = solution.x if found.compatible else solution.dual
-    return describe_compatibility(data, found.compatible, solution.certificate, proof)
+    solution = answer.solution
+    proof = solution.x if answer.compatible else solution.dual
+    return describe_compatibility(data, answer.compatible, solution.certificate, proof)
 
 
 def describe_compatibility(data: LinearData, holds: bool, certificate: Certificate, proof: Float | None) -> Condition:
@@ -80,11 +80,11 @@ def describe_compatibility(data: LinearData, holds: bool, certificate: Certifica
     return Condition(False, sentence, certificate, Y, tuple(contexts))
 
 
-def separability(data: LinearData, found: MarginAnswer) -> Condition:
+def separability(data: LinearData, answer: MarginAnswer) -> Condition:
     """The condition that a solved or refuted NTP-SVM proves."""
-    solution = found.solution
-    proof = solution.x if found.separable else solution.dual
-    return describe_separability(data, found.separable, solution.certificate, proof)
+    solution = answer.solution
+    proof = solution.x if answer.separable else solution.dual
+    return describe_separability(data, answer.separable, solution.certificate, proof)
 
 
 def describe_separability(data: LinearData, holds: bool, certificate: Certificate, proof: Float | None) -> Condition:

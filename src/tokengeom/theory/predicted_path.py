@@ -122,11 +122,11 @@ class PredictedPath(AbstractResult, Sequence[PathPrediction]):
     @staticmethod
     def of(points: Sequence[LossPrediction]) -> PredictedPath:
         """From predictions at different losses for the same statistics, in the nuclear norm."""
-        if not points or any(one.norm != "nuclear" or one.merging is not points[0].merging for one in points):
+        if not points or any(point.norm != "nuclear" or point.merging is not points[0].merging for point in points):
             raise ProblemError("A path needs predictions in the nuclear norm that were made together, by path().")
         problem = points[0].problem()
-        kept = sorted((_kept(one, problem) for one in points), key=lambda one: -one.loss_gap)
-        return PredictedPath(tuple(kept), points[0].statistics_hash, sum(one.seconds for one in points))
+        kept = sorted((_kept(point, problem) for point in points), key=lambda point: -point.loss_gap)
+        return PredictedPath(tuple(kept), points[0].statistics_hash, sum(point.seconds for point in points))
 
     def __len__(self) -> int:
         return len(self.points)
@@ -139,23 +139,23 @@ class PredictedPath(AbstractResult, Sequence[PathPrediction]):
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers of every point as plain data."""
-        return {"points": [one.to_dict() for one in self.points], "statistics_hash": self.statistics_hash}
+        return {"points": [point.to_dict() for point in self.points], "statistics_hash": self.statistics_hash}
 
     def to_frame(self) -> DataFrame:
         """Data frame with one row per point: loss gap, lambda, nuclear norm with its proof, and rank."""
-        return data_frame([one.to_dict() for one in self.points])
+        return data_frame([point.to_dict() for point in self.points])
 
     def summary(self) -> str:
         """One sentence about the path, then one line per point."""
         lines = [
-            f"loss gap {one.loss_gap:.4g}: rank {one.rank}, nuclear norm {one.nuclear_norm:.5g}, proven within "
-            f"{one.relative_gap:.1e} of the smallest."
-            for one in self.points
+            f"loss gap {point.loss_gap:.4g}: rank {point.rank}, nuclear norm {point.nuclear_norm:.5g}, proven within "
+            f"{point.relative_gap:.1e} of the smallest."
+            for point in self.points
         ]
         return "\n".join([f"{len(self)} predictions, from the largest loss gap to the smallest.", *lines])
 
     def _facts(self) -> list[tuple[str, str]]:
-        return [(f"loss gap {one.loss_gap:.4g}", f"rank {one.rank}") for one in self.points]
+        return [(f"loss gap {point.loss_gap:.4g}", f"rank {point.rank}") for point in self.points]
 
     def _write(self, folder: Path) -> dict[str, Any]:
         merging = self.points[0].merging

@@ -77,8 +77,8 @@ class Work:
 
     def needed(self, rows: int, columns: int, backend: Backend) -> list[tuple[int, str | None]]:
         """Bytes that one process holds at the peak, on the device and, where that is too small, on the machine."""
-        found = memory_needed(backend, rows, columns, self.arrays)
-        return [(found[0][0] + 8 * self.square_arrays * min(rows, columns) ** 2, found[0][1]), *found[1:]]
+        places = memory_needed(backend, rows, columns, self.arrays)
+        return [(places[0][0] + 8 * self.square_arrays * min(rows, columns) ** 2, places[0][1]), *places[1:]]
 
     def bytes(self, rows: int, columns: int, backend: Backend) -> int:
         """Bytes that all processes hold at the peak."""
