@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypedDict
 
 import pytest
 
@@ -17,6 +17,7 @@ from tokengeom.results.convert import (
     Number,
     Skipped,
     Within,
+    from_entries,
     from_manifest,
     from_plain,
     read_json_as,
@@ -137,3 +138,38 @@ def test_entries_of_a_manifest_are_read_without_those_of_every_manifest() -> Non
     assert from_manifest(Proof, manifest, Path("f")) == Proof(1.0, 0.0)
     with pytest.raises(InputError, match="'more' is not an entry"):
         from_manifest(Proof, manifest | {"more": 1}, Path("f"))
+
+
+class Known(TypedDict, total=False):
+    count: Annotated[int, Within(0)]
+    part: Part
+
+
+class Required(TypedDict):
+    name: str
+
+
+@dataclass(frozen=True)
+class Open:
+    known: Known
+    required: Required
+
+
+def test_an_object_with_known_entries_is_checked_and_left_as_it_is() -> None:
+    content = {"known": {"count": 3, "other": [1.5]}, "required": {"name": "x", "more": None}}
+    assert vars(from_plain(Open, content, Path("folder"))) == content
+    refused: list[dict[str, Any]] = [
+        {"known": {"count": -1}, "required": {"name": "x"}},
+        {"known": {"part": {"low": 1.0}}, "required": {"name": "x"}},
+        {"known": [], "required": {"name": "x"}},
+        {"known": {}, "required": {}},
+    ]
+    for wrong in refused:
+        with pytest.raises(InputError, match=r"folder is damaged: (known|required)"):
+            from_plain(Open, wrong, Path("folder"))
+
+
+def test_some_entries_of_an_object_are_read() -> None:
+    assert from_entries(Part, {"low": 1.0, "kind": "b", "doubled": 2.0, "more": 3}, Path("folder")) == Part(1.0, "b")
+    with pytest.raises(InputError, match="kind is missing"):
+        from_entries(Part, {"low": 1.0}, Path("folder"))

@@ -30,8 +30,9 @@ from tokengeom.page.cache import (
     read_record,
 )
 from tokengeom.page.choice import Choice
-from tokengeom.page.pipeline import CHOICE, PATH, PREDICTION, READ, STATISTICS
+from tokengeom.page.executor import STATISTICS
 from tokengeom.page.read_model import ReadModel
+from tokengeom.page.stages import CHOICE, PATH, PREDICTION, READ
 from tokengeom.results.contract import AbstractResult, NearbyResults, check_hashes, saved_hash, under
 from tokengeom.results.manifests import MANIFEST, file_hash, is_sealed, manifest_head
 from tokengeom.results.registry import load

@@ -12,6 +12,9 @@ what a type does not say:
 `Within`    ends of the range of a number, as in ``Annotated[int, Within(1)]``
 `Skipped`   a field that is not saved and gets its default when it is read
 
+An object that users see as it is, and of which only some entries have known types, is a ``TypedDict``: these entries
+are checked, any others may be there, and the object is left as it is.
+
 A dataclass whose object has more entries than fields, each computed from them, names these properties in ``derived``;
 they are written last and compared when they are read. One whose ``__post_init__`` refuses its fields raises ValueError
 with what is wrong, or an error of ours, which names its own reason.
@@ -26,7 +29,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from tokengeom.core.errors import InputError
 from tokengeom.results.manifests import OF_EVERY_MANIFEST, as_json, read_json
@@ -130,6 +133,12 @@ def from_manifest(kind: Callable[..., T], manifest: Mapping[str, Any], folder: P
     return from_plain(kind, {name: item for name, item in manifest.items() if name not in OF_EVERY_MANIFEST}, folder)
 
 
+def from_entries(kind: Callable[..., T], content: Mapping[str, Any], folder: Path) -> T:
+    """The dataclass whose fields are some of the entries of an object, such as of a manifest that states more."""
+    names = (*_saved_fields(kind), *getattr(kind, "derived", ()))
+    return from_plain(kind, {name: content[name] for name in names if name in content}, folder)
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write a dataclass, or plain data, as a JSON file."""
     path.write_bytes(as_json(to_plain(value)))
@@ -168,6 +177,8 @@ def _read(expected: Any, content: Any, folder: Path, place: str) -> Any:
     origin, inside = get_origin(expected), get_args(expected)
     if dataclasses.is_dataclass(expected) and isinstance(expected, type):
         return from_plain(expected, content, folder, place)
+    if is_typeddict(expected):
+        return _read_known_entries(expected, content, folder, place)
     if origin in (Union, types.UnionType):
         return _read_union(inside, content, folder, place)
     if (origin is tuple and len(inside) == 2 and inside[1] is Ellipsis) or origin in (list, Sequence):
@@ -200,6 +211,16 @@ def _read_union(kinds: Sequence[Any], content: Any, folder: Path, place: str) ->
         except InputError:
             continue
     return _read(others[-1], content, folder, place)
+
+
+def _read_known_entries(kind: Any, content: Any, folder: Path, place: str) -> dict[str, Any]:
+    """An object as it is, once its entries of known types are checked."""
+    types_of = get_type_hints(kind, include_extras=True)
+    for name, item in _read(dict[str, Any], content, folder, place).items():
+        _read(types_of.get(name, Any), item, folder, f"{place}, {name}")
+    for name in sorted(kind.__required_keys__ - content.keys()):
+        raise damaged(folder, f"{place}, {name} is missing")
+    return dict(content)
 
 
 def _list(content: Any, folder: Path, place: str) -> list[Any]:

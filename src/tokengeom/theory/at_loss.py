@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from scipy.sparse import csr_array
 
+from tokengeom.ask.explain import AnswersQuestions
 from tokengeom.ask.named_vectors import Items, NamedVectors
-from tokengeom.ask.questions import AnswersQuestions
 from tokengeom.core.checks import check_tolerance
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.numerics import Float, Int, centre_columns, cosines

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from scipy.sparse import csc_array
 
+from tokengeom.ask.explain import AnswersQuestions
 from tokengeom.ask.named_vectors import Items, NamedVectors
-from tokengeom.ask.questions import AnswersQuestions
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import Bool, Float, Int, Matrix, cosines, dense
 from tokengeom.core.resources import require_memory
