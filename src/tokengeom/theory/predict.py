@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, TypedDict, Unpack, overload
 
 from tokengeom.core.checks import check_seed, check_tolerance
 from tokengeom.core.errors import InputError, ProblemError
@@ -72,6 +72,18 @@ class PredictSettings:
         check_tolerance(self.tolerance)
 
 
+class PredictKeywords(TypedDict, total=False):
+    """The same as keywords, for editors and type checkers."""
+
+    tolerance: float | None
+    norm: str
+    max_iterations: int
+    device: str
+    spread_solves: int | None
+    memory_limit: int | None
+    seed: int
+
+
 @overload
 def predict(
     stats: NextTokenStatistics | str | Path,
@@ -79,7 +91,7 @@ def predict(
     embeddings: Matrix,
     loss_gap: None = None,
     progress: AbstractProgress | None = None,
-    **settings: object,
+    **settings: Unpack[PredictKeywords],
 ) -> LinearPrediction: ...
 
 
@@ -90,7 +102,7 @@ def predict(
     embeddings: None = None,
     loss_gap: None = None,
     progress: AbstractProgress | None = None,
-    **settings: object,
+    **settings: Unpack[PredictKeywords],
 ) -> FeaturePrediction: ...
 
 
@@ -101,7 +113,7 @@ def predict(
     embeddings: None = None,
     loss_gap: float,
     progress: AbstractProgress | None = None,
-    **settings: object,
+    **settings: Unpack[PredictKeywords],
 ) -> LossPrediction: ...
 
 
@@ -112,7 +124,7 @@ def predict(
     embeddings: Matrix | None = None,
     loss_gap: float | None = None,
     progress: AbstractProgress | None = None,
-    **settings: object,
+    **settings: Unpack[PredictKeywords],
 ) -> FeaturePrediction | LinearPrediction | LossPrediction:
     """Predict the geometry that next-token training tends to, or has at a given loss.
 
@@ -168,7 +180,7 @@ def _predicted(
 
 @takes(PredictSettings)
 def estimate_prediction(
-    stats: NextTokenStatistics | str | Path, *, loss_gap: float | None = None, **settings: object
+    stats: NextTokenStatistics | str | Path, *, loss_gap: float | None = None, **settings: Unpack[PredictKeywords]
 ) -> Estimate:
     """The time and memory that `predict` is expected to take for learned features, without solving.
 

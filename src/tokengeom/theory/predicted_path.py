@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,7 +131,11 @@ class PredictedPath(AbstractResult, Sequence[PathPrediction]):
     def __len__(self) -> int:
         return len(self.points)
 
-    def __getitem__(self, k: Any) -> Any:
+    @overload
+    def __getitem__(self, k: int) -> PathPrediction: ...
+    @overload
+    def __getitem__(self, k: slice) -> tuple[PathPrediction, ...]: ...
+    def __getitem__(self, k: int | slice) -> PathPrediction | tuple[PathPrediction, ...]:
         return self.points[k]
 
     def __iter__(self) -> Iterator[PathPrediction]:
