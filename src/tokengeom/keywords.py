@@ -2,8 +2,7 @@
 
 A verb that takes settings says ``**settings: Unpack[CountKeywords]``: an editor completes them, and a type checker
 refuses ``tg.count("text.txt", contxt=3)``. Defaults, documentation and checks are those of the dataclasses, and a test
-compares the two. This module is imported for type checking alone; the keywords of predictions stand beside their
-settings.
+compares the two. This module is imported for type checking alone.
 """
 
 from __future__ import annotations
@@ -22,9 +21,6 @@ from tokengeom.page.settings import Preset
 from tokengeom.statistics.cuts import Rest
 from tokengeom.statistics.engines import EngineName
 from tokengeom.statistics.windows import WindowKind
-from tokengeom.theory.at_loss import LossKeywords as LossKeywords
-from tokengeom.theory.predict import PredictKeywords as PredictKeywords
-from tokengeom.theory.proxy import ProxyKeywords as ProxyKeywords
 from tokengeom.training.optimizers.base import AbstractOptimizer, ScheduleLike
 from tokengeom.training.settings import Precision, Reduction
 
@@ -73,6 +69,35 @@ class PairKeywords(ReadingKeywords, EngineKeywords, total=False):
 
 class CountKeywords(PairKeywords, CutKeywords):
     """Of `tokengeom.count`."""
+
+
+class LossKeywords(TypedDict, total=False):
+    """Of ``theory.at_loss.LossSettings``."""
+
+    norm: str
+    tolerance: float
+    max_iterations: int
+    device: str
+    memory_limit: int | None
+
+
+class PredictKeywords(TypedDict, total=False):
+    """Of `tokengeom.predict`."""
+
+    tolerance: float | None
+    norm: str
+    max_iterations: int
+    device: str
+    spread_solves: int | None
+    memory_limit: int | None
+    seed: int
+
+
+class ProxyKeywords(TypedDict, total=False):
+    """Of `tokengeom.predict_proxy`."""
+
+    components: int
+    seed: int
 
 
 class TrainKeywords(TypedDict, total=False):

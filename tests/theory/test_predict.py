@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
@@ -14,12 +13,9 @@ import tokengeom as tg
 from feature_cases import from_counts, random_counts
 from tokengeom.core.errors import InputError, ProblemError, ResourceError, StatisticsError
 from tokengeom.core.progress import AbstractProgress, AbstractStage
-from tokengeom.core.settings import options_of
-from tokengeom.theory.at_loss import LossKeywords, LossSettings
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.linear import LinearPrediction, predict_linear
-from tokengeom.theory.predict import PredictKeywords, PredictSettings, predict
-from tokengeom.theory.proxy import ProxyKeywords, ProxySettings
+from tokengeom.theory.predict import PredictSettings, predict
 
 STATS = from_counts(random_counts(12, 30, 3, seed=0))
 H = np.random.default_rng(0).normal(size=(5, 30))
@@ -62,8 +58,7 @@ def test_settings_reach_the_solver() -> None:
 def test_the_linear_model_takes_a_tolerance_and_refuses_settings_that_it_does_not_use() -> None:
     assert predict(STATS, embeddings=H, tolerance=1e-7).certificate.holds(1e-7)
     assert predict(STATS, embeddings=H, device="cpu", seed=0).margin == predict(STATS, embeddings=H).margin
-    settings: list[dict[str, Any]] = [{"max_iterations": 10}, {"device": "cuda"}, {"spread_solves": 3}, {"seed": 1}]
-    for setting in settings:
+    for setting in ({"max_iterations": 10}, {"device": "cuda"}, {"spread_solves": 3}, {"seed": 1}):
         with pytest.raises(InputError, match=f"{next(iter(setting))} is a setting of learned features"):
             predict(STATS, embeddings=H, **setting)
     with pytest.raises(ProblemError, match=r"tolerance is a relative gap.*got 0\.0"):
@@ -72,13 +67,12 @@ def test_the_linear_model_takes_a_tolerance_and_refuses_settings_that_it_does_no
 
 def test_statistics_and_settings_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     (tmp_path / "stories.txt").write_text("a b a c")
-    misspelt: dict[str, Any] = {"tolerence": 1e-3}
     with pytest.raises(StatisticsError, match=r"tg\.count"):
         predict(tmp_path / "stories.txt")
     with pytest.raises(StatisticsError, match="from_counts"):
         predict(np.eye(3))  # type: ignore[call-overload]
     with pytest.raises(InputError, match="Did you mean 'tolerance'"):
-        predict(STATS, **misspelt)
+        predict(STATS, tolerence=1e-3)
     with pytest.raises(ProblemError, match="tolerance"):
         predict(STATS, tolerance=0.0)
     with pytest.raises(ProblemError, match="device='tpu'"):
@@ -111,11 +105,3 @@ def test_progress_shows_the_proven_gap() -> None:
     assert shown.titles == ["Predicting", "Predicting"]
     assert all("estimated gap" in note for note in shown.notes)
     assert shown.notes
-
-
-@pytest.mark.parametrize(
-    ("keywords", "settings"),
-    [(PredictKeywords, PredictSettings), (LossKeywords, LossSettings), (ProxyKeywords, ProxySettings)],
-)
-def test_keywords_are_those_of_the_settings(keywords: type[Any], settings: type[Any]) -> None:
-    assert get_type_hints(keywords) == {name: get_type_hints(settings)[name] for name in options_of(settings)}

@@ -3,7 +3,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -161,12 +160,11 @@ def test_a_corpus_sized_pattern_is_never_made_dense() -> None:
 
 
 def test_settings_and_patterns_that_cannot_be_used_are_refused() -> None:
-    misspelt: dict[str, Any] = {"component": 3}
     with pytest.raises(ProblemError, match="components=20"):
         predict_proxy(STATS, components=20)
     with pytest.raises(ProblemError, match="components=0"):
         predict_proxy(STATS, components=0)
     with pytest.raises(InputError, match="Did you mean 'components'"):
-        predict_proxy(STATS, **misspelt)
+        predict_proxy(STATS, component=3)
     with pytest.raises(ProblemError, match="column 0"):
         proxy(np.array([[0, 1], [0, 1]]))

@@ -278,10 +278,10 @@ def _predictions_at(
     gaps = [model.compared.loss_gap for model in models]
     inside = [0.0 < gap < prediction.largest_gap for gap in gaps]
     wanted = [gap for gap, known in zip(gaps, inside, strict=True) if known]
-    tolerance, where = settings.tolerance, _solver_device(device)
+    how = {"tolerance": settings.tolerance, "device": _solver_device(device)}
     try:
         with progress.stage("Predicting at the losses", None):
-            paths = [prediction.path(wanted, norm=norm, tolerance=tolerance, device=where) for norm in norms]
+            paths = [prediction.path(wanted, norm=norm, **how) for norm in norms]
     except ProblemError:
         return nothing
     found = iter(zip(*paths, strict=True))

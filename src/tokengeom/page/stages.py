@@ -383,9 +383,9 @@ def _at_loss(model: str, norm: str, executor: Executor) -> LossPrediction | None
     gap, device = measured.loss_gap, executor.plan.settings.device
     if not 0 < gap < prediction.largest_gap or norm not in norms_at_loss(prediction.P, None):
         return None
-    where = "cuda" if isinstance(measured, ReadModel) and device.startswith("cuda") else "cpu"
+    on_gpu = {"device": "cuda"} if isinstance(measured, ReadModel) and device.startswith("cuda") else {}
     try:
-        at_loss = prediction.at(gap, norm=norm, tolerance=AT_LOSS_TOLERANCE, device=where)
+        at_loss = prediction.at(gap, norm=norm, tolerance=AT_LOSS_TOLERANCE, **on_gpu)
     except ProblemError:
         return None
     return at_loss if at_loss.rank > 0 else None

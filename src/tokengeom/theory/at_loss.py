@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -76,16 +76,6 @@ class LossSettings:
     def __post_init__(self) -> None:
         require_norm(self.norm)
         check_tolerance(self.tolerance)
-
-
-class LossKeywords(TypedDict, total=False):
-    """The same as keywords, for editors and type checkers."""
-
-    norm: str
-    tolerance: float
-    max_iterations: int
-    device: str
-    memory_limit: int | None
 
 
 def require_norm(norm: str) -> None:

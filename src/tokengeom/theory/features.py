@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from scipy.sparse import csc_array
@@ -36,7 +36,7 @@ from tokengeom.problems.base import Certificate
 from tokengeom.problems.supports import SupportReduction, as_support, centre_on
 from tokengeom.results.contract import AbstractResult
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.at_loss import LossKeywords, LossPrediction, LossSettings
+from tokengeom.theory.at_loss import LossPrediction, LossSettings
 from tokengeom.theory.loss_path import Gamma2Limit, LossPath, solve_gamma2_limit
 from tokengeom.theory.pulls import Pulls, pulls_in_limit
 from tokengeom.theory.storage import read_features, write_features
@@ -175,12 +175,12 @@ class FeaturePrediction(AnswersQuestions, AbstractResult):
         return finite_part(self.P)
 
     @takes(LossSettings)
-    def at(self, loss_gap: float, **settings: Unpack[LossKeywords]) -> LossPrediction:
+    def at(self, loss_gap: float, **settings: object) -> LossPrediction:
         """The prediction at a loss gap in nats: the point of the regularisation path that has it."""
         return self.path([loss_gap], **settings)[0]
 
     @takes(LossSettings)
-    def path(self, loss_gaps: Iterable[float], **settings: Unpack[LossKeywords]) -> list[LossPrediction]:
+    def path(self, loss_gaps: Iterable[float], **settings: object) -> list[LossPrediction]:
         """Predictions at many loss gaps, in the order given; each solve starts at the nearest point solved before."""
         path = LossPath(
             self.P,

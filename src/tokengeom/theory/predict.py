@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, overload
 
 from tokengeom.core.checks import check_seed, check_tolerance
 from tokengeom.core.errors import InputError, ProblemError
@@ -72,18 +72,6 @@ class PredictSettings:
         check_tolerance(self.tolerance)
 
 
-class PredictKeywords(TypedDict, total=False):
-    """The same as keywords, for editors and type checkers."""
-
-    tolerance: float | None
-    norm: str
-    max_iterations: int
-    device: str
-    spread_solves: int | None
-    memory_limit: int | None
-    seed: int
-
-
 @overload
 def predict(
     stats: NextTokenStatistics | str | Path,
@@ -91,7 +79,7 @@ def predict(
     embeddings: Matrix,
     loss_gap: None = None,
     progress: AbstractProgress | None = None,
-    **settings: Unpack[PredictKeywords],
+    **settings: object,
 ) -> LinearPrediction: ...
 
 
@@ -102,7 +90,7 @@ def predict(
     embeddings: None = None,
     loss_gap: None = None,
     progress: AbstractProgress | None = None,
-    **settings: Unpack[PredictKeywords],
+    **settings: object,
 ) -> FeaturePrediction: ...
 
 
@@ -113,7 +101,7 @@ def predict(
     embeddings: None = None,
     loss_gap: float,
     progress: AbstractProgress | None = None,
-    **settings: Unpack[PredictKeywords],
+    **settings: object,
 ) -> LossPrediction: ...
 
 
@@ -124,7 +112,7 @@ def predict(
     embeddings: Matrix | None = None,
     loss_gap: float | None = None,
     progress: AbstractProgress | None = None,
-    **settings: Unpack[PredictKeywords],
+    **settings: object,
 ) -> FeaturePrediction | LinearPrediction | LossPrediction:
     """Predict the geometry that next-token training tends to, or has at a given loss.
 
@@ -180,7 +168,7 @@ def _predicted(
 
 @takes(PredictSettings)
 def estimate_prediction(
-    stats: NextTokenStatistics | str | Path, *, loss_gap: float | None = None, **settings: Unpack[PredictKeywords]
+    stats: NextTokenStatistics | str | Path, *, loss_gap: float | None = None, **settings: object
 ) -> Estimate:
     """The time and memory that `predict` is expected to take for learned features, without solving.
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 from scipy.sparse import csc_array
@@ -158,13 +158,6 @@ class ProxySettings:
     seed: int = option(0, "Seed of the start vector of the sparse SVD.")
 
 
-class ProxyKeywords(TypedDict, total=False):
-    """The same as keywords, for editors and type checkers."""
-
-    components: int
-    seed: int
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class ProxyPrediction(AnswersQuestions, AbstractResult):
     """Leading geometry of the proxy ``S~``, which stands for that of L_mm where L_mm is too large to solve for.
@@ -280,7 +273,7 @@ class ProxyEntries:
 
 
 @takes(ProxySettings)
-def predict_proxy(stats: NextTokenStatistics | str | Path, **settings: Unpack[ProxyKeywords]) -> ProxyPrediction:
+def predict_proxy(stats: NextTokenStatistics | str | Path, **settings: object) -> ProxyPrediction:
     """Predict the leading geometry from the proxy ``S~``, for statistics that are too large to solve for L_mm.
 
     Parameters

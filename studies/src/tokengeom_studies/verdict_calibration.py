@@ -348,7 +348,7 @@ MAKERS = {
 
 def _at_some_loss(prediction: FeaturePrediction, rng: np.random.Generator) -> Factors:
     gap = prediction.largest_gap * 10.0 ** rng.uniform(-3.0, -0.5)
-    at_loss = prediction.at(gap, norm="nuclear", tolerance=SOLVER["tolerance"])
+    at_loss = prediction.at(gap, norm="nuclear", **SOLVER)
     return Factors(at_loss.W, at_loss.H)
 
 
