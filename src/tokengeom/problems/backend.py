@@ -131,10 +131,6 @@ class Backend:
         """Entries of one block of columns."""
         return self.largest_block or (GPU_BLOCK if self.on_gpu else CPU_BLOCK)
 
-    def in_one_block(self) -> Backend:
-        """The same without blocks, for code that needs whole matrices."""
-        return replace(self, largest_block=2**62)
-
     def free_on_device(self) -> float:
         """Bytes that are free on the device; infinite where the device is the host itself."""
         if self.device_memory is not None:

@@ -188,7 +188,8 @@ def reduce_support(S: Matrix, *, merge: bool = True, memory_limit: int | None = 
         first, group, distinct = _distinct_sparse_columns(S.tocsc(), merge, memory_limit)
     else:
         pattern = as_support(S)
-        first, group = _first_of_equal(np.packbits(pattern, axis=0).T) if merge else (np.arange(pattern.shape[1]), None)
+        packed = map(bytes, np.packbits(pattern, axis=0).T)
+        first, group = first_of_equal(packed) if merge else (np.arange(pattern.shape[1]), None)
         distinct = pattern if first.size == pattern.shape[1] else pattern[:, first]
     column_of = np.arange(first.size) if group is None else group
     kept = ~distinct.all(axis=0)
@@ -197,7 +198,7 @@ def reduce_support(S: Matrix, *, merge: bool = True, memory_limit: int | None = 
     reduced, column_of = distinct if kept.all() else distinct[:, kept], renumber[column_of]
     if not merge or not kept.any():
         return SupportReduction(reduced, np.arange(reduced.shape[0], dtype=np.int64), column_of)
-    rows, row_of = _first_of_equal(np.packbits(reduced, axis=1))
+    rows, row_of = first_of_equal(map(bytes, np.packbits(reduced, axis=1)))
     merged = reduced if rows.size == reduced.shape[0] else reduced[rows]
     return SupportReduction(np.ascontiguousarray(merged), row_of, column_of)
 
@@ -223,10 +224,6 @@ def _distinct_sparse_columns(S: Any, merge: bool, limit: int | None) -> tuple[In
         limit,
     )
     return first, group, np.asarray(S[:, first].toarray() != 0)
-
-
-def _first_of_equal(packed: NDArray[np.uint8]) -> tuple[Int, Int]:
-    return first_of_equal(row.tobytes() for row in np.ascontiguousarray(packed))
 
 
 def first_of_equal(keys: Iterable[Hashable]) -> tuple[Int, Int]:

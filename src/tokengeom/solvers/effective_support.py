@@ -53,7 +53,8 @@ def find_effective_support(S: Bool, H: Float, first: MarginAnswer, tolerance: fl
     """Effective supports, given the answer of NTP-SVM on the original supports."""
     problem = EffectiveSupportProblem(S, H)
     grown, answer, A = S, first, np.zeros(S.shape)
-    if not first.separable and _fits_program(S, H):
+    is_small = S.shape[0] * min(H.shape) <= MOST_UNKNOWNS_PROGRAM and int(np.sum(~S)) <= MOST_PAIRS_PROGRAM
+    if not first.separable and is_small:
         grown, A = _linear_program(S, H)
         answer = solve_ntp_svm(MarginProblem(grown, H), tolerance)
     while not answer.separable:
@@ -62,10 +63,6 @@ def find_effective_support(S: Bool, H: Float, first: MarginAnswer, tolerance: fl
     A = _raise_smallest_weight(S, grown, A, H)
     certificate = problem.certify(answer.solution.x, A)
     return EffectiveSupport(grown, answer, A, certificate)
-
-
-def _fits_program(S: Bool, H: Float) -> bool:
-    return S.shape[0] * min(H.shape) <= MOST_UNKNOWNS_PROGRAM and int(np.sum(~S)) <= MOST_PAIRS_PROGRAM
 
 
 def _linear_program(S: Bool, H: Float) -> tuple[Bool, Float]:

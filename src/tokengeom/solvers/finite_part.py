@@ -90,8 +90,7 @@ def _iterative(S: Bool, B: Float, R: Float) -> tuple[Float, Float, Float, int]:
 
 def pair_differences(S: Bool, B: Float) -> Float:
     """Differences of consecutive in-support entries, in the order of ``equality_rows``."""
-    differences = [-np.diff(B[S[:, j], j]) for j in range(S.shape[1])]
-    return np.concatenate(differences)
+    return np.concatenate([-np.diff(B[S[:, j], j]) for j in range(S.shape[1])])
 
 
 def _sparsest(problem: CompatibilitySystem, residual: Float, R: Float) -> Float:
@@ -142,10 +141,10 @@ def solve_reduced_loss(
         W = W + _length(reduced, W, step, gradient) * step
     # Rounding leaves F^ in directions that change no logit; the same logits have one representative inside.
     decoder = project_on_data_subspace(best, problem.S, R) @ U.T
-    certificate = problem.certify(decoder, problem.distribution(decoder))
+    dual = problem.distribution(decoder)
+    certificate = problem.certify(decoder, dual)
     done = certificate.holds(1e-8)
     status = "optimal" if done else "stopped at the iteration limit: the minimiser is very large"
-    dual = problem.distribution(decoder)
     return Solution(decoder, dual, certificate, status, iteration, time.perf_counter() - began, done)
 
 

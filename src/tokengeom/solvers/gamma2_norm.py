@@ -65,9 +65,8 @@ def gamma2_norm(
         return 0.0, 0.0
     p, q = start or tuple(np.ones(k) for k in given.shape)
     with blas_threads_for(*given.shape):
-        bounds = balance(
-            given / size, np.sqrt(p), np.sqrt(q), tolerance=tolerance, shift=shift, max_iterations=max_iterations
-        )
+        roots = np.sqrt(p), np.sqrt(q)
+        bounds = balance(given / size, *roots, tolerance=tolerance, shift=shift, max_iterations=max_iterations)
     # The division rounds, by half a unit per entry: less than this share of the norm.
     slack = 2.0 * UNIT * max(given.shape) ** 0.5
     return bounds.low * size * (1.0 - slack), bounds.high * size * (1.0 + slack)

@@ -59,10 +59,7 @@ def solve_margin_program(problem: MarginProblem) -> MarginAnswer:
     began = time.perf_counter()
     S, scale = problem.S, float(np.max(np.linalg.norm(problem.H, axis=0)))
     H = problem.H / scale
-    E, G = (
-        _difference_rows(*_in_support_pairs(S), S.shape[0], H),
-        _difference_rows(*_margin_pairs(S), S.shape[0], H),
-    )
+    E, G = (_difference_rows(*pairs, S.shape[0], H) for pairs in (_in_support_pairs(S), _margin_pairs(S)))
     W, program = _program(E, G, problem.norm.name)
     A = pair_multipliers(S, -program.ineqlin.marginals[: G.shape[0]])
     if len(program.eqlin.marginals):
@@ -116,16 +113,8 @@ def _program(E: sparse.csr_array, G: sparse.csr_array, norm: str) -> tuple[Float
     options: Any = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
     from scipy.optimize import linprog
 
-    program: Any = linprog(
-        cost,
-        upper,
-        limit,
-        equal if E.shape[0] else None,
-        np.zeros(E.shape[0]) if E.shape[0] else None,
-        bounds,
-        method="highs",
-        options=options,
-    )
+    equalities = (equal, np.zeros(E.shape[0])) if E.shape[0] else (None, None)
+    program: Any = linprog(cost, upper, limit, *equalities, bounds, method="highs", options=options)
     if program.x is None:
         raise ResourceError(f"The linear program of the margin could not be solved; HiGHS said: {program.message}")
     x = np.asarray(program.x[:-1])
