@@ -35,7 +35,7 @@ from tokengeom.core.numerics import blas_threads_for, unit_columns
 from tokengeom.core.progress import SilentProgress
 from tokengeom.core.settings import make, option, takes
 from tokengeom.problems.base import LARGEST_GAP
-from tokengeom.problems.merging import Merging
+from tokengeom.problems.regularised_logits import Merging
 from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
 from tokengeom.statistics.shared import shared_statistics
 from tokengeom.statistics.supports import canonical

@@ -37,7 +37,7 @@ from tokengeom.models.checkpoint import load_checkpoint
 from tokengeom.models.checkpoint_folder import checkpoint_folders
 from tokengeom.models.language_model import ModuleModel
 from tokengeom.page.settings import ModelTextSettings
-from tokengeom.problems.merging import Merging
+from tokengeom.problems.regularised_logits import Merging
 from tokengeom.statistics.count import count
 from tokengeom.statistics.cuts import MostFrequentContexts, PairArrays, support_policy
 from tokengeom.statistics.next_token import NextTokenStatistics
