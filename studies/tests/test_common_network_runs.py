@@ -18,9 +18,8 @@ from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import predict
 from tokengeom.training.optimizers.base import paper_steps
-from tokengeom.training.run import Run
+from tokengeom.training.run import Run, Trajectory
 from tokengeom.training.train import train
-from tokengeom.training.trajectory import Trajectory
 from tokengeom_studies.common.feature_runs import count_stories
 from tokengeom_studies.common.network_runs import (
     REPORTED,

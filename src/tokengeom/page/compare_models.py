@@ -33,8 +33,7 @@ from tokengeom.core.factors import Factors
 from tokengeom.core.progress import SilentProgress
 from tokengeom.core.settings import option, share, takes
 from tokengeom.corpus.locate import ReadingSettings
-from tokengeom.models.checkpoint import PRECISIONS, load_checkpoint
-from tokengeom.models.checkpoint_folder import checkpoint_folders
+from tokengeom.models.checkpoint import PRECISIONS, checkpoint_folders, load_checkpoint
 from tokengeom.models.language_model import ModuleModel
 from tokengeom.problems.merging import Merging
 from tokengeom.statistics.count import count

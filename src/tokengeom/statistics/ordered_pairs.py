@@ -226,8 +226,8 @@ def _layout_by_engine(pairs: CountedPairs, engine: AbstractEngine) -> PairLayout
 def _row_numbers(tokens: NDArray[np.int32], rows: Int) -> NDArray[np.int32]:
     if rows.size == int(rows[-1]) + 1:
         return tokens
-    found = np.minimum(np.searchsorted(rows, tokens), rows.size - 1).astype(np.int32)
-    return np.where(rows[found] == tokens, found, np.int32(-1))
+    places = np.minimum(np.searchsorted(rows, tokens), rows.size - 1).astype(np.int32)
+    return np.where(rows[places] == tokens, places, np.int32(-1))
 
 
 def _require_possible(pairs: CountedPairs, layout: PairLayout, rows: NDArray[np.int32]) -> None:

@@ -230,9 +230,9 @@ def _require_memory_for_vocabulary(tokenizer: AbstractTokenizer | None, memory: 
 def _refuse_bad_ids(lowest: int, highest: int, missing: int, limit: int | None, paths: Sequence[str]) -> None:
     most = limit if limit is not None else 2**31 - 1
     if missing or lowest < 0 or highest >= most:
-        found = f"{missing:,} ids are missing" if missing else f"ids lie in {lowest:,}..{highest:,}"
+        fault = f"{missing:,} ids are missing" if missing else f"ids lie in {lowest:,}..{highest:,}"
         raise StatisticsError(
-            f"Every id must lie in 0..{most - 1:,}, below the vocabulary size; in {', '.join(paths[:3])} {found}. "
+            f"Every id must lie in 0..{most - 1:,}, below the vocabulary size; in {', '.join(paths[:3])} {fault}. "
             "The column, the tokenizer or --vocabulary-size is wrong."
         )
 
@@ -354,10 +354,10 @@ def _too_long(source: AbstractTextSource, tokenizer: AbstractTokenizer, longest:
 
 def _refuse_surrogates(text: str, name: str, position: int) -> None:
     """Refuse half a character, which JSON and Python strings can hold but UTF-8 cannot."""
-    if not text.isascii() and (found := _SURROGATE.search(text)):
-        where = position + found.start()
+    if not text.isascii() and (half := _SURROGATE.search(text)):
+        where = position + half.start()
         raise CorpusError(
-            f"{name} has a document with half a character, U+{ord(found[0]):04X}, at position {where:,}: "
+            f"{name} has a document with half a character, U+{ord(half[0]):04X}, at position {where:,}: "
             "it cannot be written as UTF-8. Remove it, or encode the text with errors='replace' first."
         )
 

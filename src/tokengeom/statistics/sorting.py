@@ -221,12 +221,12 @@ class SortingPlan:
     def blocks(self, rows: Iterable[TokenRows]) -> Iterator[TokenRows]:
         """The rows of a token table, as many at a time as have a block of windows, and at least one."""
         tokens = max(self.block // len(self.windows.lengths), 1)
-        for one in rows:
-            ends = np.cumsum(one.lengths)
+        for batch in rows:
+            ends = np.cumsum(batch.lengths)
             begin = done = 0
             while begin < ends.size:
                 end = max(int(np.searchsorted(ends, done + tokens, "right")), begin + 1)
-                yield one.part(begin, end)
+                yield batch.part(begin, end)
                 begin, done = end, int(ends[end - 1])
 
     def count_block(self, rows: TokenRows) -> PairRows:
@@ -347,11 +347,11 @@ class _Runs:
         done = [0] * len(self._sizes)
         step = rows // max(len(done), 1) + 1
         while any(place < size for place, size in zip(done, self._sizes, strict=True)):
-            found = self._range(done, step)
+            parts = self._range(done, step)
             # A context with more next tokens than rows were read: read more.
-            step = rows // len(done) + 1 if found else 2 * step
-            if found:
-                *sorted_by, count = (np.concatenate(columns) for columns in zip(*found, strict=True))
+            step = rows // len(done) + 1 if parts else 2 * step
+            if parts:
+                *sorted_by, count = (np.concatenate(columns) for columns in zip(*parts, strict=True))
                 yield PairRows.of([*sorted_by, count.astype(np.int64)])
 
     def _range(self, done: list[int], step: int) -> list[list[Column]]:
@@ -363,13 +363,13 @@ class _Runs:
         }
         unfinished = [run for run, columns in read.items() if done[run] + columns[0].size < self._sizes[run]]
         limit = min(([int(key[-1]) for key in read[run][:-2]] for run in unfinished), default=None)
-        found = []
+        parts = []
         for run, columns in read.items():
             end = columns[0].size if limit is None else _rows_before(columns[:-2], limit)
             if end:
-                found.append([column[:end] for column in columns])
+                parts.append([column[:end] for column in columns])
                 done[run] += end
-        return found
+        return parts
 
 
 def _rows_before(keys: Sequence[Column], limit: Sequence[int]) -> int:

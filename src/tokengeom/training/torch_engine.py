@@ -20,8 +20,8 @@ import numpy as np
 from tokengeom.core.errors import ProblemError, missing_extra
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Arrays, Float, Int
-from tokengeom.models.devices import checked_device
 from tokengeom.models.factored import AbstractFactoredModel
+from tokengeom.models.networks.base import checked_device
 from tokengeom.training.loop import AbstractEngine
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.optimizers.base import AbstractOptimizer

@@ -18,9 +18,8 @@ import numpy as np
 
 from tokengeom.core.errors import InputError
 from tokengeom.core.progress import AbstractProgress
-from tokengeom.models.devices import threads_for
 from tokengeom.models.network import Network
-from tokengeom.models.networks.base import NetworkShape
+from tokengeom.models.networks.base import NetworkShape, threads_for
 from tokengeom.models.networks.mlp import MLP
 from tokengeom.training.settings import TrainingSettings
 from tokengeom_studies.base import Recipe

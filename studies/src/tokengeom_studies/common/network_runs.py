@@ -25,8 +25,7 @@ from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Int
 from tokengeom.core.progress import AbstractProgress
 from tokengeom.figures.base import Figure, LinePanel
-from tokengeom.models.devices import checked_device
-from tokengeom.models.networks.base import import_torch
+from tokengeom.models.networks.base import checked_device, import_torch
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import NORMS
 from tokengeom.theory.features import FeaturePrediction

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tokengeom.core.numerics import blas_threads_for
-from tokengeom.models.devices import threads_for
+from tokengeom.models.networks.base import threads_for
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.merging import Merging
 from tokengeom.solvers.logit_admm import RegularisedLoss

@@ -23,10 +23,9 @@ from tokengeom.comparison.explanations.base import AbstractLogitRival, Contexts,
 from tokengeom.core.errors import InputError
 from tokengeom.core.numerics import Float
 from tokengeom.core.progress import SilentProgress
-from tokengeom.models.devices import threads_for
 from tokengeom.models.factored import UFM
 from tokengeom.models.network import Network
-from tokengeom.models.networks.base import import_torch
+from tokengeom.models.networks.base import import_torch, threads_for
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossSettings
 from tokengeom.theory.loss_path import LossPath
