@@ -13,10 +13,12 @@ import pytest
 from tokengeom.core.errors import InputError
 from tokengeom.results.convert import (
     Digest,
+    Extended,
     Number,
     Skipped,
     Within,
     from_entries,
+    from_manifest,
     from_plain,
     read_json_as,
     to_plain,
@@ -114,6 +116,28 @@ def test_every_entry_must_be_there() -> None:
 
 def test_a_whole_number_is_read_as_a_float_where_one_is_needed() -> None:
     assert from_plain(Part, {"low": 2, "kind": "a", "doubled": 4}, Path("f")).low == 2.0
+
+
+@dataclass(frozen=True)
+class Proof:
+    bound: Annotated[Extended, Within(-math.inf)]
+    residual: Annotated[Extended, Within(0.0)]
+
+
+def test_a_float_may_be_infinite_where_its_type_says_so() -> None:
+    proof = Proof(-math.inf, math.inf)
+    assert to_plain(proof) == {"bound": -math.inf, "residual": math.inf}
+    assert from_plain(Proof, to_plain(proof), Path("f")) == proof
+    for change in ({"bound": math.nan}, {"bound": None}, {"residual": -math.inf}):
+        with pytest.raises(InputError, match=r"f is damaged: (bound|residual) must be"):
+            from_plain(Proof, to_plain(proof) | change, Path("f"))
+
+
+def test_entries_of_a_manifest_are_read_without_those_of_every_manifest() -> None:
+    manifest = {"format": "some-kind", "files": {}, "seal": "", "bound": 1.0, "residual": 0.0}
+    assert from_manifest(Proof, manifest, Path("f")) == Proof(1.0, 0.0)
+    with pytest.raises(InputError, match="'more' is not an entry"):
+        from_manifest(Proof, manifest | {"more": 1}, Path("f"))
 
 
 class Known(TypedDict, total=False):

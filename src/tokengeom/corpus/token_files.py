@@ -249,7 +249,7 @@ def _largest_row(path: Path, group: int, column: str) -> int:
     paths = [file.schema.column(index).path for index in range(len(file.schema))]
     mine = [about.column(index) for index, name in enumerate(paths) if name.split(".")[0] == column.split(".")[0]]
     size: int = sum(max(part.total_uncompressed_size, 8 * part.num_values) for part in mine)
-    average = size // max(about.num_rows, 1)
+    average: int = size // max(about.num_rows, 1)
     if not types.is_dictionary(first.column(0).type):
         return average
     largest: int = compute.max(compute.binary_length(first.column(0).dictionary)).as_py() or 0

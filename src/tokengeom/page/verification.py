@@ -30,8 +30,9 @@ from tokengeom.page.cache import (
     read_record,
 )
 from tokengeom.page.choice import Choice
-from tokengeom.page.pipeline import CHOICE, PATH, PREDICTION, READ, STATISTICS
+from tokengeom.page.executor import STATISTICS
 from tokengeom.page.read_model import ReadModel
+from tokengeom.page.stages import CHOICE, PATH, PREDICTION, READ
 from tokengeom.results.contract import AbstractResult, NearbyResults, check_hashes, saved_hash, under
 from tokengeom.results.manifests import MANIFEST, file_hash, is_sealed, manifest_head
 from tokengeom.results.registry import load
@@ -149,7 +150,7 @@ def _check_results(folder: Path, stages: Mapping[str, Any]) -> Checks:
         return checks
     beside = NearbyResults(folder / STATISTICS)
     for name, result in results.items():
-        checks |= under(name, result.checks_with(stats) if isinstance(result, Choice) else _checked(result, beside))
+        checks |= under(name, result.checks_with(stats) if isinstance(result, Choice) else _checks(result, beside))
         if hasattr(result, "statistics_hash"):
             checks[f"{name}: it is about these statistics"] = result.statistics_hash == stats.hash
         checks |= under(name, _check_settings(result, stages[name]["inputs"]))
@@ -163,8 +164,8 @@ def _check_results(folder: Path, stages: Mapping[str, Any]) -> Checks:
     return checks
 
 
-def _checked(result: AbstractResult, beside: NearbyResults) -> Checks:
-    # By name, because the checks of all kinds stand after this package in the import order.
+def _checks(result: AbstractResult, beside: NearbyResults) -> Checks:
+    # By name: checks of all kinds are made by a package that imports this one.
     checks: Checks = import_module("tokengeom.verification.checks").check_result(result, beside)
     return checks
 

@@ -7,7 +7,7 @@ as it must be is refused with the folder and the place in it. Types are those th
 what a type does not say:
 
 `Number`    a float that may be NaN, saved as null; a plain ``float`` must be finite
-`Extended`  a float that may be infinite, saved as it is
+`Extended`  a float that may be infinite, saved as it is; so are properties in ``derived`` of the same dataclass
 `Digest`    a SHA-256 as 64 hexadecimal digits
 `Within`    ends of the range of a number, as in ``Annotated[int, Within(1)]``
 `Skipped`   a field that is not saved and gets its default when it is read
@@ -78,9 +78,9 @@ def to_plain(value: Any) -> Any:
     """A value as plain data for JSON: dataclasses as objects, tuples as lists, NaN and infinities as null."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields, derived = _saved_fields(type(value)), getattr(value, "derived", ())
-        infinite = {name for name, kind in fields.items() if _Infinite in getattr(kind, "__metadata__", ())}
+        extended = any(_Infinite in getattr(kind, "__metadata__", ()) for kind in fields.values())
         values = {name: getattr(value, name) for name in (*fields, *derived)}
-        return {name: item if name in infinite else to_plain(item) for name, item in values.items()}
+        return {name: item if extended and _is_infinite(item) else to_plain(item) for name, item in values.items()}
     if isinstance(value, Mapping):
         return {name: to_plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -88,6 +88,10 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _is_infinite(value: object) -> bool:
+    return isinstance(value, float) and math.isinf(value)
 
 
 def from_plain(kind: Callable[..., T], content: object, folder: Path, place: str = "") -> T:
@@ -112,9 +116,16 @@ def from_plain(kind: Callable[..., T], content: object, folder: Path, place: str
     except ValueError as error:
         raise damaged(folder, f"{named}{error}") from error
     for name in derived:
-        if to_plain(getattr(result, name)) != to_plain(content[name]):
+        if not _agrees(to_plain(getattr(result, name)), to_plain(content[name])):
             raise damaged(folder, f"{named}{name} is {shown(content[name])}, and its parts give another value")
     return result
+
+
+def _agrees(computed: object, saved: object) -> bool:
+    """Whether values are equal; numbers that are computed from others may differ in their last digits."""
+    if isinstance(computed, float) and isinstance(saved, float):
+        return math.isclose(computed, saved, rel_tol=1e-9, abs_tol=1e-12)
+    return computed == saved
 
 
 def from_manifest(kind: Callable[..., T], manifest: Mapping[str, Any], folder: Path) -> T:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengeom.ask.named_vectors import Items, NamedVectors, NamesItems
-from tokengeom.ask.questions import AnswersQuestions
+from tokengeom.ask.explain import AnswersQuestions
+from tokengeom.ask.named_vectors import Items, NamedVectors
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Arrays, Float, Int
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from tokengeom.statistics.arrays_file import SavedArrays
+    from tokengeom.statistics.next_token import NextTokenStatistics
 
 _ARRAYS = "arrays.safetensors"
 _STATE = "state."
@@ -164,7 +165,7 @@ class Run(AnswersQuestions, AbstractResult):
         return {field.name: getattr(self, field.name) for field in fields(_Stated)}
 
     def to_frame(
-        self, table: Items | Literal["trajectory"] = "trajectory", stats: NamesItems | None = None
+        self, table: Items | Literal["trajectory"] = "trajectory", stats: NextTokenStatistics | None = None
     ) -> DataFrame:
         """Data frame of the trajectory, one row per record; or of the tokens or contexts after training.
 

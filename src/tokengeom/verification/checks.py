@@ -24,6 +24,11 @@ Checks = dict[str, bool | None]
 """Sentence -> whether it holds; None where it was not checked."""
 
 CHECKS: dict[str, str] = {
+    "tokengeom-features": "predictions.check_features",
+    "tokengeom-at-loss": "predictions.check_at_loss",
+    "tokengeom-path": "predictions.check_path",
+    "tokengeom-linear": "predictions.check_linear",
+    "tokengeom-proxy": "predictions.check_proxy",
     "tokengeom-statistics": "statistics.check_statistics",
     "tokengeom-pairs": "statistics.check_pairs",
     "tokengeom-run": "runs.check_run",
@@ -52,7 +57,7 @@ def check_folder(folder: Path, nearby: NearbyResults) -> Checks:
     if kind in FOLDER_CHECKS:
         whole: Checks = _named(FOLDER_CHECKS[kind])(folder, nearby)
         return whole
-    if kind not in CHECKS:
+    if kind not in CHECKS and not entry_points(group=GROUP, name=kind):
         return dict(result_class(kind).check_saved(folder, nearby))
     checks: Checks = {**check_hashes(folder)}
     if not all(checks.values()):
