@@ -205,9 +205,8 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "training.optimizers.spectral": ("Spectral",),
     "comparison.probes": ("feature_probes", "linear_probes"),
     # Networks, and the device that they are on.
-    "models.devices": ("checked_device", "threads_for"),
     "models.network": ("Network",),
-    "models.networks.base": ("NetworkShape", "architecture_named", "import_torch"),
+    "models.networks.base": ("NetworkShape", "architecture_named", "checked_device", "import_torch", "threads_for"),
     "models.networks.mlp": ("MLP",),
     # Comparison: one number, many geometries on a device, collapse, and rival explanations.
     "comparison.agreement": ("Agreement",),

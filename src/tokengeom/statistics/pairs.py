@@ -66,7 +66,7 @@ class CountedPairs(AbstractResult):
     ``known_totals``
         Their sizes, where these were added up before.
     ``ordered``
-        Whether the shards are in order (`ordered_shards`), which saves sorting them.
+        Whether the shards are in order (`ordered_pairs`), which saves sorting them.
     """
 
     kind: ClassVar[str] = "tokengeom-pairs"
