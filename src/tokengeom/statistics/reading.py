@@ -133,10 +133,12 @@ def tokenize(
     _require_tokens(totals, names)
     size = limit or (frozen.size if frozen is not None else totals.highest_id + 1)
     _refuse_vast_vocabulary(size, names, memory)
+    files = [source for source in sources if isinstance(source, TokenFile)]
+    likely = {source.likely_separator for source in files if source.likely_separator is not None}
     described = {
         "sources": names,
         "separators": sorted(set(_separators(sources))),
-        "likely_separators": sorted(set(_likely_separators(sources))),
+        "likely_separators": sorted(likely),
         "documents": totals.documents,
         "tokens": totals.tokens,
         "replaced_bytes": sum(source.replaced_bytes for source in sources if isinstance(source, AbstractTextSource)),
@@ -148,12 +150,6 @@ def _separators(sources: Sources) -> Iterator[str]:
     for source in sources:
         if isinstance(source, PlainText | TokenFile) and source.separator is not None:
             yield str(source.separator)
-
-
-def _likely_separators(sources: Sources) -> Iterator[int]:
-    for source in sources:
-        if isinstance(source, TokenFile) and source.likely_separator is not None:
-            yield source.likely_separator
 
 
 def token_shards(

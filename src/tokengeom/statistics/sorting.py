@@ -21,9 +21,8 @@ from typing import Any, BinaryIO, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengeom.core.errors import ResourceError
 from tokengeom.core.numerics import Int
-from tokengeom.statistics.token_table import TokenRows
+from tokengeom.statistics.token_table import TokenRows, disk_errors
 from tokengeom.statistics.windows import ContextPacking, Windows, windows_in
 
 LARGEST_BLOCK = 1 << 19
@@ -316,7 +315,7 @@ class _Runs:
             self._write(columns)
 
     def _write(self, columns: Sequence[Column]) -> None:
-        try:
+        with disk_errors("Counting could not use the disk"):
             if self._file is None:
                 self._file = self._path.open("w+b")
             self._begins.append(self._file.tell())
@@ -324,11 +323,6 @@ class _Runs:
             for column in columns:
                 self._file.write(np.ascontiguousarray(column).data)
             self._file.flush()
-        except OSError as error:
-            raise ResourceError(
-                f"Counting could not use the disk: {error.strerror or error}. "
-                "Free some space, or point --temp at a larger disk; nothing was saved."
-            ) from error
 
     def _read(self, run: int, begin: int, size: int) -> list[Column]:
         """Columns of some rows of a run."""

@@ -325,7 +325,7 @@ def _build_engine(labels: SoftLabels, first: TrainingSettings, models: list[Mode
         )
     if backend != "cpu" or first.device != "cpu":
         raise ProblemError(f"backend must be 'cpu' (on device 'cpu') or 'torch'; got {backend!r} on {first.device!r}.")
-    from tokengeom.training.cpu import CpuEngine
+    from tokengeom.training.cpu_engine import CpuEngine
 
     return CpuEngine(factored[0], labels, optimizer, scale=scale, batch=first.batch, dtype=dtype)
 

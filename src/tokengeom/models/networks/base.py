@@ -86,12 +86,12 @@ def architecture_named(name: str) -> AbstractArchitecture:
     return member(_PACKAGE, name, AbstractArchitecture, "a network")()  # type: ignore[type-abstract]
 
 
-def import_torch() -> Any:
-    """PyTorch, or an error that names the extra to install."""
+def import_torch(extra: str = "networks", what: str = "A network") -> Any:
+    """PyTorch, or an error that names the extra to install, and what needs it."""
     try:
         import torch
     except ModuleNotFoundError:
-        missing_extra("torch", "networks", "A network")
+        missing_extra("torch", extra, what)
     return torch
 
 
