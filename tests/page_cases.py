@@ -23,8 +23,7 @@ from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.concepts import Concepts
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.proxy import predict_proxy, proxy
-from tokengeom.training.run import Run
-from tokengeom.training.trajectory import Trajectory
+from tokengeom.training.run import Run, Trajectory
 
 ATTACK = "<script>alert(1)</script>"
 TEMPLATE = "{{ 7 * 7 }}%{x}"

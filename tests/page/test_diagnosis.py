@@ -18,7 +18,7 @@ from tokengeom.page.sections.base import Page
 from tokengeom.page.sections.summary import FAR_FROM_FLOOR, diagnosis, summary
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.features import finite_part
-from tokengeom.training.trajectory import Trajectory
+from tokengeom.training.run import Trajectory
 
 
 def limit(scale: float = 40.0) -> tuple[Contents, Any, Any]:

@@ -33,8 +33,7 @@ from tokengeom.core.factors import Factors
 from tokengeom.core.progress import SilentProgress
 from tokengeom.core.settings import share, takes
 from tokengeom.corpus.locate import ReadingSettings
-from tokengeom.models.checkpoint import load_checkpoint
-from tokengeom.models.checkpoint_folder import checkpoint_folders
+from tokengeom.models.checkpoint import checkpoint_folders, load_checkpoint
 from tokengeom.models.language_model import ModuleModel
 from tokengeom.page.settings import ModelTextSettings
 from tokengeom.problems.regularised_logits import Merging
