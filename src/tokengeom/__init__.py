@@ -57,9 +57,9 @@ if TYPE_CHECKING:
     from tokengeom.theory.proxy import ProxyPrediction as ProxyPrediction
     from tokengeom.theory.proxy import predict_proxy as predict_proxy
     from tokengeom.training.run import Run as Run
+    from tokengeom.training.run import Trajectory as Trajectory
     from tokengeom.training.settings import TrainingSettings as TrainingSettings
     from tokengeom.training.train import train as train
-    from tokengeom.training.trajectory import Trajectory as Trajectory
     from tokengeom.verification.verify import Verification as Verification
     from tokengeom.verification.verify import verify as verify
 
@@ -89,7 +89,7 @@ _MODULES = {
     "TextComparison": "comparison.text_comparison",
     "TokengeomError": "core.errors",
     "TrainingSettings": "training.settings",
-    "Trajectory": "training.trajectory",
+    "Trajectory": "training.run",
     "Verification": "verification.verify",
     "cite": "core.citation",
     "compare": "comparison.compare",

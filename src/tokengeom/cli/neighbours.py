@@ -153,8 +153,7 @@ def required_item(
 
 def last_checkpoint(model: Path, trained: ModelTextSettings, progress: AbstractProgress) -> ModuleModel:
     """The model in a folder, of several checkpoints the last one."""
-    from tokengeom.models.checkpoint import load_checkpoint
-    from tokengeom.models.checkpoint_folder import checkpoint_folders
+    from tokengeom.models.checkpoint import checkpoint_folders, load_checkpoint
 
     folder = checkpoint_folders(model)[-1]
     with progress.stage(f"Loading {folder.name}", None):
