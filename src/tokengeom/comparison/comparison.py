@@ -254,11 +254,15 @@ class Comparison(AbstractResult):
 
     def judged(self) -> Verdict | None:
         """The verdict that the numbers give; None where it cannot be derived from them."""
+        return self.judged_as("run")
+
+    def judged_as(self, noun: str) -> Verdict | None:
+        """The same in sentences that call what was compared by this noun: "run" or "model"."""
         if self.prediction_kind == "linear":
             return judge_decoder(self["cosine_without_finite"])
         if self.circumstances is None:
             return None
-        return judge(evidence_of(self.agreements, self.rows, self.prefix, self.loss_gap, self.circumstances))
+        return judge(evidence_of(self.agreements, self.rows, self.prefix, self.loss_gap, self.circumstances), noun)
 
     def _write(self, folder: Path) -> dict[str, Any]:
         (folder / FILE).write_bytes(as_json(self.to_json()))

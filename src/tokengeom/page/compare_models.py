@@ -84,8 +84,10 @@ def compare_models(
     prepared, read = _read_models(models, text, chosen, reading, shown)
     at = _predictions_at(prepared, read, comparing, chosen.device, shown)
     points = [
-        _point(one, prepared, compare(prepared.prediction, one.compared, at=given, progress=shown, **vars(comparing)))
-        for one, given in zip(read, at, strict=True)
+        _point(
+            states, prepared, compare(prepared.prediction, states.compared, at=given, progress=shown, **vars(comparing))
+        )
+        for states, given in zip(read, at, strict=True)
     ]
     if all(point.step is not None for point in points):
         points.sort(key=lambda point: point.step or 0)
@@ -117,10 +119,10 @@ def model_rivals(
 
 def _folders(models: str | Path | Sequence[str | Path]) -> list[Path]:
     named = [models] if isinstance(models, str | Path) else list(models)
-    found = [inside for folder in named for inside in checkpoint_folders(Path(folder))]
-    if not found:
+    folders = [inside for folder in named for inside in checkpoint_folders(Path(folder))]
+    if not folders:
         raise CheckpointError("At least one model is needed; got none. Give the path of a model's folder.")
-    return found
+    return folders
 
 
 def _read_models(
@@ -142,14 +144,14 @@ def _read_models(
     model = load(folders[-1])
     name, tokenizer = model.name, model.tokenizer
     prepared = prepare_text(text, model, chosen, reading, progress)
-    found = [prepared.states(model, chosen.bos, progress)]
+    states = [prepared.states(model, chosen.bos, progress)]
     for folder in reversed(folders[:-1]):
         # Without this the model before would be held until the next one is loaded.
         del model
         model = load(folder)
         _require_same_tokenizer(model, name, tokenizer)
-        found.insert(0, prepared.states(model, found[0].on_text.bos, progress))
-    return prepared, found
+        states.insert(0, prepared.states(model, states[0].on_text.bos, progress))
+    return prepared, states
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,14 +177,14 @@ class ModelText:
 
     def states(self, model: ModuleModel, bos: bool | None, progress: AbstractProgress) -> TextStates:
         """A model on the contexts of the text, as they are and after the support policy."""
-        found = read_model(model, self.counted, bos=bos, progress=progress)
+        states = read_model(model, self.counted, bos=bos, progress=progress)
         if self.stats is self.counted:
-            return TextStates(found, found)
+            return TextStates(states, states)
         place = {tuple(row): j for j, row in enumerate(np.asarray(self.counted.contexts).tolist())}
         kept = np.array([place[tuple(row)] for row in np.asarray(self.stats.contexts).tolist()], np.int64)
-        factors = Factors(found.W, found.H[:, kept], found.bias)
+        factors = Factors(states.W, states.H[:, kept], states.bias)
         gap = SoftLabels.from_statistics(self.stats).loss_gap_of(factors, model.head.capped)
-        return TextStates(found, replace(found, factors=factors, loss_gap=gap, statistics_hash=self.stats.hash))
+        return TextStates(states, replace(states, factors=factors, loss_gap=gap, statistics_hash=self.stats.hash))
 
 
 @dataclass(frozen=True)
@@ -201,10 +203,8 @@ def prepare_text(
     progress: AbstractProgress,
 ) -> ModelText:
     """Count a text with a model's own tokenizer and predict its geometry."""
-    policy = support_policy(chosen.support)
     counted = count_for_model(text, model, chosen, reading, progress)
-    stats = counted if policy is None else counted.cut(policy)
-    require_two_tokens(stats)
+    stats = supports_for_model(counted, chosen)
     return ModelText(counted, stats, predict_or_proxy(stats, chosen.proxy, progress, chosen.device))
 
 
@@ -250,14 +250,17 @@ class FrequentOrDrawn(MostFrequentContexts):
         return pairs.keep(kept[pairs.context])
 
 
-def require_two_tokens(stats: NextTokenStatistics) -> None:
-    """Refuse statistics in which fewer than two tokens follow the contexts."""
+def supports_for_model(counted: NextTokenStatistics, chosen: ModelTextSettings) -> NextTokenStatistics:
+    """Statistics after the support policy; those in which fewer than two tokens follow the contexts are refused."""
+    policy = support_policy(chosen.support)
+    stats = counted if policy is None else counted.cut(policy)
     seen = seen_tokens(stats.P).size
     if seen < 2:
         raise StatisticsError(
             f"A geometry needs at least two tokens; only {seen} token follows the {stats.m} chosen contexts. Use a "
             "longer text, more contexts or shorter ones."
         )
+    return stats
 
 
 def _predictions_at(
@@ -284,8 +287,11 @@ def _predictions_at(
             paths = [prediction.path(wanted, norm=norm, **how) for norm in norms]
     except ProblemError:
         return nothing
-    found = iter(zip(*paths, strict=True))
-    return [[one for one in next(found) if one.rank > 0] or None if known else None for known in inside]
+    by_model = iter(zip(*paths, strict=True))
+    return [
+        [prediction for prediction in next(by_model) if prediction.rank > 0] or None if known else None
+        for known in inside
+    ]
 
 
 def _solver_device(device: str) -> str:

@@ -23,9 +23,14 @@ from tokengeom.results.registry import EXPORTED, result_class
 Checks = dict[str, bool | None]
 """Sentence -> whether it holds; None where it was not checked."""
 
-CHECKS: dict[str, str] = {}
+CHECKS: dict[str, str] = {
+    "tokengeom-choice": "reports.check_choice",
+    "tokengeom-model": "reports.check_model",
+}
 """Kind of a result -> module of this package and function that checks such a result: ``check(result, nearby)``."""
-FOLDER_CHECKS: dict[str, str] = {}
+FOLDER_CHECKS: dict[str, str] = {
+    "tokengeom-report": "reports.check_report",
+}
 """The same for kinds whose folder is checked as a whole: ``check(folder, nearby)``."""
 GROUP = "tokengeom.checks"
 """Group of entry points by which other distributions add checks of their kinds."""

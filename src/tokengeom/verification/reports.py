@@ -1,34 +1,36 @@
-"""Verification of a report: its files and keys, the checks of every stage with the others beside it, and its page.
+"""Checks of a report, of the settings that it chose for a text, and of the models that it read.
 
-The stages of a report lie side by side in its folder, so each is checked by the same code as a result of a user
-(`tokengeom.results.AbstractResult.checks`). Here is what belongs to the report alone: which stage was made from which,
-with which settings, and that the page shows these results.
+The stages of a report lie side by side, so each is checked as a result of a user is. Here is what belongs to the report
+alone: which stage was made from which, with which settings, and that the page, rendered again, shows these results.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tokengeom.comparison.comparison import Comparison
-from tokengeom.comparison.computed_again import RECOMPUTED, same
 from tokengeom.comparison.probes import feature_probes
 from tokengeom.comparison.rival_table import Rivals
 from tokengeom.core.checks import is_plain_name
 from tokengeom.core.errors import MissingExtraError, TokengeomError
 from tokengeom.core.factors import Factors
+from tokengeom.core.progress import SilentProgress
+from tokengeom.page import report as page_report
 from tokengeom.page.cache import (
     FORMAT_VERSION,
     UNFINISHED,
     code_hash,
     key_of,
     package_version,
+    page_bytes,
     read_finished,
     read_record,
 )
-from tokengeom.page.choice import Choice
+from tokengeom.page.chosen_settings import Candidate, ChosenSettings, best_candidate
 from tokengeom.page.executor import STATISTICS
 from tokengeom.page.read_model import ReadModel
 from tokengeom.page.stages import CHOICE, PATH, PREDICTION, READ
@@ -43,11 +45,10 @@ from tokengeom.theory.proxy import ProxyPrediction
 from tokengeom.training.loop import State, measure
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.run import Run
-
-Checks = dict[str, bool | None]
+from tokengeom.verification.checks import RECOMPUTED, Checks, check_result, same
 
 KINDS_OF_STAGES: dict[str, tuple[type[AbstractResult], ...]] = {
-    CHOICE: (Choice,),
+    CHOICE: (ChosenSettings,),
     STATISTICS: (NextTokenStatistics,),
     PREDICTION: (FeaturePrediction, ProxyPrediction),
     PATH: (PredictedPath,),
@@ -64,11 +65,16 @@ NOT_CHECKED = (
 )
 
 
-def check_report(folder: Path, page_again: Callable[[], bytes]) -> Checks:
-    """Everything that verifying a report checks.
+LOSS_RECOMPUTED = 1e-5
+"""Relative difference within which the loss of a model is equal when computed again: its logits are in float32."""
 
-    ``page_again``
-        Renders the page from the saved stages.
+
+def check_report(folder: Path, nearby: NearbyResults) -> Checks:
+    """Check everything behind a report, and its page.
+
+    Every file is compared with its hash. Each stage must have been made from the results beside it, and is checked with
+    them: certificates, losses, and every number of a comparison and of its rivals are computed again. Then the page is
+    rendered again and must be the same. Nothing is trained.
     """
     if not is_sealed(folder):
         return {f"every file has the hash in the manifest ({MANIFEST} was changed)": False}
@@ -92,8 +98,8 @@ def check_report(folder: Path, page_again: Callable[[], bytes]) -> Checks:
             checks[f"the report can be read ({error})"] = False
     if not all(checks.values()):
         return checks | {"what the results claim was not computed again: what was written is not all there": None}
-    found = _check_results(folder, stages) | _check_page(page, stages, page_again)
-    return checks | _merged(found) | {NOT_CHECKED: None}
+    again = _check_results(folder, stages) | _check_page(folder, page, stages)
+    return checks | _merged(again) | {NOT_CHECKED: None}
 
 
 def _unknown_files(folder: Path, stages: Mapping[str, Any]) -> list[Path]:
@@ -115,7 +121,7 @@ def _check_files(folder: Path, entry: Mapping[str, Any]) -> Checks:
 def _check_origin(name: str, entry: Mapping[str, Any], stages: Mapping[str, Any]) -> Checks:
     """A stage's key is that of its inputs, and the stages that it was made from are the ones beside it."""
     made_from = entry["inputs"].get("stages", {})
-    present = all(one in stages and stages[one]["key"] == key for one, key in made_from.items())
+    present = all(other in stages and stages[other]["key"] == key for other, key in made_from.items())
     return {
         f"{name}: its key is that of its inputs": entry["key"] == key_of(name, entry["inputs"]),
         f"{name}: it was made from the results beside it": present,
@@ -147,9 +153,12 @@ def _check_results(folder: Path, stages: Mapping[str, Any]) -> Checks:
     stats = results.get(STATISTICS)
     if not all(checks.values()) or not isinstance(stats, NextTokenStatistics):
         return checks
-    beside = NearbyResults(folder / STATISTICS)
+    nearby = NearbyResults(folder / STATISTICS)
     for name, result in results.items():
-        checks |= under(name, result.checks_with(stats) if isinstance(result, Choice) else result.checks(beside))
+        if isinstance(result, ChosenSettings):
+            checks |= under(name, check_choice(result, nearby, stats))
+        else:
+            checks |= under(name, check_result(result, nearby))
         if hasattr(result, "statistics_hash"):
             checks[f"{name}: it is about these statistics"] = result.statistics_hash == stats.hash
         checks |= under(name, _check_settings(result, stages[name]["inputs"]))
@@ -208,7 +217,7 @@ def _check_probes(run: Run, prediction: FeaturePrediction, stats: NextTokenStati
     }
 
 
-def _check_page(page: Mapping[str, Any], stages: Mapping[str, Any], page_again: Callable[[], bytes]) -> Checks:
+def _check_page(folder: Path, page: Mapping[str, Any], stages: Mapping[str, Any]) -> Checks:
     """Whether the page is the one that the saved stages give, and its provenance that of the record."""
     used, provenance = page["inputs"]["stages"], page["provenance"]
     hashes, seconds = provenance.get("hashes", {}), provenance.get("seconds", {})
@@ -219,13 +228,15 @@ def _check_page(page: Mapping[str, Any], stages: Mapping[str, Any], page_again: 
         ),
         "page: the text's hash that it states is that of the stages": {hashes.get("text")} - {None} == texts,
     }
-    if page["inputs"].get("code") != code_hash(everything=True):
+    if page["inputs"].get("code") != code_hash():
         return checks | {"page: it was not rendered again, because another version of tokengeom wrote it": None}
     others = [name for name, known in page["inputs"].get("packages", {}).items() if package_version(name) != known]
     if others:
         return checks | {f"page: it was not rendered again, because it was written with another {others[0]}": None}
     try:
-        again = hashlib.sha256(page_again()).hexdigest()
+        contents = page_report.Report.load(folder).contents
+        rendered = page_report.render_page(contents, SilentProgress())
+        again = hashlib.sha256(page_bytes(rendered)).hexdigest()
     except MissingExtraError as error:
         return checks | {f"page: it was not rendered again ({error})": None}
     except TokengeomError as error:
@@ -240,9 +251,65 @@ def _check_page(page: Mapping[str, Any], stages: Mapping[str, Any], page_again: 
 
 def _merged(checks: Checks) -> Checks:
     """The same checks, with one sentence for what was not checked in several stages."""
-    found: Checks = {sentence: holds for sentence, holds in checks.items() if holds is not None}
+    decided: Checks = {sentence: holds for sentence, holds in checks.items() if holds is not None}
     names: dict[str, list[str]] = {}
     for sentence in (sentence for sentence, holds in checks.items() if holds is None):
         name, _, said = sentence.partition(": ")
         names.setdefault(said, []).append(name)
-    return found | {f"{', '.join(several)}: {said}": None for said, several in names.items()}
+    return decided | {f"{', '.join(several)}: {said}": None for said, several in names.items()}
+
+
+def check_choice(choice: ChosenSettings, nearby: NearbyResults, stats: NextTokenStatistics | None = None) -> Checks:
+    """Whether the chosen settings are the best of the candidates, with the numbers of the statistics.
+
+    ``stats``
+        The statistics that were counted with these settings; a choice does not name them.
+    """
+    checks: Checks = {"the sentences on the choice and on how documents were read: the text is not saved": None}
+    try:
+        return checks | _check_candidates(choice, stats)
+    except (TokengeomError, TypeError, KeyError, ValueError, ArithmeticError) as error:
+        return checks | {f"the candidates can be read ({type(error).__name__})": False}
+
+
+def _check_candidates(choice: ChosenSettings, stats: NextTokenStatistics | None) -> Checks:
+    """What the candidates say of the choice, and the statistics, which were counted with it, of the chosen one."""
+    settings, checks = choice.settings, dict[str, bool | None]()
+    rows = [Candidate(**{key: x for key, x in row.items() if key != "chosen"}) for row in choice.candidates]
+    best = best_candidate(rows) if rows else None
+    if best is not None:
+        marked = [row for row, stored in zip(rows, choice.candidates, strict=True) if stored["chosen"] is True]
+        claimed = settings["context"], settings["top_contexts"], settings["vocabulary"]
+        is_best = marked == [best] and claimed == (best.context, *best.size)
+        checks["the settings are those of the best candidate"] = is_best
+    if stats is None or not stats.has_counts or choice.from_sample:
+        checks["the numbers of the candidates: they are of a part of the text, or its statistics are not here"] = None
+    elif best is not None:
+        measured = Candidate.of(stats, settings["context"], settings["top_contexts"], settings["vocabulary"])
+        is_same = same(asdict(best), asdict(measured))
+        checks["the numbers of the chosen candidate are those of the statistics"] = is_same
+    if len(rows) > 1:
+        checks["the numbers of the candidates that were not chosen: only counting again would show them"] = None
+    return checks
+
+
+def check_model(model: ReadModel, nearby: NearbyResults) -> Checks:
+    """Whether loss and entropy are those of the statistics beside the model."""
+    checks: Checks = {
+        "W, H and the choice of the BOS token: only reading the model again would show them": None,
+        "name, step, architecture, parameters and device: they are those of the model, which is not saved": None,
+    }
+    stats = nearby.find(NextTokenStatistics, hash=model.states.statistics_hash)
+    if stats is None or stats.hash != model.states.statistics_hash:
+        named = f"the statistics with the hash {model.states.statistics_hash[:8]}"
+        return checks | {
+            f"loss and entropy were not computed again: {named} are not beside it (give their folder: "
+            "--with FOLDER)": None
+        }
+    if (model.W.shape[0], model.H.shape[1]) != (stats.V, stats.m):
+        return checks | {"the model has the tokens and contexts of its statistics": False}
+    checks["the entropy floor is that of the statistics"] = same(model.entropy, stats.entropy)
+    again = model.loss_again(SoftLabels.from_statistics(stats))
+    if again is None:
+        return checks | {"the loss was not computed again: rows of the head that are not saved count in it": None}
+    return checks | {"the loss gap is that of W and H": same(model.loss_gap, again, LOSS_RECOMPUTED)}
