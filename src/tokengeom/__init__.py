@@ -16,10 +16,11 @@ if sys.version_info < (3, 11):  # noqa: UP036 - pip refuses older versions, a pa
 if TYPE_CHECKING:
     __version__: str
 
-    from tokengeom.ask.answer import Explanation as Explanation
-    from tokengeom.ask.export import export as export
-    from tokengeom.ask.nearest import Neighbours as Neighbours
+    from tokengeom.ask.item_report import Explanation as Explanation
+    from tokengeom.ask.item_report import ItemReport as ItemReport
+    from tokengeom.ask.neighbours import Neighbours as Neighbours
     from tokengeom.ask.verbs import explain as explain
+    from tokengeom.ask.verbs import export as export
     from tokengeom.ask.verbs import neighbours as neighbours
     from tokengeom.comparison.compare import compare as compare
     from tokengeom.comparison.compare_texts import compare_texts as compare_texts
@@ -58,13 +59,14 @@ if TYPE_CHECKING:
 _MODULES = {
     "Comparison": "comparison.comparison",
     "CountedPairs": "statistics.pairs",
-    "Explanation": "ask.answer",
+    "Explanation": "ask.item_report",
     "Factors": "core.factors",
     "FeaturePrediction": "theory.features",
+    "ItemReport": "ask.item_report",
     "LinearPrediction": "theory.linear",
     "LossPrediction": "theory.at_loss",
     "Monitor": "comparison.monitor",
-    "Neighbours": "ask.nearest",
+    "Neighbours": "ask.neighbours",
     "NextTokenStatistics": "statistics.next_token",
     "PredictedPath": "theory.predicted_path",
     "ProxyPrediction": "theory.proxy",
@@ -82,7 +84,7 @@ _MODULES = {
     "count": "statistics.count",
     "estimate": "page.report",
     "explain": "ask.verbs",
-    "export": "ask.export",
+    "export": "ask.verbs",
     "language_model": "models.language_model",
     "load": "results.registry",
     "load_arrays": "models.saved_arrays",

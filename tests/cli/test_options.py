@@ -15,8 +15,7 @@ import typer
 import tokengeom as tg
 from command_line import all_commands, assert_one_paragraph, run, say
 from geometry_cases import grouped_counts
-from tokengeom.ask.export import ExportSettings
-from tokengeom.ask.verbs import AskSettings, explain, neighbours
+from tokengeom.ask.verbs import AskSettings, ExportSettings, explain, neighbours
 from tokengeom.cli import app as cli
 from tokengeom.cli.options import expanded, gathered, keywords
 from tokengeom.comparison.compare_texts import CompareTextsSettings, compare_texts

@@ -22,7 +22,7 @@ from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.page.settings import ModelTextSettings
 
 if TYPE_CHECKING:
-    from tokengeom.ask.nearest import Neighbours
+    from tokengeom.ask.neighbours import Neighbours
     from tokengeom.ask.verbs import Asked
     from tokengeom.comparison.model_states import ModelStates
     from tokengeom.core.progress import AbstractProgress

@@ -38,27 +38,24 @@ from tokengeom.results.contract import AbstractResult, NearbyResults, check_hash
 from tokengeom.results.manifests import MANIFEST, file_hash, is_sealed, manifest_head
 from tokengeom.results.registry import load
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
-from tokengeom.theory.predicted_path import PredictedPath
-from tokengeom.theory.proxy import ProxyPrediction
 from tokengeom.training.loop import State, measure
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.run import Run
 from tokengeom.verification.checks import RECOMPUTED, Checks, check_result, same
 
-KINDS_OF_STAGES: dict[str, tuple[type[AbstractResult], ...]] = {
-    CHOICE: (ChosenSettings,),
-    STATISTICS: (NextTokenStatistics,),
-    PREDICTION: (FeaturePrediction, ProxyPrediction),
-    PATH: (PredictedPath,),
-    "run-": (Run,),
-    READ: (ReadModel,),
-    "at-loss-": (LossPrediction,),
-    "comparison-": (Comparison,),
-    "rivals-": (Rivals,),
+KINDS_OF_STAGES = {
+    CHOICE: ("choice",),
+    STATISTICS: ("statistics",),
+    PREDICTION: ("features", "proxy"),
+    PATH: ("path",),
+    "run-": ("run",),
+    READ: ("model",),
+    "at-loss-": ("at-loss",),
+    "comparison-": ("comparison",),
+    "rivals-": ("rivals",),
 }
-"""Beginning of the names of stages -> what such a stage makes."""
+"""Beginning of the names of stages -> kinds of what such a stage makes."""
 NOT_CHECKED = (
     "the report's title, what it says is missing, versions, machine, seconds, and that the text has the stated hash: "
     "they are as recorded when it was made"
@@ -149,7 +146,7 @@ def _check_results(folder: Path, stages: Mapping[str, Any]) -> Checks:
         except TokengeomError as error:
             checks[f"{name}: the result can be read ({error})"] = False
         else:
-            checks[f"{name}: its kind is that of such a stage"] = isinstance(results[name], _kinds(name))
+            checks[f"{name}: its kind is that of such a stage"] = _has_kind(name, results[name])
     stats = results.get(STATISTICS)
     if not all(checks.values()) or not isinstance(stats, NextTokenStatistics):
         return checks
@@ -164,16 +161,14 @@ def _check_results(folder: Path, stages: Mapping[str, Any]) -> Checks:
         checks |= under(name, _check_settings(result, stages[name]["inputs"]))
         if isinstance(result, Comparison | Rivals):
             checks |= under(name, _check_sources(result, stages[name]["inputs"], results, stats))
-    prediction = results.get(PREDICTION)
-    if isinstance(prediction, FeaturePrediction):
-        for name, result in results.items():
-            if isinstance(result, Run) and not result.diverged:
-                checks |= under(name, _check_probes(result, prediction, stats))
+        if isinstance(result, Run) and not result.diverged:
+            checks |= under(name, _check_probes(result, results.get(PREDICTION), stats))
     return checks
 
 
-def _kinds(stage: str) -> tuple[type[AbstractResult], ...]:
-    return next((kinds for begin, kinds in KINDS_OF_STAGES.items() if stage.startswith(begin)), ())
+def _has_kind(stage: str, result: AbstractResult) -> bool:
+    kinds = next((kinds for begin, kinds in KINDS_OF_STAGES.items() if stage.startswith(begin)), ())
+    return result.kind.removeprefix("tokengeom-") in kinds
 
 
 def _check_settings(result: AbstractResult, inputs: Mapping[str, Any]) -> Checks:
@@ -201,8 +196,10 @@ def _check_sources(
     return {"the results that it names are those beside it": named and known}
 
 
-def _check_probes(run: Run, prediction: FeaturePrediction, stats: NextTokenStatistics) -> Checks:
+def _check_probes(run: Run, prediction: AbstractResult | None, stats: NextTokenStatistics) -> Checks:
     """Whether the last record has the agreement of W and H with the prediction in the limit, where it was measured."""
+    if not isinstance(prediction, FeaturePrediction):
+        return {}
     probes = feature_probes(prediction, at_loss=False)
     recorded = {name: probe for name, probe in probes.items() if name in run.trajectory.names}
     if not recorded or run.trajectory.steps[-1] != run.steps:

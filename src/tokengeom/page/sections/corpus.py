@@ -18,10 +18,9 @@ from tokengeom.page.report_contents import ReportContents
 from tokengeom.page.sections.base import Page, Section
 from tokengeom.page.sections.figures import Picture, picture
 from tokengeom.page.sections.fit_checks import agreements_of
-from tokengeom.statistics.completeness import half_text_correlation
 from tokengeom.statistics.cuts import Effect
 from tokengeom.statistics.next_token import OTHER, NextTokenStatistics
-from tokengeom.statistics.supports import warnings_about
+from tokengeom.statistics.supports import half_text_correlation, warnings_about
 
 CONTEXTS, FIRST_CONTEXTS, NEXT = 12, 8, 6
 """Most frequent contexts in the table, those shown without unfolding, and next tokens of each."""

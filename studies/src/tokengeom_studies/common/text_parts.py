@@ -14,8 +14,8 @@ from tokengeom.comparison.similarity import directional_agreement
 from tokengeom.core.factors import Factors, HasFactors
 from tokengeom.core.numerics import Bool, Float, Int, centre_columns, unit_columns
 from tokengeom.problems.supports import reduce_support
-from tokengeom.statistics.completeness import estimate_completeness
 from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.statistics.supports import estimate_completeness
 from tokengeom.theory.predict import predict
 from tokengeom.theory.proxy import proxy, proxy_factors
 
