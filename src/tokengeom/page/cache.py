@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -306,14 +305,6 @@ def read_finished(folder: Path) -> dict[str, Any]:
     return record
 
 
-def package_version(package: str) -> str:
-    """Version of an installed package."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"
-
-
 def results_folder(page: Path) -> Path:
     """Folder of the results of a page: ``report-results`` beside ``report.html``."""
     return page.with_name(f"{page.stem}-results")
@@ -361,8 +352,7 @@ def require_apart(page: Path, files: Sequence[Path]) -> None:
 def only_writer(results: Path) -> Iterator[None]:
     """Hold a lock on a folder of results; a second report to the same folder is refused meanwhile.
 
-    The system releases the lock when the process ends. A killed process leaves an empty hidden file, which the next
-    report uses and removes.
+    The system releases the lock when the process ends; the next report uses and removes the file of a killed one.
     """
     if find_spec("fcntl") is None:
         yield

@@ -141,6 +141,11 @@ class Executor:
         assert isinstance(result, kind), f"stage {name} must make a {kind.__name__}"
         return result
 
+    @property
+    def statistics(self) -> NextTokenStatistics:
+        """The result of the stage of that name."""
+        return self.result(STATISTICS, NextTokenStatistics)
+
     def _run_stage(self, stage: Stage) -> None:
         if not set(stage.needs) <= set(self.results):
             return
@@ -160,8 +165,7 @@ class Executor:
 
     def _make(self, stage: Stage) -> AbstractResult | None:
         self._announce(self.plan.stages[self.plan.stages.index(stage) :])
-        stats = self.results.get(STATISTICS)
-        shape = (stats.V, stats.m) if isinstance(stats, NextTokenStatistics) else (0, 0)
+        shape = (self.statistics.V, self.statistics.m) if STATISTICS in self.results else (0, 0)
         with blas_threads_for(*shape), nullcontext() if stage.has_own_bars else self.progress.stage(stage.title, None):
             return stage.make(self)
 
@@ -180,7 +184,7 @@ class Executor:
             self._train_ahead(left)
             # What cannot be estimated cannot be made either, and its stage says why.
             with suppress(InputError, ProblemError):
-                estimate_stages(left, self.result(STATISTICS, NextTokenStatistics)).announce(self.progress.shown)
+                estimate_stages(left, self.statistics).announce(self.progress.shown)
 
     def _train_ahead(self, left: Sequence[Stage]) -> None:
         """Start the process that makes the later trainings which are still missing."""

@@ -252,6 +252,11 @@ class Models:
         """Names on the page."""
         return [folder.name for folder in self.folders]
 
+    def how_read(self, place: int) -> dict[str, str]:
+        """The files of one of the models, and how they are read."""
+        folder = self.folders[place]
+        return {"name": folder.name, "files": folder.digest, "device": self.device, "precision": self.precision}
+
     def load(self, place: int, progress: AbstractProgress) -> ModuleModel:
         """One of the models; only the one that was asked for last is kept in memory."""
         folder = self.folders[place]

@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,6 @@ from tokengeom.page.cache import (
     ResultsFolder,
     code_hash,
     only_writer,
-    package_version,
     page_bytes,
     read_finished,
     require_apart,
@@ -32,10 +32,12 @@ from tokengeom.page.cache import (
 )
 from tokengeom.page.chosen_settings import choose
 from tokengeom.page.executor import Executor, Plan, estimate_stages, overall_progress
+from tokengeom.page.formatting import listed
+from tokengeom.page.read_model import find_models
 from tokengeom.page.report_contents import ReportContents, missing_sentences, title_of
-from tokengeom.page.settings import NOT_WITH_MODEL, OF_MODEL, TRANSFORMER, ReportSettings
+from tokengeom.page.settings import MODEL_NAMES, NOT_WITH_MODEL, OF_MODEL, TRANSFORMER, ReportSettings
 from tokengeom.page.source_text import SourceText, find_text, joined_names
-from tokengeom.page.stages import counted, plan_report
+from tokengeom.page.stages import READ, counted, model_stages, training_stages
 from tokengeom.results.contract import AbstractResult, data_frame
 from tokengeom.results.folders import atomic_folder, replace_file
 from tokengeom.results.manifests import MANIFEST, manifest_head, read_kind
@@ -233,6 +235,18 @@ def report(
     return Report(page, folder.folder, contents, tuple(folder.made), time.monotonic() - began)
 
 
+def plan_report(source: SourceText | NextTokenStatistics, settings: ReportSettings) -> Plan:
+    """What a report is made of, in the order in which it is carried out."""
+    if settings.model_folders:
+        models = find_models(settings.model_folders, **settings.model_loading)
+        names = {f"{READ}{place}": name for place, name in enumerate(models.names, start=1)}
+        return Plan(source, settings, models, names, f"reading {listed(models.names)}", model_stages(source, models))
+    names = {model: MODEL_NAMES[model] for model in settings.models_trained}
+    times = {1: "once", 2: "twice"}.get(settings.trainings, f"{settings.trainings} times")
+    work = f"training ({listed(names.values())}, {times} each)"
+    return Plan(source, settings, None, names, work, training_stages(source, settings, list(names)))
+
+
 def estimate(verb: str, *arguments: Any, **settings: Any) -> Estimate:
     """The time and memory that a verb is expected to take with the same arguments on this machine.
 
@@ -321,6 +335,14 @@ def _settings(plan: Plan) -> dict[str, Any]:
     known = {name: value for name, value in known.items() if name not in (*OF_MODEL, "model")}
     seeds = {"seed": settings.seed, "trainings": settings.trainings}
     return {"seeds": seeds, "settings": {**known, "training": training}}
+
+
+def package_version(package: str) -> str:
+    """Version of an installed package."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def render_page(contents: ReportContents, progress: AbstractProgress) -> str:

@@ -236,6 +236,11 @@ class ReportSettings:
         return {"proxy": self.proxy, "device": self.device} if self.model_folders else {}
 
     @property
+    def draws(self) -> dict[str, Any]:
+        """How floors are drawn."""
+        return {"permutations": self.permutations, "seed": self.seed}
+
+    @property
     def models_trained(self) -> list[str]:
         """The models that a report trains."""
         return [UFM] if self.why_no_transformer else [UFM, TRANSFORMER]

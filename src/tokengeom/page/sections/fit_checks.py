@@ -334,7 +334,7 @@ def _model_explanation(contents: ReportContents, check: FitCheck) -> tuple[list[
     if isinstance(prediction, FeaturePrediction) and prediction.rank and not prediction.suffices(d):
         causes.insert(0, f"The embeddings have {count(d, 'dimension')}, and L_mm has rank {prediction.rank}.")
     if check.name == "alignment" and comparison is not None and comparison.disagreement is not None:
-        causes += comparison.disagreement.sentences() if comparison.disagreement.remedies() else []
+        causes += comparison.disagreement.sentences(contents.noun) if comparison.disagreement.remedies() else []
     if check.name == "collapse":
         causes += _group_causes(contents)
     missing = contents.stats.completeness
