@@ -83,11 +83,13 @@ def compare_models(
     shown = progress or SilentProgress()
     prepared, read = _read_models(models, text, chosen, reading, shown)
     at = _predictions_at(prepared, read, comparing, chosen.device, shown)
-    points = [
-        _point(
-            states, prepared, compare(prepared.prediction, states.compared, at=given, progress=shown, **vars(comparing))
-        )
+    compared = [
+        compare(prepared.prediction, states.compared, at=given, progress=shown, **vars(comparing))
         for states, given in zip(read, at, strict=True)
+    ]
+    points = [
+        checkpoint_of(states, prepared.counted, prepared.stats, comparison, prepared.is_proxy)
+        for states, comparison in zip(read, compared, strict=True)
     ]
     if all(point.step is not None for point in points):
         points.sort(key=lambda point: point.step or 0)
@@ -299,9 +301,15 @@ def _solver_device(device: str) -> str:
     return "cuda" if device.startswith("cuda") else "cpu"
 
 
-def _point(states: TextStates, text: ModelText, comparison: Comparison) -> CheckpointComparison:
-    read, counted = states.on_text, text.counted
-    assert counted.contexts is not None
+def checkpoint_of(
+    states: TextStates, counted: NextTokenStatistics, stats: NextTokenStatistics, comparison: Comparison, is_proxy: bool
+) -> CheckpointComparison:
+    """A model and its comparison as one point of a curve over checkpoints.
+
+    ``counted``, ``stats``
+        Statistics of all contexts that the model was read on, and of those that are compared.
+    """
+    read = states.on_text
     return CheckpointComparison(
         model=read.name,
         step=read.step,
@@ -311,10 +319,10 @@ def _point(states: TextStates, text: ModelText, comparison: Comparison) -> Check
         entropy=counted.entropy,
         bos=read.bos,
         other_gap=read.other_gap,
-        windows=counted.n,
-        context=int(counted.contexts.shape[1]),
-        is_proxy=text.is_proxy,
-        occur_once=occur_once(text.stats),
+        windows=counted.n if counted.has_counts else 0,
+        context=0 if counted.contexts is None else int(counted.contexts.shape[1]),
+        is_proxy=is_proxy,
+        occur_once=occur_once(stats) if stats.has_counts else None,
         comparison=comparison,
     )
 

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import numpy as np
 
 from tokengeom.ask.named_vectors import Items, NamedVectors
-from tokengeom.comparison.checkpoints import CheckpointComparison, read_factors
+from tokengeom.comparison.checkpoints import read_factors
 from tokengeom.comparison.model_states import ModelStates, read_model
 from tokengeom.core.errors import CheckpointError, missing_extra
 from tokengeom.core.factors import Factors, FactorsInside
 from tokengeom.models.checkpoint import load_checkpoint
 from tokengeom.models.checkpoint_folder import checkpoint_folders, find_weights, require_model_folder, training_step
-from tokengeom.page.compare_models import occur_once
 from tokengeom.results.contract import AbstractResult
 from tokengeom.results.convert import Digest, Within, damaged, from_plain, to_plain
 from tokengeom.results.manifests import file_hash
@@ -31,7 +30,6 @@ from tokengeom.training.objective import SoftLabels
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from tokengeom.comparison.comparison import Comparison
     from tokengeom.core.progress import AbstractProgress
     from tokengeom.models.language_model import ModuleModel
 
@@ -171,24 +169,6 @@ class ReadModel(FactorsInside, AbstractResult):
         cap = self.info.cap
         capped = None if cap is None else lambda L: np.asarray(cap * np.tanh(L / cap))
         return labels.loss_gap_of(self.states.factors, capped)
-
-    def compared(self, stats: NextTokenStatistics, comparison: Comparison, is_proxy: bool) -> CheckpointComparison:
-        """The model and its comparison as one point of a curve over checkpoints."""
-        return CheckpointComparison(
-            model=self.name,
-            step=self.step,
-            convention=self.states.convention,
-            factors=self.states.factors,
-            loss_gap=self.loss_gap,
-            entropy=self.entropy,
-            bos=self.states.bos,
-            other_gap=self.states.other_gap,
-            windows=stats.n if stats.has_counts else 0,
-            context=0 if stats.contexts is None else int(stats.contexts.shape[1]),
-            is_proxy=is_proxy,
-            occur_once=occur_once(stats) if stats.has_counts else None,
-            comparison=comparison,
-        )
 
     def _write(self, folder: Path) -> dict[str, Any]:
         from safetensors.numpy import save_file

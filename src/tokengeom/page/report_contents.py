@@ -14,6 +14,7 @@ from tokengeom.comparison.model_states import ModelStates
 from tokengeom.comparison.rival_table import Rivals
 from tokengeom.core.errors import InputError
 from tokengeom.page.chosen_settings import ChosenSettings
+from tokengeom.page.compare_models import TextStates, checkpoint_of
 from tokengeom.page.formatting import listed
 from tokengeom.page.read_model import ReadModel
 from tokengeom.page.settings import MODEL_NAMES
@@ -81,7 +82,10 @@ class ReportContents:
         if len(compared) < 2:
             return None
         is_proxy = isinstance(self.prediction, ProxyPrediction)
-        points = (model.compared(self.stats, self.comparisons[name], is_proxy) for name, model in compared.items())
+        points = []
+        for name, model in compared.items():
+            states = TextStates(model.states, model.states)
+            points.append(checkpoint_of(states, self.stats, self.stats, self.comparisons[name], is_proxy))
         return CheckpointCurve(tuple(points))
 
     @property

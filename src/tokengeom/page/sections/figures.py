@@ -161,7 +161,7 @@ def disagreement_picture(contents: ReportContents) -> Picture | None:
     """Efficiency, cosine of the logits and split of every compared run; None where nothing is known."""
     compared = {name: contents.comparisons[name] for name in contents.compared_models}
     known = {name: comparison for name, comparison in compared.items() if comparison.disagreement is not None}
-    figure = disagreement(known) if known else None
+    figure = disagreement(known, contents.noun) if known else None
     return picture(figure) if figure is not None and figure.panels else None
 
 
