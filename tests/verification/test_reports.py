@@ -102,11 +102,6 @@ FORGERIES: dict[str, tuple[str, Callable[[Path], object], str]] = {
         in_manifest(("results", 0, "statistics_hash"), lambda x: 64 * "0"),
         "run-ufm: it is about these statistics",
     ),
-    "reason of the choice": (
-        "choice",
-        in_json("choice.json", ("reasons", 2), lambda x: x.replace("At most 30", "At most 300")),
-        "choice: the sentence on the number of contexts",
-    ),
 }
 
 

@@ -97,7 +97,9 @@ class ReportContents:
         """The verdict on a model as sentences, the first of which says it all."""
         comparison = self.comparisons[name]
         verdict = comparison.judged_as(self.noun) if self.models else None
-        return comparison.reasons if verdict is None else verdict.reasons
+        made = () if verdict is None else verdict.reasons
+        # What a comparison says besides its verdict comes last, and does not name what was compared.
+        return [*made, *comparison.reasons[len(made) :]]
 
     @property
     def compared_models(self) -> list[str]:
