@@ -37,6 +37,7 @@ MAY_IMPORT = {
     "verification": MEETING | VERBS | {"figures", "page"},
     "cli": MEETING | VERBS | {"figures", "page", "verification"},
     "keywords": MEETING | VERBS | {"page"},
+    "extending": MEETING | VERBS | {"figures", "cli"},
 }
 HEAVY = {
     "torch", "matplotlib", "plotly", "transformers", "jinja2", "pyspark", "datasets", "pandas", "lightning",

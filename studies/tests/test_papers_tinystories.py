@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from study_cases import failed
-from tokengeom.core.progress import SilentProgress
+from tokengeom.extending import SilentProgress
 from tokengeom_studies.base import Findings, find_study
 from tokengeom_studies.common.measured import AbstractMeasuredStudy, Rows, chosen
 from tokengeom_studies.papers_tinystories import GAMMA2, LIMIT, NUCLEAR, PROXY, SUPPORTS, TOKENS

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokengeom.core.progress import SilentProgress
+from tokengeom.extending import SilentProgress
 from tokengeom_studies.common.measured import Row
 from tokengeom_studies.common.random_limits import separability_limit
 from tokengeom_studies.separability_random import SeparabilityRandom, fit_logistic, thresholds

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokengeom.core.progress import SilentProgress
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.training.train import train
+from tokengeom import NextTokenStatistics, train
+from tokengeom.extending import SilentProgress
 from tokengeom_studies.base import Findings
 from tokengeom_studies.common.measured import Rows
 from tokengeom_studies.common.solution_sets import direction, distance

@@ -16,10 +16,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tokengeom.core.numerics import cosines
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Curve, Figure, HeatmapPanel, LinePanel
-from tokengeom.training.settings import TrainingSettings
+from tokengeom import TrainingSettings
+from tokengeom.extending import (
+    AbstractProgress,
+    Curve,
+    Figure,
+    HeatmapPanel,
+    LinePanel,
+    SoftLabels,
+    SteppedTraining,
+    cosines,
+)
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.measured import (
     AbstractMeasuredStudy,
@@ -31,9 +38,8 @@ from tokengeom_studies.common.measured import (
     chosen,
     decided,
 )
-from tokengeom_studies.common.network_runs import require_device
+from tokengeom_studies.common.model_runs import require_device
 from tokengeom_studies.common.support_directions import SETS, Directions, GroupedText
-from tokengeom_studies.common.torch_runs import SteppedRun
 
 NUCLEAR, GAMMA2, LIMIT, PROXY, SUPPORTS = "at the loss, nuclear", "at the loss, gamma_2", "L_mm", "S~", "cos S~"
 
@@ -109,23 +115,20 @@ class PapersTinyStories(AbstractMeasuredStudy):
         "device": "cpu",
     }
     paper: ClassVar[Recipe] = {
+        **small,
         "seeds": [0, 1, 2, 3, 4],
-        "seed": 0,
         "text": "texts/papers_tinystories.npz",
         "tokens": TOKENS.split("|"),
         "stories": 100,
         "context": 6,
         "contexts": 0,
         "vocabulary": 64,
-        "supports": 10,
-        "each": 10,
         "layers": 12,
         "heads": 8,
         "dim": 512,
         "epochs": 60,
         "batch": 2048,
         "learning_rate": 5e-4,
-        "weight_decay": 1e-6,
         "warmup": 50,
         "records": [1, 3, 10, 30, 60, 100, 300, 600],
         "precision": "bfloat16",
@@ -154,25 +157,25 @@ class PapersTinyStories(AbstractMeasuredStudy):
     def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:
         """Decide the hypotheses from the last epoch of every seed."""
         runs, (text, *_) = chosen(rows, kind="run"), chosen(rows, kind="text")
-        found = _Judged(runs, chosen(rows, kind="ceiling"))
+        judged = _Judged(runs, chosen(rows, kind="ceiling"))
         # A training that was cut off has epochs and no end.
         finished = {row["seed"] for row in runs}
         epochs = [row for row in chosen(rows, kind="epoch") if row["seed"] in finished]
         tables = {
-            "hypotheses": self.answers(found.answers()),
+            "hypotheses": self.answers(judged.answers()),
             "training": _training_table(epochs),
-            "agreement": found.agreement_table(),
-            "angles": found.angle_table(),
-            "blocks": found.block_table(),
+            "agreement": judged.agreement_table(),
+            "angles": judged.angle_table(),
+            "blocks": judged.block_table(),
             "text": table_of([{name: text[name] for name in text if name not in ("kind", "names")}]),
         }
         figures = [_heatmaps(runs[0], text), _training_figure(epochs)]
-        return self.findings(recipe, found.sentence(text), found.checks(), figures, tables)
+        return self.findings(recipe, judged.sentence(text), judged.checks(), figures, tables)
 
 
 def _trained(text: GroupedText, recipe: Recipe, seed: int, rows: Rows) -> Directions | None:
     """Train a network and add a row per recorded epoch; None where the time was over before the last epoch."""
-    labels, batch = text.device.labels, recipe["batch"]
+    labels, batch = SoftLabels.from_statistics(text.stats), recipe["batch"]
     counts = np.rint(labels.share * labels.weight[labels.context] * labels.windows).astype(np.int64)
     windows = np.repeat(np.arange(counts.size), counts)
     steps = max(windows.size // batch, 1)
@@ -192,7 +195,7 @@ def _trained(text: GroupedText, recipe: Recipe, seed: int, rows: Rows) -> Direct
         precision=recipe["precision"],
         device=recipe["device"],
     )
-    run, shuffled, began = SteppedRun(text.device, settings), np.random.default_rng(seed), time.monotonic()
+    run, shuffled, began = text.device.begin(settings), np.random.default_rng(seed), time.monotonic()
     for epoch in range(1, recipe["epochs"] + 1):
         order = shuffled.permutation(windows)[: steps * batch]
         run.advance(steps, windows=order.reshape(steps, -1))
@@ -200,7 +203,7 @@ def _trained(text: GroupedText, recipe: Recipe, seed: int, rows: Rows) -> Direct
         if last or epoch in recipe["records"]:
             read = _read(text, run)
             facts = {"epoch": epoch, "loss_gap": read.loss_gap, "seconds": time.monotonic() - began}
-            agreed = {name: one.agreement(read, text)["several"] for name, one in _limits(text).items()}
+            agreed = {name: target.agreement(read, text)["several"] for name, target in _limits(text).items()}
             rows.add(kind="epoch", seed=seed, **facts, **read.blocks(text), agreement=agreed)
             if last:
                 return read
@@ -213,7 +216,7 @@ def _limits(text: GroupedText) -> dict[str, Directions]:
     return {LIMIT: text.limit, SUPPORTS: text.simple[SUPPORTS]}
 
 
-def _read(text: GroupedText, run: SteppedRun) -> Directions:
+def _read(text: GroupedText, run: SteppedTraining) -> Directions:
     W, H = run.factors()
     gap = text.device.loss_gap(W, H)
     return Directions.of(text, W.cpu().numpy(), H.cpu().numpy(), gap)
@@ -225,23 +228,26 @@ def _measured(text: GroupedText, run: Directions, *, picture: bool) -> dict[str,
         name: text.device.prediction(run.loss_gap, norm) for name, norm in ((NUCLEAR, "nuclear"), (GAMMA2, "gamma2"))
     }
     targets = {
-        **{name: Directions.of(text, one.W, one.H) for name, one in at_loss.items()},
+        **{name: Directions.of(text, target.W, target.H) for name, target in at_loss.items()},
         LIMIT: text.limit,
         **text.simple,
     }
     facts: dict[str, Any] = {
         "loss_gap": run.loss_gap,
         **run.blocks(text),
-        "agreement": {name: one.agreement(run, text) for name, one in targets.items()},
-        "similarity": {name: one.similarity(run) for name, one in targets.items()},
+        "agreement": {name: target.agreement(run, text) for name, target in targets.items()},
+        "similarity": {name: target.similarity(run) for name, target in targets.items()},
         "angles": run.angles(text),
         "predicted_angles": {name: targets[name].angles(text) for name in (GAMMA2, LIMIT)},
         "predicted_blocks": {name: targets[name].blocks(text) for name in (GAMMA2, LIMIT)},
-        "proven": {**{name: one.relative_gap for name, one in at_loss.items()}, LIMIT: text.device.limit.relative_gap},
+        "proven": {
+            **{name: target.relative_gap for name, target in at_loss.items()},
+            LIMIT: text.device.limit.relative_gap,
+        },
     }
     if picture:
         shown = {"network": run, GAMMA2: targets[GAMMA2], LIMIT: text.limit}
-        facts["heatmaps"] = {name: np.round(cosines(one.pictured), 2) for name, one in shown.items()}
+        facts["heatmaps"] = {name: np.round(cosines(target.pictured), 2) for name, target in shown.items()}
     return facts
 
 
@@ -332,7 +338,7 @@ class _Judged:
 
     def sentence(self, text: Row) -> str:
         """The answers with their numbers."""
-        decisions = ", ".join(f"{name}: {one.decision}" for name, one in self.answers().items())
+        decisions = ", ".join(f"{name}: {answer.decision}" for name, answer in self.answers().items())
         values = {name: _text(self.over("agreement", name, "several")) for name in (GAMMA2, LIMIT, SUPPORTS)}
         agreed = ", ".join(f"{value} with {name}" for name, value in values.items())
         return (
@@ -392,13 +398,13 @@ def _training_figure(epochs: Sequence[Row]) -> Figure:
     seeds = sorted({row["seed"] for row in epochs})
 
     def curves(name: str, label: str, colour: int, *, dashed: bool = False) -> list[Curve]:
-        found = []
+        drawn = []
         for number, seed in enumerate(seeds):
             of_seed = sorted(chosen(epochs, seed=seed), key=lambda row: int(row["epoch"]))
             x = np.array([row["epoch"] for row in of_seed], np.float64)
             y = np.array([row[name] if name in row else row["agreement"][name] for row in of_seed], np.float64)
-            found.append(Curve(label, x, y, colour=colour, dashed=dashed, in_legend=number == 0))
-        return found
+            drawn.append(Curve(label, x, y, colour=colour, dashed=dashed, in_legend=number == 0))
+        return drawn
 
     cosine = [*curves("within", "within supports", 0), *curves("between", "between supports", 1)]
     agreed = [*curves(LIMIT, "with L_mm", 0), *curves(SUPPORTS, "with cosines of centred supports", 1)]

@@ -14,10 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tokengeom.core.numerics import dense
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Curve, Figure, LinePanel, Panel, Points, ScatterPanel
-from tokengeom.problems.backend import Backend
+from tokengeom.extending import AbstractProgress, Backend, Curve, Figure, LinePanel, Panel, Points, ScatterPanel
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.measured import (
     AbstractMeasuredStudy,
@@ -28,6 +25,7 @@ from tokengeom_studies.common.measured import (
     Row,
     Rows,
     chosen,
+    decided_together,
 )
 from tokengeom_studies.common.random_limits import proxy_limit
 from tokengeom_studies.common.solved_patterns import (
@@ -165,7 +163,7 @@ class ProxyExcess(AbstractMeasuredStudy):
 
     def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:
         """Answers, tables and figures; the checks are about the certificates alone."""
-        found = {
+        answers = {
             "designs": _all_exact(chosen(rows, kind="design", two_design=True), recipe),
             "one class": _all_exact(chosen(rows, kind="design", classes=1), recipe),
             "partial balance": _partial_balance(rows),
@@ -176,15 +174,15 @@ class ProxyExcess(AbstractMeasuredStudy):
             "rank": _rank(rows),
             "natural": _natural(rows),
         }
-        tables = {"hypotheses": self.answers(found), **_tables(rows)}
-        return self.findings(recipe, _sentence(found, rows), _checks(recipe, rows), _figures(rows), tables)
+        tables = {"hypotheses": self.answers(answers), **_tables(rows)}
+        return self.findings(recipe, _sentence(answers, rows), _checks(recipe, rows), _figures(rows), tables)
 
 
 def _random_settings(recipe: Recipe) -> list[tuple[int, int, float, float]]:
     """Seed, V, V/m and density; densities that do not give a whole number of tokens are left out."""
     grid = product(recipe["seeds"], recipe["V"], recipe["ratios"], recipe["densities"])
-    large = [(seed, *one) for seed in recipe["large_seeds"] for one in recipe["large"]]
-    return [*(one for one in grid if one[1] * one[3] >= 1 and one[1] * one[3] % 1 == 0), *large]
+    large = [(seed, *setting) for seed in recipe["large_seeds"] for setting in recipe["large"]]
+    return [*(setting for setting in grid if setting[1] * setting[3] >= 1 and setting[1] * setting[3] % 1 == 0), *large]
 
 
 def _measure_designs(recipe: Recipe, rows: Rows) -> None:
@@ -207,7 +205,7 @@ def _measure_designs(recipe: Recipe, rows: Rows) -> None:
 def _measure_text(recipe: Recipe, rows: Rows, text: str) -> None:
     from tokengeom_studies.common.torch_runs import load_text
 
-    S = dense(load_text({"text": text}).S).astype(bool)
+    S = load_text({"text": text}).S.toarray().astype(bool)
     name = Path(text).stem
     seeds = recipe["control_seeds"] if S.size <= recipe["most_entries"] else recipe["control_seeds"][:1]
     wanted = [("none", 0), *((control, seed) for seed in seeds for control in CONTROLS)]
@@ -222,13 +220,13 @@ def _measure_text(recipe: Recipe, rows: Rows, text: str) -> None:
 def _largest(rows: Sequence[Row], least_k: int = 1) -> dict[tuple[float, float], list[Row]]:
     """Rows of the largest V per (V/m, density), where its support size is at least ``least_k``."""
     last = {cell: by_V[max(by_V)] for cell, by_V in by_setting(rows).items()}
-    return {cell: found for cell, found in last.items() if found[0]["k"] >= least_k}
+    return {cell: draws for cell, draws in last.items() if draws[0]["k"] >= least_k}
 
 
 def _compared(rows: Sequence[Row]) -> dict[tuple[float, float], list[Row]]:
     """The settings that are compared with the limit."""
     return {
-        cell: found for cell, found in _largest(rows, ENOUGH).items() if proxy_limit(cell[1], cell[0]).excess >= REFUTED
+        cell: draws for cell, draws in _largest(rows, ENOUGH).items() if proxy_limit(cell[1], cell[0]).excess >= REFUTED
     }
 
 
@@ -253,11 +251,11 @@ def _partial_balance(rows: Sequence[Row]) -> Answer:
 
 def _limit(rows: Sequence[Row]) -> Answer:
     ratios = {
-        cell: mean_excess(found) / proxy_limit(cell[1], cell[0]).excess for cell, found in _compared(rows).items()
+        cell: mean_excess(draws) / proxy_limit(cell[1], cell[0]).excess for cell, draws in _compared(rows).items()
     }
     if not ratios:
         return Answer("undecided", f"No setting with supports of at least {ENOUGH} tokens was measured.")
-    cell = max(ratios, key=lambda one: abs(ratios[one] - 1.0))
+    cell = max(ratios, key=lambda ratio: abs(ratios[ratio] - 1.0))
     text = (
         f"In {len(ratios)} settings the ratio of excess and limit is {min(ratios.values()):.3f} to "
         f"{max(ratios.values()):.3f}; farthest from 1 at V/m={cell[0]:g}, k/V={cell[1]:.4g}."
@@ -267,7 +265,7 @@ def _limit(rows: Sequence[Row]) -> Answer:
 
 def _no_decay(rows: Sequence[Row]) -> Answer:
     fits = {
-        density: slope([row for found in by_V.values() for row in found])
+        density: slope([row for draws in by_V.values() for row in draws])
         for (ratio, density), by_V in by_setting(rows).items()
         if ratio == 1.0 and density >= 0.125
     }
@@ -295,8 +293,8 @@ def _density(rows: Sequence[Row]) -> Answer:
 
 
 def _ratio(rows: Sequence[Row]) -> Answer:
-    last = {cell: mean_excess(found) for cell, found in _largest(rows).items()}
-    k = {cell: found[0]["k"] for cell, found in _largest(rows).items()}
+    last = {cell: mean_excess(draws) for cell, draws in _largest(rows).items()}
+    k = {cell: draws[0]["k"] for cell, draws in _largest(rows).items()}
     below = [last[1.0, d] - value for (r, d), value in last.items() if r != 1.0 and (1.0, d) in last]
     factors = [
         max(value / last[1.0 / r, d], last[1.0 / r, d] / value)
@@ -315,11 +313,11 @@ def _ratio(rows: Sequence[Row]) -> Answer:
 
 def _rank(rows: Sequence[Row]) -> Answer:
     ranks, cosines = [], []
-    for (ratio, density), found in _compared(rows).items():
+    for (ratio, density), draws in _compared(rows).items():
         limit = proxy_limit(density, ratio)
-        share = np.mean([row["effective_rank"] / min(row["V"], row["m"]) for row in found])
+        share = np.mean([row["effective_rank"] / min(row["V"], row["m"]) for row in draws])
         ranks.append(float(abs(share - limit.effective_rank)))
-        cosines.append(float(abs(np.mean([row["cosine"] for row in found]) - limit.cosine)))
+        cosines.append(float(abs(np.mean([row["cosine"] for row in draws]) - limit.cosine)))
     if not ranks:
         return Answer("undecided", f"No setting with supports of at least {ENOUGH} tokens was measured.")
     text = f"Largest distances: effective rank {max(ranks):.4f} of min(V, m), cosine {max(cosines):.4f}."
@@ -327,7 +325,8 @@ def _rank(rows: Sequence[Row]) -> Answer:
 
 
 def _natural(rows: Sequence[Row]) -> Answer:
-    decisions, parts = [], []
+    decisions: list[Decision] = []
+    parts = []
     for row in chosen(rows, kind="natural", control="none"):
         random = Interval.of(map(excess_of, chosen(rows, kind="natural", control="sizes", text=row["text"])))
         if random.count < 3:
@@ -337,7 +336,7 @@ def _natural(rows: Sequence[Row]) -> Answer:
         parts.append(f"{row['text']}: {ours:.4f} against {random.mean:.4f}")
     if not decisions:
         return Answer("undecided", "No text was measured with its random supports.")
-    decision: Decision = "no" if "no" in decisions else "yes" if set(decisions) == {"yes"} else "undecided"
+    decision = decided_together(decisions)
     return Answer(decision, "; ".join(parts) + ".")
 
 
@@ -353,21 +352,23 @@ def _checks(recipe: Recipe, rows: Sequence[Row]) -> list[Check]:
     return checks
 
 
-def _sentence(found: Mapping[str, Answer], rows: Sequence[Row]) -> str:
-    answers = ", ".join(f"{name}: {answer.decision}" for name, answer in found.items())
-    because = " ".join(found[name].because for name in ("one class", "limit", "natural"))
+def _sentence(decided: Mapping[str, Answer], rows: Sequence[Row]) -> str:
+    answers = ", ".join(f"{name}: {answer.decision}" for name, answer in decided.items())
+    because = " ".join(decided[name].because for name in ("one class", "limit", "natural"))
     return f"{len(rows)} patterns were solved. Hypotheses ({answers}). {because}"
 
 
 def _tables(rows: Sequence[Row]) -> dict[str, Table]:
     tables: dict[str, Table] = {}
-    random = [random_line(*cell, V, found) for cell, by_V in by_setting(rows).items() for V, found in by_V.items()]
+    random = [random_line(*cell, V, draws) for cell, by_V in by_setting(rows).items() for V, draws in by_V.items()]
     if random:
         tables["random"] = table_of(random)
     known = chosen(rows, kind="design")
     if known:
-        families = sorted({(row["family"], row["classes"] == 1) for row in known}, key=lambda one: (one[0], -one[1]))
-        tables["families"] = table_of([_family_line(rows, *one) for one in families])
+        families = sorted(
+            {(row["family"], row["classes"] == 1) for row in known}, key=lambda family: (family[0], -family[1])
+        )
+        tables["families"] = table_of([_family_line(rows, *family) for family in families])
         columns = ("name", "family", "V", "m", "k", "classes", "rank", "rank_of_proxy")
         more = [row for row in known if row["classes"] != 1] or known
         tables["designs"] = table_of(
@@ -380,13 +381,13 @@ def _tables(rows: Sequence[Row]) -> dict[str, Table]:
 
 
 def _family_line(rows: Sequence[Row], family: str, one_class: bool) -> dict[str, Any]:
-    found = [row for row in chosen(rows, kind="design", family=family) if (row["classes"] == 1) == one_class]
+    designs = [row for row in chosen(rows, kind="design", family=family) if (row["classes"] == 1) == one_class]
     return {
         "family": family,
         "classes of off-support pairs": "one" if one_class else "more",
-        "designs": len(found),
-        f"excess above {REFUTED:g}": sum(row["excess_low"] > REFUTED for row in found),
-        "largest excess": f"{max(map(excess_of, found)):.1e}",
+        "designs": len(designs),
+        f"excess above {REFUTED:g}": sum(row["excess_low"] > REFUTED for row in designs),
+        "largest excess": f"{max(map(excess_of, designs)):.1e}",
     }
 
 
@@ -415,8 +416,8 @@ def _figures(rows: Sequence[Row]) -> list[Figure]:
         curves = []
         for density in (d for r, d in cells if r == ratio):
             by_V = cells[ratio, density]
-            k = np.array([found[0]["k"] for found in by_V.values()], float)
-            mean = np.array([mean_excess(found) for found in by_V.values()]) / proxy_limit(density, ratio).excess
+            k = np.array([draws[0]["k"] for draws in by_V.values()], float)
+            mean = np.array([mean_excess(draws) for draws in by_V.values()]) / proxy_limit(density, ratio).excess
             curves.append(Curve(f"k/V = {density:.3g}", k, mean))
         title, levels = f"Random supports, V/m = {ratio:g}", [("limit", 1.0)]
         panels.append(LinePanel(title, "support size k", "excess / limit", curves, "log", levels=levels))
@@ -429,11 +430,11 @@ def _figures(rows: Sequence[Row]) -> list[Figure]:
         points = [
             Points(
                 name,
-                np.array([row["k"] / row["V"] for row in found]),
-                np.array([max(row["excess_high"], 0.0) for row in found]),
+                np.array([row["k"] / row["V"] for row in draws]),
+                np.array([max(row["excess_high"], 0.0) for row in draws]),
             )
-            for name, found in groups.items()
-            if found
+            for name, draws in groups.items()
+            if draws
         ]
         panels.append(ScatterPanel("Designs", "k / V", "largest possible excess", points))
     caption = (

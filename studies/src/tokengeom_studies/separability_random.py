@@ -17,9 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.core.numerics import Float
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Curve, Figure, LinePanel, Panel, Points, ScatterPanel
+from tokengeom.extending import AbstractProgress, Curve, Figure, Float, LinePanel, Panel, Points, ScatterPanel
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.measured import (
     AbstractMeasuredStudy,
@@ -120,22 +118,22 @@ class SeparabilityRandom(AbstractMeasuredStudy):
 
     def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:
         """Thresholds against the formula; the checks are about proofs, Cover's count and the linear program."""
-        found = thresholds(rows)
-        slopes = _slopes(found)
+        measured = thresholds(rows)
+        slopes = _slopes(measured)
         answers = {
             "formula": _formula(slopes),
-            "shift": _shift(found),
-            "width": _width(found),
-            "many tokens": _many_tokens(found),
+            "shift": _shift(measured),
+            "width": _width(measured),
+            "many tokens": _many_tokens(measured),
         }
-        checks = _checks(rows, found)
+        checks = _checks(rows, measured)
         shown = table_of(
-            [{"number": one.name, "value": float(f"{one.value:.2g}"), "at most": one.high} for one in checks]
+            [{"number": check.name, "value": float(f"{check.value:.2g}"), "at most": check.high} for check in checks]
         )
-        tables = {"hypotheses": self.answers(answers), "thresholds": _table(found), "checks": shown}
+        tables = {"hypotheses": self.answers(answers), "thresholds": _table(measured), "checks": shown}
         if slopes:
             tables["slopes"] = _slope_table(slopes)
-        return self.findings(recipe, _sentence(answers, found), checks, _figures(found), tables)
+        return self.findings(recipe, _sentence(answers, measured), checks, _figures(measured), tables)
 
 
 def _tasks(recipe: Recipe) -> list[tuple[int, int, int, int]]:
@@ -197,7 +195,7 @@ def thresholds(rows: Sequence[Row]) -> list[Threshold]:
     """The fitted threshold of every setting, in the order of V, k and m."""
     draws = chosen(rows, kind="draw")
     settings = sorted({(row["V"], row["k"], row["m"]) for row in draws})
-    found = []
+    measured = []
     for V, k, m in settings:
         mine = chosen(draws, V=V, k=k, m=m)
         start = separability_limit(V, k)
@@ -207,8 +205,8 @@ def thresholds(rows: Sequence[Row]) -> list[Threshold]:
             start.width * sqrt(m),
         )
         undecided = sum(row["undecided"] for row in mine)
-        found.append(Threshold(V, k, m, len(mine), undecided, location, error, scale * pi / sqrt(3.0)))
-    return found
+        measured.append(Threshold(V, k, m, len(mine), undecided, location, error, scale * pi / sqrt(3.0)))
+    return measured
 
 
 def fit_logistic(low: Float, high: Float, start: float) -> tuple[float, float, float]:
@@ -258,28 +256,28 @@ class Slope:
         return abs(self.relative - 1.0) - STANDARD_ERRORS * self.error > NEAR
 
 
-def _slopes(found: Sequence[Threshold]) -> list[Slope]:
+def _slopes(measured: Sequence[Threshold]) -> list[Slope]:
     """Weighted least squares of the threshold on m, per (V, k) with at least two m."""
     slopes = []
-    for V, k in dict.fromkeys((one.V, one.k) for one in found):
-        mine = [one for one in found if (one.V, one.k) == (V, k) and one.few_tokens]
+    for V, k in dict.fromkeys((threshold.V, threshold.k) for threshold in measured):
+        mine = [threshold for threshold in measured if (threshold.V, threshold.k) == (V, k) and threshold.few_tokens]
         if len(mine) < 2:
             continue
-        A = np.array([[one.m, 1.0] for one in mine]) / np.array([[one.error] for one in mine])
+        A = np.array([[threshold.m, 1.0] for threshold in mine]) / np.array([[threshold.error] for threshold in mine])
         covariance = np.linalg.inv(A.T @ A)
-        slope, _ = covariance @ A.T @ np.array([one.location / one.error for one in mine])
+        slope, _ = covariance @ A.T @ np.array([threshold.location / threshold.error for threshold in mine])
         ratio = separability_limit(V, k).ratio
         slopes.append(Slope(V, k, float(slope) / ratio, sqrt(covariance[0, 0]) / ratio, _shift_per_token(mine)))
     return slopes
 
 
 def _formula(slopes: Sequence[Slope]) -> Answer:
-    slopes = [one for one in slopes if one.V > 2]
+    slopes = [slope for slope in slopes if slope.V > 2]
     if not slopes:
         return Answer("undecided", "No setting with V > 2 was measured at two numbers of contexts.")
-    mean = _weighted([one.relative for one in slopes], [one.error for one in slopes])
-    worst = max(slopes, key=lambda one: abs(one.relative - 1.0) / one.error)
-    refuted = sum(one.refuted for one in slopes)
+    mean = _weighted([slope.relative for slope in slopes], [slope.error for slope in slopes])
+    worst = max(slopes, key=lambda slope: abs(slope.relative - 1.0) / slope.error)
+    refuted = sum(slope.refuted for slope in slopes)
     decision = _inside(mean, 1.0 - NEAR, 1.0 + NEAR)
     text = (
         f"Mean ratio of slope and formula over {len(slopes)} settings: {mean}; {refuted} ratios "
@@ -301,8 +299,8 @@ def _inside(interval: Interval, low: float, high: float) -> Decision:
     return "no" if interval.high < low or interval.low > high else "undecided"
 
 
-def _shift(found: Sequence[Threshold]) -> Answer:
-    kept = [one for one in found if one.few_tokens and one.V >= 5]
+def _shift(measured: Sequence[Threshold]) -> Answer:
+    kept = [threshold for threshold in measured if threshold.few_tokens and threshold.V >= 5]
     if len(kept) < 2:
         return Answer("undecided", "Fewer than two settings have 5 <= V <= m/4.")
     mean = _shift_per_token(kept)
@@ -310,30 +308,39 @@ def _shift(found: Sequence[Threshold]) -> Answer:
     return Answer(_inside(mean, *PER_TOKEN), text)
 
 
-def _shift_per_token(found: Sequence[Threshold]) -> Interval:
-    return _weighted([one.shift / (one.V - 1) for one in found], [one.error / (one.V - 1) for one in found])
+def _shift_per_token(measured: Sequence[Threshold]) -> Interval:
+    return _weighted(
+        [threshold.shift / (threshold.V - 1) for threshold in measured],
+        [threshold.error / (threshold.V - 1) for threshold in measured],
+    )
 
 
-def _width(found: Sequence[Threshold]) -> Answer:
-    kept = [one for one in found if one.few_tokens and one.m >= 100]
+def _width(measured: Sequence[Threshold]) -> Answer:
+    kept = [threshold for threshold in measured if threshold.few_tokens and threshold.m >= 100]
     if len(kept) < 2:
         return Answer("undecided", "Fewer than two settings have m >= 100.")
-    ratios = Interval.of(one.deviation / (separability_limit(one.V, one.k).width * sqrt(one.m)) for one in kept)
+    ratios = Interval.of(
+        threshold.deviation / (separability_limit(threshold.V, threshold.k).width * sqrt(threshold.m))
+        for threshold in kept
+    )
     return Answer(_inside(ratios, *WIDTHS), f"Mean ratio of measured and conic width over {ratios.count}: {ratios}.")
 
 
-def _many_tokens(found: Sequence[Threshold]) -> Answer:
-    kept = [one for one in found if one.m <= 2 * one.V]
+def _many_tokens(measured: Sequence[Threshold]) -> Answer:
+    kept = [threshold for threshold in measured if threshold.m <= 2 * threshold.V]
     if not kept:
         return Answer("undecided", "No setting has V >= m/2.")
-    low = [(one.location - 1.96 * one.error) / one.expected for one in kept]
-    high = [(one.location + 1.96 * one.error) / one.expected for one in kept]
+    low = [(threshold.location - 1.96 * threshold.error) / threshold.expected for threshold in kept]
+    high = [(threshold.location + 1.96 * threshold.error) / threshold.expected for threshold in kept]
     decision: Decision = "yes" if min(low) > MANY else "no" if min(high) < MANY else "undecided"
-    ratios = ", ".join(f"V={one.V}, k={one.k}, m={one.m}: {one.location / one.expected:.2f}" for one in kept)
+    ratios = ", ".join(
+        f"V={threshold.V}, k={threshold.k}, m={threshold.m}: {threshold.location / threshold.expected:.2f}"
+        for threshold in kept
+    )
     return Answer(decision, f"Ratio of d* and the formula: {ratios}.")
 
 
-def _checks(rows: Sequence[Row], found: Sequence[Threshold]) -> list[Check]:
+def _checks(rows: Sequence[Row], measured: Sequence[Threshold]) -> list[Check]:
     draws, oracle = chosen(rows, kind="draw"), chosen(rows, kind="oracle")
     differ = sum(row["separable"] is not None and row["separable"] != row["by_program"] for row in oracle)
     checks = [
@@ -342,40 +349,40 @@ def _checks(rows: Sequence[Row], found: Sequence[Threshold]) -> list[Check]:
     ]
     if oracle:
         checks.append(Check(f"of {len(oracle)} answers, those that HiGHS contradicts", float(differ), high=0.0))
-    for one in found:
-        if one.V == 2:
-            away = abs(one.location - one.m / 2) / one.error
-            checks.append(Check(f"m={one.m}: standard errors from Cover's count", away, high=STANDARD_ERRORS))
+    for threshold in measured:
+        if threshold.V == 2:
+            away = abs(threshold.location - threshold.m / 2) / threshold.error
+            checks.append(Check(f"m={threshold.m}: standard errors from Cover's count", away, high=STANDARD_ERRORS))
     return checks
 
 
-def _sentence(answers: Mapping[str, Answer], found: Sequence[Threshold]) -> str:
+def _sentence(answers: Mapping[str, Answer], measured: Sequence[Threshold]) -> str:
     decisions = ", ".join(f"{name}: {answer.decision}" for name, answer in answers.items())
-    draws = sum(one.draws for one in found)
-    return f"{draws} draws in {len(found)} settings. Hypotheses ({decisions}). " + " ".join(
+    draws = sum(threshold.draws for threshold in measured)
+    return f"{draws} draws in {len(measured)} settings. Hypotheses ({decisions}). " + " ".join(
         answers[name].because for name in ("formula", "shift", "width")
     )
 
 
-def _table(found: Sequence[Threshold]) -> Table:
+def _table(measured: Sequence[Threshold]) -> Table:
     return table_of(
         [
             {
-                "V": one.V,
-                "k": one.k,
-                "m": one.m,
-                "draws": one.draws,
-                "undecided": one.undecided,
-                "d*": f"{one.location:.1f} +- {1.96 * one.error:.1f}",
-                "d*/m": round(one.location / one.m, 4),
-                "formula": round(one.expected / one.m, 4),
-                "formula without draws": round(separability_estimate(one.V, one.k), 4),
-                "d* - m formula": round(one.shift, 2),
-                "(V - 1)/8": (one.V - 1) / 8,
-                "deviation": round(one.deviation, 2),
-                "conic deviation": round(separability_limit(one.V, one.k).width * sqrt(one.m), 2),
+                "V": threshold.V,
+                "k": threshold.k,
+                "m": threshold.m,
+                "draws": threshold.draws,
+                "undecided": threshold.undecided,
+                "d*": f"{threshold.location:.1f} +- {1.96 * threshold.error:.1f}",
+                "d*/m": round(threshold.location / threshold.m, 4),
+                "formula": round(threshold.expected / threshold.m, 4),
+                "formula without draws": round(separability_estimate(threshold.V, threshold.k), 4),
+                "d* - m formula": round(threshold.shift, 2),
+                "(V - 1)/8": (threshold.V - 1) / 8,
+                "deviation": round(threshold.deviation, 2),
+                "conic deviation": round(separability_limit(threshold.V, threshold.k).width * sqrt(threshold.m), 2),
             }
-            for one in found
+            for threshold in measured
         ]
     )
 
@@ -384,38 +391,38 @@ def _slope_table(slopes: Sequence[Slope]) -> Table:
     return table_of(
         [
             {
-                "V": one.V,
-                "k": one.k,
-                "formula": round(separability_limit(one.V, one.k).ratio, 4),
-                "slope / formula": f"{one.relative:.3f} +- {1.96 * one.error:.3f}",
-                "shift / (V - 1)": f"{one.shift.mean:.3f} +- {one.shift.half:.3f}",
-                "contradicts the formula": "yes" if one.refuted else "no",
+                "V": slope.V,
+                "k": slope.k,
+                "formula": round(separability_limit(slope.V, slope.k).ratio, 4),
+                "slope / formula": f"{slope.relative:.3f} +- {1.96 * slope.error:.3f}",
+                "shift / (V - 1)": f"{slope.shift.mean:.3f} +- {slope.shift.half:.3f}",
+                "contradicts the formula": "yes" if slope.refuted else "no",
             }
-            for one in slopes
+            for slope in slopes
         ]
     )
 
 
-def _figures(found: Sequence[Threshold]) -> list[Figure]:
+def _figures(measured: Sequence[Threshold]) -> list[Figure]:
     curves = []
-    colours = {V: place for place, V in enumerate(dict.fromkeys(one.V for one in found))}
+    colours = {V: place for place, V in enumerate(dict.fromkeys(threshold.V for threshold in measured))}
     named: set[int] = set()
-    for V, k in dict.fromkeys((one.V, one.k) for one in found):
-        mine = [one for one in found if (one.V, one.k) == (V, k)]
-        expected = np.array([one.expected for one in mine])
-        y = np.array([one.location for one in mine]) / expected
-        half = 1.96 * np.array([one.error for one in mine]) / expected
-        per_token = np.array([one.m / V for one in mine])
+    for V, k in dict.fromkeys((threshold.V, threshold.k) for threshold in measured):
+        mine = [threshold for threshold in measured if (threshold.V, threshold.k) == (V, k)]
+        expected = np.array([threshold.expected for threshold in mine])
+        y = np.array([threshold.location for threshold in mine]) / expected
+        half = 1.96 * np.array([threshold.error for threshold in mine]) / expected
+        per_token = np.array([threshold.m / V for threshold in mine])
         label = f"V={V}"
         curves.append(Curve(label, per_token, y, y - half, y + half, colour=colours[V], in_legend=V not in named))
         named.add(V)
-    largest = {(one.V, one.k): one for one in found}
+    largest = {(threshold.V, threshold.k): threshold for threshold in measured}
     points = [
         Points(
             "largest m measured",
-            np.array([one.expected / one.m for one in largest.values()]),
-            np.array([one.location / one.m for one in largest.values()]),
-            [f"{one.V}, {one.k}" for one in largest.values()],
+            np.array([threshold.expected / threshold.m for threshold in largest.values()]),
+            np.array([threshold.location / threshold.m for threshold in largest.values()]),
+            [f"{threshold.V}, {threshold.k}" for threshold in largest.values()],
         ),
     ]
     caption = (

@@ -14,23 +14,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tokengeom.core.numerics import Bool, Float
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Curve, Figure, LinePanel
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.predict import predict
-from tokengeom.theory.uniqueness import PATH_TOLERANCE
+from tokengeom import NextTokenStatistics, predict
+from tokengeom.extending import AbstractProgress, Bool, Curve, Figure, Float, LinePanel
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.measured import (
     AbstractMeasuredStudy,
     Answer,
-    Decision,
     Hypothesis,
     Interval,
     Row,
     Rows,
     chosen,
     decided,
+    decided_by_share,
 )
 from tokengeom_studies.common.random_data import with_random_repeats
 from tokengeom_studies.common.solution_sets import PATTERNS, SolutionSet, direction, distance, supports
@@ -44,8 +40,6 @@ SAME = 0.02
 APART = 0.05
 MOST = 0.8
 PROVEN = 1e-6
-REACHED = 1.1
-"""Loss gap at which a direction ends, as a multiple of the one asked for."""
 
 
 def follow(
@@ -135,17 +129,13 @@ class WhichOptimum(AbstractMeasuredStudy):
         "largest_count": 4,
     }
     paper: ClassVar[Recipe] = {
+        **small,
         "patterns": list(range(len(PATTERNS))),
-        "probabilities": 2,
         "seeds": 5,
         "starts": [0.01, 0.1, 1.0],
-        "dim": 16,
         "loss_gaps": [1e-3, 1e-5],
         "path_gaps": [1e-1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8],
-        "rate": 0.05,
-        "adam_rate": 1e-3,
         "steps": 400_000,
-        "largest_count": 4,
     }
 
     def measure(self, recipe: Recipe, rows: Rows, progress: AbstractProgress) -> None:
@@ -158,16 +148,16 @@ class WhichOptimum(AbstractMeasuredStudy):
 
     def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:
         """Distances by pattern, and what they say about each hypothesis."""
-        found = _Measured(rows)
-        answers = found.answers()
+        measured = _Measured(rows)
+        answers = measured.answers()
         tables = {
             "hypotheses": self.answers(answers),
-            "patterns": found.pattern_table(),
-            "rules": found.rule_table(),
-            "path": found.distance_table("path"),
-            "training": found.distance_table("training"),
+            "patterns": measured.pattern_table(),
+            "rules": measured.rule_table(),
+            "path": measured.distance_table("path"),
+            "training": measured.distance_table("training"),
         }
-        return self.findings(recipe, found.sentence(answers), found.checks(), [found.figure()], tables)
+        return self.findings(recipe, measured.sentence(answers), measured.checks(), [measured.figure()], tables)
 
 
 def _measure_pattern(number: int, recipe: Recipe, rows: Rows) -> None:
@@ -191,13 +181,13 @@ def _measure_pattern(number: int, recipe: Recipe, rows: Rows) -> None:
                 excess=solutions.excess(L),
                 distances={rule: distance(L, other) for rule, other in known.items()},
             )
-        for one in _trainings(stats, S, recipe):
-            moved = one.pop("direction")
+        for training in _trainings(stats, S, recipe):
+            moved = training.pop("direction")
             compared = {**known, PATH: small, SAME_LOSS: same}
             rows.add(
                 kind="training",
                 **at,
-                **one,
+                **training,
                 excess=None if moved is None else solutions.excess(moved),
                 distances=None if moved is None else {k: distance(moved, L) for k, L in compared.items()},
             )
@@ -229,7 +219,7 @@ def _path_directions(stats: NextTokenStatistics, S: Bool, recipe: Recipe) -> tup
     """Directions of the path between its two smallest loss gaps, and between those of the trainings."""
     prediction = predict(stats, spread_solves=0)
     gaps = sorted({*recipe["path_gaps"], *recipe["loss_gaps"]}, reverse=True)
-    at = dict(zip(gaps, prediction.path(gaps, tolerance=PATH_TOLERANCE, device=solver_device()), strict=True))
+    at = dict(zip(gaps, prediction.path(gaps, tolerance=1e-7, device=solver_device()), strict=True))
     pairs = gaps[-2:], sorted(recipe["loss_gaps"], reverse=True)
     small, same = (direction(at[before].L, at[after].L, S) for before, after in pairs)
     return small, same
@@ -246,9 +236,9 @@ def _trainings(stats: NextTokenStatistics, S: Bool, recipe: Recipe) -> Iterator[
         steps = {"optimizer": optimizer, "rate": rate, "steps": recipe["steps"], "targets": targets}
         for run, target, step, gap, L in follow(stats, W, H, **steps):
             reached[run][target] = step, gap, L
-        for (start, seed), found in zip(runs, reached, strict=True):
-            done = len(found) == len(targets)
-            before, after = (found[one] for one in (targets[0], targets[-1])) if done else (None, None)
+        for (start, seed), points in zip(runs, reached, strict=True):
+            done = len(points) == len(targets)
+            before, after = (points[gap] for gap in (targets[0], targets[-1])) if done else (None, None)
             yield {
                 "optimizer": optimizer,
                 "start": start,
@@ -290,11 +280,11 @@ class _Measured:
         """What is decided about each hypothesis."""
         apart = [row["between_probabilities"] > APART for row in self.patterns]
         margins = [self.of_path(row["pattern"], "largest margins") for row in self.patterns]
-        margins = [one for one in margins if np.isfinite(one)]
+        margins = [margin for margin in margins if np.isfinite(margin)]
         smaller = Interval.of(self._nearer_from_smaller_starts())
         return {
             "probabilities matter": _counted(apart, "apart by more than 0.05"),
-            "largest margins": _counted([one <= APART for one in margins], "within 0.05"),
+            "largest margins": _counted([margin <= APART for margin in margins], "within 0.05"),
             "descent follows the path": self._nearest(PATH, "gd"),
             "descent follows the path at equal loss": self._nearest(SAME_LOSS, "gd"),
             "smaller starts are nearer": Answer(decided(smaller), f"distance less by {smaller}"),
@@ -347,8 +337,8 @@ class _Measured:
         """Patterns in which the rules select solutions that differ, as seen from the path."""
 
         def differ(pattern: int, name: str) -> bool:
-            found = [self.of_path(pattern, rule, name) for rule in RULES[:3]]
-            return bool(np.nanmax(found) - np.nanmin(found) > SAME)
+            distances = [self.of_path(pattern, rule, name) for rule in RULES[:3]]
+            return bool(np.nanmax(distances) - np.nanmin(distances) > SAME)
 
         return [row for row in self.patterns if any(differ(row["pattern"], name) for name in PATHS)]
 
@@ -416,7 +406,7 @@ class _Measured:
         same, centre, frobenius = (
             self._over_patterns(self.of_training, name, "gd", start).mean for name in (SAME_LOSS, RULES[1], RULES[0])
         )
-        said = ", ".join(f"{name} ({one.decision})" for name, one in answers.items())
+        said = ", ".join(f"{name} ({answer.decision})" for name, answer in answers.items())
         return (
             f"For {len(self.patterns)} patterns of supports with several solutions, two sets of probabilities lead the "
             f"path to directions that are {apart.mean:.3f} apart on average. Gradient descent from the smallest start "
@@ -447,10 +437,7 @@ class _Measured:
 
 
 def _counted(true: Sequence[bool], what: str) -> Answer:
-    share = sum(true) / max(len(true), 1)
-    decision: Decision = "undecided"
-    if true:
-        decision = "yes" if share >= MOST else "no" if share <= 1 - MOST else "undecided"
+    decision = decided_by_share(sum(true) / len(true), MOST) if true else "undecided"
     return Answer(decision, f"{sum(true)} of {len(true)} patterns {what}")
 
 

@@ -8,10 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.core.errors import ResourceError
-from tokengeom.core.numerics import Bool, Float
-from tokengeom.problems.ntp_svm import MarginProblem
-from tokengeom.solvers.ntp_svm import separating_decoder, solve_ntp_svm
+from tokengeom.extending import Bool, Float, MarginProblem, ResourceError, separating_decoder, solve_ntp_svm
 from tokengeom_studies.common.random_limits import separability_limit
 
 SOLVED, FINE = 0.1, 1e-6
@@ -88,7 +85,7 @@ def separates_by_linear_program(S: Bool, H: Float) -> bool:
                 equal.append(np.append(row.ravel(), 0.0))
             elif not S[v, j]:
                 lower.append(np.append(row.ravel(), 1.0))
-    found = linprog(
+    program = linprog(
         np.append(np.zeros(V * d), -1.0),
         A_ub=np.array(lower),
         b_ub=np.zeros(len(lower)),
@@ -97,4 +94,4 @@ def separates_by_linear_program(S: Bool, H: Float) -> bool:
         bounds=[(-1.0, 1.0)] * (V * d) + [(0.0, 1.0)],
         method="highs",
     )
-    return bool(found.x[-1] > 1e-7)
+    return bool(program.x[-1] > 1e-7)

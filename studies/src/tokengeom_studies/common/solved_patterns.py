@@ -9,10 +9,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from tokengeom.core.numerics import Bool, Float
-from tokengeom.problems.backend import Array, blocks_of
-from tokengeom.problems.nuclear_svm import NuclearSVM
-from tokengeom.solvers.nuclear_admm import NuclearADMM
+from tokengeom.extending import Bool, Float, NuclearADMM, NuclearSVM, blocks_of
 from tokengeom_studies.common.measured import Interval, Row, chosen
 from tokengeom_studies.common.random_limits import proxy_limit
 
@@ -82,7 +79,7 @@ def solve_pattern(S: Bool, device: str, tolerance: float) -> dict[str, Any]:
     }
 
 
-def _spectrum(problem: NuclearSVM, X: Array) -> dict[str, Any]:
+def _spectrum(problem: NuclearSVM, X: Any) -> dict[str, Any]:
     """Singular values, and the cosines of the balanced factors: tokens and contexts (at most `MOST_COMPARED`)."""
     backend = problem.backend
     by_rows = X.shape[0] <= X.shape[1]
@@ -99,7 +96,7 @@ def _spectrum(problem: NuclearSVM, X: Array) -> dict[str, Any]:
     }
 
 
-def _cosines(factor: Array) -> Array:
+def _cosines(factor: Any) -> Any:
     """Cosines of the rows of a factor."""
     if factor.shape[0] > MOST_COMPARED:
         rng = np.random.default_rng(0)
@@ -108,7 +105,7 @@ def _cosines(factor: Array) -> Array:
     return unit @ unit.T
 
 
-def _agreement(A: Array, B: Array) -> float | None:
+def _agreement(A: Any, B: Any) -> float | None:
     """Correlation of two cosine matrices over pairs of different items; None where one side does not vary."""
     n = int(A.shape[0])
     pairs = n * (n - 1)
@@ -142,10 +139,12 @@ def mean_excess(rows: Iterable[Row]) -> float:
 
 def by_setting(rows: Sequence[Row]) -> dict[tuple[float, float], dict[int, list[Row]]]:
     """Random rows by (V/m, density), then by V, rising."""
-    found: dict[tuple[float, float], dict[int, list[Row]]] = {}
-    for row in sorted(chosen(rows, kind="random"), key=lambda one: (one["ratio"], one["density"], one["V"])):
-        found.setdefault((row["ratio"], row["density"]), {}).setdefault(row["V"], []).append(row)
-    return found
+    settings: dict[tuple[float, float], dict[int, list[Row]]] = {}
+    for row in sorted(
+        chosen(rows, kind="random"), key=lambda setting: (setting["ratio"], setting["density"], setting["V"])
+    ):
+        settings.setdefault((row["ratio"], row["density"]), {}).setdefault(row["V"], []).append(row)
+    return settings
 
 
 def slope(rows: Sequence[Row]) -> Interval | None:
@@ -164,24 +163,24 @@ def slope(rows: Sequence[Row]) -> Interval | None:
 
 def shown(values: Iterable[float]) -> str:
     """Mean with its 95% interval; the mean alone for a single value."""
-    found = Interval.of(values)
-    if found.count == 1:
-        return f"{found.mean:.4g}"
-    return f"{found.mean:.4g} [{found.low:.4g}, {found.high:.4g}]" if found.count else ""
+    interval = Interval.of(values)
+    if interval.count == 1:
+        return f"{interval.mean:.4g}"
+    return f"{interval.mean:.4g} [{interval.low:.4g}, {interval.high:.4g}]" if interval.count else ""
 
 
-def random_line(ratio: float, density: float, V: int, found: Sequence[Row]) -> dict[str, Any]:
+def random_line(ratio: float, density: float, V: int, rows: Sequence[Row]) -> dict[str, Any]:
     """Means over the draws of one setting beside their limits, as a row of a table."""
-    limit, n = proxy_limit(density, ratio), min(V, found[0]["m"])
-    highest = max(float(row["excess_high"]) for row in found)
+    limit, n = proxy_limit(density, ratio), min(V, rows[0]["m"])
+    highest = max(float(row["excess_high"]) for row in rows)
     names = ("effective_rank", "rank", "cosine", "positive", "contexts", "tokens")
-    means = {name: _mean(row[name] for row in found) for name in names}
+    means = {name: _mean(row[name] for row in rows) for name in names}
     return {
         "V/m": ratio,
         "k/V": round(density, 5),
         "V": V,
-        "seeds": len(found),
-        "excess": shown(map(excess_of, found)) if highest > SMALL else f"at most {highest:.1e}",
+        "seeds": len(rows),
+        "excess": shown(map(excess_of, rows)) if highest > SMALL else f"at most {highest:.1e}",
         "limit": float(f"{limit.excess:.4g}"),
         "rank / min(V, m)": round(means["rank"] / n, 3),
         "effective rank / min(V, m)": round(means["effective_rank"] / n, 3),

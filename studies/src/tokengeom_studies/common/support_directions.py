@@ -13,11 +13,19 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.comparison.collapse import subspace_collapse
-from tokengeom.comparison.explanations.base import Known, explanation_classes
-from tokengeom.comparison.similarity import centred_tokens, directional_agreement, directional_similarity
-from tokengeom.core.numerics import Float, Int, cosines, unit_columns
-from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom import NextTokenStatistics
+from tokengeom.extending import (
+    Float,
+    Int,
+    Known,
+    centre_columns,
+    cosines,
+    directional_agreement,
+    directional_similarity,
+    explanation_classes,
+    subspace_collapse,
+    unit_columns,
+)
 from tokengeom_studies.base import Recipe
 from tokengeom_studies.common.torch_runs import DeviceText, load_text
 
@@ -54,8 +62,8 @@ class GroupedText:
     def _simple(self) -> Iterator[tuple[str, Directions]]:
         everything = np.arange(self.stats.m)
         for kind in explanation_classes(SIMPLE):
-            for one in kind.candidates(Known(has_counts=self.stats.has_counts)):
-                fit = one.fit(self.stats)
+            for rival in kind.candidates(Known(has_counts=self.stats.has_counts)):
+                fit = rival.fit(self.stats)
                 yield kind.name, Directions.of(self, fit.tokens(np.arange(self.stats.V)).T, fit.contexts(everything))
 
     @cached_property
@@ -108,15 +116,15 @@ class Directions:
         """The directions of W (V x d) and H (d x m)."""
         contexts = {name: unit_columns(H[:, which].astype(np.float64)) for name, which in text.sets.items()}
         pictured = unit_columns(H[:, text.pictured].astype(np.float64))
-        return Directions(unit_columns(centred_tokens(W.astype(np.float64))), contexts, pictured, loss_gap)
+        return Directions(unit_columns(centre_columns(W.astype(np.float64)).T), contexts, pictured, loss_gap)
 
     def agreement(self, run: Directions, text: GroupedText) -> dict[str, float]:
         """Correlation of cosines over pairs of contexts with different supports, per set, and of different tokens."""
-        found = {
+        of_sets = {
             name: directional_agreement(self.contexts[name], run.contexts[name], text.groups[text.sets[name]])
             for name in SETS
         }
-        return {**found, "tokens": directional_agreement(self.tokens, run.tokens)}
+        return {**of_sets, "tokens": directional_agreement(self.tokens, run.tokens)}
 
     def similarity(self, run: Directions) -> dict[str, float]:
         """The papers' SIM of the contexts of the heat-map, and of tokens."""

@@ -11,31 +11,34 @@ supports, or of different tokens; the papers' SIM is kept beside it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from math import isfinite, isnan
 from typing import Any
 
-from tokengeom.comparison.agreement import TIE, Agreement, assess, with_reference
-from tokengeom.comparison.compare import compare, support_groups
-from tokengeom.comparison.comparison import Comparison
-from tokengeom.comparison.probes import feature_probes
-from tokengeom.comparison.similarity_numbers import SimilarityNumbers
-from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import Int
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Figure, LinePanel
-from tokengeom.models.devices import checked_device
-from tokengeom.models.networks.base import import_torch
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.at_loss import NORMS
-from tokengeom.theory.features import FeaturePrediction
-from tokengeom.training.loop import Probe
-from tokengeom.training.optimizers.base import paper_steps
-from tokengeom.training.run import Run
-from tokengeom.training.train import train
+import numpy as np
+
+from tokengeom import Comparison, Factors, FeaturePrediction, NextTokenStatistics, Run, compare, count, train
+from tokengeom.extending import (
+    AbstractProgress,
+    Agreement,
+    Curve,
+    Float,
+    LinePanel,
+    Probe,
+    Scale,
+    State,
+    centre_columns,
+    checked_device,
+    cosine,
+    directional_agreement,
+    feature_probes,
+    import_torch,
+    paper_steps,
+    stories,
+)
 from tokengeom_studies.base import Check, Recipe, Table, table_of
-from tokengeom_studies.common.feature_runs import over_training, train_like_the_papers
 
 REPORTED = {1_000: 4.67e-2, 10_000: 3e-4}
 """``CE - H`` reported for the transformer of [zhao2024] after that many steps, on the authors' simplified stories."""
@@ -59,21 +62,23 @@ class Trained:
 
     def agreement(self, item: str) -> Agreement:
         """Agreement of "context" or "token" embeddings at the loss reached; in the limit where there is no other."""
-        return self.comparison[f"{self.comparison.prefix}{item}_agreement"]
+        number: Agreement = getattr(self.comparison, f"{item}_agreement")
+        return number
 
     def in_limit(self, item: str) -> Agreement:
         """Agreement of "context" or "token" embeddings with L_mm."""
-        return self.comparison[f"limit_{item}_agreement"]
+        return self.comparison.in_limit[f"{item}_agreement"]
 
     def similarity(self, item: str) -> Agreement:
         """The papers' SIM of "context" or "token" embeddings with L_mm."""
-        return self.comparison[f"limit_{item}_similarity"]
+        number: Agreement = getattr(self.comparison, f"{item}_similarity")
+        return number
 
     @property
     def compared_with(self) -> str:
         """What `agreement` is with: the prediction at the loss reached and its norm, or the one in the limit."""
         norm = self.comparison.norm
-        return "in the limit" if norm is None else f"at the loss reached ({NORMS[norm]})"
+        return "in the limit" if norm is None else f"at the loss reached ({norm.replace('gamma2', 'gamma_2')} norm)"
 
 
 def require_device(recipe: Recipe) -> None:
@@ -132,42 +137,33 @@ def compare_run(prediction: FeaturePrediction, run: Run, recipe: Recipe) -> Trai
     return Trained(run, compare(prediction, run, permutations=recipe["draws"], seed=recipe["seed"]))
 
 
-def compare_runs(prediction: FeaturePrediction, one: Run, other: Run, recipe: Recipe) -> dict[str, Agreement]:
-    """How far the contexts, and the tokens, of two runs on the same statistics agree, with intervals and floors.
-
-    The number before training is the larger of those between the start of either run and the end of the other.
-    """
-    a, b = Factors.of(one), Factors.of(other)
-    pairs = [(start, end) for start, end in ((one.start, b), (other.start, a)) if start is not None]
-    found: dict[str, Agreement] = {}
-    for items, factor, groups in (("contexts", "H", support_groups(prediction)), ("tokens", "tokens", None)):
-        numbers = _numbers(items, factor, a, b, groups)
-        assessed = assess(numbers, permutations=recipe["draws"], seed=recipe["seed"]).agreements()
-        starts = [_numbers(items, factor, start, end, groups).values() for start, end in pairs]
-        highest = {name: max(values[name] for values in starts) for name in assessed} if starts else {}
-        found |= with_reference(assessed, "untrained", highest)
-    return found
-
-
-def _numbers(items: str, factor: str, run: Factors, target: Factors, groups: Int | None) -> SimilarityNumbers:
-    return SimilarityNumbers.of(items, getattr(run, factor), {"": getattr(target, factor)}, groups)
+def between_runs(prediction: FeaturePrediction, first: Run, second: Run) -> dict[str, float]:
+    """Agreement of the contexts, and of the tokens, of two runs on the same statistics."""
+    a, b = Factors.of(first), Factors.of(second)
+    groups = np.asarray(prediction.context_groups)
+    # A context without a predicted direction (-1) is its own group.
+    groups = np.where(groups < 0, groups.max(initial=0) + 1 + np.arange(groups.size), groups)
+    return {
+        "context": directional_agreement(a.context_directions, b.context_directions, groups),
+        "token": directional_agreement(a.token_directions, b.token_directions),
+    }
 
 
 def floor_check(name: str, number: Agreement, *, by: float = 0.0) -> Check:
     """Check that a number is more than chance, by the rule of `Agreement.above_floor`, or above the floor by more."""
     worst, floor = number.value if isnan(number.low) else number.low, number.floor
-    return Check(f"{name}, lower end of the interval above the floor", worst - floor - TIE * abs(floor), low=by)
+    return Check(f"{name}, lower end of the interval above the floor", worst - floor, low=max(by, 1e-6 * abs(floor)))
 
 
-def gain_checks(name: str, found: Trained, *, loss_gap: float, above: float = 0.0) -> list[Check]:
+def gain_checks(name: str, trained: Trained, *, loss_gap: float, above: float = 0.0) -> list[Check]:
     """Checks that the loss came near the entropy, and that contexts and tokens agree more than by chance.
 
     The agreement is that at the loss reached. It must be above its floor by at least ``above``, and above the agreement
     before training by `GAIN`.
     """
-    checks = [Check(f"{name}: loss gap", found.run.loss_gap, high=loss_gap)]
+    checks = [Check(f"{name}: loss gap", trained.run.loss_gap, high=loss_gap)]
     for item in ITEMS:
-        number = found.agreement(item)
+        number = trained.agreement(item)
         checks += [
             floor_check(f"{name}: agreement of {item}s", number, by=above),
             Check(f"{name}: agreement of {item}s gained in training", number.value - number.untrained, low=GAIN),
@@ -176,31 +172,31 @@ def gain_checks(name: str, found: Trained, *, loss_gap: float, above: float = 0.
 
 
 def agreement_checks(
-    name: str, found: Trained, *, contexts: float, tokens: float, loss_gap: float, above: float = 0.0
+    name: str, trained: Trained, *, contexts: float, tokens: float, loss_gap: float, above: float = 0.0
 ) -> list[Check]:
     """The same checks, and least values of the papers' SIM with L_mm."""
     return [
-        *gain_checks(name, found, loss_gap=loss_gap, above=above),
-        Check(f"{name}: SIM of contexts with L_mm", found.similarity("context").value, low=contexts),
-        Check(f"{name}: SIM of tokens with L_mm", found.similarity("token").value, low=tokens),
+        *gain_checks(name, trained, loss_gap=loss_gap, above=above),
+        Check(f"{name}: SIM of contexts with L_mm", trained.similarity("context").value, low=contexts),
+        Check(f"{name}: SIM of tokens with L_mm", trained.similarity("token").value, low=tokens),
     ]
 
 
-def outcome(name: str, found: Trained) -> str:
+def outcome(name: str, trained: Trained) -> str:
     """Part of a sentence: loss gap, agreement of contexts and tokens at the loss and in the limit, SIM and collapse."""
-    parts = " and ".join(_agreement(item, found) for item in ITEMS)
-    similar = " and ".join(f"{found.similarity(item).value:.3f} for {item}s" for item in ITEMS)
-    spread, first = found.comparison["collapse"].value, found.before("collapse")
+    parts = " and ".join(_agreement(item, trained) for item in ITEMS)
+    similar = " and ".join(f"{trained.similarity(item).value:.3f} for {item}s" for item in ITEMS)
+    spread, first = trained.comparison["collapse"].value, trained.before("collapse")
     collapse = f"; collapse {spread:.2g} (before training {first:.2g})" if isfinite(spread) and isfinite(first) else ""
     return (
-        f"{name} (loss gap {found.run.loss_gap:.1e}): agreement {found.compared_with} {parts}; SIM with L_mm "
+        f"{name} (loss gap {trained.run.loss_gap:.1e}): agreement {trained.compared_with} {parts}; SIM with L_mm "
         f"{similar}{collapse}"
     )
 
 
-def _agreement(item: str, found: Trained) -> str:
-    limit = "" if found.comparison.norm is None else f"; in the limit {found.in_limit(item).value:.2f}"
-    return f"{with_interval(found.agreement(item))} for {item}s (floor {found.agreement(item).floor:.2f}{limit})"
+def _agreement(item: str, trained: Trained) -> str:
+    limit = "" if trained.comparison.norm is None else f"; in the limit {trained.in_limit(item).value:.2f}"
+    return f"{with_interval(trained.agreement(item))} for {item}s (floor {trained.agreement(item).floor:.2f}{limit})"
 
 
 def with_interval(number: Agreement) -> str:
@@ -208,12 +204,12 @@ def with_interval(number: Agreement) -> str:
     return f"{number.value:.3f}" + (f" [{number.low:.3f}, {number.high:.3f}]" if isfinite(number.low) else "")
 
 
-def agreement_table(found: Mapping[str, Trained], key: str = "model") -> Table:
+def agreement_table(models: Mapping[str, Trained], key: str = "model") -> Table:
     """Every number of every run, with its interval and floors, and its value before training where it is known."""
     return table_of(
         [
             {key: name, "number": number, **agreement.to_dict(), "before": _before(trained, number)}
-            for name, trained in found.items()
+            for name, trained in models.items()
             for number, agreement in trained.comparison.agreements.items()
         ]
     )
@@ -237,29 +233,95 @@ def reported_loss_checks(run: Run) -> list[Check]:
     ]
 
 
-def training_curves(found: Mapping[str, Trained], runs_are: str) -> Figure:
-    """Loss, similarity of contexts and of tokens with L_mm, and collapse over the steps of several runs.
+def count_stories(recipe: Recipe, progress: AbstractProgress) -> NextTokenStatistics:
+    """Statistics of the built-in stories, limited to the recipe's numbers of contexts and tokens."""
+    counted = count_all_stories(recipe, progress)
+    return counted.limited(top_contexts=recipe["contexts"], vocabulary=recipe["vocabulary"])
 
-    ``runs_are`` is the sentence of the caption that says what the runs are.
+
+def count_all_stories(recipe: Recipe, progress: AbstractProgress) -> NextTokenStatistics:
+    """Statistics of the recipe's number of built-in stories, with every context and token."""
+    texts = islice(stories(recipe["seed"]), recipe["stories"])
+    return count(texts, context=recipe["context"], progress=progress)
+
+
+def with_probabilities_of(stats: NextTokenStatistics, prediction: FeaturePrediction) -> FeaturePrediction:
+    """The prediction for statistics that have the same supports as those it was made for, without solving again.
+
+    The direction L_mm depends on supports alone; the finite part L_in, the entropy and the predictions at a loss depend
+    on probabilities and on the shares of contexts.
     """
-    runs = {name: one.run for name, one in found.items()}
-    panels = [
-        over_training("Loss gap", "CE - H (nats)", runs, ["loss_gap"], y_scale="log"),
-        _similarity_panel("Contexts: SIM of cos(H, H) with L_mm", found, "context"),
-        _similarity_panel("Tokens: SIM of cos(W, W) with L_mm", found, "token"),
-        over_training("Collapse: spread in support groups", "within / between", runs, ["collapse"], y_scale="log"),
-    ]
-    caption = (
-        f"{runs_are} SIM is the structural similarity of two cosine matrices, 1 where they agree. The floor is the "
-        "largest of the 95th percentile when support groups (or tokens) are permuted, that of Gaussian embeddings, and "
-        "the model before training, drawn for the run where it is highest. Collapse is the spread of the directions of "
-        "contexts that share a support, relative to the spread over all contexts; 0 is full collapse."
+    return replace(
+        prediction,
+        P=stats.P,
+        pi=stats.pi,
+        entropy=stats.entropy,
+        statistics_hash=stats.hash,
+        windows=stats.n if stats.has_counts else None,
+        stats=stats,
     )
-    return Figure("training", "Training compared with the prediction", caption, panels)
 
 
-def _similarity_panel(title: str, found: Mapping[str, Trained], item: str) -> LinePanel:
-    floors = [one.similarity(item).floor for one in found.values()]
-    levels = [("equal geometry", 1.0), *([("highest floor", max(floors))] if all(map(isfinite, floors)) else [])]
-    runs = {name: one.run for name, one in found.items()}
-    return over_training(title, "SIM", runs, [f"{item}_similarity"], levels=levels)
+def train_like_the_papers(
+    stats: NextTokenStatistics,
+    recipe: Recipe,
+    *,
+    probes: Mapping[str, Probe] | None,
+    progress: AbstractProgress,
+    dim: int | None = None,
+    seed: int = 0,
+) -> Run:
+    """Unconstrained features trained with AdamW on the summed loss; steps, rate, decay and d are the recipe's."""
+    return train(
+        stats,
+        "ufm",
+        dim=recipe["dim"] if dim is None else dim,
+        optimizer="adamw",
+        steps=recipe["steps"],
+        learning_rate=recipe["learning_rate"],
+        weight_decay=recipe["weight_decay"],
+        rate_schedule=paper_steps(recipe["steps"]),
+        reduction="sum",
+        seed=seed,
+        probes=probes,
+        progress=progress,
+    )
+
+
+def direction_probe(prediction: FeaturePrediction) -> dict[str, Probe]:
+    """Record ``cos(L, L_mm)`` of the centred logits as ``direction_cosine``."""
+    L_mm = prediction.L_mm
+
+    def direction_cosine(state: State) -> float:
+        return cosine(centre_columns(state.L), L_mm)
+
+    return {"direction_cosine": direction_cosine}
+
+
+def over_training(
+    title: str,
+    y_label: str,
+    runs: Mapping[str, Run],
+    columns: Sequence[str],
+    *,
+    y_scale: Scale = "linear",
+    levels: Sequence[tuple[str, float]] = (),
+) -> LinePanel:
+    """One measurement, or several, of each run over its steps (from 1 on, on a log axis)."""
+    curves = []
+    for name, run in runs.items():
+        steps = run.trajectory.steps
+        for column in columns:
+            label = name if len(columns) == 1 else f"{name}, {column.replace('_', ' ')}"
+            curves.append(Curve(label, steps[steps > 0].astype(np.float64), run.trajectory[column][steps > 0]))
+    return LinePanel(title, "step", y_label, curves, "log", y_scale, levels)
+
+
+def rank_correlation(a: Float, b: Float) -> float:
+    """Spearman correlation of two lists of numbers; ties get their mean rank, NaN where nothing varies."""
+    from scipy.stats import rankdata
+
+    x, y = rankdata(a), rankdata(b)
+    if x.size < 2 or x.std() == 0 or y.std() == 0:
+        return float("nan")
+    return float(np.corrcoef(x, y)[0, 1])

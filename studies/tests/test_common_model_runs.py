@@ -8,27 +8,25 @@ import numpy as np
 import pytest
 from scipy.stats import ortho_group
 
-from tokengeom.comparison.agreement import Agreement
-from tokengeom.comparison.compare import compare
-from tokengeom.comparison.similarity import centred_tokens, structural_similarity
-from tokengeom.core.errors import ResourceError
-from tokengeom.core.numerics import Float, Int, cosines
-from tokengeom.core.progress import SilentProgress
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.features import FeaturePrediction
-from tokengeom.theory.predict import predict
-from tokengeom.training.optimizers.base import paper_steps
-from tokengeom.training.run import Run
-from tokengeom.training.train import train
+from tokengeom import FeaturePrediction, NextTokenStatistics, Run, compare, predict, train
+from tokengeom.extending import (
+    Agreement,
+    Float,
+    Int,
+    ResourceError,
+    SilentProgress,
+    cosines,
+    paper_steps,
+)
 from tokengeom.training.trajectory import Trajectory
-from tokengeom_studies.common.feature_runs import count_stories
-from tokengeom_studies.common.network_runs import (
+from tokengeom_studies.common.model_runs import (
     REPORTED,
     Trained,
     agreement_checks,
     agreement_table,
+    between_runs,
     compare_run,
-    compare_runs,
+    count_stories,
     floor_check,
     outcome,
     reported_loss_checks,
@@ -36,7 +34,6 @@ from tokengeom_studies.common.network_runs import (
     train_and_compare,
     train_network,
     train_ufm_and_compare,
-    training_curves,
     with_interval,
 )
 
@@ -127,32 +124,20 @@ def correlation_across(x: Float, y: Float, units: Int) -> float:
 
 
 def test_two_runs_agree_as_brute_force_says(prediction: FeaturePrediction, transformer: Trained, free: Trained) -> None:
-    found = compare_runs(prediction, transformer.run, free.run, RECIPE)
     a, b = transformer.run, free.run
+    agreement = between_runs(prediction, a, b)
     each = np.arange(a.W.shape[0])
     contexts = correlation_across(a.H, b.H, prediction.context_groups)
-    tokens = correlation_across(centred_tokens(a.W), centred_tokens(b.W), each)
-    assert found["context_agreement"].value == pytest.approx(contexts, abs=1e-9)
-    assert found["token_agreement"].value == pytest.approx(tokens, abs=1e-9)
-    similarity = structural_similarity(cosines(a.H), cosines(b.H))
-    assert found["context_similarity"].value == pytest.approx(similarity, abs=1e-9)
-    assert a.start is not None
-    assert b.start is not None
-    starts = [correlation_across(x.H, y.H, prediction.context_groups) for x, y in ((a.start, b), (b.start, a))]
-    assert found["context_agreement"].untrained == pytest.approx(max(starts), abs=1e-9)
-    swapped = compare_runs(prediction, free.run, transformer.run, RECIPE)
-    assert swapped["context_agreement"].value == pytest.approx(contexts, abs=1e-9)
-    assert swapped["context_agreement"].untrained == pytest.approx(max(starts), abs=1e-9)
+    tokens = correlation_across((a.W - a.W.mean(axis=0)).T, (b.W - b.W.mean(axis=0)).T, each)
+    assert agreement == pytest.approx({"context": contexts, "token": tokens}, abs=1e-9)
+    assert between_runs(prediction, b, a) == pytest.approx(agreement, abs=1e-9)
 
 
 def test_a_rotated_run_agrees_fully_with_itself(prediction: FeaturePrediction, free: Trained) -> None:
     R = ortho_group.rvs(free.run.H.shape[0], random_state=np.random.default_rng(0))
     turned = _run(free.run.W @ R, R.T @ free.run.H, free.run.trajectory)
-    found = compare_runs(prediction, free.run, turned, RECIPE)
-    for item in ("context", "token"):
-        assert found[f"{item}_agreement"].value == pytest.approx(1.0, abs=1e-9)
-        assert found[f"{item}_similarity"].value == pytest.approx(1.0, abs=1e-9)
-    assert found["context_agreement"].null < 0.9
+    agreement = between_runs(prediction, free.run, turned)
+    assert agreement == pytest.approx({"context": 1.0, "token": 1.0}, abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -231,14 +216,6 @@ def test_the_table_has_every_number_of_every_run(transformer: Trained, free: Tra
     # The agreement is not measured during training: its value before training is that of the start of the run.
     place = list(table["number"]).index("limit_context_agreement")
     assert table["before"][place] == pytest.approx(transformer.in_limit("context").untrained)
-
-
-def test_curves_start_and_end_where_the_runs_do(transformer: Trained, free: Trained) -> None:
-    figure = training_curves({"one": transformer, "two": free}, "Two runs.")
-    loss, contexts = figure.panels[0], figure.panels[1]
-    assert [curve.y[-1] for curve in loss.curves] == [transformer.run.loss_gap, free.run.loss_gap]  # type: ignore[union-attr]
-    floor = dict(contexts.levels)["highest floor"]  # type: ignore[union-attr]
-    assert floor == max(one.comparison.context_similarity.floor for one in (transformer, free))
 
 
 @pytest.mark.parametrize(("scale", "passed"), [(1.0, True), (9.0, True), (11.0, False)])

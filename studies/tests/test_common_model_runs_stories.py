@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokengeom.core.errors import TokengeomError
-from tokengeom.core.progress import SilentProgress
-from tokengeom.theory.predict import predict
-from tokengeom.training.optimizers.base import PAPER_STEPS, paper_steps
-from tokengeom_studies.common.feature_runs import (
+from tokengeom import TokengeomError, predict
+from tokengeom.extending import SilentProgress, paper_steps
+from tokengeom.training.optimizers.base import PAPER_STEPS
+from tokengeom_studies.common.model_runs import (
     count_all_stories,
     count_stories,
     direction_probe,
