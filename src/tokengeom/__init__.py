@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tokengeom.ask.verbs import explain as explain
     from tokengeom.ask.verbs import export as export
     from tokengeom.ask.verbs import neighbours as neighbours
+    from tokengeom.comparison.agreement import Agreement as Agreement
+    from tokengeom.comparison.checkpoints import CheckpointCurve as CheckpointCurve
     from tokengeom.comparison.compare import compare as compare
     from tokengeom.comparison.compare_texts import compare_texts as compare_texts
     from tokengeom.comparison.comparison import Comparison as Comparison
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from tokengeom.core.citation import cite as cite
     from tokengeom.core.errors import TokengeomError as TokengeomError
     from tokengeom.core.factors import Factors as Factors
+    from tokengeom.core.resources import Estimate as Estimate
     from tokengeom.corpus.locate import ReadingSettings as ReadingSettings
     from tokengeom.models.checkpoint import load_checkpoint as load_checkpoint
     from tokengeom.models.language_model import language_model as language_model
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
     from tokengeom.page.report import Report as Report
     from tokengeom.page.report import estimate as estimate
     from tokengeom.page.report import report as report
+    from tokengeom.problems.base import Certificate as Certificate
+    from tokengeom.results.contract import AbstractResult as AbstractResult
     from tokengeom.results.registry import load as load
     from tokengeom.statistics.count import count as count
     from tokengeom.statistics.next_token import NextTokenStatistics as NextTokenStatistics
@@ -52,13 +57,20 @@ if TYPE_CHECKING:
     from tokengeom.theory.proxy import ProxyPrediction as ProxyPrediction
     from tokengeom.theory.proxy import predict_proxy as predict_proxy
     from tokengeom.training.run import Run as Run
+    from tokengeom.training.run import Trajectory as Trajectory
     from tokengeom.training.settings import TrainingSettings as TrainingSettings
     from tokengeom.training.train import train as train
+    from tokengeom.verification.verify import Verification as Verification
     from tokengeom.verification.verify import verify as verify
 
 _MODULES = {
+    "AbstractResult": "results.contract",
+    "Agreement": "comparison.agreement",
+    "Certificate": "problems.base",
+    "CheckpointCurve": "comparison.checkpoints",
     "Comparison": "comparison.comparison",
     "CountedPairs": "statistics.pairs",
+    "Estimate": "core.resources",
     "Explanation": "ask.item_report",
     "Factors": "core.factors",
     "FeaturePrediction": "theory.features",
@@ -77,6 +89,8 @@ _MODULES = {
     "TextComparison": "comparison.text_comparison",
     "TokengeomError": "core.errors",
     "TrainingSettings": "training.settings",
+    "Trajectory": "training.run",
+    "Verification": "verification.verify",
     "cite": "core.citation",
     "compare": "comparison.compare",
     "compare_models": "page.compare_models",

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from tokengeom.cli.output import hash_of_saved as hash_of_saved
     from tokengeom.cli.output import print_result as print_result
     from tokengeom.cli.output import progress_shown as progress_shown
-    from tokengeom.comparison.agreement import Agreement as Agreement
     from tokengeom.comparison.collapse import NeuralCollapse as NeuralCollapse
     from tokengeom.comparison.collapse import neural_collapse as neural_collapse
     from tokengeom.comparison.collapse import subspace_collapse as subspace_collapse
@@ -64,8 +63,6 @@ if TYPE_CHECKING:
     from tokengeom.corpus.locate import open_corpus as open_corpus
     from tokengeom.corpus.stories import stories as stories
     from tokengeom.corpus.tokenizers import WordTokenizer as WordTokenizer
-    from tokengeom.figures.angles import context_token_angles as context_token_angles
-    from tokengeom.figures.angles import context_token_cosines as context_token_cosines
     from tokengeom.figures.base import Curve as Curve
     from tokengeom.figures.base import Figure as Figure
     from tokengeom.figures.base import HeatmapPanel as HeatmapPanel
@@ -87,12 +84,14 @@ if TYPE_CHECKING:
     from tokengeom.figures.heatmaps import pattern_triple as pattern_triple
     from tokengeom.figures.heatmaps import support_heatmaps as support_heatmaps
     from tokengeom.figures.interactive import save_interactive as save_interactive
-    from tokengeom.figures.linear_plane import linear_plane as linear_plane
-    from tokengeom.figures.path import path as path
+    from tokengeom.figures.scatters import context_token_angles as context_token_angles
+    from tokengeom.figures.scatters import context_token_cosines as context_token_cosines
+    from tokengeom.figures.scatters import linear_plane as linear_plane
     from tokengeom.figures.static import draw as draw
     from tokengeom.figures.static import save_static as save_static
     from tokengeom.figures.training_curves import feature_training as feature_training
     from tokengeom.figures.training_curves import linear_training as linear_training
+    from tokengeom.figures.training_curves import path as path
     from tokengeom.models.network import Network as Network
     from tokengeom.models.networks.base import NetworkShape as NetworkShape
     from tokengeom.models.networks.base import architecture_named as architecture_named
@@ -110,7 +109,6 @@ if TYPE_CHECKING:
     from tokengeom.problems.nuclear_svm import NuclearSVM as NuclearSVM
     from tokengeom.problems.regularised_logits import Merging as Merging
     from tokengeom.problems.supports import cone_levels as cone_levels
-    from tokengeom.results.contract import AbstractResult as AbstractResult
     from tokengeom.results.contract import data_frame as data_frame
     from tokengeom.results.contract import html_table as html_table
     from tokengeom.results.convert import Matches as Matches
@@ -160,7 +158,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     # Settings as dataclasses, and members of a package that are added as files and found by name.
     "core.settings": ("did_you_mean", "make", "member", "member_names", "option"),
     # The contract of a result: save, load, describe; and the converter between dataclasses and JSON.
-    "results.contract": ("AbstractResult", "data_frame", "html_table"),
+    "results.contract": ("data_frame", "html_table"),
     "results.manifests": ("MANIFEST", "read_json"),
     "results.convert": ("Matches", "Number", "Within", "damaged", "from_plain", "to_plain"),
     # A command of the command line (entry points of the group ``tokengeom.commands``).
@@ -182,11 +180,9 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "pattern_triple",
         "support_heatmaps",
     ),
-    "figures.training_curves": ("feature_training", "linear_training"),
-    "figures.angles": ("context_token_angles", "context_token_cosines"),
+    "figures.training_curves": ("feature_training", "linear_training", "path"),
     "figures.concepts": ("LearnedConcepts", "concepts"),
-    "figures.linear_plane": ("linear_plane",),
-    "figures.path": ("path",),
+    "figures.scatters": ("context_token_angles", "context_token_cosines", "linear_plane"),
     # Texts: the built-in stories, a text document by document, and what a text does not show.
     "corpus.stories": ("stories",),
     "corpus.documents": ("AbstractTextSource",),
@@ -209,7 +205,6 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "models.networks.base": ("NetworkShape", "architecture_named", "checked_device", "import_torch", "threads_for"),
     "models.networks.mlp": ("MLP",),
     # Comparison: one number, many geometries on a device, collapse, and rival explanations.
-    "comparison.agreement": ("Agreement",),
     "comparison.on_device": ("LogitSpectrum", "PairGeometry", "TextOnDevice"),
     "comparison.collapse": ("NeuralCollapse", "neural_collapse", "subspace_collapse"),
     "comparison.explanations.base": ("AbstractRival", "FitInputs", "explanation_classes"),

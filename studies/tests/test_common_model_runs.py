@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import ortho_group
 
-from tokengeom import FeaturePrediction, NextTokenStatistics, Run, compare, predict, train
+from tokengeom import Agreement, FeaturePrediction, NextTokenStatistics, Run, compare, predict, train
 from tokengeom.extending import (
-    Agreement,
     Float,
     Int,
     ResourceError,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tokengeom as tg
-from tokengeom.ask.named_vectors import WRITERS, numbered, one_line, one_word
+from tokengeom.ask.named_vectors import WRITERS, Format, numbered, one_line, one_word
 from tokengeom.comparison.checkpoints import CheckpointCurve
 from tokengeom.core.errors import InputError, ResourceError
 from tokengeom.core.factors import Factors
@@ -82,7 +82,7 @@ def test_numpy_files_have_exact_vectors_and_no_pickles(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("files", ["word2vec", "numpy"])
-def test_a_run_read_back_compares_as_the_run_itself(files: str, tmp_path: Path) -> None:
+def test_a_run_read_back_compares_as_the_run_itself(files: Format, tmp_path: Path) -> None:
     counts = RNG.integers(0, 2, size=(8, 12)) * RNG.integers(1, 4, size=(8, 12))
     counts[0] += 1
     stats = tg.NextTokenStatistics.from_counts(counts, [f"a {j}" for j in range(12)], [f" b{z}" for z in range(8)])
@@ -109,6 +109,9 @@ def test_predictions_name_their_own_items(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has no names of tokens and contexts: pass the statistics"):
         tg.export(tmp_path / "saved", tmp_path / "new")
     assert not (tmp_path / "new").exists()
+    stats.save(tmp_path / "stats")
+    tg.export(tmp_path / "saved", tmp_path / "new", format="numpy")
+    assert np.load(tmp_path / "new" / "tokens.npz")["names"].tolist() == ["a", "b", "c", "d", "x"], "found beside it"
 
 
 def test_the_last_checkpoint_of_a_curve_is_exported(tmp_path: Path) -> None:
@@ -147,5 +150,5 @@ def test_what_cannot_be_exported_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"W\[0, 0\]=nan"):
         tg.export((W * np.nan, H), tmp_path / "out")
     with pytest.raises(InputError, match=r"format must be one of .*got 'word2vek'. Did you mean 'word2vec'"):
-        tg.export(FACTORS, tmp_path / "out", format="word2vek")
+        tg.export(FACTORS, tmp_path / "out", format="word2vek")  # type: ignore[arg-type]
     assert [path.name for path in tmp_path.iterdir()] == ["letters"]

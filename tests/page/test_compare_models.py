@@ -305,7 +305,7 @@ def test_reading_settings_are_passed_on(folder: Path, tmp_path: Path) -> None:
     (point,) = compare_models(folder, path, bos=False, top_contexts=1000, column="story", **FEW)
     assert point.windows == 40 * (12 - L)
     with pytest.raises(InputError, match="compare_models has no setting 'contexts'"):
-        compare_models(folder, path, contexts=10)
+        compare_models(folder, path, contexts=10)  # type: ignore[call-arg]
     with pytest.raises(InputError, match="precision must be one of"):
         compare_models(folder, path, precision="half")
 

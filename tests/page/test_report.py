@@ -117,7 +117,7 @@ def test_the_signature_shows_every_setting() -> None:
     assert shown["permutations"].default == 200
     assert shown["seeds"].default is None
     with pytest.raises(InputError, match=r"report has no setting 'step'. Did you mean 'steps'"):
-        report(["a b"], step=3)
+        report(["a b"], step=3)  # type: ignore[call-arg]
 
 
 def test_a_folder_is_refused_as_a_page(text: Path, tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_a_report_that_does_not_fit_is_refused_before_anything_is_solved(
 
 def test_verbs_without_an_estimate_are_refused() -> None:
     with pytest.raises(InputError, match=r"'trian' cannot be estimated\. Did you mean 'train'"):
-        tg.estimate("trian")
+        tg.estimate("trian")  # type: ignore[call-overload]
 
 
 def test_no_stage_takes_no_time() -> None:

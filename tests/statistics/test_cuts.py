@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -163,12 +164,12 @@ def test_settings_name_cuts_in_a_fixed_order() -> None:
         ({"contexts": 5}, "no setting 'contexts'. Did you mean 'top_contexts'"),
     ],
 )
-def test_wrong_settings_are_refused_before_anything_is_read(settings: dict[str, object], message: str) -> None:
+def test_wrong_settings_are_refused_before_anything_is_read(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         NextTokenStatistics.from_counts([[1]]).limited(**settings)
     if "contexts" not in settings:
         with pytest.raises(InputError, match=message):
-            count("a text that does not exist", **settings)  # type: ignore[arg-type]
+            count("a text that does not exist", **settings)
 
 
 def test_cuts_that_do_not_lead_to_the_sizes_are_noticed(small: NextTokenStatistics) -> None:

@@ -20,12 +20,12 @@ from tokengeom import NextTokenStatistics, count, load, verify
 from tokengeom.core.errors import InputError, ResourceError
 from tokengeom.results import contract
 from tokengeom.statistics.saved_statistics import contexts_fault, in_order, saved_fault
-from tokengeom.statistics.windows import Windows
+from tokengeom.statistics.windows import WindowKind, Windows
 
 
 @pytest.mark.parametrize("windows", ["sliding", "prefixes"])
 @pytest.mark.parametrize("tokenizer", ["word", "whitespace", "character", "byte", "bpe:300"])
-def test_saved_statistics_are_loaded_unchanged(tmp_path: Path, tokenizer: str, windows: str) -> None:
+def test_saved_statistics_are_loaded_unchanged(tmp_path: Path, tokenizer: str, windows: WindowKind) -> None:
     before = count(["the cat sat on the mat .", "der Bär saß"] * 3, context=3, tokenizer=tokenizer, windows=windows)
     cut = before.limited(top_contexts=5)
     cut.save(tmp_path / "stats")

@@ -165,6 +165,6 @@ def test_settings_and_patterns_that_cannot_be_used_are_refused() -> None:
     with pytest.raises(ProblemError, match="components=0"):
         predict_proxy(STATS, components=0)
     with pytest.raises(InputError, match="Did you mean 'components'"):
-        predict_proxy(STATS, component=3)
+        predict_proxy(STATS, component=3)  # type: ignore[call-arg]
     with pytest.raises(ProblemError, match="column 0"):
         proxy(np.array([[0, 1], [0, 1]]))

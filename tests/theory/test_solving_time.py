@@ -162,7 +162,7 @@ def test_a_gap_that_no_prediction_has_is_refused() -> None:
     with pytest.raises(ProblemError, match="must lie strictly between 0 and"):
         LossPath(stats.P, stats.pi, entropy=float(stats.entropy), settings=LossSettings()).estimate(-1.0)
     with pytest.raises(InputError, match="'compare' cannot be estimated"):
-        tg.estimate("compare", stats)
+        tg.estimate("compare", stats)  # type: ignore[call-overload]
 
 
 def test_memory_is_that_of_a_block_and_of_the_state_where_that_is_kept() -> None:

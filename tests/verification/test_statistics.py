@@ -20,6 +20,7 @@ from tokengeom.statistics.count import count_pairs
 from tokengeom.statistics.cuts import Effect, Totals
 from tokengeom.statistics.next_token import OTHER
 from tokengeom.statistics.shared import shared_statistics
+from tokengeom.statistics.windows import WindowKind
 from tokengeom.verification.checks import check_result
 from tokengeom.verification.statistics import lead_to, names_fit
 
@@ -100,7 +101,7 @@ def test_what_two_texts_share_may_be_in_any_order(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("windows", ["sliding", "prefixes"])
 @pytest.mark.parametrize("cuts", [{}, {"vocabulary": 3, "rest": "merge"}, {"top_contexts": 3, "support": "count:2"}])
-def test_honest_statistics_pass_every_check(tmp_path: Path, windows: str, cuts: dict[str, Any]) -> None:
+def test_honest_statistics_pass_every_check(tmp_path: Path, windows: WindowKind, cuts: dict[str, Any]) -> None:
     found = verify(count(["a b a c a b d a"] * 2, context=2, windows=windows, pad=True, **cuts).save(tmp_path / "s"))
     assert found.ok, found.failed
 

@@ -30,7 +30,10 @@ from tokengeom.theory.at_loss import NORMS, require_norm
 from tokengeom.theory.features import FeaturePrediction
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from tokengeom.core.progress import AbstractProgress
+    from tokengeom.keywords import AskKeywords, ExportKeywords
 
 Statistics = NextTokenStatistics | str | Path | None
 Asked = HasFactors | AbstractLanguageModel | CheckpointCurve | tuple[object, object] | str | Path
@@ -38,6 +41,7 @@ Runs = Observed | AbstractLanguageModel | str | Path
 REPORT = "tokengeom-report"
 """Kind of the folder of a report's results, in which the prediction is asked."""
 MODEL_CONFIG = "config.json"
+ABOUT_NAMES = "A question about names"
 EXPORT_VERSION = 1
 Choice = Literal["both", "tokens", "contexts"]
 
@@ -98,7 +102,7 @@ def neighbours(
     stats: Statistics = None,
     tokenizer: object = None,
     progress: AbstractProgress | None = None,
-    **settings: object,
+    **settings: Unpack[AskKeywords],
 ) -> Neighbours:
     """The tokens or contexts that are nearest to one, with cosines and the supports that they share.
 
@@ -130,7 +134,7 @@ def explain(
     measured: Runs | Sequence[Runs] | Mapping[str, Runs] | None = None,
     tokenizer: object = None,
     progress: AbstractProgress | None = None,
-    **settings: object,
+    **settings: Unpack[AskKeywords],
 ) -> ItemReport:
     """What the text says about a token or context, where it lies, and what pulls it there.
 
@@ -155,7 +159,7 @@ def export(
     folder: str | Path,
     *,
     stats: Statistics = None,
-    **settings: object,
+    **settings: Unpack[ExportKeywords],
 ) -> Path:
     """Write the embeddings of a prediction, a run or a trained model with their names; returns the folder.
 
@@ -171,16 +175,16 @@ def export(
     folder
         Folder to write.
     stats
-        The statistics, or their folder, that name tokens and contexts. Predictions that were made in this session have
-        them; runs and loaded results do not.
+        As in `neighbours`.
     """
     chosen = make(ExportSettings, settings, "export")
     target = Path(folder)
     check_target(target, EXPORTED)
-    given = load(result) if isinstance(result, str | Path) else result
-    source: Any = given.points[-1] if isinstance(given, CheckpointCurve) else given
+    place = Path(result) if isinstance(result, str | Path) else None
+    given: Any = result if place is None else load(place)
+    source = given.points[-1] if isinstance(given, CheckpointCurve) else given
     factors = _factors(source)
-    names = getattr(given, "stats", None) if stats is None else statistics_of(stats, "export")
+    names = _statistics(given, place, stats, "export")
     # A run that was trained on labels has no statistics, and no names.
     if names is None and isinstance(given, AbstractResult) and getattr(given, "statistics_hash", "") is not None:
         raise InputError(
@@ -218,15 +222,14 @@ def _asked(
 ) -> tuple[AnswersQuestions, NextTokenStatistics]:
     """What answers, and the statistics that name its tokens and contexts."""
     place = Path(result) if isinstance(result, str | Path) else None
-    known = None if stats is None else statistics_of(stats, "A question about names")
     if place is not None and (place / MODEL_CONFIG).is_file() and not (place / MANIFEST).is_file():
-        if known is None:
+        if stats is None:
             raise _no_statistics(f"the model in {place}", "Count a text with the model's tokenizer: ")
-        return read_model(load_checkpoint(place), known, progress=progress), known
+        counted = statistics_of(stats, ABOUT_NAMES)
+        return read_model(load_checkpoint(place), counted, progress=progress), counted
     place = None if place is None else _place(place)
     given: Any = result if place is None else load(place)
-    if known is None:
-        known = getattr(given, "stats", None) or _beside(given, place)
+    known = _statistics(given, place, stats, ABOUT_NAMES)
     states = states_of(given, known, tokenizer, progress) if is_model(given) else None
     asked = states if states is not None else _answering(given, place)
     if known is None:
@@ -289,18 +292,21 @@ def _answering(given: Any, place: Path | None) -> AnswersQuestions:
 
 def statistics_beside(result: str | Path | None, stats: str | Path | None = None) -> NextTokenStatistics | None:
     """The statistics that name the tokens and contexts of a saved result: given, or beside it; None where unknown."""
-    if stats is not None:
-        return statistics_of(stats, "A question about names")
-    if result is None:
-        return None
+    if stats is not None or result is None:
+        return _statistics(None, None, stats, ABOUT_NAMES)
     place = _place(Path(result))
-    return _beside(load(place), place)
+    return _statistics(load(place), place, None, ABOUT_NAMES)
 
 
-def _beside(given: object, place: Path | None) -> NextTokenStatistics | None:
-    """The statistics of a saved result, where they lie in the same folder."""
+def _statistics(given: object, place: Path | None, stats: Statistics, verb: str) -> NextTokenStatistics | None:
+    """The statistics that were named; or those that a result has, or that lie in the folder in which it was saved."""
+    if stats is not None:
+        return statistics_of(stats, verb)
+    own: NextTokenStatistics | None = getattr(given, "stats", None)
     known = getattr(given, "statistics_hash", None)
-    return None if place is None or known is None else NearbyResults(place).find(NextTokenStatistics, hash=known)
+    if own is not None or place is None or known is None:
+        return own
+    return NearbyResults(place).find(NextTokenStatistics, hash=known)
 
 
 def _no_statistics(what: str, advice: str) -> InputError:

@@ -50,6 +50,7 @@ from tokengeom.statistics.supports import skipped_sentence
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+
 LENGTHS = (1, 2, 3, 4, 5, 6)
 SHORTEST = 2
 """Shortest context that is chosen, where documents allow it."""
@@ -303,9 +304,13 @@ def _candidates(
     corpus, reading = (text.corpus, asdict(text.reading)) if sample is None else (list(sample.documents), {})
     most = max(contexts for contexts, _ in sizes)
     counted = count_lengths(corpus, lengths, progress=progress, tokenizer=tokenizer, top_contexts=most, **reading)
-    rules = {"rest": asked.rest, "support": asked.support}
     return [
-        Candidate.of(stats.limited(top_contexts=contexts, vocabulary=tokens, **rules), length, contexts, tokens)
+        Candidate.of(
+            stats.limited(top_contexts=contexts, vocabulary=tokens, rest=asked.rest, support=asked.support),
+            length,
+            contexts,
+            tokens,
+        )
         for length, stats in counted.items()
         for contexts, tokens in sizes
     ]

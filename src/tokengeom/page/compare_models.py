@@ -47,9 +47,12 @@ from tokengeom.theory.proxy import ProxyPrediction, predict_proxy
 from tokengeom.training.objective import SoftLabels
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from tokengeom.core.progress import AbstractProgress
     from tokengeom.corpus.locate import Corpus
     from tokengeom.corpus.tokenizers import AbstractTokenizer
+    from tokengeom.keywords import CompareModelsKeywords, ModelRivalsKeywords
 
 LIMIT_TOLERANCE = 1e-4
 """Proven relative gap of L_mm for a model. Agreement differs from that at 1e-6 by less than 0.001."""
@@ -65,7 +68,7 @@ def compare_models(
     text: Corpus,
     *,
     progress: AbstractProgress | None = None,
-    **settings: object,
+    **settings: Unpack[CompareModelsKeywords],
 ) -> CheckpointCurve:
     """Compare trained models in local folders with the prediction for a text.
 
@@ -101,7 +104,7 @@ def model_rivals(
     text: Corpus,
     *,
     progress: AbstractProgress | None = None,
-    **settings: object,
+    **settings: Unpack[ModelRivalsKeywords],
 ) -> Rivals:
     """Compare explanations of a trained model's geometry on a text; the last of several checkpoints.
 
@@ -282,10 +285,10 @@ def _predictions_at(
     gaps = [model.compared.loss_gap for model in models]
     inside = [0.0 < gap < prediction.largest_gap for gap in gaps]
     wanted = [gap for gap, known in zip(gaps, inside, strict=True) if known]
-    how = {"tolerance": settings.tolerance, "device": _solver_device(device)}
+    tolerance, where = settings.tolerance, _solver_device(device)
     try:
         with progress.stage("Predicting at the losses", None):
-            paths = [prediction.path(wanted, norm=norm, **how) for norm in norms]
+            paths = [prediction.path(wanted, norm=norm, tolerance=tolerance, device=where) for norm in norms]
     except ProblemError:
         return nothing
     by_model = iter(zip(*paths, strict=True))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tokengeom.core.errors import missing_extra
 from tokengeom.core.numerics import blas_threads_for
-from tokengeom.figures.theme import DARK
+from tokengeom.figures.prepare import DARK
 from tokengeom.page import formatting
 from tokengeom.page.report_contents import ReportContents
 from tokengeom.page.sections.base import Page, Section

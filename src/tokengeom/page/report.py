@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from tokengeom.comparison.comparison import Comparison
 from tokengeom.core.errors import InputError, missing_extra
@@ -47,7 +47,15 @@ from tokengeom.theory.predict import estimate_prediction
 from tokengeom.training.train import estimate_training
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Unpack
+
+    from numpy.typing import ArrayLike
     from pandas import DataFrame
+
+    from tokengeom.core.factors import HasFactors
+    from tokengeom.keywords import PredictKeywords, ReportKeywords, TrainKeywords
+    from tokengeom.training.loop import Probe
 
 PAGE_PACKAGES = {"jinja2": "jinja2", "plotly": "plotly"}
 PAGE_SECONDS = 6.0
@@ -187,7 +195,7 @@ def report(
     out: str | Path = "report.html",
     *,
     progress: AbstractProgress | None = None,
-    **settings: object,
+    **settings: Unpack[ReportKeywords],
 ) -> Report:
     """Count, predict, train and compare, and write one page about it; with ``model``, about a trained model.
 
@@ -247,6 +255,39 @@ def plan_report(source: SourceText | NextTokenStatistics, settings: ReportSettin
     return Plan(source, settings, None, names, work, training_stages(source, settings, list(names)))
 
 
+@overload
+def estimate(
+    verb: Literal["predict"],
+    stats: NextTokenStatistics | str | Path,
+    *,
+    loss_gap: float | None = None,
+    **settings: Unpack[PredictKeywords],
+) -> Estimate: ...
+
+
+@overload
+def estimate(
+    verb: Literal["train"],
+    stats: NextTokenStatistics | str | Path,
+    model: str = "ufm",
+    *,
+    embeddings: ArrayLike | None = None,
+    start: HasFactors | str | Path | None = None,
+    probes: Mapping[str, Probe] | None = None,
+    **settings: Unpack[TrainKeywords],
+) -> Estimate: ...
+
+
+@overload
+def estimate(
+    verb: Literal["report"],
+    source: Any = None,
+    *,
+    progress: AbstractProgress | None = None,
+    **settings: Unpack[ReportKeywords],
+) -> Estimate: ...
+
+
 def estimate(verb: str, *arguments: Any, **settings: Any) -> Estimate:
     """The time and memory that a verb is expected to take with the same arguments on this machine.
 
@@ -269,7 +310,9 @@ def estimate(verb: str, *arguments: Any, **settings: Any) -> Estimate:
     return verbs[verb](*arguments, **settings)
 
 
-def estimate_report(source: Any = None, *, progress: AbstractProgress | None = None, **settings: object) -> Estimate:
+def estimate_report(
+    source: Any = None, *, progress: AbstractProgress | None = None, **settings: Unpack[ReportKeywords]
+) -> Estimate:
     """The time and memory that `tokengeom.report` is expected to take after counting, with the same arguments."""
     asked, reading = share(settings, ReportSettings, ReadingSettings, verb="estimate")
     shown, text = progress or SilentProgress(), given_statistics(source) or find_text(source, reading)

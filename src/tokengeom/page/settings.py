@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tokengeom.core.errors import InputError
 from tokengeom.core.settings import option, option_of, options_of
@@ -15,6 +15,9 @@ from tokengeom.corpus.tokenizers import SUGGESTED_TOKENIZERS
 from tokengeom.statistics.cuts import CutSettings, Rest
 from tokengeom.training.optimizers.base import paper_steps
 from tokengeom.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from tokengeom.keywords import CutKeywords
 
 Preset = Literal["small", "paper"]
 UFM, TRANSFORMER = "ufm", "transformer"
@@ -265,10 +268,14 @@ class ReportSettings:
         return {name: getattr(self, name) for name in names}
 
     @property
-    def limits(self) -> dict[str, str | int | None]:
+    def limits(self) -> CutKeywords:
         """The cuts of given statistics: only those that were asked for."""
-        asked: dict[str, str | int | None] = {"top_contexts": self.top_contexts, "vocabulary": self.vocabulary}
-        return {**asked, "rest": self.rest, "support": self.support}
+        return {
+            "top_contexts": self.top_contexts,
+            "vocabulary": self.vocabulary,
+            "rest": self.rest,
+            "support": self.support,
+        }
 
     @property
     def trainings(self) -> int:

@@ -367,9 +367,9 @@ def _at_loss(model: str, norm: str, executor: Executor) -> LossPrediction | None
     gap, device = measured.loss_gap, executor.plan.settings.device
     if not 0 < gap < prediction.largest_gap or norm not in _norms(prediction):
         return None
-    on_gpu = {"device": "cuda"} if isinstance(measured, ReadModel) and device.startswith("cuda") else {}
+    solver = "cuda" if isinstance(measured, ReadModel) and device.startswith("cuda") else "cpu"
     try:
-        at_loss = prediction.at(gap, norm=norm, tolerance=AT_LOSS_TOLERANCE, **on_gpu)
+        at_loss = prediction.at(gap, norm=norm, tolerance=AT_LOSS_TOLERANCE, device=solver)
     except ProblemError:
         return None
     return at_loss if at_loss.rank > 0 else None

@@ -57,7 +57,11 @@ from tokengeom.statistics.supports import (
 from tokengeom.statistics.windows import ABSENT, START, Windows
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from pandas import DataFrame
+
+    from tokengeom.keywords import CutKeywords
 
 OTHER = "(other tokens)"
 """Text of the token that stands for all tokens that a cut merged."""
@@ -367,7 +371,7 @@ class NextTokenStatistics(AbstractResult):
         return statistics
 
     @takes(CutSettings)
-    def limited(self, **settings: object) -> NextTokenStatistics:
+    def limited(self, **settings: Unpack[CutKeywords]) -> NextTokenStatistics:
         """Smaller statistics, by the cuts that `count` makes too, in the order of the settings below."""
         return self.cut(*make(CutSettings, settings, "limited").cuts())
 

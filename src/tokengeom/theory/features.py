@@ -50,7 +50,11 @@ from tokengeom.theory.uniqueness import (
 )
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from pandas import DataFrame
+
+    from tokengeom.keywords import LossKeywords
 
 RANK_GAPS = 100.0
 """Singular values below this many relative gaps, as a share of the largest, are noise of the solver."""
@@ -175,12 +179,12 @@ class FeaturePrediction(AnswersQuestions, AbstractResult):
         return finite_part(self.P)
 
     @takes(LossSettings)
-    def at(self, loss_gap: float, **settings: object) -> LossPrediction:
+    def at(self, loss_gap: float, **settings: Unpack[LossKeywords]) -> LossPrediction:
         """The prediction at a loss gap in nats: the point of the regularisation path that has it."""
         return self.path([loss_gap], **settings)[0]
 
     @takes(LossSettings)
-    def path(self, loss_gaps: Iterable[float], **settings: object) -> list[LossPrediction]:
+    def path(self, loss_gaps: Iterable[float], **settings: Unpack[LossKeywords]) -> list[LossPrediction]:
         """Predictions at many loss gaps, in the order given; each solve starts at the nearest point solved before."""
         path = LossPath(
             self.P,

@@ -39,9 +39,12 @@ from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
 from tokengeom.theory.storage import entries_of, write_arrays
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from pandas import DataFrame
     from scipy.sparse.linalg import LinearOperator
 
+    from tokengeom.keywords import ProxyKeywords
     from tokengeom.problems.backend import Array
     from tokengeom.problems.base import Certificate
     from tokengeom.problems.nuclear_svm import NuclearSVM
@@ -273,7 +276,7 @@ class ProxyEntries:
 
 
 @takes(ProxySettings)
-def predict_proxy(stats: NextTokenStatistics | str | Path, **settings: object) -> ProxyPrediction:
+def predict_proxy(stats: NextTokenStatistics | str | Path, **settings: Unpack[ProxyKeywords]) -> ProxyPrediction:
     """Predict the leading geometry from the proxy ``S~``, for statistics that are too large to solve for L_mm.
 
     Parameters

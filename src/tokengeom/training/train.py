@@ -30,6 +30,9 @@ from tokengeom.training.settings import TrainingSettings
 from tokengeom.training.start import PredictedStart, require_startable
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
+    from tokengeom.keywords import TrainKeywords
     from tokengeom.models.network import Network
     from tokengeom.statistics.next_token import NextTokenStatistics
 
@@ -49,7 +52,7 @@ def train(
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 30.0,
     resume: bool = False,
-    **settings: object,
+    **settings: Unpack[TrainKeywords],
 ) -> Run:
     """Train a model on the exact soft-label loss and measure it during training.
 
@@ -125,7 +128,7 @@ def estimate_training(
     start: HasFactors | str | Path | None = None,
     probes: Mapping[str, Probe] | None = None,
     rehearsal: float = ENOUGH,
-    **settings: object,
+    **settings: Unpack[TrainKeywords],
 ) -> Estimate:
     """The time and memory that `train` is expected to take, from its first seconds, which are trained and dropped.
 

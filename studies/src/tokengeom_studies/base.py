@@ -16,10 +16,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
-from tokengeom import TokengeomError
+from tokengeom import AbstractResult, TokengeomError
 from tokengeom.extending import (
     MANIFEST,
-    AbstractResult,
     InputError,
     Matches,
     damaged,

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -51,7 +51,8 @@ TOLERANCE = 0.1
 """Share of a number by which its range is widened at both ends."""
 COSINE_TOLERANCE = 0.005
 """The same for a cosine, which ends at 1: an amount."""
-INITS = ("lecun", "zero")
+Init = Literal["lecun", "zero"]
+INITS: tuple[Init, ...] = ("lecun", "zero")
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,7 +219,7 @@ def _train(
     prediction: LinearPrediction,
     seed: int,
     optimizer: str,
-    init: str,
+    init: Init,
     stage: AbstractStage,
 ) -> Trained:
     run = train(

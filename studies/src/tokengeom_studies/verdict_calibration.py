@@ -116,7 +116,7 @@ NOISE = 0.05
 """Norm of the noise that is added to an embedding, as a share of its own norm."""
 NEAR = 0.04
 """Explanations whose agreements with contexts and tokens add up to within this have nearly the same geometry."""
-SOLVER = {"tolerance": 1e-2}
+TOLERANCE = 1e-2
 
 
 @dataclass(frozen=True)
@@ -177,9 +177,7 @@ def judged(kind: str, draw: int, rng: np.random.Generator, most_contexts: int = 
     d = int(rng.integers(8, 97))
     detail, make = MAKERS[kind](stats, prediction, d, rng, draw)
     runs: list[Any] = [make(), make()] if second else [make()]
-    comparison = compare(
-        prediction, runs, permutations=100, seed=int(rng.integers(2**31)), tolerance=SOLVER["tolerance"]
-    )
+    comparison = compare(prediction, runs, permutations=100, seed=int(rng.integers(2**31)), tolerance=TOLERANCE)
     return Judged(
         kind,
         detail,
@@ -348,7 +346,7 @@ MAKERS = {
 
 def _at_some_loss(prediction: FeaturePrediction, rng: np.random.Generator) -> Factors:
     gap = prediction.largest_gap * 10.0 ** rng.uniform(-3.0, -0.5)
-    at_loss = prediction.at(gap, norm="nuclear", **SOLVER)
+    at_loss = prediction.at(gap, norm="nuclear", tolerance=TOLERANCE)
     return Factors(at_loss.W, at_loss.H)
 
 

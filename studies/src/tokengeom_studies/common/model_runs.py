@@ -19,10 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom import Comparison, Factors, FeaturePrediction, NextTokenStatistics, Run, compare, count, train
+from tokengeom import Agreement, Comparison, Factors, FeaturePrediction, NextTokenStatistics, Run, compare, count, train
 from tokengeom.extending import (
     AbstractProgress,
-    Agreement,
     Curve,
     Float,
     LinePanel,

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tokengeom.core.errors import ProblemError
-from tokengeom.figures.angles import MOST_PAIRS, context_token_angles
 from tokengeom.figures.base import ScatterPanel
+from tokengeom.figures.scatters import MOST_PAIRS, context_token_angles
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import predict

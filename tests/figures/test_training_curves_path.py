@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from figure_cases import line_panel
-from tokengeom.figures.path import path
+from tokengeom.figures.training_curves import path
 from tokengeom.theory.linear import LinearPrediction
 from tokengeom.theory.linear_path import norm_path
 from tokengeom.training.run import Run
