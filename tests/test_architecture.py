@@ -12,18 +12,18 @@ from command_line import all_commands
 TESTS = Path(__file__).parent
 SOURCE = TESTS.parent / "src" / "tokengeom"
 BASE = {"core", "results"}
-TEXT = BASE | {"ask", "corpus", "statistics"}
+TEXT = BASE | {"corpus", "statistics", "ask"}
 PREDICTION = {"problems", "solvers", "theory"}
 OBSERVATION = {"models", "training"}
 MEETING = TEXT | PREDICTION | OBSERVATION | {"comparison"}
-VERBS = {"ask.verbs", "ask.export"}
-"""Modules of `ask` that take any result, folder or model. The others need W, H and names alone; results use them."""
+VERBS = {"ask.verbs"}
+"""The module of `ask` that takes any result, folder or model. The others need W, H and statistics; results use them."""
 MAY_IMPORT = {
     "core": set(),
     "results": {"core"},
-    "ask": BASE,
     "corpus": BASE,
-    "statistics": BASE | {"ask", "corpus"},
+    "statistics": BASE | {"corpus"},
+    "ask": BASE | {"corpus", "statistics"},
     "problems": TEXT,
     "solvers": TEXT | {"problems"},
     "theory": TEXT | {"problems", "solvers"},
@@ -31,7 +31,6 @@ MAY_IMPORT = {
     "training": TEXT | {"models"},
     "comparison": TEXT | PREDICTION | OBSERVATION,
     "ask.verbs": MEETING,
-    "ask.export": MEETING,
     "callbacks": MEETING,
     "figures": MEETING,
     "page": MEETING | VERBS | {"figures"},

@@ -16,10 +16,11 @@ if sys.version_info < (3, 11):  # noqa: UP036 - pip refuses older versions, a pa
 if TYPE_CHECKING:
     __version__: str
 
-    from tokengeom.ask.answer import Explanation as Explanation
-    from tokengeom.ask.export import export as export
-    from tokengeom.ask.nearest import Neighbours as Neighbours
+    from tokengeom.ask.item_report import Explanation as Explanation
+    from tokengeom.ask.item_report import ItemReport as ItemReport
+    from tokengeom.ask.neighbours import Neighbours as Neighbours
     from tokengeom.ask.verbs import explain as explain
+    from tokengeom.ask.verbs import export as export
     from tokengeom.ask.verbs import neighbours as neighbours
     from tokengeom.comparison.compare import compare as compare
     from tokengeom.comparison.compare_texts import compare_texts as compare_texts
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
     from tokengeom.models.language_model import language_model as language_model
     from tokengeom.models.saved_arrays import load_arrays as load_arrays
     from tokengeom.page.compare_models import compare_models as compare_models
-    from tokengeom.page.estimate import estimate as estimate
     from tokengeom.page.report import Report as Report
+    from tokengeom.page.report import estimate as estimate
     from tokengeom.page.report import report as report
     from tokengeom.results.registry import load as load
     from tokengeom.statistics.count import count as count
@@ -58,13 +59,14 @@ if TYPE_CHECKING:
 _MODULES = {
     "Comparison": "comparison.comparison",
     "CountedPairs": "statistics.pairs",
-    "Explanation": "ask.answer",
+    "Explanation": "ask.item_report",
     "Factors": "core.factors",
     "FeaturePrediction": "theory.features",
+    "ItemReport": "ask.item_report",
     "LinearPrediction": "theory.linear",
     "LossPrediction": "theory.at_loss",
     "Monitor": "comparison.monitor",
-    "Neighbours": "ask.nearest",
+    "Neighbours": "ask.neighbours",
     "NextTokenStatistics": "statistics.next_token",
     "PredictedPath": "theory.predicted_path",
     "ProxyPrediction": "theory.proxy",
@@ -80,9 +82,9 @@ _MODULES = {
     "compare_models": "page.compare_models",
     "compare_texts": "comparison.compare_texts",
     "count": "statistics.count",
-    "estimate": "page.estimate",
+    "estimate": "page.report",
     "explain": "ask.verbs",
-    "export": "ask.export",
+    "export": "ask.verbs",
     "language_model": "models.language_model",
     "load": "results.registry",
     "load_arrays": "models.saved_arrays",

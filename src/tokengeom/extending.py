@@ -126,7 +126,7 @@ if TYPE_CHECKING:
     from tokengeom.solvers.ntp_svm import separating_decoder as separating_decoder
     from tokengeom.solvers.ntp_svm import solve_ntp_svm as solve_ntp_svm
     from tokengeom.solvers.nuclear_admm import NuclearADMM as NuclearADMM
-    from tokengeom.statistics.completeness import estimate_completeness as estimate_completeness
+    from tokengeom.statistics.supports import estimate_completeness as estimate_completeness
     from tokengeom.theory.at_loss import LossSettings as LossSettings
     from tokengeom.theory.concepts import Concepts as Concepts
     from tokengeom.theory.features import project_on_F as project_on_F
@@ -192,7 +192,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "corpus.documents": ("AbstractTextSource",),
     "corpus.locate": ("open_corpus",),
     "corpus.tokenizers": ("WordTokenizer",),
-    "statistics.completeness": ("estimate_completeness",),
+    "statistics.supports": ("estimate_completeness",),
     # Trainings: one that its caller advances, replicates in a batch, what is measured meanwhile, optimizers.
     "training.stepped": ("SteppedTraining",),
     "training.train": ("build_network", "train_many"),

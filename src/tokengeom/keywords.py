@@ -10,9 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TypedDict
 
-from tokengeom.ask.export import Choice
-from tokengeom.ask.export import Format as ExportFormat
+from tokengeom.ask.named_vectors import Format as ExportFormat
 from tokengeom.ask.named_vectors import Items
+from tokengeom.ask.verbs import Choice
 from tokengeom.corpus.files import Errors
 from tokengeom.corpus.locate import Format
 from tokengeom.corpus.tokenizers import AbstractTokenizer

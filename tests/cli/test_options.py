@@ -15,8 +15,7 @@ import typer
 import tokengeom as tg
 from command_line import all_commands, assert_one_paragraph, run, say
 from geometry_cases import grouped_counts
-from tokengeom.ask.export import ExportSettings
-from tokengeom.ask.verbs import AskSettings, explain, neighbours
+from tokengeom.ask.verbs import AskSettings, ExportSettings, explain, neighbours
 from tokengeom.cli import app as cli
 from tokengeom.cli.options import expanded, gathered, keywords
 from tokengeom.comparison.compare_texts import CompareTextsSettings, compare_texts
@@ -24,8 +23,7 @@ from tokengeom.comparison.inputs import CompareSettings
 from tokengeom.comparison.rivals import RivalSettings
 from tokengeom.core.settings import default_of, option, options_of
 from tokengeom.corpus.locate import ReadingSettings
-from tokengeom.page.compare_models import ModelTextSettings
-from tokengeom.page.settings import ReportSettings
+from tokengeom.page.settings import ModelTextSettings, ReportSettings
 from tokengeom.statistics.count import CountSettings
 from tokengeom.statistics.cuts import CutSettings
 from tokengeom.statistics.engines import EngineSettings

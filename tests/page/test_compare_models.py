@@ -25,7 +25,8 @@ from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.models.checkpoint import load_checkpoint
 from tokengeom.models.language_model import language_model
 from tokengeom.page import compare_models as module
-from tokengeom.page.compare_models import ModelTextSettings, TextStates, compare_models, model_rivals, prepare_text
+from tokengeom.page.compare_models import TextStates, compare_models, model_rivals, prepare_text
+from tokengeom.page.settings import ModelTextSettings
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.problems.supports import SupportReduction
 from tokengeom.solvers.nuclear_admm import NuclearADMM

@@ -19,10 +19,10 @@ from tokengeom.page import explorer_numbers
 from tokengeom.page.contents import Contents
 from tokengeom.page.explorer_numbers import leading_axes
 from tokengeom.page.figures import packed
-from tokengeom.page.pipeline import PATH_SHARES
 from tokengeom.page.sections import explore
 from tokengeom.page.sections.base import Page
 from tokengeom.page.sections.explore import Explorer
+from tokengeom.page.stages import PATH_SHARES
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predicted_path import PredictedPath
 

@@ -11,7 +11,7 @@ from scipy.sparse import csc_array
 from feature_cases import random_pattern, random_probabilities
 from tokengeom.core.errors import ProblemError
 from tokengeom.problems.backend import Backend
-from tokengeom.problems.columns import Columns, Computed, Layout, SparseColumns, joined, mapped, memory_needed
+from tokengeom.problems.columns import Columns, Computed, Layout, SparseColumns, mapped, memory_needed, per_column
 from tokengeom.problems.gamma2_logits import Gamma2Logits, MaxNormFactors, WeightedDual
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.problems.regularised_logits import RegularisedLogits
@@ -65,7 +65,7 @@ def test_blocks_that_are_kept_can_be_replaced_copied_and_taken(backend: Backend)
     assert np.array_equal(rounded, x[:, layout.slices[0]].astype(np.float32))
     doubled = mapped(lambda block: 2.0 * block, layout.split(x))
     assert np.array_equal(backend.whole(doubled), 2.0 * x)
-    assert backend.to_numpy(joined(backend, [doubled[k][0] for k in range(len(doubled))])) == pytest.approx(2.0 * x[0])
+    assert backend.to_numpy(per_column(lambda block: block[0], doubled)) == pytest.approx(2.0 * x[0])
 
 
 def test_one_block_is_computed_once_and_several_whenever_they_are_used() -> None:

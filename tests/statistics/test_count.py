@@ -24,7 +24,7 @@ from tokengeom.corpus.tokenizers import WordTokenizer
 from tokengeom.statistics import token_table
 from tokengeom.statistics.count import CountSettings, count_lengths, count_pairs
 from tokengeom.statistics.engines import open_engine, temporary_folder
-from tokengeom.statistics.gathering import build_statistics
+from tokengeom.statistics.ordered_pairs import build_statistics
 from tokengeom.statistics.reading import tokenize
 from tokengeom.statistics.windows import ContextPacking, WindowKind, Windows, count_windows
 

@@ -18,10 +18,10 @@ from tokengeom.statistics.cuts import (
     MostFrequentContexts,
     SupportByCount,
     SupportByMass,
-    follows,
     support_policy,
 )
 from tokengeom.statistics.next_token import OTHER
+from tokengeom.verification.statistics import lead_to
 
 CUTS = st.one_of(
     st.builds(MostFrequentContexts, st.integers(1, 12)),
@@ -168,7 +168,7 @@ def test_wrong_settings_are_refused_before_anything_is_read(settings: dict[str, 
 
 def test_cuts_that_do_not_lead_to_the_sizes_are_noticed(small: NextTokenStatistics) -> None:
     cut = small.limited(top_contexts=3, vocabulary=2)
-    assert follows(cut.effects, cut.totals)
-    assert follows((), small.totals)
-    assert not follows(cut.effects, small.totals)
-    assert not follows(cut.effects[::-1], cut.totals)
+    assert lead_to(cut.effects, cut.totals)
+    assert lead_to((), small.totals)
+    assert not lead_to(cut.effects, small.totals)
+    assert not lead_to(cut.effects[::-1], cut.totals)

@@ -19,7 +19,7 @@ from tokengeom.statistics import spark_engine
 from tokengeom.statistics.count import count_lengths
 from tokengeom.statistics.cuts import CommonestTokens, MinimumCount, MostFrequentContexts, SupportByMass
 from tokengeom.statistics.engines import AbstractEngine, EngineSettings, open_engine
-from tokengeom.statistics.gathering import build_statistics
+from tokengeom.statistics.ordered_pairs import build_statistics
 from tokengeom.statistics.spark_engine import SparkEngine
 from tokengeom.statistics.spark_session import require_spark
 

@@ -1,29 +1,30 @@
-"""The verbs `neighbours` and `explain`: questions about one token or context of a prediction, a run or a model."""
+"""The verbs `neighbours`, `explain` and `export`, for a prediction, a run, a model or a saved folder."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from tokengeom.ask.answer import Explanation
-from tokengeom.ask.named_vectors import Items
-from tokengeom.ask.nearest import Neighbours
-from tokengeom.ask.questions import AnswersQuestions, Observed, PlainFactors, measured_by_name
+from tokengeom.ask.explain import AnswersQuestions, Observed, PlainFactors, measured_by_name
+from tokengeom.ask.item_report import ItemReport
+from tokengeom.ask.named_vectors import WRITERS, Format, Items, NamedVectors, projector_config
+from tokengeom.ask.neighbours import Neighbours
 from tokengeom.comparison.checkpoints import CheckpointCurve
 from tokengeom.comparison.inputs import run_of
 from tokengeom.comparison.model_states import read_model, states_of
 from tokengeom.core.checks import check_tolerance
 from tokengeom.core.errors import InputError, ProblemError
-from tokengeom.core.factors import HasFactors
+from tokengeom.core.factors import Factors, HasFactors
 from tokengeom.core.progress import SilentProgress
-from tokengeom.core.settings import make, option, takes
+from tokengeom.core.settings import make, nearest_hint, option, takes
 from tokengeom.models.checkpoint import load_checkpoint
 from tokengeom.models.language_model import AbstractLanguageModel
-from tokengeom.results.contract import NearbyResults, saved_folder
-from tokengeom.results.manifests import MANIFEST, read_kind
-from tokengeom.results.registry import load
+from tokengeom.results.contract import AbstractResult, NearbyResults, saved_folder
+from tokengeom.results.folders import atomic_folder, check_target
+from tokengeom.results.manifests import MANIFEST, read_kind, write_manifest
+from tokengeom.results.registry import EXPORTED, load
 from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
 from tokengeom.theory.at_loss import NORMS, require_norm
 from tokengeom.theory.features import FeaturePrediction
@@ -37,6 +38,8 @@ Runs = Observed | AbstractLanguageModel | str | Path
 REPORT = "tokengeom-report"
 """Kind of the folder of a report's results, in which the prediction is asked."""
 MODEL_CONFIG = "config.json"
+EXPORT_VERSION = 1
+Choice = Literal["both", "tokens", "contexts"]
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,27 @@ class AskSettings:
             if self.loss_gap is None:
                 raise InputError("norm (--norm) is that of the prediction at a loss: give loss_gap (--loss-gap) too.")
         check_tolerance(self.tolerance)
+
+
+@dataclass(frozen=True)
+class ExportSettings:
+    """What is exported, and how."""
+
+    format: Format = option(
+        "projector",
+        "Files to write: projector (TensorBoard's embedding projector), word2vec (text that gensim reads) or numpy "
+        "(.npz).",
+    )
+    items: Choice = option("both", "Which embeddings: tokens, contexts, or both.")
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("format", self.format, get_args(Format)),
+            ("items", self.items, get_args(Choice)),
+        ):
+            if value not in known:
+                hint = nearest_hint(str(value), known)
+                raise InputError(f"{name} must be one of {', '.join(known)}; got {value!r}.{hint}")
 
 
 @takes(AskSettings)
@@ -107,7 +131,7 @@ def explain(
     tokenizer: object = None,
     progress: AbstractProgress | None = None,
     **settings: object,
-) -> Explanation:
+) -> ItemReport:
     """What the text says about a token or context, where it lies, and what pulls it there.
 
     Parameters
@@ -121,8 +145,72 @@ def explain(
     chosen = make(AskSettings, settings, "explain")
     shown = progress or SilentProgress()
     asked, known = _asked(result, stats, chosen, tokenizer, shown)
-    runs = {name: _run(one, known, tokenizer, shown) for name, one in measured_by_name(measured).items()}
+    runs = {name: _run(run, known, tokenizer, shown) for name, run in measured_by_name(measured).items()}
     return asked.explain(text, chosen.k, chosen.items, known, measured=runs)
+
+
+@takes(ExportSettings)
+def export(
+    result: HasFactors | CheckpointCurve | tuple[object, object] | str | Path,
+    folder: str | Path,
+    *,
+    stats: Statistics = None,
+    **settings: object,
+) -> Path:
+    """Write the embeddings of a prediction, a run or a trained model with their names; returns the folder.
+
+    Vectors are rows of W with their mean removed, and columns of H; `tokengeom.load_arrays` reads them back. The folder
+    has a manifest with the hash of every file. It appears complete or not at all. An older export under that name is
+    replaced, anything else refused.
+
+    Parameters
+    ----------
+    result
+        A prediction (in the limit, at a loss, or the proxy), a run, compared checkpoints (the last one is exported),
+        anything with W (V x d) and H (d x m), or the folder of a saved result.
+    folder
+        Folder to write.
+    stats
+        The statistics, or their folder, that name tokens and contexts. Predictions that were made in this session have
+        them; runs and loaded results do not.
+    """
+    chosen = make(ExportSettings, settings, "export")
+    target = Path(folder)
+    check_target(target, EXPORTED)
+    given = load(result) if isinstance(result, str | Path) else result
+    source: Any = given.points[-1] if isinstance(given, CheckpointCurve) else given
+    factors = _factors(source)
+    names = getattr(given, "stats", None) if stats is None else statistics_of(stats, "export")
+    # A run that was trained on labels has no statistics, and no names.
+    if names is None and isinstance(given, AbstractResult) and getattr(given, "statistics_hash", "") is not None:
+        raise InputError(
+            f"This {type(given).__name__} has no names of tokens and contexts: pass the statistics that it is for, "
+            "export(result, folder, stats=...), or on the command line --stats FOLDER."
+        )
+    kinds: tuple[Items, ...] = ("tokens", "contexts") if chosen.items == "both" else (chosen.items,)
+    tables = [NamedVectors.of(source, items, names) for items in kinds]
+    with atomic_folder(target, EXPORTED) as work:
+        for table in tables:
+            WRITERS[chosen.format](work, table, factors.bias)
+        if chosen.format == "projector":
+            (work / "projector_config.pbtxt").write_text(projector_config(kinds), encoding="utf-8")
+        described = {"files_for": chosen.format, "items": list(kinds), "dimension": int(factors.W.shape[1])}
+        hashed = {"statistics_hash": None if names is None else names.hash}
+        write_manifest(work, EXPORTED, EXPORT_VERSION, described | hashed)
+    return target
+
+
+def _factors(source: Any) -> Factors:
+    """W and H of what is exported; results without them are refused by name."""
+    try:
+        return Factors.of(source)
+    except ProblemError as error:
+        if hasattr(source, "W") or isinstance(source, tuple | list):
+            raise
+        raise InputError(
+            "Only results with embeddings W and H can be exported: predictions for learned features, runs and "
+            f"compared checkpoints; got {type(source).__name__}. Its table is to_frame()."
+        ) from error
 
 
 def _asked(
@@ -140,11 +228,11 @@ def _asked(
     if known is None:
         known = getattr(given, "stats", None) or _beside(given, place)
     states = states_of(given, known, tokenizer, progress)
-    found = states if states is not None else _answering(given, place)
+    asked = states if states is not None else _answering(given, place)
     if known is None:
         what = f"the {type(given).__name__}" if place is None else f"{place}"
         raise _no_statistics(what, "Name its statistics: ")
-    return _at_loss(found, chosen), known
+    return _at_loss(asked, chosen), known
 
 
 def _at_loss(asked: AnswersQuestions, chosen: AskSettings) -> AnswersQuestions:
@@ -166,7 +254,7 @@ def _place(folder: Path) -> Path:
     path = saved_folder(folder)
     if (path / MANIFEST).is_file() and read_kind(path) != REPORT:
         return folder
-    inside = sorted(found.parent.name for found in folder.glob(f"*/{MANIFEST}")) if folder.is_dir() else []
+    inside = sorted(path.parent.name for path in folder.glob(f"*/{MANIFEST}")) if folder.is_dir() else []
     if "prediction" in inside and (folder / MANIFEST).is_file():
         return folder / "prediction"
     if inside:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tokengeom.ask.answer import SMALLEST_SHOWN, measured_sentence, pull_name
+from tokengeom.ask.item_report import SMALLEST_SHOWN, measured_sentence, pull_name
 from tokengeom.ask.item_search import quoted, shown
-from tokengeom.ask.nearest import SHARED
+from tokengeom.ask.neighbours import SHARED
 from tokengeom.ask.verbs import AskSettings
 from tokengeom.cli.app import Json, Quiet, app, guarded
 from tokengeom.cli.neighbours import Item, Model, Result, Source, Stats, print_table
@@ -17,10 +17,10 @@ from tokengeom.cli.options import ModelText, corpus_of, keywords
 from tokengeom.cli.output import TerminalConsole, print_result, progress_shown
 from tokengeom.core.errors import InputError
 from tokengeom.corpus.locate import ReadingSettings
-from tokengeom.page.compare_models import ModelTextSettings
+from tokengeom.page.settings import ModelTextSettings
 
 if TYPE_CHECKING:
-    from tokengeom.ask.answer import Explanation, Pulled
+    from tokengeom.ask.item_report import ItemReport, Pulled
     from tokengeom.ask.verbs import Asked
     from tokengeom.comparison.model_states import ModelStates
     from tokengeom.core.progress import AbstractProgress
@@ -74,7 +74,7 @@ def explain_command(
     print_result(found.to_dict(), lambda console: print_explanation(console, found), as_json=as_json, quiet=quiet)
 
 
-def print_explanation(console: TerminalConsole, found: Explanation) -> None:
+def print_explanation(console: TerminalConsole, found: ItemReport) -> None:
     """Print the facts of the text, then logits, neighbours and pulls as tables."""
     console.print(f"{found.title}.", style="bold")
     for sentence in found.facts():
@@ -89,7 +89,7 @@ def print_explanation(console: TerminalConsole, found: Explanation) -> None:
         console.print(sentence)
 
 
-def _print_logits(console: TerminalConsole, found: Explanation) -> None:
+def _print_logits(console: TerminalConsole, found: ItemReport) -> None:
     limit = "direction" in found.logits[0].values
     names = [name for name in ("finite", "direction", "logit") if name in found.logits[0].values]
     columns = ["next token", "text", *names, *([] if limit else ["probability"]), *found.measured]
@@ -108,7 +108,7 @@ def _print_logits(console: TerminalConsole, found: Explanation) -> None:
         console.print(f"Its loss is {found.context_gap:.3g} nats above its entropy.")
 
 
-def _print_neighbours(console: TerminalConsole, found: Explanation) -> None:
+def _print_neighbours(console: TerminalConsole, found: ItemReport) -> None:
     kind = found.item.kind
     rows = [
         [*row, *(f"{run.cosines[place]:.3f}" for run in found.measured.values())]
@@ -122,7 +122,7 @@ def _print_neighbours(console: TerminalConsole, found: Explanation) -> None:
         console.print(measured_sentence(name, run, found.item))
 
 
-def _print_pulls(console: TerminalConsole, found: Explanation) -> None:
+def _print_pulls(console: TerminalConsole, found: ItemReport) -> None:
     what = SHARED[found.item.items]
     for pulled in found.pulled:
         title = f"Contributions of {what} to its " + (

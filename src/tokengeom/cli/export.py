@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tokengeom.ask.export import ExportSettings
+from tokengeom.ask.verbs import ExportSettings
 from tokengeom.cli.app import Json, Quiet, app, guarded
 from tokengeom.cli.options import keywords
 from tokengeom.cli.output import TerminalConsole, hash_of_saved, print_result
@@ -45,7 +45,7 @@ def export_command(
     * `tokengeom export run --stats stats --format word2vec --out vectors`
     * `tokengeom export at-loss --stats stats --format numpy --items tokens --out arrays`
     """
-    from tokengeom.ask.export import export
+    from tokengeom.ask.verbs import export
 
     began = time.monotonic()
     folder = export(result, out, stats=stats, **keywords(settings))

@@ -19,10 +19,10 @@ from tokengeom.cli.options import MODEL, ModelText, corpus_of, keywords
 from tokengeom.cli.output import TerminalConsole, print_result, progress_shown
 from tokengeom.core.errors import InputError, TokengeomError
 from tokengeom.corpus.locate import ReadingSettings
-from tokengeom.page.compare_models import ModelTextSettings
+from tokengeom.page.settings import ModelTextSettings
 
 if TYPE_CHECKING:
-    from tokengeom.ask.nearest import Neighbours
+    from tokengeom.ask.neighbours import Neighbours
     from tokengeom.ask.verbs import Asked
     from tokengeom.comparison.model_states import ModelStates
     from tokengeom.core.progress import AbstractProgress

@@ -64,6 +64,12 @@ def option(
     return dataclasses.field(default=default, metadata={**described, "choices": choices, "suggestions": suggestions})
 
 
+def option_of(settings: type[Any], name: str, **changes: Any) -> Any:
+    """A field with the default and documentation of a field of other settings, apart from what ``changes`` names."""
+    field = options_of(settings)[name]
+    return dataclasses.field(default=field.default, metadata={**field.metadata, **changes})
+
+
 def options_of(settings: type[Any]) -> dict[str, Field[Any]]:
     """The fields of a settings dataclass by name."""
     return {field.name: field for field in dataclasses.fields(settings)}

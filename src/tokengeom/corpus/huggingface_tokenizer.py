@@ -16,9 +16,8 @@ import numpy as np
 import tokenizers
 
 from tokengeom.core.errors import TokengeomError, TokenizerError
-from tokengeom.corpus.documents import Ids
+from tokengeom.corpus.documents import AFTER_LETTERS, BEFORE_WHITE_SPACE, Ids, last_match
 from tokengeom.corpus.files import shortened
-from tokengeom.corpus.seams import AFTER_LETTERS, BEFORE_WHITE_SPACE, last_match
 from tokengeom.corpus.tokenizers import LARGEST_VOCABULARY, TOKENIZERS, AbstractTokenizer
 
 _LARGEST_GAP = 1 << 16

@@ -8,7 +8,7 @@ to a large part of the text. The score of a context length and a cut is the mean
 where k is the number of tokens in the context's support and V that of all tokens (a support of k tokens excludes the
 others, which is ``log(V / k)`` nats; a support of all tokens says nothing), n is the number of windows of the context
 and f of those the number whose token followed it only once (``f / n`` estimates the share of windows outside the
-support, see `tokengeom.statistics.completeness`). A support of one token is ordinary classification and does not count.
+support, see `tokengeom.statistics.supports`). A support of one token is ordinary classification and does not count.
 Longer contexts have smaller supports and a higher score per window, but the contexts that are kept then cover fewer
 windows: on the English texts tried, 400 contexts cover 80 to 86% of the windows at length 1, 27 to 39% at length 2,
 13 to 16% at length 3 and 9% at length 4. The score weighs both.

@@ -31,11 +31,12 @@ from tokengeom.comparison.rivals import RivalSettings, rivals
 from tokengeom.core.errors import CheckpointError, ProblemError, StatisticsError
 from tokengeom.core.factors import Factors
 from tokengeom.core.progress import SilentProgress
-from tokengeom.core.settings import option, share, takes
+from tokengeom.core.settings import share, takes
 from tokengeom.corpus.locate import ReadingSettings
-from tokengeom.models.checkpoint import PRECISIONS, load_checkpoint
+from tokengeom.models.checkpoint import load_checkpoint
 from tokengeom.models.checkpoint_folder import checkpoint_folders
 from tokengeom.models.language_model import ModuleModel
+from tokengeom.page.settings import ModelTextSettings
 from tokengeom.problems.merging import Merging
 from tokengeom.statistics.count import count
 from tokengeom.statistics.cuts import MostFrequentContexts, PairArrays, support_policy
@@ -51,50 +52,12 @@ if TYPE_CHECKING:
     from tokengeom.corpus.locate import Corpus
     from tokengeom.corpus.tokenizers import AbstractTokenizer
 
-PANEL = "Model and text"
 LIMIT_TOLERANCE = 1e-4
 """Proven relative gap of L_mm for a model. Agreement differs from that at 1e-6 by less than 0.001."""
 EXACT_ENTRIES = 2_000_000
 """Merged tokens times merged contexts up to which L_mm is solved by default: 989 x 2000 took 100 s on a busy core."""
 PROXY_COMPONENTS = 128
 """Leading singular vectors of the proxy."""
-
-
-@dataclass(frozen=True)
-class ModelTextSettings:
-    """How a text is counted for a model, what is predicted from it, and how the model is read."""
-
-    context: int = option(4, "Number of tokens in a context.", panel=PANEL, short="c")
-    top_contexts: int = option(
-        400,
-        "Keep this many of the most frequent contexts; of those that occur once, a random choice with a fixed seed.",
-        panel=PANEL,
-    )
-    support: str = option(
-        "raw",
-        "Support policy of the prediction: raw, count:TAU or top-p:P. The loss is that of all windows.",
-        panel=PANEL,
-        suggestions=lambda: ["raw", "count:2", "top-p:0.9"],
-    )
-    proxy: bool | None = option(
-        None, "Compare with the proxy S~ instead of L_mm; by default only where L_mm would take minutes.", panel=PANEL
-    )
-    bos: bool | None = option(
-        None,
-        "Whether the model reads its BOS token before each context; by default whichever gives the lower loss (of the "
-        "last model, for all).",
-        panel=PANEL,
-    )
-    device: str = option("cpu", "Device for the model and for the prediction: cpu or cuda.", panel=PANEL)
-    precision: str = option(
-        "auto",
-        "Type of the model's weights and arithmetic. By default the one that the weights are stored in.",
-        panel=PANEL,
-        choices=lambda: PRECISIONS,
-    )
-    allow_pickle: bool = option(
-        False, "Also read weights from pytorch_model.bin, a format that can run code.", panel=PANEL
-    )
 
 
 @takes(ModelTextSettings, ReadingSettings, CompareSettings)

@@ -14,6 +14,7 @@ from tokengeom.comparison.model_states import ModelStates
 from tokengeom.comparison.rival_table import Rivals
 from tokengeom.core.errors import InputError
 from tokengeom.page.choice import Choice
+from tokengeom.page.formatting import listed
 from tokengeom.page.read_model import ReadModel
 from tokengeom.page.settings import MODEL_NAMES
 from tokengeom.page.text import joined_names
@@ -100,7 +101,7 @@ class Contents:
         missing: Sequence[str] = (),
         provenance: Mapping[str, Any] | None = None,
     ) -> Contents:
-        """Contents from the results of the stages, by their names (see `tokengeom.page.pipeline`)."""
+        """Contents from the results of the stages, by their names (see `tokengeom.page.stages`)."""
         stats, prediction, choice = results["statistics"], results["prediction"], results.get("choice")
         if not isinstance(stats, NextTokenStatistics) or not isinstance(
             prediction, FeaturePrediction | ProxyPrediction
@@ -159,6 +160,41 @@ class Contents:
             at_loss={name: comparison.at},
             provenance={"settings": {"training": {name: run.settings}}, "seeds": {"seed": run.settings["seed"]}},
         )
+
+
+def missing_sentences(contents: Contents, trainings: int) -> tuple[str, ...]:
+    """A sentence for every run that could not be compared, every missing ceiling and prediction at a loss.
+
+    ``trainings``
+        Number of trainings of every model that were asked for.
+    """
+    sentences, without = list[str](), dict[str, list[str]]()
+    for name, model in {**contents.runs, **contents.models}.items():
+        if isinstance(model, Run):
+            compared = [run for run in (model, *contents.repeats.get(name, ())) if not run.diverged]
+            if model.diverged:
+                sentences.append(f"The model '{name}' could not be compared: its run {model.status}.")
+                continue
+            if len(compared) == 1:
+                why = "its second run diverged" if trainings > 1 else "it was trained once (--seeds 2)"
+                sentences.append(f"The model '{name}' has no ceiling: {why}.")
+        if name not in contents.at_loss:
+            without.setdefault(_why_no_loss(contents, model.loss_gap), []).append(f"'{name}'")
+    for why, names in without.items():
+        which = f"model {names[0]}" if len(names) == 1 else f"models {listed(names)}"
+        sentences.append(f"No prediction was made at the loss of the {which}: {why}.")
+    return tuple(sentences)
+
+
+def _why_no_loss(contents: Contents, loss_gap: float) -> str:
+    prediction = contents.prediction
+    if isinstance(prediction, ProxyPrediction):
+        return "the prediction is the proxy, which is the same at every loss"
+    if prediction.rank == 0:
+        return "no direction is predicted"
+    if not loss_gap < prediction.largest_gap:
+        return "it is not below that of a uniform guess"
+    return "the statistics are too large, or the solver did not reach it"
 
 
 def title_of(stats: NextTokenStatistics) -> str:

@@ -31,7 +31,6 @@ from tokengeom.training.objective import SoftLabels
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from tokengeom.ask.named_vectors import NamesItems
     from tokengeom.comparison.comparison import Comparison
     from tokengeom.core.progress import AbstractProgress
     from tokengeom.models.language_model import ModuleModel
@@ -128,7 +127,7 @@ class ReadModel(FactorsInside, AbstractResult):
         known = {} if self.info is None else asdict(self.info)
         return {name: getattr(self.states, name) for name in _STATES} | {"entropy": self.entropy} | known
 
-    def to_frame(self, items: Items = "tokens", stats: NamesItems | None = None) -> DataFrame:
+    def to_frame(self, items: Items = "tokens", stats: NextTokenStatistics | None = None) -> DataFrame:
         """Data frame with one row per token or context: its coordinates, and name and frequency where known.
 
         ``items``

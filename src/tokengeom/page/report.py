@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from tokengeom.comparison.comparison import Comparison
 from tokengeom.core.errors import InputError, missing_extra
 from tokengeom.core.progress import AbstractProgress, SilentProgress
-from tokengeom.core.settings import share, takes
+from tokengeom.core.resources import Estimate
+from tokengeom.core.settings import did_you_mean, share, takes
 from tokengeom.corpus.files import exists
 from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.page.cache import (
@@ -28,19 +29,12 @@ from tokengeom.page.cache import (
     require_place,
     results_folder,
 )
-from tokengeom.page.contents import Contents, title_of
+from tokengeom.page.choice import choose
+from tokengeom.page.contents import Contents, missing_sentences, title_of
+from tokengeom.page.executor import Executor, Plan, estimate_stages, overall_progress
 from tokengeom.page.formatting import about_model
-from tokengeom.page.model_stages import build_model_stages, model_keys
-from tokengeom.page.overall_progress import overall_progress
-from tokengeom.page.pipeline import (
-    Pipeline,
-    Stage,
-    build_stages,
-    models_of,
-    why_no_transformer,
-)
-from tokengeom.page.read_model import Models, find_models
-from tokengeom.page.settings import MODEL_NAMES, NOT_WITH_MODEL, OF_MODEL, TRANSFORMER, ReportSettings
+from tokengeom.page.settings import NOT_WITH_MODEL, OF_MODEL, TRANSFORMER, ReportSettings
+from tokengeom.page.stages import counted, plan_report
 from tokengeom.page.text import Text, find_text, joined_names
 from tokengeom.page.verification import check_report
 from tokengeom.results.contract import AbstractResult, NearbyResults, data_frame
@@ -48,6 +42,8 @@ from tokengeom.results.folders import atomic_folder, replace_file
 from tokengeom.results.manifests import MANIFEST, manifest_head, read_kind
 from tokengeom.results.registry import load
 from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.theory.predict import estimate_prediction
+from tokengeom.training.train import estimate_training
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -228,21 +224,19 @@ def report(
     if isinstance(source, Comparison):
         return _page_about(source, page, began)
     require_place(page)
-    found = given_statistics(source) or find_text(source, reading)
-    require_apart(page, found.files if isinstance(found, Text) else ())
-    models = _models(asked)
-    stages, names = _planned(found, asked, models)
-    expected = sum(stage.seconds for stage in stages) + PAGE_SECONDS
+    text = given_statistics(source) or find_text(source, reading)
+    require_apart(page, text.files if isinstance(text, Text) else ())
+    plan = plan_report(text, asked)
     with (
         only_writer(results_folder(page)),
-        overall_progress(progress or SilentProgress(), "Report", expected) as shown,
+        overall_progress(progress or SilentProgress(), "Report", plan.seconds + PAGE_SECONDS) as shown,
     ):
         folder = ResultsFolder(results_folder(page), f"{package_version('tokengeom')} {code_hash()[:16]}")
-        pipeline = Pipeline(found, asked, stages, names, folder, shown)
-        pipeline.run()
-        contents = _contents(pipeline, models)
+        executor = Executor(plan, folder, shown)
+        executor.run()
+        contents = _contents(executor)
         inputs = {
-            "stages": dict(pipeline.keys),
+            "stages": dict(executor.keys),
             "title": contents.title,
             "missing": list(contents.missing),
             "code": code_hash(everything=True),
@@ -251,6 +245,38 @@ def report(
         with shown.part(PAGE_SECONDS, "Writing the page"):
             folder.keep_page(page, inputs, lambda: _render(contents, shown), contents.provenance)
     return Report(page, folder.folder, contents, tuple(folder.made), time.monotonic() - began)
+
+
+def estimate(verb: str, *arguments: Any, **settings: Any) -> Estimate:
+    """The time and memory that a verb is expected to take with the same arguments on this machine.
+
+    It takes a few seconds itself. A study has its own: ``find_study(name).estimate(recipe)``.
+
+    Parameters
+    ----------
+    verb
+        "predict" (learned features), "train" or "report".
+    arguments, settings
+        Those of the verb. The text of a report is counted first.
+    """
+    verbs: dict[str, Callable[..., Estimate]] = {
+        "predict": estimate_prediction,
+        "train": estimate_training,
+        "report": estimate_report,
+    }
+    if verb not in verbs:
+        raise InputError(f"'{verb}' cannot be estimated. {did_you_mean(str(verb), verbs)}")
+    return verbs[verb](*arguments, **settings)
+
+
+def estimate_report(source: Any = None, *, progress: AbstractProgress | None = None, **settings: object) -> Estimate:
+    """The time and memory that `tokengeom.report` is expected to take after counting, with the same arguments."""
+    asked, reading = share(settings, ReportSettings, ReadingSettings, verb="estimate")
+    shown, text = progress or SilentProgress(), given_statistics(source) or find_text(source, reading)
+    plan = plan_report(text, asked)
+    has_choice = isinstance(text, Text) and plan.models is None
+    chosen = choose(text, asked, shown).settings if isinstance(text, Text) and has_choice else {}
+    return estimate_stages(plan.after_counting, counted(plan, chosen, shown))
 
 
 def given_statistics(source: object) -> NextTokenStatistics | None:
@@ -271,58 +297,41 @@ def _page_about(comparison: Comparison, page: Path, began: float) -> Report:
     return Report(page, None, contents, ("page",), time.monotonic() - began)
 
 
-def _models(asked: ReportSettings) -> Models | None:
-    """The trained models that were given; None where models are trained."""
-    if not asked.model_folders:
-        return None
-    return find_models(asked.model_folders, **asked.model_loading)
+def _contents(executor: Executor) -> Contents:
+    plan = executor.plan
+    title = plan.source.title if isinstance(plan.source, Text) else title_of(plan.source)
+    if plan.models is not None:
+        title = f"{joined_names(plan.models.names)} on {title}"
+    contents = Contents.from_stages(executor.results, title, (), _provenance(executor))
+    missing = missing_sentences(contents, plan.settings.trainings)
+    without = None if plan.models is not None else plan.settings.why_no_transformer
+    return replace(contents, missing=(without, *missing) if without else missing)
 
 
-def _planned(
-    source: Text | NextTokenStatistics, asked: ReportSettings, models: Models | None
-) -> tuple[list[Stage], dict[str, str]]:
-    """The stages, and the names on the page of the models by the name that their stages have."""
-    if models is not None:
-        return build_model_stages(source, models), model_keys(models)
-    trained = models_of(asked)
-    return build_stages(source, asked, trained), {model: MODEL_NAMES[model] for model in trained}
-
-
-def _contents(pipeline: Pipeline, models: Models | None) -> Contents:
-    source, without = pipeline.source, why_no_transformer(pipeline.settings)
-    title = source.title if isinstance(source, Text) else title_of(pipeline.statistics)
-    missing = pipeline.missing
-    if models is not None:
-        title = f"{joined_names(models.names)} on {title}"
-    elif without:
-        missing = [without, *missing]
-    return Contents.from_stages(pipeline.results, title, missing, _provenance(pipeline, models))
-
-
-def _provenance(pipeline: Pipeline, models: Models | None) -> dict[str, Any]:
+def _provenance(executor: Executor) -> dict[str, Any]:
     """Versions, machine, seeds, settings, hashes and seconds, as the page's section on methods lists them."""
-    stages = pipeline.folder.stages
-    networks = ("torch", "transformers") if models is not None or TRANSFORMER in pipeline.models else ()
+    plan, stages = executor.plan, executor.folder.stages
+    networks = ("torch", "transformers") if plan.models is not None or TRANSFORMER in plan.names else ()
     packages = ("tokengeom", "numpy", "scipy", "duckdb", "numba", *networks)
-    text = {"text": pipeline.source.digest} if isinstance(pipeline.source, Text) else {}
-    files = {} if models is None else {f"files of {folder.name}": folder.digest for folder in models.folders}
+    text = {"text": plan.source.digest} if isinstance(plan.source, Text) else {}
+    files = {} if plan.models is None else {f"files of {folder.name}": folder.digest for folder in plan.models.folders}
     return {
         "versions": {name: package_version(name) for name in packages},
         "machine": manifest_head("", FORMAT_VERSION)["machine"],
-        **_settings(pipeline, models),
-        "hashes": {**text, **files, **pipeline.keys},
-        "seconds": {name: stages[name]["seconds"] for name in pipeline.keys},
+        **_settings(plan),
+        "hashes": {**text, **files, **executor.keys},
+        "seconds": {name: stages[name]["seconds"] for name in executor.keys},
     }
 
 
-def _settings(pipeline: Pipeline, models: Models | None) -> dict[str, Any]:
+def _settings(plan: Plan) -> dict[str, Any]:
     """Seeds and settings, without those that have no meaning here, and without the folders of models."""
-    settings = pipeline.settings
+    settings = plan.settings
     known = asdict(settings)
-    if models is not None:
+    if plan.models is not None:
         known = {name: value for name, value in known.items() if name not in NOT_WITH_MODEL}
-        return {"seeds": {"seed": settings.seed}, "settings": {**known, "model": models.names}}
-    training = {model: settings.training(model).to_dict() for model in pipeline.models}
+        return {"seeds": {"seed": settings.seed}, "settings": {**known, "model": plan.models.names}}
+    training = {model: settings.training(model).to_dict() for model in plan.names}
     known = {name: value for name, value in known.items() if name not in (*OF_MODEL, "model")}
     seeds = {"seed": settings.seed, "trainings": settings.trainings}
     return {"seeds": seeds, "settings": {**known, "training": training}}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,9 @@ from tokengeom.page.cache import (
     read_record,
 )
 from tokengeom.page.choice import Choice
-from tokengeom.page.pipeline import CHOICE, PATH, PREDICTION, READ, STATISTICS
+from tokengeom.page.executor import STATISTICS
 from tokengeom.page.read_model import ReadModel
+from tokengeom.page.stages import CHOICE, PATH, PREDICTION, READ
 from tokengeom.results.contract import AbstractResult, NearbyResults, check_hashes, saved_hash, under
 from tokengeom.results.manifests import MANIFEST, file_hash, is_sealed, manifest_head
 from tokengeom.results.registry import load
@@ -148,7 +150,7 @@ def _check_results(folder: Path, stages: Mapping[str, Any]) -> Checks:
         return checks
     beside = NearbyResults(folder / STATISTICS)
     for name, result in results.items():
-        checks |= under(name, result.checks_with(stats) if isinstance(result, Choice) else result.checks(beside))
+        checks |= under(name, result.checks_with(stats) if isinstance(result, Choice) else _checks(result, beside))
         if hasattr(result, "statistics_hash"):
             checks[f"{name}: it is about these statistics"] = result.statistics_hash == stats.hash
         checks |= under(name, _check_settings(result, stages[name]["inputs"]))
@@ -159,6 +161,12 @@ def _check_results(folder: Path, stages: Mapping[str, Any]) -> Checks:
         for name, result in results.items():
             if isinstance(result, Run) and not result.diverged:
                 checks |= under(name, _check_probes(result, prediction, stats))
+    return checks
+
+
+def _checks(result: AbstractResult, beside: NearbyResults) -> Checks:
+    # By name: checks of all kinds are made by a package that imports this one.
+    checks: Checks = import_module("tokengeom.verification.checks").check_result(result, beside)
     return checks
 
 

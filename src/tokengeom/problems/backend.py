@@ -14,6 +14,7 @@ processes take the same decisions.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
@@ -25,6 +26,7 @@ from tokengeom.core.processes import Processes, join_processes, launched_process
 
 if TYPE_CHECKING:
     from tokengeom.core.numerics import Float
+    from tokengeom.problems.columns import Layout
 
 Array = Any
 """A NumPy array or a PyTorch tensor; both share the operators and methods that are used here."""
@@ -39,9 +41,26 @@ GPU_BLOCK = 2**25
 at a loss takes half as long in blocks as on whole matrices, since more of it stays in the cache."""
 
 
-def blocks_of(x: Array) -> Sequence[Array]:
+class Blocks(ABC):
+    """The blocks of columns of a matrix, float64 on the device.
+
+    ``layout``
+        How the matrix is cut.
+    """
+
+    layout: Layout
+
+    def __len__(self) -> int:
+        return len(self.layout)
+
+    @abstractmethod
+    def __getitem__(self, k: int) -> Array:
+        """Block k."""
+
+
+def blocks_of(x: Array | Blocks) -> Sequence[Array]:
     """The blocks of a matrix: itself, where it is one array."""
-    return [x] if hasattr(x, "shape") else cast("Sequence[Array]", x)
+    return cast("Sequence[Array]", x) if isinstance(x, Blocks) else [x]
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ import numpy as np
 from tokengeom.core.errors import ProblemError
 from tokengeom.problems.backend import UNIT, Array, Backend, blocks_of
 from tokengeom.problems.base import AbstractProblem, Certificate
-from tokengeom.problems.columns import Computed, mapped
+from tokengeom.problems.columns import kept, mapped, plain
 from tokengeom.problems.regularised_logits import RegularisedLogits
 
 
@@ -52,19 +52,15 @@ class MaxNormFactors:
 
     def kept(self) -> MaxNormFactors:
         """The same with blocks of H that do not change when what they are computed from does."""
-        return self if hasattr(self.H, "shape") else replace(self, H=self.H.layout.kept(self.H))
+        return replace(self, H=kept(self.H))
 
     def plain(self) -> MaxNormFactors:
         """The same with H as an array, where it has one block."""
-        return self if hasattr(self.H, "shape") else replace(self, H=self.H.layout.plain(self.H))
+        return replace(self, H=plain(self.H))
 
     def shortened(self, rows: Array, columns: Array) -> MaxNormFactors:
         """The same with each row of W and each column of H multiplied by its own factor, V' and m'."""
-        H, W = self.H, self.W * rows[:, None]
-        if hasattr(H, "shape"):
-            return MaxNormFactors(W, H * columns)
-        slices = H.layout.slices
-        return MaxNormFactors(W, Computed(H.layout, lambda k: H[k] * columns[slices[k]]))
+        return MaxNormFactors(self.W * rows[:, None], mapped(lambda H, factor: H * factor, self.H, columns))
 
     def norm(self, backend: Backend) -> float:
         """``max_i ||w_i|| max_j ||h_j||``, rounded upwards: at least ``gamma_2(W H)``."""
@@ -89,11 +85,11 @@ class WeightedDual:
 
     def kept(self) -> WeightedDual:
         """The same with blocks that do not change when what they are computed from does."""
-        return self if hasattr(self.matrix, "shape") else replace(self, matrix=self.matrix.layout.kept(self.matrix))
+        return replace(self, matrix=kept(self.matrix))
 
     def plain(self) -> WeightedDual:
         """The same with an array, where the matrix has one block."""
-        return self if hasattr(self.matrix, "shape") else replace(self, matrix=self.matrix.layout.plain(self.matrix))
+        return replace(self, matrix=plain(self.matrix))
 
     def normalised(self, backend: Backend) -> WeightedDual:
         """The same with ``sum r^2 <= 1`` and ``sum c^2 <= 1``, in spite of rounding."""

@@ -33,9 +33,9 @@ import numpy as np
 
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import Matrix
-from tokengeom.problems.backend import UNIT, Array, Backend
+from tokengeom.problems.backend import UNIT, Array, Backend, Blocks
 from tokengeom.problems.base import AbstractProblem, Certificate
-from tokengeom.problems.columns import Blocks, Computed, Layout
+from tokengeom.problems.columns import Computed, Layout
 from tokengeom.problems.supports import SupportReduction, reduce_support
 
 ROUNDING = 128.0
@@ -256,7 +256,7 @@ class NuclearSVM(AbstractProblem[Array, Array]):
 
     def _checked(self, x: Array | Blocks, name: str) -> Blocks:
         own = (self.shape[0], self.columns.stop - self.columns.start)
-        if hasattr(x, "shape") and tuple(x.shape) != own:
+        if not isinstance(x, Blocks) and tuple(x.shape) != own:
             raise ProblemError(
                 "An answer must have one row per merged token and one column per support group, "
                 f"{own}; got {name} of shape {tuple(x.shape)}. Likely logits on all tokens and "

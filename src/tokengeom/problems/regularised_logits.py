@@ -43,9 +43,9 @@ from scipy.sparse import csc_array
 
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import Matrix, dense
-from tokengeom.problems.backend import UNIT, Array, Backend
+from tokengeom.problems.backend import UNIT, Array, Backend, Blocks
 from tokengeom.problems.base import AbstractProblem, Certificate
-from tokengeom.problems.columns import Blocks, Computed, Layout, SparseColumns, mapped
+from tokengeom.problems.columns import Computed, Layout, SparseColumns, mapped
 from tokengeom.problems.supports import as_support
 
 ENTROPY_ROUNDING = 256.0

@@ -23,6 +23,8 @@ from typing import Any, BinaryIO
 from tokengeom.core.errors import InputError
 
 MANIFEST, SEAL = "manifest.json", "seal"
+OF_EVERY_MANIFEST = ("format", "format_version", "tokengeom", "machine", "command", "files", SEAL)
+"""Entries of the manifest of a result of any kind."""
 LARGEST_MANIFEST = 1 << 28
 """Bytes of the largest manifest that is read."""
 _HASH_CHUNK = 1 << 22

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
 
 from tokengeom.core.numerics import blas_threads_for
+from tokengeom.problems.backend import Blocks
 from tokengeom.problems.base import Solution
-from tokengeom.problems.columns import Blocks, Layout
+from tokengeom.problems.columns import Layout
 from tokengeom.problems.gamma2_logits import MaxNormFactors, WeightedDual
 from tokengeom.solvers.gamma2_admm import AbstractWeightedTerm, Gamma2Run, Triplets
 from tokengeom.solvers.gamma2_norm import balance
@@ -80,14 +81,16 @@ class Gamma2MarginADMM(AbstractSplitting):
         # One block: the margin problem in this norm is for smaller sizes.
         layout = Layout(backend, (slice(None),))
         run = Gamma2Run(term, self, WarmStart(layout.split(Z), layout.split(-polar), rho, r=r, c=c))
-        while run.unfinished():
-            run.step()
+        for _ in self.steps(run):
             if run.iterations % BALANCE_EVERY == 0:
                 self._balance(run)
         certificate = problem.certify(run.best.answer, run.best.dual)
         converged = certificate.relative_gap <= 1.01 * self.tolerance
         backend.synchronise()
-        status, seconds = self._status(run.iterations, certificate.relative_gap, converged), time.perf_counter() - began
+        status, seconds = (
+            self.status_of(run.iterations, certificate.relative_gap, converged),
+            time.perf_counter() - began,
+        )
         return Solution(run.best.answer, run.best.dual, certificate, status, run.iterations, seconds, converged)
 
     def _balance(self, run: Gamma2Run) -> None:

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from tokengeom.core.numerics import blas_threads_for
+from tokengeom.problems.backend import Blocks
 from tokengeom.problems.base import Solution
-from tokengeom.problems.columns import Blocks, Columns, Computed, mapped
+from tokengeom.problems.columns import Columns, Computed, mapped
 from tokengeom.solvers.splitting import (
     AbstractSplitting,
     AbstractTerm,
@@ -137,6 +138,6 @@ class NuclearADMM(AbstractSplitting):
         certificate = problem.certify(L, best.dual)
         converged = certificate.relative_gap <= self.tolerance
         backend.synchronise()
-        status, seconds = self._status(iterations, certificate.relative_gap, converged), time.perf_counter() - began
+        status, seconds = self.status_of(iterations, certificate.relative_gap, converged), time.perf_counter() - began
         x, dual = layout.plain(L), layout.plain(best.dual)
         return Solution(x, dual, certificate, status, iterations, seconds, converged)

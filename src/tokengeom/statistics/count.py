@@ -24,9 +24,8 @@ from tokengeom.corpus.token_files import ParquetTokens
 from tokengeom.corpus.tokenizers import SUGGESTED_TOKENIZERS, AbstractTokenizer
 from tokengeom.statistics.cuts import CutSettings
 from tokengeom.statistics.engines import AbstractEngine, EngineSettings, open_engine, temporary_folder
-from tokengeom.statistics.gathering import build_statistics
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.statistics.ordered_shards import write_ordered_shards
+from tokengeom.statistics.ordered_pairs import build_statistics, write_ordered_shards
 from tokengeom.statistics.pairs import CountedPairs, is_saved_pairs, keep_pairs
 from tokengeom.statistics.reading import TokenizedCorpus, token_shards, tokenize
 from tokengeom.statistics.sorting import SortingPlan, count_by_sorting

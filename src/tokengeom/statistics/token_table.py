@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tokengeom.core.errors import ResourceError, StatisticsError
 from tokengeom.core.numerics import Bool, Int
 from tokengeom.corpus.documents import Ids, TokenBatch
-from tokengeom.statistics.arrow_arrays import boolean_array, integer_array, list_array, numbers_of
+from tokengeom.statistics.arrays_file import boolean_array, integer_array, list_array, numbers_of
 from tokengeom.statistics.windows import LONGEST_CONTEXT
 
 if TYPE_CHECKING:

@@ -28,12 +28,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import centre_columns
+from tokengeom.results.convert import Within
 
 if TYPE_CHECKING:
     from tokengeom.core.numerics import Bool, Float
@@ -114,11 +115,11 @@ class Spread:
         Number of solves from random starts, and the largest proven gap of all solutions compared.
     """
 
-    logits: float
-    token_gram: float
-    context_gram: float
-    solves: int
-    gap: float
+    logits: Annotated[float, Within(0.0)]
+    token_gram: Annotated[float, Within(0.0)]
+    context_gram: Annotated[float, Within(0.0)]
+    solves: Annotated[int, Within(1)]
+    gap: Annotated[float, Within(0.0)]
 
     @property
     def looks_unique(self) -> bool:

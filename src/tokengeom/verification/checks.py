@@ -23,9 +23,20 @@ from tokengeom.results.registry import EXPORTED, result_class
 Checks = dict[str, bool | None]
 """Sentence -> whether it holds; None where it was not checked."""
 
-CHECKS: dict[str, str] = {}
+CHECKS: dict[str, str] = {
+    "tokengeom-features": "predictions.check_features",
+    "tokengeom-at-loss": "predictions.check_at_loss",
+    "tokengeom-path": "predictions.check_path",
+    "tokengeom-linear": "predictions.check_linear",
+    "tokengeom-proxy": "predictions.check_proxy",
+    "tokengeom-statistics": "statistics.check_statistics",
+    "tokengeom-pairs": "statistics.check_pairs",
+    "tokengeom-run": "runs.check_run",
+}
 """Kind of a result -> module of this package and function that checks such a result: ``check(result, nearby)``."""
-FOLDER_CHECKS: dict[str, str] = {}
+FOLDER_CHECKS: dict[str, str] = {
+    "tokengeom-run": "runs.check_runs",
+}
 """The same for kinds whose folder is checked as a whole: ``check(folder, nearby)``."""
 GROUP = "tokengeom.checks"
 """Group of entry points by which other distributions add checks of their kinds."""
@@ -84,6 +95,8 @@ def same(claimed: object, again: object, tolerance: float = RECOMPUTED) -> bool:
         return len(claimed) == len(again) and all(map(lambda a, b: same(a, b, tolerance), claimed, again))
     if isinstance(claimed, str) and isinstance(again, str):
         return claimed == again or _same_sentence(claimed, again)
+    if isinstance(claimed, bool) != isinstance(again, bool):
+        return False
     if isinstance(claimed, float) or isinstance(again, float):
         a, b = (math.nan if number is None else number for number in (claimed, again))
         if not (isinstance(a, int | float) and isinstance(b, int | float)):

@@ -15,10 +15,9 @@ from tokengeom.page.contents import Contents
 from tokengeom.page.figures import Picture, picture
 from tokengeom.page.formatting import count, fixed, number, percent
 from tokengeom.page.sections.base import Page, Section
-from tokengeom.statistics.completeness import half_text_correlation
 from tokengeom.statistics.cuts import Effect
 from tokengeom.statistics.next_token import OTHER, NextTokenStatistics
-from tokengeom.statistics.supports import warnings_about
+from tokengeom.statistics.supports import half_text_correlation, warnings_about
 
 CONTEXTS, FIRST_CONTEXTS, NEXT = 12, 8, 6
 """Most frequent contexts in the table, those shown without unfolding, and next tokens of each."""

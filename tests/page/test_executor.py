@@ -24,10 +24,10 @@ from tokengeom.core.errors import ResourceError
 from tokengeom.core.progress import AbstractProgress, AbstractStage
 from tokengeom.corpus.tokenizers import ByteTokenizer, CharacterTokenizer
 from tokengeom.page import training_ahead
-from tokengeom.page.overall_progress import overall_progress
-from tokengeom.page.pipeline import build_stages
+from tokengeom.page.executor import overall_progress
 from tokengeom.page.report import Report
 from tokengeom.page.settings import TRANSFORMER, UFM, ReportSettings
+from tokengeom.page.stages import training_stages
 from tokengeom.page.text import find_text
 
 
@@ -237,7 +237,7 @@ def test_a_transformer_is_trained_and_compared_as_well(text: Path, first: Report
 def test_a_missing_network_package_is_named_with_the_remedy(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tokengeom.page.pipeline.find_spec", lambda name: None)
+    monkeypatch.setattr("tokengeom.page.settings.find_spec", lambda name: None)
     made = quick(text, tmp_path / "page.html", transformer=True)
     assert set(made.contents.runs) == {"unconstrained features"}
     sentence = made.contents.missing[0]
@@ -320,12 +320,12 @@ def test_the_overall_bar_moves_by_the_share_of_each_part_and_no_further() -> Non
 def test_stages_are_listed_for_a_text_and_for_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training_ahead, "usable_cores", lambda: 1)
     settings = ReportSettings(steps=600)
-    from_text = build_stages(find_text(["a b c"], tg.ReadingSettings()), settings, [UFM, TRANSFORMER])
+    from_text = training_stages(find_text(["a b c"], tg.ReadingSettings()), settings, [UFM, TRANSFORMER])
     runs, judged = ([name.replace("ufm", "transformer") for name in names] for names in (RUNS, JUDGED))
     assert [one.name for one in from_text] == [
         *STAGES[:4], RUNS[0], runs[0], RUNS[1], *JUDGED, runs[1], *judged
     ]  # fmt: skip
-    given = build_stages(tg.NextTokenStatistics.from_counts([[1, 2], [3, 0]]), settings, [UFM])
+    given = training_stages(tg.NextTokenStatistics.from_counts([[1, 2], [3, 0]]), settings, [UFM])
     assert [one.name for one in given] == ["statistics", *STAGES[2:-1]]
     for stages in (from_text, given):
         for place, stage in enumerate(stages):

@@ -16,10 +16,10 @@ from pipeline_cases import plain_page, results_of
 from tiny_models import ROWS, build, fit_head, save, sentences
 from tokengeom.core.errors import CheckpointError, InputError
 from tokengeom.page.compare_models import compare_models
-from tokengeom.page.model_stages import build_model_stages, chosen_cuts
 from tokengeom.page.read_model import ReadModel, find_models
 from tokengeom.page.report import Report, report
 from tokengeom.page.settings import ReportSettings
+from tokengeom.page.stages import model_stages
 from tokengeom.page.text import find_text
 from tokengeom.theory.proxy import ProxyPrediction
 
@@ -109,7 +109,7 @@ def test_an_interrupted_report_continues(one: Path, tmp_path: Path, monkeypatch:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("tokengeom.page.pipeline.compare", stopped)
+        patch.setattr("tokengeom.page.stages.compare", stopped)
         with pytest.raises(KeyboardInterrupt):
             report(sentences(), tmp_path / "page.html", model=one, **FEW)
     assert report(sentences(), tmp_path / "page.html", model=one, **FEW).made == (*OF_ONE[6:], "page")
@@ -182,12 +182,12 @@ def test_texts_without_a_geometry_are_refused(one: Path, tmp_path: Path) -> None
 
 def test_every_stage_is_made_from_earlier_ones(checkpoints: Path) -> None:
     models = find_models([checkpoints])
-    stages = build_model_stages(find_text(["a b"], tg.ReadingSettings()), models)
+    stages = model_stages(find_text(["a b"], tg.ReadingSettings()), models)
     for place, stage in enumerate(stages):
         assert {*stage.needs, *stage.uses} <= {before.name for before in stages[:place]}
     assert [stage.name for stage in stages if stage.name.startswith("rivals")] == ["rivals-model-2"]
-    assert chosen_cuts(ReportSettings(model=checkpoints)) == {"context": 4, "top_contexts": 400}
-    assert chosen_cuts(ReportSettings(model=checkpoints, context=3))["context"] == 3
+    assert ReportSettings(model=checkpoints).model_cuts == {"context": 4, "top_contexts": 400}
+    assert ReportSettings(model=checkpoints, context=3).model_cuts["context"] == 3
 
 
 def test_heat_maps_show_the_tokens_that_follow_and_their_mean_is_removed(finished: Report) -> None:

@@ -10,11 +10,16 @@ import pytest
 
 from tokengeom import CountedPairs
 from tokengeom.core.errors import ResourceError
-from tokengeom.statistics import ordered_shards
+from tokengeom.statistics import ordered_pairs
 from tokengeom.statistics.count import count_pairs
 from tokengeom.statistics.engines import open_engine
-from tokengeom.statistics.gathering import build_statistics
-from tokengeom.statistics.ordered_shards import number_of_pairs, pair_rows, read_ordered_shards, write_ordered_shards
+from tokengeom.statistics.ordered_pairs import (
+    build_statistics,
+    number_of_pairs,
+    pair_rows,
+    read_ordered_shards,
+    write_ordered_shards,
+)
 from tokengeom.statistics.sorting import PairRows
 
 NAMES = ["context_0", "next", "count"]
@@ -26,7 +31,7 @@ def part(*rows: tuple[int, int, int]) -> PairRows:
 
 
 def test_parts_are_row_groups_and_come_back_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordered_shards, "_SHARD_ROWS", 3)
+    monkeypatch.setattr(ordered_pairs, "_SHARD_ROWS", 3)
     parts = [part((1, 0, 5), (1, 2, 1)), part((2, 0, 9)), part((3, 1, 1), (3, 2, 2), (4, 0, 1)), part((9, 9, 9))]
     write_ordered_shards(parts, NAMES, tmp_path / "shards")
     assert len(list((tmp_path / "shards").iterdir())) == 3

@@ -5,34 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from tokengeom.ask.answer import (
+from tokengeom.ask.item_report import (
     SMALLEST_SHOWN,
-    Explanation,
     Follows,
     Group,
+    ItemReport,
     Logit,
     Measured,
     Pull,
     Pulled,
     Support,
 )
-from tokengeom.ask.item_search import Item, find_item, frequency_of, names_of
-from tokengeom.ask.named_vectors import Items, NamesItems
-from tokengeom.ask.nearest import (
-    Geometry,
-    Neighbours,
-    members,
-    neighbours_of,
-    overlaps,
-    require_names,
-    same_support,
-)
+from tokengeom.ask.item_search import Item, find_item, names_of
+from tokengeom.ask.named_vectors import Items, frequency_of
+from tokengeom.ask.neighbours import SHARED, EmbeddedItems, Neighbours, members, overlaps, same_support
+from tokengeom.core.errors import InputError
 from tokengeom.core.factors import Factors, HasFactors
 from tokengeom.core.numerics import Bool, Float, Int, log_sum_exp
+from tokengeom.statistics.next_token import NextTokenStatistics
 
 Observed = HasFactors | tuple[object, object]
 MOST_LISTED = 100
@@ -45,22 +39,6 @@ PULLED_TOWARDS, SMALLEST_COSINE = 3, 0.05
 """Neighbours whose cosine is explained, and the smallest cosine that is."""
 PULLS_LISTED = 5
 """Contributions to a cosine that are listed; the sum of the others is given."""
-
-
-class CountedItems(NamesItems, Protocol):
-    """Statistics, as far as an explanation needs them."""
-
-    @property
-    def has_counts(self) -> bool:
-        """Whether these are counts, rather than probabilities."""
-
-    @property
-    def context_counts(self) -> Int:
-        """Number of windows of each context, m."""
-
-    @property
-    def left_out(self) -> Float:
-        """Share of each context's windows in the text that cuts left out, m."""
 
 
 class PullsItems(Protocol):
@@ -83,12 +61,22 @@ class PullsItems(Protocol):
 class AnswersQuestions:
     """Methods of everything that has W and H for the tokens and contexts of statistics."""
 
+    if TYPE_CHECKING:
+
+        @property
+        def W(self) -> Float:
+            """Decoder, one row per token, V x d."""
+
+        @property
+        def H(self) -> Float:
+            """Context embeddings, one column per context, d x m."""
+
     def neighbours(
         self,
         text: str,
         k: int = 10,
         items: Items | None = None,
-        stats: CountedItems | None = None,
+        stats: NextTokenStatistics | None = None,
         *,
         other_supports: bool = False,
     ) -> Neighbours:
@@ -107,19 +95,19 @@ class AnswersQuestions:
         other_supports
             Leave out items with exactly the same supports.
         """
-        known = stats if stats is not None else getattr(self, "stats", None)
-        found = neighbours_of(self, text, k, items, known, other_supports=other_supports)  # type: ignore[arg-type]
-        return replace(found, source=self._source)
+        named = self._named_by(stats)
+        nearest = EmbeddedItems(self, named).nearest(find_item(named, text, items), k, other_supports=other_supports)
+        return replace(nearest, source=self._source)
 
     def explain(
         self,
         text: str,
         k: int = 10,
         items: Items | None = None,
-        stats: CountedItems | None = None,
+        stats: NextTokenStatistics | None = None,
         *,
         measured: Observed | Sequence[Observed] | Mapping[str, Observed] | None = None,
-    ) -> Explanation:
+    ) -> ItemReport:
         """What the text says about a token or context, where it lies, and what pulls it there.
 
         Parameters
@@ -130,9 +118,18 @@ class AnswersQuestions:
             Runs or trained models on the same statistics, or pairs (W, H), to show the same item in; one, several, or
             several by name.
         """
-        known = stats if stats is not None else getattr(self, "stats", None)
-        found = require_names(known, self)
-        return explain_item(self, find_item(found, text, items), found, k, measured)  # type: ignore[arg-type]
+        named = self._named_by(stats)
+        return _explain(self, find_item(named, text, items), named, k, measured_by_name(measured))
+
+    def _named_by(self, stats: NextTokenStatistics | None) -> NextTokenStatistics:
+        """The statistics that name tokens and contexts: those given, or its own."""
+        named: NextTokenStatistics | None = stats if stats is not None else getattr(self, "stats", None)
+        if named is None:
+            raise InputError(
+                f"This {type(self).__name__} has no names of tokens and contexts: pass the statistics that it is for "
+                "with stats=..., or on the command line --stats FOLDER."
+            )
+        return named
 
     @property
     def _source(self) -> str:
@@ -145,7 +142,7 @@ class AnswersQuestions:
 
     def _logits_after(self, j: int) -> Mapping[str, Float]:
         """Logits of all tokens after context j, by name; those called "logit" have a softmax."""
-        return _model_logits(self, j)  # type: ignore[arg-type]
+        return _model_logits(self, j)
 
 
 class PlainFactors(AnswersQuestions):
@@ -154,6 +151,9 @@ class PlainFactors(AnswersQuestions):
     ``source``
         What this geometry is, after a comma.
     """
+
+    W: Float
+    H: Float
 
     def __init__(self, given: Observed, source: str = "as measured") -> None:
         factors = Factors.of(given)
@@ -171,16 +171,11 @@ def _model_logits(given: HasFactors, j: int) -> dict[str, Float]:
     return {"logit": logits if bias is None else logits + bias}
 
 
-def explain_item(
-    asked: AnswersQuestions,
-    item: Item,
-    stats: CountedItems,
-    k: int = 10,
-    measured: Observed | Sequence[Observed] | Mapping[str, Observed] | None = None,
-) -> Explanation:
-    """The explanation of an item that was found."""
-    geometry = Geometry(asked, stats)  # type: ignore[arg-type]
-    nearest = geometry.nearest(item, k, other_supports=True)
+def _explain(
+    asked: AnswersQuestions, item: Item, stats: NextTokenStatistics, k: int, measured: Mapping[str, Observed]
+) -> ItemReport:
+    embedded = EmbeddedItems(asked, stats)
+    nearest = embedded.nearest(item, k, other_supports=True)
     shared, sizes = overlaps(stats, item)
     same = same_support(shared, sizes, item.index)
     logits, tokens, gap = _logits(asked, item, stats, k)
@@ -189,25 +184,22 @@ def explain_item(
     pulled: tuple[Pulled, ...] = ()
     if isinstance(pulls, str):
         notes.append(pulls)
-    elif geometry.norms(item.items)[item.index] > 0 and sizes[item.index] > 0:
-        pulled = tuple(pulled_towards(geometry, pulls, item, other) for other in (item.index, *_near(nearest, pulls)))
+    elif embedded.norms(item.items)[item.index] > 0 and sizes[item.index] > 0:
+        pulled = tuple(pulled_towards(embedded, pulls, item, other) for other in (item.index, *_near(nearest, pulls)))
         notes += [pulls.note(item)] if pulls.note(item) else []
-    return Explanation(
+    return ItemReport(
         item,
         asked._source,
         float(frequency_of(stats, item.items)[item.index]),
         _count(stats, item),
         _support(stats, item),
-        _group(geometry, item, same),
+        _group(embedded, item, same),
         _companions(stats, item, shared, k),
         logits,
         gap,
         nearest,
         pulled,
-        {
-            name: _measured(one, item, stats, nearest, same, tokens, k)
-            for name, one in measured_by_name(measured).items()
-        },
+        {name: _measured(run, item, stats, nearest, same, tokens, k) for name, run in measured.items()},
         tuple(notes),
     )
 
@@ -226,15 +218,15 @@ def measured_by_name(given: object) -> dict[str, Any]:
         return {}
     if isinstance(given, Mapping):
         return dict(given)
-    found: dict[str, Any] = {}
-    for one in given if isinstance(given, list) else [given]:
-        name = Path(one).name if isinstance(one, str | Path) else str(getattr(one, "name", None) or "run")
-        number = sum(known == name or known.startswith(f"{name} (") for known in found)
-        found[f"{name} ({number + 1})" if number else name] = one
-    return found
+    runs: dict[str, Any] = {}
+    for run in given if isinstance(given, list) else [given]:
+        name = Path(run).name if isinstance(run, str | Path) else str(getattr(run, "name", None) or "run")
+        number = sum(known == name or known.startswith(f"{name} (") for known in runs)
+        runs[f"{name} ({number + 1})" if number else name] = run
+    return runs
 
 
-def _count(stats: CountedItems, item: Item) -> int | None:
+def _count(stats: NextTokenStatistics, item: Item) -> int | None:
     if not stats.has_counts:
         return None
     if item.items == "contexts":
@@ -242,26 +234,22 @@ def _count(stats: CountedItems, item: Item) -> int | None:
     return int(np.rint(np.asarray(stats.P @ stats.context_counts)[item.index]))
 
 
-def _support(stats: CountedItems, item: Item) -> Support:
-    found = members(stats, item)
+def _support(stats: NextTokenStatistics, item: Item) -> Support:
+    inside = members(stats, item)
     if item.items == "contexts":
-        share = _column(stats, item.index)[found]
-        windows = share * stats.context_counts[item.index] if stats.has_counts else None
-        weight, left_out = share, float(stats.left_out[item.index])
+        share, left_out = _column(stats, item.index)[inside], float(stats.left_out[item.index])
+        contexts, weight = np.full(inside.size, item.index), share
     else:
-        places = np.flatnonzero(stats.P.indices == item.index)
-        share, left_out = np.asarray(stats.P.data[places]), 0.0
-        windows = share * stats.context_counts[found] if stats.has_counts else None
-        weight = share * stats.pi[found]
-    names = names_of(stats, "tokens" if item.items == "contexts" else "contexts")
+        share, left_out = stats.P.data[stats.P.indices == item.index], 0.0
+        contexts, weight = inside, share * stats.pi[inside]
+    windows = np.rint(share * stats.context_counts[contexts]).astype(np.int64) if stats.has_counts else None
+    names = names_of(stats, SHARED[item.items])
     order = np.argsort(-weight, kind="stable")[:MOST_LISTED]
-    rows = (
-        Follows(names[found[i]], None if windows is None else int(np.rint(windows[i])), float(share[i])) for i in order
-    )
-    return Support(int(found.size), tuple(rows), left_out)
+    rows = (Follows(names[inside[i]], None if windows is None else int(windows[i]), float(share[i])) for i in order)
+    return Support(int(inside.size), tuple(rows), left_out)
 
 
-def _column(stats: NamesItems, j: int) -> Float:
+def _column(stats: NextTokenStatistics, j: int) -> Float:
     """Probabilities of all tokens after context j, V."""
     part = slice(stats.P.indptr[j], stats.P.indptr[j + 1])
     column = np.zeros(stats.V)
@@ -269,19 +257,19 @@ def _column(stats: NamesItems, j: int) -> Float:
     return column
 
 
-def _group(geometry: Geometry, item: Item, same: Bool) -> Group:
+def _group(embedded: EmbeddedItems, item: Item, same: Bool) -> Group:
     others = np.flatnonzero(same)
     others = others[others != item.index]
-    frequency = frequency_of(geometry.stats, item.items)
+    frequency = frequency_of(embedded.stats, item.items)
     first = others[np.argsort(-frequency[others], kind="stable")[:MOST_NAMED]]
-    names = tuple(names_of(geometry.stats, item.items)[i] for i in first)
-    if not others.size or not geometry.norms(item.items)[item.index] > 0:
+    names = tuple(names_of(embedded.stats, item.items)[i] for i in first)
+    if not others.size or not embedded.norms(item.items)[item.index] > 0:
         return Group(int(others.size) + 1, names)
-    cosine = geometry.cosines(item.items, item.index)[others]
+    cosine = embedded.cosines(item.items, item.index)[others]
     return Group(int(others.size) + 1, names, float(cosine.min()), float(cosine.max()))
 
 
-def _companions(stats: CountedItems, item: Item, shared: Int, k: int) -> tuple[tuple[str, int], ...]:
+def _companions(stats: NextTokenStatistics, item: Item, shared: Int, k: int) -> tuple[tuple[str, int], ...]:
     if item.items == "contexts":
         return ()
     others = np.flatnonzero(shared)
@@ -292,7 +280,7 @@ def _companions(stats: CountedItems, item: Item, shared: Int, k: int) -> tuple[t
 
 
 def _logits(
-    asked: AnswersQuestions, item: Item, stats: CountedItems, k: int
+    asked: AnswersQuestions, item: Item, stats: NextTokenStatistics, k: int
 ) -> tuple[tuple[Logit, ...], Int, float | None]:
     """Logits after a context, the tokens that they are of, and the loss above the entropy where there is one."""
     if item.items == "tokens":
@@ -313,7 +301,9 @@ def _logits(
         columns["logit"] = columns["logit"] - columns["logit"].mean()
     names = names_of(stats, "tokens")
     rows = (
-        Logit(names[z], bool(share[z] > 0), float(share[z]), {name: float(one[z]) for name, one in columns.items()})
+        Logit(
+            names[z], bool(share[z] > 0), float(share[z]), {name: float(column[z]) for name, column in columns.items()}
+        )
         for z in tokens
     )
     return tuple(rows), tokens, gap
@@ -326,21 +316,20 @@ def context_gap(logits: Float, share: Float) -> float:
     return max(0.0, float(np.sum(share[inside] * (np.log(share[inside]) - log_q))))
 
 
-def pulled_towards(geometry: Geometry, pulls: PullsItems, item: Item, other: int) -> Pulled:
+def pulled_towards(embedded: EmbeddedItems, pulls: PullsItems, item: Item, other: int) -> Pulled:
     """The cosine of an item with another of its kind, or with itself, as a sum of contributions."""
-    what: Items = "tokens" if item.items == "contexts" else "contexts"
-    vectors, norms = geometry.vectors(item.items), geometry.norms(item.items)
+    what = SHARED[item.items]
+    vectors, norms = embedded.vectors(item.items), embedded.norms(item.items)
     size = float(norms[item.index] * norms[other])
     strength = pulls.on(item)
-    parts = strength * (geometry.vectors(what) @ vectors[other]) / size
-    mean = -float(geometry.mean @ vectors[other]) / size if item.items == "tokens" else 0.0
+    parts = strength * (embedded.vectors(what) @ vectors[other]) / size
+    mean = -float(embedded.mean @ vectors[other]) / size if item.items == "tokens" else 0.0
     cosine = float(vectors[item.index] @ vectors[other]) / size
-    labels = pulls.groups[what]
-    _, label = np.unique(labels, return_inverse=True)
+    _, label = np.unique(pulls.groups[what], return_inverse=True)
     sums, counted = np.bincount(label, weights=parts), np.bincount(label)
     largest = np.argsort(-np.abs(sums), kind="stable")[:PULLS_LISTED]
     largest = largest[np.abs(sums[largest]) >= SMALLEST_SHOWN]
-    frequency, names = frequency_of(geometry.stats, what), names_of(geometry.stats, what)
+    frequency, names = frequency_of(embedded.stats, what), names_of(embedded.stats, what)
     rows = []
     for group in largest:
         some = np.flatnonzero(label == group)
@@ -348,7 +337,7 @@ def pulled_towards(geometry: Geometry, pulls: PullsItems, item: Item, other: int
         rows.append(Pull(names[first], int(counted[group]), bool(strength[some].sum() > 0), float(sums[group])))
     others, total = float(sums.sum() - sums[largest].sum()), float(sums.sum())
     return Pulled(
-        names_of(geometry.stats, item.items)[other],
+        names_of(embedded.stats, item.items)[other],
         other == item.index,
         cosine,
         tuple(rows),
@@ -359,23 +348,23 @@ def pulled_towards(geometry: Geometry, pulls: PullsItems, item: Item, other: int
 
 
 def _measured(
-    given: Observed, item: Item, stats: CountedItems, predicted: Neighbours, same: Bool, tokens: Int, k: int
+    given: Observed, item: Item, stats: NextTokenStatistics, predicted: Neighbours, same: Bool, tokens: Int, k: int
 ) -> Measured:
-    geometry = Geometry(given, stats)
-    nearest = geometry.nearest(item, k, other_supports=True)
-    cosine = geometry.cosines(item.items, item.index)
-    found = {row.index for row in nearest.rows}
+    embedded = EmbeddedItems(given, stats)
+    nearest = embedded.nearest(item, k, other_supports=True)
+    cosine = embedded.cosines(item.items, item.index)
+    near = {row.index for row in nearest.rows}
     probabilities: tuple[float, ...] = ()
     gap = None
     if item.items == "contexts":
-        logits = _model_logits(geometry.factors, item.index)["logit"]
+        logits = _model_logits(embedded.factors, item.index)["logit"]
         gap = context_gap(logits, _column(stats, item.index))
         probabilities = tuple(float(q) for q in np.exp(logits - log_sum_exp(logits))[tokens])
     return Measured(
         nearest,
         tuple(float(cosine[row.index]) for row in predicted.rows),
-        sum(row.index in found for row in predicted.rows),
-        _group(geometry, item, same),
+        sum(row.index in near for row in predicted.rows),
+        _group(embedded, item, same),
         probabilities,
         gap,
     )

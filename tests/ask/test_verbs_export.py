@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import tokengeom as tg
-from tokengeom.ask import export as module
-from tokengeom.ask.named_vectors import numbered, one_line, one_word
+from tokengeom.ask.named_vectors import WRITERS, numbered, one_line, one_word
 from tokengeom.comparison.checkpoints import CheckpointCurve
 from tokengeom.core.errors import InputError, ResourceError
 from tokengeom.core.factors import Factors
@@ -127,7 +126,7 @@ def test_a_folder_appears_complete_or_not_at_all(tmp_path: Path, monkeypatch: py
     def full_disk(*given: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setitem(cast(Any, module._WRITERS), "word2vec", full_disk)
+    monkeypatch.setitem(cast(Any, WRITERS), "word2vec", full_disk)
     with pytest.raises(ResourceError, match="could not be written"):
         tg.export(FACTORS, target, stats=STATS, format="word2vec")
     assert tg.verify(target), "the older export is intact"

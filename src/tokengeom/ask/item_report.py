@@ -1,4 +1,4 @@
-"""`Explanation`: what the text says about a token or context, where a geometry puts it, and what pulls it there.
+"""`ItemReport`: what the text says about a token or context, where a geometry puts it, and what pulls it there.
 
 The facts of the text come from the statistics: how frequent the item is, what follows it or what it follows, and which
 items have exactly the same support. Logits, neighbours and pulls come from a prediction, a run or a trained model; a
@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tokengeom.ask.item_search import Item, quoted, shown
-from tokengeom.ask.nearest import SHARED, Neighbours
+from tokengeom.ask.neighbours import SHARED, Neighbours
 from tokengeom.results.contract import html_table
 
 if TYPE_CHECKING:
@@ -81,6 +81,10 @@ class Logit:
     share: float
     values: Mapping[str, float]
 
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain data."""
+        return {"token": self.token, "in_support": self.in_support, "share": self.share, **self.values}
+
 
 @dataclass(frozen=True)
 class Pull:
@@ -120,6 +124,10 @@ class Pulled:
     mean: float
     residual: float
 
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain data, with each contribution as a share."""
+        return asdict(self) | {"share": [self.share(pull.contribution) for pull in self.pulls]}
+
     def share(self, contribution: float) -> float | None:
         """A contribution as a share of the cosine; None where the cosine is nearly 0."""
         return contribution / self.cosine if abs(self.cosine) > 1e-3 else None
@@ -134,7 +142,7 @@ class Measured:
     ``group``
         Cosines within the support group.
     ``probabilities``, ``context_gap``
-        Of a context: probabilities of the tokens in `Explanation.logits`, and its loss above its entropy, in nats.
+        Of a context: probabilities of the tokens in `ItemReport.logits`, and its loss above its entropy, in nats.
     """
 
     neighbours: Neighbours
@@ -157,8 +165,8 @@ class Measured:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Explanation:
-    """What is known about one token or context.
+class ItemReport:
+    """What is known about one token or context: what `explain` returns.
 
     ``item``, ``source``
         What was asked for, and what its geometry is: a prediction, a run, a model.
@@ -198,11 +206,10 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain data."""
         of_kind = (
-            {"logits": [_flat(one) for one in self.logits], "context_gap": self.context_gap}
+            {"logits": [logit.to_dict() for logit in self.logits], "context_gap": self.context_gap}
             if self.item.items == "contexts"
             else {"companions": [{"token": name, "shared": number} for name, number in self.companions]}
         )
-        pulled = [asdict(one) | {"share": [one.share(pull.contribution) for pull in one.pulls]} for one in self.pulled]
         return {
             "item": self.item.name,
             "items": self.item.items,
@@ -213,8 +220,8 @@ class Explanation:
             "group": asdict(self.group),
             **of_kind,
             "neighbours": self.neighbours.to_dict()["neighbours"],
-            "pulled": pulled,
-            "measured": {name: one.to_dict() for name, one in self.measured.items()},
+            "pulled": [pulled.to_dict() for pulled in self.pulled],
+            "measured": {name: measured.to_dict() for name, measured in self.measured.items()},
             "notes": list(self.notes),
         }
 
@@ -224,29 +231,29 @@ class Explanation:
 
     @property
     def title(self) -> str:
-        """What is explained."""
+        """Which item this is about, and in which geometry."""
         return f"The {self.item.kind} {quoted(self.item.name)}, {self.source}"
 
     def facts(self) -> list[str]:
         """Sentences on the text: how frequent the item is, its support and its support group."""
         often = "" if self.count is None else f" ({_number(self.count, 'window')})"
-        found = [self.item.note] if self.item.note else []
+        sentences = [self.item.note] if self.item.note else []
         begins = "begins" if self.item.items == "contexts" else "ends"
-        found.append(f"It {begins} {self.share:.3%} of the windows that were counted{often}.")
+        sentences.append(f"It {begins} {self.share:.3%} of the windows that were counted{often}.")
         size, left_out = self.support.size, self.support.left_out
         if self.item.items == "contexts":
             cut = f"; cuts left out {left_out:.1%} of its windows" if left_out > 0 else ""
-            found.append(f"{_number(size, 'token')} may follow it: {self._followed(6)}{cut}.")
+            sentences.append(f"{_number(size, 'token')} may follow it: {self._followed(6)}{cut}.")
         else:
             followed = f"It follows {_number(size, 'context')}, in this share of their windows: {self._followed(4)}."
-            found.append(followed if size else "It follows no context.")
+            sentences.append(followed if size else "It follows no context.")
             if self.companions:
                 listed = ", ".join(f"{quoted(name)} ({number:,})" for name, number in self.companions[:6])
-                found.append(f"Tokens that follow the most of these contexts too: {listed}.")
-        return [*found, self._group_sentence()]
+                sentences.append(f"Tokens that follow the most of these contexts too: {listed}.")
+        return [*sentences, self._group_sentence()]
 
     def _followed(self, most: int) -> str:
-        listed = ", ".join(f"{quoted(one.name)} {one.share:.0%}" for one in self.support.rows[:most])
+        listed = ", ".join(f"{quoted(row.name)} {row.share:.0%}" for row in self.support.rows[:most])
         more = self.support.size - min(most, len(self.support.rows))
         return listed + (f", and {more:,} more" if more > 0 else "")
 
@@ -263,26 +270,30 @@ class Explanation:
         return f"{others} {verb} {alike}{cosines}: {listed}."
 
     def summary(self) -> str:
-        """The explanation in sentences, one per line."""
+        """Everything in sentences, one per line."""
         lines = [f"{self.title}.", *self.facts()]
         if self.logits:
-            shown_logits = (f"{quoted(one.token)} {_values(one.values)}" for one in self.logits)
+            shown_logits = (f"{quoted(logit.token)} {_values(logit.values)}" for logit in self.logits)
             lines.append(f"Logits: {'; '.join(shown_logits)}.")
         if self.context_gap is not None:
             lines.append(f"Its loss is {self.context_gap:.3g} nats above its entropy.")
         if self.neighbours.rows:
             nearest = ", ".join(f"{quoted(row.name)} {row.cosine:.3f}" for row in self.neighbours.rows)
             lines.append(f"Nearest {self.item.items} with another support: {nearest}.")
-        lines += [pulled_sentence(one, self.item) for one in self.pulled]
-        lines += [measured_sentence(name, one, self.item) for name, one in self.measured.items()]
+        lines += [pulled_sentence(pulled, self.item) for pulled in self.pulled]
+        lines += [measured_sentence(name, measured, self.item) for name, measured in self.measured.items()]
         return "\n".join([*lines, *self.notes])
 
     def __repr__(self) -> str:
-        return f"Explanation({self.item.kind} {shown(self.item.name)}, {self.source})"
+        return f"ItemReport({self.item.kind} {shown(self.item.name)}, {self.source})"
 
     def _repr_html_(self) -> str:
         columns, sentences = (self.item.kind, "cosine", "shared", "of"), self.summary().splitlines()[1:]
         return html_table(self.title, self.neighbours.table(), sentences, columns)
+
+
+Explanation = ItemReport
+"""Its name in 0.1.0."""
 
 
 def pulled_sentence(pulled: Pulled, item: Item) -> str:
@@ -306,10 +317,6 @@ def measured_sentence(name: str, measured: Measured, item: Item) -> str:
     gap = "" if measured.context_gap is None else f" Loss above the entropy: {measured.context_gap:.3g} nats."
     common = f"{measured.common} of {len(measured.cosines)} predicted neighbours are among them"
     return f"In {name} the nearest {item.items} are {nearest or 'none'}; {common}.{gap}"
-
-
-def _flat(one: Logit) -> dict[str, Any]:
-    return {"token": one.token, "in_support": one.in_support, "share": one.share, **one.values}
 
 
 def _values(values: Mapping[str, float]) -> str:

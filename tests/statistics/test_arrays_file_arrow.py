@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tokengeom.core.numerics import Int
-from tokengeom.statistics.arrow_arrays import boolean_array, integer_array, list_array, numbers_of, text_array
+from tokengeom.statistics.arrays_file import boolean_array, integer_array, list_array, numbers_of, text_array
 
 COUNT = """
 import sys

@@ -9,8 +9,8 @@ import pytest
 
 import tokengeom as tg
 from html_reader import read
-from tokengeom.ask.answer import Explanation
-from tokengeom.ask.questions import PlainFactors, context_gap, measured_by_name
+from tokengeom.ask.explain import PlainFactors, context_gap, measured_by_name
+from tokengeom.ask.item_report import ItemReport
 from tokengeom.core.errors import InputError
 from tokengeom.core.factors import Factors
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -157,11 +157,10 @@ def test_an_explanation_as_data_and_in_a_notebook(prediction: FeaturePrediction)
     assert {"support", "group", "companions", "neighbours"} <= set(token)
     shown = prediction.explain("<b>")
     page = read(shown._repr_html_())
-    assert "<svg" in shown._repr_html_()
     assert "b" not in page.tags
     assert "“<b>”" in page.texts[0]
-    assert repr(shown) == "Explanation(token <b>, predicted in the limit)"
-    assert isinstance(shown, Explanation)
+    assert repr(shown) == "ItemReport(token <b>, predicted in the limit)"
+    assert isinstance(shown, ItemReport)
 
 
 def test_what_cuts_left_out_is_said() -> None:

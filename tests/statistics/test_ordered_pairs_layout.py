@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tokengeom.statistics.layout import PairLayout
+from tokengeom.statistics.ordered_pairs import PairLayout
 from tokengeom.statistics.windows import ContextPacking
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tokengeom.statistics.radix import sort_rows
+from tokengeom.statistics.sorting import radix_sort
 
 LARGE = 2**62
 
@@ -23,7 +23,7 @@ def test_rows_are_sorted_as_by_lexsort(keys: int, highest: int, most: int | None
     count = None if most is None else rng.integers(1, most, 1000)
     sorted_by: list[NDArray[Any]] = [token, *reversed(columns)]
     order = np.lexsort(sorted_by)
-    found, found_token, found_count = sort_rows(columns, token, count)
+    found, found_token, found_count = radix_sort(columns, token, count)
     for column, sorted_column in zip(columns, found, strict=True):
         np.testing.assert_array_equal(sorted_column, column[order])
     np.testing.assert_array_equal(found_token, token[order])
@@ -38,6 +38,6 @@ def test_rows_are_sorted_as_by_lexsort(keys: int, highest: int, most: int | None
 
 
 def test_no_rows_are_sorted_into_none() -> None:
-    keys, token, count = sort_rows([np.empty(0, np.int64)], np.empty(0, np.int32), None)
+    keys, token, count = radix_sort([np.empty(0, np.int64)], np.empty(0, np.int32), None)
     assert keys[0].size == token.size == 0
     assert count is None

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokengeom.ask.item_search import Item, find_item, frequency_of, names_of, quoted, shown
-from tokengeom.ask.named_vectors import Items, NamesItems, require_same_items
+from tokengeom.ask.item_search import Item, names_of, quoted, shown
+from tokengeom.ask.named_vectors import Items, frequency_of, require_same_items, support_sizes
 from tokengeom.core.checks import whole_number
 from tokengeom.core.errors import InputError
 from tokengeom.core.factors import Factors, HasFactors
 from tokengeom.core.numerics import Bool, Float, Int
 from tokengeom.results.contract import data_frame, html_table
+from tokengeom.statistics.next_token import NextTokenStatistics
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -32,7 +33,7 @@ NO_DIRECTION = 1e-9
 """Vectors shorter than this share of the longest are rounding."""
 SAME_COSINE = 9
 """Decimals to which cosines are compared: beyond them the order would be that of rounding errors."""
-SHARED = {"tokens": "contexts", "contexts": "tokens"}
+SHARED: dict[Items, Items] = {"tokens": "contexts", "contexts": "tokens"}
 """What two items share."""
 
 
@@ -134,14 +135,14 @@ class Neighbours:
         return html_table(self.title, self.table(), sentences, columns)
 
 
-class Geometry:
-    """Vectors of the tokens and contexts of statistics, and questions about them.
+class EmbeddedItems:
+    """The tokens and contexts of statistics with their embeddings: cosines, and the nearest ones.
 
     ``given``
         Anything with W (V x d) and H (d x m), or the pair.
     """
 
-    def __init__(self, given: HasFactors | tuple[object, object], stats: NamesItems) -> None:
+    def __init__(self, given: HasFactors | tuple[object, object], stats: NextTokenStatistics) -> None:
         self.factors, self.stats = Factors.of(given), stats
         require_same_items(given, self.factors, stats)
         self._vectors: dict[Items, tuple[Float, Float]] = {}
@@ -221,12 +222,12 @@ def _best(cosine: Float, listed: Bool, frequency: Float, k: int) -> Int:
     return np.asarray(some[np.lexsort((some, -frequency[some], -value))][:k])
 
 
-def seen_tokens(stats: NamesItems) -> Int:
+def seen_tokens(stats: NextTokenStatistics) -> Int:
     """Tokens that follow some context, in order."""
     return np.unique(stats.P.indices).astype(np.int64)
 
 
-def members(stats: NamesItems, item: Item) -> Int:
+def members(stats: NextTokenStatistics, item: Item) -> Int:
     """Contexts that a token follows, or tokens that follow a context, in order."""
     P = stats.P
     if item.items == "contexts":
@@ -235,42 +236,18 @@ def members(stats: NamesItems, item: Item) -> Int:
     return np.searchsorted(P.indptr, places, side="right").astype(np.int64) - 1
 
 
-def overlaps(stats: NamesItems, item: Item) -> tuple[Int, Int]:
+def overlaps(stats: NextTokenStatistics, item: Item) -> tuple[Int, Int]:
     """Number of supports that each item of the same kind shares with one, and number of its own supports."""
     P = stats.P
     inside = np.zeros(stats.V if item.items == "contexts" else stats.m, np.bool_)
     inside[members(stats, item)] = True
     if item.items == "contexts":
-        return np.add.reduceat(inside[P.indices].astype(np.int64), P.indptr[:-1]), np.asarray(stats.support_sizes)
-    hit = np.repeat(inside, np.diff(P.indptr))
-    shared = np.bincount(P.indices[hit], minlength=stats.V)
-    return shared.astype(np.int64), np.bincount(P.indices, minlength=stats.V).astype(np.int64)
+        shared = np.add.reduceat(inside[P.indices].astype(np.int64), P.indptr[:-1])
+    else:
+        shared = np.bincount(P.indices[np.repeat(inside, np.diff(P.indptr))], minlength=stats.V).astype(np.int64)
+    return shared, support_sizes(stats, item.items)
 
 
 def same_support(shared: Int, sizes: Int, index: int) -> Bool:
     """Which items have exactly the supports of one, itself among them."""
     return np.asarray((shared == sizes[index]) & (sizes == sizes[index]))
-
-
-def require_names(stats: NamesItems | None, given: object) -> NamesItems:
-    """Refuse a result without statistics: nothing in it has a name."""
-    if stats is None:
-        raise InputError(
-            f"This {type(given).__name__} has no names of tokens and contexts: pass the statistics that it is for with "
-            "stats=..., or on the command line --stats FOLDER."
-        )
-    return stats
-
-
-def neighbours_of(
-    given: HasFactors | tuple[object, object],
-    text: str,
-    k: int = 10,
-    items: Items | None = None,
-    stats: NamesItems | None = None,
-    *,
-    other_supports: bool = False,
-) -> Neighbours:
-    """The tokens or contexts that are nearest to the one that a text means, in any geometry."""
-    known = require_names(stats, given)
-    return Geometry(given, known).nearest(find_item(known, text, items), k, other_supports=other_supports)

@@ -15,9 +15,9 @@ from tokengeom.core import resources
 from tokengeom.core.errors import InputError, ResourceError
 from tokengeom.core.progress import AbstractStage
 from tokengeom.core.resources import Estimate
-from tokengeom.page import stage_estimates
-from tokengeom.page.estimate import estimate
-from tokengeom.page.stage_estimates import estimate_stages
+from tokengeom.page import stages, training_ahead
+from tokengeom.page.executor import estimate_stages
+from tokengeom.page.report import estimate
 
 
 @pytest.fixture(autouse=True)
@@ -72,8 +72,8 @@ def test_the_estimate_is_the_sum_of_predictions_trainings_and_expected_durations
 
         return made
 
-    monkeypatch.setattr(stage_estimates, "estimate_prediction", one("predict", 100.0))
-    monkeypatch.setattr(stage_estimates, "estimate_training", one("train", 1000.0))
+    monkeypatch.setattr(stages, "estimate_prediction", one("predict", 100.0))
+    monkeypatch.setattr(training_ahead, "estimate_training", one("train", 1000.0))
     found = estimate("report", write_text(tmp_path / "stories.txt"), **QUICK)
     expected = [part.shortest for part in found.parts if part.what.startswith(("Comparing", "Rival"))]
     # The limit, the path, two trainings and two norms at a loss.
@@ -88,7 +88,7 @@ def test_a_report_that_does_not_fit_is_refused_before_anything_is_solved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = write_text(tmp_path / "stories.txt")
-    monkeypatch.setattr("tokengeom.page.pipeline.predict", lambda *given, **settings: pytest.fail("solved"))
+    monkeypatch.setattr("tokengeom.page.stages.predict", lambda *given, **settings: pytest.fail("solved"))
     monkeypatch.setattr(resources, "free_memory", lambda device=None: 10_000)
     with pytest.raises(ResourceError, match="Keep"):
         quick(text, tmp_path / "page.html")
@@ -101,4 +101,4 @@ def test_verbs_without_an_estimate_are_refused() -> None:
 
 def test_no_stage_takes_no_time() -> None:
     stats = tg.NextTokenStatistics.from_counts([[1, 2], [0, 3], [2, 0]])
-    assert estimate_stages([], stats, None, 1e-3).seconds == 0.0  # type: ignore[arg-type]
+    assert estimate_stages([], stats).seconds == 0.0
