@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tokengeom import NextTokenStatistics, TrainingSettings
+from tokengeom import NextTokenStatistics
 from tokengeom.extending import AbstractProgress, Curve, Figure, InputError, LinePanel, Network, architecture_named
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.capacity_thresholds import ALL, BODY, WIDTH, Thresholds
@@ -36,7 +36,7 @@ from tokengeom_studies.common.measured import (
     decided_together,
 )
 from tokengeom_studies.common.model_runs import require_device
-from tokengeom_studies.common.torch_runs import DeviceText, load_text
+from tokengeom_studies.common.torch_runs import DeviceText, load_text, training_settings
 
 CONSTANT, LONGER, TENTH, DEEPER = 2.0, 1.5, 4.0, 1.2
 """Factors: over the numbers of contexts, by twice the steps, for a tenth of the loss gap, and of width over depth."""
@@ -177,25 +177,16 @@ def _train(text: DeviceText, recipe: Recipe, network: str, width: int, steps: in
     """Loss gap and size of one network; the loss gap is None where training diverged."""
     began = time.monotonic()
     model, _, layers = network.partition(":")
-    options: dict[str, Any] = {"heads": min(recipe["heads"], width)} if model == "transformer" else {}
-    settings = TrainingSettings(
-        model=model,
-        dim=width,
-        layers=int(layers),
-        optimizer="adamw",
-        steps=steps,
-        learning_rate=recipe["learning_rate"],
-        rate_schedule="cosine",
-        seed=seed,
-        precision="float32",
-        **options,
-    )
+    size: dict[str, Any] = {"dim": width, "layers": int(layers)}
+    if model == "transformer":
+        size["heads"] = min(recipe["heads"], width)
+    settings = training_settings(recipe, model, seed, steps=steps, rate_schedule="cosine", **size)
     run = text.begin(settings)
     assert run.network is not None, "settings of a network"
     run.advance(steps)
     gap = text.loss_gap(*run.factors())
-    size = {**count_parameters(run.network), "tokens": text.stats.V}
-    return {"loss_gap": gap if np.isfinite(gap) else None, "seconds": time.monotonic() - began, **size}
+    counted = {**count_parameters(run.network), "tokens": text.stats.V}
+    return {"loss_gap": gap if np.isfinite(gap) else None, "seconds": time.monotonic() - began, **counted}
 
 
 def _ratios(first: Mapping[int, float], second: Mapping[int, float]) -> dict[int, float]:

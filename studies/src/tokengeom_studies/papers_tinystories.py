@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tokengeom import TrainingSettings
 from tokengeom.extending import (
     AbstractProgress,
     Curve,
@@ -45,6 +44,7 @@ from tokengeom_studies.common.support_directions import (
     Directions,
     GroupedText,
 )
+from tokengeom_studies.common.torch_runs import training_settings
 
 TOKENS = (
     "\n|!|\"|'|,|-|.|3|:|;|?|a|b|c|d|e|f|g|h|i|j|k|l|m|n|o|p|q|r|s|t|u|v|w|x|y|z|\u2013|\u2019|\u201c|\u201d"
@@ -182,22 +182,10 @@ def _trained(text: GroupedText, recipe: Recipe, seed: int, rows: Rows) -> Direct
     counts = np.rint(labels.share * labels.weight[labels.context] * labels.windows).astype(np.int64)
     windows = np.repeat(np.arange(counts.size), counts)
     steps = max(windows.size // batch, 1)
-    settings = TrainingSettings(
-        model="transformer",
-        dim=recipe["dim"],
-        layers=recipe["layers"],
-        heads=recipe["heads"],
-        optimizer="adamw",
-        steps=steps * recipe["epochs"],
-        learning_rate=recipe["learning_rate"],
-        weight_decay=recipe["weight_decay"],
-        rate_schedule={"name": "cosine", "warmup": recipe["warmup"]},
-        reduction="mean",
-        batch=batch,
-        seed=seed,
-        precision=recipe["precision"],
-        device=recipe["device"],
-    )
+    plan = {name: recipe[name] for name in ("weight_decay", "precision", "device")}
+    plan |= {"steps": steps * recipe["epochs"], "batch": batch, "reduction": "mean"}
+    plan |= {"rate_schedule": {"name": "cosine", "warmup": recipe["warmup"]}}
+    settings = training_settings(recipe, "transformer", seed, **plan)
     run, shuffled, began = text.device.begin(settings), np.random.default_rng(seed), time.monotonic()
     for epoch in range(1, recipe["epochs"] + 1):
         order = shuffled.permutation(windows)[: steps * batch]

@@ -26,7 +26,6 @@ from tokengeom_studies.common.measured import (
 from tokengeom_studies.common.optimum_findings import PATH, RULES, SAME_LOSS, OptimumFindings
 from tokengeom_studies.common.random_data import with_random_repeats
 from tokengeom_studies.common.solution_sets import PATTERNS, SolutionSet, direction, distance, supports
-from tokengeom_studies.common.text_parts import solver_device
 
 
 def follow(
@@ -206,7 +205,7 @@ def _path_directions(stats: NextTokenStatistics, S: Bool, recipe: Recipe) -> tup
     """Directions of the path between its two smallest loss gaps, and between those of the trainings."""
     prediction = predict(stats, spread_solves=0)
     gaps = sorted({*recipe["path_gaps"], *recipe["loss_gaps"]}, reverse=True)
-    at = dict(zip(gaps, prediction.path(gaps, tolerance=1e-7, device=solver_device()), strict=True))
+    at = dict(zip(gaps, prediction.path(gaps, tolerance=1e-7), strict=True))
     pairs = gaps[-2:], sorted(recipe["loss_gaps"], reverse=True)
     small, same = (direction(at[before].L, at[after].L, S) for before, after in pairs)
     return small, same
