@@ -19,8 +19,13 @@ from tokengeom.comparison.model_states import ModelStates, read_model
 from tokengeom.core.checks import Entries
 from tokengeom.core.errors import CheckpointError, missing_extra
 from tokengeom.core.factors import Factors, FactorsInside
-from tokengeom.models.checkpoint import load_checkpoint
-from tokengeom.models.checkpoint_folder import checkpoint_folders, find_weights, require_model_folder, training_step
+from tokengeom.models.checkpoint import (
+    checkpoint_folders,
+    find_weights,
+    load_checkpoint,
+    require_model_folder,
+    training_step,
+)
 from tokengeom.page.compare_models import occur_once
 from tokengeom.results.contract import ALONE, AbstractResult, NearbyResults, close
 from tokengeom.results.manifests import file_hash
