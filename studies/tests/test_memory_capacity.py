@@ -13,8 +13,9 @@ from study_cases import failed
 from tokengeom import NextTokenStatistics, TrainingSettings
 from tokengeom.extending import InputError, SilentProgress, build_network
 from tokengeom_studies.base import Findings, find_study
+from tokengeom_studies.common.capacity_thresholds import interpolated
 from tokengeom_studies.common.measured import AbstractMeasuredStudy, Rows
-from tokengeom_studies.memory_capacity import count_parameters, interpolated, sub_sample
+from tokengeom_studies.memory_capacity import count_parameters, sub_sample
 
 
 def study() -> AbstractMeasuredStudy:

@@ -27,8 +27,8 @@ from tokengeom.page import training_ahead
 from tokengeom.page.executor import overall_progress
 from tokengeom.page.report import Report
 from tokengeom.page.settings import TRANSFORMER, UFM, ReportSettings
+from tokengeom.page.source_text import find_text
 from tokengeom.page.stages import training_stages
-from tokengeom.page.text import find_text
 
 
 @pytest.fixture(autouse=True)

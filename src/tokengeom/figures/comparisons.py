@@ -113,8 +113,11 @@ def _over_training(steps: Float, tables: Sequence[Mapping[str, Agreement]], kind
     return curves
 
 
-def disagreement(comparisons: Mapping[str, Comparison]) -> Figure:
-    """Where a disagreement comes from: efficiency, cosine of the logits and split of each run, by its name."""
+def disagreement(comparisons: Mapping[str, Comparison], noun: str = "run") -> Figure:
+    """Where a disagreement comes from: efficiency, cosine of the logits and split of each run, by its name.
+
+    ``noun`` is what the caption calls that which was compared.
+    """
     if not comparisons:
         raise InputError("A figure of disagreement needs at least one comparison; got none.")
     shares, exponents = list[Curve](), list[Curve]()
@@ -139,11 +142,11 @@ def disagreement(comparisons: Mapping[str, Comparison]) -> Figure:
             LinePanel("Split exponent", "what is measured", "exponent", exponents, levels=balanced, x_names=EXPONENT)
         )
     caption = (
-        "Efficiency: smallest norm of logits with the run's loss over the norm of the run's logits, from the "
-        "proven lower bound to the value found. Logits: cosine of the run's centred logits with the predicted ones, "
-        "with its 95% interval. Split: agreement of the run's contexts H and tokens W with the balanced factors of "
-        "its own logits. Split exponent: 0.5 where W and H share the logits equally, below it where the tokens carry "
-        "less than their share, above it where the contexts do."
+        f"Efficiency: smallest norm of logits with the {noun}'s loss over the norm of the {noun}'s logits, from the "
+        f"proven lower bound to the value found. Logits: cosine of the {noun}'s centred logits with the predicted "
+        f"ones, with its 95% interval. Split: agreement of the {noun}'s contexts H and tokens W with the balanced "
+        "factors of its own logits. Split exponent: 0.5 where W and H share the logits equally, below it where the "
+        "tokens carry less than their share, above it where the contexts do."
     )
     return Figure("disagreement", "Where a disagreement comes from", caption, panels, columns=2)
 

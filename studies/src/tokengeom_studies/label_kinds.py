@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tokengeom import NextTokenStatistics, TrainingSettings, count
+from tokengeom import NextTokenStatistics, count
 from tokengeom.extending import AbstractProgress, Curve, Figure, InputError, LinePanel, PairGeometry, stories
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.measured import (
@@ -53,7 +53,7 @@ from tokengeom_studies.common.same_geometry import (
     predicted_geometries,
     within,
 )
-from tokengeom_studies.common.torch_runs import DeviceText, first_below, load_text
+from tokengeom_studies.common.torch_runs import DeviceText, first_below, load_text, training_settings
 
 SOFT, HARD, PREFIXES = "soft", "hard", "prefixes"
 CEILING, PREDICTED, EXPLAINED = 0.02, 0.03, 0.05
@@ -188,20 +188,9 @@ def _train(
     """A run where its loss gap first falls below each level; no geometry where it does not."""
     steps = recipe["hard_steps" if kind == HARD else "most_steps"]
     rate = float(kind.removeprefix("dropout ")) if kind.startswith("dropout ") else 0.0
-    settings = TrainingSettings(
-        model="transformer",
-        dim=recipe["dim"],
-        layers=recipe["layers"],
-        heads=recipe["heads"],
-        attention_dropout=rate,
-        optimizer="adamw",
-        steps=steps,
-        learning_rate=recipe["learning_rate"],
-        rate_schedule="cosine" if kind == HARD else "constant",
-        batch=recipe["batch"] if kind == HARD else None,
-        seed=seed,
-        precision="float32",
-    )
+    hard: dict[str, Any] = {"rate_schedule": "cosine", "batch": recipe["batch"]} if kind == HARD else {}
+    plan = {"steps": steps, "attention_dropout": rate, "rate_schedule": "constant", **hard}
+    settings = training_settings(recipe, "transformer", seed, **plan)
     began, run = time.monotonic(), text.begin(settings)
     remaining = sorted(recipe["loss_gaps"], reverse=True)
     for reached in first_below(

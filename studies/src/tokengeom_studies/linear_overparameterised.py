@@ -150,15 +150,8 @@ def margin_table(
     rows = [(name, float(rate)) for name, several in rates.items() for rate in several]
     rest: list[Float] = []
     for name, rate in rows:
-        run = train(
-            setting.stats,
-            "linear",
-            embeddings=setting.H,
-            optimizer=optimizer_named(name),
-            reduction="mean",
-            learning_rate=rate,
-            steps=steps,
-        )
+        plan: dict[str, Any] = {"optimizer": optimizer_named(name), "learning_rate": rate, "steps": steps}
+        run = train(setting.stats, "linear", embeddings=setting.H, reduction="mean", **plan)
         rest.append(run.W - prediction.finite_part(run.W))
         done(f"{name} at rate {rate:g}, {steps} steps")
     table: dict[str, list[Any]] = {"optimizer": [row[0] for row in rows], "rate": [row[1] for row in rows]}
@@ -172,17 +165,8 @@ def margin_table(
 
 def train_embeddings(setting: LinearSetting, seed: int, rate: float, steps: int) -> Run:
     """Gradient descent on W and H, starting from the given H."""
-    return train(
-        setting.stats,
-        "linear",
-        embeddings=setting.H,
-        optimizer="gd",
-        reduction="mean",
-        learning_rate=rate,
-        steps=steps,
-        seed=seed,
-        learn_embeddings=True,
-    )
+    plan: dict[str, Any] = {"optimizer": "gd", "learning_rate": rate, "steps": steps, "seed": seed}
+    return train(setting.stats, "linear", embeddings=setting.H, reduction="mean", learn_embeddings=True, **plan)
 
 
 def learned_table(

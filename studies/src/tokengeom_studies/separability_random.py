@@ -11,13 +11,12 @@ k = 1 Cover's count is exact, ``d* = m/2`` [cover1965].
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import pi, sqrt
+from math import sqrt
 from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.extending import AbstractProgress, Curve, Figure, Float, LinePanel, Panel, Points, ScatterPanel
+from tokengeom.extending import AbstractProgress, Curve, Figure, LinePanel, Panel, Points, ScatterPanel
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.measured import (
     AbstractMeasuredStudy,
@@ -31,16 +30,24 @@ from tokengeom_studies.common.measured import (
 )
 from tokengeom_studies.common.random_data import random_supports
 from tokengeom_studies.common.random_limits import separability_estimate, separability_limit
-from tokengeom_studies.common.separating_dimension import bracket, separates, separates_by_linear_program
+from tokengeom_studies.common.separating_dimension import (
+    NEAR,
+    STANDARD_ERRORS,
+    Slope,
+    Threshold,
+    bracket,
+    separates,
+    separates_by_linear_program,
+    shift_per_token,
+    slopes_of,
+    thresholds,
+    weighted_mean,
+)
 
-NEAR, MANY, PER_TOKEN, WIDTHS = 0.03, 1.10, (1 / 16, 3 / 16), (0.8, 1.25)
-FEW = 4
-"""Contexts per token from which on the vocabulary counts as small."""
+MANY, PER_TOKEN, WIDTHS = 1.10, (1 / 16, 3 / 16), (0.8, 1.25)
 SLOW = 20
 """Tokens from which on half as many draws are made."""
 PROVEN = 1e-9
-STANDARD_ERRORS = 3.3
-"""Standard errors beyond which a correct estimate lies with probability 0.001."""
 
 
 class SeparabilityRandom(AbstractMeasuredStudy):
@@ -119,7 +126,7 @@ class SeparabilityRandom(AbstractMeasuredStudy):
     def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:
         """Thresholds against the formula; the checks are about proofs, Cover's count and the linear program."""
         measured = thresholds(rows)
-        slopes = _slopes(measured)
+        slopes = slopes_of(measured)
         answers = {
             "formula": _formula(slopes),
             "shift": _shift(measured),
@@ -162,120 +169,11 @@ def _measure_oracle(recipe: Recipe, rows: Rows) -> None:
             rows.add(**setting, d=d, separable=answer, by_program=separates_by_linear_program(S, H))
 
 
-@dataclass(frozen=True)
-class Threshold:
-    """``d*`` of one setting: location and standard deviation of the fitted logistic, with the location's error."""
-
-    V: int
-    k: int
-    m: int
-    draws: int
-    undecided: int
-    location: float
-    error: float
-    deviation: float
-
-    @property
-    def expected(self) -> float:
-        """M times the formula."""
-        return separability_limit(self.V, self.k).ratio * self.m
-
-    @property
-    def shift(self) -> float:
-        """Dimensions above the formula."""
-        return self.location - self.expected
-
-    @property
-    def few_tokens(self) -> bool:
-        """Whether ``V <= m/4``, where the formula is tested."""
-        return self.m >= self.V * FEW
-
-
-def thresholds(rows: Sequence[Row]) -> list[Threshold]:
-    """The fitted threshold of every setting, in the order of V, k and m."""
-    draws = chosen(rows, kind="draw")
-    settings = sorted({(row["V"], row["k"], row["m"]) for row in draws})
-    measured = []
-    for V, k, m in settings:
-        mine = chosen(draws, V=V, k=k, m=m)
-        start = separability_limit(V, k)
-        location, error, scale = fit_logistic(
-            np.array([row["low"] for row in mine], float),
-            np.array([row["high"] for row in mine], float),
-            start.width * sqrt(m),
-        )
-        undecided = sum(row["undecided"] for row in mine)
-        measured.append(Threshold(V, k, m, len(mine), undecided, location, error, scale * pi / sqrt(3.0)))
-    return measured
-
-
-def fit_logistic(low: Float, high: Float, start: float) -> tuple[float, float, float]:
-    """Location, its standard error, and scale of a logistic distribution, from brackets ``(low, high)`` of its draws.
-
-    Maximum likelihood with the observed information; ``start`` is a guess of the standard deviation. A weak prior on
-    the logarithm of the scale (a factor of 4 either way) keeps the fit defined for few draws. The search starts at the
-    narrowest brackets: far from them the likelihood is 0 up to rounding, and flat.
-    """
-    from scipy.optimize import minimize
-    from scipy.special import expit
-
-    widths = high - low
-    middle = (0.5 * (low + high))[widths <= 2.0 * widths.min()]
-    log_scale = np.log(max(start, 0.3) * sqrt(3.0) / pi)
-
-    def loss(x: Float) -> float:
-        scale = np.exp(x[1])
-        share = expit((high - x[0]) / scale) - expit((low - x[0]) / scale)
-        return float(-np.log(np.maximum(share, 1e-300)).sum() + 0.5 * ((x[1] - log_scale) / np.log(4.0)) ** 2)
-
-    best = minimize(loss, [float(np.median(middle)), log_scale], method="Nelder-Mead", options={"xatol": 1e-4})
-    location, scale = float(best.x[0]), float(np.exp(best.x[1]))
-    h = 0.1 * scale
-    aside = np.array([h, 0.0])
-    curvature = (loss(best.x + aside) - 2.0 * loss(best.x) + loss(best.x - aside)) / h**2
-    return location, 1.0 / sqrt(max(curvature, 1e-12)), scale
-
-
-@dataclass(frozen=True)
-class Slope:
-    """Slope of ``d*`` over m for one (V, k), relative to the formula, with its standard error.
-
-    ``shift``
-        Weighted mean of ``(d* - m formula) / (V - 1)``.
-    """
-
-    V: int
-    k: int
-    relative: float
-    error: float
-    shift: Interval
-
-    @property
-    def refuted(self) -> bool:
-        """Whether the slope contradicts the formula."""
-        return abs(self.relative - 1.0) - STANDARD_ERRORS * self.error > NEAR
-
-
-def _slopes(measured: Sequence[Threshold]) -> list[Slope]:
-    """Weighted least squares of the threshold on m, per (V, k) with at least two m."""
-    slopes = []
-    for V, k in dict.fromkeys((threshold.V, threshold.k) for threshold in measured):
-        mine = [threshold for threshold in measured if (threshold.V, threshold.k) == (V, k) and threshold.few_tokens]
-        if len(mine) < 2:
-            continue
-        A = np.array([[threshold.m, 1.0] for threshold in mine]) / np.array([[threshold.error] for threshold in mine])
-        covariance = np.linalg.inv(A.T @ A)
-        slope, _ = covariance @ A.T @ np.array([threshold.location / threshold.error for threshold in mine])
-        ratio = separability_limit(V, k).ratio
-        slopes.append(Slope(V, k, float(slope) / ratio, sqrt(covariance[0, 0]) / ratio, _shift_per_token(mine)))
-    return slopes
-
-
 def _formula(slopes: Sequence[Slope]) -> Answer:
     slopes = [slope for slope in slopes if slope.V > 2]
     if not slopes:
         return Answer("undecided", "No setting with V > 2 was measured at two numbers of contexts.")
-    mean = _weighted([slope.relative for slope in slopes], [slope.error for slope in slopes])
+    mean = weighted_mean([slope.relative for slope in slopes], [slope.error for slope in slopes])
     worst = max(slopes, key=lambda slope: abs(slope.relative - 1.0) / slope.error)
     refuted = sum(slope.refuted for slope in slopes)
     decision = _inside(mean, 1.0 - NEAR, 1.0 + NEAR)
@@ -284,13 +182,6 @@ def _formula(slopes: Sequence[Slope]) -> Answer:
         f"contradict the formula; most standard errors away: {worst.relative:.3f} at V={worst.V}, k={worst.k}."
     )
     return Answer("no" if refuted else decision, text)
-
-
-def _weighted(values: Sequence[float], errors: Sequence[float]) -> Interval:
-    """Mean weighted with the inverse squares of standard errors, and its 95% interval."""
-    weights = 1.0 / np.square(errors)
-    mean, half = float(weights @ np.array(values) / weights.sum()), 1.96 / sqrt(float(weights.sum()))
-    return Interval(mean, mean - half, mean + half, len(values))
 
 
 def _inside(interval: Interval, low: float, high: float) -> Decision:
@@ -303,16 +194,9 @@ def _shift(measured: Sequence[Threshold]) -> Answer:
     kept = [threshold for threshold in measured if threshold.few_tokens and threshold.V >= 5]
     if len(kept) < 2:
         return Answer("undecided", "Fewer than two settings have 5 <= V <= m/4.")
-    mean = _shift_per_token(kept)
+    mean = shift_per_token(kept)
     text = f"Weighted mean of the shift per V - 1 over {mean.count} settings: {mean}."
     return Answer(_inside(mean, *PER_TOKEN), text)
-
-
-def _shift_per_token(measured: Sequence[Threshold]) -> Interval:
-    return _weighted(
-        [threshold.shift / (threshold.V - 1) for threshold in measured],
-        [threshold.error / (threshold.V - 1) for threshold in measured],
-    )
 
 
 def _width(measured: Sequence[Threshold]) -> Answer:

@@ -52,7 +52,7 @@ from tokengeom_studies.common.same_geometry import (
     predicted_geometries,
     within,
 )
-from tokengeom_studies.common.torch_runs import DeviceText, first_below, load_text
+from tokengeom_studies.common.torch_runs import DeviceText, first_below, load_text, training_settings
 
 ONE_PASS, SAMPLED, EXACT = "one pass", "sampled", "exact"
 CEILING, PREDICTED = 0.02, 0.03
@@ -182,18 +182,9 @@ def one_pass_windows(stats: NextTokenStatistics, steps: int, seed: int) -> Int:
 
 
 def _settings(recipe: Recipe, network: str, seed: int, **changes: Any) -> TrainingSettings:
-    free = network == "ufm"
-    chosen_settings: dict[str, Any] = {
-        "dim": recipe["ufm_dim" if free else "dim"],
-        "learning_rate": recipe["ufm_learning_rate" if free else "learning_rate"],
-    }
-    if not free:
-        chosen_settings["layers"] = recipe["layers"]
-    if network == "transformer":
-        chosen_settings["heads"] = recipe["heads"]
-    return TrainingSettings(
-        model=network, optimizer="adamw", seed=seed, precision="float32", **chosen_settings, **changes
-    )
+    if network == "ufm":
+        changes |= {"dim": recipe["ufm_dim"], "learning_rate": recipe["ufm_learning_rate"]}
+    return training_settings(recipe, network, seed, **changes)
 
 
 def _measure_cell(text: DeviceText, recipe: Recipe, cell: dict[str, Any], rows: Rows) -> None:

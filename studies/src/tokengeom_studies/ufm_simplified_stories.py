@@ -226,7 +226,7 @@ def _sentence(modes: Mapping[str, Mode]) -> str:
 
 def _proxy(mode: Mode) -> str:
     """SIM with the proxy, which is among the explanations of every comparison."""
-    rows = [row for row in mode.trained.comparison.rows if row.rival == "proxy"]
+    rows = [row for row in mode.trained.comparison.rows if row.rival == "S~"]
     values = " and ".join(f"{row.similarity.value:.3f} for {row.items}" for row in rows)
     return f"; SIM with the proxy {values}"
 

@@ -226,22 +226,10 @@ class _Compared:
         if not wanted or not self.rows.in_time:
             return
         whole = Part.of(self.all)
-        runs = train_many(
-            whole.stats,
-            [
-                TrainingSettings(
-                    model="ufm",
-                    dim=self.recipe["dim"],
-                    optimizer="adamw",
-                    steps=self.recipe["steps"],
-                    learning_rate=self.recipe["learning_rate"],
-                    rate_schedule="constant",
-                    seed=seed,
-                )
-                for seed in range(self.recipe["model_seeds"])
-            ],
-            backend="torch",
-        )
+        plan = {name: self.recipe[name] for name in ("dim", "steps", "learning_rate")}
+        plan |= {"model": "ufm", "optimizer": "adamw", "rate_schedule": "constant"}
+        settings = [TrainingSettings(**plan, seed=seed) for seed in range(self.recipe["model_seeds"])]
+        runs = train_many(whole.stats, settings, backend="torch")
         gap = float(np.mean([run.loss_gap for run in runs]))
         of_runs = [Directions.of(run) for run in runs]
         of_whole = whole.directions([gap])

@@ -210,9 +210,6 @@ def is_right(kind: str, detail: str, comparison: Comparison) -> bool:
     return comparison.verdict == "agrees" and bool(alike & ours)
 
 
-# Texts
-
-
 def draw_text(
     name: str, rng: np.random.Generator, most_contexts: int = 400, shape: tuple[int, int] | None = None
 ) -> Any:
@@ -253,8 +250,6 @@ def _zipf(rng: np.random.Generator, V: int, m: int) -> Int:
         counts[:, j] = rng.multinomial(int(rng.integers(4, 60)), share / share.sum())
     return counts
 
-
-# Embeddings
 
 Maker = Callable[[], object]
 
@@ -309,18 +304,10 @@ def _trained(
     """Adam with weight decay in the gradient: its fixed points are those of the nuclear norm, for any rule."""
     decay = prediction.largest_gap * 10.0 ** rng.uniform(-2.5, -1.5) / np.sqrt(stats.V * stats.m)
 
+    plan: dict[str, Any] = {"optimizer": "adam", "learning_rate": 1e-2, "rate_schedule": "cosine", "steps": 2000}
+
     def make() -> object:
-        return train(
-            stats,
-            "ufm",
-            dim=stats.V,
-            optimizer="adam",
-            learning_rate=1e-2,
-            rate_schedule="cosine",
-            weight_decay=decay,
-            steps=2000,
-            seed=int(rng.integers(2**31)),
-        )
+        return train(stats, "ufm", dim=stats.V, weight_decay=decay, seed=int(rng.integers(2**31)), **plan)
 
     return f"{decay:.1e}", make
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -26,16 +25,6 @@ LIMIT, PROXY, SUPPORTS, PROBABILITIES = "L_mm", "proxy", "centred supports", "ce
 NORMS = ("nuclear", "gamma2")
 LIMIT_TOLERANCE, NUCLEAR_TOLERANCE, GAMMA2_TOLERANCE = 1e-4, 1e-3, 1e-2
 """Proven relative gaps of the predictions."""
-
-
-@cache
-def solver_device() -> str:
-    """Device of predictions at a loss on a CPU: NumPy and numba, or PyTorch where numba is not installed."""
-    try:
-        import numba  # noqa: F401
-    except ImportError:
-        return "cpu:0"
-    return "cpu"
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +84,7 @@ class Part:
         }
         for norm in norms:
             tolerance = NUCLEAR_TOLERANCE if norm == "nuclear" else GAMMA2_TOLERANCE
-            path = limit.path(loss_gaps, norm=norm, tolerance=tolerance, device=solver_device())
+            path = limit.path(loss_gaps, norm=norm, tolerance=tolerance)
             for asked, at in zip(loss_gaps, path, strict=True):
                 directions[f"{norm} {asked:g}"] = Directions.of(at, at.relative_gap)
         return directions

@@ -66,6 +66,14 @@ def load_text(recipe: Recipe) -> NextTokenStatistics:
         return NextTokenStatistics.from_counts(table, contexts=file["contexts"])
 
 
+def training_settings(recipe: Recipe, model: str, seed: int, **changes: Any) -> TrainingSettings:
+    """AdamW in float32 with the recipe's ``dim``, ``learning_rate``, ``layers`` and ``heads``; changes override."""
+    names = {"ufm": (), "transformer": ("layers", "heads")}.get(model, ("layers",))
+    known = {name: recipe[name] for name in ("dim", "learning_rate", *names) if name in recipe}
+    shared = {"model": model, "optimizer": "adamw", "precision": "float32", "seed": seed}
+    return TrainingSettings(**{**shared, **known, **changes})
+
+
 @dataclass(frozen=True, eq=False)
 class Predicted:
     """A prediction at a loss or in the limit.
