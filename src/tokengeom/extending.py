@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tokengeom.comparison.collapse import neural_collapse as neural_collapse
     from tokengeom.comparison.collapse import subspace_collapse as subspace_collapse
     from tokengeom.comparison.explanations.base import AbstractRival as AbstractRival
-    from tokengeom.comparison.explanations.base import Known as Known
+    from tokengeom.comparison.explanations.base import FitInputs as FitInputs
     from tokengeom.comparison.explanations.base import explanation_classes as explanation_classes
     from tokengeom.comparison.on_device import LogitSpectrum as LogitSpectrum
     from tokengeom.comparison.on_device import PairGeometry as PairGeometry
@@ -93,12 +93,12 @@ if TYPE_CHECKING:
     from tokengeom.figures.static import save_static as save_static
     from tokengeom.figures.training_curves import feature_training as feature_training
     from tokengeom.figures.training_curves import linear_training as linear_training
-    from tokengeom.models.devices import checked_device as checked_device
-    from tokengeom.models.devices import threads_for as threads_for
     from tokengeom.models.network import Network as Network
     from tokengeom.models.networks.base import NetworkShape as NetworkShape
     from tokengeom.models.networks.base import architecture_named as architecture_named
+    from tokengeom.models.networks.base import checked_device as checked_device
     from tokengeom.models.networks.base import import_torch as import_torch
+    from tokengeom.models.networks.base import threads_for as threads_for
     from tokengeom.models.networks.mlp import MLP as MLP
     from tokengeom.problems.backend import Backend as Backend
     from tokengeom.problems.backend import blocks_of as blocks_of
@@ -205,15 +205,14 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "training.optimizers.spectral": ("Spectral",),
     "comparison.probes": ("feature_probes", "linear_probes"),
     # Networks, and the device that they are on.
-    "models.devices": ("checked_device", "threads_for"),
     "models.network": ("Network",),
-    "models.networks.base": ("NetworkShape", "architecture_named", "import_torch"),
+    "models.networks.base": ("NetworkShape", "architecture_named", "checked_device", "import_torch", "threads_for"),
     "models.networks.mlp": ("MLP",),
     # Comparison: one number, many geometries on a device, collapse, and rival explanations.
     "comparison.agreement": ("Agreement",),
     "comparison.on_device": ("LogitSpectrum", "PairGeometry", "TextOnDevice"),
     "comparison.collapse": ("NeuralCollapse", "neural_collapse", "subspace_collapse"),
-    "comparison.explanations.base": ("AbstractRival", "Known", "explanation_classes"),
+    "comparison.explanations.base": ("AbstractRival", "FitInputs", "explanation_classes"),
     # Paths of the theory: at many losses, over regularisation, over norms; and its parts.
     "theory.at_loss": ("LossSettings",),
     "theory.loss_path": ("LossPath",),

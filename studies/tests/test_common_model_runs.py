@@ -18,7 +18,7 @@ from tokengeom.extending import (
     cosines,
     paper_steps,
 )
-from tokengeom.training.trajectory import Trajectory
+from tokengeom.training.run import Trajectory
 from tokengeom_studies.common.model_runs import (
     REPORTED,
     Trained,

@@ -19,8 +19,8 @@ from tokengeom.page.compare_models import compare_models
 from tokengeom.page.read_model import ReadModel, find_models
 from tokengeom.page.report import Report, report
 from tokengeom.page.settings import ReportSettings
+from tokengeom.page.source_text import find_text
 from tokengeom.page.stages import model_stages
-from tokengeom.page.text import find_text
 from tokengeom.theory.proxy import ProxyPrediction
 
 FEW: dict[str, Any] = {"permutations": 20, "context": 2}
@@ -186,12 +186,12 @@ def test_every_stage_is_made_from_earlier_ones(checkpoints: Path) -> None:
     for place, stage in enumerate(stages):
         assert {*stage.needs, *stage.uses} <= {before.name for before in stages[:place]}
     assert [stage.name for stage in stages if stage.name.startswith("rivals")] == ["rivals-model-2"]
-    assert ReportSettings(model=checkpoints).model_cuts == {"context": 4, "top_contexts": 400}
+    assert ReportSettings(model=checkpoints).model_cuts == {"context": 4, "top_contexts": 400, "support": "raw"}
     assert ReportSettings(model=checkpoints, context=3).model_cuts["context"] == 3
 
 
 def test_heat_maps_show_the_tokens_that_follow_and_their_mean_is_removed(finished: Report) -> None:
-    from tokengeom.page.figures import geometry_figures, page_order
+    from tokengeom.page.sections.figures import geometry_figures, page_order
 
     contents = finished.contents
     order = page_order(contents)

@@ -15,7 +15,7 @@ from estimate_cases import Said
 from tokengeom.core import resources
 from tokengeom.core.errors import InputError, ProblemError, ResourceError
 from tokengeom.core.numerics import Bool
-from tokengeom.models.devices import threads_for
+from tokengeom.models.networks.base import threads_for
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.solvers.nuclear_admm import NuclearADMM

@@ -26,7 +26,9 @@ from tokengeom.ask.neighbours import SHARED, EmbeddedItems, Neighbours, members,
 from tokengeom.core.errors import InputError
 from tokengeom.core.factors import Factors, HasFactors
 from tokengeom.core.numerics import Bool, Float, Int, log_sum_exp
-from tokengeom.statistics.next_token import NextTokenStatistics
+
+if TYPE_CHECKING:
+    from tokengeom.statistics.next_token import NextTokenStatistics
 
 Observed = HasFactors | tuple[object, object]
 MOST_LISTED = 100

@@ -20,13 +20,16 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from heapq import nlargest
 from operator import itemgetter
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from tokengeom.ask.named_vectors import SPACE, Items, frequency_of, item_names
 from tokengeom.core.errors import InputError
-from tokengeom.statistics.next_token import NextTokenStatistics
+
+if TYPE_CHECKING:
+    from tokengeom.statistics.next_token import NextTokenStatistics
 
 KINDS: tuple[Items, ...] = ("tokens", "contexts")
 MOST_CANDIDATES = 8

@@ -41,10 +41,11 @@ from tokengeom.core.errors import InputError
 from tokengeom.core.factors import Factors, HasFactors
 from tokengeom.core.numerics import Float, Int
 from tokengeom.results.contract import data_frame
-from tokengeom.statistics.next_token import NextTokenStatistics
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+    from tokengeom.statistics.next_token import NextTokenStatistics
 
 Items = Literal["tokens", "contexts"]
 Format = Literal["projector", "word2vec", "numpy"]

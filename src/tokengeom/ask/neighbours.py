@@ -24,10 +24,11 @@ from tokengeom.core.errors import InputError
 from tokengeom.core.factors import Factors, HasFactors
 from tokengeom.core.numerics import Bool, Float, Int
 from tokengeom.results.contract import data_frame, html_table
-from tokengeom.statistics.next_token import NextTokenStatistics
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+    from tokengeom.statistics.next_token import NextTokenStatistics
 
 NO_DIRECTION = 1e-9
 """Vectors shorter than this share of the longest are rounding."""

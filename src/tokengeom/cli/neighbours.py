@@ -162,8 +162,7 @@ class Source:
 
     def loaded(self, trained: ModelTextSettings, progress: AbstractProgress) -> ModuleModel:
         """The model, of several checkpoints the last one."""
-        from tokengeom.models.checkpoint import load_checkpoint
-        from tokengeom.models.checkpoint_folder import checkpoint_folders
+        from tokengeom.models.checkpoint import checkpoint_folders, load_checkpoint
 
         assert self.model is not None, "a saved result is asked otherwise"
         folder = checkpoint_folders(self.model)[-1]

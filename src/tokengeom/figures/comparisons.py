@@ -9,8 +9,7 @@ import numpy as np
 from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.checkpoints import CheckpointCurve
 from tokengeom.comparison.comparison import Comparison
-from tokengeom.comparison.rival_numbers import RivalRow
-from tokengeom.comparison.rival_table import Rivals
+from tokengeom.comparison.rival_table import RivalRow, Rivals
 from tokengeom.core.errors import InputError
 from tokengeom.core.numerics import Float
 from tokengeom.figures.base import Curve, Figure, LinePanel, Scale
@@ -115,8 +114,11 @@ def _over_training(steps: Float, tables: Sequence[Mapping[str, Agreement]], kind
     return curves
 
 
-def disagreement(comparisons: Mapping[str, Comparison]) -> Figure:
-    """Where a disagreement comes from: efficiency, cosine of the logits and split of each run, by its name."""
+def disagreement(comparisons: Mapping[str, Comparison], noun: str = "run") -> Figure:
+    """Where a disagreement comes from: efficiency, cosine of the logits and split of each run, by its name.
+
+    ``noun`` is what the caption calls that which was compared.
+    """
     if not comparisons:
         raise InputError("A figure of disagreement needs at least one comparison; got none.")
     shares, exponents = list[Curve](), list[Curve]()
@@ -141,11 +143,11 @@ def disagreement(comparisons: Mapping[str, Comparison]) -> Figure:
             LinePanel("Split exponent", "what is measured", "exponent", exponents, levels=balanced, x_names=EXPONENT)
         )
     caption = (
-        "Efficiency: smallest norm of logits with the run's loss over the norm of the run's logits, from the "
-        "proven lower bound to the value found. Logits: cosine of the run's centred logits with the predicted ones, "
-        "with its 95% interval. Split: agreement of the run's contexts H and tokens W with the balanced factors of "
-        "its own logits. Split exponent: 0.5 where W and H share the logits equally, below it where the tokens carry "
-        "less than their share, above it where the contexts do."
+        f"Efficiency: smallest norm of logits with the {noun}'s loss over the norm of the {noun}'s logits, from the "
+        f"proven lower bound to the value found. Logits: cosine of the {noun}'s centred logits with the predicted "
+        f"ones, with its 95% interval. Split: agreement of the {noun}'s contexts H and tokens W with the balanced "
+        "factors of its own logits. Split exponent: 0.5 where W and H share the logits equally, below it where the "
+        "tokens carry less than their share, above it where the contexts do."
     )
     return Figure("disagreement", "Where a disagreement comes from", caption, panels, columns=2)
 
@@ -153,7 +155,7 @@ def disagreement(comparisons: Mapping[str, Comparison]) -> Figure:
 def _sources(comparison: Comparison) -> dict[int, Float]:
     """Place on the axis -> heights of one line; the last place is the split exponent."""
     one = comparison.disagreement
-    cosine = comparison.agreements.get(f"{comparison.prefix}logit_cosine")
+    cosine = comparison.judged_numbers.get("logit_cosine")
     found = {} if cosine is None else {2: np.array([cosine.low, cosine.value, cosine.high])}
     if one is not None:
         found[1] = np.array([one.efficiency, one.efficiency_high])

@@ -17,10 +17,10 @@ from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.numerics import blas_threads_for
 from tokengeom.core.progress import AbstractProgress, AbstractStage
 from tokengeom.core.resources import Estimate
-from tokengeom.page.cache import ResultsFolder
+from tokengeom.page.cache import ResultsFolder, code_hash
 from tokengeom.page.read_model import Models
 from tokengeom.page.settings import ReportSettings
-from tokengeom.page.text import Text
+from tokengeom.page.source_text import SourceText
 from tokengeom.page.training_ahead import LaterTraining, SecondProcess
 from tokengeom.results.contract import AbstractResult
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -40,6 +40,8 @@ class Stage:
         What progress shows, and the expected duration.
     ``make``
         Makes the result, given the executor with the results of earlier stages; None where there is nothing to make.
+    ``code``
+        Packages and modules, such as "theory" or "page.stages", whose code runs in ``make``.
     ``needs``
         Names of the stages that the result is made from. Without all of them, the stage is left out.
     ``uses``
@@ -59,6 +61,7 @@ class Stage:
     title: str
     seconds: float
     make: Callable[[Executor], AbstractResult | None]
+    code: tuple[str, ...]
     needs: tuple[str, ...] = ()
     uses: tuple[str, ...] = ()
     settings: Callable[[Executor], Mapping[str, Any]] = lambda executor: {}
@@ -83,7 +86,7 @@ class Plan:
         What is carried out, in this order.
     """
 
-    source: Text | NextTokenStatistics
+    source: SourceText | NextTokenStatistics
     settings: ReportSettings
     models: Models | None
     names: Mapping[str, str]
@@ -138,6 +141,11 @@ class Executor:
         assert isinstance(result, kind), f"stage {name} must make a {kind.__name__}"
         return result
 
+    @property
+    def statistics(self) -> NextTokenStatistics:
+        """The result of the stage of that name."""
+        return self.result(STATISTICS, NextTokenStatistics)
+
     def _run_stage(self, stage: Stage) -> None:
         if not set(stage.needs) <= set(self.results):
             return
@@ -152,12 +160,12 @@ class Executor:
     def _inputs(self, stage: Stage) -> dict[str, Any]:
         """Everything that decides the result of a stage, as plain data."""
         present = [name for name in (*stage.needs, *stage.uses) if name in self.keys]
-        return {"stages": {name: self.keys[name] for name in present}, **stage.settings(self)}
+        made_from = {name: self.keys[name] for name in present}
+        return {"stages": made_from, "code": code_hash(stage.code)[:16], **stage.settings(self)}
 
     def _make(self, stage: Stage) -> AbstractResult | None:
         self._announce(self.plan.stages[self.plan.stages.index(stage) :])
-        stats = self.results.get(STATISTICS)
-        shape = (stats.V, stats.m) if isinstance(stats, NextTokenStatistics) else (0, 0)
+        shape = (self.statistics.V, self.statistics.m) if STATISTICS in self.results else (0, 0)
         with blas_threads_for(*shape), nullcontext() if stage.has_own_bars else self.progress.stage(stage.title, None):
             return stage.make(self)
 
@@ -176,7 +184,7 @@ class Executor:
             self._train_ahead(left)
             # What cannot be estimated cannot be made either, and its stage says why.
             with suppress(InputError, ProblemError):
-                estimate_stages(left, self.result(STATISTICS, NextTokenStatistics)).announce(self.progress.shown)
+                estimate_stages(left, self.statistics).announce(self.progress.shown)
 
     def _train_ahead(self, left: Sequence[Stage]) -> None:
         """Start the process that makes the later trainings which are still missing."""

@@ -191,13 +191,13 @@ class ReportSettings:
                 raise InputError(f"{_listed(idle)} is about a trained model: give its folder too (model, --model).")
             return
         given = (self.model,) if isinstance(self.model, str | Path) else tuple(self.model)
-        if not given or not all(isinstance(one, str | Path) for one in given):
+        if not given or not all(isinstance(folder, str | Path) for folder in given):
             raise InputError(
                 "A trained model must be the path of its folder, or several paths; got "
                 f"{type(given[0]).__name__ if given else 'none'}. For a model in memory: "
                 "tg.report(tg.compare(prediction, model))."
             )
-        object.__setattr__(self, "model", tuple(str(one) for one in given))
+        object.__setattr__(self, "model", tuple(str(folder) for folder in given))
         idle = self._changed(NOT_WITH_MODEL)
         if idle:
             raise InputError(
@@ -222,12 +222,23 @@ class ReportSettings:
 
     @property
     def model_cuts(self) -> dict[str, Any]:
-        """Context length and number of contexts for a trained model: as requested, or as `compare_models` has them."""
+        """How a text is cut for a trained model: as requested, or as `compare_models` does."""
         usual = ModelTextSettings()
         return {
             "context": self.context or usual.context,
             "top_contexts": self.top_contexts or usual.top_contexts,
+            "support": self.support,
         }
+
+    @property
+    def model_prediction(self) -> dict[str, Any]:
+        """What is predicted for a trained model, and where; empty where models are trained."""
+        return {"proxy": self.proxy, "device": self.device} if self.model_folders else {}
+
+    @property
+    def draws(self) -> dict[str, Any]:
+        """How floors are drawn."""
+        return {"permutations": self.permutations, "seed": self.seed}
 
     @property
     def models_trained(self) -> list[str]:
@@ -249,7 +260,7 @@ class ReportSettings:
 
     @property
     def cuts(self) -> dict[str, str | Path | int | None]:
-        """What is fixed of how the text is cut; None is left to `tokengeom.page.choice`."""
+        """What is fixed of how the text is cut; None is left to `tokengeom.page.chosen_settings`."""
         names = ("tokenizer", "context", "top_contexts", "vocabulary", "rest", "support")
         return {name: getattr(self, name) for name in names}
 

@@ -25,23 +25,22 @@ from pathlib import Path
 from typing import Any
 
 from tokengeom.comparison.compare import compare
-from tokengeom.comparison.comparison import NORM_PREFIX, Comparison
+from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.model_states import ModelStates
-from tokengeom.comparison.norms import norms_at_loss
 from tokengeom.comparison.probes import feature_probes
 from tokengeom.comparison.rival_table import Rivals
 from tokengeom.comparison.rivals import rivals
+from tokengeom.comparison.target import AT_LOSS, norms_at_loss
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.progress import AbstractProgress
 from tokengeom.core.resources import Estimate
 from tokengeom.corpus.files import exists
-from tokengeom.page.choice import Choice, choose
-from tokengeom.page.compare_models import count_for_model, predict_or_proxy, require_two_tokens
+from tokengeom.page.chosen_settings import ChosenSettings, choose
+from tokengeom.page.compare_models import count_for_model, predict_or_proxy, supports_for_model
 from tokengeom.page.executor import STATISTICS, Executor, Plan, Stage
-from tokengeom.page.formatting import listed
-from tokengeom.page.read_model import Models, ReadModel, find_models
+from tokengeom.page.read_model import Models, ReadModel
 from tokengeom.page.settings import MODEL_NAMES, ModelTextSettings, ReportSettings
-from tokengeom.page.text import Text, content_hashes
+from tokengeom.page.source_text import SourceText, content_hashes
 from tokengeom.page.training_ahead import (
     estimate_model,
     expected_seconds,
@@ -51,7 +50,6 @@ from tokengeom.page.training_ahead import (
 )
 from tokengeom.results.contract import carry_hash
 from tokengeom.statistics.count import count
-from tokengeom.statistics.cuts import support_policy
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
@@ -60,13 +58,19 @@ from tokengeom.theory.predicted_path import PredictedPath
 from tokengeom.theory.proxy import ProxyPrediction
 from tokengeom.training.run import Run
 
+Source = SourceText | NextTokenStatistics
 CHOICE, PREDICTION, PATH = "choice", "prediction", "path"
 READ = "model-"
 """Beginning of the names of stages that read a trained model."""
-FINISHED_SECONDS, READING_SECONDS, PATH_SECONDS = 1.0, 8.0, 4.0
-"""Expected durations: of a training that a second process made, of reading a model, of the path."""
-AT_LOSS_SECONDS = {"nuclear": 1.0, "gamma2": 4.0}
-"""Expected duration of a prediction at a loss, by norm."""
+EVERY_STAGE = ("core", "results", "statistics", "page.executor", "page.stages", "page.settings")
+COUNTING = (*EVERY_STAGE, "corpus", "page.source_text", "page.chosen_settings")
+PREDICTING = (*EVERY_STAGE, "problems", "solvers", "theory", "page.compare_models")
+COMPARING = (*PREDICTING, "comparison", "models", "training", "page.read_model")
+TRAINING = (*COMPARING, "page.cache", "page.training_ahead")
+READING = (*COMPARING, "corpus")
+"""Code that runs in the stages of each sort, of which the key of a stage has the hash."""
+FINISHED_SECONDS, READING_SECONDS, PATH_SECONDS, AT_LOSS_SECONDS = 1.0, 8.0, 4.0, {"nuclear": 1.0, "gamma2": 4.0}
+"""Expected durations: a training that a second process made, reading a model, the path, predictions at a loss."""
 AT_LOSS_TOLERANCE = 1e-3
 """Proven relative gap of predictions at a loss."""
 PATH_SHARES = (0.2, 0.4, 0.65, 0.85, 0.97, 0.07, 0.02, 0.004)
@@ -75,62 +79,55 @@ SOME_GAP = 1e-3
 """Loss gap for which predictions at a loss are estimated: that of a run is not known before it."""
 
 
-def plan_report(source: Text | NextTokenStatistics, settings: ReportSettings) -> Plan:
-    """What a report is made of, in the order in which it is carried out."""
-    if settings.model_folders:
-        models = find_models(settings.model_folders, **settings.model_loading)
-        names = {f"{READ}{place}": name for place, name in enumerate(models.names, start=1)}
-        return Plan(source, settings, models, names, f"reading {listed(models.names)}", model_stages(source, models))
-    names = {model: MODEL_NAMES[model] for model in settings.models_trained}
-    times = {1: "once", 2: "twice"}.get(settings.trainings, f"{settings.trainings} times")
-    work = f"training ({listed(names.values())}, {times} each)"
-    return Plan(source, settings, None, names, work, training_stages(source, settings, list(names)))
-
-
-def training_stages(source: Text | NextTokenStatistics, settings: ReportSettings, models: Sequence[str]) -> list[Stage]:
+def training_stages(source: Source, settings: ReportSettings, models: Sequence[str]) -> list[Stage]:
     """The stages of a report that trains its models."""
-    choice = Stage(CHOICE, "Choosing settings", 3.0, _choice, settings=_choice_settings, has_own_bars=True)
-    prediction = Stage(
-        PREDICTION, "Predicting", 3.0, _prediction, needs=(STATISTICS,), has_own_bars=True, measure=estimate_prediction
-    )
-    stages = [*([choice] if isinstance(source, Text) else []), _counting(source, 1.0), prediction, _path_stage()]
+    choice = Stage(CHOICE, "Choosing settings", 3.0, _choice, COUNTING, settings=_asked, has_own_bars=True)
+    stages = [choice] if isinstance(source, SourceText) else []
+    stages += [_counting(source, 1.0, COUNTING), _prediction_stage(3.0, estimate_prediction), _path_stage()]
     ahead = later_trainings(settings, models)
-    places = [(model, place) for model in models for place in range(settings.trainings)]
     # Trainings that differ in their seed only take the same time: they are measured once.
     measures = {model: partial(estimate_model, model, settings, bool(ahead)) for model in models}
-    trainings = {one: _training_stage(*one, settings, one in ahead, measures[one[0]]) for one in places}
+
+    def training(model: str, place: int) -> Stage:
+        return _training_stage(model, place, settings, (model, place) in ahead, measures[model])
+
     # A second process begins with the fastest model. Here the slowest comes first: then the others are compiled.
     slowest_first = list(dict.fromkeys(model for model, _ in reversed(ahead))) or models
-    stages += [trainings[model, 0] for model in slowest_first]
+    stages += [training(model, 0) for model in slowest_first]
     for model in models:
-        later = [trainings[model, place] for place in range(1, settings.trainings)]
+        later = [training(model, place) for place in range(1, settings.trainings)]
         others = tuple(stage.name for stage in later)
         stages += [*later, *_comparing_stages(model, MODEL_NAMES[model], others)]
     return stages
 
 
-def model_stages(source: Text | NextTokenStatistics, models: Models) -> list[Stage]:
+def model_stages(source: Source, models: Models) -> list[Stage]:
     """The stages of a report about trained models."""
-    prediction = Stage(
-        PREDICTION,
-        "Predicting",
-        10.0,
-        _prediction,
-        needs=(STATISTICS,),
-        settings=lambda executor: {"proxy": executor.plan.settings.proxy, "device": executor.plan.settings.device},
-        has_own_bars=True,
-    )
-    stages = [_counting(source, 4.0), prediction, _path_stage()]
+    stages = [_counting(source, 4.0, READING), _prediction_stage(10.0), _path_stage()]
     stages += [_reading_stage(models, place) for place in (models.last, *range(models.last))]
     for place, name in enumerate(models.names):
         stages += _comparing_stages(f"{READ}{place + 1}", name, with_rivals=place == models.last)
     return stages
 
 
-def _counting(source: Text | NextTokenStatistics, seconds: float) -> Stage:
-    is_text = isinstance(source, Text)
+def _counting(source: Source, seconds: float, code: tuple[str, ...]) -> Stage:
+    is_text = isinstance(source, SourceText)
     title = "Counting" if is_text else "Saving the statistics"
-    return Stage(STATISTICS, title, seconds, _statistics, settings=_statistics_settings, has_own_bars=is_text)
+    return Stage(STATISTICS, title, seconds, _statistics, code, settings=_statistics_settings, has_own_bars=is_text)
+
+
+def _prediction_stage(seconds: float, measure: Callable[[NextTokenStatistics], Estimate] | None = None) -> Stage:
+    return Stage(
+        PREDICTION,
+        "Predicting",
+        seconds,
+        _prediction,
+        PREDICTING,
+        needs=(STATISTICS,),
+        settings=lambda executor: executor.plan.settings.model_prediction,
+        has_own_bars=True,
+        measure=measure,
+    )
 
 
 def _path_stage() -> Stage:
@@ -140,6 +137,7 @@ def _path_stage() -> Stage:
         "Predicting along the loss",
         PATH_SECONDS,
         _path,
+        COMPARING,
         needs=(PREDICTION,),
         settings=lambda executor: {"shares": list(PATH_SHARES), "tolerance": AT_LOSS_TOLERANCE},
         measure=MEASURES["nuclear"],
@@ -155,6 +153,7 @@ def _training_stage(
         f"{title}, training {place + 1}" if place else title,
         FINISHED_SECONDS if is_ahead else expected_seconds(settings, model),
         partial(_run, model, place),
+        TRAINING,
         needs=(STATISTICS, PREDICTION),
         settings=lambda executor: {"training": settings.training(model, place).to_dict()},
         has_own_bars=True,
@@ -176,15 +175,10 @@ def _reading_stage(models: Models, place: int) -> Stage:
         f"{READ}{place + 1}",
         f"Reading: {folder.name}",
         READING_SECONDS,
-        lambda executor: models.read(place, _stats(executor), bos(executor), executor.progress),
+        lambda executor: models.read(place, executor.statistics, bos(executor), executor.progress),
+        READING,
         needs=(STATISTICS,),
-        settings=lambda executor: {
-            "name": folder.name,
-            "files": folder.digest,
-            "bos": bos(executor),
-            "device": models.device,
-            "precision": models.precision,
-        },
+        settings=lambda executor: {**models.how_read(place), "bos": bos(executor)},
         has_own_bars=True,
     )
 
@@ -195,13 +189,14 @@ def _comparing_stages(model: str, name: str, others: tuple[str, ...] = (), *, wi
     ``others``
         Stages of the other runs of the same training.
     """
-    run, norms = run_stage(model), {norm: f"at-loss-{model}-{norm}" for norm in NORM_PREFIX}
+    run, norms = run_stage(model), {norm: f"at-loss-{model}-{norm}" for norm in AT_LOSS}
     at_loss = [
         Stage(
             stage,
             f"Predicting at the loss: {name}",
             AT_LOSS_SECONDS[norm],
             partial(_at_loss, model, norm),
+            COMPARING,
             needs=(PREDICTION, run),
             measure=MEASURES[norm],
         )
@@ -209,9 +204,10 @@ def _comparing_stages(model: str, name: str, others: tuple[str, ...] = (), *, wi
     ]
     judging = partial(
         Stage,
+        code=COMPARING,
         needs=(STATISTICS, PREDICTION, run),
         uses=(*others, *norms.values()),
-        settings=_draws,
+        settings=lambda executor: executor.plan.settings.draws,
         has_own_bars=True,
     )
     comparison = judging(f"comparison-{model}", f"Comparing: {name}", 3.0, partial(_comparison, model))
@@ -231,30 +227,32 @@ def run_stage(model: str, place: int = 0) -> str:
 
 def _measure_at_loss(norm: str, stats: NextTokenStatistics) -> Estimate | None:
     """Time and memory of a prediction at a loss; None where none is made."""
-    if norm not in norms_at_loss(stats.P, None):
+    if norm not in _norms(stats):
         return None
     return estimate_prediction(stats, loss_gap=SOME_GAP, norm=norm, tolerance=AT_LOSS_TOLERANCE)
 
 
-MEASURES = {norm: partial(_measure_at_loss, norm) for norm in NORM_PREFIX}
+def _norms(given: NextTokenStatistics | FeaturePrediction) -> Sequence[str]:
+    """Norms in which predictions at a loss are made; others would take minutes."""
+    return norms_at_loss(given.P, None)
 
 
-def _choice_settings(executor: Executor) -> dict[str, Any]:
-    return {**_reading(executor), "asked": executor.plan.settings.cuts}
+MEASURES = {norm: partial(_measure_at_loss, norm) for norm in AT_LOSS}
 
 
-def _choice(executor: Executor) -> Choice:
-    return choose(_text(executor), executor.plan.settings, executor.progress)
+def _asked(executor: Executor) -> dict[str, Any]:
+    return {**_reading(executor.plan), "asked": executor.plan.settings.cuts}
 
 
-def _text(executor: Executor) -> Text:
-    assert isinstance(executor.plan.source, Text), "stages that read a text are built for a text only"
-    return executor.plan.source
+def _choice(executor: Executor) -> ChosenSettings:
+    assert isinstance(executor.plan.source, SourceText), "settings are chosen for a text only"
+    return choose(executor.plan.source, executor.plan.settings, executor.progress)
 
 
-def _reading(executor: Executor) -> dict[str, Any]:
+def _reading(plan: Plan) -> dict[str, Any]:
     """The text, how it is read, and the content of a saved tokenizer, whose file may change under the same name."""
-    tokenizer, text, models = executor.plan.settings.tokenizer, _text(executor), executor.plan.models
+    tokenizer, text, models = plan.settings.tokenizer, plan.source, plan.models
+    assert isinstance(text, SourceText), "given statistics are not read"
     saved = list(content_hashes(Path(tokenizer))) if tokenizer is not None and exists(tokenizer) else []
     if models is not None:
         saved = [models.folders[models.last].tokenizer_digest]
@@ -267,41 +265,31 @@ def _statistics_settings(executor: Executor) -> dict[str, Any]:
     if isinstance(plan.source, NextTokenStatistics):
         return {"given": plan.source.limited(**plan.settings.limits).hash}
     if plan.models is not None:
-        return {**_reading(executor), "settings": {**plan.settings.model_cuts, "support": plan.settings.support}}
-    return {**_reading(executor), "settings": dict(executor.result(CHOICE, Choice).settings)}
+        return {**_reading(executor.plan), "settings": plan.settings.model_cuts}
+    return {**_reading(executor.plan), "settings": dict(executor.result(CHOICE, ChosenSettings).settings)}
 
 
 def _statistics(executor: Executor) -> NextTokenStatistics:
-    plan = executor.plan
-    chosen = executor.result(CHOICE, Choice).settings if CHOICE in executor.results else {}
-    return counted(plan, chosen, executor.progress)
+    chosen = executor.result(CHOICE, ChosenSettings).settings if CHOICE in executor.results else {}
+    return counted(executor.plan, chosen, executor.progress)
 
 
 def counted(plan: Plan, chosen: Mapping[str, Any], progress: AbstractProgress) -> NextTokenStatistics:
     """Statistics of the text with the chosen settings, or with the tokenizer of the last model; or the given ones."""
     source, settings, models = plan.source, plan.settings, plan.models
     if isinstance(source, NextTokenStatistics):
-        stats = source.limited(**settings.limits)
-    elif models is None:
+        limited = source.limited(**settings.limits)
+        return limited if models is None else supports_for_model(limited, ModelTextSettings())
+    if models is None:
         return count(source.corpus, progress=progress, **chosen, **asdict(source.reading))
-    else:
-        policy, cuts = support_policy(settings.support), ModelTextSettings(**settings.model_cuts)
-        stats = count_for_model(source.corpus, models.load(models.last, progress), cuts, source.reading, progress)
-        stats = stats if policy is None else stats.cut(policy)
-    if models is not None:
-        require_two_tokens(stats)
-    return stats
-
-
-def _stats(executor: Executor) -> NextTokenStatistics:
-    return executor.result(STATISTICS, NextTokenStatistics)
+    model, cuts = models.load(models.last, progress), ModelTextSettings(**settings.model_cuts)
+    return supports_for_model(count_for_model(source.corpus, model, cuts, source.reading, progress), cuts)
 
 
 def _prediction(executor: Executor) -> FeaturePrediction | ProxyPrediction:
-    settings = executor.plan.settings
     if executor.plan.models is None:
-        return predict(_stats(executor), progress=executor.progress)
-    return predict_or_proxy(_stats(executor), settings.proxy, executor.progress, settings.device)
+        return predict(executor.statistics, progress=executor.progress)
+    return predict_or_proxy(executor.statistics, progress=executor.progress, **executor.plan.settings.model_prediction)
 
 
 def _predicted(executor: Executor) -> FeaturePrediction | ProxyPrediction:
@@ -309,7 +297,7 @@ def _predicted(executor: Executor) -> FeaturePrediction | ProxyPrediction:
     prediction = executor.results[PREDICTION]
     assert isinstance(prediction, FeaturePrediction | ProxyPrediction), "the stage makes one of these"
     if prediction.stats is None:
-        prediction = carry_hash(replace(prediction, stats=_stats(executor)), prediction)
+        prediction = carry_hash(replace(prediction, stats=executor.statistics), prediction)
         executor.results[PREDICTION] = prediction
     return prediction
 
@@ -317,11 +305,7 @@ def _predicted(executor: Executor) -> FeaturePrediction | ProxyPrediction:
 def _path(executor: Executor) -> PredictedPath | None:
     """Predictions along the loss; None where there are none, or they would take minutes."""
     prediction = _predicted(executor)
-    if (
-        isinstance(prediction, ProxyPrediction)
-        or not prediction.rank
-        or "nuclear" not in norms_at_loss(prediction.P, None)
-    ):
+    if isinstance(prediction, ProxyPrediction) or not prediction.rank or "nuclear" not in _norms(prediction):
         return None
     gaps = [share * prediction.largest_gap for share in PATH_SHARES]
     try:
@@ -341,7 +325,7 @@ def _run(model: str, place: int, executor: Executor) -> Run:
     is_network = settings.training(model).is_network
     with half_of_the_threads(is_network) if executor.plan.shares_cores else nullcontext():
         run = train_model(
-            _stats(executor),
+            executor.statistics,
             settings,
             model,
             place,
@@ -381,7 +365,7 @@ def _at_loss(model: str, norm: str, executor: Executor) -> LossPrediction | None
     if not _compared(model, executor) or isinstance(prediction, ProxyPrediction):
         return None
     gap, device = measured.loss_gap, executor.plan.settings.device
-    if not 0 < gap < prediction.largest_gap or norm not in norms_at_loss(prediction.P, None):
+    if not 0 < gap < prediction.largest_gap or norm not in _norms(prediction):
         return None
     on_gpu = {"device": "cuda"} if isinstance(measured, ReadModel) and device.startswith("cuda") else {}
     try:
@@ -391,26 +375,24 @@ def _at_loss(model: str, norm: str, executor: Executor) -> LossPrediction | None
     return at_loss if at_loss.rank > 0 else None
 
 
-def _predicted_at_loss(model: str, executor: Executor) -> list[LossPrediction]:
-    names = [f"at-loss-{model}-{norm}" for norm in NORM_PREFIX]
-    return [executor.result(name, LossPrediction) for name in names if name in executor.results]
-
-
-def _draws(executor: Executor) -> dict[str, Any]:
-    return {"permutations": executor.plan.settings.permutations, "seed": executor.plan.settings.seed}
+def _judged(model: str, executor: Executor) -> tuple[list[Run | ModelStates], list[LossPrediction]]:
+    """What is compared, and the predictions at its loss."""
+    names = [f"at-loss-{model}-{norm}" for norm in AT_LOSS]
+    at = [executor.result(name, LossPrediction) for name in names if name in executor.results]
+    return _compared(model, executor), at
 
 
 def _comparison(model: str, executor: Executor) -> Comparison | None:
-    runs, at = _compared(model, executor), _predicted_at_loss(model, executor)
+    runs, at = _judged(model, executor)
     if not runs:
         return None
-    limit, progress = _predicted(executor), executor.progress
-    return compare(limit, list(runs), at=at or None, at_loss=bool(at), progress=progress, **_draws(executor))
+    limit, progress, draws = _predicted(executor), executor.progress, executor.plan.settings.draws
+    return compare(limit, list(runs), at=at or None, at_loss=bool(at), progress=progress, **draws)
 
 
 def _rivals(model: str, executor: Executor) -> Rivals | None:
-    runs, at = _compared(model, executor), _predicted_at_loss(model, executor)
+    runs, at = _judged(model, executor)
     if not runs:
         return None
-    limit, progress = _predicted(executor), executor.progress
-    return rivals(_stats(executor), list(runs), limit, at=at, progress=progress, **_draws(executor))
+    limit, progress, draws = _predicted(executor), executor.progress, executor.plan.settings.draws
+    return rivals(executor.statistics, list(runs), limit, at=at, progress=progress, **draws)

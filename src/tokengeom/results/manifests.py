@@ -216,12 +216,12 @@ def read_manifest(folder: Path, kind: str, newest: int) -> dict[str, Any]:
     if manifest.get("format") != kind:
         other = manifest.get("format")
         raise InputError(f"{folder} holds a result of the kind '{other}', not '{kind}'. Choose another folder.")
-    found = manifest.get("format_version")
-    if not isinstance(found, int):
-        raise InputError(f"{folder / MANIFEST} is damaged: its format_version must be a number; got {found!r}.")
-    if found > newest:
+    stated = manifest.get("format_version")
+    if not isinstance(stated, int):
+        raise InputError(f"{folder / MANIFEST} is damaged: its format_version must be a number; got {stated!r}.")
+    if stated > newest:
         raise InputError(
-            f"{folder} has version {found} of the format '{kind}', written by tokengeom {manifest.get('tokengeom')}; "
+            f"{folder} has version {stated} of the format '{kind}', written by tokengeom {manifest.get('tokengeom')}; "
             f"this tokengeom reads up to version {newest}. Update tokengeom to read it."
         )
     return manifest

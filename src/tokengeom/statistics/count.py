@@ -125,7 +125,7 @@ def count_lengths(
     with _opened(counting, reading, machine, progress) as job:
         read = job.read(corpus)
         read.require(windows[wanted[0]])
-        return {length: job.count_one_length(read, one, cuts) for length, one in windows.items() if read.has(one)}
+        return {length: job.count_one_length(read, kind, cuts) for length, kind in windows.items() if read.has(kind)}
 
 
 @contextmanager

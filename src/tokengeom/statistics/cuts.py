@@ -237,7 +237,7 @@ class CommonestTokens(AbstractCut):
     """
 
     size: int
-    rest: Rest = "drop"
+    rest: Rest
 
     def __post_init__(self) -> None:
         _require_positive("The number of next tokens to keep", self.size)

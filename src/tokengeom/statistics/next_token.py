@@ -355,15 +355,15 @@ class NextTokenStatistics(AbstractResult):
         # Part by part, with the best so far: sorting all contexts would take several arrays of their number.
         step = max(COLUMNS_AT_ONCE, 4 * k)
         for begin in range(0, self.m, step):
-            found = np.concatenate((best, np.arange(begin, min(begin + step, self.m))))
-            best = found[np.argsort(-weight[found], kind="stable")[:k]]
+            candidates = np.concatenate((best, np.arange(begin, min(begin + step, self.m))))
+            best = candidates[np.argsort(-weight[candidates], kind="stable")[:k]]
         return best
 
     def cut(self, *cuts: AbstractCut) -> NextTokenStatistics:
         """Smaller statistics, by cuts made one after the other; `effects` records what each did."""
         statistics = self
-        for one in cuts:
-            statistics = _cut(statistics, one)
+        for cut in cuts:
+            statistics = _cut(statistics, cut)
         return statistics
 
     @takes(CutSettings)
@@ -475,9 +475,9 @@ def _load_statistics(path: Path, verb: str) -> NextTokenStatistics:
         raise StatisticsError(f"{verb} needs next-token statistics, and '{path}' does not exist. Check the path.")
     if exists(path / MANIFEST) and read_kind(path) == NextTokenStatistics.kind:
         return NextTokenStatistics.load(path)
-    found = f"'{path}' holds '{read_kind(path)}'" if exists(path / MANIFEST) else f"'{path}' is not a folder of them"
+    there = f"'{path}' holds '{read_kind(path)}'" if exists(path / MANIFEST) else f"'{path}' is not a folder of them"
     raise StatisticsError(
-        f"{verb} needs next-token statistics, and {found}. If it is a text or holds counted pairs, count it first: "
+        f"{verb} needs next-token statistics, and {there}. If it is a text or holds counted pairs, count it first: "
         f"stats = tg.count('{path}')."
     )
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from tokengeom.core.errors import ResourceError, StatisticsError
+from tokengeom.core.errors import StatisticsError
 from tokengeom.core.numerics import Int
 from tokengeom.core.resources import require_memory
 from tokengeom.statistics.arrays_file import integer_array, numbers_of, sparse_fault
@@ -23,6 +23,7 @@ from tokengeom.statistics.engines import AbstractEngine
 from tokengeom.statistics.next_token import OTHER, NextTokenStatistics
 from tokengeom.statistics.saved_statistics import contexts_fault
 from tokengeom.statistics.sorting import PairRows
+from tokengeom.statistics.token_table import disk_errors
 from tokengeom.statistics.windows import ContextPacking
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def write_ordered_shards(parts: Iterable[PairRows], names: Sequence[str], folder
     folder.mkdir()
     writer: pq.ParquetWriter | None = None
     rows = shards = 0
-    try:
+    with disk_errors(f"Counted pairs could not be written to {folder}"):
         for part in parts:
             if part.size:
                 table = pa.Table.from_arrays(list(map(integer_array, part.columns)), names=list(names))
@@ -60,11 +61,6 @@ def write_ordered_shards(parts: Iterable[PairRows], names: Sequence[str], folder
                 writer, rows, shards = None, 0, shards + 1
         if writer is not None:
             writer.close()
-    except OSError as error:
-        raise ResourceError(
-            f"Counted pairs could not be written to {folder}: {error.strerror or error}. "
-            "Free some space, or point --temp at a larger disk; nothing was saved."
-        ) from error
 
 
 def ordered_files(paths: Sequence[str]) -> list[Path]:
@@ -226,8 +222,8 @@ def _layout_by_engine(pairs: CountedPairs, engine: AbstractEngine) -> PairLayout
 def _row_numbers(tokens: NDArray[np.int32], rows: Int) -> NDArray[np.int32]:
     if rows.size == int(rows[-1]) + 1:
         return tokens
-    found = np.minimum(np.searchsorted(rows, tokens), rows.size - 1).astype(np.int32)
-    return np.where(rows[found] == tokens, found, np.int32(-1))
+    places = np.minimum(np.searchsorted(rows, tokens), rows.size - 1).astype(np.int32)
+    return np.where(rows[places] == tokens, places, np.int32(-1))
 
 
 def _require_possible(pairs: CountedPairs, layout: PairLayout, rows: NDArray[np.int32]) -> None:

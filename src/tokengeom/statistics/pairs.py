@@ -66,7 +66,7 @@ class CountedPairs(AbstractResult):
     ``known_totals``
         Their sizes, where these were added up before.
     ``ordered``
-        Whether the shards are in order (`ordered_shards`), which saves sorting them.
+        Whether the shards are in order (`ordered_pairs`), which saves sorting them.
     """
 
     kind: ClassVar[str] = "tokengeom-pairs"
@@ -123,14 +123,14 @@ class CountedPairs(AbstractResult):
         if pairs.known_totals is None:
             with shown.stage("Adding up", None):
                 pairs = pairs.with_totals(engine)
-        for number, one in enumerate(cuts, start=len(self.effects)):
+        for number, cut in enumerate(cuts, start=len(self.effects)):
             before = pairs.totals
             target = folder / f"cut-{number}"
-            rows = pairs._make(one, engine, target, shown)
+            rows = pairs._make(cut, engine, target, shown)
             pairs = replace(pairs, paths=(str(target),), rows=rows, ordered=False).with_totals(engine)
             if pairs.totals.n == 0:
-                raise nothing_left(one)
-            pairs = replace(pairs, effects=(*pairs.effects, Effect(one.describe(), before, pairs.totals)))
+                raise nothing_left(cut)
+            pairs = replace(pairs, effects=(*pairs.effects, Effect(cut.describe(), before, pairs.totals)))
         return pairs
 
     def _make(self, cut: AbstractCut, engine: AbstractEngine, target: Path, progress: AbstractProgress) -> Int:
@@ -310,7 +310,7 @@ def _merged_corpus(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     merged: dict[str, Any] = {name: sum(part.get(name, 0) for part in parts) for name in sums}
     merged["sources"] = [source for part in parts for source in part.get("sources", [])]
     for name in ("separators", "likely_separators"):
-        merged[name] = sorted({one for part in parts for one in part.get(name, [])})
+        merged[name] = sorted({separator for part in parts for separator in part.get(name, [])})
     return merged
 
 
@@ -343,12 +343,13 @@ def _occurrences(parts: Iterable[PairRows]) -> tuple[Counter[int], Counter[int]]
     for part in parts:
         if part.size and int(part.count.min()) < 1:
             raise StatisticsError(_NO_COUNT)
-        for found, values in ((counts, part.count), (windows, np.add.reduceat(part.count, part.context_starts()))):
+        of_contexts = np.add.reduceat(part.count, part.context_starts())
+        for occurrences, values in ((counts, part.count), (windows, of_contexts)):
             small = values[values < _FEW]
             times = np.bincount(small)
             present = np.flatnonzero(times)
-            found.update(dict(zip(present.tolist(), times[present].tolist(), strict=True)))
-            found.update(values[values >= _FEW].tolist())
+            occurrences.update(dict(zip(present.tolist(), times[present].tolist(), strict=True)))
+            occurrences.update(values[values >= _FEW].tolist())
     return counts, windows
 
 
@@ -357,8 +358,8 @@ def _occurrences_by_engine(pairs: CountedPairs, engine: AbstractEngine) -> tuple
     contexts = table.group_by(pairs.packing.columns).aggregate(value=table["count"].sum())
     single = table.select(value=table["count"])
     both = [
-        one.group_by("value").aggregate(times=one.count()).mutate(of_contexts=whose)
-        for whose, one in ((False, single), (True, contexts))
+        numbers.group_by("value").aggregate(times=numbers.count()).mutate(of_contexts=of_contexts)
+        for of_contexts, numbers in ((False, single), (True, contexts))
     ]
     counts, windows = Counter[int](), Counter[int]()
     for batch in engine.batches(both[0].union(both[1])):

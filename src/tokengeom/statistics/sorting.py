@@ -21,9 +21,8 @@ from typing import Any, BinaryIO, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengeom.core.errors import ResourceError
 from tokengeom.core.numerics import Int
-from tokengeom.statistics.token_table import TokenRows
+from tokengeom.statistics.token_table import TokenRows, disk_errors
 from tokengeom.statistics.windows import ContextPacking, Windows, windows_in
 
 LARGEST_BLOCK = 1 << 19
@@ -221,12 +220,12 @@ class SortingPlan:
     def blocks(self, rows: Iterable[TokenRows]) -> Iterator[TokenRows]:
         """The rows of a token table, as many at a time as have a block of windows, and at least one."""
         tokens = max(self.block // len(self.windows.lengths), 1)
-        for one in rows:
-            ends = np.cumsum(one.lengths)
+        for batch in rows:
+            ends = np.cumsum(batch.lengths)
             begin = done = 0
             while begin < ends.size:
                 end = max(int(np.searchsorted(ends, done + tokens, "right")), begin + 1)
-                yield one.part(begin, end)
+                yield batch.part(begin, end)
                 begin, done = end, int(ends[end - 1])
 
     def count_block(self, rows: TokenRows) -> PairRows:
@@ -316,7 +315,7 @@ class _Runs:
             self._write(columns)
 
     def _write(self, columns: Sequence[Column]) -> None:
-        try:
+        with disk_errors("Counting could not use the disk"):
             if self._file is None:
                 self._file = self._path.open("w+b")
             self._begins.append(self._file.tell())
@@ -324,11 +323,6 @@ class _Runs:
             for column in columns:
                 self._file.write(np.ascontiguousarray(column).data)
             self._file.flush()
-        except OSError as error:
-            raise ResourceError(
-                f"Counting could not use the disk: {error.strerror or error}. "
-                "Free some space, or point --temp at a larger disk; nothing was saved."
-            ) from error
 
     def _read(self, run: int, begin: int, size: int) -> list[Column]:
         """Columns of some rows of a run."""
@@ -347,11 +341,11 @@ class _Runs:
         done = [0] * len(self._sizes)
         step = rows // max(len(done), 1) + 1
         while any(place < size for place, size in zip(done, self._sizes, strict=True)):
-            found = self._range(done, step)
+            parts = self._range(done, step)
             # A context with more next tokens than rows were read: read more.
-            step = rows // len(done) + 1 if found else 2 * step
-            if found:
-                *sorted_by, count = (np.concatenate(columns) for columns in zip(*found, strict=True))
+            step = rows // len(done) + 1 if parts else 2 * step
+            if parts:
+                *sorted_by, count = (np.concatenate(columns) for columns in zip(*parts, strict=True))
                 yield PairRows.of([*sorted_by, count.astype(np.int64)])
 
     def _range(self, done: list[int], step: int) -> list[list[Column]]:
@@ -363,13 +357,13 @@ class _Runs:
         }
         unfinished = [run for run, columns in read.items() if done[run] + columns[0].size < self._sizes[run]]
         limit = min(([int(key[-1]) for key in read[run][:-2]] for run in unfinished), default=None)
-        found = []
+        parts = []
         for run, columns in read.items():
             end = columns[0].size if limit is None else _rows_before(columns[:-2], limit)
             if end:
-                found.append([column[:end] for column in columns])
+                parts.append([column[:end] for column in columns])
                 done[run] += end
-        return found
+        return parts
 
 
 def _rows_before(keys: Sequence[Column], limit: Sequence[int]) -> int:

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokengeom.models.devices import threads_for
 from tokengeom.models.factored import UFM
-from tokengeom.models.networks.base import import_torch
+from tokengeom.models.networks.base import import_torch, threads_for
 from tokengeom.training.network_engine import NetworkEngine
 from tokengeom.training.objective import SoftLabels, WindowSampler
 from tokengeom.training.torch_engine import TorchEngine

@@ -32,10 +32,17 @@ CHECKS: dict[str, str] = {
     "tokengeom-statistics": "statistics.check_statistics",
     "tokengeom-pairs": "statistics.check_pairs",
     "tokengeom-run": "runs.check_run",
+    "tokengeom-comparison": "comparisons.check_comparison",
+    "tokengeom-rivals": "comparisons.check_rivals",
+    "tokengeom-checkpoints": "comparisons.check_checkpoints",
+    "tokengeom-texts": "comparisons.check_texts",
+    "tokengeom-choice": "reports.check_choice",
+    "tokengeom-model": "reports.check_model",
 }
 """Kind of a result -> module of this package and function that checks such a result: ``check(result, nearby)``."""
 FOLDER_CHECKS: dict[str, str] = {
     "tokengeom-run": "runs.check_runs",
+    "tokengeom-report": "reports.check_report",
 }
 """The same for kinds whose folder is checked as a whole: ``check(folder, nearby)``."""
 GROUP = "tokengeom.checks"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,18 +18,16 @@ from tokengeom.core.errors import CorpusError, InputError
 from tokengeom.core.progress import SilentProgress
 from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.corpus.tokenizers import WordTokenizer
-from tokengeom.page.choice import Choice, choose
+from tokengeom.page.chosen_settings import ChosenSettings, choose
 from tokengeom.page.settings import ReportSettings
-from tokengeom.page.text import find_text
-from tokengeom.page.tokenizer_choice import choose_tokenizer
-from tokengeom.verification.verify import Verification, verify
+from tokengeom.page.source_text import choose_tokenizer, find_text
 
 
-def chosen(source: object, reading: ReadingSettings | None = None, **asked: Any) -> Choice:
+def chosen(source: object, reading: ReadingSettings | None = None, **asked: Any) -> ChosenSettings:
     return choose(find_text(source, reading or ReadingSettings()), ReportSettings(**asked), SilentProgress())
 
 
-def row(choice: Choice, **values: object) -> dict[str, object]:
+def row(choice: ChosenSettings, **values: object) -> dict[str, object]:
     (found,) = [dict(one) for one in choice.candidates if values.items() <= one.items()]
     return found
 
@@ -147,11 +144,11 @@ def test_a_cut_that_leaves_nothing_is_refused(documents: list[str]) -> None:
 def test_a_long_text_is_judged_by_its_beginning_and_a_reason_says_so(
     documents: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tokengeom.page.text.SAMPLE_CHARACTERS", 2000)
+    monkeypatch.setattr("tokengeom.page.source_text.SAMPLE_CHARACTERS", 2000)
     assert "first 2,0" in chosen(documents).reasons[0]
 
 
-def reason(choice: Choice, beginning: str) -> str:
+def reason(choice: ChosenSettings, beginning: str) -> str:
     (found,) = [one for one in choice.reasons if one.startswith(beginning)]
     return found
 
@@ -254,18 +251,20 @@ def test_token_ids_get_their_names_from_a_saved_tokenizer(tmp_path: Path) -> Non
 
 
 def test_given_statistics_state_only_what_is_known_of_them() -> None:
-    plain = Choice.given(NextTokenStatistics.from_counts([[1, 2], [3, 0]]))
+    plain = ChosenSettings.given(NextTokenStatistics.from_counts([[1, 2], [3, 0]]))
     assert plain.settings == {"contexts": 2, "vocabulary": 2}
     assert plain.reasons == ("The statistics were given: nothing was chosen.",)
-    ids = Choice.given(NextTokenStatistics.from_counts([[1, 2], [3, 0]], contexts=np.array([[4], [5]], np.int32)))
+    ids = ChosenSettings.given(
+        NextTokenStatistics.from_counts([[1, 2], [3, 0]], contexts=np.array([[4], [5]], np.int32))
+    )
     assert "ids without a tokenizer" in ids.reasons[1]
-    words = Choice.given(count(["a b c a b"], context=1))
+    words = ChosenSettings.given(count(["a b c a b"], context=1))
     assert (words.settings["tokenizer"], words.settings["context"]) == ("word", 1)
 
 
 def test_a_choice_can_be_saved_and_described(tmp_path: Path, documents: list[str]) -> None:
     choice = chosen(documents)
-    again = Choice.load(choice.save(tmp_path / "choice"))
+    again = ChosenSettings.load(choice.save(tmp_path / "choice"))
     assert again.to_dict() == choice.to_dict()
     assert again.summary().splitlines() == list(choice.reasons)
     assert "context=" in repr(choice)
@@ -301,54 +300,8 @@ def test_an_empty_text_has_tokens_too() -> None:
 
 
 @pytest.fixture
-def beside_statistics(documents: list[str], tmp_path: Path) -> Path:
-    """A choice for a text, and the statistics that were counted with it."""
-    choice = chosen(documents)
-    count(documents, **choice.settings).save(tmp_path / "statistics")
-    return choice.save(tmp_path / "choice")
-
-
-def verified(folder: Path) -> Verification:
-    """A choice as a report checks it, with the statistics that were counted with it."""
-    return Verification.of(Choice.load(folder).checks_with(NextTokenStatistics.load(folder.parent / "statistics")))
-
-
-def test_a_choice_alone_is_not_compared_with_any_statistics_beside_it(beside_statistics: Path) -> None:
-    found = verify(beside_statistics)
-    assert found.ok, found.failed
-    assert not any("those of the statistics" in sentence for sentence in found.checked)
-
-
-def test_a_choice_is_checked_with_the_statistics_beside_it(beside_statistics: Path) -> None:
-    found = verified(beside_statistics)
-    assert found.ok, found.failed
-    for words in ("best candidate", "those of the statistics", "sentence on the context length"):
-        assert any(words in sentence for sentence in found.checked), words
-    assert any("the text is not saved" in sentence for sentence in found.not_checked)
-
-
-def replaced(old: str, new: str) -> Callable[[list[str]], list[str]]:
-    return lambda reasons: [reason.replace(old, new) for reason in reasons]
-
-
-@pytest.mark.parametrize(
-    ("entry", "change", "failed"),
-    [
-        ("candidates", lambda rows: [{**row, "score": 1 - row["score"]} for row in rows], "best candidate"),
-        ("candidates", lambda rows: [{**row, "chosen": not row["chosen"]} for row in rows], "best candidate"),
-        ("candidates", lambda rows: [{**row, "one_hot": row["one_hot"] + 0.01} for row in rows], "those of the stat"),
-        ("settings", lambda settings: {**settings, "context": 1}, "best candidate"),
-        ("reasons", replaced("The context length is", "The context length must be"), "context length"),
-        ("reasons", replaced("At most", "Exactly"), "number of contexts"),
-        ("candidates", lambda rows: [{**row, "score": "high"} for row in rows], "can be read"),
-    ],
-)
-def test_a_forged_choice_is_named(
-    beside_statistics: Path, entry: str, change: Callable[[Any], Any], failed: str
-) -> None:
-    forge_json(beside_statistics, "choice.json", entry, change)
-    found = verified(beside_statistics)
-    assert any(failed in sentence for sentence in found.failed), found.failed
+def saved(documents: list[str], tmp_path: Path) -> Path:
+    return chosen(documents).save(tmp_path / "choice")
 
 
 @pytest.mark.parametrize(
@@ -356,7 +309,7 @@ def test_a_forged_choice_is_named(
     [("settings", []), ("settings", {"context": [2]}), ("settings", {"support": 3}), ("reasons", [1]),
      ("candidates", [{"a": 1}, {"b": 1}]), ("candidates", [{}]), ("candidates", [3])],
 )  # fmt: skip
-def test_a_choice_with_wrong_parts_is_refused(beside_statistics: Path, entry: str, value: object) -> None:
-    forge_json(beside_statistics, "choice.json", entry, lambda before: value)
+def test_a_choice_with_wrong_parts_is_refused(saved: Path, entry: str, value: object) -> None:
+    forge_json(saved, "choice.json", entry, lambda before: value)
     with pytest.raises(InputError, match="choice is damaged"):
-        Choice.load(beside_statistics)
+        ChosenSettings.load(saved)

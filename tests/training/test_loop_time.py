@@ -15,14 +15,14 @@ from tokengeom.core import resources
 from tokengeom.core.errors import ResourceError
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Arrays, Float, Int
+from tokengeom.models.factored import CODE, factored_bytes
+from tokengeom.models.network import NETWORK_CODE, _bytes_per_context, network_bytes
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.training import training_time
-from tokengeom.training.loop import AbstractEngine, Loop, TrainingHooks
+from tokengeom.training.loop import AbstractEngine, Loop, Pace, TrainingHooks
 from tokengeom.training.objective import SoftLabels
+from tokengeom.training.run import record_steps
 from tokengeom.training.settings import TrainingSettings
 from tokengeom.training.train import build_network, train
-from tokengeom.training.training_time import CODE, NETWORK_CODE, Pace, factored_bytes, network_bytes
-from tokengeom.training.trajectory import record_steps
 
 SETTINGS = TrainingSettings(model="ufm", dim=4, steps=10_000)
 
@@ -127,7 +127,7 @@ def test_memory_of_factored_models_is_that_which_tracemalloc_sees() -> None:
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak / 1.2 <= factored_bytes(labels, [32]) - CODE <= 2 * peak
+    assert peak / 1.2 <= factored_bytes(labels.V, labels.m, [32]) - CODE <= 2 * peak
 
 
 def test_activations_of_a_network_grow_with_contexts_and_layers() -> None:
@@ -141,7 +141,7 @@ def test_activations_of_a_network_grow_with_contexts_and_layers() -> None:
 
     def held(place: int, layers: int) -> int:
         network = build_network(many[place], TrainingSettings(model="mlp", dim=32, layers=layers))
-        return network_bytes(network, labels[place], None) - NETWORK_CODE
+        return network_bytes(network, labels[place].V, labels[place].m, None) - NETWORK_CODE
 
     assert held(1, 2) == pytest.approx(2 * held(0, 2), rel=0.1)
     assert held(0, 2) < held(0, 4)
@@ -164,7 +164,7 @@ def test_the_memory_of_activations_is_that_which_torch_keeps() -> None:
 
     plain = Plain()
     plain.decoder.__func__.parameters = body.parameters  # type: ignore[attr-defined]
-    assert training_time._bytes_per_context(plain) == pytest.approx(4 * (4 + 8))  # type: ignore[arg-type]
+    assert _bytes_per_context(plain) == pytest.approx(4 * (4 + 8))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("model", ["ufm", "mlp"])

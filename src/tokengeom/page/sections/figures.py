@@ -28,10 +28,10 @@ from tokengeom.figures.comparisons import disagreement
 from tokengeom.figures.data import slug
 from tokengeom.figures.heatmaps import scaled_logits
 from tokengeom.figures.ordering import FeatureOrder, Order, order_groups
-from tokengeom.page.contents import Contents
-from tokengeom.page.diagnosis import is_finite
 from tokengeom.page.formatting import typeset
 from tokengeom.page.read_model import ReadModel
+from tokengeom.page.report_contents import ReportContents
+from tokengeom.page.sections.fit_checks import is_finite
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.proxy import proxy_factors
@@ -46,7 +46,7 @@ LEVELS = 32_000
 DIGITS = 6
 
 
-def page_order(contents: Contents) -> FeatureOrder:
+def page_order(contents: ReportContents) -> FeatureOrder:
     """The most frequent contexts and tokens, by support group and predicted cosine."""
     stats, prediction = contents.stats, contents.prediction
     contexts = np.sort(stats.most_frequent(MOST))
@@ -65,8 +65,8 @@ def page_order(contents: Contents) -> FeatureOrder:
 
 
 def _ordered(chosen: Int, groups: Int, columns: Float) -> Order:
-    found = order_groups(groups, cosines(columns))
-    return Order(chosen[found.indices], found.breaks)
+    ordered = order_groups(groups, cosines(columns))
+    return Order(chosen[ordered.indices], ordered.breaks)
 
 
 def order_sentence(order: FeatureOrder) -> str:
@@ -81,7 +81,7 @@ def order_sentence(order: FeatureOrder) -> str:
     )
 
 
-def supports_figure(contents: Contents, order: FeatureOrder) -> Figure:
+def supports_figure(contents: ReportContents, order: FeatureOrder) -> Figure:
     """``S | S~ | L_mm``: from the supports to the geometry."""
     stats, prediction = contents.stats, contents.prediction
     rows, columns = order.tokens.indices, order.contexts.indices
@@ -98,11 +98,11 @@ def supports_figure(contents: Contents, order: FeatureOrder) -> Figure:
     elif not isinstance(prediction, FeaturePrediction):
         reach = float(np.abs(S_tilde).max(initial=0.0)) or 1.0
         drawn.append(("S~: the proxy, columns centred", S_tilde, -reach, reach, "logit"))
-    panels = [_panel(order, *one) for one in drawn]
+    panels = [_panel(order, *source) for source in drawn]
     return Figure("supports", "From supports to geometry", order_sentence(order), panels, columns=3)
 
 
-def geometry_figures(contents: Contents, order: FeatureOrder) -> list[Figure]:
+def geometry_figures(contents: ReportContents, order: FeatureOrder) -> list[Figure]:
     """Cosines between contexts, between tokens, and logits: each run, the predictions, the proxy."""
     sources, seen = geometry_sources(contents), seen_tokens(contents.stats.P)
     logits = {name: _logits(order, factors) for name, factors in sources.items()}
@@ -131,37 +131,37 @@ def geometry_figures(contents: Contents, order: FeatureOrder) -> list[Figure]:
     ]
 
 
-def geometry_sources(contents: Contents) -> dict[str, Factors]:
+def geometry_sources(contents: ReportContents) -> dict[str, Factors]:
     """Tokens and contexts of every finite run, each followed by the prediction at its loss; then L_mm and the proxy."""
-    found: dict[str, Factors] = {}
+    sources: dict[str, Factors] = {}
     for name in reversed(list(contents.runs)):
         run = contents.runs[name]
         if is_finite(run):
-            found[name] = Factors(run.W, run.H, run.bias if isinstance(run, ReadModel) else None)
+            sources[name] = Factors(run.W, run.H, run.bias if isinstance(run, ReadModel) else None)
             at = judged_prediction(contents, name)
             if at is not None:
-                found[f"predicted for: {name}"] = Factors(at.W, at.H)
+                sources[f"predicted for: {name}"] = Factors(at.W, at.H)
     prediction = contents.prediction
     if isinstance(prediction, FeaturePrediction):
-        found["predicted in the limit: L^mm"] = Factors(prediction.W, prediction.H)
-        found["proxy: S~"] = proxy_factors(prediction.reduction)
+        sources["predicted in the limit: L^mm"] = Factors(prediction.W, prediction.H)
+        sources["proxy: S~"] = proxy_factors(prediction.reduction)
     else:
-        found["proxy: S~"] = Factors(prediction.W, prediction.H)
-    return {name: factors for name, factors in found.items() if factors.W.shape[1]}
+        sources["proxy: S~"] = Factors(prediction.W, prediction.H)
+    return {name: factors for name, factors in sources.items() if factors.W.shape[1]}
 
 
-def judged_prediction(contents: Contents, name: str) -> LossPrediction | None:
+def judged_prediction(contents: ReportContents, name: str) -> LossPrediction | None:
     """The prediction at the loss that the verdict on a model is about."""
     comparison = contents.comparisons.get(name)
     norm = None if comparison is None else comparison.norm
-    return next((one for one in contents.at_loss.get(name, ()) if one.norm == norm), None)
+    return next((prediction for prediction in contents.at_loss.get(name, ()) if prediction.norm == norm), None)
 
 
-def disagreement_picture(contents: Contents) -> Picture | None:
+def disagreement_picture(contents: ReportContents) -> Picture | None:
     """Efficiency, cosine of the logits and split of every compared run; None where nothing is known."""
-    found = {name: contents.comparisons[name] for name in contents.compared_models}
-    known = {name: one for name, one in found.items() if one.disagreement is not None}
-    figure = disagreement(known) if known else None
+    compared = {name: contents.comparisons[name] for name in contents.compared_models}
+    known = {name: comparison for name, comparison in compared.items() if comparison.disagreement is not None}
+    figure = disagreement(known, contents.noun) if known else None
     return picture(figure) if figure is not None and figure.panels else None
 
 

@@ -8,8 +8,8 @@ import pytest
 from page_cases import RUN, from_pattern, story_contents
 from tokengeom import compare
 from tokengeom.core.errors import InputError
-from tokengeom.page.choice import Choice
-from tokengeom.page.contents import Contents, title_of
+from tokengeom.page.chosen_settings import ChosenSettings
+from tokengeom.page.report_contents import ReportContents, title_of
 from tokengeom.results.contract import AbstractResult
 
 
@@ -29,7 +29,7 @@ def stages() -> dict[str, AbstractResult]:
 
 def test_results_of_stages_are_found_by_the_name_of_their_model() -> None:
     found = stages()
-    contents = Contents.from_stages(found, "a title", ["something is missing"], {"seeds": {"seed": 0}})
+    contents = ReportContents.from_stages(found, "a title", ["something is missing"], {"seeds": {"seed": 0}})
     assert contents.runs == {RUN: found["run-ufm"]}
     assert contents.comparisons == {RUN: found["comparison-ufm"]}
     assert contents.repeats == {RUN: (found["run-ufm-2"],)}
@@ -37,28 +37,28 @@ def test_results_of_stages_are_found_by_the_name_of_their_model() -> None:
     assert contents.rivals == {}
     assert contents.compared_models == [RUN]
     assert contents.main_comparison == RUN
-    assert contents.choice.to_dict() == Choice.given(contents.stats).to_dict()
+    assert contents.choice.to_dict() == ChosenSettings.given(contents.stats).to_dict()
     assert (contents.title, contents.missing) == ("a title", ("something is missing",))
     assert len(contents.concepts) > 0
 
 
 def test_a_choice_among_the_stages_is_kept() -> None:
-    choice = Choice({"context": 2})
-    assert Contents.from_stages({**stages(), "choice": choice}, "t").choice is choice
+    choice = ChosenSettings({"context": 2})
+    assert ReportContents.from_stages({**stages(), "choice": choice}, "t").choice is choice
 
 
 def test_stages_of_another_kind_are_refused() -> None:
     with pytest.raises(InputError, match="needs statistics and a prediction of learned features; got Run"):
-        Contents.from_stages({**stages(), "statistics": stages()["run-ufm"]}, "t")
+        ReportContents.from_stages({**stages(), "statistics": stages()["run-ufm"]}, "t")
 
 
 def test_a_comparison_needs_what_it_compared() -> None:
     made = story_contents()
-    contents = Contents.from_comparison(made.comparisons[RUN])
+    contents = ReportContents.from_comparison(made.comparisons[RUN])
     assert contents.runs == {RUN: made.runs[RUN]}
     run = made.runs[RUN]
     with pytest.raises(InputError, match="in memory"):
-        Contents.from_comparison(compare(made.prediction, (run.W, run.H), permutations=0))
+        ReportContents.from_comparison(compare(made.prediction, (run.W, run.H), permutations=0))
 
 
 def test_statistics_without_a_source_have_a_title() -> None:

@@ -9,8 +9,8 @@ import pytest
 from pipeline_cases import write_text
 from tokengeom.core.errors import CorpusError
 from tokengeom.corpus.locate import ReadingSettings
-from tokengeom.page import text as text_module
-from tokengeom.page.text import find_text
+from tokengeom.page import source_text as text_module
+from tokengeom.page.source_text import find_text
 
 READING = ReadingSettings()
 

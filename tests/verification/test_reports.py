@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,17 @@ import tokengeom as tg
 from forging import Entry, forge, forge_entry, forge_json, forge_record, forge_report
 from pipeline_cases import plain_page, quick, results_of, write_text
 from tokengeom.core.errors import InputError
-from tokengeom.page import verification
+from tokengeom.core.progress import SilentProgress
+from tokengeom.corpus.stories import stories
 from tokengeom.page.cache import key_of
+from tokengeom.page.chosen_settings import ChosenSettings, choose
 from tokengeom.page.report import Report
+from tokengeom.page.settings import ReportSettings
+from tokengeom.page.source_text import find_text
+from tokengeom.results.contract import ALONE
 from tokengeom.results.manifests import MANIFEST, file_hash, read_seal
-from tokengeom.verification.verify import verify
+from tokengeom.verification import reports
+from tokengeom.verification.verify import Verification, verify
 
 
 @pytest.fixture(scope="module")
@@ -95,11 +102,6 @@ FORGERIES: dict[str, tuple[str, Callable[[Path], object], str]] = {
         in_manifest(("results", 0, "statistics_hash"), lambda x: 64 * "0"),
         "run-ufm: it is about these statistics",
     ),
-    "reason of the choice": (
-        "choice",
-        in_json("choice.json", ("reasons", 2), lambda x: x.replace("At most 30", "At most 300")),
-        "choice: the sentence on the number of contexts",
-    ),
 }
 
 
@@ -116,7 +118,7 @@ def test_a_genuine_report_is_consistent_and_says_what_was_not_checked(results: P
     found = verify(results)
     assert found.ok, found.failed
     assert verify(results, expect=read_seal(results)).ok
-    assert verification.NOT_CHECKED in found.not_checked
+    assert reports.NOT_CHECKED in found.not_checked
     assert any(sentence.startswith("run-ufm, run-ufm-2: records before") for sentence in found.not_checked)
     assert len(found.not_checked) < 15
 
@@ -262,3 +264,50 @@ def test_the_whole_report_is_computed_and_rendered_again(tmp_path: Path) -> None
     folder = results_of(made)
     forge_report(folder, in_json("rivals.json", ("rows", 20, "cka", "value"), lambda x: x + 0.01), "rivals-ufm")
     assert any("rivals-ufm: computed again" in sentence for sentence in verify(folder).failed)
+
+
+@pytest.fixture
+def beside_statistics(tmp_path: Path) -> Path:
+    """A choice for a text, and the statistics that were counted with it."""
+    documents = list(islice(stories(0), 200))
+    choice = choose(find_text(documents, tg.ReadingSettings()), ReportSettings(), SilentProgress())
+    tg.count(documents, **choice.settings).save(tmp_path / "statistics")
+    return choice.save(tmp_path / "choice")
+
+
+def verified(folder: Path) -> Verification:
+    """A choice as a report checks it, with the statistics that were counted with it."""
+    stats = tg.NextTokenStatistics.load(folder.parent / "statistics")
+    return Verification.of(reports.check_choice(ChosenSettings.load(folder), ALONE, stats))
+
+
+def test_a_choice_alone_is_not_compared_with_any_statistics_beside_it(beside_statistics: Path) -> None:
+    found = verify(beside_statistics)
+    assert found.ok, found.failed
+    assert not any("those of the statistics" in sentence for sentence in found.checked)
+
+
+def test_a_choice_is_checked_with_the_statistics_beside_it(beside_statistics: Path) -> None:
+    found = verified(beside_statistics)
+    assert found.ok, found.failed
+    for words in ("best candidate", "those of the statistics"):
+        assert any(words in sentence for sentence in found.checked), words
+    assert any("the text is not saved" in sentence for sentence in found.not_checked)
+
+
+@pytest.mark.parametrize(
+    ("entry", "change", "failed"),
+    [
+        ("candidates", lambda rows: [{**row, "score": 1 - row["score"]} for row in rows], "best candidate"),
+        ("candidates", lambda rows: [{**row, "chosen": not row["chosen"]} for row in rows], "best candidate"),
+        ("candidates", lambda rows: [{**row, "one_hot": row["one_hot"] + 0.01} for row in rows], "those of the stat"),
+        ("settings", lambda settings: {**settings, "context": 1}, "best candidate"),
+        ("candidates", lambda rows: [{**row, "score": "high"} for row in rows], "can be read"),
+    ],
+)
+def test_a_forged_choice_is_named(
+    beside_statistics: Path, entry: str, change: Callable[[Any], Any], failed: str
+) -> None:
+    forge_json(beside_statistics, "choice.json", entry, change)
+    found = verified(beside_statistics)
+    assert any(failed in sentence for sentence in found.failed), found.failed

@@ -9,8 +9,7 @@ import pytest
 
 from tiny_models import build
 from tokengeom.core.errors import InputError
-from tokengeom.models.checkpoint_head import last_logits
-from tokengeom.models.in_training import is_finite, undisturbed, unwrapped
+from tokengeom.models.checkpoint_head import is_finite, last_logits, undisturbed, unwrapped
 
 
 @pytest.fixture

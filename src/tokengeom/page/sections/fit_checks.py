@@ -20,8 +20,8 @@ from tokengeom.comparison.logit_numbers import FiniteLogits
 from tokengeom.comparison.verdict import AGREES, IN_PART, Outcome, level_of
 from tokengeom.core.factors import Factors, HasFactors
 from tokengeom.core.numerics import Bool
-from tokengeom.page.contents import Contents
 from tokengeom.page.formatting import count, listed, number, percent
+from tokengeom.page.report_contents import ReportContents
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.training.run import Run
 
@@ -106,7 +106,7 @@ FEW_GROUPS, SMALL_GROUP = 10, 3
 
 
 @dataclass(frozen=True)
-class Check:
+class FitCheck:
     """One check of one run.
 
     ``name``
@@ -131,14 +131,14 @@ class Finding:
         What to try, in this order.
     """
 
-    check: Check
+    check: FitCheck
     title: str
     causes: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Diagnosis:
+class FitChecks:
     """All checks of all runs."""
 
     findings: tuple[Finding, ...]
@@ -146,27 +146,29 @@ class Diagnosis:
     @property
     def misfits(self) -> tuple[Finding, ...]:
         """Checks that fail, or pass only in part; the worst first."""
-        found = [one for one in self.findings if one.check.level in ("does not fit", "in part")]
-        return tuple(sorted(found, key=lambda one: SEVERITY[one.check.level]))
+        misfits = [finding for finding in self.findings if finding.check.level in ("does not fit", "in part")]
+        return tuple(sorted(misfits, key=lambda finding: SEVERITY[finding.check.level]))
 
     def level(self, run: str, name: str = "alignment") -> Level:
         """Level of one check of one run."""
-        found = [one.check.level for one in self.findings if (one.check.run, one.check.name) == (run, name)]
-        return found[0] if found else "not judged"
+        levels = [
+            finding.check.level for finding in self.findings if (finding.check.run, finding.check.name) == (run, name)
+        ]
+        return levels[0] if levels else "not judged"
 
 
-def diagnose(contents: Contents) -> Diagnosis:
+def check_fit(contents: ReportContents) -> FitChecks:
     """Check every run."""
-    return Diagnosis(
+    return FitChecks(
         tuple(_finding(contents, check) for name in reversed(list(contents.runs)) for check in checks(contents, name))
     )
 
 
-def checks(contents: Contents, name: str) -> list[Check]:
+def checks(contents: ReportContents, name: str) -> list[FitCheck]:
     """The four checks of one run."""
     run = contents.runs[name]
     if isinstance(run, Run) and not is_finite(run):
-        return [Check(name, "loss", "does not fit", f"The run has numbers that are not finite ({run.status}).")]
+        return [FitCheck(name, "loss", "does not fit", f"The run has numbers that are not finite ({run.status}).")]
     return [_loss(contents, name), _alignment(contents, name), _collapse(contents, name), _frequencies(contents, name)]
 
 
@@ -182,42 +184,41 @@ def graded(value: float, fits: float, part: float) -> Level:
     return "fits" if value <= fits else "in part" if value <= part else "does not fit"
 
 
-def _loss(contents: Contents, name: str) -> Check:
+def _loss(contents: ReportContents, name: str) -> FitCheck:
     gap = contents.runs[name].loss_gap
     uniform = math.log(contents.stats.V) - contents.stats.entropy
     if uniform <= 0:
-        return Check(name, "loss", "not judged", "A uniform guess is already at the entropy floor.")
+        return FitCheck(name, "loss", "not judged", "A uniform guess is already at the entropy floor.")
     share = gap / uniform
     where = f"{'ended' if name in contents.trained else 'is'} {number(gap)} nats above the entropy floor"
     sentence = (
         f"The loss {where}, {percent(share)} of the loss gap of a uniform guess (at most {percent(LOSS_FITS)} fits, "
         f"above {percent(LOSS_PART)} does not). The prediction in the limit is for a loss at the floor."
     )
-    return Check(name, "loss", graded(share, LOSS_FITS, LOSS_PART), sentence)
+    return FitCheck(name, "loss", graded(share, LOSS_FITS, LOSS_PART), sentence)
 
 
 def agreements_of(comparison: Comparison) -> dict[str, Agreement]:
     """Agreement of contexts and of tokens, at the loss reached where there is a prediction; only those defined."""
-    names = {items: f"{comparison.prefix}{item}_agreement" for items, item in ITEMS.items()}
-    found = {items: comparison.agreements[name] for items, name in names.items() if name in comparison.agreements}
-    return {items: one for items, one in found.items() if math.isfinite(one.value)}
+    numbers = {items: comparison.judged_numbers.get(f"{item}_agreement") for items, item in ITEMS.items()}
+    return {items: number for items, number in numbers.items() if number is not None and math.isfinite(number.value)}
 
 
-def _alignment(contents: Contents, name: str) -> Check:
+def _alignment(contents: ReportContents, name: str) -> FitCheck:
     comparison = contents.comparisons.get(name)
     if comparison is None:
-        return Check(name, "alignment", "not judged", "The run was not compared with a prediction.")
-    levels = {items: AGREE[level_of(one)] for items, one in agreements_of(comparison).items()}
+        return FitCheck(name, "alignment", "not judged", f"The {contents.noun} was not compared with a prediction.")
+    levels = {items: AGREE[level_of(agreement)] for items, agreement in agreements_of(comparison).items()}
     by_items = f" By themselves, {listed(f'{items} {said}' for items, said in levels.items())}." if levels else ""
     rule = (
         f" Agreement needs an interval above chance and {AGREES:.0%} of the way from chance to a second training (or "
         f"{AGREES} without one); {IN_PART:.0%} is agreement in part."
     )
-    sentence = comparison.reasons[0] + by_items + rule
-    return Check(name, "alignment", OF_OUTCOME[comparison.verdict], sentence)
+    sentence = contents.reasons(name)[0] + by_items + rule
+    return FitCheck(name, "alignment", OF_OUTCOME[comparison.verdict], sentence)
 
 
-def collapsing_groups(contents: Contents) -> Bool:
+def collapsing_groups(contents: ReportContents) -> Bool:
     """Groups that theory predicts to collapse: several contexts, and a support that is not the whole vocabulary."""
     groups = contents.stats.groups
     return np.asarray((groups.multiplicity > 1) & (np.diff(groups.S.indptr) < contents.stats.V))
@@ -230,26 +231,26 @@ def _at_chance(level: Level, sentence: str) -> tuple[Level, str]:
     return "does not fit", f"{sentence}."
 
 
-def _collapse(contents: Contents, name: str) -> Check:
+def _collapse(contents: ReportContents, name: str) -> FitCheck:
     comparison = contents.comparisons.get(name)
-    one = comparison.agreements.get("collapse") if comparison is not None else None
-    if one is None:
-        return Check(name, "collapse", "not judged", "Collapse was not measured.")
-    if math.isnan(one.value):
+    scatter = comparison.agreements.get("collapse") if comparison is not None else None
+    if scatter is None:
+        return FitCheck(name, "collapse", "not judged", "Collapse was not measured.")
+    if math.isnan(scatter.value):
         why = "No two contexts share a support that leaves a token out, or all contexts do: collapse is not defined."
-        return Check(name, "collapse", "not judged", why)
-    level, chance = graded(one.value, COLLAPSE_FITS, COLLAPSE_PART), ""
-    if one.has_floor and not one.above_floor:
+        return FitCheck(name, "collapse", "not judged", why)
+    level, chance = graded(scatter.value, COLLAPSE_FITS, COLLAPSE_PART), ""
+    if scatter.has_floor and not scatter.above_floor:
         level, chance = _at_chance(level, " For these groups, this is no better than chance")
-    floor = f"; 5th percentile for random groups: {number(one.floor)}" if math.isfinite(one.floor) else ""
+    floor = f"; 5th percentile for random groups: {number(scatter.floor)}" if math.isfinite(scatter.floor) else ""
     sentence = (
-        f"Scatter of directions within support groups over the scatter between them: {number(one.value)}{floor} "
+        f"Scatter of directions within support groups over the scatter between them: {number(scatter.value)}{floor} "
         f"(at most {COLLAPSE_FITS} fits, above {COLLAPSE_PART} does not).{chance}"
     )
-    return Check(name, "collapse", level, sentence)
+    return FitCheck(name, "collapse", level, sentence)
 
 
-def frequency_error(contents: Contents, name: str) -> float:
+def frequency_error(contents: ReportContents, name: str) -> float:
     """Root mean square error of a run's centred log-probabilities inside supports; NaN if all supports are one-hot."""
     several = contents.stats.support_sizes > 1
     if not several.any():
@@ -259,19 +260,19 @@ def frequency_error(contents: Contents, name: str) -> float:
     return float(np.sqrt(errors[several].sum() / contents.stats.support_sizes[several].sum()))
 
 
-def _frequencies(contents: Contents, name: str) -> Check:
+def _frequencies(contents: ReportContents, name: str) -> FitCheck:
     error = frequency_error(contents, name)
     if math.isnan(error):
         why = "Every context has a single next token: there are no frequencies inside the supports."
-        return Check(name, "frequencies", "not judged", why)
+        return FitCheck(name, "frequencies", "not judged", why)
     sentence = (
         f"The root mean square error of log-probabilities inside the supports is {number(error)} nats (at most "
         f"{FREQUENCY_FITS} fits, above {FREQUENCY_PART} does not)."
     )
-    return Check(name, "frequencies", graded(error, FREQUENCY_FITS, FREQUENCY_PART), sentence)
+    return FitCheck(name, "frequencies", graded(error, FREQUENCY_FITS, FREQUENCY_PART), sentence)
 
 
-def _finding(contents: Contents, check: Check) -> Finding:
+def _finding(contents: ReportContents, check: FitCheck) -> Finding:
     if check.level in ("fits", "not judged"):
         return Finding(check, TITLES[check.name])
     causes, remedies = _explanation(contents, check)
@@ -282,7 +283,7 @@ def _finding(contents: Contents, check: Check) -> Finding:
     return Finding(check, title, tuple(causes), tuple(remedies))
 
 
-def _explanation(contents: Contents, check: Check) -> tuple[list[str], list[str]]:
+def _explanation(contents: ReportContents, check: FitCheck) -> tuple[list[str], list[str]]:
     """Causes and remedies of a failed check."""
     if check.run not in contents.trained:
         return _model_explanation(contents, check)
@@ -300,7 +301,7 @@ def _explanation(contents: Contents, check: Check) -> tuple[list[str], list[str]
     return [*causes, *more_causes], [*dict.fromkeys([*remedies, *more_remedies])]
 
 
-def _certain_causes(contents: Contents, name: str) -> tuple[list[str], list[str]]:
+def _certain_causes(contents: ReportContents, name: str) -> tuple[list[str], list[str]]:
     """Causes that are known to apply to this run."""
     causes, remedies = [], []
     run = contents.trained[name]
@@ -325,14 +326,14 @@ def _certain_causes(contents: Contents, name: str) -> tuple[list[str], list[str]
     return causes, remedies
 
 
-def _model_explanation(contents: Contents, check: Check) -> tuple[list[str], list[str]]:
+def _model_explanation(contents: ReportContents, check: FitCheck) -> tuple[list[str], list[str]]:
     """Causes and remedies of a failed check of a trained model, which is as it is: only the text can be chosen."""
     causes, comparison = list(MODEL_CAUSES[check.name]), contents.comparisons.get(check.run)
     prediction, d = contents.prediction, contents.runs[check.run].H.shape[0]
     if isinstance(prediction, FeaturePrediction) and prediction.rank and not prediction.suffices(d):
         causes.insert(0, f"The embeddings have {count(d, 'dimension')}, and L_mm has rank {prediction.rank}.")
     if check.name == "alignment" and comparison is not None and comparison.disagreement is not None:
-        causes += comparison.disagreement.sentences() if comparison.disagreement.remedies() else []
+        causes += comparison.disagreement.sentences(contents.noun) if comparison.disagreement.remedies() else []
     if check.name == "collapse":
         causes += _group_causes(contents)
     missing = contents.stats.completeness
@@ -344,7 +345,7 @@ def _model_explanation(contents: Contents, check: Check) -> tuple[list[str], lis
     return causes, list(MODEL_REMEDIES[check.name])
 
 
-def _is_wide_enough(contents: Contents, run: Run) -> bool:
+def _is_wide_enough(contents: ReportContents, run: Run) -> bool:
     """Whether the run is known to have enough dimensions for the predicted geometry."""
     prediction = contents.prediction
     return isinstance(prediction, FeaturePrediction) and prediction.suffices(run.H.shape[0])
@@ -359,7 +360,7 @@ def still_falling(run: Run) -> bool:
     return bool(before.size and gaps[-1] < 0.9 * before[-1])
 
 
-def _loss_causes(contents: Contents, name: str) -> tuple[list[str], list[str]]:
+def _loss_causes(contents: ReportContents, name: str) -> tuple[list[str], list[str]]:
     run = contents.trained[name]
     if _is_wide_enough(contents, run) and run.settings.get("model") == "ufm":
         return ["Training was too short, or its steps were too small."], [MORE_STEPS, "Try a larger learning rate."]
@@ -371,7 +372,7 @@ def _loss_causes(contents: Contents, name: str) -> tuple[list[str], list[str]]:
     return causes, remedies
 
 
-def _alignment_causes(contents: Contents, name: str) -> tuple[list[str], list[str]]:
+def _alignment_causes(contents: ReportContents, name: str) -> tuple[list[str], list[str]]:
     run, comparison = contents.trained[name], contents.comparisons[name]
     causes, remedies = [], []
     if comparison.disagreement is not None and comparison.disagreement.remedies():
@@ -391,7 +392,7 @@ def _alignment_causes(contents: Contents, name: str) -> tuple[list[str], list[st
     return causes, remedies
 
 
-def _collapse_causes(contents: Contents, name: str) -> tuple[list[str], list[str]]:
+def _collapse_causes(contents: ReportContents, name: str) -> tuple[list[str], list[str]]:
     causes = [
         *([] if _is_wide_enough(contents, contents.trained[name]) else ["The embedding dimension may be too small."]),
         *_group_causes(contents),
@@ -401,7 +402,7 @@ def _collapse_causes(contents: Contents, name: str) -> tuple[list[str], list[str
     return causes, [MORE_STEPS, "Keep only the more frequent contexts, whose supports are better known."]
 
 
-def _group_causes(contents: Contents) -> list[str]:
+def _group_causes(contents: ReportContents) -> list[str]:
     """That the groups of contexts with equal supports are few or small, where they are."""
     shared = contents.stats.groups.multiplicity[collapsing_groups(contents)]
     few = "too few" if shared.size < FEW_GROUPS else ""
@@ -410,7 +411,7 @@ def _group_causes(contents: Contents) -> list[str]:
     return [f"The groups may be {said} to judge."] if said else []
 
 
-def _frequency_causes(contents: Contents, name: str) -> tuple[list[str], list[str]]:
+def _frequency_causes(contents: ReportContents, name: str) -> tuple[list[str], list[str]]:
     causes = [
         "The finite part of the logits has not converged: rare contexts have little weight in the loss, and their "
         "frequencies are learned last."

@@ -28,7 +28,6 @@ with those for all tokens, against 0.87 to 0.96 when the windows are left out (`
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -36,16 +35,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokengeom.core.checks import Entries
-from tokengeom.core.errors import CorpusError, InputError, TokengeomError
+from tokengeom.core.errors import CorpusError, InputError
 from tokengeom.core.progress import AbstractProgress
 from tokengeom.corpus.tokenizers import is_kind
 from tokengeom.page.compare_models import occur_once
 from tokengeom.page.settings import ReportSettings
-from tokengeom.page.text import Sample, Text
-from tokengeom.page.tokenizer_choice import choose_tokenizer
-from tokengeom.results.contract import ALONE, AbstractResult, NearbyResults, close, data_frame
-from tokengeom.results.manifests import as_json
+from tokengeom.page.source_text import SourceText, TextSample, choose_tokenizer
+from tokengeom.results.contract import AbstractResult, data_frame
+from tokengeom.results.convert import damaged, read_json_as, write_json
 from tokengeom.statistics.count import count_lengths
 from tokengeom.statistics.next_token import OTHER, NextTokenStatistics
 from tokengeom.statistics.supports import skipped_sentence
@@ -61,10 +58,11 @@ SIZES = ((600, 127), (400, 127), (200, 60), (50, 30))
 MOST_MISSING = 0.1
 NEARLY_BEST = 0.9
 FILE = "choice.json"
+FROM_SAMPLE = "The settings were chosen from the first"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Choice(AbstractResult):
+class ChosenSettings(AbstractResult):
     """Settings of a report's text, with the reasons for them.
 
     ``settings``
@@ -82,8 +80,17 @@ class Choice(AbstractResult):
     reasons: Sequence[str] = ()
     candidates: Sequence[Mapping[str, Any]] = ()
 
+    def __post_init__(self) -> None:
+        for row in (self.settings, *self.candidates):
+            for name, value in row.items():
+                texts_only = name in ("tokenizer", "rest", "support") and row is self.settings
+                if not isinstance(value, str | None if texts_only else str | int | float | None):
+                    raise ValueError(f"{name} must be a {'text' if texts_only else 'number or a text'}")
+        if any(list(row) != list(self.candidates[0]) or not row for row in self.candidates):
+            raise ValueError("its candidates do not have the same entries")
+
     @staticmethod
-    def given(stats: NextTokenStatistics) -> Choice:
+    def given(stats: NextTokenStatistics) -> ChosenSettings:
         """Settings of given statistics, as far as they are known."""
         known: dict[str, Any] = {}
         reasons = ["The statistics were given: nothing was chosen."]
@@ -93,10 +100,10 @@ class Choice(AbstractResult):
             reasons.append("Tokens are ids without a tokenizer, and are shown as numbers.")
         if stats.windows is not None:
             known["context"] = stats.windows.context
-        return Choice({**known, "contexts": stats.m, "vocabulary": stats.V}, tuple(reasons))
+        return ChosenSettings({**known, "contexts": stats.m, "vocabulary": stats.V}, tuple(reasons))
 
     @staticmethod
-    def for_model(stats: NextTokenStatistics) -> Choice:
+    def for_model(stats: NextTokenStatistics) -> ChosenSettings:
         """Settings of statistics that a trained model was read on, and how much of the text they are."""
         known: dict[str, Any] = {} if stats.windows is None else {"context": stats.windows.context}
         seen = int(np.unique(stats.P.indices).size)
@@ -114,16 +121,16 @@ class Choice(AbstractResult):
         once = occur_once(stats) if stats.has_counts and stats.coverage != 1 else 0
         if once:
             reasons.append(f"{once:,} of these contexts occur once in the text, and were drawn at random.")
-        return Choice({"tokenizer": "the model's own", **known, "contexts": stats.m}, tuple(reasons))
+        return ChosenSettings({"tokenizer": "the model's own", **known, "contexts": stats.m}, tuple(reasons))
 
     def to_dict(self) -> dict[str, Any]:
         """Settings, reasons and candidates as plain data."""
-        candidates = [dict(one) for one in self.candidates]
+        candidates = [dict(row) for row in self.candidates]
         return {"settings": dict(self.settings), "reasons": list(self.reasons), "candidates": candidates}
 
     def to_frame(self) -> DataFrame:
         """Data frame with one row per candidate that was considered; of the settings alone where there was only one."""
-        return data_frame([dict(one) for one in self.candidates or [self.settings]])
+        return data_frame([dict(row) for row in self.candidates or [self.settings]])
 
     def summary(self) -> str:
         """The reasons, one per line."""
@@ -133,94 +140,20 @@ class Choice(AbstractResult):
         return [(name, str(value)) for name, value in self.settings.items()]
 
     def _write(self, folder: Path) -> dict[str, Any]:
-        (folder / FILE).write_bytes(as_json(self.to_dict()))
+        write_json(folder / FILE, self)
         return {"settings": dict(self.settings)}
 
     @classmethod
-    def _read(cls, folder: Path, manifest: dict[str, Any]) -> Choice:
-        stored = Entries(json.loads((folder / FILE).read_text(encoding="utf-8")), folder)
-        stored.only("settings", "reasons", "candidates")
-        candidates = stored.several("candidates")
-        for one in (stored.inside("settings"), *candidates):
-            for name in one.names:
-                if not isinstance(one.value(name), str | int | float | None):
-                    raise one.damaged(f"{name} must be a number or a text")
-        for name in {"tokenizer", "rest", "support"} & set(stored.inside("settings").names):
-            if stored.inside("settings").has(name):
-                stored.inside("settings").text(name)
-        if any(one.names != candidates[0].names for one in candidates) or (candidates and not candidates[0].names):
-            raise stored.damaged("its candidates do not have the same entries")
-        if manifest.get("settings") != stored.plain("settings"):
-            raise stored.damaged(f"the settings are not the same in {FILE} and in the manifest")
-        rows = [dict(one) for one in stored.sequence("candidates")]
-        return Choice(stored.plain("settings"), stored.texts("reasons"), tuple(rows))
+    def _read(cls, folder: Path, manifest: dict[str, Any]) -> ChosenSettings:
+        choice = read_json_as(ChosenSettings, folder / FILE)
+        if manifest.get("settings") != dict(choice.settings):
+            raise damaged(folder, f"the settings are not the same in {FILE} and in the manifest")
+        return choice
 
-    def checks(self, beside: NearbyResults = ALONE) -> dict[str, bool | None]:
-        """Whether the chosen settings are the best of the candidates; a choice does not name its statistics."""
-        return self.checks_with(None)
-
-    def checks_with(self, stats: NextTokenStatistics | None) -> dict[str, bool | None]:
-        """Whether the chosen settings are the best of the candidates, and the sentences those that they give.
-
-        ``stats``
-            The statistics that were counted with these settings.
-        """
-        found: dict[str, bool | None] = {
-            "the sentences on the tokenizer and on how documents were read: the text is not saved": None
-        }
-        try:
-            return found | _check_choice(self, stats)
-        except (TokengeomError, TypeError, KeyError, ValueError, ArithmeticError) as error:
-            return found | {f"the candidates can be read ({type(error).__name__})": False}
-
-
-def _check_choice(choice: Choice, stats: NextTokenStatistics | None) -> dict[str, bool | None]:
-    """What the candidates say of the choice, and the statistics, which were counted with it, of the chosen one."""
-    settings, found = choice.settings, dict[str, bool | None]()
-    rows = [Candidate(**{key: x for key, x in row.items() if key != "chosen"}) for row in choice.candidates]
-    best = _best(rows) if rows else None
-    if best is not None:
-        marked = [row for row, stored in zip(rows, choice.candidates, strict=True) if stored["chosen"] is True]
-        claimed = settings["context"], settings["top_contexts"], settings["vocabulary"]
-        is_best = marked == [best] and claimed == (best.context, *best.size)
-        found["the settings are those of the best candidate"] = is_best
-    measured = None
-    if stats is not None and stats.has_counts and not any(map(_from_sample, choice.reasons)):
-        measured = Candidate.of(stats, settings["context"], settings["top_contexts"], settings["vocabulary"])
-        if best is not None:
-            same = all(close(a, b) for a, b in zip(asdict(measured).values(), asdict(best).values(), strict=True))
-            found["the numbers of the chosen candidate are those of the statistics"] = same
-    else:
-        found["the numbers of the candidates: they are of a part of the text, or its statistics are not here"] = None
-    chosen = best or measured
-    if chosen is not None:
-        said = set(choice.reasons)
-        for about, possible in _possible_reasons(chosen, rows or [chosen], settings).items():
-            found[f"the sentence on the {about} is the one that the candidates give"] = bool(said & possible)
-    if len(rows) > 1:
-        found["the numbers of the candidates that were not chosen: only counting again would show them"] = None
-    return found
-
-
-def _from_sample(reason: str) -> bool:
-    return reason.startswith("The settings were chosen from the first ")
-
-
-def _possible_reasons(
-    chosen: Candidate, candidates: Sequence[Candidate], settings: Mapping[str, Any]
-) -> dict[str, set[str]]:
-    """Sentences on length and size, for settings that were requested and for those that were not."""
-    rules = {"rest": settings["rest"], "support": settings["support"]}
-    asked = [
-        ReportSettings(context=context, top_contexts=most, vocabulary=tokens, **rules)
-        for context in (None, chosen.context)
-        for most in (None, chosen.top_contexts)
-        for tokens in (None, chosen.vocabulary_limit)
-    ]
-    return {
-        "context length": {_why_length(chosen, candidates, one) for one in asked},
-        "number of contexts and tokens": {_why_size(chosen, candidates, one) for one in asked},
-    } | ({"other tokens": set(_why_rest(chosen, asked[0]))} if _why_rest(chosen, asked[0]) else {})
+    @property
+    def from_sample(self) -> bool:
+        """Whether the settings were chosen from the beginning of the text."""
+        return any(reason.startswith(FROM_SAMPLE) for reason in self.reasons)
 
 
 @dataclass(frozen=True)
@@ -297,13 +230,13 @@ def _other_share(stats: NextTokenStatistics) -> float:
     return (merged + total - stats.n) / total
 
 
-def choose(text: Text, asked: ReportSettings, progress: AbstractProgress) -> Choice:
+def choose(text: SourceText, asked: ReportSettings, progress: AbstractProgress) -> ChosenSettings:
     """Settings for a text, with the candidates that were considered and the reasons."""
     sample = text.sample()
     given = None if asked.tokenizer is None else str(asked.tokenizer)
     tokenizer, why_tokens = _tokens(text, sample, given)
     candidates = _candidates(text, sample, tokenizer, asked, progress)
-    chosen = _best(candidates)
+    chosen = best_candidate(candidates)
     reasons = [
         *why_tokens,
         _why_length(chosen, candidates, asked),
@@ -311,7 +244,7 @@ def choose(text: Text, asked: ReportSettings, progress: AbstractProgress) -> Cho
         *_why_rest(chosen, asked),
     ]
     if sample is not None and not sample.complete:
-        reasons.insert(0, f"The settings were chosen from the first {sample.characters:,} characters of the text.")
+        reasons.insert(0, f"{FROM_SAMPLE} {sample.characters:,} characters of the text.")
     if sample is not None and sample.marker_found:
         reasons.append("Documents are split at the marker <|endoftext|>, which was found in the text.")
     if text.skipped:
@@ -324,11 +257,15 @@ def choose(text: Text, asked: ReportSettings, progress: AbstractProgress) -> Cho
         "rest": asked.rest,
         "support": asked.support,
     }
-    rows = [{**asdict(one), "chosen": one is chosen} for one in candidates] if len(candidates) > 1 else []
-    return Choice(settings, tuple(reasons), tuple(rows))
+    rows = (
+        [{**asdict(candidate), "chosen": candidate is chosen} for candidate in candidates]
+        if len(candidates) > 1
+        else []
+    )
+    return ChosenSettings(settings, tuple(reasons), tuple(rows))
 
 
-def _tokens(text: Text, sample: Sample | None, given: str | None) -> tuple[str | None, list[str]]:
+def _tokens(text: SourceText, sample: TextSample | None, given: str | None) -> tuple[str | None, list[str]]:
     """The tokenizer, and sentences about the tokens."""
     if sample is None:
         return _ids(text, given)
@@ -340,7 +277,7 @@ def _tokens(text: Text, sample: Sample | None, given: str | None) -> tuple[str |
     return tokenizer, [why]
 
 
-def _ids(text: Text, given: str | None) -> tuple[str | None, list[str]]:
+def _ids(text: SourceText, given: str | None) -> tuple[str | None, list[str]]:
     """Token ids need no tokenizer; a saved one names them, and the kind of a tokenizer says nothing about them."""
     named = None if given is None or is_kind(given) else given
     shown = f"the tokenizer '{named}' gives their names" if named else "without a tokenizer they are shown as numbers"
@@ -354,7 +291,11 @@ def _ids(text: Text, given: str | None) -> tuple[str | None, list[str]]:
 
 
 def _candidates(
-    text: Text, sample: Sample | None, tokenizer: str | None, asked: ReportSettings, progress: AbstractProgress
+    text: SourceText,
+    sample: TextSample | None,
+    tokenizer: str | None,
+    asked: ReportSettings,
+    progress: AbstractProgress,
 ) -> list[Candidate]:
     """Every length with every cut; the text is read and tokenized once. Lengths that no document has are left out."""
     sizes = sorted({(asked.top_contexts or contexts, asked.vocabulary or tokens) for contexts, tokens in SIZES})[::-1]
@@ -370,10 +311,12 @@ def _candidates(
     ]
 
 
-def _best(candidates: Sequence[Candidate]) -> Candidate:
+def best_candidate(candidates: Sequence[Candidate]) -> Candidate:
     """The largest cut whose supports are known well enough, then the longest of the nearly best lengths."""
-    sizes = sorted({one.size for one in candidates}, reverse=True)
-    best = {size: _longest_of_the_best([one for one in candidates if one.size == size]) for size in sizes}
+    sizes = sorted({candidate.size for candidate in candidates}, reverse=True)
+    best = {
+        size: _longest_of_the_best([candidate for candidate in candidates if candidate.size == size]) for size in sizes
+    }
     known = [size for size in sizes if best[size].missing <= MOST_MISSING]
     chosen = best[known[0] if known else sizes[-1]]
     if chosen.vocabulary < 2:
@@ -386,12 +329,15 @@ def _best(candidates: Sequence[Candidate]) -> Candidate:
 
 
 def _longest_of_the_best(candidates: Sequence[Candidate]) -> Candidate:
-    long_enough = [one for one in candidates if one.context >= SHORTEST] or list(candidates)
-    best = max(one.score for one in long_enough)
+    long_enough = [candidate for candidate in candidates if candidate.context >= SHORTEST] or list(candidates)
+    best = max(candidate.score for candidate in long_enough)
     if best == 0.0:
         # Supports say nothing at any length: the shortest contexts cover most of the text.
-        return min(long_enough, key=lambda one: one.context)
-    return max((one for one in long_enough if one.score >= NEARLY_BEST * best), key=lambda one: one.context)
+        return min(long_enough, key=lambda candidate: candidate.context)
+    return max(
+        (candidate for candidate in long_enough if candidate.score >= NEARLY_BEST * best),
+        key=lambda candidate: candidate.context,
+    )
 
 
 def _why_size(chosen: Candidate, candidates: Sequence[Candidate], asked: ReportSettings) -> str:
@@ -405,7 +351,7 @@ def _why_size(chosen: Candidate, candidates: Sequence[Candidate], asked: ReportS
     missing = f"{_percent(chosen.missing)} of further windows are expected to have a token outside the supports"
     if chosen.missing > MOST_MISSING:
         return f"{kept}, the smallest cut considered. {covered} The text is short for it: {missing}."
-    larger = [one for one in candidates if one.size > chosen.size]
+    larger = [candidate for candidate in candidates if candidate.size > chosen.size]
     why = f"; with more of them, it would be more than {MOST_MISSING:.0%}" if larger else ""
     return f"{kept}. {covered} An estimated {missing}{why}."
 
@@ -419,14 +365,14 @@ def _why_length(chosen: Candidate, candidates: Sequence[Candidate], asked: Repor
     )
     if asked.context is not None:
         return f"The context length is {tokens}, as requested: {facts}."
-    others = [one for one in candidates if one.size == chosen.size and one is not chosen]
+    others = [candidate for candidate in candidates if candidate.size == chosen.size and candidate is not chosen]
     if not others:
         return f"The context length is {tokens}, the only one that the documents allow: {facts}."
     if chosen.score == 0.0:
         return f"The context length is {tokens}: {facts}. At no length do the supports of several tokens say anything."
     compared = ", ".join(
-        f"{one.context}: {_percent(one.coverage)} of the windows, score {one.score:.3f}"
-        for one in sorted([chosen, *others], key=lambda one: one.context)[:4]
+        f"{candidate.context}: {_percent(candidate.coverage)} of the windows, score {candidate.score:.3f}"
+        for candidate in sorted([chosen, *others], key=lambda candidate: candidate.context)[:4]
     )
     return (
         f"The context length is {tokens}: {facts}. It weighs how much the supports say against how much of the text is "
@@ -436,18 +382,18 @@ def _why_length(chosen: Candidate, candidates: Sequence[Candidate], asked: Repor
 
 
 def _why_rest(chosen: Candidate, asked: ReportSettings) -> list[str]:
-    share, found = _percent(chosen.other), []
+    share, sentences = _percent(chosen.other), []
     if chosen.other and asked.rest == "merge" and asked.support == "raw":
-        found.append(
+        sentences.append(
             f"All other next tokens are merged into one, shown as {OTHER}: it ends {share} of the windows kept. Two "
             "contexts that it follows need not be followed by the same token."
         )
     elif chosen.other:
-        found.append(
+        sentences.append(
             f"{share} of the windows of these contexts end in a token that was left out or merged with others, as "
             "requested; the shares below are of all of a context's windows."
         )
-    return found
+    return sentences
 
 
 def _percent(share: float) -> str:

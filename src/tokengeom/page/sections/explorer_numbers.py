@@ -57,9 +57,9 @@ def best_rotation(rows: NDArray[np.float32], onto: NDArray[np.float32]) -> Float
 
 def on_three_axes(places: Float) -> NDArray[np.float32]:
     """Coordinates on three axes, of which some may be empty."""
-    found = np.zeros((len(places), AXES), dtype=np.float32)
-    found[:, : places.shape[1]] = places
-    return np.clip(found, -1.0, 1.0)
+    filled = np.zeros((len(places), AXES), dtype=np.float32)
+    filled[:, : places.shape[1]] = places
+    return np.clip(filled, -1.0, 1.0)
 
 
 def cosines_between(rows: NDArray[np.float32], others: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
@@ -76,9 +76,9 @@ def _largest(numbers: Int, k: int) -> Int:
     n = numbers.shape[1]
     keys = numbers * n - np.arange(n)
     k = min(k, n)
-    found = np.argpartition(-keys, k - 1, axis=1)[:, :k] if k < n else np.tile(np.arange(n), (len(keys), 1))
-    order = np.argsort(-np.take_along_axis(keys, found, axis=1), axis=1, kind="stable")
-    return np.asarray(np.take_along_axis(found, order, axis=1))
+    largest = np.argpartition(-keys, k - 1, axis=1)[:, :k] if k < n else np.tile(np.arange(n), (len(keys), 1))
+    order = np.argsort(-np.take_along_axis(keys, largest, axis=1), axis=1, kind="stable")
+    return np.asarray(np.take_along_axis(largest, order, axis=1))
 
 
 def _blocks(n: int) -> Iterator[Int]:
@@ -116,21 +116,21 @@ def compared_items(
     lacking = np.asarray(~(predicted.any(axis=1) & measured.any(axis=1)))
     disagreement = np.full(n, np.nan)
     shape = {"at_predicted": near.items.shape, "at_measured": near_measured.items.shape}
-    found = {name: np.zeros(size, dtype=np.int64) for name, size in shape.items()}
-    found |= {name: np.zeros((n, worst), np.int64) for name in ("worst", "worst_predicted", "worst_measured")}
+    numbers = {name: np.zeros(size, dtype=np.int64) for name, size in shape.items()}
+    numbers |= {name: np.zeros((n, worst), np.int64) for name in ("worst", "worst_predicted", "worst_measured")}
     for rows in _blocks(n):
-        expected, seen = (cosines_between(one[rows], one) for one in (predicted, measured))
+        expected, seen = (cosines_between(vectors[rows], vectors) for vectors in (predicted, measured))
         disagreement[rows] = _row_disagreement(expected, seen, rows, lacking)
-        in_steps = [_without(_in_steps(one), rows, lacking) for one in (expected, seen)]
-        found["at_predicted"][rows] = np.take_along_axis(in_steps[1], near.items[rows], axis=1)
-        found["at_measured"][rows] = np.take_along_axis(in_steps[0], near_measured.items[rows], axis=1)
+        in_steps = [_without(_in_steps(cosines), rows, lacking) for cosines in (expected, seen)]
+        numbers["at_predicted"][rows] = np.take_along_axis(in_steps[1], near.items[rows], axis=1)
+        numbers["at_measured"][rows] = np.take_along_axis(in_steps[0], near_measured.items[rows], axis=1)
         difference = np.where(in_steps[0] == MISSING, -1, np.abs(in_steps[0] - in_steps[1]))
-        found["worst"][rows] = _largest(difference, worst)
-        for name, one in zip(("worst_predicted", "worst_measured"), in_steps, strict=True):
-            found[name][rows] = np.take_along_axis(one, found["worst"][rows], axis=1)
+        numbers["worst"][rows] = _largest(difference, worst)
+        for name, cosines in zip(("worst_predicted", "worst_measured"), in_steps, strict=True):
+            numbers[name][rows] = np.take_along_axis(cosines, numbers["worst"][rows], axis=1)
     packed = {
         name: pack(values, "uint16") if name == "worst" else pack(values, "int16") | {"step": COSINE_STEP}
-        for name, values in found.items()
+        for name, values in numbers.items()
     }
     return {"disagreement": pack(disagreement, "float32"), **packed}
 
@@ -156,5 +156,5 @@ def pack(values: NDArray[Any], kind: str, step: float | None = None) -> dict[str
     """An array as base64 of little-endian numbers; with ``step``, of value / step rounded."""
     numbers = values if step is None else np.rint(values / step)
     coded = np.ascontiguousarray(numbers, dtype=np.dtype(kind).newbyteorder("<")).tobytes()
-    found: dict[str, Any] = {"packed": b64encode(coded).decode("ascii"), "type": kind, "shape": list(values.shape)}
-    return found if step is None else found | {"step": step}
+    described: dict[str, Any] = {"packed": b64encode(coded).decode("ascii"), "type": kind, "shape": list(values.shape)}
+    return described if step is None else described | {"step": step}

@@ -12,16 +12,16 @@ from page_cases import RUN, diverged_contents, one_group_contents, one_hot_conte
 from tokengeom import compare
 from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.verdict import level_of
-from tokengeom.page.contents import Contents
-from tokengeom.page.diagnosis import CHECKS, _group_causes, diagnose, frequency_error, still_falling
+from tokengeom.page.report_contents import ReportContents
 from tokengeom.page.sections.base import Page
+from tokengeom.page.sections.fit_checks import CHECKS, _group_causes, check_fit, frequency_error, still_falling
 from tokengeom.page.sections.summary import FAR_FROM_FLOOR, diagnosis, summary
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.features import finite_part
-from tokengeom.training.trajectory import Trajectory
+from tokengeom.training.run import Trajectory
 
 
-def limit(scale: float = 40.0) -> tuple[Contents, Any, Any]:
+def limit(scale: float = 40.0) -> tuple[ReportContents, Any, Any]:
     """Contents whose run is the predicted limit itself: ``L = L_in + scale L_mm``, balanced."""
     contents = story_contents()
     prediction: Any = contents.prediction
@@ -30,21 +30,21 @@ def limit(scale: float = 40.0) -> tuple[Contents, Any, Any]:
     return contents, U * np.sqrt(s), np.sqrt(s)[:, None] * Vt
 
 
-def with_run(contents: Contents, W: Any, H: Any, loss_gap: float = 1e-9) -> Contents:
+def with_run(contents: ReportContents, W: Any, H: Any, loss_gap: float = 1e-9) -> ReportContents:
     run = replace(contents.trained[RUN], W=W, H=H, loss_gap=loss_gap)
     comparison = compare(contents.prediction, run, at_loss=False, permutations=40)
     return replace(contents, runs={RUN: run}, comparisons={RUN: comparison}, at_loss={}, repeats={})
 
 
-def levels(contents: Contents) -> dict[str, str]:
-    found = diagnose(contents)
+def levels(contents: ReportContents) -> dict[str, str]:
+    found = check_fit(contents)
     return {check: found.level(RUN, check) for check in CHECKS}
 
 
 def test_the_predicted_limit_passes_every_check() -> None:
     contents = with_run(*limit())
     assert set(levels(contents).values()) == {"fits"}
-    assert diagnose(contents).misfits == ()
+    assert check_fit(contents).misfits == ()
 
 
 def test_a_loss_above_the_floor_fails_one_check_only() -> None:
@@ -75,15 +75,15 @@ def test_a_misfit_names_a_dimension_that_is_too_small() -> None:
     contents, W, H = limit()
     narrow = with_run(contents, W[:, :3], H[:3])
     judged = replace(narrow.comparisons[RUN], verdict="agrees in part")
-    found = diagnose(replace(narrow, comparisons={RUN: judged}))
+    found = check_fit(replace(narrow, comparisons={RUN: judged}))
     (one,) = [finding for finding in found.findings if finding.check.name == "alignment"]
     assert "3 dimensions" in one.causes[0]
     assert f"at least {contents.prediction.rank} dimensions" in one.remedies[0]  # type: ignore[union-attr]
 
 
 def test_agreement_that_shuffling_cannot_change_is_not_judged() -> None:
-    assert diagnose(one_group_contents()).level(RUN) == "not judged"
-    assert diagnose(one_hot_contents()).level(RUN, "frequencies") == "not judged"
+    assert check_fit(one_group_contents()).level(RUN) == "not judged"
+    assert check_fit(one_hot_contents()).level(RUN, "frequencies") == "not judged"
 
 
 @pytest.mark.parametrize(
@@ -113,11 +113,12 @@ def test_head_and_diagnosis_say_what_the_verdict_says(outcome: Any, level: str, 
 def test_contexts_and_tokens_are_judged_by_the_rule_of_the_verdict() -> None:
     contents = story_contents()
     comparison = contents.comparisons[RUN]
+    assert comparison.target is not None
     tied = replace(comparison.token_agreement, value=0.5, low=0.4, high=0.6, null=0.45)
-    found = {**comparison.agreements, f"{comparison.prefix}token_agreement": tied}
+    found = {**comparison.agreements, comparison.target.named("token_agreement"): tied}
     check = next(
         one.check
-        for one in diagnose(replace(contents, comparisons={RUN: replace(comparison, agreements=found)})).findings
+        for one in check_fit(replace(contents, comparisons={RUN: replace(comparison, agreements=found)})).findings
         if one.check.name == "alignment"
     )
     assert level_of(tied) == "does not agree"
@@ -138,9 +139,10 @@ def test_contexts_and_tokens_are_judged_by_the_rule_of_the_verdict() -> None:
 def test_a_number_is_placed_between_chance_and_a_second_training(numbers: dict[str, float], said: str) -> None:
     contents = story_contents()
     comparison = contents.comparisons[RUN]
+    assert comparison.target is not None
     nan = float("nan")
     one = Agreement(0.5, 0.4, 0.6, numbers.get("floor", nan), ceiling=numbers.get("ceiling", nan))
-    found = {**comparison.agreements, f"{comparison.prefix}context_agreement": one}
+    found = {**comparison.agreements, comparison.target.named("context_agreement"): one}
     page = Page(replace(contents, comparisons={RUN: replace(comparison, agreements=found)}))
     scale = summary(page).view["answers"][0]["scales"][0]
     assert said in scale["sentence"]
@@ -161,18 +163,18 @@ def test_where_a_disagreement_comes_from_is_said_with_what_to_do() -> None:
     assert len(wasteful.remedies()) == 2
     (finding,) = [one for one in page.diagnosis.findings if one.check.name == "alignment"]
     assert set(wasteful.remedies()) <= set(finding.remedies)
-    cosine = comparison[f"{comparison.prefix}logit_cosine"].value
+    cosine = comparison.judged_numbers["logit_cosine"].value
     assert source["sentences"][2].endswith(f"predicted ones is {cosine:.3f}.")
 
 
 def test_a_wide_enough_model_is_not_called_too_small() -> None:
     contents, W, H = limit()
     shuffled = H[:, np.random.default_rng(0).permutation(H.shape[1])]
-    misfits = diagnose(with_run(contents, W, shuffled, loss_gap=2.0)).misfits
+    misfits = check_fit(with_run(contents, W, shuffled, loss_gap=2.0)).misfits
     said = " ".join(sentence for one in misfits for sentence in (*one.causes, *one.remedies))
     assert {"loss", "collapse"} <= {one.check.name for one in misfits}
     assert not any(token in said for token in ("too few parameters", "dimension may be too small", "deeper"))
-    narrow = diagnose(with_run(contents, W[:, :3], shuffled[:3], loss_gap=2.0)).misfits
+    narrow = check_fit(with_run(contents, W[:, :3], shuffled[:3], loss_gap=2.0)).misfits
     assert any("dimension may be too small" in cause for one in narrow for cause in one.causes)
 
 
@@ -190,7 +192,7 @@ def test_groups_are_called_few_or_small_only_where_they_are() -> None:
 def test_a_partial_fit_has_a_title_of_its_own() -> None:
     contents = with_run(*limit())
     uniform = np.log(contents.stats.V) - contents.stats.entropy
-    (one,) = diagnose(with_run(*limit(), loss_gap=0.05 * uniform)).misfits
+    (one,) = check_fit(with_run(*limit(), loss_gap=0.05 * uniform)).misfits
     assert one.title == "The loss is close to the entropy floor, but not there yet"
 
 
@@ -202,7 +204,7 @@ def test_agreement_far_above_the_floor_is_qualified() -> None:
 
 
 def test_a_diverged_run_is_a_misfit_with_one_remedy() -> None:
-    found = [one for one in diagnose(diverged_contents()).misfits if one.check.run == "transformer"]
+    found = [one for one in check_fit(diverged_contents()).misfits if one.check.run == "transformer"]
     assert [one.check.level for one in found] == ["does not fit"]
     assert "learning rate" in found[0].remedies[0]
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tokengeom.core.errors import ProblemError, ResourceError
-from tokengeom.models.devices import THREADED_WORK, checked_device, threads_for
+from tokengeom.models.networks.base import THREADED_WORK, checked_device, threads_for
 
 
 def test_the_cpu_is_there() -> None:

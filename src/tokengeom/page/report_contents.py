@@ -1,4 +1,4 @@
-"""`Contents`: everything that a page shows, as data."""
+"""`ReportContents`: everything that a page shows, as data."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.model_states import ModelStates
 from tokengeom.comparison.rival_table import Rivals
 from tokengeom.core.errors import InputError
-from tokengeom.page.choice import Choice
+from tokengeom.page.chosen_settings import ChosenSettings
+from tokengeom.page.compare_models import TextStates, checkpoint_of
 from tokengeom.page.formatting import listed
 from tokengeom.page.read_model import ReadModel
 from tokengeom.page.settings import MODEL_NAMES
-from tokengeom.page.text import joined_names
+from tokengeom.page.source_text import joined_names
 from tokengeom.results.contract import AbstractResult
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction
@@ -31,7 +32,7 @@ R = TypeVar("R", bound=AbstractResult)
 
 
 @dataclass(frozen=True, eq=False)
-class Contents:
+class ReportContents:
     """What a page is made from.
 
     ``title``
@@ -56,7 +57,7 @@ class Contents:
 
     title: str
     stats: NextTokenStatistics
-    choice: Choice
+    choice: ChosenSettings
     prediction: FeaturePrediction | ProxyPrediction
     concepts: Concepts
     runs: Mapping[str, Run | ReadModel]
@@ -77,12 +78,28 @@ class Contents:
     @property
     def curve(self) -> CheckpointCurve | None:
         """The comparisons of several checkpoints; None where fewer than two were compared."""
-        compared = {name: one for name, one in self.models.items() if name in self.comparisons}
+        compared = {name: model for name, model in self.models.items() if name in self.comparisons}
         if len(compared) < 2:
             return None
         is_proxy = isinstance(self.prediction, ProxyPrediction)
-        points = (one.compared(self.stats, self.comparisons[name], is_proxy) for name, one in compared.items())
+        points = []
+        for name, model in compared.items():
+            states = TextStates(model.states, model.states)
+            points.append(checkpoint_of(states, self.stats, self.stats, self.comparisons[name], is_proxy))
         return CheckpointCurve(tuple(points))
+
+    @property
+    def noun(self) -> str:
+        """What sentences call that which was compared: nothing was run where a trained model was read."""
+        return "model" if self.models else "run"
+
+    def reasons(self, name: str) -> Sequence[str]:
+        """The verdict on a model as sentences, the first of which says it all."""
+        comparison = self.comparisons[name]
+        verdict = comparison.judged_as(self.noun) if self.models else None
+        made = () if verdict is None else verdict.reasons
+        # What a comparison says besides its verdict comes last, and does not name what was compared.
+        return [*made, *comparison.reasons[len(made) :]]
 
     @property
     def compared_models(self) -> list[str]:
@@ -100,7 +117,7 @@ class Contents:
         title: str,
         missing: Sequence[str] = (),
         provenance: Mapping[str, Any] | None = None,
-    ) -> Contents:
+    ) -> ReportContents:
         """Contents from the results of the stages, by their names (see `tokengeom.page.stages`)."""
         stats, prediction, choice = results["statistics"], results["prediction"], results.get("choice")
         if not isinstance(stats, NextTokenStatistics) or not isinstance(
@@ -114,13 +131,14 @@ class Contents:
             prediction = replace(prediction, stats=stats)
         names, path = _names(results), results.get("path")
         runs: dict[str, Run | ReadModel] = dict(_by_model(results, "run-", Run, names))
-        models = {one.name: one for one in results.values() if isinstance(one, ReadModel)}
+        models = {result.name: result for result in results.values() if isinstance(result, ReadModel)}
         models = {name: models[name] for name in names.values() if name in models}
         runs |= dict(list(models.items())[-1:])
-        return Contents(
+        known = ChosenSettings.for_model if models else ChosenSettings.given
+        return ReportContents(
             title=title,
             stats=stats,
-            choice=choice if isinstance(choice, Choice) else Choice.for_model(stats) if models else Choice.given(stats),
+            choice=choice if isinstance(choice, ChosenSettings) else known(stats),
             prediction=prediction,
             concepts=concepts_of(prediction),
             runs=runs,
@@ -135,7 +153,7 @@ class Contents:
         )
 
     @staticmethod
-    def from_comparison(comparison: Comparison) -> Contents:
+    def from_comparison(comparison: Comparison) -> ReportContents:
         """Contents of a page about one comparison, whose prediction and run, or model, must be in memory."""
         prediction, run = comparison.compared or (None, None)
         stats = getattr(prediction, "stats", None)
@@ -149,10 +167,10 @@ class Contents:
                 "in the same session. For saved results use `tokengeom report STATS`."
             )
         name = MODEL_NAMES.get(run.settings["model"], run.settings["model"])
-        return Contents(
+        return ReportContents(
             title=title_of(stats),
             stats=stats,
-            choice=Choice.given(stats),
+            choice=ChosenSettings.given(stats),
             prediction=prediction,
             concepts=concepts_of(prediction),
             runs={name: run},
@@ -162,7 +180,7 @@ class Contents:
         )
 
 
-def missing_sentences(contents: Contents, trainings: int) -> tuple[str, ...]:
+def missing_sentences(contents: ReportContents, trainings: int) -> tuple[str, ...]:
     """A sentence for every run that could not be compared, every missing ceiling and prediction at a loss.
 
     ``trainings``
@@ -186,7 +204,7 @@ def missing_sentences(contents: Contents, trainings: int) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def _why_no_loss(contents: Contents, loss_gap: float) -> str:
+def _why_no_loss(contents: ReportContents, loss_gap: float) -> str:
     prediction = contents.prediction
     if isinstance(prediction, ProxyPrediction):
         return "the prediction is the proxy, which is the same at every loss"
@@ -216,12 +234,12 @@ def _about_model(
     prediction: FeaturePrediction | ProxyPrediction,
     model: ReadModel,
     stats: NextTokenStatistics,
-) -> Contents:
+) -> ReportContents:
     """Contents of a page about a model that was given in memory."""
-    return Contents(
+    return ReportContents(
         title=f"{model.name} on {title_of(stats)}",
         stats=stats,
-        choice=Choice.for_model(stats),
+        choice=ChosenSettings.for_model(stats),
         prediction=prediction,
         concepts=concepts_of(prediction),
         runs={model.name: model},
@@ -233,24 +251,24 @@ def _about_model(
 
 def _names(results: Mapping[str, AbstractResult]) -> dict[str, str]:
     """Names on the page by the name that the stages of a model have; models that were read in their order."""
-    read = {stage: one.name for stage, one in results.items() if isinstance(one, ReadModel)}
-    return {**MODEL_NAMES, **dict(sorted(read.items(), key=lambda one: int(one[0].rpartition("-")[2])))}
+    read = {stage: model.name for stage, model in results.items() if isinstance(model, ReadModel)}
+    return {**MODEL_NAMES, **dict(sorted(read.items(), key=lambda item: int(item[0].rpartition("-")[2])))}
 
 
 def _by_model(
     results: Mapping[str, AbstractResult], prefix: str, kind: type[R], names: Mapping[str, str]
 ) -> dict[str, R]:
     """Results of one kind of stage by the name of their model; the stage is named ``{prefix}{model}``."""
-    found = {name: results.get(f"{prefix}{model}") for model, name in names.items()}
-    return {name: result for name, result in found.items() if isinstance(result, kind)}
+    by_name = {name: results.get(f"{prefix}{model}") for model, name in names.items()}
+    return {name: result for name, result in by_name.items() if isinstance(result, kind)}
 
 
 def _several_by_model(
     results: Mapping[str, AbstractResult], prefix: str, kind: type[R], names: Mapping[str, str]
 ) -> dict[str, tuple[R, ...]]:
     """The same where a model has several such stages, named ``{prefix}{model}-...``."""
-    found = {
+    by_name = {
         name: tuple(r for stage, r in results.items() if stage.startswith(f"{prefix}{model}-") and isinstance(r, kind))
         for model, name in names.items()
     }
-    return {name: several for name, several in found.items() if several}
+    return {name: several for name, several in by_name.items() if several}

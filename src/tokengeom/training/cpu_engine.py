@@ -12,16 +12,12 @@ from threadpoolctl import ThreadpoolController
 
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Arrays, Float, Int
-from tokengeom.models.factored import AbstractFactoredModel
+from tokengeom.models.factored import BLOCK_WORK, MOST_BLOCKS, AbstractFactoredModel
 from tokengeom.training import kernels
 from tokengeom.training.kernels import Kernel, Labels, ParameterBuffers, Plan, Work, fuse
 from tokengeom.training.loop import AbstractEngine
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.optimizers.base import AbstractOptimizer
-
-# Arithmetic per block: with less, distributing blocks over cores costs more than it saves.
-_BLOCK_FLOPS = 16e6
-_MOST_BLOCKS = 64
 
 
 class CpuEngine(AbstractEngine):
@@ -107,7 +103,7 @@ class CpuEngine(AbstractEngine):
     def _buffers(self, W: Any, K: Any) -> Work:
         V, d = W.shape
         rows = self._rows.weight.size
-        count = int(np.clip(round(6.0 * V * d * rows / _BLOCK_FLOPS), 1, min(_MOST_BLOCKS, rows)))
+        count = int(np.clip(round(6.0 * V * d * rows / BLOCK_WORK), 1, min(MOST_BLOCKS, rows)))
         edges = np.linspace(0, rows, count + 1).astype(np.int64)
         bits = np.zeros(rows * V, np.int64 if self._dtype == np.float64 else np.int32)
         gK = self._zeros(*(K.shape if self._plan.train_K else (0, d)))

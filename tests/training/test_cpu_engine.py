@@ -7,7 +7,7 @@ import pytest
 
 from tokengeom.core.numerics import Float
 from tokengeom.models.factored import UFM
-from tokengeom.training.cpu import CpuEngine
+from tokengeom.training.cpu_engine import CpuEngine
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.optimizers.adamw import AdamW
 from training_problems import random_statistics
@@ -20,7 +20,7 @@ def test_the_number_of_cores_does_not_change_the_result(monkeypatch: pytest.Monk
     table = AdamW().coefficients(np.arange(1.0, 41), np.full(40, 0.01), np.full(40, 0.01))
 
     def end(blocks_of: float, threads: int) -> Float:
-        monkeypatch.setattr("tokengeom.training.cpu._BLOCK_FLOPS", blocks_of)
+        monkeypatch.setattr("tokengeom.training.cpu_engine.BLOCK_WORK", blocks_of)
         engine = CpuEngine(UFM(7, 40, 6, generator=np.random.default_rng(0)), labels, AdamW())
         numba.set_num_threads(threads)
         engine.advance(table, None)
