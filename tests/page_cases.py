@@ -14,6 +14,7 @@ from tokengeom import compare, count, predict, train
 from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.probes import feature_probes
+from tokengeom.comparison.target import LIMIT
 from tokengeom.corpus.stories import stories
 from tokengeom.page.choice import Choice
 from tokengeom.page.contents import Contents
@@ -150,9 +151,18 @@ def unmeasured_contents() -> Contents:
     made = story_contents()
     nan = float("nan")
     nothing = Agreement(nan, better="higher")
-    names = ("limit_context_agreement", "limit_token_agreement", "collapse")
+    kinds = ("context_agreement", "token_agreement", "context_similarity", "token_similarity")
+    names = (*map(LIMIT.named, kinds), "collapse")
     why = ("Nothing is defined.",)
-    found = Comparison(dict.fromkeys(names, nothing), "features", "cannot be determined", why, (), 0, 0)
+    found = Comparison(
+        prediction_kind="features",
+        verdict="cannot be determined",
+        permutations=0,
+        seed=0,
+        agreements=dict.fromkeys(names, nothing),
+        reasons=why,
+        limitations=(),
+    )
     return replace(made, comparisons={RUN: found}, at_loss={}, repeats={})
 
 

@@ -34,7 +34,7 @@ def write_text(path: Path, number: int = 60, seed: int = 0) -> Path:
 
 def plain_page(patch: pytest.MonkeyPatch) -> None:
     """Replace the page by one line, and do not verify rivals: other tests check both, which take seconds."""
-    patch.setattr("tokengeom.comparison.computed_again.rivals_again", lambda claimed, beside: {})
+    patch.setattr("tokengeom.verification.comparisons.rivals_again", lambda claimed, beside: {})
     patch.setattr(
         "tokengeom.page.report._render", lambda contents, progress: f"{GENERATOR}<title>{contents.title}</title>"
     )

@@ -51,7 +51,6 @@ def operations() -> dict[str, Float]:
     return {
         "gram": backend.to_numpy(backend.gram(x)),
         "norm": np.array(backend.norm(x)),
-        "dots": backend.dots(x, [x, y]),
         "largest": np.array(backend.largest(y)),
         "finite": np.array([backend.all_finite(x), backend.all_finite(x / (1.0 - float(columns.start == 0)))]),
         "singular_values": backend.to_numpy(backend.fast_singular_values(x)),

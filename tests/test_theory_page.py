@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tokengeom.comparison import agreement, disagreement, rival_numbers, similarity_numbers, verdict
+from tokengeom.comparison import agreement, disagreement, rival_table, similarity_numbers, verdict
+from tokengeom.comparison.compare import MOST_CHOOSING
 from tokengeom.comparison.inputs import CompareSettings
 from tokengeom.problems.base import LARGEST_GAP
 from tokengeom_studies.base import study_names
@@ -167,8 +168,8 @@ def permutations() -> int:
         f"Fewer than {agreement.FEWEST_UNITS} units have no interval",
         f"over {permutations()} random permutations",
         f"the 95th percentile over {agreement.GAUSSIAN_DRAWS} draws of embeddings",
-        f"A lead is *clear* if its interval lies above {rival_numbers.RESOLUTION:g}",
-        f"on {rival_numbers.MOST_CHOOSING} of them at most",
+        f"A lead is *clear* if its interval lies above {rival_table.RESOLUTION:g}",
+        f"on {MOST_CHOOSING} of them at most",
         f"at {verdict.AGREES:g} or more of the scale",
         f"agree *in part* from {verdict.IN_PART:g} of the scale on",
         f"in one of them by at least {verdict.CLEARLY_AHEAD:g}",

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tokengeom.comparison.collapse import neural_collapse as neural_collapse
     from tokengeom.comparison.collapse import subspace_collapse as subspace_collapse
     from tokengeom.comparison.explanations.base import AbstractRival as AbstractRival
-    from tokengeom.comparison.explanations.base import Known as Known
+    from tokengeom.comparison.explanations.base import FitInputs as FitInputs
     from tokengeom.comparison.explanations.base import explanation_classes as explanation_classes
     from tokengeom.comparison.on_device import LogitSpectrum as LogitSpectrum
     from tokengeom.comparison.on_device import PairGeometry as PairGeometry
@@ -105,10 +105,10 @@ if TYPE_CHECKING:
     from tokengeom.problems.instances import KnownInstance as KnownInstance
     from tokengeom.problems.instances import all_subsets as all_subsets
     from tokengeom.problems.instances import one_hot as one_hot
-    from tokengeom.problems.merging import Merging as Merging
     from tokengeom.problems.ntp_svm import MarginProblem as MarginProblem
     from tokengeom.problems.ntp_svm import norm_named as norm_named
     from tokengeom.problems.nuclear_svm import NuclearSVM as NuclearSVM
+    from tokengeom.problems.regularised_logits import Merging as Merging
     from tokengeom.problems.supports import cone_levels as cone_levels
     from tokengeom.results.contract import AbstractResult as AbstractResult
     from tokengeom.results.contract import data_frame as data_frame
@@ -212,7 +212,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "comparison.agreement": ("Agreement",),
     "comparison.on_device": ("LogitSpectrum", "PairGeometry", "TextOnDevice"),
     "comparison.collapse": ("NeuralCollapse", "neural_collapse", "subspace_collapse"),
-    "comparison.explanations.base": ("AbstractRival", "Known", "explanation_classes"),
+    "comparison.explanations.base": ("AbstractRival", "FitInputs", "explanation_classes"),
     # Paths of the theory: at many losses, over regularisation, over norms; and its parts.
     "theory.at_loss": ("LossSettings",),
     "theory.loss_path": ("LossPath",),
@@ -227,7 +227,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "problems.nuclear_svm": ("NuclearSVM",),
     "problems.supports": ("cone_levels",),
     "problems.backend": ("Backend", "blocks_of"),
-    "problems.merging": ("Merging",),
+    "problems.regularised_logits": ("Merging",),
     "solvers.logit_admm": ("RegularisedLoss",),
     "solvers.margin": ("solve_margin",),
     "solvers.ntp_svm": ("separating_decoder", "solve_ntp_svm"),

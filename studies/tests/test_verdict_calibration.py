@@ -9,7 +9,7 @@ import pytest
 
 from study_cases import run_study, value
 from tokengeom import NextTokenStatistics
-from tokengeom.extending import Known, SoftLabels, directional_agreement, explanation_classes, unit_columns
+from tokengeom.extending import FitInputs, SoftLabels, directional_agreement, explanation_classes, unit_columns
 from tokengeom_studies.verdict_calibration import (
     AGREEING,
     DISAGREEING,
@@ -76,7 +76,7 @@ def test_texts_have_the_sizes_asked_for(name: str) -> None:
 def test_embeddings_made_from_an_explanation_have_its_cosines_and_a_loss_below_a_uniform_guess(kind: type) -> None:
     stats = draw_text("random", np.random.default_rng(1), shape=(18, 30))
     made = explained(kind, stats, np.random.default_rng(2))
-    fits = [one.fit(stats) for one in kind.candidates(Known())]  # type: ignore[attr-defined]
+    fits = [one.fit(stats) for one in kind.candidates(FitInputs())]  # type: ignore[attr-defined]
     targets = [unit_columns(fit.contexts(np.arange(stats.m))) for fit in fits]
     agreements = [directional_agreement(target, unit_columns(made.H)) for target in targets]
     assert max(agreements) == pytest.approx(1.0, abs=1e-6)

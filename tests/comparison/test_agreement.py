@@ -19,10 +19,9 @@ from tokengeom.comparison.agreement import (
     leave_out_blocks,
     with_reference,
 )
-from tokengeom.comparison.comparison import nan_to_none
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers
-from tokengeom.core.checks import Entries
 from tokengeom.core.errors import ProblemError
+from tokengeom.results.convert import from_plain, to_plain
 
 NAN = float("nan")
 
@@ -67,7 +66,7 @@ def test_cells_and_text_leave_out_what_is_not_known() -> None:
     assert str(full) == "0.5123 [0.4, 0.6], floor 0.3, ceiling 0.8"
     assert Agreement(0.51234).cells() == ("0.5123", "", "", "")
     assert str(Agreement(0.51234)) == "0.5123"
-    assert str(Agreement.read(Entries(nan_to_none(full.to_dict()), Path("folder")))) == str(full)
+    assert str(from_plain(Agreement, to_plain(full), Path("folder"))) == str(full)
     assert full.to_dict()["floor"] == 0.3
 
 
@@ -119,15 +118,16 @@ def test_units_are_left_out_whole_and_very_many_in_blocks() -> None:
 
 
 def test_references_are_added_by_name() -> None:
-    found = {"a": Agreement(0.5), "b": Agreement(0.6)}
-    added = with_reference(with_reference(found, "untrained", {"a": 0.1}), "ceiling", {"b": 0.9})
-    assert (added["a"].untrained, added["b"].ceiling) == (0.1, 0.9)
-    assert np.isnan(added["b"].untrained)
+    a, b = ("limit", "a"), ("limit", "b")
+    found = {a: Agreement(0.5), b: Agreement(0.6)}
+    added = with_reference(with_reference(found, "untrained", {a: 0.1}), "ceiling", {b: 0.9})
+    assert (added[a].untrained, added[b].ceiling) == (0.1, 0.9)
+    assert np.isnan(added[b].untrained)
 
 
 def test_one_item_has_a_value_at_most() -> None:
     H = np.ones((3, 1))
     found = assess(SimilarityNumbers.of("contexts", H, {"": H}), permutations=20, seed=0).agreements()
-    assert np.isnan([found["context_agreement"].value, found["context_agreement"].low]).all()
+    assert np.isnan([found["", "context_agreement"].value, found["", "context_agreement"].low]).all()
     nothing = assess(SimilarityNumbers.of("contexts", np.ones((3, 0)), {"": np.ones((3, 0))}), permutations=20, seed=0)
-    assert np.isnan(nothing.agreements()["context_agreement"].value)
+    assert np.isnan(nothing.agreements()["", "context_agreement"].value)

@@ -82,9 +82,9 @@ def test_damaged_arrays_are_refused(curve: CheckpointCurve, tmp_path: Path) -> N
         (("points", 0, "step"), "1", "points 0, step must be a whole number"),
         (("points", 1, "bos"), 1, "points 1, bos must be true or false"),
         (("points", 1, "model"), None, "model must be a text"),
-        (("points", 0, "comparison", "runs"), 0, "runs must be a whole number >= 1"),
+        (("points", 0, "comparison", "runs"), 0, "runs must be at least 1"),
         (("points", 0, "comparison", "agreements"), {}, "is missing"),
-        (("points", 0, "loss_gap"), [], "loss_gap must be a number"),
+        (("points", 0, "loss_gap"), [], "loss_gap must be a finite number"),
     ],
 )
 def test_forged_entries_are_refused(

@@ -17,11 +17,12 @@ from scipy.stats import pearsonr
 
 from geometry_cases import grouped_counts
 from tokengeom.comparison.agreement import permutation_orders
-from tokengeom.comparison.compare import compare, frequency_gap, support_groups
-from tokengeom.comparison.comparison import MEANINGS, Comparison
-from tokengeom.comparison.inputs import CompareSettings
+from tokengeom.comparison.compare import compare, frequency_gap
+from tokengeom.comparison.comparison import Comparison
+from tokengeom.comparison.inputs import CompareSettings, support_groups
 from tokengeom.comparison.linear_numbers import DecoderNumbers, MarginNumbers
 from tokengeom.comparison.similarity import cosine, structural_similarity
+from tokengeom.comparison.target import MEANINGS
 from tokengeom.core.errors import InputError, MissingExtraError, ProblemError
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import cosines
@@ -313,7 +314,7 @@ def test_permuted_numbers_are_those_of_the_permuted_decoder(linear: LinearPredic
         # W_star is subtracted before tokens are permuted: what is permuted is the part that diverges.
         D = (run.W - linear.W_star)[order]
         expected["cosine_without_finite"] = cosine(D, linear.W_mm)
-        assert {name: found[name][k] for name in expected} == pytest.approx(expected, rel=1e-9)
+        assert {name: found["", name][k] for name in expected} == pytest.approx(expected, rel=1e-9)
 
 
 def test_numbers_are_nan_where_nothing_is_predicted() -> None:
@@ -480,7 +481,7 @@ def test_large_statistics_are_compared_at_the_loss_only_when_asked(
     features: FeaturePrediction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = features.at(0.05)
-    monkeypatch.setattr("tokengeom.comparison.norms.AT_LOSS_ENTRIES", dict.fromkeys(("nuclear", "gamma2"), 1))
+    monkeypatch.setattr("tokengeom.comparison.target.AT_LOSS_ENTRIES", dict.fromkeys(("nuclear", "gamma2"), 1))
     left_out = compare(features, (at.W, at.H), **FEW)
     assert left_out.norm is None
     assert any("would take minutes" in sentence for sentence in left_out.limitations)
@@ -493,7 +494,7 @@ def test_tokens_that_never_follow_cost_nothing_at_the_loss(monkeypatch: pytest.M
     counts[:12] = rng.integers(0, 4, (12, 15)) + np.eye(12, 15, dtype=np.int64)
     counts[0] += 1
     wide = predict(NextTokenStatistics.from_counts(counts))
-    monkeypatch.setattr("tokengeom.comparison.norms.AT_LOSS_ENTRIES", dict.fromkeys(("nuclear", "gamma2"), 13 * 15))
+    monkeypatch.setattr("tokengeom.comparison.target.AT_LOSS_ENTRIES", dict.fromkeys(("nuclear", "gamma2"), 13 * 15))
     at = wide.at(0.05)
     assert compare(wide, (at.W, at.H), permutations=0).norm is not None
 

@@ -10,7 +10,8 @@ import pytest
 
 from forging import Entry, forge_entry, forge_json
 from tokengeom.comparison.compare import compare
-from tokengeom.comparison.comparison import Comparison, meaning, nan_to_none, prefix_of
+from tokengeom.comparison.comparison import Comparison
+from tokengeom.comparison.target import TARGETS, meaning
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.results.registry import load
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -56,7 +57,7 @@ def test_a_damaged_folder_or_one_of_another_kind_is_refused(comparison: Comparis
 @pytest.mark.parametrize(
     ("entry", "value", "message"),
     [
-        (("agreements", "limit_token_cka", "value"), "high", "value must be a number"),
+        (("agreements", "limit_token_cka", "value"), "high", "value must be a finite number"),
         (("agreements", "limit_token_cka", "value"), float("inf"), "value must be a finite number"),
         (("agreements", "limit_token_cka", "better"), "larger", "better must be one of higher, lower"),
         (("agreements", "limit_token_cka", "extra"), 1, "'extra' is not an entry"),
@@ -64,13 +65,13 @@ def test_a_damaged_folder_or_one_of_another_kind_is_refused(comparison: Comparis
         (("agreements",), [], "agreements must be an object"),
         (("agreements",), {}, "context_agreement is missing"),
         (("verdict",), "splendid", "verdict must be one of"),
-        (("norm",), "spectral", "norm must be one of"),
+        (("norm",), "spectral", "norm must be one of nuclear"),
         (("reasons",), [], "the reason of the verdict is missing"),
-        (("reasons",), [3], "reasons must be a list of texts"),
+        (("reasons",), [3], "reasons 0 must be a text"),
         (("rows", 0, "ours"), "yes", "ours must be true or false"),
         (("rows", 0), None, "rows 0 must be an object"),
         (("runs",), True, "runs must be a whole number"),
-        (("seed",), -1, "seed must be a whole number"),
+        (("seed",), -1, "seed must be at least 0"),
         (("disagreement",), {"norm": "nuclear"}, "is missing"),
         (("circumstances", "V"), 2.5, "V must be a whole number"),
         (("made_from",), 3, "made_from must be an object"),
@@ -136,8 +137,6 @@ def test_the_notebook_table_has_one_row_per_number(comparison: Comparison) -> No
 def test_every_number_has_a_meaning_and_says_what_it_is_compared_with(comparison: Comparison) -> None:
     for name in comparison:
         assert meaning(name) in comparison.summary()
-    assert meaning("limit_context_agreement").startswith("in the limit of training: correlation")
-    assert (prefix_of("gamma2_token_cka"), prefix_of("collapse")) == ("gamma2_", "")
 
 
 def test_tables_at_the_loss_and_in_the_limit_have_plain_names(comparison: Comparison) -> None:
@@ -153,5 +152,8 @@ def test_the_data_frame_has_one_row_per_number(comparison: Comparison) -> None:
     assert {"value", "low", "high", "null", "gaussian", "untrained", "ceiling", "floor", "meaning"} <= {*frame.columns}
 
 
-def test_json_has_null_for_nan() -> None:
-    assert nan_to_none({"a": float("nan"), "b": [1.0, float("inf")]}) == {"a": None, "b": [1.0, None]}
+def test_a_table_per_target_has_the_numbers_of_the_comparison(comparison: Comparison) -> None:
+    assert list(comparison.targets) == ["limit", ""]
+    assert comparison.target is TARGETS["limit"]
+    assert comparison.judged_numbers is comparison.in_limit is comparison.targets["limit"]
+    assert comparison.targets[""]["finite_distance"] is comparison["finite_distance"]

@@ -8,6 +8,7 @@ import pytest
 from tokengeom.comparison import disagreement as module
 from tokengeom.comparison.disagreement import Disagreement, balanced_factors, disagreement
 from tokengeom.core.factors import Factors
+from tokengeom.results.convert import to_plain
 
 NAN = float("nan")
 
@@ -71,4 +72,4 @@ def test_sentences_and_remedies_name_low_numbers() -> None:
     assert any("larger than the loss needs" in sentence for sentence in low.remedies())
     assert any("tokens carry less" in sentence for sentence in low.remedies())
     assert Disagreement("nuclear", 0.95, 0.96, 0.99, 0.99, 0.5).remedies() == []
-    assert low.to_dict()["split_exponent"] == 0.3
+    assert to_plain(low)["split_exponent"] == 0.3

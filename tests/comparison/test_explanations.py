@@ -17,8 +17,8 @@ from tokengeom.comparison.explanations.at_loss_nuclear import AtLossNuclear
 from tokengeom.comparison.explanations.base import (
     AbstractFit,
     AbstractRival,
-    Contexts,
-    Known,
+    ContextStatistics,
+    FitInputs,
     explanation_classes,
     left_singular_vectors,
     most_frequent,
@@ -45,7 +45,7 @@ from tokengeom.training.objective import SoftLabels
 
 V, M = 12, 24
 GAP = 0.05
-KNOWN = Known(loss_gap=GAP, tolerance=1e-4, dim=V)
+KNOWN = FitInputs(loss_gap=GAP, tolerance=1e-4, dim=V)
 QUICK: tuple[AbstractRival, ...] = (
     SimplexFrame(), OneHotLabels(), SupportCosines(), Proxy(), ProbabilityCosines(), CentredProbabilities(),
     FinitePart(), LogCounts(0.1), LogCounts(1.0, 1.0), ShiftedPMI(), ShiftedPMI(0.3, 1.0), Word2Vec(),
@@ -118,16 +118,16 @@ def test_explanations_are_chosen_by_file_name() -> None:
 
 
 def test_free_parameters_are_tried_and_explanations_that_cannot_be_made_are_left_out() -> None:
-    assert {one.chosen for one in ShiftedPMI.candidates(Known())} == {
+    assert {one.chosen for one in ShiftedPMI.candidates(FitInputs())} == {
         f"k={k:g}, power {power:g}" for k in SHIFTS for power in (0.5, 1.0)
     }
-    assert len(LogCounts.candidates(Known())) == 2 * len(ALPHAS)
-    assert LogCounts.candidates(Known(has_counts=False)) == []
+    assert len(LogCounts.candidates(FitInputs())) == 2 * len(ALPHAS)
+    assert LogCounts.candidates(FitInputs(has_counts=False)) == []
     for kind in (AtLossNuclear, AtLossGamma2, TrainedFeatures):
-        assert kind.candidates(Known()) == [], "the loss is not known"
-        assert kind.candidates(Known(loss_gap=GAP, proxy_only=True)) == []
+        assert kind.candidates(FitInputs()) == [], "the loss is not known"
+        assert kind.candidates(FitInputs(loss_gap=GAP, proxy_only=True)) == []
         assert len(kind.candidates(KNOWN)) == 1
-    assert MaximumMargin.candidates(Known(proxy_only=True)) == []
+    assert MaximumMargin.candidates(FitInputs(proxy_only=True)) == []
 
 
 NEW_FILE = """
@@ -193,7 +193,7 @@ def test_a_new_context_is_placed_as_one_more_column(
     new = np.array([1, 7, 20])  # other contexts have their supports, so that no token is lost
     kept = np.setdiff1d(EVERY_CONTEXT, new)
     part = NextTokenStatistics.from_counts(counts[:, kept])
-    placed = rival.fit(part).place(Contexts.of(stats).select(new))
+    placed = rival.fit(part).place(ContextStatistics.of(stats).select(new))
     # Background probabilities are those of the fit.
     heavy = counts.astype(np.float64)
     if isinstance(rival, ShiftedPMI | Word2Vec):
@@ -243,14 +243,14 @@ def test_singular_vectors_from_the_smaller_gram_matrix(shape: tuple[int, int]) -
 
 def test_pmi_sums_to_the_mutual_information(stats: NextTokenStatistics, counts: np.ndarray) -> None:
     k = 1e-6  # a shift so low that no pair is cut off
-    pmi = ShiftedPMI(k).values(Contexts.of(stats), stats.P @ stats.pi) + np.log(k)
+    pmi = ShiftedPMI(k).values(ContextStatistics.of(stats), stats.P @ stats.pi) + np.log(k)
     weight = np.repeat(stats.pi, stats.support_sizes) * stats.P.data
     assert weight @ pmi == pytest.approx(mutual_info_score(None, None, contingency=counts), rel=1e-10)
 
 
 def test_a_larger_shift_leaves_fewer_pairs(stats: NextTokenStatistics) -> None:
     background = stats.P @ stats.pi
-    plain, shifted = (ShiftedPMI(k).values(Contexts.of(stats), background) for k in (1.0, 3.0))
+    plain, shifted = (ShiftedPMI(k).values(ContextStatistics.of(stats), background) for k in (1.0, 3.0))
     np.testing.assert_allclose(shifted, np.maximum(plain - np.log(3.0), 0.0), atol=1e-12)
 
 
@@ -296,7 +296,7 @@ def test_a_context_of_the_fit_is_placed_near_where_it_is(
     rival: AbstractRival, fits: dict[str, AbstractFit], stats: NextTokenStatistics
 ) -> None:
     fit = fits[label(rival)]
-    own, placed = fit.contexts(EVERY_CONTEXT), fit.place(Contexts.of(stats))
+    own, placed = fit.contexts(EVERY_CONTEXT), fit.place(ContextStatistics.of(stats))
     apart = stats.groups.label[:, None] != stats.groups.label[None, :]
     agreement = np.corrcoef(cosines(own)[apart], cosines(placed)[apart])[0, 1]
     # Factors see the context twice when it is added again; trained contexts have different norms.
@@ -312,21 +312,21 @@ def test_predictions_at_the_loss_are_those_of_predict(fits: dict[str, AbstractFi
     for name, norm in (("at loss, nuclear ", "nuclear"), ("at loss, gamma_2 ", "gamma2")):
         direct = predict(stats, loss_gap=GAP, norm=norm, tolerance=1e-4)
         np.testing.assert_allclose(cosines(fits[name].contexts(EVERY_CONTEXT)), cosines(direct.H), atol=1e-6)
-        given = Known(loss_gap=GAP, at={norm: direct})
+        given = FitInputs(loss_gap=GAP, at={norm: direct})
         kind = AtLossNuclear if norm == "nuclear" else AtLossGamma2
         np.testing.assert_array_equal(kind(given).fit(stats).contexts(EVERY_CONTEXT), direct.H)
 
 
 @pytest.mark.parametrize(("optimizer", "gap"), [(None, 0.05), ("gd", 0.5), ("adam", 1e-3)])
 def test_features_are_trained_to_the_loss(stats: NextTokenStatistics, optimizer: str | None, gap: float) -> None:
-    fit = TrainedFeatures(Known(loss_gap=gap, dim=V, optimizer=optimizer)).fit(stats)
+    fit = TrainedFeatures(FitInputs(loss_gap=gap, dim=V, optimizer=optimizer)).fit(stats)
     reached = SoftLabels.from_statistics(stats).loss_gap(fit.factors.logits)
     assert 0.6 * gap < reached <= gap
     assert fit.limitation == ""
 
 
 def test_features_that_do_not_reach_the_loss_say_how_far_they_came(stats: NextTokenStatistics) -> None:
-    fit = TrainedFeatures(Known(loss_gap=1e-12, dim=V)).fit(stats)
+    fit = TrainedFeatures(FitInputs(loss_gap=1e-12, dim=V)).fit(stats)
     reached = SoftLabels.from_statistics(stats).loss_gap(fit.factors.logits)
     assert fit.limitation == f"UFM was trained to a loss gap of {reached:.2g} nats only."
 
@@ -356,5 +356,5 @@ def test_large_statistics_keep_the_leading_vectors(
     np.testing.assert_allclose(cosines(fit.tokens(EVERY_TOKEN)), cosines(exact.tokens(EVERY_TOKEN)), atol=1e-6)
     mine, theirs = (cosines(one.contexts(EVERY_CONTEXT)) for one in (fit, exact))
     np.testing.assert_allclose(mine, theirs, atol=1e-6)
-    inside = fit.place(Contexts.of(stats))
-    np.testing.assert_allclose(cosines(inside), cosines(exact.place(Contexts.of(stats))), atol=1e-6)
+    inside = fit.place(ContextStatistics.of(stats))
+    np.testing.assert_allclose(cosines(inside), cosines(exact.place(ContextStatistics.of(stats))), atol=1e-6)

@@ -103,7 +103,7 @@ def folded(*sizes: int, seed: int = 0, copies: int = 1) -> FoldedNumbers:
     parts = []
     for place in columns:
         run = rng.normal(size=(4, place.size))
-        targets = {"a: ": run + 0.5 * rng.normal(size=run.shape), "b: ": rng.normal(size=run.shape)}
+        targets = {"a": run + 0.5 * rng.normal(size=run.shape), "b": rng.normal(size=run.shape)}
         parts.append(SimilarityNumbers.of("held-out contexts", run, targets, groups[place]))
     return FoldedNumbers(parts, columns, groups)
 
@@ -113,43 +113,45 @@ def test_numbers_are_means_over_folds_and_pairs_stay_within_folds() -> None:
     expected = []
     for part in numbers.parts:
         apart = ~np.eye(part.size, dtype=bool)
-        expected.append(np.corrcoef(cosines(part.run)[apart], cosines(part.targets["a: "])[apart])[0, 1])
-    assert numbers.values()["a: context_agreement"] == pytest.approx((2 * expected[0] + expected[1]) / 3)
+        expected.append(np.corrcoef(cosines(part.run)[apart], cosines(part.targets["a"])[apart])[0, 1])
+    assert numbers.values()["a", "context_agreement"] == pytest.approx((2 * expected[0] + expected[1]) / 3)
     assert numbers.size == 12
-    assert set(numbers.better) == {f"{p}: context_{k}" for p in "ab" for k in ("agreement", "cka", "similarity")}
+    assert set(numbers.better) == {(p, f"context_{k}") for p in "ab" for k in ("agreement", "cka", "similarity")}
 
 
 def test_units_are_permuted_within_their_folds() -> None:
     numbers = folded(6, 8, copies=2)
     order = np.array([[4, 0, 6, 1, 5, 3, 2]])  # of 7 units, the first three of which are in the first fold
-    first = numbers.parts[0].permuted(np.array([[1, 0, 2]]))["a: context_agreement"][0]
-    second = numbers.parts[1].permuted(np.array([[0, 3, 2, 1]]))["a: context_agreement"][0]
-    assert numbers.permuted(order)["a: context_agreement"][0] == pytest.approx((6 * first + 8 * second) / 14)
+    first = numbers.parts[0].permuted(np.array([[1, 0, 2]]))["a", "context_agreement"][0]
+    second = numbers.parts[1].permuted(np.array([[0, 3, 2, 1]]))["a", "context_agreement"][0]
+    assert numbers.permuted(order)["a", "context_agreement"][0] == pytest.approx((6 * first + 8 * second) / 14)
 
 
 def test_a_fold_in_which_an_explanation_does_not_vary_counts_as_nothing_explained() -> None:
     numbers = folded(6, 6)
     flat = numbers.parts[0]
     part = SimilarityNumbers.of(
-        "held-out contexts", flat.run, dict(flat.targets) | {"a: ": np.ones((1, 6))}, np.arange(6)
+        "held-out contexts", flat.run, dict(flat.targets) | {"a": np.ones((1, 6))}, np.arange(6)
     )
     mixed = FoldedNumbers([part, numbers.parts[1]], numbers.columns, numbers.groups)
-    whole = mixed.parts[1].values()["a: context_agreement"]
-    assert mixed.values()["a: context_agreement"] == pytest.approx(whole / 2)
+    whole = mixed.parts[1].values()["a", "context_agreement"]
+    assert mixed.values()["a", "context_agreement"] == pytest.approx(whole / 2)
     never = FoldedNumbers([part, part], numbers.columns, numbers.groups)
-    assert np.isnan(never.values()["a: context_agreement"])
+    assert np.isnan(never.values()["a", "context_agreement"])
 
 
 def test_a_fold_in_which_the_run_does_not_vary_is_left_out() -> None:
     numbers = folded(6, 6)
     same = SimilarityNumbers.of("held-out contexts", np.ones((4, 6)), numbers.parts[0].targets, np.arange(6))
     mixed = FoldedNumbers([same, numbers.parts[1]], numbers.columns, numbers.groups)
-    assert mixed.values()["a: context_agreement"] == pytest.approx(numbers.parts[1].values()["a: context_agreement"])
+    assert mixed.values()["a", "context_agreement"] == pytest.approx(
+        numbers.parts[1].values()["a", "context_agreement"]
+    )
 
 
 def test_intervals_contain_the_value_and_floors_are_below_a_true_explanation() -> None:
     found = assess(folded(20, 20, 20, seed=2), permutations=60, seed=0).agreements()
-    true, false = found["a: context_agreement"], found["b: context_agreement"]
+    true, false = found["a", "context_agreement"], found["b", "context_agreement"]
     assert true.low < true.value < true.high
     assert true.above_floor
     assert not false.above_floor
@@ -161,4 +163,4 @@ def test_other_runs_are_compared_fold_by_fold() -> None:
     run = np.concatenate([part.run for part in numbers.parts], axis=1)
     assert numbers.of_other_run(run) == pytest.approx(dict(numbers.values()))
     again = numbers.with_other_runs([run, run])
-    assert again["a: context_agreement"] == again["b: context_agreement"] == pytest.approx(1.0)
+    assert again["a", "context_agreement"] == again["b", "context_agreement"] == pytest.approx(1.0)

@@ -11,6 +11,7 @@ import pytest
 import tokengeom as tg
 from tiny_models import BOS, ROWS, TOKENS, build, save, save_tokenizer
 from tokengeom.comparison import model_states as module
+from tokengeom.comparison.inputs import is_model
 from tokengeom.comparison.model_states import read_model, states_of
 from tokengeom.core.errors import CheckpointError, InputError, StatisticsError
 from tokengeom.core.numerics import Float
@@ -141,9 +142,9 @@ def test_statistics_that_do_not_have_the_models_tokens_are_refused(
 
 
 def test_only_models_are_read(model: ModuleModel, stats: NextTokenStatistics) -> None:
-    assert states_of((np.eye(3), np.eye(3)), stats, None, SilentProgress()) is None
+    assert is_model(model)
+    assert not is_model((np.eye(3), np.eye(3)))
     found = states_of(model, stats, None, SilentProgress())
-    assert found is not None
     assert found.H.shape == (16, stats.m)
     with pytest.raises(InputError, match="which this prediction does not have"):
         states_of(model, None, None, SilentProgress())

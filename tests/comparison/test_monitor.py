@@ -153,7 +153,7 @@ def test_what_cannot_be_monitored_is_refused(trained: Any) -> None:
 
 
 def test_a_large_problem_is_not_predicted_at_the_loss_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tokengeom.comparison.norms.AT_LOSS_ENTRIES", dict.fromkeys(("nuclear", "gamma2"), 10))
+    monkeypatch.setattr("tokengeom.comparison.target.AT_LOSS_ENTRIES", dict.fromkeys(("nuclear", "gamma2"), 10))
     monitor = Monitor(prediction())
     assert not monitor.at_loss
     assert "at_loss=True" in monitor.limitations[0]

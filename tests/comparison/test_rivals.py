@@ -20,7 +20,7 @@ from tokengeom.comparison.explanations.base import (
     EXPLANATIONS,
     AbstractFit,
     AbstractRival,
-    Known,
+    FitInputs,
     explanation_classes,
 )
 from tokengeom.comparison.explanations.proxy import Proxy
@@ -41,6 +41,7 @@ from tokengeom.theory.proxy import predict_proxy
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.run import Run
 from tokengeom.training.train import train
+from tokengeom.verification.checks import check_result
 
 V, M, D = 12, 24, 9
 NAMES = tuple(kind.name for kind in explanation_classes())
@@ -89,7 +90,7 @@ def values(table: Rivals) -> dict[tuple[str, str, str], float]:
 
 def geometry_of(kind: type[AbstractRival], stats: NextTokenStatistics) -> tuple[Float, Float]:
     """W and H with the geometry of an explanation in the middle of its candidates."""
-    candidates = kind.candidates(Known(loss_gap=0.05, tolerance=1e-4, dim=D))
+    candidates = kind.candidates(FitInputs(loss_gap=0.05, tolerance=1e-4, dim=D))
     fit = candidates[len(candidates) // 2].fit(stats)
     W, H = fit.tokens(np.arange(stats.V)).T, fit.contexts(np.arange(stats.m))
     if W.shape[1] != H.shape[0]:  # rows and columns of a matrix: the same Gram matrices with a shared dimension
@@ -160,7 +161,7 @@ def test_every_kind_of_items_has_every_explanation_with_floors_and_ceiling(table
     assert table.runs == 2
     assert table.held_out == M
     assert table.loss_gap == pytest.approx(runs[0].loss_gap, rel=1e-6)
-    assert False not in table.checks().values()
+    assert False not in check_result(table).values()
 
 
 def test_the_ceiling_is_the_agreement_of_two_trainings(
@@ -275,7 +276,7 @@ def test_statistics_in_which_there_is_nothing_to_compare_give_sentences() -> Non
     single = NextTokenStatistics.from_counts(np.array([[3], [1], [0]]))
     found = rivals(single, (rng.normal(size=(3, 2)), rng.normal(size=(2, 1))), permutations=20)
     assert found.summary().startswith("Contexts: too few or too similar")
-    assert False not in found.checks().values()
+    assert False not in check_result(found).values()
 
 
 def test_one_dimension_and_a_bias_are_enough(stats: NextTokenStatistics, prediction: FeaturePrediction) -> None:
@@ -304,7 +305,7 @@ def test_many_items_are_sampled_and_large_statistics_leave_solvers_out(
     stats: NextTokenStatistics, runs: list[Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(similarity_numbers, "MOST_ITEMS", 10)
-    monkeypatch.setattr("tokengeom.comparison.limitations.MOST_ITEMS", 10)
+    monkeypatch.setattr("tokengeom.comparison.similarity_numbers.MOST_ITEMS", 10)
     monkeypatch.setattr(module, "FOLD_ENTRIES", 0)
     monkeypatch.setattr(module, "MOST_HELD_OUT", 12)
     few = rivals(stats, runs[0], permutations=20, held_out=0.25)
@@ -315,7 +316,7 @@ def test_many_items_are_sampled_and_large_statistics_leave_solvers_out(
     assert "Not evaluated on held-out contexts: UFM, L_mm, at loss, nuclear, at loss, gamma_2. Solving" in said
     assert few.held_out == 12
     assert "12 contexts were not evaluated" in said
-    monkeypatch.setattr("tokengeom.comparison.norms.AT_LOSS_ENTRIES", dict.fromkeys(("nuclear", "gamma2"), 0))
+    monkeypatch.setattr("tokengeom.comparison.target.AT_LOSS_ENTRIES", dict.fromkeys(("nuclear", "gamma2"), 0))
     large = rivals(stats, runs[0], **FEW)
     assert {row.rival for row in large.rows} == {*QUICK, "L_mm"}
     assert "contexts would take minutes. Ask for it with at_loss=True" in "\n".join(large.limitations)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tokengeom.comparison.compare import compare
-from tokengeom.comparison.limitations import training_limitations
+from tokengeom.comparison.inputs import training_limitations
 from tokengeom.comparison.shared_tokens import RestrictedRun, on_shared_tokens
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors

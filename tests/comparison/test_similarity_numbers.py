@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tokengeom.comparison import similarity_numbers
-from tokengeom.comparison.agreement import assess, permutation_orders
+from tokengeom.comparison.agreement import ItemKind, Name, assess, permutation_orders
 from tokengeom.comparison.similarity import STABILISER
 from tokengeom.comparison.similarity_numbers import KINDS, MOST_ITEMS, SimilarityNumbers, full_cosines
 from tokengeom.core.numerics import Float, Int, unit_columns
@@ -17,7 +17,7 @@ from tokengeom.core.numerics import Float, Int, unit_columns
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def by_loops(run: Float, target: Float, groups: Int, chosen: Int | None = None) -> dict[str, float]:
+def by_loops(run: Float, target: Float, groups: Int, chosen: Int | None = None) -> dict[Name, float]:
     """The three numbers from loops over pairs; centres are those of all items."""
     n = run.shape[1]
     X, Y = (unit_columns(M) for M in (run, target))
@@ -35,9 +35,9 @@ def by_loops(run: Float, target: Float, groups: Int, chosen: Int | None = None) 
                 g.append(float(B[:, i] @ B[:, j]))
     C = np.cov(np.array([all_x, all_y]), bias=True)
     return {
-        "context_agreement": float(stats.pearsonr(x, y)[0]),
-        "context_cka": float(np.dot(k, g) / np.linalg.norm(k) / np.linalg.norm(g)),
-        "context_similarity": float((C[0, 1] + STABILISER) / (np.sqrt(C[0, 0] * C[1, 1]) + STABILISER)),
+        ("", "context_agreement"): float(stats.pearsonr(x, y)[0]),
+        ("", "context_cka"): float(np.dot(k, g) / np.linalg.norm(k) / np.linalg.norm(g)),
+        ("", "context_similarity"): float((C[0, 1] + STABILISER) / (np.sqrt(C[0, 0] * C[1, 1]) + STABILISER)),
     }
 
 
@@ -63,15 +63,18 @@ def test_the_jackknife_leaves_out_one_support_group_at_a_time(seed: int) -> None
         expected = by_loops(run, target, groups, np.flatnonzero(groups != g))
         assert {name: assessed.left_out[name][g] for name in expected} == pytest.approx(expected, abs=1e-9)
     # The interval by hand: atanh, the standard error less half of what is counted twice, Student's quantile.
-    z, centre = np.arctanh(assessed.left_out["context_agreement"]), np.arctanh(numbers.values()["context_agreement"])
+    z, centre = (
+        np.arctanh(assessed.left_out["", "context_agreement"]),
+        np.arctanh(numbers.values()["", "context_agreement"]),
+    )
     Q = []
     for a, b in assessed.pairs:
-        without = by_loops(run, target, groups, np.flatnonzero((groups != a) & (groups != b)))["context_agreement"]
+        without = by_loops(run, target, groups, np.flatnonzero((groups != a) & (groups != b)))["", "context_agreement"]
         Q.append(7 * centre - 6 * (z[a] + z[b]) + 5 * np.arctanh(without))
     variance = 6 / 7 * np.sum((z - z.mean()) ** 2)
     variance -= 0.5 * min(36 / (2 * 7 * 5) * np.mean(np.square(Q)), variance / 2)
     reach = stats.t.ppf(0.975, 6) * np.sqrt(variance)
-    one = assessed.agreements()["context_agreement"]
+    one = assessed.agreements()["", "context_agreement"]
     assert (one.low, one.high) == pytest.approx((np.tanh(centre - reach), np.tanh(centre + reach)), abs=1e-9)
 
 
@@ -88,14 +91,14 @@ def test_a_permutation_gives_each_group_the_mean_direction_of_another(seed: int)
     for k, order in enumerate(orders):
         means = np.stack([directions[:, groups == g].mean(axis=1) for g in range(6)], axis=1)
         expected = by_loops(run, means[:, order][:, groups], groups)
-        assert found["acontext_agreement"][k] == pytest.approx(expected["context_agreement"], abs=1e-9)
-        assert found["acontext_similarity"][k] == pytest.approx(expected["context_similarity"], abs=1e-9)
+        assert found["a", "context_agreement"][k] == pytest.approx(expected["", "context_agreement"], abs=1e-9)
+        assert found["a", "context_similarity"][k] == pytest.approx(expected["", "context_similarity"], abs=1e-9)
         vectors = np.stack([centred[:, groups == g].mean(axis=1) for g in range(6)], axis=1)[:, order][:, groups]
         A = run - run.mean(axis=1, keepdims=True)
         apart = groups[:, None] != groups[None, :]
         K, G = (A.T @ A)[apart], (vectors.T @ vectors)[apart]
-        assert found["acontext_cka"][k] == pytest.approx(K @ G / np.linalg.norm(K) / np.linalg.norm(G), abs=1e-9)
-        assert found["bcontext_cka"][k] == pytest.approx(found["acontext_cka"][k], abs=1e-9)
+        assert found["a", "context_cka"][k] == pytest.approx(K @ G / np.linalg.norm(K) / np.linalg.norm(G), abs=1e-9)
+        assert found["b", "context_cka"][k] == pytest.approx(found["a", "context_cka"][k], abs=1e-9)
 
 
 def test_permutations_do_not_depend_on_how_many_are_gathered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,14 +140,14 @@ def test_what_does_not_vary_is_nan_and_has_no_interval() -> None:
     frame = np.eye(8) - 1 / 8
     rng = np.random.default_rng(0)
     found = assess(SimilarityNumbers.of("tokens", rng.standard_normal((4, 8)), {"": frame}), permutations=20, seed=0)
-    one = found.agreements()["token_agreement"]
+    one = found.agreements()["", "token_agreement"]
     assert np.isnan([one.value, one.low, one.null, one.gaussian]).all()
     same = assess(
         SimilarityNumbers.of("contexts", rng.standard_normal((4, 8)), {"": frame}, np.zeros(8, int)),
         permutations=20,
         seed=0,
     )
-    assert np.isnan(same.agreements()["context_agreement"].value), "all contexts have one support"
+    assert np.isnan(same.agreements()["", "context_agreement"].value), "all contexts have one support"
 
 
 def test_gaussian_embeddings_and_permutations_are_floors_of_unrelated_items() -> None:
@@ -152,7 +155,7 @@ def test_gaussian_embeddings_and_permutations_are_floors_of_unrelated_items() ->
     rng = np.random.default_rng(1)
     tokens = rng.standard_normal((30, 60))
     found = assess(SimilarityNumbers.of("tokens", tokens, {"": rng.standard_normal((30, 60))}), permutations=60, seed=0)
-    agreement, sim = found.agreements()["token_agreement"], found.agreements()["token_similarity"]
+    agreement, sim = found.agreements()["", "token_agreement"], found.agreements()["", "token_similarity"]
     assert abs(agreement.null) < 0.1
     assert abs(agreement.gaussian) < 0.1
     assert min(sim.null, sim.gaussian) > 0.3
@@ -167,9 +170,9 @@ def test_collapsed_contexts_raise_the_floor_of_sim_and_not_of_agreement() -> Non
     H = rng.standard_normal((20, 10))[:, groups] + 0.05 * rng.standard_normal((20, 120))
     target = rng.standard_normal((20, 10))[:, groups]
     found = assess(SimilarityNumbers.of("contexts", H, {"": target}, groups), permutations=60, seed=0).agreements()
-    assert found["context_similarity"].null > 0.4
-    assert found["context_agreement"].null < 0.5
-    assert not found["context_similarity"].above_floor
+    assert found["", "context_similarity"].null > 0.4
+    assert found["", "context_agreement"].null < 0.5
+    assert not found["", "context_similarity"].above_floor
 
 
 def test_another_run_gives_the_ceiling_and_the_untrained_floor() -> None:
@@ -180,9 +183,10 @@ def test_another_run_gives_the_ceiling_and_the_untrained_floor() -> None:
     ceiling = numbers.with_other_runs([again, again])
     direct = SimilarityNumbers.of("contexts", run, {"": again}).values()
     for kind in KINDS:
-        assert ceiling[f"pcontext_{kind}"] == ceiling[f"qcontext_{kind}"] == pytest.approx(direct[f"context_{kind}"])
-    assert numbers.of_other_run(again)["pcontext_agreement"] == pytest.approx(
-        SimilarityNumbers.of("contexts", again, {"p": T}).values()["pcontext_agreement"]
+        assert ceiling["p", f"context_{kind}"] == ceiling["q", f"context_{kind}"]
+        assert ceiling["p", f"context_{kind}"] == pytest.approx(direct["", f"context_{kind}"])
+    assert numbers.of_other_run(again)["p", "context_agreement"] == pytest.approx(
+        SimilarityNumbers.of("contexts", again, {"p": T}).values()["p", "context_agreement"]
     )
 
 
@@ -198,7 +202,7 @@ def test_of_very_many_tokens_some_are_drawn_and_every_interval_contains_its_valu
         assert one.high - one.low < 0.1
 
 
-def coverage(items: str, units: int, noise: float, draws: int, seed: int = 1) -> dict[str, float]:
+def coverage(items: ItemKind, units: int, noise: float, draws: int, seed: int = 1) -> dict[str, float]:
     """Share of 95% intervals that contain the number of the population that the units are drawn from.
 
     Groups have 1 to 6 contexts around a direction of their own; each token is its own group.
@@ -218,12 +222,12 @@ def coverage(items: str, units: int, noise: float, draws: int, seed: int = 1) ->
 
     names = [f"{items.removesuffix('s')}_{kind}" for kind in ("agreement", "cka")]
     large = [sample(250).values() for _ in range(20)]
-    population = {name: float(np.mean([values[name] for values in large])) for name in names}
+    population = {name: float(np.mean([values["", name] for values in large])) for name in names}
     inside = dict.fromkeys(names, 0)
     for k in range(draws):
         found = assess(sample(units), permutations=0, seed=k).agreements()
         for name in inside:
-            inside[name] += found[name].low <= population[name] <= found[name].high
+            inside[name] += found["", name].low <= population[name] <= found["", name].high
     return {name: count / draws for name, count in inside.items()}
 
 
@@ -231,7 +235,7 @@ def coverage(items: str, units: int, noise: float, draws: int, seed: int = 1) ->
     ("items", "units", "noise"),
     [("contexts", 20, 1.0), ("contexts", 60, 3.0), ("tokens", 30, 1.0), ("tokens", 40, 100.0)],
 )
-def test_intervals_have_about_their_nominal_coverage(items: str, units: int, noise: float) -> None:
+def test_intervals_have_about_their_nominal_coverage(items: ItemKind, units: int, noise: float) -> None:
     for name, share in coverage(items, units, noise, 100).items():
         assert share >= 0.86, name  # fewer than 86 of 100 have a chance below 2% at 92%
 
@@ -240,6 +244,6 @@ def test_intervals_have_about_their_nominal_coverage(items: str, units: int, noi
 @pytest.mark.parametrize("items", ["contexts", "tokens"])
 @pytest.mark.parametrize("units", [20, 60])
 @pytest.mark.parametrize("noise", [0.3, 1.0, 3.0, 10.0, 100.0])
-def test_many_intervals_cover_ninety_to_ninety_eight_percent(items: str, units: int, noise: float) -> None:
+def test_many_intervals_cover_ninety_to_ninety_eight_percent(items: ItemKind, units: int, noise: float) -> None:
     for name, share in coverage(items, units, noise, 500).items():
         assert 0.88 <= share <= 0.99, name  # 90 to 98%, and two standard errors of 500 draws

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tokengeom.comparison.agreement import Agreement
-from tokengeom.comparison.rival_numbers import Lead, RivalRow
+from tokengeom.comparison.agreement import Agreement, ItemKind
+from tokengeom.comparison.rival_table import Lead, RivalRow
 from tokengeom.comparison.verdict import Evidence, better_explanation, judge, judge_decoder, level_of
 
 NAN = float("nan")
@@ -25,7 +25,9 @@ def evidence(contexts: Agreement = HIGH, tokens: Agreement = HIGH, **more: objec
     return Evidence(contexts, tokens, **{**known, **more})  # type: ignore[arg-type]
 
 
-def row(name: str, items: str, ahead: float, value: float = 0.95, ours: bool = False, spread: float = 0.01) -> RivalRow:
+def row(
+    name: str, items: ItemKind, ahead: float, value: float = 0.95, ours: bool = False, spread: float = 0.01
+) -> RivalRow:
     number = Agreement(value, value - 0.02, value + 0.02, null=0.1)
     lead = Lead(ahead, ahead - spread, ahead + spread)
     return RivalRow(

@@ -51,7 +51,7 @@ def test_efficiency_logits_and_split_are_drawn_as_they_were_measured(over_traini
     figure = disagreement({"run": comparison, "again": comparison})
     shares, exponent = (line_panel(figure, panel.title) for panel in figure.panels)
     mine = [curve for curve in shares.curves if curve.label == "run"]
-    cosine = comparison[f"{comparison.prefix}logit_cosine"]
+    cosine = comparison.judged_numbers["logit_cosine"]
     expected = [[one.efficiency, one.efficiency_high], [cosine.low, cosine.value, cosine.high]]
     for curve, heights in zip(mine, [*expected, [one.split_contexts], [one.split_tokens]], strict=True):
         np.testing.assert_array_equal(curve.y, heights)

@@ -113,8 +113,9 @@ def test_head_and_diagnosis_say_what_the_verdict_says(outcome: Any, level: str, 
 def test_contexts_and_tokens_are_judged_by_the_rule_of_the_verdict() -> None:
     contents = story_contents()
     comparison = contents.comparisons[RUN]
+    assert comparison.target is not None
     tied = replace(comparison.token_agreement, value=0.5, low=0.4, high=0.6, null=0.45)
-    found = {**comparison.agreements, f"{comparison.prefix}token_agreement": tied}
+    found = {**comparison.agreements, comparison.target.named("token_agreement"): tied}
     check = next(
         one.check
         for one in diagnose(replace(contents, comparisons={RUN: replace(comparison, agreements=found)})).findings
@@ -138,9 +139,10 @@ def test_contexts_and_tokens_are_judged_by_the_rule_of_the_verdict() -> None:
 def test_a_number_is_placed_between_chance_and_a_second_training(numbers: dict[str, float], said: str) -> None:
     contents = story_contents()
     comparison = contents.comparisons[RUN]
+    assert comparison.target is not None
     nan = float("nan")
     one = Agreement(0.5, 0.4, 0.6, numbers.get("floor", nan), ceiling=numbers.get("ceiling", nan))
-    found = {**comparison.agreements, f"{comparison.prefix}context_agreement": one}
+    found = {**comparison.agreements, comparison.target.named("context_agreement"): one}
     page = Page(replace(contents, comparisons={RUN: replace(comparison, agreements=found)}))
     scale = summary(page).view["answers"][0]["scales"][0]
     assert said in scale["sentence"]
@@ -161,7 +163,7 @@ def test_where_a_disagreement_comes_from_is_said_with_what_to_do() -> None:
     assert len(wasteful.remedies()) == 2
     (finding,) = [one for one in page.diagnosis.findings if one.check.name == "alignment"]
     assert set(wasteful.remedies()) <= set(finding.remedies)
-    cosine = comparison[f"{comparison.prefix}logit_cosine"].value
+    cosine = comparison.judged_numbers["logit_cosine"].value
     assert source["sentences"][2].endswith(f"predicted ones is {cosine:.3f}.")
 
 

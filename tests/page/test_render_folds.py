@@ -120,7 +120,8 @@ def test_the_page_starts_with_the_figure_of_the_verdict() -> None:
 def test_the_figure_says_what_is_missing(one: Agreement, expected: str) -> None:
     contents = story_contents()
     comparison = contents.comparisons[RUN]
-    numbers = {**comparison.agreements, f"{comparison.prefix}context_agreement": one}
+    assert comparison.target is not None
+    numbers = {**comparison.agreements, comparison.target.named("context_agreement"): one}
     changed = replace(contents, comparisons={RUN: replace(comparison, agreements=numbers)})
     scale = summary(Page(changed)).view["answers"][0]["scales"][0]
     assert scale["description"] == f"{expected}, on an axis from 0 to 1"

@@ -14,15 +14,14 @@ from feature_cases import random_probabilities
 from gamma2_cases import semidefinite_norm
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.numerics import Float, centre_columns, cosines
-from tokengeom.problems.gamma2_logits import Gamma2Logits
-from tokengeom.problems.gamma2_svm import Gamma2SVM
+from tokengeom.problems.gamma2 import Gamma2Logits, Gamma2SVM
 from tokengeom.problems.regularised_logits import RegularisedLogits
 from tokengeom.solvers.gamma2_admm import Gamma2ADMM
 from tokengeom.solvers.gamma2_norm import gamma2_norm
 from tokengeom.solvers.gamma2_svm_admm import Gamma2MarginADMM
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction
-from tokengeom.theory.gamma2_limit import Gamma2Limit
+from tokengeom.theory.loss_path import Gamma2Limit
 from tokengeom.verification.checks import check_result
 
 

@@ -12,7 +12,7 @@ from tokengeom.ask.item_report import ItemReport
 from tokengeom.ask.named_vectors import WRITERS, Format, Items, NamedVectors, projector_config
 from tokengeom.ask.neighbours import Neighbours
 from tokengeom.comparison.checkpoints import CheckpointCurve
-from tokengeom.comparison.inputs import run_of
+from tokengeom.comparison.inputs import is_model, run_of
 from tokengeom.comparison.model_states import read_model, states_of
 from tokengeom.core.checks import check_tolerance
 from tokengeom.core.errors import InputError, ProblemError
@@ -227,7 +227,7 @@ def _asked(
     given: Any = result if place is None else load(place)
     if known is None:
         known = getattr(given, "stats", None) or _beside(given, place)
-    states = states_of(given, known, tokenizer, progress)
+    states = states_of(given, known, tokenizer, progress) if is_model(given) else None
     asked = states if states is not None else _answering(given, place)
     if known is None:
         what = f"the {type(given).__name__}" if place is None else f"{place}"
@@ -311,4 +311,4 @@ def _no_statistics(what: str, advice: str) -> InputError:
 
 
 def _run(given: Any, stats: NextTokenStatistics, tokenizer: object, progress: AbstractProgress) -> Observed:
-    return states_of(given, stats, tokenizer, progress) or run_of(given)
+    return states_of(given, stats, tokenizer, progress) if is_model(given) else run_of(given)

@@ -29,20 +29,23 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from tokengeom.core.errors import ProblemError
+from tokengeom.results.convert import Number
 
 if TYPE_CHECKING:
-    from tokengeom.core.checks import Entries
     from tokengeom.core.numerics import Float, Int
 
 Better = Literal["higher", "lower"]
 Reference = Literal["untrained", "ceiling"]
-ITEMS = ("contexts", "tokens", "held-out contexts")
-"""What a number can be about."""
+ItemKind = Literal["contexts", "tokens", "held-out contexts"]
+"""What a number is about."""
+Name = tuple[str, str]
+"""Key of what the run is compared with (`tokengeom.comparison.target`, or the name of another explanation; empty for a
+number of the run alone), and the number, such as ``("limit", "context_cka")``."""
 
 TIE = 1e-6
 """Relative difference below which a value equals its floor: permutations of like items change rounding alone."""
@@ -76,15 +79,17 @@ class Agreement:
         What it is about: "contexts", "tokens" or "held-out contexts".
     """
 
-    value: float
-    low: float = float("nan")
-    high: float = float("nan")
-    null: float = float("nan")
-    gaussian: float = float("nan")
-    untrained: float = float("nan")
-    ceiling: float = float("nan")
+    derived: ClassVar[tuple[str, ...]] = ("floor",)
+
+    value: Number
+    low: Number = float("nan")
+    high: Number = float("nan")
+    null: Number = float("nan")
+    gaussian: Number = float("nan")
+    untrained: Number = float("nan")
+    ceiling: Number = float("nan")
     better: Better = "higher"
-    items: str = "contexts"
+    items: ItemKind = "contexts"
 
     @property
     def floor(self) -> float:
@@ -119,21 +124,6 @@ class Agreement:
         """The fields by name, and the floor."""
         return asdict(self) | {"floor": self.floor}
 
-    @staticmethod
-    def read(stored: Entries) -> Agreement:
-        """The number that `to_dict` described, with null for NaN."""
-        numbers = ("value", "low", "high", "null", "gaussian", "untrained", "ceiling")
-        stored.only(*numbers, "better", "items", "floor")
-        found = Agreement(
-            **{name: stored.number_or_nan(name) for name in numbers},
-            better="lower" if stored.text("better", get_args(Better)) == "lower" else "higher",
-            items=stored.text("items", ITEMS),
-        )
-        floor = stored.number_or_nan("floor")
-        if floor != found.floor and not (math.isnan(floor) and math.isnan(found.floor)):
-            raise stored.damaged(f"{stored.place}, floor is {floor:g}, and its parts give {found.floor:g}")
-        return found
-
     @property
     def is_inside(self) -> bool:
         """Whether the interval contains the value, or there is none."""
@@ -159,7 +149,7 @@ class AbstractNumbers(ABC):
         What they average over: "contexts", "tokens" or "held-out contexts".
     """
 
-    items: str
+    items: ItemKind
 
     @property
     @abstractmethod
@@ -178,7 +168,7 @@ class AbstractNumbers(ABC):
 
     @property
     @abstractmethod
-    def better(self) -> Mapping[str, Better]:
+    def better(self) -> Mapping[Name, Better]:
         """Name of each number -> whether higher or lower is better."""
 
     @property
@@ -187,21 +177,21 @@ class AbstractNumbers(ABC):
         return True
 
     @abstractmethod
-    def resampled(self, draws: Float) -> Mapping[str, Float]:
+    def resampled(self, draws: Float) -> Mapping[Name, Float]:
         """Each number on each selection of items; ``draws`` is b x size, 1 for an item that counts and 0 otherwise."""
 
     @abstractmethod
-    def permuted(self, orders: Int) -> Mapping[str, Float]:
+    def permuted(self, orders: Int) -> Mapping[Name, Float]:
         """Each number under each permutation; ``orders`` is b x exchangeable."""
 
-    def gaussian(self, rng: np.random.Generator, count: int) -> Mapping[str, Float]:
+    def gaussian(self, rng: np.random.Generator, count: int) -> Mapping[Name, Float]:
         """Each number for ``count`` Gaussian embeddings in place of the run's; empty where that makes no sense."""
         return {}
 
-    def values(self) -> Mapping[str, float]:
+    def values(self) -> Mapping[Name, float]:
         """The numbers themselves."""
-        found = self.resampled(np.ones((1, self.size)))
-        return {name: float(values[0]) for name, values in found.items()}
+        whole = self.resampled(np.ones((1, self.size)))
+        return {name: float(values[0]) for name, values in whole.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,39 +205,39 @@ class AssessedNumbers:
     """
 
     numbers: AbstractNumbers
-    values: Mapping[str, float]
-    left_out: Mapping[str, Float]
-    permuted: Mapping[str, Float]
-    gaussian: Mapping[str, Float]
-    left_out_pairs: Mapping[str, Float] = field(default_factory=dict)
+    values: Mapping[Name, float]
+    left_out: Mapping[Name, Float]
+    permuted: Mapping[Name, Float]
+    gaussian: Mapping[Name, Float]
+    left_out_pairs: Mapping[Name, Float] = field(default_factory=dict)
     pairs: Int = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
-    references: Mapping[Reference, Mapping[str, float]] = field(default_factory=dict)
+    references: Mapping[Reference, Mapping[Name, float]] = field(default_factory=dict)
 
-    def agreements(self) -> dict[str, Agreement]:
+    def agreements(self) -> dict[Name, Agreement]:
         """Every number with its interval, floors and ceiling."""
-        found = {name: self._agreement(name, better) for name, better in self.numbers.better.items()}
+        agreements = {name: self._agreement(name, better) for name, better in self.numbers.better.items()}
         for reference, values in self.references.items():
-            found = with_reference(found, reference, values)
-        return found
+            agreements = with_reference(agreements, reference, values)
+        return agreements
 
-    def _agreement(self, name: str, better: Better) -> Agreement:
+    def _agreement(self, name: Name, better: Better) -> Agreement:
         value, level = self.values[name], 0.95 if better == "higher" else 0.05
         bounded = self.numbers.bounded and better == "higher"
         both = self.pairs, self.left_out_pairs.get(name)
         low, high = jackknife_interval(value, self.left_out.get(name), *both, bounded=bounded)
-        null, gaussian = (_quantile(found.get(name), level) for found in (self.permuted, self.gaussian))
+        null, gaussian = (_quantile(draws.get(name), level) for draws in (self.permuted, self.gaussian))
         return Agreement(value, low, high, null, gaussian, better=better, items=self.numbers.items)
 
-    def difference(self, name: str, other: str) -> tuple[float, float, float]:
+    def difference(self, name: Name, other: Name) -> tuple[float, float, float]:
         """How much larger one number in [-1, 1] is than another, and the 95% interval of the paired difference.
 
         The interval is that of the difference of ``atanh``, carried over to the numbers with the other one held fixed.
         """
         value = self.values[name] - self.values[other]
-        base, top = (float(_to_line(np.array(self.values[one]))) for one in (other, name))
+        base, top = (float(_to_line(np.array(self.values[key]))) for key in (other, name))
         single, double = (
-            _to_line(found[name]) - _to_line(found[other]) if found else None
-            for found in (self.left_out, self.left_out_pairs)
+            _to_line(without[name]) - _to_line(without[other]) if without else None
+            for without in (self.left_out, self.left_out_pairs)
         )
         ends = jackknife_interval(top - base, single, self.pairs, double, bounded=False)
         low, high = (math.tanh(base + end) - math.tanh(base) for end in ends)
@@ -274,13 +264,29 @@ def assess(numbers: AbstractNumbers, *, permutations: int, seed: int) -> Assesse
 
 
 def with_reference(
-    found: Mapping[str, Agreement], name: Reference, values: Mapping[str, float]
-) -> dict[str, Agreement]:
+    agreements: Mapping[Name, Agreement], reference: Reference, values: Mapping[Name, float]
+) -> dict[Name, Agreement]:
     """The agreements with one more reference: the number before training, or that between two trainings."""
-    added = {key: one for key, one in found.items() if key in values}
-    if name == "untrained":
-        return {**found, **{key: replace(one, untrained=values[key]) for key, one in added.items()}}
-    return {**found, **{key: replace(one, ceiling=values[key]) for key, one in added.items()}}
+    added = {
+        name: replace(agreement, untrained=values[name])
+        if reference == "untrained"
+        else replace(agreement, ceiling=values[name])
+        for name, agreement in agreements.items()
+        if name in values
+    }
+    return {**agreements, **added}
+
+
+def describe_scale(permutations: int) -> list[str]:
+    """How to read the brackets, the floor and the ceiling behind a number."""
+    sentence = "Brackets: 95% interval, leaving out support groups (or tokens) in turn."
+    if permutations:
+        sentence += (
+            f" Floor: the largest of the 95th percentile over {permutations} permutations of the groups, that of "
+            "Gaussian embeddings, and the model before training (5th and smallest where lower is better). Ceiling: "
+            "another training."
+        )
+    return [sentence]
 
 
 def leave_out_blocks(units: Int, rng: np.random.Generator) -> Float:

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 
 from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.comparison import Comparison
-from tokengeom.core.checks import Entries
+from tokengeom.comparison.target import PROXY
 from tokengeom.core.factors import Factors, FactorsInside
-from tokengeom.results.contract import ALONE, AbstractResult, NearbyResults, data_frame, html_table, under
-from tokengeom.results.manifests import as_json
+from tokengeom.results.contract import AbstractResult, data_frame, html_table
+from tokengeom.results.convert import Skipped, Within, damaged, read_json_as, write_json
 from tokengeom.statistics.arrays_file import SavedArrays
+from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.theory.features import FeaturePrediction
+from tokengeom.theory.proxy import ProxyPrediction
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
     from tokengeom.core.numerics import Arrays, Float
-    from tokengeom.statistics.next_token import NextTokenStatistics
-    from tokengeom.theory.features import FeaturePrediction
-    from tokengeom.theory.proxy import ProxyPrediction
 
 FILE, ARRAYS = "checkpoints.json", "checkpoints.safetensors"
 _STORED = (
@@ -33,7 +32,11 @@ _STORED = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+_NOT_READ = Factors(np.zeros((0, 0)), np.zeros((0, 0)))
+"""In place of the factors of a checkpoint until its arrays are read."""
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class CheckpointComparison(FactorsInside):
     """A trained model compared with the prediction for a text.
 
@@ -60,19 +63,20 @@ class CheckpointComparison(FactorsInside):
         Number of contexts that occur once in the text; None where that is not known.
     """
 
+    # In the order of the saved file.
     model: str
-    step: int | None
+    step: Annotated[int, Within(0)] | None
     convention: str
-    factors: Factors
     loss_gap: float
     entropy: float
     bos: bool
     other_gap: float | None
-    windows: int
-    context: int
+    windows: Annotated[int, Within(0)]
+    context: Annotated[int, Within(0)]
     is_proxy: bool
+    occur_once: Annotated[int, Within(0)] | None = None
     comparison: Comparison
-    occur_once: int | None = None
+    factors: Annotated[Factors, Skipped] = _NOT_READ
 
     @property
     def V(self) -> int:
@@ -91,9 +95,8 @@ class CheckpointComparison(FactorsInside):
 
     @property
     def with_proxy(self) -> dict[str, Agreement]:
-        """Numbers with the proxy, without their prefix; empty where the prediction is not the proxy."""
-        found = self.comparison.agreements.items()
-        return {name.removeprefix("proxy_"): one for name, one in found if name.startswith("proxy_")}
+        """Numbers with the proxy; empty where the prediction is not the proxy."""
+        return self.comparison.targets.get(PROXY.key, {})
 
     def headline(self) -> dict[str, Agreement]:
         """Agreement of contexts and tokens with each prediction, by a phrase such as "contexts, at the loss"."""
@@ -169,8 +172,8 @@ class CheckpointCurve(AbstractResult):
     title: ClassVar[str] = "Checkpoints compared with the prediction"
 
     points: tuple[CheckpointComparison, ...]
-    prediction: FeaturePrediction | ProxyPrediction | None = None
-    stats: NextTokenStatistics | None = None
+    prediction: Annotated[FeaturePrediction | ProxyPrediction | None, Skipped] = None
+    stats: Annotated[NextTokenStatistics | None, Skipped] = None
 
     def __iter__(self) -> Iterator[CheckpointComparison]:
         return iter(self.points)
@@ -206,23 +209,23 @@ class CheckpointCurve(AbstractResult):
             return self.points[0].summary()
         lines = []
         for point in self.points:
-            numbers = "; ".join(f"{name} {one.value:.3f}" for name, one in point.headline().items())
+            numbers = "; ".join(f"{name} {number.value:.3f}" for name, number in point.headline().items())
             lines.append(f"{point.model}: loss gap {point.loss_gap:.4f}; {point.comparison.verdict}; {numbers}")
         return "\n".join([*lines, "", "The last one:", self.points[-1].summary()])
 
     def _facts(self) -> list[tuple[str, str]]:
         last = self.points[-1]
         facts = [("checkpoints", str(len(self))), ("last", last.model), ("loss_gap", f"{last.loss_gap:.4g}")]
-        return [*facts, ("verdict", last.comparison.verdict), *((n, str(one)) for n, one in last.headline().items())]
+        return [*facts, ("verdict", last.comparison.verdict), *((n, str(x)) for n, x in last.headline().items())]
 
     def _repr_html_(self) -> str:
         names = list(dict.fromkeys(name for point in self.points for name in point.headline()))
         columns = ("checkpoint", "step", "loss gap, nats", *names, "verdict")
         rows = []
         for point in self.points:
-            found = point.headline()
+            headline = point.headline()
             step = "" if point.step is None else f"{point.step:,}"
-            numbers = (str(found[name]) if name in found else "" for name in names)
+            numbers = (str(headline[name]) if name in headline else "" for name in names)
             rows.append((point.model, step, f"{point.loss_gap:.4f}", *numbers, point.comparison.verdict))
         return html_table(self.title, rows, self.points[-1].summary().splitlines(), columns)
 
@@ -230,68 +233,34 @@ class CheckpointCurve(AbstractResult):
         from safetensors.numpy import save_file
 
         save_file(_arrays(self.points), folder / ARRAYS)
-        points = [
-            {name: getattr(point, name) for name in _STORED} | {"comparison": point.comparison.to_json()}
-            for point in self.points
-        ]
-        (folder / FILE).write_bytes(as_json({"points": points}))
+        write_json(folder / FILE, self)
         return {"checkpoints": len(self)}
 
     @classmethod
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> Self:
-        stored = Entries(json.loads((folder / FILE).read_text(encoding="utf-8")), folder)
-        stored.only("points")
-        arrays, points = SavedArrays(folder / ARRAYS), stored.several("points")
-        if not points or manifest.get("checkpoints") != len(points):
-            raise stored.damaged(f"its manifest must have the number of its checkpoints, {len(points)}")
-        arrays.only(*(f"{place}.{name}" for place in range(len(points)) for name in ("W", "H", "bias")))
-        return cls(tuple(_point(place, one, arrays) for place, one in enumerate(points)))
-
-    def checks(self, beside: NearbyResults = ALONE) -> dict[str, bool | None]:
-        """The checks of each comparison; neither the models nor the prediction are saved with them."""
-        found: dict[str, bool | None] = {}
-        for place, point in enumerate(self.points, start=1):
-            found |= under(f"checkpoint {place}", point.comparison.checks(beside))
-        return found | {
-            "W, H and losses of the checkpoints: only reading the models again would show them": None,
-            "names, steps, windows and contexts: models and text, which they come from, are not saved": None,
-        }
+        curve, arrays = read_json_as(cls, folder / FILE), SavedArrays(folder / ARRAYS)
+        if not len(curve) or manifest.get("checkpoints") != len(curve):
+            raise damaged(folder, f"its manifest must have the number of its checkpoints, {len(curve)}")
+        arrays.only(*(f"{place}.{name}" for place in range(len(curve)) for name in ("W", "H", "bias")))
+        factors = (read_factors(arrays, f"{place}.") for place in range(len(curve)))
+        return cls(tuple(replace(point, factors=read) for point, read in zip(curve.points, factors, strict=True)))
 
 
 def _row(point: CheckpointComparison) -> dict[str, Any]:
     """A checkpoint's numbers by the name of a column."""
-    found: dict[str, Any] = {"model": point.model, "step": point.step, "loss_gap": point.loss_gap}
-    found |= {"verdict": point.comparison.verdict, "efficiency": point.comparison.efficiency}
+    cells: dict[str, Any] = {"model": point.model, "step": point.step, "loss_gap": point.loss_gap}
+    cells |= {"verdict": point.comparison.verdict, "efficiency": point.comparison.efficiency}
     for name, number in point.comparison.agreements.items():
-        found |= {name: number.value, f"{name}_low": number.low, f"{name}_high": number.high}
-    return found
+        cells |= {name: number.value, f"{name}_low": number.low, f"{name}_high": number.high}
+    return cells
 
 
 def _arrays(points: tuple[CheckpointComparison, ...]) -> Arrays:
     """Arrays of all checkpoints under the names ``0.W``, ``0.H``, ``0.bias``, ``1.W``, ..."""
-    found = {
+    arrays = {
         f"{place}.{name}": getattr(point, name) for place, point in enumerate(points) for name in ("W", "H", "bias")
     }
-    return {name: np.ascontiguousarray(array) for name, array in found.items() if array is not None}
-
-
-def _point(place: int, stored: Entries, arrays: SavedArrays) -> CheckpointComparison:
-    stored.only("comparison", *_STORED)
-    return CheckpointComparison(
-        factors=read_factors(arrays, f"{place}."),
-        comparison=Comparison.from_json(stored.inside("comparison")),
-        model=stored.text("model"),
-        step=stored.whole("step") if stored.has("step") else None,
-        convention=stored.text("convention"),
-        loss_gap=stored.number("loss_gap"),
-        entropy=stored.number("entropy"),
-        bos=stored.flag("bos"),
-        other_gap=stored.number("other_gap") if stored.has("other_gap") else None,
-        windows=stored.whole("windows"),
-        context=stored.whole("context"),
-        is_proxy=stored.flag("is_proxy"),
-        occur_once=stored.whole("occur_once") if stored.has("occur_once") else None,
-    )
+    return {name: np.ascontiguousarray(array) for name, array in arrays.items() if array is not None}
 
 
 def read_factors(arrays: SavedArrays, prefix: str = "") -> Factors:

@@ -15,11 +15,10 @@ import numpy as np
 from scipy import sparse
 
 from tokengeom.ask.named_vectors import Items, item_names
-from tokengeom.comparison.agreement import assess, check_permutations
-from tokengeom.comparison.limitations import sampling_limitations
-from tokengeom.comparison.norms import AT_LOSS_ENTRIES
+from tokengeom.comparison.agreement import ItemKind, Name, assess, check_permutations
 from tokengeom.comparison.similarity import NO_VARIATION
-from tokengeom.comparison.similarity_numbers import SimilarityNumbers
+from tokengeom.comparison.similarity_numbers import SimilarityNumbers, sampling_limitations
+from tokengeom.comparison.target import AT_LOSS_ENTRIES
 from tokengeom.comparison.text_comparison import (
     NUMBERS,
     ComparedText,
@@ -30,14 +29,13 @@ from tokengeom.comparison.text_comparison import (
     TextComparison,
 )
 from tokengeom.core.checks import check_seed, check_tolerance
-from tokengeom.core.errors import InputError, TokengeomError
+from tokengeom.core.errors import InputError
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import blas_threads_for, unit_columns
 from tokengeom.core.progress import SilentProgress
 from tokengeom.core.settings import make, option, takes
 from tokengeom.problems.base import LARGEST_GAP
-from tokengeom.problems.merging import Merging
-from tokengeom.results.contract import NearbyResults
+from tokengeom.problems.regularised_logits import Merging
 from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
 from tokengeom.statistics.shared import shared_statistics
 from tokengeom.statistics.supports import canonical
@@ -115,14 +113,14 @@ def compare_texts(
         Where to show the work; by default nowhere.
     """
     chosen, shown = make(CompareTextsSettings, settings, "compare_texts"), progress or SilentProgress()
-    given = [statistics_of(one, "compare_texts") for one in (first, second)]
-    shared = [_in_order_of_names(one) for one in shared_statistics(given[0], given[1])]
+    given = [statistics_of(text, "compare_texts") for text in (first, second)]
+    shared = [_in_order_of_names(text) for text in shared_statistics(given[0], given[1])]
     is_proxy, notes = _choose_proxy(shared, loss_gap, chosen)
     predictions = _predictions(shared, loss_gap, is_proxy, chosen, shown)
     with shown.stage("Comparing", None), blas_threads_for(shared[0].V, shared[0].m):
         units = _units(shared)
         notes += _limitations(predictions, shared)
-        sides = [{"contexts": one.H, "tokens": Factors(one.W, one.H).tokens} for one in predictions]
+        sides = [{"contexts": known.H, "tokens": Factors(known.W, known.H).tokens} for known in predictions]
         # Which geometry is permuted must not depend on the order of the texts.
         order = sorted((0, 1), key=lambda k: shared[k].hash)
         agreements = _agreements([sides[k] for k in order], units, chosen)
@@ -166,8 +164,8 @@ def _choose_proxy(
     if settings.proxy is not None:
         return settings.proxy, ["The proxy was asked for: it is not proven to be near L_mm."] if settings.proxy else []
     most = LIMIT_ENTRIES if loss_gap is None else AT_LOSS_ENTRIES[settings.norm]
-    sizes = [Merging.of(one.S if loss_gap is None else one.P) for one in shared]
-    large = max(sizes, key=lambda one: one.entries)
+    sizes = [Merging.of(text.S if loss_gap is None else text.P) for text in shared]
+    large = max(sizes, key=lambda size: size.entries)
     if large.entries <= most:
         return False, []
     what = "L_mm" if loss_gap is None else f"the prediction at a loss gap of {loss_gap:g} nats"
@@ -194,13 +192,13 @@ def _predictions(
             return predict(stats, tolerance=settings.tolerance, progress=progress)
         return predict(stats, loss_gap=loss_gap, norm=settings.norm, tolerance=settings.tolerance, progress=progress)
 
-    one = made(shared[0])
-    return [one, one if shared[0].hash == shared[1].hash else made(shared[1])]
+    first = made(shared[0])
+    return [first, first if shared[0].hash == shared[1].hash else made(shared[1])]
 
 
 def _units(shared: Sequence[NextTokenStatistics]) -> Int:
     """Unit of each context, m, numbered by first contexts: those of one unit have the same support in both texts."""
-    labels = np.stack([np.asarray(one.groups.label, dtype=np.int64) for one in shared])
+    labels = np.stack([np.asarray(text.groups.label, dtype=np.int64) for text in shared])
     _, first, unit = np.unique(labels, axis=1, return_index=True, return_inverse=True)
     place = np.argsort(np.argsort(first))
     return np.asarray(place[unit.reshape(-1)], dtype=np.int64)
@@ -208,14 +206,15 @@ def _units(shared: Sequence[NextTokenStatistics]) -> Int:
 
 def _agreements(sides: Sequence[dict[str, Float]], units: Int, settings: CompareTextsSettings) -> dict[str, Agreement]:
     """The numbers that `compare` gives, between two predictions, over items with a direction in both."""
-    found: dict[str, Agreement] = {}
-    for items in ("contexts", "tokens"):
+    agreements: dict[Name, Agreement] = {}
+    kinds: tuple[ItemKind, ItemKind] = ("contexts", "tokens")
+    for items in kinds:
         pair = [side[items] for side in sides]
-        kept = np.flatnonzero(np.logical_and.reduce([one.any(axis=0) for one in pair]))
+        kept = np.flatnonzero(np.logical_and.reduce([vectors.any(axis=0) for vectors in pair]))
         groups = units[kept] if items == "contexts" else None
         numbers = SimilarityNumbers.of(items, pair[0][:, kept], {"": pair[1][:, kept]}, groups)
-        found |= assess(numbers, permutations=settings.permutations, seed=settings.seed).agreements()
-    return {name: found[name] for name in NUMBERS}
+        agreements |= assess(numbers, permutations=settings.permutations, seed=settings.seed).agreements()
+    return {number: agreements["", number] for number in NUMBERS}
 
 
 def moved_numbers(first: Float, second: Float, units: Int) -> Float:
@@ -224,20 +223,20 @@ def moved_numbers(first: Float, second: Float, units: Int) -> Float:
     ``units`` (n) numbers what is not paired: items of the same unit. See `tokengeom.comparison.text_comparison`.
     """
     X, Y, n = unit_columns(first), unit_columns(second), units.size
-    found, step = np.zeros(n), max(1, BLOCK_ENTRIES // max(n, 1))
+    moved, step = np.zeros(n), max(1, BLOCK_ENTRIES // max(n, 1))
     for begin in range(0, n, step):
         part = slice(begin, min(begin + step, n))
         apart = units[part, None] != units[None, :]
         x, y = X[:, part].T @ X, Y[:, part].T @ Y
-        found[part] = _one_less_correlation(x, y, apart.astype(np.float64))
-    return found
+        moved[part] = _one_less_correlation(x, y, apart.astype(np.float64))
+    return moved
 
 
 def _one_less_correlation(x: Float, y: Float, apart: Float) -> Float:
     """1 less the correlation of each row of x and y (b x n) where ``apart`` is 1; exactly 0 for equal rows."""
     pairs = np.maximum(apart.sum(axis=1), 1.0)
     equal = ((x == y) | (apart == 0)).all(axis=1)
-    x, y = (apart * (one - ((apart * one).sum(axis=1) / pairs)[:, None]) for one in (x, y))
+    x, y = (apart * (row - ((apart * row).sum(axis=1) / pairs)[:, None]) for row in (x, y))
     xx, yy, xy = ((a * b).sum(axis=1) / pairs for a, b in ((x, x), (y, y), (x, y)))
     varies = np.minimum(xx, yy) > NO_VARIATION
     correlation = np.where(varies, xy / np.sqrt(np.where(varies, xx * yy, 1.0)), 0.0)
@@ -259,7 +258,7 @@ def _movement(
     # One context per unit: the others have the same supports in both texts.
     top = order[np.sort(np.unique(units[order], return_index=True)[1])[: settings.top]]
     alike = np.bincount(units)[units] - 1
-    counts = [sparse.csr_array(one.counts) if items == "tokens" else one.counts for one in shared]
+    counts = [sparse.csr_array(text.counts) if items == "tokens" else text.counts for text in shared]
     others = item_names(shared[0], "contexts" if items == "tokens" else "tokens")
     near = _neighbours(pair, top, names, settings.neighbours)
     listed = []
@@ -281,18 +280,18 @@ def _movement(
                 in_second=len(only[1]),
             )
         )
-    return Movement(items, names, moved, tuple(listed))
+    return Movement(names, moved, tuple(listed), items)
 
 
 def _neighbours(
     pair: tuple[Float, Float], chosen: Int, names: Sequence[str], count: int
 ) -> list[tuple[tuple[Neighbour, ...], tuple[Neighbour, ...]]]:
     """Neighbours that each of the chosen items gained and lost; equal cosines are neighbours together."""
-    units = [unit_columns(one) for one in pair]
-    cosines = [np.round(np.clip(one[:, chosen].T @ one, -1.0, 1.0), DIGITS) + 0.0 for one in units]
-    found = []
+    units = [unit_columns(vectors) for vectors in pair]
+    cosines = [np.round(np.clip(unit[:, chosen].T @ unit, -1.0, 1.0), DIGITS) + 0.0 for unit in units]
+    neighbours = []
     for k, i in enumerate(chosen):
-        rows = [np.where(np.arange(len(names)) == i, -2.0, one[k]) for one in cosines]
+        rows = [np.where(np.arange(len(names)) == i, -2.0, cosine[k]) for cosine in cosines]
         nearest = [np.argsort(-row, kind="stable")[:count] for row in rows]
         # An item as near as the last of the nearest is a neighbour too, listed or not.
         near = [(row >= row[best[-1]]) & (row > 0) for row, best in zip(rows, nearest, strict=True)]
@@ -301,23 +300,23 @@ def _neighbours(
             tuple(Neighbour(names[j], float(cosines[0][k, j]), float(cosines[1][k, j])) for j in some)
             for some in changed
         )
-        found.append((gained, lost))
-    return found
+        neighbours.append((gained, lost))
+    return neighbours
 
 
 def _followers(counts: Sequence[sparse.sparray], i: int) -> list[dict[int, int]]:
     """Support of item i in each text, with counts; ``counts`` are compressed along the items."""
-    found = []
-    for one in counts:
-        part = slice(one.indptr[i], one.indptr[i + 1])
-        found.append(dict(zip(one.indices[part].tolist(), one.data[part].tolist(), strict=True)))
-    return found
+    supports = []
+    for table in counts:
+        part = slice(table.indptr[i], table.indptr[i + 1])
+        supports.append(dict(zip(table.indices[part].tolist(), table.data[part].tolist(), strict=True)))
+    return supports
 
 
 def _only(here: dict[int, int], there: dict[int, int], names: Sequence[str]) -> tuple[Follower, ...]:
     """What is in one support and not in another, most frequent first."""
-    found = [Follower(names[z], count) for z, count in here.items() if z not in there]
-    return tuple(sorted(found, key=lambda one: (-one.count, one.name)))
+    followers = [Follower(names[z], count) for z, count in here.items() if z not in there]
+    return tuple(sorted(followers, key=lambda follower: (-follower.count, follower.name)))
 
 
 def _compared(whole: NextTokenStatistics, shared: NextTokenStatistics, other: NextTokenStatistics) -> ComparedText:
@@ -336,58 +335,24 @@ def _compared(whole: NextTokenStatistics, shared: NextTokenStatistics, other: Ne
 
 def _limitations(predictions: Sequence[Prediction], shared: Sequence[NextTokenStatistics]) -> list[str]:
     """Proof and uniqueness of each prediction, and which items the agreement is about."""
-    found = []
-    for name, one in zip(("first", "second"), predictions, strict=True):
-        if isinstance(one, FeaturePrediction):
-            found += [f"The {name} text: {sentence}" for sentence in one.warnings]
-            if one.spread is not None and not one.spread.looks_unique:
-                found.append(f"The {name} text: {one.spread.sentence} Smaller movements have no meaning.")
-        proof = one.certificate.relative_gap if isinstance(one, FeaturePrediction) else None
-        proof = one.relative_gap if isinstance(one, LossPrediction) else proof
+    sentences = []
+    for name, prediction in zip(("first", "second"), predictions, strict=True):
+        if isinstance(prediction, FeaturePrediction):
+            sentences += [f"The {name} text: {sentence}" for sentence in prediction.warnings]
+            if prediction.spread is not None and not prediction.spread.looks_unique:
+                sentences.append(f"The {name} text: {prediction.spread.sentence} Smaller movements have no meaning.")
+        proof = prediction.certificate.relative_gap if isinstance(prediction, FeaturePrediction) else None
+        proof = prediction.relative_gap if isinstance(prediction, LossPrediction) else proof
         if proof is not None and proof > LARGEST_GAP:
-            found.append(f"The {name} text: the prediction is proven only to a relative gap of {proof:.1e}.")
-        if isinstance(one, ProxyPrediction) and one.captured < 0.999:
-            found.append(
-                f"The {name} text: the proxy's leading directions hold {one.captured:.1%} of its squared norm."
+            sentences.append(f"The {name} text: the prediction is proven only to a relative gap of {proof:.1e}.")
+        if isinstance(prediction, ProxyPrediction) and prediction.captured < 0.999:
+            sentences.append(
+                f"The {name} text: the proxy's leading directions hold {prediction.captured:.1%} of its squared norm."
             )
-    kept = np.flatnonzero(np.logical_and.reduce([one.H.any(axis=0) for one in predictions]))
+    kept = np.flatnonzero(np.logical_and.reduce([known.H.any(axis=0) for known in predictions]))
     if kept.size < shared[0].m:
-        found.append(
+        sentences.append(
             f"{shared[0].m - kept.size:,} of {shared[0].m:,} contexts have no predicted direction in one of the texts, "
             "because every shared token follows them: they are left out of the agreement."
         )
-    return found + sampling_limitations(shared[0].V, kept, np.arange(shared[0].V, dtype=np.int64))
-
-
-def compare_texts_again(claimed: TextComparison, beside: NearbyResults) -> dict[str, bool | None]:
-    """Whether a saved comparison of texts is the one that the statistics beside it give."""
-    # That module computes comparisons again that are made from runs, and imports their verbs.
-    from tokengeom.comparison.computed_again import SOLVED_AGAIN, same, same_sentences
-
-    given = []
-    for one in (claimed.first, claimed.second):
-        found = beside.find(NextTokenStatistics, hash=one.statistics_hash)
-        if found is None or found.hash != one.statistics_hash:
-            return {
-                "shares, agreements and movements were not computed again: the statistics with the hash "
-                f"{one.statistics_hash[:8]} are not beside it (give their folder: --with FOLDER)": None
-            }
-        given.append(found)
-    try:
-        again = compare_texts(given[0], given[1], **claimed.settings)
-    except TokengeomError as error:
-        return {f"the statistics beside it can be compared ({error})": False}
-    mine, theirs = claimed.to_json(), again.to_json()
-
-    def equal(*names: str) -> bool:
-        return all(same(mine[name], theirs[name], SOLVED_AGAIN) for name in names)
-
-    return {
-        "computed again, windows, tokens and contexts are the same": equal("first", "second", "is_proxy", "loss_gap"),
-        f"computed again, agreements, intervals and floors are the same within {SOLVED_AGAIN:g}": equal("agreements"),
-        f"computed again, tokens moved as far within {SOLVED_AGAIN:g}, for the same reasons": equal("tokens"),
-        f"computed again, contexts moved as far within {SOLVED_AGAIN:g}, for the same reasons": equal("contexts"),
-        "computed again, the limitations are the same": same_sentences(
-            claimed.limitations, again.limitations, exactly=False
-        ),
-    }
+    return sentences + sampling_limitations(shared[0].V, kept, np.arange(shared[0].V, dtype=np.int64))

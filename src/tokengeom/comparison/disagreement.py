@@ -13,17 +13,18 @@ Prediction and logits can agree while the embeddings do not, if the split is far
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers
+from tokengeom.comparison.target import NormName
 from tokengeom.core.factors import Factors
+from tokengeom.results.convert import Number
 from tokengeom.theory.at_loss import NORMS
 
 if TYPE_CHECKING:
-    from tokengeom.core.checks import Entries
     from tokengeom.core.numerics import Float, Int
 
 LOW_EFFICIENCY = 0.7
@@ -48,23 +49,12 @@ class Disagreement:
         the upper one comes from logits with the run's loss, and is 1 where none were found.
     """
 
-    norm: str
-    efficiency: float
-    efficiency_high: float
-    split_contexts: float
-    split_tokens: float
-    split_exponent: float
-
-    def to_dict(self) -> dict[str, float | str]:
-        """The fields by name."""
-        return asdict(self)
-
-    @staticmethod
-    def read(stored: Entries) -> Disagreement:
-        """The numbers that `to_dict` described, with null for NaN."""
-        names = [one.name for one in fields(Disagreement)]
-        stored.only(*names)
-        return Disagreement(stored.text("norm", NORMS), *(stored.number_or_nan(name) for name in names[1:]))
+    norm: NormName
+    efficiency: Number
+    efficiency_high: Number
+    split_contexts: Number
+    split_tokens: Number
+    split_exponent: Number
 
     @property
     def lazy_factor(self) -> str | None:
@@ -74,18 +64,18 @@ class Disagreement:
 
     def sentences(self) -> list[str]:
         """What the numbers say about this run."""
-        found = []
+        sentences = []
         if np.isfinite(self.efficiency):
-            found.append(
+            sentences.append(
                 f"Efficiency at least {self.efficiency:.3f} (proven, and at most {self.efficiency_high:.3f}): no "
                 f"logits with this loss have less than {self.efficiency:.1%} of the run's {NORMS[self.norm]}."
             )
         if np.isfinite(self.split_contexts):
-            found.append(
+            sentences.append(
                 f"Split: the run's contexts and tokens agree with the balanced factors of its own logits to "
                 f"{self.split_contexts:.3f} and {self.split_tokens:.3f}{self._exponent()}."
             )
-        return found
+        return sentences
 
     def _exponent(self) -> str:
         known = np.isfinite(self.split_exponent)
@@ -93,18 +83,18 @@ class Disagreement:
 
     def remedies(self) -> list[str]:
         """What to change in training, for numbers that are low."""
-        found = []
+        sentences = []
         if self.efficiency < LOW_EFFICIENCY:
-            found.append(
+            sentences.append(
                 "The logits are larger than the loss needs. A lower learning rate, weight decay or a norm before the "
                 "last layer makes them more economical."
             )
         if self.lazy_factor is not None:
-            found.append(
+            sentences.append(
                 f"The {self.lazy_factor} carry less than their share of the logits. A smaller start, or a higher "
                 f"learning rate for the {self.lazy_factor}, balances the factors."
             )
-        return found
+        return sentences
 
 
 def balanced_factors(run: Factors, tokens: Int | None = None) -> tuple[Factors, Float, Float]:
@@ -155,5 +145,5 @@ def disagreement(
     tokens = (run if seen is None else run.rows(seen)).tokens
     contexts = SimilarityNumbers.of("contexts", run.H, {"": balanced.H}, groups).values()
     similar = SimilarityNumbers.of("tokens", tokens, {"": balanced.tokens}).values()
-    split = contexts["context_agreement"], similar["token_agreement"]
+    split = contexts["", "context_agreement"], similar["", "token_agreement"]
     return Disagreement(norm, *efficiency, *split, split_exponent(carried, s))

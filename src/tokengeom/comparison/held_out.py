@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokengeom.comparison.agreement import AbstractNumbers, Better
-from tokengeom.comparison.explanations.base import Contexts
-from tokengeom.comparison.similarity_numbers import KINDS, SimilarityNumbers
+from tokengeom.comparison.agreement import AbstractNumbers, Better, ItemKind, Name
+from tokengeom.comparison.explanations.base import ContextStatistics
+from tokengeom.comparison.similarity_numbers import SimilarityNumbers
 from tokengeom.core.errors import ProblemError
 from tokengeom.statistics.next_token import NextTokenStatistics
 
 if TYPE_CHECKING:
     from tokengeom.core.numerics import Float, Int
 
-HELD_OUT = "held-out contexts"
+HELD_OUT: ItemKind = "held-out contexts"
 FEWEST = 3
 """Smallest number of held-out contexts, and of supports that are kept, in a fold that is evaluated."""
 
@@ -50,7 +50,7 @@ class Fold:
     kept_columns: Int
     kept_tokens: Int
     columns: Int
-    contexts: Contexts
+    contexts: ContextStatistics
 
     def limited(self, most: int, rng: np.random.Generator) -> Fold:
         """The fold with at most so many evaluated contexts, drawn at random."""
@@ -73,9 +73,9 @@ def make_folds(stats: NextTokenStatistics, share: float, seed: int, most: int | 
     rng, count = np.random.default_rng(seed), round(1.0 / share)
     fold_of = _assign_groups(stats.groups.multiplicity, count, rng)
     enough = [fold for fold in range(count) if np.count_nonzero(fold_of != fold) >= FEWEST]
-    found = [leave_out(stats, np.flatnonzero(fold_of[stats.groups.label] == fold)) for fold in enough]
-    found = [fold for fold in found if fold.columns.size >= FEWEST]
-    return found if most is None else [fold.limited(max(FEWEST, most // len(found)), rng) for fold in found]
+    folds = [leave_out(stats, np.flatnonzero(fold_of[stats.groups.label] == fold)) for fold in enough]
+    folds = [fold for fold in folds if fold.columns.size >= FEWEST]
+    return folds if most is None else [fold.limited(max(FEWEST, most // len(folds)), rng) for fold in folds]
 
 
 def check_share(share: float) -> None:
@@ -110,7 +110,7 @@ def leave_out(stats: NextTokenStatistics, columns: Int) -> Fold:
         kept,
         seen,
         placed,
-        Contexts((inside[:, placed] / mass[placed]).tocsc(), share, windows),
+        ContextStatistics((inside[:, placed] / mass[placed]).tocsc(), share, windows),
     )
 
 
@@ -131,7 +131,7 @@ def held_out_limitations(folds: Sequence[Fold], evaluated: int, m: int, solved: 
     """
     if not folds:
         return ["No contexts were held out: there are too few supports to split into folds."]
-    found = [
+    sentences = [
         f"Held out: {evaluated} contexts in {len(folds)} folds; contexts with the same support are in the same fold. "
         "Tokens come from the other contexts, each explanation places the held-out contexts by its own rule, and "
         "numbers are means over folds. The run was trained on all contexts. Pairs are formed within folds, so these "
@@ -139,16 +139,16 @@ def held_out_limitations(folds: Sequence[Fold], evaluated: int, m: int, solved: 
         "splits into folds."
     ]
     if evaluated < m:
-        found.append(
+        sentences.append(
             f"{m - evaluated} contexts were not evaluated: no token that follows them also follows a context outside "
             "their fold, or they were not drawn, or their fold is too small."
         )
     if solved:
-        found.append(
+        sentences.append(
             f"Not evaluated on held-out contexts: {', '.join(solved)}. Solving or training again without each fold "
             "would take minutes at this size."
         )
-    return found
+    return sentences
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +164,7 @@ class FoldedNumbers(AbstractNumbers):
     parts: Sequence[SimilarityNumbers]
     columns: Sequence[Int]
     groups: Int
-    items: str = HELD_OUT
+    items: ItemKind = HELD_OUT
 
     @property
     def size(self) -> int:
@@ -177,56 +177,58 @@ class FoldedNumbers(AbstractNumbers):
         return self.groups
 
     @property
-    def better(self) -> Mapping[str, Better]:
+    def better(self) -> Mapping[Name, Better]:
         """Higher for all of them: 1 is best."""
         return self.parts[0].better
 
-    def without_direction(self, prefix: str) -> int:
-        """Number of items without a direction in a prediction."""
-        return sum(part.without_direction(prefix) for part in self.parts)
+    def number(self, kind: str) -> str:
+        """Name of a number of one of the kinds of `SimilarityNumbers`."""
+        return self.parts[0].number(kind)
 
-    def resampled(self, draws: Float) -> Mapping[str, Float]:
+    def without_direction(self, key: str) -> int:
+        """Number of items without a direction in a prediction."""
+        return sum(part.without_direction(key) for part in self.parts)
+
+    def resampled(self, draws: Float) -> Mapping[Name, Float]:
         """Each number on each selection of items."""
         return self._mean(lambda part, columns: part.resampled(draws[:, columns]))
 
-    def permuted(self, orders: Int) -> Mapping[str, Float]:
+    def permuted(self, orders: Int) -> Mapping[Name, Float]:
         """Each number when units of the same fold exchange their mean directions."""
 
-        def of_fold(part: SimilarityNumbers, columns: Int) -> Mapping[str, Float]:
+        def of_fold(part: SimilarityNumbers, columns: Int) -> Mapping[Name, Float]:
             # The order of its own units in a permutation of all of them is a uniform permutation of a fold.
             own = orders[:, np.unique(self.groups[columns])]
             return part.permuted(np.argsort(np.argsort(own, axis=1), axis=1))
 
         return self._mean(of_fold)
 
-    def gaussian(self, rng: np.random.Generator, count: int) -> Mapping[str, Float]:
+    def gaussian(self, rng: np.random.Generator, count: int) -> Mapping[Name, Float]:
         """Each number of Gaussian embeddings."""
         return self._mean(lambda part, _: part.gaussian(rng, count))
 
-    def of_other_run(self, run: Float) -> Mapping[str, float]:
+    def of_other_run(self, run: Float) -> Mapping[Name, float]:
         """The numbers of another run, given by the same items."""
-        return self._one(lambda part, columns: part.of_other_run(run[:, columns]))
+        return self._mean_value(lambda part, columns: part.of_other_run(run[:, columns]))
 
-    def with_other_runs(self, runs: list[Float]) -> Mapping[str, float]:
+    def with_other_runs(self, runs: list[Float]) -> Mapping[Name, float]:
         """Mean of each number between this run and others, under the names of every prediction."""
-        return self._one(lambda part, columns: part.with_other_runs([run[:, columns] for run in runs]))
+        return self._mean_value(lambda part, columns: part.with_other_runs([run[:, columns] for run in runs]))
 
-    def _one(self, of_fold: Callable[[SimilarityNumbers, Int], Mapping[str, float]]) -> Mapping[str, float]:
-        found = self._mean(
+    def _mean_value(self, of_fold: Callable[[SimilarityNumbers, Int], Mapping[Name, float]]) -> Mapping[Name, float]:
+        means = self._mean(
             lambda part, columns: {name: np.array([value]) for name, value in of_fold(part, columns).items()}
         )
-        return {name: float(values[0]) for name, values in found.items()}
+        return {name: float(values[0]) for name, values in means.items()}
 
-    def _mean(self, of_fold: Callable[[SimilarityNumbers, Int], Mapping[str, Float]]) -> Mapping[str, Float]:
+    def _mean(self, of_fold: Callable[[SimilarityNumbers, Int], Mapping[Name, Float]]) -> Mapping[Name, Float]:
         """Weighted mean over folds; one in which the run's cosines do not vary is left out."""
-        found = [of_fold(part, columns) for part, columns in zip(self.parts, self.columns, strict=True)]
+        folds = [of_fold(part, columns) for part, columns in zip(self.parts, self.columns, strict=True)]
         weights = np.array([columns.size for columns in self.columns], dtype=np.float64)[:, None]
-        means: dict[str, Float] = {}
-        for kind in KINDS:
-            names = [name for name in found[0] if name.endswith(kind)]
-            if not names:
-                continue
-            values = np.array([[one[name] for name in names] for one in found])
+        means: dict[Name, Float] = {}
+        for number in dict.fromkeys(number for _, number in folds[0]):
+            names = [name for name in folds[0] if name[1] == number]
+            values = np.array([[of_names[name] for name in names] for of_names in folds])
             defined = np.isfinite(values)
             counted = weights * defined.any(axis=1)
             with np.errstate(invalid="ignore"):

@@ -1,47 +1,55 @@
-"""What `compare` and `rivals` take: settings, a prediction, one or several runs, and whether they belong together."""
+"""What `compare` and `rivals` take, checked once for both: settings, runs, predictions, and whether they fit together.
+
+`Inputs` is what the numbers of both verbs are made from.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import csc_array
 
-from tokengeom.comparison.agreement import check_permutations
-from tokengeom.comparison.model_states import states_of
+from tokengeom.comparison.agreement import ItemKind, check_permutations
+from tokengeom.comparison.model_states import ModelStates, states_of
+from tokengeom.comparison.target import AT_LOSS, LIMIT, PROXY
 from tokengeom.core.checks import check_seed, check_tolerance
 from tokengeom.core.errors import ProblemError
-from tokengeom.core.factors import HasFactors
+from tokengeom.core.factors import Factors, HasFactors
 from tokengeom.core.settings import option
+from tokengeom.models.language_model import AbstractLanguageModel
+from tokengeom.results.contract import AbstractResult, saved_hash
+from tokengeom.results.convert import Digest
 from tokengeom.results.registry import load
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.linear import LinearPrediction
 from tokengeom.theory.proxy import ProxyPrediction
-from tokengeom.training.optimizers.base import optimizer_named, optimizer_names
+from tokengeom.training.objective import SoftLabels
 
 if TYPE_CHECKING:
-    from tokengeom.core.numerics import Int
+    from tokengeom.core.numerics import Float, Int
     from tokengeom.core.progress import AbstractProgress
     from tokengeom.statistics.next_token import NextTokenStatistics
 
 PANEL = "Floors and prediction at the loss"
+OTHER_TEXT = (
+    " To compare two texts on what they share, pass the statistics of both: compare(stats, run, "
+    "shared_tokens=stats_of_run), or tokengeom compare STATS RUN --shared-tokens STATS_OF_RUN. To compare regardless, "
+    "pass the pair (run.W, run.H)."
+)
+NOT_SAVED = "not saved"
+"""In place of the hash of something that was not a saved result, such as a pair of arrays."""
 
-Prediction = FeaturePrediction | LinearPrediction | LossPrediction | ProxyPrediction
+FeaturesPredicted = FeaturePrediction | LossPrediction | ProxyPrediction
+"""A prediction of learned tokens and contexts."""
+Prediction = FeaturesPredicted | LinearPrediction
 Observed = HasFactors | tuple[object, object]
 """A run: any object with W (V x d) and H (d x m), or the pair (W, H)."""
-
-NORM_OF_OPTIMIZER = {
-    "gd": "nuclear",
-    "ngd": "nuclear",
-    "adam": "gamma2",
-    "adamw": "gamma2",
-    "signgd": "gamma2",
-}
-"""Norm of the logits that each optimizer keeps small: proven for none; measured for unconstrained features with gd,
-adam, adamw and signgd, and for networks with adam and signgd (docs/results/optimizer_norms.md)."""
 
 
 @dataclass(frozen=True)
@@ -71,16 +79,151 @@ class CompareSettings:
         return {"permutations": self.permutations, "seed": self.seed}
 
 
-def prediction_of(given: object) -> Prediction:
-    """A prediction from what a user passed: a prediction, or the path of a saved one."""
-    found: object = load(given) if isinstance(given, str | Path) else given
-    if not isinstance(found, Prediction):
-        at = f" in {given}" if isinstance(given, str | Path) else ""
+@dataclass(frozen=True, eq=False)
+class Inputs:
+    """What numbers of learned tokens and contexts are made from.
+
+    ``observed``, ``runs``
+        The runs as they were given, which know their settings, and their factors: the first is compared, the others
+        give the ceiling.
+    ``start``
+        The first run before training; None where it is not known.
+    ``prediction``, ``at``
+        The prediction (None where `rivals` was given none, or one at a loss), and the predictions at the loss.
+    ``targets``
+        Key of a target -> factors of its prediction.
+    ``stats``
+        The statistics with all probabilities; None where the prediction does not know them.
+    ``seen``
+        Tokens that follow some context. The prediction gives all others the same embedding.
+    ``groups``
+        Support group of each context; one without a predicted direction has a group of its own.
+    ``kept``
+        Contexts that are compared.
+    ``gap``
+        Loss gap of the run in nats; None where not known.
+    ``limitations``
+        Sentences about what was left out, and about the predictions.
+    """
+
+    observed: list[Observed]
+    runs: list[Factors]
+    start: Factors | None
+    prediction: FeaturesPredicted | None
+    at: tuple[LossPrediction, ...]
+    targets: dict[str, Factors]
+    stats: NextTokenStatistics | None
+    seen: Int
+    groups: Int
+    kept: Int
+    gap: float | None
+    limitations: tuple[str, ...] = ()
+
+    @property
+    def run(self) -> Factors:
+        """The run that is compared."""
+        return self.runs[0]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """V and m."""
+        return self.run.W.shape[0], self.run.H.shape[1]
+
+    def vectors(self, factors: Factors, items: ItemKind) -> Float:
+        """Compared contexts, or tokens with their mean removed, as columns."""
+        return factors.H[:, self.kept] if items == "contexts" else factors.rows(self.seen).tokens
+
+
+def gather(
+    observed: list[Observed],
+    prediction: FeaturesPredicted | None,
+    at: Sequence[LossPrediction],
+    loss_gap: float | None,
+    stats: NextTokenStatistics | None = None,
+) -> Inputs:
+    """Runs and predictions of learned features, checked; every context is kept.
+
+    ``stats``
+        The statistics that all of them must be for; by default those of the prediction, as far as it knows them.
+    """
+    own: str | None
+    if stats is not None:
+        named, own, hint = "statistics", stats.hash, ""
+        (V, m), groups = (stats.V, stats.m), support_labels(stats)
+    else:
+        assert prediction is not None, "without statistics there is a prediction"
+        named, own, hint = "prediction", hash_of(prediction), OTHER_TEXT
+        (V, m), groups = (prediction.W.shape[0], prediction.H.shape[1]), support_groups(prediction)
+        stats = statistics_behind(prediction)
+    for run in observed:
+        require_same_statistics(named, own, "run", hash_of(run), hint)
+    require_same_statistics(named, own, "prediction", hash_of(prediction))
+    runs = [Factors.of(run) for run in observed]
+    for known in at:
+        require_same_statistics(named, own, "prediction at a loss", hash_of(known))
+    for factors in (*runs, *(Factors(known.W, known.H) for known in at)):
+        factors.require_sizes(V, m)
+    at = (prediction, *at) if isinstance(prediction, LossPrediction) else tuple(at)
+    return Inputs(
+        observed=observed,
+        runs=runs,
+        start=_start_of(observed[0], V, m),
+        prediction=prediction,
+        at=at,
+        targets=targets_of(prediction, at),
+        stats=stats,
+        seen=np.arange(V) if stats is None else seen_tokens(stats.P),
+        groups=groups,
+        kept=np.arange(m, dtype=np.int64),
+        gap=_loss_gap(observed[0], runs[0], loss_gap, None if isinstance(prediction, ProxyPrediction) else stats),
+    )
+
+
+def targets_of(prediction: FeaturesPredicted | None, at: Sequence[LossPrediction]) -> dict[str, Factors]:
+    """Key of each target -> factors of its prediction: at the loss first."""
+    targets = {AT_LOSS[known.norm].key: Factors(known.W, known.H) for known in at}
+    if isinstance(prediction, ProxyPrediction):
+        targets[PROXY.key] = Factors(prediction.W, prediction.H)
+    if isinstance(prediction, FeaturePrediction) and (prediction.rank > 0 or not at):
+        targets[LIMIT.key] = Factors(prediction.W, prediction.H)
+    return targets
+
+
+def _loss_gap(run: Observed, factors: Factors, given: float | None, stats: NextTokenStatistics | None) -> float | None:
+    """Loss gap of a run: the given one, that of a model which was read, or that of its logits, which must be finite.
+
+    Without ``stats`` it is the one that the run knows.
+    """
+    if given is not None or stats is None or isinstance(run, ModelStates):
+        known = getattr(run, "loss_gap", None) if given is None else given
+        return float(known) if isinstance(known, int | float) else None
+    with np.errstate(over="ignore"):
+        size = np.linalg.norm(factors.W) * np.linalg.norm(factors.H)
+    if not np.isfinite(size):
         raise ProblemError(
-            f"A prediction must come from predict; got {type(found).__name__}{at}. Call compare(prediction, run), in "
-            "this order."
+            "The logits W H of a run must be finite; entries of W and H are so large that they overflow. Likely a run "
+            "that diverged: lower its learning rate. To compare directions alone, divide W and H by their norms."
         )
-    return found
+    return SoftLabels.from_statistics(stats).loss_gap_of(factors)
+
+
+def _start_of(run: object, V: int, m: int) -> Factors | None:
+    """W and H of a run before training, where it has them for the same tokens and contexts."""
+    start = getattr(run, "start", None)
+    return start if isinstance(start, Factors) and (start.W.shape[0], start.H.shape[1]) == (V, m) else None
+
+
+def support_groups(prediction: FeaturesPredicted) -> Int:
+    """Support group of each context, numbered from 0; a context without a predicted direction is its own group."""
+    labels = np.array(prediction.context_groups)
+    alone = np.flatnonzero(labels < 0)
+    labels[alone] = labels.max(initial=-1) + 1 + np.arange(alone.size)
+    return np.unique(labels, return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+
+def support_labels(stats: NextTokenStatistics) -> Int:
+    """Support group of each context, m."""
+    return np.asarray(stats.groups.label, dtype=np.int64)
 
 
 def statistics_behind(prediction: Prediction) -> NextTokenStatistics | None:
@@ -103,6 +246,18 @@ def on_seen_tokens(stats: NextTokenStatistics, seen: Int) -> NextTokenStatistics
     return replace(stats, table=table, vocabulary=tuple(stats.vocabulary[z] for z in seen), claimed=None)
 
 
+def prediction_of(given: object) -> Prediction:
+    """A prediction from what a user passed: a prediction, or the path of a saved one."""
+    prediction: object = load(given) if isinstance(given, str | Path) else given
+    if not isinstance(prediction, Prediction):
+        at = f" in {given}" if isinstance(given, str | Path) else ""
+        raise ProblemError(
+            f"A prediction must come from predict; got {type(prediction).__name__}{at}. Call compare(prediction, run), "
+            "in this order."
+        )
+    return prediction
+
+
 def runs_of(
     given: object, stats: NextTokenStatistics | None, tokenizer: object, progress: AbstractProgress
 ) -> list[Observed]:
@@ -111,74 +266,147 @@ def runs_of(
     ``stats``, ``tokenizer``
         Statistics whose contexts a model in memory reads, and its tokenizer, where one was given.
     """
-    if isinstance(given, list):
-        if not given:
-            raise ProblemError("At least one run is needed; got an empty list.")
-        return [states_of(one, stats, tokenizer, progress) or run_of(one) for one in given]
-    return [states_of(given, stats, tokenizer, progress) or run_of(given)]  # type: ignore[arg-type]
+    if isinstance(given, list) and not given:
+        raise ProblemError("At least one run is needed; got an empty list.")
+    return [
+        states_of(run, stats, tokenizer, progress) if is_model(run) else run_of(run)
+        for run in (given if isinstance(given, list) else [given])
+    ]
 
 
-def run_of(given: Observed | str | Path) -> Observed:
+def is_model(given: object) -> bool:
+    """Whether something is a model in memory: a PyTorch module, or what `language_model` returned."""
+    return isinstance(given, AbstractLanguageModel) or hasattr(given, "register_forward_hook")
+
+
+def run_of(given: object) -> Observed:
     """A run from what a user passed: a run, arrays, or the path of a saved result that has W and H."""
-    found: object = load(given) if isinstance(given, str | Path) else given
-    if isinstance(found, Prediction):
+    run: object = load(given) if isinstance(given, str | Path) else given
+    if isinstance(run, Prediction):
         raise ProblemError(
-            f"A run must come from training or from a file of arrays; got a {type(found).__name__}. To compare two "
+            f"A run must come from training or from a file of arrays; got a {type(run).__name__}. To compare two "
             "predictions, pass the W and H of one of them as the pair (prediction.W, prediction.H)."
         )
-    if isinstance(given, str | Path) and not isinstance(found, HasFactors):
+    if isinstance(given, str | Path) and not isinstance(run, HasFactors):
         raise ProblemError(
-            f"A run must have W (V x d) and H (d x m); {given} holds a {type(found).__name__}, which does not. Pass "
+            f"A run must have W (V x d) and H (d x m); {given} holds a {type(run).__name__}, which does not. Pass "
             "the folder that `train` saved."
         )
-    return found  # type: ignore[return-value]
+    return run  # type: ignore[return-value]
 
 
-def require_same_statistics(name: str, one: str | None, other_name: str, other: str | None, hint: str = "") -> None:
+def require_same_statistics(name: str, first: str | None, other: str, second: str | None, hint: str = "") -> None:
     """Refuse two results whose statistics have different hashes; a hash that is not known (None) is not compared."""
-    if one is not None and other is not None and one != other:
+    if first is not None and second is not None and first != second:
         raise ProblemError(
-            f"The {name} and the {other_name} come from different statistics (hashes {one[:8]} and {other[:8]}). "
+            f"The {name} and the {other} come from different statistics (hashes {first[:8]} and {second[:8]}). "
             f"Make both from the same statistics.{hint}"
         )
 
 
 def hash_of(result: object) -> str | None:
     """Hash of the statistics that a result was made from, where it knows it."""
-    found = getattr(result, "statistics_hash", None)
-    return found if isinstance(found, str) else None
-
-
-def optimizer_of(run: object) -> str | None:
-    """Name of the optimizer that trained a run, where the run knows it."""
-    found = _setting(run, "optimizer")
-    found = found.get("name") if isinstance(found, dict) else found
-    return found if isinstance(found, str) else None
-
-
-def decays_in_gradient(run: object) -> bool:
-    """Whether a run was trained with weight decay in the gradient, which some optimizers apply separately."""
-    decay, name = _setting(run, "weight_decay"), optimizer_of(run)
-    if name is None or not isinstance(decay, int | float) or decay <= 0:
-        return False
-    return name not in optimizer_names() or not optimizer_named(name).decoupled
-
-
-def _setting(run: object, name: str) -> object:
-    settings = getattr(run, "settings", None)
-    return settings.get(name) if isinstance(settings, dict) else None
+    known = getattr(result, "statistics_hash", None)
+    return known if isinstance(known, str) else None
 
 
 def run_limitations(run: object, loss_gap: float | None = None, floor: float = 0.0) -> list[str]:
     """How far the run came; ``floor`` is what ``CE - H`` tends to: 0, unless the entropy is out of reach."""
     status = getattr(run, "status", None)
     gap = getattr(run, "loss_gap", None) if loss_gap is None else loss_gap
-    found = []
+    sentences = []
     if isinstance(status, str) and status != "finished":
-        found.append(f"The run is not complete: {status}.")
+        sentences.append(f"The run is not complete: {status}.")
     if isinstance(gap, float):
-        found.append(
+        sentences.append(
             f"The run's loss is {gap - floor:.3g} nats above its floor; the prediction in the limit is for a run in "
             "which this is 0."
         )
-    return found
+    return sentences
+
+
+def training_limitations(runs: list[Observed]) -> list[str]:
+    """What is wrong with the other runs as a ceiling: other settings than the seed differ, or none does."""
+    given = [getattr(run, "settings", None) for run in runs]
+    known = [settings for settings in given if isinstance(settings, dict)]
+    if len(runs) < 2 or len(known) < len(runs):
+        return []
+    names = {name for settings in known for name in settings if settings[name] != known[0].get(name)}
+    differing = sorted(names - {"seed"})
+    if differing:
+        return [f"The runs differ in more than their seed ({', '.join(differing)}): the ceiling is not one."]
+    if len({settings.get("seed") for settings in known}) < len(known):
+        return ["Some runs have the same seed: the ceiling is too high."]
+    return []
+
+
+@dataclass(frozen=True)
+class MadeFrom:
+    """Which saved results a comparison or a table of explanations was made from, so that `verify` can make it again.
+
+    ``prediction``, ``runs``, ``at``
+        Hashes of the saved prediction, runs, and predictions at the loss; `NOT_SAVED` for what was not saved, None and
+        empty for what was not given.
+    ``statistics``
+        Hash of the statistics, where their counts were used; None where the prediction's probabilities were.
+    ``settings``
+        Settings and numbers that were given.
+    """
+
+    prediction: str | None = None
+    runs: tuple[str, ...] = ()
+    at: tuple[str, ...] = ()
+    statistics: Digest | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def of(
+        prediction: object,
+        runs: Sequence[object],
+        at: Sequence[LossPrediction],
+        stats: NextTokenStatistics | None,
+        settings: Mapping[str, Any],
+    ) -> MadeFrom:
+        """The hashes of what was given."""
+        return MadeFrom(
+            None if prediction is None else _hash(prediction),
+            tuple(map(_hash, runs)),
+            tuple(map(_hash, at)),
+            None if stats is None else stats.hash,
+            dict(settings),
+        )
+
+    def __post_init__(self) -> None:
+        for name, value in self.settings.items():
+            if name not in _IS_SETTING:
+                raise ValueError(f"{name!r} is not the name of a setting")
+            if value is not None and not _IS_SETTING[name](value):
+                raise ValueError(f"the setting {name} has a value of another type: {value!r}")
+
+    @property
+    def hashes(self) -> list[str]:
+        """Hashes of every saved result but the statistics."""
+        named = [*([] if self.prediction is None else [self.prediction]), *self.runs, *self.at]
+        return [seal for seal in named if seal != NOT_SAVED]
+
+
+def _hash(result: object) -> str:
+    return (saved_hash(result) if isinstance(result, AbstractResult | ModelStates) else None) or NOT_SAVED
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(text, str) for text in value)
+
+
+_IS_SETTING = {
+    "at_loss": lambda value: isinstance(value, bool),
+    "explanations": _are_texts,
+    "tolerance": _is_number,
+    "loss_gap": _is_number,
+    "held_out": _is_number,
+}
+"""Settings that a comparison remembers, and whether a value is one of them."""

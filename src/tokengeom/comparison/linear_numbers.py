@@ -1,4 +1,4 @@
-"""Agreement numbers of a decoder with fixed embeddings: direction, finite part, and margins in each norm.
+"""A decoder with fixed embeddings compared with its prediction: direction, finite part, and margins in each norm.
 
 ``cosine``, ``cosine_without_finite``   ``cos(W, W^mm)`` and ``cos(W - W*, W^mm)``; 1 is best
 ``finite_error``                        ``||P_F(W) - W*|| / ||W*||``; 0 is best, absolute when ``W* = 0``
@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokengeom.comparison.agreement import AbstractNumbers, Better
+from tokengeom.comparison.agreement import AbstractNumbers, Agreement, Better, ItemKind, Name, assess
+from tokengeom.comparison.comparison import Comparison
+from tokengeom.comparison.inputs import run_limitations
+from tokengeom.comparison.target import flat_names
+from tokengeom.comparison.verdict import judge_decoder
+from tokengeom.core.factors import Factors
+from tokengeom.core.numerics import blas_threads_for
 from tokengeom.problems.ntp_svm import NORMS
 from tokengeom.problems.supports import margins
 from tokengeom.solvers.least_distance import equality_rows
@@ -27,10 +33,12 @@ from tokengeom.solvers.ntp_svm import orthonormal_factor
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tokengeom.core.factors import Factors
+    from tokengeom.comparison.inputs import CompareSettings, Observed
     from tokengeom.core.numerics import Bool, Float, Int
     from tokengeom.theory.linear import LinearPrediction
 
+EMBEDDING_TOLERANCE = 1e-9
+"""Embeddings with a relative distance below this are the same."""
 MOST_BASIS_ENTRIES = 4_000_000
 """Entries of the equations up to which a basis is factored (a second or two); beyond it each projection is solved."""
 
@@ -71,7 +79,7 @@ class DecoderNumbers(AbstractNumbers):
 
     run: Factors
     prediction: LinearPrediction
-    items: str = "tokens"
+    items: ItemKind = "tokens"
 
     @cached_property
     def _finite(self) -> FiniteDecoder:
@@ -83,31 +91,31 @@ class DecoderNumbers(AbstractNumbers):
         return int(self.run.W.shape[0])
 
     @property
-    def better(self) -> Mapping[str, Better]:
+    def better(self) -> Mapping[Name, Better]:
         """Higher for cosines, lower for the error."""
-        return {"cosine": "higher", "cosine_without_finite": "higher", "finite_error": "lower"}
+        return {("", "cosine"): "higher", ("", "cosine_without_finite"): "higher", ("", "finite_error"): "lower"}
 
-    def resampled(self, draws: Float) -> dict[str, Float]:
+    def resampled(self, draws: Float) -> dict[Name, Float]:
         """Each number in each resample of tokens."""
         W, W_mm, W_star = self.run.W, self.prediction.W_mm, self.prediction.W_star
         error = draws @ np.sum((self._finite.project(W) - W_star) ** 2, axis=1)
         size = draws @ np.sum(W_star**2, axis=1)
         return {
-            "cosine": _row_cosine(W, W_mm, draws),
-            "cosine_without_finite": _row_cosine(W - W_star, W_mm, draws),
-            "finite_error": np.sqrt(error / np.where(size > 0, size, 1.0)),
+            ("", "cosine"): _row_cosine(W, W_mm, draws),
+            ("", "cosine_without_finite"): _row_cosine(W - W_star, W_mm, draws),
+            ("", "finite_error"): np.sqrt(error / np.where(size > 0, size, 1.0)),
         }
 
-    def permuted(self, orders: Int) -> dict[str, Float]:
+    def permuted(self, orders: Int) -> dict[Name, Float]:
         """Each number when the run's tokens are permuted; the error of the finite part only where F was factored."""
         W, W_mm, W_star = self.run.W, self.prediction.W_mm, self.prediction.W_star
-        found = {
-            "cosine": _permuted_cosine(W, W_mm, orders),
-            "cosine_without_finite": _permuted_cosine(W - W_star, W_mm, orders),
+        numbers = {
+            ("", "cosine"): _permuted_cosine(W, W_mm, orders),
+            ("", "cosine_without_finite"): _permuted_cosine(W - W_star, W_mm, orders),
         }
         if self._finite.is_factored:
-            found["finite_error"] = np.array([self._finite.error(W[order]) for order in orders])
-        return found
+            numbers["", "finite_error"] = np.array([self._finite.error(W[order]) for order in orders])
+        return numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +124,7 @@ class MarginNumbers(AbstractNumbers):
 
     run: Factors
     prediction: LinearPrediction
-    items: str = "tokens"
+    items: ItemKind = "tokens"
 
     @property
     def size(self) -> int:
@@ -124,25 +132,75 @@ class MarginNumbers(AbstractNumbers):
         return int(self.run.W.shape[0])
 
     @property
-    def better(self) -> Mapping[str, Better]:
+    def better(self) -> Mapping[Name, Better]:
         """Higher: larger margins separate better."""
-        return {f"margin_{name}": "higher" for name in NORMS}
+        return {("", f"margin_{name}"): "higher" for name in NORMS}
 
-    def values(self) -> Mapping[str, float]:
+    def values(self) -> Mapping[Name, float]:
         """The margins themselves."""
         L, S = self.run.W @ self.run.H, self.prediction.effective_support
-        return {f"margin_{name}": margin(L, S, norm.value(self.run.W)) for name, norm in NORMS.items()}
+        return {("", f"margin_{name}"): margin(L, S, norm.value(self.run.W)) for name, norm in NORMS.items()}
 
-    def resampled(self, draws: Float) -> dict[str, Float]:
+    def resampled(self, draws: Float) -> dict[Name, Float]:
         """Nothing: the jackknife is not valid for a minimum."""
         return {}
 
-    def permuted(self, orders: Int) -> dict[str, Float]:
+    def permuted(self, orders: Int) -> dict[Name, Float]:
         """Margins when tokens are permuted, which does not change the norms of W."""
         L, S = self.run.W @ self.run.H, self.prediction.effective_support
         smallest = np.array([margin(L[order], S, 1.0) for order in orders])
         sizes = {name: norm.value(self.run.W) for name, norm in NORMS.items()}
-        return {f"margin_{name}": smallest / (size if size > 0 else np.nan) for name, size in sizes.items()}
+        return {("", f"margin_{name}"): smallest / (size if size > 0 else np.nan) for name, size in sizes.items()}
+
+
+def compare_decoder(
+    prediction: LinearPrediction, run: Observed, loss_gap: float | None, settings: CompareSettings
+) -> Comparison:
+    """Compare a decoder with the prediction for its fixed embeddings."""
+    factors = Factors.of(run)
+    factors.require_sizes(prediction.data.V, prediction.data.m)
+    factors.require_decoder(prediction.W_mm.shape)
+    numbers: dict[Name, Agreement] = {}
+    with blas_threads_for(factors.W.shape[0], factors.H.shape[1]):
+        for family in (DecoderNumbers(factors, prediction), MarginNumbers(factors, prediction)):
+            numbers |= assess(family, **settings.draws).agreements()
+    floor = 0.0 if prediction.reaches_entropy else prediction.loss_floor - prediction.entropy
+    verdict = judge_decoder(numbers["", "cosine_without_finite"])
+    gap = getattr(run, "loss_gap", None) if loss_gap is None else loss_gap
+    return Comparison(
+        prediction_kind="linear",
+        verdict=verdict.outcome,
+        loss_gap=gap if isinstance(gap, float) else None,
+        permutations=settings.permutations,
+        seed=settings.seed,
+        agreements=flat_names(numbers),
+        reasons=verdict.reasons,
+        limitations=(*run_limitations(run, loss_gap, floor), *linear_limitations(prediction, factors)),
+        compared=(prediction, run),
+    )
+
+
+def linear_limitations(prediction: LinearPrediction, run: Factors) -> list[str]:
+    """What does not diverge, is not separable, or belongs to other embeddings."""
+    sentences = []
+    if not prediction.W_mm.any():
+        sentences.append("W_mm is 0, so nothing diverges and cosines with it are not defined.")
+    if not prediction.separable:
+        sentences.append("The data are not separable: margins and finite part are those of the effective supports.")
+    if not prediction.W_star.any():
+        sentences.append("W_star is 0: finite_error is the absolute norm of the projection on F.")
+    H = prediction.data.H
+    distance = float(np.linalg.norm(run.H - H) / np.linalg.norm(H))
+    if distance > EMBEDDING_TOLERANCE:
+        sentences.append(
+            f"The distance of the run's embeddings from those of the prediction is {distance:.2g} (relative): the "
+            "prediction is for fixed embeddings, and margins are measured with the run's own."
+        )
+    sentences.append(
+        "Under gradient descent directions converge slowly (for one-hot labels like 1/log(steps)): a cosine below 1 is "
+        "expected after any practical number of steps."
+    )
+    return sentences
 
 
 def margin(L: Float, S: Bool, size: float) -> float:

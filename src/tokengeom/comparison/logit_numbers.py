@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokengeom.comparison.agreement import AbstractNumbers, Better
+from tokengeom.comparison.agreement import AbstractNumbers, Better, ItemKind, Name
 from tokengeom.comparison.collapse import directions_and_groups, subspace_collapse
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ class FiniteLogits:
     @cached_property
     def seen(self) -> tuple[Int, Int]:
         """Tokens that occur, in order, and the place among them of each pair's token."""
-        found, place = np.unique(self.token, return_inverse=True)
-        return found, place.reshape(-1)
+        tokens, place = np.unique(self.token, return_inverse=True)
+        return tokens, place.reshape(-1)
 
     @property
     def is_small(self) -> bool:
@@ -91,11 +91,11 @@ class FiniteLogits:
                 yield np.asarray(L[row, place[self.context]])
             return
         for place in places:
-            column, found = place[self.context], np.empty(self.token.size)
+            column, logits = place[self.context], np.empty(self.token.size)
             for start in range(0, self.token.size, CHUNK):
                 part = slice(start, start + CHUNK)
-                found[part] = np.einsum("ed,de->e", W[self.token[part]], H[:, column[part]])
-            yield found
+                logits[part] = np.einsum("ed,de->e", W[self.token[part]], H[:, column[part]])
+            yield logits
 
     def squared_errors(self, state: Factors) -> Float:
         """``||P_F(L)_j - L_in_j||^2`` of each context, m."""
@@ -116,7 +116,7 @@ class FiniteLogits:
 
 @dataclass(frozen=True, eq=False)
 class LogitNumbers(AbstractNumbers):
-    """``logit_cosine`` with each prediction (by prefix) and, if L_in is known, ``finite_distance``, over m contexts.
+    """``logit_cosine`` with each prediction (by key) and, if L_in is known, ``finite_distance``, over m contexts.
 
     ``groups``
         Unit of each context, m.
@@ -126,7 +126,7 @@ class LogitNumbers(AbstractNumbers):
     targets: Mapping[str, Factors]
     groups: Int
     finite: FiniteLogits | None = None
-    items: str = "contexts"
+    items: ItemKind = "contexts"
 
     @property
     def size(self) -> int:
@@ -144,33 +144,33 @@ class LogitNumbers(AbstractNumbers):
         return self.size
 
     @property
-    def better(self) -> Mapping[str, Better]:
+    def better(self) -> Mapping[Name, Better]:
         """Higher for cosines, lower for the distance."""
-        found: dict[str, Better] = {f"{prefix}logit_cosine": "higher" for prefix in self.targets}
-        return found | ({"finite_distance": "lower"} if self.finite else {})
+        cosines: dict[Name, Better] = {(key, "logit_cosine"): "higher" for key in self.targets}
+        return cosines | ({("", "finite_distance"): "lower"} if self.finite else {})
 
-    def resampled(self, draws: Float) -> Mapping[str, Float]:
+    def resampled(self, draws: Float) -> Mapping[Name, Float]:
         """Each number on each selection of contexts."""
-        found = {}
+        numbers: dict[Name, Float] = {}
         if self._errors is not None:
-            found["finite_distance"] = np.sqrt(draws @ self._errors)
+            numbers["", "finite_distance"] = np.sqrt(draws @ self._errors)
         own = draws @ self._own
-        for prefix, (pulled, theirs) in self._products.items():
+        for key, (pulled, theirs) in self._products.items():
             cross = np.einsum("im,im->m", self.run.centred_logits[1], pulled)
-            found[f"{prefix}logit_cosine"] = _cosine(draws @ cross, own, draws @ theirs)
-        return found
+            numbers[key, "logit_cosine"] = _cosine(draws @ cross, own, draws @ theirs)
+        return numbers
 
-    def permuted(self, orders: Int) -> Mapping[str, Float]:
+    def permuted(self, orders: Int) -> Mapping[Name, Float]:
         """Each number when the run's contexts are permuted."""
-        found = {}
+        numbers: dict[Name, Float] = {}
         if self.finite is not None:
             few = orders if self.finite.is_small else orders[:SLOW_PERMUTATIONS]
-            found["finite_distance"] = np.sqrt(self.finite.permuted_errors(self.run, few))
+            numbers["", "finite_distance"] = np.sqrt(self.finite.permuted_errors(self.run, few))
         B, own = self.run.centred_logits[1], self._own.sum()
-        for prefix, (pulled, theirs) in self._products.items():
+        for key, (pulled, theirs) in self._products.items():
             cross = np.array([float(np.vdot(pulled, B[:, order])) for order in orders])
-            found[f"{prefix}logit_cosine"] = _cosine(cross, own, theirs.sum())
-        return found
+            numbers[key, "logit_cosine"] = _cosine(cross, own, theirs.sum())
+        return numbers
 
     @cached_property
     def _errors(self) -> Float | None:
@@ -182,23 +182,22 @@ class LogitNumbers(AbstractNumbers):
 
     @cached_property
     def _products(self) -> dict[str, tuple[Float, Float]]:
-        """Prefix -> ``A^T C D`` with logits ``A B`` of the run and ``C D`` of the prediction, and norms of ``C D``.
+        """Key -> ``A^T C D`` with logits ``A B`` of the run and ``C D`` of the prediction, and norms of ``C D``.
 
         ``<A B_o, C D> = <A^T C D, B_o>``: one matrix of the size of B serves every permutation o of the contexts.
         """
         A, _ = self.run.centred_logits
-        found = {}
-        for prefix, target in self.targets.items():
+        products = {}
+        for key, target in self.targets.items():
             C, D = target.centred_logits
-            found[prefix] = (A.T @ C) @ D, column_products(target, target)
-        return found
+            products[key] = (A.T @ C) @ D, column_products(target, target)
+        return products
 
-    def with_other_runs(self, runs: list[Factors]) -> Mapping[str, float]:
+    def with_other_runs(self, runs: list[Factors]) -> Mapping[Name, float]:
         """Mean cosine of this run's logits with those of others, under the names of every prediction."""
         others = LogitNumbers(self.run, {f"{place}": other for place, other in enumerate(runs)}, self.groups).values()
-        return dict.fromkeys(
-            [f"{prefix}logit_cosine" for prefix in self.targets], float(np.mean(list(others.values())))
-        )
+        mean = float(np.mean(list(others.values())))
+        return {(key, "logit_cosine"): mean for key in self.targets}
 
 
 def column_products(x: Factors, y: Factors) -> Float:
@@ -220,7 +219,7 @@ class CollapseNumbers(AbstractNumbers):
 
     H: Float
     labels: Int
-    items: str = "contexts"
+    items: ItemKind = "contexts"
 
     @cached_property
     def _data(self) -> tuple[Float, Int]:
@@ -242,20 +241,20 @@ class CollapseNumbers(AbstractNumbers):
         return self.size
 
     @property
-    def better(self) -> Mapping[str, Better]:
+    def better(self) -> Mapping[Name, Better]:
         """Lower: 0 is best."""
-        return {"collapse": "lower"}
+        return {("", "collapse"): "lower"}
 
-    def values(self) -> Mapping[str, float]:
+    def values(self) -> Mapping[Name, float]:
         """The score itself."""
-        return {"collapse": subspace_collapse(self.H, self.labels)}
+        return {("", "collapse"): subspace_collapse(self.H, self.labels)}
 
-    def resampled(self, draws: Float) -> Mapping[str, Float]:
+    def resampled(self, draws: Float) -> Mapping[Name, Float]:
         """The score of each selection of contexts."""
         X, group = self._data
-        return {"collapse": np.array([subspace_collapse(X[:, w > 0], group[w > 0]) for w in draws])}
+        return {("", "collapse"): np.array([subspace_collapse(X[:, w > 0], group[w > 0]) for w in draws])}
 
-    def permuted(self, orders: Int) -> Mapping[str, Float]:
+    def permuted(self, orders: Int) -> Mapping[Name, Float]:
         """The score when contexts are assigned to groups at random, group sizes kept."""
         X, group = self._data
-        return {"collapse": np.array([subspace_collapse(X, group[order]) for order in orders])}
+        return {("", "collapse"): np.array([subspace_collapse(X, group[order]) for order in orders])}

@@ -161,15 +161,12 @@ def _require_same_tokens(model: AbstractLanguageModel, stats: NextTokenStatistic
 
 
 def states_of(
-    given: object, stats: NextTokenStatistics | None, tokenizer: object, progress: AbstractProgress
-) -> ModelStates | None:
-    """A model in memory on the contexts of statistics; None where something else was given than a model."""
-    is_model = isinstance(given, AbstractLanguageModel) or hasattr(given, "register_forward_hook")
-    if not is_model:
-        return None
+    model: object, stats: NextTokenStatistics | None, tokenizer: object, progress: AbstractProgress
+) -> ModelStates:
+    """A model in memory on the contexts of statistics."""
     if stats is None:
         raise InputError(
             "A model is read on the contexts of the text, which this prediction does not have. Pass the prediction in "
             "the limit that predict(stats) returns."
         )
-    return read_model(language_model(given, tokenizer=tokenizer), stats, progress=progress)
+    return read_model(language_model(model, tokenizer=tokenizer), stats, progress=progress)

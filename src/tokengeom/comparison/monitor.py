@@ -29,20 +29,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokengeom.comparison.collapse import subspace_collapse
-from tokengeom.comparison.compare import OTHER_TEXT, support_groups
-from tokengeom.comparison.comparison import NORM_PREFIX
 from tokengeom.comparison.inputs import (
+    OTHER_TEXT,
     Observed,
     hash_of,
+    is_model,
     prediction_of,
     require_same_statistics,
     run_of,
     seen_tokens,
+    support_groups,
 )
 from tokengeom.comparison.model_states import ModelStates, read_model
-from tokengeom.comparison.norms import choose_norm, norm_of, norms_at_loss, too_large
 from tokengeom.comparison.probes import PredictionsAtLoss
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers
+from tokengeom.comparison.target import AT_LOSS, LIMIT, choose_norm, norm_of, norms_at_loss, too_large
 from tokengeom.core.checks import whole_number
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.factors import Factors
@@ -55,6 +56,7 @@ from tokengeom.theory.features import FeaturePrediction
 from tokengeom.training.objective import SoftLabels
 
 if TYPE_CHECKING:
+    from tokengeom.comparison.agreement import Name
     from tokengeom.core.numerics import Float, Int
     from tokengeom.theory.at_loss import LossPrediction
 
@@ -110,20 +112,20 @@ class Monitor:
         bos: bool | None = None,
         prefix: str = "tokengeom/",
     ) -> None:
-        found = prediction_of(prediction)
-        if not isinstance(found, FeaturePrediction):
+        limit = prediction_of(prediction)
+        if not isinstance(limit, FeaturePrediction):
             raise ProblemError(
-                f"A monitor needs the prediction in the limit that predict(stats) returns; got {type(found).__name__}."
+                f"A monitor needs the prediction in the limit that predict(stats) returns; got {type(limit).__name__}."
             )
         if norm is not None:
             require_norm(norm)
-        self.prediction, self.tokenizer, self.norm, self.bos, self.prefix = found, tokenizer, norm, bos, prefix
-        self.at_loss = len(norms_at_loss(found.P, at_loss)) == len(NORM_PREFIX)
+        self.prediction, self.tokenizer, self.norm, self.bos, self.prefix = limit, tokenizer, norm, bos, prefix
+        self.at_loss = len(norms_at_loss(limit.P, at_loss)) == len(AT_LOSS)
         self.limitations: tuple[str, ...] = ()
         if not self.at_loss and at_loss is None:
-            self.limitations = (f"No prediction is made at the loss reached: {too_large(found.P)}",)
+            self.limitations = (f"No prediction is made at the loss reached: {too_large(limit.P)}",)
         accuracy: dict[str, Any] = {"per_decade": PER_DECADE, "tolerance": TOLERANCE}
-        self._paths = {one: PredictionsAtLoss(found, one, **accuracy) for one in NORM_PREFIX}
+        self._paths = {name: PredictionsAtLoss(limit, name, **accuracy) for name in AT_LOSS}
 
     def __repr__(self) -> str:
         sizes = f"V={self.prediction.W.shape[0]:,}, m={self.prediction.H.shape[1]:,}"
@@ -148,12 +150,12 @@ class Monitor:
         factors.require_sizes(self.prediction.W.shape[0], self.prediction.H.shape[1])
         with blas_threads_for(factors.W.shape[0], factors.H.shape[1]):
             gap = states.loss_gap if isinstance(states, ModelStates) else self._labels.loss_gap_of(factors)
-            found = self._numbers(factors, gap, self.norm or norm_of_optimizer(optimizer))
-        return {f"{self.prefix}{name}": found[name] for name in NAMES if math.isfinite(found.get(name, math.nan))}
+            numbers = self._numbers(factors, gap, self.norm or norm_of_optimizer(optimizer))
+        return {f"{self.prefix}{name}": numbers[name] for name in NAMES if math.isfinite(numbers.get(name, math.nan))}
 
     def _read(self, model: Any) -> Observed | None:
         """W and H of a model on the contexts of the prediction; None where its parameters are not finite."""
-        if not (isinstance(model, AbstractLanguageModel) or hasattr(model, "register_forward_hook")):
+        if not is_model(model):
             run = run_of(model)
             require_same_statistics("prediction", hash_of(self.prediction), "run", hash_of(run), OTHER_TEXT)
             return run
@@ -169,32 +171,36 @@ class Monitor:
 
     def _numbers(self, factors: Factors, gap: float, wanted: str | None) -> dict[str, float]:
         at = self._predictions(gap, wanted)
-        targets = {NORM_PREFIX[norm]: Factors(one.W, one.H) for norm, one in at.items()}
+        targets = {AT_LOSS[norm].key: Factors(prediction.W, prediction.H) for norm, prediction in at.items()}
         if self.prediction.rank > 0:
-            targets["limit_"] = Factors(self.prediction.W, self.prediction.H)
+            targets[LIMIT.key] = Factors(self.prediction.W, self.prediction.H)
         values = self._agreements(factors, targets)
-        norm = choose_norm(wanted, list(at), lambda: {n: values[f"{NORM_PREFIX[n]}context_agreement"] for n in at})
-        found = {name: value for name, value in values.items() if name.startswith("limit_")}
+        norm = choose_norm(wanted, list(at), lambda: {n: values[AT_LOSS[n].key, "context_agreement"] for n in at})
+        numbers = {LIMIT.named(number): value for (key, number), value in values.items() if key == LIMIT.key}
         if norm is not None:
-            found |= {name: values[f"{NORM_PREFIX[norm]}{name}"] for name in ("context_agreement", "token_agreement")}
-            found["efficiency"] = at[norm].efficiency(factors.logits)[0]
-        return found | {"loss_gap": gap, "collapse": subspace_collapse(factors.H, self.prediction.context_groups)}
+            key = AT_LOSS[norm].key
+            numbers |= {number: values[key, number] for number in ("context_agreement", "token_agreement")}
+            numbers["efficiency"] = at[norm].efficiency(factors.logits)[0]
+        return numbers | {"loss_gap": gap, "collapse": subspace_collapse(factors.H, self.prediction.context_groups)}
 
     def _predictions(self, gap: float, wanted: str | None) -> dict[str, LossPrediction]:
         """Norm -> prediction at a loss gap, where there is one that is proven well enough."""
         if not self.at_loss or gap > NEARLY_UNIFORM * self.prediction.largest_gap:
             return {}
-        found = {norm: self._paths[norm].at(gap) for norm in NORM_PREFIX if wanted in (None, norm)}
-        made = {norm: one for norm, one in found.items() if one is not None}
-        return {norm: one for norm, one in made.items() if one.rank > 0 and one.relative_gap <= LARGEST_GAP}
+        at = {norm: self._paths[norm].at(gap) for norm in AT_LOSS if wanted in (None, norm)}
+        return {
+            norm: prediction
+            for norm, prediction in at.items()
+            if prediction is not None and prediction.rank > 0 and prediction.relative_gap <= LARGEST_GAP
+        }
 
-    def _agreements(self, run: Factors, targets: Mapping[str, Factors]) -> dict[str, float]:
+    def _agreements(self, run: Factors, targets: Mapping[str, Factors]) -> dict[Name, float]:
         """Agreement of contexts and of tokens with each target, over the items that `compare` uses."""
         if not targets:
             return {}
-        kept = np.flatnonzero(np.logical_and.reduce([one.H.any(axis=0) for one in targets.values()]))
-        contexts = {name: one.H[:, kept] for name, one in targets.items()}
-        tokens = {name: self._tokens(one) for name, one in targets.items()}
+        kept = np.flatnonzero(np.logical_and.reduce([target.H.any(axis=0) for target in targets.values()]))
+        contexts = {key: target.H[:, kept] for key, target in targets.items()}
+        tokens = {key: self._tokens(target) for key, target in targets.items()}
         return {
             **SimilarityNumbers.of("contexts", run.H[:, kept], contexts, self._groups[kept]).values(),
             **SimilarityNumbers.of("tokens", self._tokens(run), tokens).values(),

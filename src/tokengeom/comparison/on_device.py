@@ -17,8 +17,8 @@ from tokengeom.comparison.disagreement import split_exponent
 from tokengeom.comparison.explanations.base import (
     AbstractLogitRival,
     AbstractRival,
-    Contexts,
-    Known,
+    ContextStatistics,
+    FitInputs,
     explanation_classes,
 )
 from tokengeom.models.networks.base import import_torch
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 ITEMS = ("contexts", "tokens")
 MOST_CONTEXTS = 4_000
-"""Contexts whose pairs are compared; of more, this many are drawn with a fixed seed."""
+"""ContextStatistics whose pairs are compared; of more, this many are drawn with a fixed seed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +94,7 @@ class TextOnDevice:
         return dict(self._rivals(names))
 
     def _rivals(self, names: Sequence[str] | None) -> Iterator[tuple[str, list[tuple[str, PairGeometry]]]]:
-        known = Known(has_counts=self.stats.has_counts)
+        known = FitInputs(has_counts=self.stats.has_counts)
         for kind in explanation_classes(names):
             candidates = [] if kind.ours or not kind.quick else list(kind.candidates(known))
             if candidates:
@@ -102,7 +102,7 @@ class TextOnDevice:
 
     def _rival(self, rival: AbstractRival) -> PairGeometry:
         if isinstance(rival, AbstractLogitRival):
-            contexts = Contexts.of(self.stats)
+            contexts = ContextStatistics.of(self.stats)
             M = contexts.P.copy()
             M.data = rival.values(contexts, np.asarray(self.stats.P @ self.stats.pi))
             return self.matrix_geometry(M.toarray(), rival.power)

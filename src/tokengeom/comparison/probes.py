@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokengeom.comparison.collapse import subspace_collapse
-from tokengeom.comparison.compare import support_groups
+from tokengeom.comparison.inputs import support_groups
 from tokengeom.comparison.linear_numbers import FiniteDecoder, margin
 from tokengeom.comparison.logit_numbers import FiniteLogits
 from tokengeom.comparison.similarity import cosine, directional_agreement, directional_similarity
+from tokengeom.comparison.target import LIMIT, PROXY
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors, factored_logit_distance
-from tokengeom.problems.merging import Merging
 from tokengeom.problems.ntp_svm import NORMS, Norm
+from tokengeom.problems.regularised_logits import Merging
 from tokengeom.theory.at_loss import LossSettings
 from tokengeom.theory.loss_path import LossPath
 from tokengeom.theory.proxy import proxy_factors
@@ -109,11 +110,11 @@ def feature_probes(
         Norm of these predictions: nuclear, or gamma2, which goes with AdamW.
     """
     V, m = prediction.reduction.V, prediction.reduction.m
-    found: dict[str, Probe] = {}
+    probes: dict[str, Probe] = {}
     if Merging.of(prediction.P).entries <= AT_LOSS_ENTRIES if at_loss is None else at_loss:
         path = _PathOfRun(prediction, norm)
-        found = {"context_agreement": path.context_agreement, "token_agreement": path.token_agreement}
-    return found | {name: partial(_measure, measure, (V, m)) for name, measure in feature_measures(prediction).items()}
+        probes = {"context_agreement": path.context_agreement, "token_agreement": path.token_agreement}
+    return probes | {name: partial(_measure, measure, (V, m)) for name, measure in feature_measures(prediction).items()}
 
 
 def feature_measures(prediction: FeaturePrediction) -> dict[str, Measure]:
@@ -121,14 +122,14 @@ def feature_measures(prediction: FeaturePrediction) -> dict[str, Measure]:
     direction, proxy = Factors(prediction.W, prediction.H), proxy_factors(prediction.reduction)
     finite, groups = FiniteLogits.of(prediction.P), prediction.context_groups
     return {
-        "limit_context_agreement": partial(_context_agreement, direction, groups),
-        "limit_token_agreement": partial(_token_agreement, direction),
+        LIMIT.named("context_agreement"): partial(_context_agreement, direction, groups),
+        LIMIT.named("token_agreement"): partial(_token_agreement, direction),
         "finite_distance": finite.distance,
         "logit_distance": partial(factored_logit_distance, direction),
         "context_similarity": partial(_context_similarity, direction),
         "token_similarity": partial(_token_similarity, direction),
-        "proxy_context_similarity": partial(_context_similarity, proxy),
-        "proxy_token_similarity": partial(_token_similarity, proxy),
+        PROXY.named("context_similarity"): partial(_context_similarity, proxy),
+        PROXY.named("token_similarity"): partial(_token_similarity, proxy),
         "collapse": partial(_collapse, groups),
     }
 
@@ -151,8 +152,14 @@ class PredictionsAtLoss:
 
     @cached_property
     def _path(self) -> LossPath:
-        one = self.prediction
-        return LossPath(one.P, one.pi, entropy=one.entropy, statistics_hash=one.statistics_hash, settings=self.settings)
+        limit = self.prediction
+        return LossPath(
+            limit.P,
+            limit.pi,
+            entropy=limit.entropy,
+            statistics_hash=limit.statistics_hash,
+            settings=self.settings,
+        )
 
     def at(self, gap: float) -> LossPrediction | None:
         """The prediction at the loss of the grid nearest to this one; None where there is none."""

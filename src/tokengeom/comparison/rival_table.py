@@ -1,29 +1,127 @@
-"""`Rivals`: which explanation fits a run's geometry best, by how much, and whether that is more than chance."""
+"""Tables of explanations: how well each one fits a run's contexts or tokens, all on the same pairs.
+
+`RivalRow` is one explanation on one kind of items; `Rivals` says which explanation fits best, by how much, and whether
+that is more than chance.
+"""
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 
-from tokengeom.comparison.agreement import Agreement
-from tokengeom.comparison.comparison import describe_scale, nan_to_none
-from tokengeom.comparison.made_from import MadeFrom
-from tokengeom.comparison.rival_numbers import RivalRow
-from tokengeom.core.checks import Entries
-from tokengeom.results.contract import ALONE, AbstractResult, NearbyResults, close, data_frame, html_table
-from tokengeom.results.manifests import as_json
+from tokengeom.comparison.agreement import Agreement, AssessedNumbers, ItemKind, describe_scale
+from tokengeom.comparison.held_out import FoldedNumbers
+from tokengeom.comparison.inputs import MadeFrom
+from tokengeom.comparison.similarity_numbers import SimilarityNumbers
+from tokengeom.results.contract import AbstractResult, data_frame, html_table
+from tokengeom.results.convert import Number, Within, read_json_as, require_same_entries, to_plain, write_json
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from tokengeom.comparison.target import ExplanationInfo
+
 FILE = "rivals.json"
+RESOLUTION = 1e-3
+"""Differences of agreement below this are within the accuracy of the solvers."""
 _STORED = ("held_out", "permutations", "seed", "prediction", "runs", "loss_gap")
+
+
+@dataclass(frozen=True)
+class Lead:
+    """Difference in agreement between two explanations, with its paired 95% interval."""
+
+    value: Number
+    low: Number
+    high: Number
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether the low end of the interval is above the resolution."""
+        return self.low > RESOLUTION
+
+    def __str__(self) -> str:
+        interval = f" [{self.low:.3g}, {self.high:.3g}]" if np.isfinite(self.low) else ""
+        return f"{self.value:.3g}{interval}"
+
+
+@dataclass(frozen=True)
+class RivalRow:
+    """One explanation, evaluated on one kind of items of a run.
+
+    ``rival``, ``meaning``, ``uses``, ``parameters``, ``ours``
+        As in `ExplanationInfo`.
+    ``items``
+        "contexts", "tokens" or "held-out contexts".
+    ``agreement``, ``cka``, ``similarity``
+        As in `SimilarityNumbers`, with intervals and, where they were asked for, floors and ceiling.
+    ``behind``
+        How far its agreement is behind that of the best explanation of these items; 0 for the best itself.
+    ``ahead``
+        How far its agreement is ahead of the prediction's; NaN where no prediction was among the explanations.
+    ``without_direction``
+        Number of items without a direction; they count as unlike all others.
+    """
+
+    rival: str
+    meaning: str
+    uses: str
+    parameters: str
+    ours: bool
+    items: ItemKind
+    agreement: Agreement
+    cka: Agreement
+    similarity: Agreement
+    behind: Lead
+    ahead: Lead
+    without_direction: Annotated[int, Within(0)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields by name, nested."""
+        numbers = {name: getattr(self, name).to_dict() for name in ("agreement", "cka", "similarity")}
+        return asdict(self) | numbers
+
+
+def rival_rows(
+    assessed: AssessedNumbers, explanations: Mapping[str, ExplanationInfo], prediction: str | None
+) -> list[RivalRow]:
+    """Rows of the explanations, best first; of equal ones, the first in the mapping.
+
+    ``explanations``
+        Key of its numbers -> what it is, simplest first.
+    ``prediction``
+        Key of the prediction that the others are compared with.
+    """
+    numbers, agreements = assessed.numbers, assessed.agreements()
+    assert isinstance(numbers, SimilarityNumbers | FoldedNumbers)
+    agreement, cka, similarity = (numbers.number(kind) for kind in ("agreement", "cka", "similarity"))
+    order = sorted(explanations, key=lambda key: -np.nan_to_num(agreements[key, agreement].value, nan=-2.0))
+    unknown = (float("nan"),) * 3
+
+    def difference(key: str, other: str | None) -> Lead:
+        return Lead(*(unknown if other is None else assessed.difference((key, agreement), (other, agreement))))
+
+    return [
+        RivalRow(
+            rival=explanations[key].name,
+            meaning=explanations[key].meaning,
+            uses=explanations[key].uses,
+            parameters=explanations[key].parameters,
+            ours=explanations[key].ours,
+            items=numbers.items,
+            agreement=agreements[key, agreement],
+            cka=agreements[key, cka],
+            similarity=agreements[key, similarity],
+            behind=difference(order[0], key),
+            ahead=difference(key, prediction),
+            without_direction=numbers.without_direction(key),
+        )
+        for key in order
+    ]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -51,15 +149,21 @@ class Rivals(AbstractResult):
     kind: ClassVar[str] = "tokengeom-rivals"
     title: ClassVar[str] = "Rival explanations"
 
+    saved_order: ClassVar[tuple[str, ...]] = ("rows", "limitations", *_STORED, "made_from")
+
     rows: tuple[RivalRow, ...]
-    held_out: int
+    held_out: Annotated[int, Within(0)]
     limitations: tuple[str, ...]
-    permutations: int
-    seed: int
+    permutations: Annotated[int, Within(0)]
+    seed: Annotated[int, Within(0)]
     prediction: str | None = None
-    runs: int = 1
+    runs: Annotated[int, Within(1)] = 1
     loss_gap: float | None = None
     made_from: MadeFrom | None = None
+
+    def __post_init__(self) -> None:
+        if len({(row.items, row.rival) for row in self.rows}) < len(self.rows):
+            raise ValueError("an explanation has two rows for the same items")
 
     @property
     def items(self) -> tuple[str, ...]:
@@ -86,15 +190,15 @@ class Rivals(AbstractResult):
         ``rivals`` has per explanation what it is, and per kind of items ``value, low, high`` with floors, ceiling, CKA,
         SIM and differences.
         """
-        found: dict[str, dict[str, Any]] = {}
+        explanations: dict[str, dict[str, Any]] = {}
         for row in self.rows:
             about = {name: getattr(row, name) for name in ("meaning", "uses", "parameters", "ours")}
-            found.setdefault(row.rival, about)[row.items] = _numbers(row)
+            explanations.setdefault(row.rival, about)[row.items] = _numbers(row)
         return {
             "best": {items: row.rival for items, row in self.best.items()},
             "above_floor": {items: _above_floor(row.agreement) for items, row in self.best.items()},
             "clear": {items: _second(self.of(items)).behind.is_clear for items in self.items},
-            "rivals": found,
+            "rivals": explanations,
             **{name: getattr(self, name) for name in _STORED},
             "verdicts": list(self.verdicts),
             "limitations": list(self.limitations),
@@ -116,29 +220,6 @@ class Rivals(AbstractResult):
         ]
         return "\n".join([*lines, *describe_scale(self.permutations), *about, *self.limitations])
 
-    def checks(self, beside: NearbyResults = ALONE) -> dict[str, bool | None]:
-        """Order and differences, recomputed from the agreements; and every number, from the results beside it."""
-        # That module makes such tables, and so imports this one.
-        from tokengeom.comparison.computed_again import rivals_again
-
-        ordered, behind, ahead, inside = True, True, True, True
-        for items in self.items:
-            rows = self.of(items)
-            values = [row.agreement.value for row in rows]
-            ranked = [-math.inf if math.isnan(value) else value for value in values]
-            ordered &= ranked == sorted(ranked, reverse=True)
-            behind &= all(_equal(row.behind.value, values[0] - row.agreement.value) for row in rows)
-            mine = next((row.agreement.value for row in rows if row.rival == self.prediction), math.nan)
-            ahead &= all(_equal(row.ahead.value, row.agreement.value - mine) for row in rows)
-            inside &= all(row.agreement.is_inside for row in rows)
-        return {
-            "explanations are in the order of their agreement": ordered,
-            "differences to the best explanation are those of the agreements": behind,
-            "differences to the prediction are those of the agreements": ahead,
-            "every interval contains its value": inside,
-            **rivals_again(self, beside),
-        }
-
     def _facts(self) -> list[tuple[str, str]]:
         best = [(items, f"{row.rival}, agreement {row.agreement}") for items, row in self.best.items()]
         return [*best, ("explanations", str(len({row.rival for row in self.rows})))]
@@ -149,43 +230,28 @@ class Rivals(AbstractResult):
             "uses", "free parameters", "meaning",
         )  # fmt: skip
         rows = [
-            (row.items, row.rival, *row.agreement.cells(), *_others(row), str(row.behind), *_about(row))
+            (
+                *(row.items, row.rival, *row.agreement.cells()),
+                *(f"{row.cka.value:.4g}", f"{row.similarity.value:.4g}", str(row.behind)),
+                *(row.uses, row.parameters, row.meaning),
+            )
             for row in self.rows
         ]
         return html_table(self.title, rows, [*self.verdicts, *self.limitations], columns)
 
     def _write(self, folder: Path) -> dict[str, Any]:
-        plain = {name: getattr(self, name) for name in _STORED}
-        content = {"rows": [row.to_dict() for row in self.rows], "limitations": list(self.limitations), **plain}
-        content["made_from"] = None if self.made_from is None else self.made_from.to_dict()
-        (folder / FILE).write_bytes(as_json(nan_to_none(content)))
-        return dict(nan_to_none(plain))
+        write_json(folder / FILE, self)
+        return {name: to_plain(getattr(self, name)) for name in _STORED}
 
     @classmethod
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> Self:
-        stored = Entries(json.loads((folder / FILE).read_text(encoding="utf-8")), folder)
-        stored.only("rows", "limitations", "made_from", *_STORED)
-        for name in _STORED:
-            if name not in manifest or stored.value(name) != manifest[name]:
-                raise stored.damaged(f"{name} is not the same in {FILE} and in the manifest")
-        rows = tuple(map(RivalRow.read, stored.several("rows")))
-        if len({(row.items, row.rival) for row in rows}) < len(rows):
-            raise stored.damaged("an explanation has two rows for the same items")
-        return cls(
-            rows,
-            held_out=stored.whole("held_out"),
-            limitations=stored.texts("limitations"),
-            permutations=stored.whole("permutations"),
-            seed=stored.whole("seed"),
-            prediction=stored.text("prediction") if stored.has("prediction") else None,
-            runs=stored.whole("runs", 1),
-            loss_gap=stored.number("loss_gap") if stored.has("loss_gap") else None,
-            made_from=MadeFrom.read(stored.inside("made_from")) if stored.has("made_from") else None,
-        )
+        table = read_json_as(cls, folder / FILE)
+        require_same_entries({name: getattr(table, name) for name in _STORED}, manifest, folder, FILE)
+        return table
 
 
-def _above_floor(one: Agreement) -> bool | None:
-    return one.above_floor if one.has_floor else None
+def _above_floor(agreement: Agreement) -> bool | None:
+    return agreement.above_floor if agreement.has_floor else None
 
 
 def _verdict(rows: Sequence[RivalRow], prediction: str | None) -> str:
@@ -207,11 +273,11 @@ def _verdict(rows: Sequence[RivalRow], prediction: str | None) -> str:
 
 def _only_chance(rows: Sequence[RivalRow]) -> str:
     first, better = rows[0], [row for row in rows if row.agreement.above_floor]
-    found = f"{first.rival} ({first.meaning}) has the largest agreement, {first.agreement}, which chance gives as well"
+    chance = f"{first.rival} ({first.meaning}) has the largest agreement, {first.agreement}, which chance gives as well"
     if not better:
-        return f"{found}; no other explanation does better than chance."
+        return f"{chance}; no other explanation does better than chance."
     best = better[0]
-    return f"{found}; of those above the floor, {best.rival} ({best.meaning}) is best, agreement {best.agreement}."
+    return f"{chance}; of those above the floor, {best.rival} ({best.meaning}) is best, agreement {best.agreement}."
 
 
 def _about_prediction(rows: Sequence[RivalRow], prediction: str | None) -> str:
@@ -245,37 +311,23 @@ def _table(rows: Sequence[RivalRow]) -> list[str]:
     ]
 
 
-def _others(row: RivalRow) -> tuple[str, str]:
-    return f"{row.cka.value:.4g}", f"{row.similarity.value:.4g}"
-
-
-def _about(row: RivalRow) -> tuple[str, str, str]:
-    return row.uses, row.parameters, row.meaning
-
-
 def _missing(row: RivalRow) -> str:
     return f"; no direction for {row.without_direction}" if row.without_direction else ""
 
 
 def _numbers(row: RivalRow) -> dict[str, Any]:
-    found = {name: x for name, x in row.agreement.to_dict().items() if name not in ("better", "items")}
-    found |= {name: _plain(getattr(row, name)) for name in ("cka", "similarity", "behind", "ahead")}
-    return found | {"without_direction": row.without_direction}
-
-
-def _plain(one: Any) -> dict[str, float]:
-    return {name: getattr(one, name) for name in ("value", "low", "high")}
+    numbers = {name: x for name, x in row.agreement.to_dict().items() if name not in ("better", "items")}
+    for name in ("cka", "similarity", "behind", "ahead"):
+        number = getattr(row, name)
+        numbers[name] = {end: getattr(number, end) for end in ("value", "low", "high")}
+    return numbers | {"without_direction": row.without_direction}
 
 
 def _flat(row: RivalRow) -> dict[str, Any]:
-    found: dict[str, Any] = {"items": row.items, "rival": row.rival}
+    cells: dict[str, Any] = {"items": row.items, "rival": row.rival}
     for name in ("agreement", "cka", "similarity", "behind", "ahead"):
-        one = getattr(row, name)
-        found |= {name: one.value, f"{name}_low": one.low, f"{name}_high": one.high}
-    found |= {"floor": row.agreement.floor, "ceiling": row.agreement.ceiling}
+        number = getattr(row, name)
+        cells |= {name: number.value, f"{name}_low": number.low, f"{name}_high": number.high}
+    cells |= {"floor": row.agreement.floor, "ceiling": row.agreement.ceiling}
     about = {name: getattr(row, name) for name in ("uses", "parameters", "meaning")}
-    return found | {"without_direction": row.without_direction, **about}
-
-
-def _equal(a: float, b: float) -> bool:
-    return close(a, b) or (math.isnan(a) and math.isnan(b))
+    return cells | {"without_direction": row.without_direction, **about}

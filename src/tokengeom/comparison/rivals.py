@@ -8,7 +8,7 @@ and to the prediction. Contexts are then held out (`tokengeom.comparison.held_ou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,35 +16,39 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokengeom.comparison.agreement import assess, with_reference
+from tokengeom.comparison.compare import Explained, assess_run, best_candidate, context_agreements, pair_numbers
 from tokengeom.comparison.explanations.base import (
     EXPLANATIONS,
     AbstractFactorFit,
     AbstractFit,
     AbstractRival,
-    Known,
+    FitInputs,
     explanation_classes,
 )
 from tokengeom.comparison.held_out import HELD_OUT, Fold, FoldedNumbers, check_share, held_out_limitations, make_folds
 from tokengeom.comparison.inputs import (
-    NORM_OF_OPTIMIZER,
     CompareSettings,
+    Inputs,
+    MadeFrom,
     Observed,
-    hash_of,
+    gather,
     on_seen_tokens,
-    optimizer_of,
-    require_same_statistics,
     run_limitations,
     runs_of,
-    seen_tokens,
+    support_labels,
 )
-from tokengeom.comparison.limitations import sampling_limitations
-from tokengeom.comparison.made_from import MadeFrom
-from tokengeom.comparison.model_states import ModelStates
-from tokengeom.comparison.norms import norms_at_loss, too_large
-from tokengeom.comparison.rival_numbers import ExplanationInfo, RivalRow, best_candidate, context_agreements, rival_rows
-from tokengeom.comparison.rival_table import Rivals
-from tokengeom.comparison.similarity_numbers import SimilarityNumbers
+from tokengeom.comparison.rival_table import RivalRow, Rivals, rival_rows
+from tokengeom.comparison.similarity_numbers import SimilarityNumbers, sampling_limitations
+from tokengeom.comparison.target import (
+    AT_LOSS,
+    LIMIT,
+    NORM_OF_OPTIMIZER,
+    PROXY,
+    ExplanationInfo,
+    norms_at_loss,
+    optimizer_of,
+    too_large,
+)
 from tokengeom.core.errors import ProblemError, ResourceError
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import blas_threads_for
@@ -69,11 +73,9 @@ FOLD_TOLERANCE = 5e-3
 MOST_HELD_OUT = 500
 """Held-out contexts that are evaluated, about."""
 FEWEST_CONTEXTS = 3
-NORM_NAMES = {"nuclear": "at loss, nuclear", "gamma2": "at loss, gamma_2"}
-LIMIT, PROXY = "L_mm", "S~"
 
 Fitted = dict[str, tuple[ExplanationInfo, AbstractFit]]
-"""Prefix of the numbers of an explanation -> what it is, and its fit."""
+"""Name of an explanation -> what it is, and its fit."""
 
 
 @dataclass(frozen=True)
@@ -136,56 +138,38 @@ def rivals(
     chosen = make(RivalSettings, settings, "rivals")
     stats, shown = statistics_of(stats, "rivals"), progress or SilentProgress()
     runs = runs_of(run, stats, tokenizer, shown)
-    limit, given = _checked_predictions(prediction, at, stats)
-    for one in runs:
-        require_same_statistics("statistics", stats.hash, "run", hash_of(one))
-    factors = [Factors.of(one) for one in runs]
-    for each in factors:
-        each.require_sizes(stats.V, stats.m)
+    limit, given = _predictions(prediction, at, stats)
     with blas_threads_for(stats.V, stats.m):
-        known, limitations = _known(stats, factors[0], runs[0], limit, given, loss_gap, chosen)
-        seen, start = seen_tokens(stats.P), _start(runs[0], factors[0])
-        table = _Table(
-            on_seen_tokens(stats, seen),
-            stats,
-            seen,
-            [one.rows(seen) for one in factors],
-            None if start is None else start.rows(seen),
-            known,
-            chosen,
-        )
-        found = table.compare(shown)
+        inputs = _on_partial_supports(gather(runs, limit, given, loss_gap, stats))
+        known, notes = _fit_inputs(inputs, chosen)
+        table = _Table(inputs, on_seen_tokens(stats, inputs.seen), stats, known, chosen).compare(shown)
     named = {name: getattr(chosen, name) for name in ("at_loss", "tolerance", "held_out")}
     named |= {"loss_gap": loss_gap, "explanations": [kind.__module__.rpartition(".")[2] for kind in chosen.classes]}
     return replace(
-        found,
-        limitations=(*run_limitations(runs[0], known.loss_gap), *limitations, *found.limitations),
-        made_from=MadeFrom.of(limit, runs, list(given.values()), stats, named),
+        table,
+        limitations=(*run_limitations(runs[0], known.loss_gap), *notes, *table.limitations),
+        made_from=MadeFrom.of(limit, runs, given, stats, named),
     )
 
 
-def _checked_predictions(
+def _predictions(
     given: FeaturePrediction | LossPrediction | ProxyPrediction | str | Path | None,
     at: LossPrediction | Iterable[LossPrediction],
     stats: NextTokenStatistics,
-) -> tuple[FeaturePrediction | ProxyPrediction | None, dict[str, LossPrediction]]:
-    """The prediction in the limit, and those at the loss by their norm."""
-    found: object = load(given) if isinstance(given, str | Path) else given
+) -> tuple[FeaturePrediction | ProxyPrediction | None, list[LossPrediction]]:
+    """The prediction in the limit, and those at the loss, one per norm."""
+    prediction: object = load(given) if isinstance(given, str | Path) else given
     losses = [at] if isinstance(at, LossPrediction) else list(at)
-    if isinstance(found, LossPrediction):
-        losses, found = [found, *losses], None
-    if found is not None and not isinstance(found, FeaturePrediction | ProxyPrediction):
+    if isinstance(prediction, LossPrediction):
+        losses, prediction = [prediction, *losses], None
+    if prediction is not None and not isinstance(prediction, FeaturePrediction | ProxyPrediction):
         raise ProblemError(
             "Rivals explain learned tokens and contexts: the prediction must be of learned features, or left out; got "
-            f"{type(found).__name__}. Call predict(stats) without embeddings."
+            f"{type(prediction).__name__}. Call predict(stats) without embeddings."
         )
-    for one in (found, *losses):
-        require_same_statistics("statistics", stats.hash, "prediction", hash_of(one))
-    if isinstance(found, FeaturePrediction):
-        _require_same_supports(stats, found)
-    for one in losses:
-        Factors(one.W, one.H).require_sizes(stats.V, stats.m)
-    return found, {one.norm: one for one in losses}
+    if isinstance(prediction, FeaturePrediction) and prediction.statistics_hash in (None, stats.hash):
+        _require_same_supports(stats, prediction)
+    return prediction, list({loss.norm: loss for loss in losses}.values())
 
 
 def _require_same_supports(stats: NextTokenStatistics, prediction: FeaturePrediction) -> None:
@@ -198,44 +182,52 @@ def _require_same_supports(stats: NextTokenStatistics, prediction: FeaturePredic
         )
 
 
-def _start(run: object, factors: Factors) -> Factors | None:
-    """The run before training, where it is known."""
-    found = getattr(run, "start", None)
-    return found if isinstance(found, Factors) and found.W.shape == factors.W.shape else None
+def _on_partial_supports(inputs: Inputs) -> Inputs:
+    """With the contexts whose support is not the whole vocabulary, which have no predicted direction in the limit.
+
+    `compare` keeps those that its predictions have a direction for; here most explanations are not made yet.
+    """
+    assert inputs.stats is not None
+    stats = inputs.stats
+    partial = np.flatnonzero(stats.support_sizes < stats.V)
+    full = stats.m - partial.size
+    if not full:
+        return inputs
+    said = f"{full} of {stats.m} contexts have full support: supports give them no direction"
+    if partial.size < FEWEST_CONTEXTS:
+        return replace(inputs, limitations=(f"{said}.",))
+    return replace(inputs, kept=partial, limitations=(f"{said}, and they are left out.",))
 
 
-def _known(
-    stats: NextTokenStatistics,
-    factors: Factors,
-    run: object,
-    limit: FeaturePrediction | ProxyPrediction | None,
-    at: Mapping[str, LossPrediction],
-    loss_gap: float | None,
-    settings: RivalSettings,
-) -> tuple[Known, list[str]]:
+def _fit_inputs(inputs: Inputs, settings: RivalSettings) -> tuple[FitInputs, list[str]]:
     """What explanations may use beside the statistics, and what is missing."""
-    known = Known(
-        prediction=limit if isinstance(limit, FeaturePrediction) else None,
-        at=at,
-        proxy_only=isinstance(limit, ProxyPrediction),
+    assert inputs.stats is not None
+    prediction, P = inputs.prediction, inputs.stats.P
+    known = FitInputs(
+        prediction=prediction if isinstance(prediction, FeaturePrediction) else None,
+        at={at.norm: at for at in inputs.at},
+        proxy_only=PROXY.key in inputs.targets,
         tolerance=settings.tolerance,
-        dim=factors.W.shape[1],
-        optimizer=optimizer_of(run),
+        dim=inputs.run.W.shape[1],
+        optimizer=optimizer_of(inputs.observed[0]),
     )
     if settings.at_loss is False or known.proxy_only:
         return known, []
     missing = "Explanations at the loss reached are left out: "
-    norms = norms_at_loss(stats.P, settings.at_loss)
+    norms = norms_at_loss(P, settings.at_loss)
     if not norms:
-        return known, [missing + too_large(stats.P)]
-    if loss_gap is None and isinstance(run, ModelStates):
-        loss_gap = run.loss_gap
-    gap = SoftLabels.from_statistics(stats).loss_gap_of(factors) if loss_gap is None else loss_gap
-    largest = float(np.log(stats.V)) - stats.entropy
-    if not 0.0 < gap < largest:
-        outside = f"the run's loss gap of {gap:.3g} nats is not between 0 and that of a uniform guess, {largest:.3g}."
-        return known, [missing + outside]
-    return replace(known, loss_gap=float(gap), norms=norms), []
+        return known, [missing + too_large(P)]
+    assert inputs.gap is not None, "all probabilities are known"
+    largest = _uniform_gap(inputs.stats)
+    if not 0.0 < inputs.gap < largest:
+        outside = f"the run's loss gap of {inputs.gap:.3g} nats is not between 0 and that of a uniform guess, "
+        return known, [f"{missing}{outside}{largest:.3g}."]
+    return replace(known, loss_gap=inputs.gap, norms=norms), []
+
+
+def _uniform_gap(stats: NextTokenStatistics) -> float:
+    """Loss gap of a uniform guess in nats."""
+    return float(np.log(stats.V)) - stats.entropy
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,78 +235,63 @@ class _Table:
     """What the rows are made from.
 
     ``stats``
-        Statistics with the tokens that occur; ``seen`` are their rows in ``whole``, which has the whole vocabulary.
-    ``runs``
-        Factors of the run and of the others of the same training; ``start`` is the run before training.
+        Statistics with the tokens that occur; ``whole`` are those with the whole vocabulary.
     """
 
+    inputs: Inputs
     stats: NextTokenStatistics
     whole: NextTokenStatistics
-    seen: Int
-    runs: list[Factors]
-    start: Factors | None
-    known: Known
+    known: FitInputs
     settings: RivalSettings
 
     def compare(self, progress: AbstractProgress) -> Rivals:
         """Fit every explanation to all contexts and without each fold, and compare."""
-        stats, settings, classes = self.stats, self.settings, self.settings.classes
+        inputs, stats, settings, classes = self.inputs, self.stats, self.settings, self.settings.classes
         folds = make_folds(stats, settings.held_out, settings.seed, MOST_HELD_OUT) if settings.held_out else []
         again = [kind for kind in classes if kind.quick or stats.V * stats.m <= FOLD_ENTRIES] if folds else []
-        kept, notes = self._kept_contexts()
         with progress.stage("Fitting explanations", len(classes) + len(again) * len(folds)) as stage:
-            fitted, missing = self._fit(classes, kept, stage)
-            reference = self._reference(fitted, kept)
-            placed, lost = self._place([kind for kind in again if f"{kind.name}: " in fitted], folds, stage)
-            rows = self._rows(self._contexts(fitted, kept), fitted, reference, lambda one: one.H[:, kept])
-            rows += self._rows(self._tokens(fitted), fitted, reference, lambda one: one.tokens)
+            fitted, missing = self._fit(classes, stage)
+            reference = self._reference(fitted)
+            placed, lost = self._place([kind for kind in again if kind.name in fitted], folds, stage)
+            everything = np.arange(stats.V, dtype=np.int64)
+            explained = {
+                name: Explained(info, fit.contexts(inputs.kept), fit.tokens(everything))
+                for name, (info, fit) in fitted.items()
+            }
+            _, rows = pair_numbers(inputs, explained, reference, settings)
             if placed:
-                infos = {prefix: fitted[prefix] for prefix in placed}
-                columns = np.concatenate([fold.columns for fold in folds])
-                rows += self._rows(self._folded(folds, placed), infos, reference, lambda one: one.H[:, columns])
+                rows += self._held_out_rows(folds, placed, {name: fitted[name][0] for name in placed}, reference)
         held_out = sum(fold.columns.size for fold in folds) if placed else 0
-        notes += [*missing, *lost, *_fit_limitations(fitted), *sampling_limitations(self.whole.V, kept, self.seen)]
+        notes = [*inputs.limitations, *missing, *lost, *_fit_limitations(fitted)]
+        notes += sampling_limitations(self.whole.V, inputs.kept, inputs.seen)
         if settings.held_out:
-            solved = [kind.name for kind in classes if kind not in again and f"{kind.name}: " in fitted]
+            solved = [kind.name for kind in classes if kind not in again and kind.name in fitted]
             notes += held_out_limitations(folds, held_out, stats.m, solved)
         return Rivals(
-            tuple(rows),
-            held_out,
-            tuple(notes),
+            rows=tuple(rows),
+            limitations=tuple(notes),
+            held_out=held_out,
             permutations=settings.permutations,
             seed=settings.seed,
-            prediction=None if reference is None else fitted[reference][0].name,
-            runs=len(self.runs),
+            prediction=reference,
+            runs=len(inputs.runs),
             loss_gap=self.known.loss_gap,
         )
 
-    def _kept_contexts(self) -> tuple[Int, list[str]]:
-        """Contexts whose support is not the whole vocabulary, which have no predicted direction in the limit."""
-        stats = self.stats
-        everything = np.arange(stats.m, dtype=np.int64)
-        partial = everything[stats.support_sizes < self.whole.V]
-        full = stats.m - partial.size
-        if not full:
-            return everything, []
-        said = f"{full} of {stats.m} contexts have full support: supports give them no direction"
-        if partial.size < FEWEST_CONTEXTS:
-            return everything, [f"{said}."]
-        return partial, [f"{said}, and they are left out."]
-
-    def _fit(self, classes: Sequence[type[AbstractRival]], kept: Int, stage: AbstractStage) -> tuple[Fitted, list[str]]:
+    def _fit(self, classes: Sequence[type[AbstractRival]], stage: AbstractStage) -> tuple[Fitted, list[str]]:
         """Every explanation fitted to all contexts, and why some are not."""
         fitted: Fitted = {}
         notes, absent = [], []
         for kind in classes:
             try:
-                best = self._best(kind, kept)
+                best = self._best(kind)
             except (ProblemError, ResourceError) as problem:
                 if kind.quick:
                     raise
                 notes.append(f"{kind.name} was left out. {problem}")
             else:
                 if best is not None:
-                    fitted[f"{kind.name}: "] = best
+                    fitted[kind.name] = best
                 elif not kind.quick and self.known.proxy_only:
                     absent.append(kind.name)
             stage.advance(1, kind.name)
@@ -327,117 +304,94 @@ class _Table:
             )
         return fitted, notes
 
-    def _best(self, kind: type[AbstractRival], kept: Int) -> tuple[ExplanationInfo, AbstractFit] | None:
+    def _best(self, kind: type[AbstractRival]) -> tuple[ExplanationInfo, AbstractFit] | None:
         """An explanation fitted to all contexts; a prediction is made for the whole vocabulary."""
-        stats = self.whole if kind.ours else self.stats
-        best = best_candidate(kind, stats, self.known, self.runs[0], kept, _groups(self.stats))
+        inputs, stats = self.inputs, self.whole if kind.ours else self.stats
+        best = best_candidate(kind, stats, self.known, inputs.run.H, inputs.kept, inputs.groups)
         if best is None or not kind.ours:
             return best
         info, fit = best
         assert isinstance(fit, AbstractFactorFit)
-        return info, replace(fit, factors=fit.factors.rows(self.seen))
+        return info, replace(fit, factors=fit.factors.rows(inputs.seen))
 
-    def _reference(self, fitted: Fitted, kept: Int) -> str | None:
-        """Prefix of the prediction: at the loss in the norm of the optimizer, else in the limit, else the proxy.
+    def _reference(self, fitted: Fitted) -> str | None:
+        """Name of the prediction: at the loss in the norm of the optimizer, else in the limit, else the proxy.
 
         Where the optimizer is not known, it is the norm in which contexts agree better.
         """
-        at = [f"{name}: " for name in NORM_NAMES.values() if f"{name}: " in fitted]
+        at = [target.info.name for target in AT_LOSS.values() if target.info.name in fitted]
         wanted = NORM_OF_OPTIMIZER.get(self.known.optimizer or "")
-        if wanted is not None and f"{NORM_NAMES[wanted]}: " in at:
-            return f"{NORM_NAMES[wanted]}: "
+        if wanted is not None and AT_LOSS[wanted].info.name in at:
+            return AT_LOSS[wanted].info.name
         if len(at) > 1 and self.known.optimizer is None:
-            targets = [fitted[prefix][1].contexts(kept) for prefix in at]
-            values = context_agreements(self.runs[0].H[:, kept], targets, _groups(self.stats)[kept])
+            kept = self.inputs.kept
+            targets = [fitted[name][1].contexts(kept) for name in at]
+            values = context_agreements(self.inputs.run.H[:, kept], targets, self.inputs.groups[kept])
             return at[int(np.argmax(np.nan_to_num(values, nan=-2.0)))]
-        others = [f"{name}: " for name in (LIMIT, *([PROXY] if self.known.proxy_only else []))]
-        return next((prefix for prefix in (*at, *others) if prefix in fitted), None)
+        others = [target.info.name for target in (LIMIT, *([PROXY] if self.known.proxy_only else []))]
+        return next((name for name in (*at, *others) if name in fitted), None)
 
     def _place(
         self, classes: Sequence[type[AbstractRival]], folds: Sequence[Fold], stage: AbstractStage
     ) -> tuple[dict[str, list[Float]], list[str]]:
         """Held-out contexts of every fold as each explanation places them; one that fails in a fold is left out."""
-        placed: dict[str, list[Float]] = {f"{kind.name}: ": [] for kind in classes}
-        notes = []
+        placed: dict[str, list[Float]] = {kind.name: [] for kind in classes}
+        notes, whole = [], self.inputs.run.rows(self.inputs.seen)
         for fold in folds:
-            run = _part(self.runs[0], fold.kept_tokens, fold.kept_columns)
+            run = _part(whole, fold.kept_tokens, fold.kept_columns)
             known = self._known_without(fold, run)
             everything = np.arange(fold.kept.m, dtype=np.int64)
             for kind in classes:
-                prefix = f"{kind.name}: "
                 stage.advance(1, f"{kind.name}, without a fold")
-                if prefix not in placed:
+                if kind.name not in placed:
                     continue
                 try:
-                    best = best_candidate(kind, fold.kept, known, run, everything, _groups(fold.kept))
+                    best = best_candidate(kind, fold.kept, known, run.H, everything, support_labels(fold.kept))
                     problem: object = "It does not apply."
                 except (ProblemError, ResourceError) as error:
                     best, problem = None, error
                 if best is None:
-                    del placed[prefix]
+                    del placed[kind.name]
                     notes.append(
                         f"{kind.name} is not evaluated on held-out contexts. Without one of the folds: {problem}"
                     )
                 else:
-                    placed[prefix].append(best[1].place(fold.contexts))
+                    placed[kind.name].append(best[1].place(fold.contexts))
         return placed if folds else {}, notes
 
-    def _known_without(self, fold: Fold, run: Factors) -> Known:
+    def _known_without(self, fold: Fold, run: Factors) -> FitInputs:
         """What is known without a fold: the run's loss on the kept contexts."""
         gap = None
         if self.known.loss_gap is not None:
             gap = SoftLabels.from_statistics(fold.kept).loss_gap(run.logits)
-            gap = gap if 0.0 < gap < np.log(fold.kept.V) - fold.kept.entropy else None
+            gap = gap if 0.0 < gap < _uniform_gap(fold.kept) else None
         tolerance = max(self.known.tolerance, FOLD_TOLERANCE)
         return replace(self.known, prediction=None, at={}, loss_gap=gap, tolerance=tolerance)
 
-    def _contexts(self, fitted: Fitted, kept: Int) -> SimilarityNumbers:
-        targets = {prefix: fit.contexts(kept) for prefix, (_, fit) in fitted.items()}
-        return SimilarityNumbers.of("contexts", self.runs[0].H[:, kept], targets, _groups(self.stats)[kept])
-
-    def _tokens(self, fitted: Fitted) -> SimilarityNumbers:
-        everything = np.arange(self.stats.V, dtype=np.int64)
-        targets = {prefix: fit.tokens(everything) for prefix, (_, fit) in fitted.items()}
-        return SimilarityNumbers.of("tokens", self.runs[0].tokens, targets)
-
-    def _folded(self, folds: Sequence[Fold], placed: Mapping[str, list[Float]]) -> FoldedNumbers:
-        H, label = self.runs[0].H, _groups(self.stats)
+    def _held_out_rows(
+        self,
+        folds: Sequence[Fold],
+        placed: Mapping[str, list[Float]],
+        infos: Mapping[str, ExplanationInfo],
+        reference: str | None,
+    ) -> list[RivalRow]:
+        """Rows of the held-out contexts, with pairs within folds; `compare` has none, because it fits no fold."""
+        H, label = self.inputs.run.H, self.inputs.groups
         ends = np.cumsum([0, *(fold.columns.size for fold in folds)])
-        columns = [np.arange(first, last) for first, last in pairwise(ends)]
         parts = [
             SimilarityNumbers.of(
                 HELD_OUT,
                 H[:, fold.columns],
-                {prefix: vectors[place] for prefix, vectors in placed.items()},
+                {name: vectors[place] for name, vectors in placed.items()},
                 label[fold.columns],
             )
             for place, fold in enumerate(folds)
         ]
-        groups = np.unique(label[np.concatenate([fold.columns for fold in folds])], return_inverse=True)[1].reshape(-1)
-        return FoldedNumbers(parts, columns, groups)
-
-    def _rows(
-        self,
-        numbers: SimilarityNumbers | FoldedNumbers,
-        fitted: Fitted,
-        reference: str | None,
-        items_of: Callable[[Factors], Float],
-    ) -> list[RivalRow]:
-        """Rows of one kind of items with floors and ceiling; ``items_of`` gives the same items of another run."""
-        assessed = assess(numbers, **self.settings.draws)
-        found = assessed.agreements()
-        if self.start is not None:
-            found = with_reference(found, "untrained", numbers.of_other_run(items_of(self.start)))
-        if len(self.runs) > 1:
-            others = [items_of(one) for one in self.runs[1:]]
-            found = with_reference(found, "ceiling", numbers.with_other_runs(others))
-        infos = {prefix: info for prefix, (info, _) in fitted.items()}
-        return rival_rows(assessed, infos, reference if reference in infos else None, found)
-
-
-def _groups(stats: NextTokenStatistics) -> Int:
-    """Support group of each context, m."""
-    return np.asarray(stats.groups.label, dtype=np.int64)
+        columns = np.concatenate([fold.columns for fold in folds])
+        groups = np.unique(label[columns], return_inverse=True)[1].reshape(-1)
+        numbers = FoldedNumbers(parts, [np.arange(first, last) for first, last in pairwise(ends)], groups)
+        assessed = assess_run(self.inputs, numbers, lambda factors: factors.H[:, columns], self.settings)
+        return rival_rows(assessed, infos, reference if reference in infos else None)
 
 
 def _part(run: Factors, tokens: Int, columns: Int) -> Factors:
@@ -446,8 +400,10 @@ def _part(run: Factors, tokens: Int, columns: Int) -> Factors:
 
 
 def _fit_limitations(fitted: Fitted) -> list[str]:
-    found = [fit.limitation for _, fit in fitted.values() if fit.limitation]
+    sentences = [fit.limitation for _, fit in fitted.values() if fit.limitation]
     truncated = [info.name for info, fit in fitted.values() if fit.is_truncated]
     if truncated:
-        found.append(f"Only the leading singular vectors of {', '.join(truncated)} are used: the statistics are large.")
-    return found
+        sentences.append(
+            f"Only the leading singular vectors of {', '.join(truncated)} are used: the statistics are large."
+        )
+    return sentences

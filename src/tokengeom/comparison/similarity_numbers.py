@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokengeom.comparison.agreement import AbstractNumbers, Better
+from tokengeom.comparison.agreement import AbstractNumbers, Better, ItemKind, Name
 from tokengeom.comparison.collapse import group_means, group_sums
 from tokengeom.comparison.similarity import NO_VARIATION, STABILISER
 from tokengeom.core.numerics import cosines, unit_columns
@@ -47,18 +47,18 @@ _Matrices = tuple["Float", "Float"]
 
 @dataclass(frozen=True, eq=False)
 class SimilarityNumbers(AbstractNumbers):
-    """Numbers ``{prefix}{item}_{kind}``, such as ``limit_context_agreement`` and ``proxy_token_cka``.
+    """Numbers ``(key, {item}_{kind})``, such as ``("limit", "context_agreement")`` and ``("PMI", "token_cka")``.
 
     where
         items     "contexts", "tokens" or "held-out contexts"
         run       d x n, the run's items as columns
-        targets   prefix -> r x n, the predicted items; one without a direction (0) has cosine 0 with all others
+        targets   key -> r x n, the predicted items; one without a direction (0) has cosine 0 with all others
         groups    unit of each item, n; None where each item is its own
-        floors    prefixes of the predictions whose floors are wanted; None for all
+        floors    keys of the predictions whose Gaussian floors are wanted; None for all
         sample    which of the items given to `of` these are, n; None for all
     """
 
-    items: str
+    items: ItemKind
     run: Float
     targets: Mapping[str, Float]
     groups: Int | None = None
@@ -67,7 +67,7 @@ class SimilarityNumbers(AbstractNumbers):
 
     @staticmethod
     def of(
-        items: str,
+        items: ItemKind,
         run: Float,
         targets: Mapping[str, Float],
         groups: Int | None = None,
@@ -77,7 +77,7 @@ class SimilarityNumbers(AbstractNumbers):
         n, kept = run.shape[1], None
         if n > MOST_ITEMS:
             kept = np.sort(np.random.default_rng(0).choice(n, MOST_ITEMS, replace=False))
-            run, targets = run[:, kept], {prefix: target[:, kept] for prefix, target in targets.items()}
+            run, targets = run[:, kept], {key: target[:, kept] for key, target in targets.items()}
             groups = None if groups is None else groups[kept]
         units = None if groups is None else np.unique(groups, return_inverse=True)[1].reshape(-1)
         return SimilarityNumbers(items, run, targets, units, floors, kept)
@@ -93,29 +93,33 @@ class SimilarityNumbers(AbstractNumbers):
         return super().units if self.groups is None else self.groups
 
     @property
-    def better(self) -> Mapping[str, Better]:
+    def better(self) -> Mapping[Name, Better]:
         """Higher for all of them: 1 is best."""
-        return {self._name(prefix, kind): "higher" for prefix in self.targets for kind in KINDS}
+        return {(key, self.number(kind)): "higher" for key in self.targets for kind in KINDS}
 
-    def without_direction(self, prefix: str) -> int:
+    def number(self, kind: str) -> str:
+        """Name of a number of one of the `KINDS`, such as "context_agreement"."""
+        return f"{self.items.removesuffix('s').removeprefix('held-out ')}_{kind}"
+
+    def without_direction(self, key: str) -> int:
         """Number of items without a direction in a prediction."""
-        return int(np.sum(~self.targets[prefix].any(axis=0)))
+        return int(np.sum(~self.targets[key].any(axis=0)))
 
-    def resampled(self, draws: Float) -> Mapping[str, Float]:
+    def resampled(self, draws: Float) -> Mapping[Name, Float]:
         """Each number on each selection of items."""
         return self._numbers(*self._run, draws, self._target_matrices)
 
-    def _numbers(self, X: Float, K: Float, draws: Float, targets: Mapping[str, _Matrices]) -> dict[str, Float]:
+    def _numbers(self, X: Float, K: Float, draws: Float, targets: Mapping[str, _Matrices]) -> dict[Name, Float]:
         """Each number of items with cosines X and Gram matrix K (n x n) on each selection."""
         apart, everywhere = _Sums(self._apart, draws), _Sums(None, draws)
-        found = {}
-        for prefix, (Y, G) in targets.items():
-            found[self._name(prefix, "agreement")] = apart.correlation(X, Y)
-            found[self._name(prefix, "cka")] = apart.alignment(K, G)
-            found[self._name(prefix, "similarity")] = everywhere.correlation(X, Y, STABILISER)
-        return found
+        numbers = {}
+        for key, (Y, G) in targets.items():
+            numbers[key, self.number("agreement")] = apart.correlation(X, Y)
+            numbers[key, self.number("cka")] = apart.alignment(K, G)
+            numbers[key, self.number("similarity")] = everywhere.correlation(X, Y, STABILISER)
+        return numbers
 
-    def permuted(self, orders: Int) -> Mapping[str, Float]:
+    def permuted(self, orders: Int) -> Mapping[Name, Float]:
         """Each number when units exchange their mean directions (for CKA, mean vectors) in the predictions.
 
         Within a unit the predicted cosine is then 1. Instead of predictions the run's sums over pairs of units are
@@ -133,7 +137,7 @@ class SimilarityNumbers(AbstractNumbers):
         if not (pairs and len(orders)):
             return {}
         kind = np.float32 if n.size > MANY_UNITS else np.float64
-        Ys, Gs = (np.stack([one[k].ravel().astype(kind) for one in pairs]) for k in (0, 1))
+        Ys, Gs = (np.stack([matrices[k].ravel().astype(kind) for matrices in pairs]) for k in (0, 1))
         xy, kg = (np.empty((len(orders), len(pairs))) for _ in range(2))
         step = max(1, GATHERED // n.size**2)
         back = np.argsort(orders, axis=1)
@@ -141,19 +145,19 @@ class SimilarityNumbers(AbstractNumbers):
             part = slice(start, start + step)
             xy[part] = _gathered(sum_x.astype(kind, copy=False), back[part]) @ Ys.T
             kg[part] = _gathered(sum_k.astype(kind, copy=False), back[part]) @ Gs.T
-        found, size = {}, n[back]
-        for place, prefix in enumerate(self.targets):
+        numbers, size = {}, n[back]
+        for place, key in enumerate(self.targets):
             Y, G = pairs[place]
             y, yy, gg = (_quadratic(size, M) for M in (Y, Y * Y, G * G))
-            found[self._name(prefix, "agreement")] = _correlation(apart, x, y, xx, yy, xy[:, place])
-            found[self._name(prefix, "cka")] = _alignment(kg[:, place], kk, gg)
+            numbers[key, self.number("agreement")] = _correlation(apart, x, y, xx, yy, xy[:, place])
+            numbers[key, self.number("cka")] = _alignment(kg[:, place], kk, gg)
             sums = (x + inside_x, y + inside, xx + inside_xx, yy + inside, xy[:, place] + inside_x)
-            found[self._name(prefix, "similarity")] = _correlation(apart + inside, *sums, STABILISER)
-        return found
+            numbers[key, self.number("similarity")] = _correlation(apart + inside, *sums, STABILISER)
+        return numbers
 
-    def gaussian(self, rng: np.random.Generator, count: int) -> Mapping[str, Float]:
+    def gaussian(self, rng: np.random.Generator, count: int) -> Mapping[Name, Float]:
         """Each number of Gaussian embeddings of the run's shape; tokens with their mean removed."""
-        targets = {p: M for p, M in self._target_matrices.items() if self.floors is None or p in self.floors}
+        targets = {k: M for k, M in self._target_matrices.items() if self.floors is None or k in self.floors}
         whole = np.ones((1, self.size))
         drawn = [
             self._numbers(*_matrices(self._as_items(rng.standard_normal(self.run.shape))), whole, targets)
@@ -161,18 +165,19 @@ class SimilarityNumbers(AbstractNumbers):
         ]
         return {name: np.array([values[name][0] for values in drawn]) for name in drawn[0]} if drawn else {}
 
-    def of_other_run(self, run: Float) -> Mapping[str, float]:
+    def of_other_run(self, run: Float) -> Mapping[Name, float]:
         """The numbers of another run, given by the same items as this one, such as the model before training."""
         other = _matrices(self._as_items(self._sampled(run)))
-        found = self._numbers(*other, np.ones((1, self.size)), self._target_matrices)
-        return {name: float(values[0]) for name, values in found.items()}
+        numbers = self._numbers(*other, np.ones((1, self.size)), self._target_matrices)
+        return {name: float(values[0]) for name, values in numbers.items()}
 
-    def with_other_runs(self, runs: list[Float]) -> Mapping[str, float]:
+    def with_other_runs(self, runs: list[Float]) -> Mapping[Name, float]:
         """Mean of each number between this run and others, under the names of every prediction."""
         others = {str(place): _matrices(self._sampled(other)) for place, other in enumerate(runs)}
-        found = self._numbers(*self._run, np.ones((1, self.size)), others)
-        mean = {kind: float(np.mean([found[self._name(place, kind)] for place in others])) for kind in KINDS}
-        return {self._name(prefix, kind): mean[kind] for prefix in self.targets for kind in KINDS}
+        numbers = self._numbers(*self._run, np.ones((1, self.size)), others)
+        names = [self.number(kind) for kind in KINDS]
+        mean = {name: float(np.mean([numbers[place, name] for place in others])) for name in names}
+        return {(key, name): mean[name] for key in self.targets for name in names}
 
     def _sampled(self, run: Float) -> Float:
         return run if self.sample is None else run[:, self.sample]
@@ -186,15 +191,28 @@ class SimilarityNumbers(AbstractNumbers):
 
     @cached_property
     def _target_matrices(self) -> dict[str, _Matrices]:
-        return {prefix: _matrices(target) for prefix, target in self.targets.items()}
+        return {key: _matrices(target) for key, target in self.targets.items()}
 
     @cached_property
     def _apart(self) -> Float:
         """1 for pairs of different units, 0 for others, n x n."""
         return np.asarray(self.units[:, None] != self.units[None, :], dtype=np.float64)
 
-    def _name(self, prefix: str, kind: str) -> str:
-        return f"{prefix}{self.items.removesuffix('s').removeprefix('held-out ')}_{kind}"
+
+def sampling_limitations(V: int, kept: Int, seen: Int) -> list[str]:
+    """Which items were compared, where not all of them: ``kept`` contexts, and ``seen`` tokens of V."""
+    unseen = V - seen.size
+    sentences = []
+    if unseen:
+        sentences.append(
+            f"{unseen:,} of {V:,} tokens never follow these contexts. They take part in the prediction and in the "
+            "loss, and not in the agreement of tokens: the prediction gives them all the same embedding."
+        )
+    return sentences + [
+        f"{MOST_ITEMS} of {count} {items}, drawn at random, are compared."
+        for items, count in (("contexts", kept.size), ("tokens", seen.size))
+        if count > MOST_ITEMS
+    ]
 
 
 class _Sums:
@@ -281,10 +299,10 @@ def _trace_cleared(X: Float) -> tuple[Float, float]:
 
 def _gathered(M: Float, orders: Int) -> Float:
     """M with rows and columns in each order, one flat matrix per row."""
-    found = np.empty((len(orders), *M.shape), dtype=M.dtype)
+    reordered = np.empty((len(orders), *M.shape), dtype=M.dtype)
     for place, order in enumerate(orders):
-        np.take(M.take(order, axis=0), order, axis=1, out=found[place], mode="clip")
-    return found.reshape(len(orders), -1)
+        np.take(M.take(order, axis=0), order, axis=1, out=reordered[place], mode="clip")
+    return reordered.reshape(len(orders), -1)
 
 
 def _unit_matrices(target: Float, unit: Int) -> _Matrices:
@@ -316,6 +334,6 @@ def _gram(columns: Float) -> Float:
 
 def full_cosines(columns: Float) -> Float:
     """Cosines between columns; each has cosine 1 with itself, even a column of 0."""
-    found = cosines(columns)
-    np.fill_diagonal(found, 1.0)
-    return found
+    matrix = cosines(columns)
+    np.fill_diagonal(matrix, 1.0)
+    return matrix

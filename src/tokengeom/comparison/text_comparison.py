@@ -12,40 +12,41 @@ item do not vary, they have no correlation: the number is 0 where they are equal
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from itertools import pairwise
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
-import numpy as np
-
+from tokengeom.ask.named_vectors import Items
 from tokengeom.comparison.agreement import Agreement
-from tokengeom.comparison.comparison import MEANINGS, nan_to_none
-from tokengeom.core.checks import Entries
+from tokengeom.comparison.target import MEANINGS
 from tokengeom.core.errors import InputError
-from tokengeom.results.contract import ALONE, AbstractResult, NearbyResults, close, data_frame, html_table
-from tokengeom.results.manifests import as_json
+from tokengeom.results.contract import AbstractResult, data_frame, html_table
+from tokengeom.results.convert import (
+    Digest,
+    Skipped,
+    Vector,
+    Within,
+    from_plain,
+    read_json_as,
+    require_same_entries,
+    to_plain,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from tokengeom.ask.named_vectors import Items
-    from tokengeom.core.numerics import Float
-
 FILE = "texts.json"
 SHOWN = 10
 """Tokens, and contexts, that the summary and a notebook show."""
-ROUNDED = 1e-6
-"""Difference below which numbers are equal where items are ordered by them."""
 LARGEST = 2.0
 """Largest number that an item can have: 1 less the smallest correlation."""
 NUMBERS = tuple(f"{item}_{kind}" for item in ("context", "token") for kind in ("agreement", "cka", "similarity"))
 """Names of the numbers that say how alike the two geometries are."""
 _STORED = ("loss_gap", "is_proxy")
-_PART = ("statistics_hash", "windows", "all_windows", "tokens", "contexts", "only_pairs", "only_once")
-
+Count = Annotated[int, Within(0)]
+Cosine = Annotated[float, Within(-1.0, 1.0)]
 
 WHAT_MOVED = (
     "Moved by: 1 less the correlation of an item's cosines with all others in the first text and in the second, from 0 "
@@ -67,27 +68,22 @@ class ComparedText:
         Pairs of a shared context and a shared token that follows it in this text alone; those of them that occur once.
     """
 
-    statistics_hash: str
-    windows: int
-    all_windows: int
-    tokens: int
-    contexts: int
-    only_pairs: int
-    only_once: int
+    statistics_hash: Digest
+    windows: Count
+    all_windows: Count
+    tokens: Count
+    contexts: Count
+    only_pairs: Count
+    only_once: Count
+
+    def __post_init__(self) -> None:
+        if not 0 < self.windows <= self.all_windows or self.only_once > self.only_pairs:
+            raise ValueError("a part is larger than the whole")
 
     @property
     def share(self) -> float:
         """Share of the windows that is compared."""
         return self.windows / self.all_windows
-
-    @staticmethod
-    def read(stored: Entries) -> ComparedText:
-        """What `asdict` described."""
-        stored.only(*_PART)
-        found = {name: stored.whole(name) for name in _PART[1:]}
-        if not 0 < found["windows"] <= found["all_windows"] or found["only_once"] > found["only_pairs"]:
-            raise stored.damaged(f"{stored.place}: a part is larger than the whole")
-        return ComparedText(stored.digest("statistics_hash"), **found)
 
 
 @dataclass(frozen=True)
@@ -95,8 +91,8 @@ class Neighbour:
     """A neighbour of an item: its name, and the cosine with the item in each text."""
 
     name: str
-    first: float
-    second: float
+    first: Cosine
+    second: Cosine
 
 
 @dataclass(frozen=True)
@@ -104,7 +100,7 @@ class Follower:
     """A token that follows a context, or a context that a token follows, in one text alone; how often it does there."""
 
     name: str
-    count: int
+    count: Annotated[int, Within(1)]
 
 
 @dataclass(frozen=True)
@@ -123,15 +119,15 @@ class MovedItem:
     """
 
     name: str
-    moved: float
-    alike: int
+    moved: Annotated[float, Within(0.0, LARGEST)]
+    alike: Count
     gained: tuple[Neighbour, ...]
     lost: tuple[Neighbour, ...]
     only_first: tuple[Follower, ...]
     only_second: tuple[Follower, ...]
-    in_both: int
-    in_first: int
-    in_second: int
+    in_both: Count
+    in_first: Count
+    in_second: Count
 
     def cells(self) -> tuple[str, ...]:
         """Number, neighbours and supports as a table shows them."""
@@ -141,7 +137,7 @@ class MovedItem:
     def _followers(self, text: int) -> str:
         listed, count = (self.only_second, self.in_second) if text else (self.only_first, self.in_first)
         more = [f"{count - len(listed):,} more"] if count > len(listed) else []
-        return ", ".join([*(f"{quoted(one)} ({one.count:,})" for one in listed), *more])
+        return ", ".join([*(f"{quoted(follower)} ({follower.count:,})" for follower in listed), *more])
 
     @property
     def label(self) -> str:
@@ -164,31 +160,10 @@ class MovedItem:
         differs = "the supports of others" if in_limit else "how often, or the supports of others"
         return f"{text} {alike} in both texts; what differs: {differs}."
 
-    @staticmethod
-    def read(stored: Entries) -> MovedItem:
-        """What `asdict` described."""
-        whole = ("alike", "in_both", "in_first", "in_second")
-        stored.only("name", "moved", "gained", "lost", "only_first", "only_second", *whole)
-        gained, lost = (tuple(map(_neighbour, stored.several(name))) for name in ("gained", "lost"))
-        only = [tuple(map(_follower, stored.several(name))) for name in ("only_first", "only_second")]
-        alike, *rest = (stored.whole(name) for name in whole)
-        moved = stored.within("moved", 0.0, LARGEST)
-        return MovedItem(stored.text("name"), moved, alike, gained, lost, only[0], only[1], *rest)
 
-
-def quoted(one: Neighbour | Follower | MovedItem) -> str:
+def quoted(item: Neighbour | Follower | MovedItem) -> str:
     """The name of an item in quotation marks: names may end in a full stop, or hold commas."""
-    return f"\u201c{one.name}\u201d"
-
-
-def _neighbour(stored: Entries) -> Neighbour:
-    stored.only("name", "first", "second")
-    return Neighbour(stored.text("name"), *(stored.within(name, -1.0, 1.0) for name in ("first", "second")))
-
-
-def _follower(stored: Entries) -> Follower:
-    stored.only("name", "count")
-    return Follower(stored.text("name"), stored.whole("count", 1))
+    return f"\u201c{item.name}\u201d"
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,39 +176,30 @@ class Movement:
         Those that moved most, with neighbours and reasons, largest first; of contexts with the same supports one.
     """
 
-    items: Items
     names: tuple[str, ...]
-    moved: Float
+    moved: Annotated[Vector, Within(0.0, LARGEST)]
     listed: tuple[MovedItem, ...]
+    items: Annotated[Items, Skipped] = "contexts"
 
-    def to_json(self) -> dict[str, Any]:
-        """Everything but the kind of items, as plain data."""
-        return {
-            "names": list(self.names),
-            "moved": self.moved.tolist(),
-            "listed": [asdict(one) for one in self.listed],
-        }
+    def __post_init__(self) -> None:
+        if len(self.names) != len(self.moved):
+            raise ValueError(f"{self.items} must have one number per name")
+        if not {item.name for item in self.listed} <= set(self.names):
+            raise ValueError(f"{self.items} are listed that the texts do not share")
 
-    @staticmethod
-    def read(items: Items, stored: Entries) -> Movement:
-        """What `to_json` described."""
-        stored.only("names", "moved", "listed")
-        names, numbers = stored.texts("names"), stored.sequence("moved")
-        if len(names) != len(numbers) or not all(isinstance(x, float | int) and 0 <= x <= LARGEST for x in numbers):
-            raise stored.damaged(f"{items} must have one number in 0..{LARGEST:g} per name")
-        listed = tuple(map(MovedItem.read, stored.several("listed")))
-        if not {one.name for one in listed} <= set(names):
-            raise stored.damaged(f"{items} are listed that the texts do not share")
-        return Movement(items, names, np.array(numbers, dtype=np.float64), listed)
 
-    @property
-    def is_sorted(self) -> bool:
-        """Whether the listed ones have their own numbers, are in order, and the one that moved most is the first."""
-        place = dict(zip(self.names, self.moved.tolist(), strict=True))
-        listed = [one.moved for one in self.listed]
-        own = all(close(place[one.name], one.moved) for one in self.listed)
-        falling = all(a >= b - ROUNDED for a, b in pairwise([float(self.moved.max(initial=0.0)), *listed]))
-        return own and falling and (not listed or listed[0] >= self.moved.max() - ROUNDED)
+@dataclass(frozen=True)
+class _Settings:
+    """Types of the saved settings."""
+
+    top: Count
+    neighbours: Count
+    norm: str
+    proxy: bool | None
+    tolerance: Annotated[float, Within(0.0)]
+    permutations: Count
+    seed: Count
+    loss_gap: Annotated[float, Within(0.0)] | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -259,15 +225,24 @@ class TextComparison(AbstractResult):
     kind: ClassVar[str] = "tokengeom-texts"
     title: ClassVar[str] = "Two texts compared"
 
+    saved_order: ClassVar[tuple[str, ...]] = (
+        *_STORED,
+        *("first", "second", "agreements", "contexts", "tokens", "limitations", "settings"),
+    )
+
     first: ComparedText
     second: ComparedText
     agreements: Mapping[str, Agreement]
     tokens: Movement
     contexts: Movement
-    loss_gap: float | None
+    loss_gap: Annotated[float, Within(0.0)] | None
     is_proxy: bool
     limitations: tuple[str, ...]
     settings: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        if sorted(self.agreements) != sorted(NUMBERS):
+            raise ValueError(f"its agreements must be {', '.join(NUMBERS)}")
 
     @property
     def movements(self) -> tuple[Movement, Movement]:
@@ -289,10 +264,10 @@ class TextComparison(AbstractResult):
             "first": asdict(self.first) | {"share": self.first.share},
             "second": asdict(self.second) | {"share": self.second.share},
             **{name: getattr(self, name) for name in _STORED},
-            "agreements": {name: one.to_dict() for name, one in self.agreements.items()},
+            "agreements": {name: agreement.to_dict() for name, agreement in self.agreements.items()},
             "moved": {
-                one.items: {"mean": float(one.moved.mean()), "listed": [asdict(item) for item in one.listed]}
-                for one in self.movements
+                moved.items: {"mean": float(moved.moved.mean()), "listed": [asdict(item) for item in moved.listed]}
+                for moved in self.movements
             },
             "limitations": list(self.limitations),
         }
@@ -305,18 +280,18 @@ class TextComparison(AbstractResult):
         """
         if items not in ("tokens", "contexts"):
             raise InputError(f"items must be tokens or contexts; got {items!r}.")
-        one: Movement = getattr(self, items)
-        frame = data_frame({"moved": one.moved}, index=list(one.names)).rename_axis(items[:-1])
+        movement: Movement = getattr(self, items)
+        frame = data_frame({"moved": movement.moved}, index=list(movement.names)).rename_axis(items[:-1])
         return frame.sort_values("moved", ascending=False, kind="stable")
 
     def summary(self) -> str:
         """What is shared, how alike the geometries are, what moved most and why, then the limitations."""
-        numbers = [f"{name}: {one} ({MEANINGS[name]})" for name, one in self.agreements.items()]
+        numbers = [f"{name}: {agreement} ({MEANINGS[name]})" for name, agreement in self.agreements.items()]
         in_limit = self.loss_gap is None
         moved = [
-            item.sentence(one.items, in_limit=in_limit)
-            for one in self.movements
-            for item in one.listed[:SHOWN]
+            item.sentence(movement.items, in_limit=in_limit)
+            for movement in self.movements
+            for item in movement.listed[:SHOWN]
             if item.moved > 0
         ]
         last = [WHAT_MOVED] if moved else ["Nothing moved: the two geometries are the same."]
@@ -324,10 +299,11 @@ class TextComparison(AbstractResult):
 
     def _shared(self) -> list[str]:
         parts = [
-            f"{100 * one.share:.3g}% of the windows counted in the {name} text ({one.windows:,} of {one.all_windows:,})"
-            for name, one in (("first", self.first), ("second", self.second))
+            f"{100 * text.share:.3g}% of the windows counted in the {name} text ({text.windows:,} of "
+            f"{text.all_windows:,})"
+            for name, text in (("first", self.first), ("second", self.second))
         ]
-        found = [
+        sentences = [
             f"The texts share {len(self.tokens.names):,} tokens and {len(self.contexts.names):,} contexts: "
             f"{' and '.join(parts)}.",
             f"The geometries are those of {self.prediction}.",
@@ -335,12 +311,12 @@ class TextComparison(AbstractResult):
         pairs = self.first.only_pairs + self.second.only_pairs
         if pairs:
             once = self.first.only_once + self.second.only_once
-            found.append(
+            sentences.append(
                 f"{pairs:,} pairs of a context and a next token are in one text alone ({self.first.only_pairs:,} in "
                 f"the first, {self.second.only_pairs:,} in the second); {once:,} of them occur once, which may be "
                 "chance."
             )
-        return found
+        return sentences
 
     def _facts(self) -> list[tuple[str, str]]:
         return [
@@ -356,63 +332,24 @@ class TextComparison(AbstractResult):
 
     def _repr_html_(self) -> str:
         columns = ("items", "name", "moved", "gained", "lost", "in the first text alone", "in the second text alone")
-        rows = [(one.items, item.label, *item.cells()) for one in self.movements for item in one.listed[:SHOWN]]
-        numbers = [f"{name.replace('_', ' ')}: {one}" for name, one in self.agreements.items()]
+        rows = [(moved.items, item.label, *item.cells()) for moved in self.movements for item in moved.listed[:SHOWN]]
+        numbers = [f"{name.replace('_', ' ')}: {agreement}" for name, agreement in self.agreements.items()]
         sentences = [*self._shared(), *numbers, *self.limitations]
         return html_table(self.title, rows, sentences, columns)
 
-    def checks(self, beside: NearbyResults = ALONE) -> dict[str, bool | None]:
-        """Whether lists and intervals fit the numbers, and whether all is the same when computed again."""
-        # That module makes such comparisons, and so imports this one.
-        from tokengeom.comparison.compare_texts import compare_texts_again
-
-        return {
-            "every interval contains its value": all(one.is_inside for one in self.agreements.values()),
-            "the listed tokens and contexts are those that moved most": all(one.is_sorted for one in self.movements),
-            **compare_texts_again(self, beside),
-        }
-
     def to_json(self) -> dict[str, Any]:
         """Everything that is saved, as valid JSON: NaN is null."""
-        content = {name: getattr(self, name) for name in _STORED}
-        content |= {name: asdict(getattr(self, name)) for name in ("first", "second")}
-        content["agreements"] = {name: one.to_dict() for name, one in self.agreements.items()}
-        content |= {one.items: one.to_json() for one in self.movements}
-        content |= {"limitations": list(self.limitations), "settings": dict(self.settings)}
-        found: dict[str, Any] = nan_to_none(content)
-        return found
+        content: dict[str, Any] = to_plain(self)
+        return content
 
     def _write(self, folder: Path) -> dict[str, Any]:
-        (folder / FILE).write_bytes(as_json(self.to_json()))
+        write_json(folder / FILE, self)
         return {name: getattr(self, name) for name in _STORED}
 
     @classmethod
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> Self:
-        stored = Entries(json.loads((folder / FILE).read_text(encoding="utf-8")), folder)
-        stored.only(*_STORED, "first", "second", "agreements", "tokens", "contexts", "limitations", "settings")
-        for name in _STORED:
-            if name not in manifest or stored.value(name) != manifest[name]:
-                raise stored.damaged(f"{name} is not the same in {FILE} and in the manifest")
-        numbers = stored.inside("agreements")
-        if sorted(numbers.names) != sorted(NUMBERS):
-            raise stored.damaged(f"its agreements must be {', '.join(NUMBERS)}")
-        return cls(
-            first=ComparedText.read(stored.inside("first")),
-            second=ComparedText.read(stored.inside("second")),
-            agreements={name: Agreement.read(numbers.inside(name)) for name in NUMBERS},
-            tokens=Movement.read("tokens", stored.inside("tokens")),
-            contexts=Movement.read("contexts", stored.inside("contexts")),
-            loss_gap=stored.within("loss_gap", 0.0) if stored.has("loss_gap") else None,
-            is_proxy=stored.flag("is_proxy"),
-            limitations=stored.texts("limitations"),
-            settings=_settings(stored.inside("settings")),
-        )
-
-
-def _settings(stored: Entries) -> dict[str, Any]:
-    """Saved settings, each of its type."""
-    stored.only("top", "neighbours", "norm", "proxy", "tolerance", "permutations", "seed", "loss_gap")
-    found: dict[str, Any] = {name: stored.whole(name) for name in ("top", "neighbours", "permutations", "seed")}
-    found |= {"norm": stored.text("norm"), "tolerance": stored.within("tolerance", 0.0)}
-    found["proxy"] = stored.flag("proxy") if stored.has("proxy") else None
-    return found | {"loss_gap": stored.within("loss_gap", 0.0) if stored.has("loss_gap") else None}
+        texts = read_json_as(cls, folder / FILE)
+        require_same_entries({name: getattr(texts, name) for name in _STORED}, manifest, folder, FILE)
+        from_plain(_Settings, texts.settings, folder, "settings")
+        numbers = {name: texts.agreements[name] for name in NUMBERS}
+        return replace(texts, agreements=numbers, tokens=replace(texts.tokens, items="tokens"))

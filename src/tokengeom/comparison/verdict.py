@@ -22,14 +22,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Literal
+from dataclasses import asdict, dataclass
+from typing import Annotated, Literal
 
 from tokengeom.comparison.agreement import Agreement
-from tokengeom.comparison.rival_numbers import RivalRow
-
-if TYPE_CHECKING:
-    from tokengeom.core.checks import Entries
+from tokengeom.comparison.rival_table import RivalRow
+from tokengeom.comparison.target import Tables, Target
+from tokengeom.results.convert import Within
 
 Outcome = Literal[
     "agrees", "agrees in part", "another explanation fits better", "does not agree", "cannot be determined"
@@ -63,24 +62,14 @@ class Verdict:
 class Circumstances:
     """What a verdict depends on besides the numbers; the fields are those of `Evidence` with the same names."""
 
-    groups: int
-    V: int
+    groups: Annotated[int, Within(0)]
+    V: Annotated[int, Within(0)]
     one_hot: bool
     coverage: float | None
     frequency_gap: float | None
     uniform_gap: float | None
-    d: int
-    rank: int
-
-    @staticmethod
-    def read(stored: Entries) -> Circumstances:
-        """The saved circumstances."""
-        stored.only(*(one.name for one in fields(Circumstances)))
-        coverage, frequency, uniform = (
-            stored.number(name) if stored.has(name) else None for name in ("coverage", "frequency_gap", "uniform_gap")
-        )
-        sizes = stored.whole("groups"), stored.whole("V"), stored.flag("one_hot")
-        return Circumstances(*sizes, coverage, frequency, uniform, stored.whole("d"), stored.whole("rank"))
+    d: Annotated[int, Within(0)]
+    rank: Annotated[int, Within(0)]
 
 
 @dataclass(frozen=True)
@@ -123,6 +112,26 @@ class Evidence:
     d: int | None = None
     rank: int | None = None
 
+    @staticmethod
+    def of(
+        tables: Tables,
+        rows: Sequence[RivalRow],
+        target: Target,
+        loss_gap: float | None,
+        circumstances: Circumstances,
+    ) -> Evidence:
+        """What the verdict on learned features is based on; ``target`` is the one that it is about."""
+        judged = tables[target.key]
+        return Evidence(
+            contexts=judged["context_agreement"],
+            tokens=judged["token_agreement"],
+            collapse=tables.get("", {}).get("collapse"),
+            rows=rows,
+            target=target.subject,
+            loss_gap=loss_gap,
+            **asdict(circumstances),
+        )
+
     @property
     def above_uniform(self) -> bool:
         """Whether the loss is not below that of a uniform guess, so that no logits on the path have it."""
@@ -138,16 +147,22 @@ def _not_below(gap: float | None, other: float | None) -> bool:
     return gap is not None and other is not None and not gap < other
 
 
-def level_of(one: Agreement) -> Level:
+def level_of(agreement: Agreement) -> Level:
     """How far one kind of items agrees, by the rule above."""
-    if not one.has_floor:
+    if not agreement.has_floor:
         return "not judged"
-    if not one.above_floor:
+    if not agreement.above_floor:
         return "does not agree"
-    if not math.isnan(one.position):
-        return "agrees" if one.position >= AGREES else "in part" if one.position >= IN_PART else "does not agree"
-    share = (one.value - one.floor) / max(1.0 - one.floor, 1e-9)
-    if one.value >= AGREES and share >= HALF_WAY:
+    if not math.isnan(agreement.position):
+        return (
+            "agrees"
+            if agreement.position >= AGREES
+            else "in part"
+            if agreement.position >= IN_PART
+            else "does not agree"
+        )
+    share = (agreement.value - agreement.floor) / max(1.0 - agreement.floor, 1e-9)
+    if agreement.value >= AGREES and share >= HALF_WAY:
         return "agrees"
     return "in part" if share >= IN_PART else "does not agree"
 
@@ -182,8 +197,8 @@ def _outcome(evidence: Evidence, contexts: Level, tokens: Level) -> tuple[Outcom
     if levels == {"not judged"}:
         return "cannot be determined", _why_not_judged(evidence), None
     above = [
-        one.above_floor
-        for one, level in ((evidence.contexts, contexts), (evidence.tokens, tokens))
+        agreement.above_floor
+        for agreement, level in ((evidence.contexts, contexts), (evidence.tokens, tokens))
         if level != "not judged"
     ]
     better = better_explanation(evidence.rows)
@@ -219,8 +234,8 @@ def _why_not_judged(evidence: Evidence) -> str:
 
 
 def _collapses(evidence: Evidence) -> bool:
-    one = evidence.collapse
-    return one is not None and one.above_floor and one.value <= COLLAPSED * one.floor
+    collapse = evidence.collapse
+    return collapse is not None and collapse.above_floor and collapse.value <= COLLAPSED * collapse.floor
 
 
 def better_explanation(rows: Sequence[RivalRow]) -> str | None:
@@ -260,12 +275,12 @@ def _headline(evidence: Evidence, outcome: Outcome, why: str, better: str | None
     return f"{said}{reason}{scale}{text}."
 
 
-def _place(one: Agreement) -> str:
-    if not math.isfinite(one.value):
+def _place(agreement: Agreement) -> str:
+    if not math.isfinite(agreement.value):
         return "not defined"
-    floor = f", chance {one.floor:.2f}" if math.isfinite(one.floor) else ""
-    ceiling = f", second training {one.ceiling:.2f}" if math.isfinite(one.ceiling) else ""
-    return f"{one.value:.2f}{floor}{ceiling}"
+    floor = f", chance {agreement.floor:.2f}" if math.isfinite(agreement.floor) else ""
+    ceiling = f", second training {agreement.ceiling:.2f}" if math.isfinite(agreement.ceiling) else ""
+    return f"{agreement.value:.2f}{floor}{ceiling}"
 
 
 def _percent(share: float) -> str:
@@ -273,25 +288,28 @@ def _percent(share: float) -> str:
 
 
 def _details(evidence: Evidence, better: str | None) -> list[str]:
-    found = [_best_sentence(evidence.rows, items) for items in ("contexts", "tokens")]
-    found += [_other_norm_sentence(evidence, items, better) for items in ("contexts", "tokens")]
+    sentences = [_best_sentence(evidence.rows, items) for items in ("contexts", "tokens")]
+    sentences += [_other_norm_sentence(evidence, items, better) for items in ("contexts", "tokens")]
     if math.isnan(evidence.contexts.ceiling):
-        found.append(
+        sentences.append(
             "There is no ceiling: compare with a second run of the same training, trained with another seed, to see "
             "how much of the geometry is reproducible."
         )
     if evidence.d is not None and evidence.rank is not None and evidence.d < evidence.rank:
-        found.append(
+        sentences.append(
             f"The run has d={evidence.d} dimensions and the prediction needs {evidence.rank}: some disagreement is "
             "expected, and is not evidence against the prediction."
         )
-    for name, one, least in (("contexts", evidence.contexts, evidence.groups), ("tokens", evidence.tokens, evidence.V)):
+    for name, agreement, least in (
+        ("contexts", evidence.contexts, evidence.groups),
+        ("tokens", evidence.tokens, evidence.V),
+    ):
         if least < FEWEST_GROUPS:
             units = "support groups" if name == "contexts" else "tokens"
-            found.append(f"The {name} are not judged: there are only {least} {units}.")
-        elif not math.isfinite(one.value):
-            found.append(f"The {name} are not judged: their predicted cosines do not vary.")
-    return [sentence for sentence in found if sentence]
+            sentences.append(f"The {name} are not judged: there are only {least} {units}.")
+        elif not math.isfinite(agreement.value):
+            sentences.append(f"The {name} are not judged: their predicted cosines do not vary.")
+    return [sentence for sentence in sentences if sentence]
 
 
 def _other_norm_sentence(evidence: Evidence, items: str, better: str | None) -> str:

@@ -9,8 +9,7 @@ import numpy as np
 from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.checkpoints import CheckpointCurve
 from tokengeom.comparison.comparison import Comparison
-from tokengeom.comparison.rival_numbers import RivalRow
-from tokengeom.comparison.rival_table import Rivals
+from tokengeom.comparison.rival_table import RivalRow, Rivals
 from tokengeom.core.errors import InputError
 from tokengeom.core.numerics import Float
 from tokengeom.figures.base import Curve, Figure, LinePanel, Scale
@@ -153,7 +152,7 @@ def disagreement(comparisons: Mapping[str, Comparison]) -> Figure:
 def _sources(comparison: Comparison) -> dict[int, Float]:
     """Place on the axis -> heights of one line; the last place is the split exponent."""
     one = comparison.disagreement
-    cosine = comparison.agreements.get(f"{comparison.prefix}logit_cosine")
+    cosine = comparison.judged_numbers.get("logit_cosine")
     found = {} if cosine is None else {2: np.array([cosine.low, cosine.value, cosine.high])}
     if one is not None:
         found[1] = np.array([one.efficiency, one.efficiency_high])

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from tokengeom.comparison.target import LIMIT, PROXY
 from tokengeom.core.errors import InputError
 from tokengeom.figures.base import Curve, Figure, LinePanel, Scale
 from tokengeom.theory.linear import LinearPrediction
@@ -46,7 +47,7 @@ def feature_training(runs: Mapping[str, Run]) -> Figure:
     ends = _ends(
         runs,
         *((f"agreement of {items} at the loss", name, ".3f") for items, name in names.items()),
-        *((f"agreement of {items} in the limit", f"limit_{name}", ".3f") for items, name in names.items()),
+        *((f"agreement of {items} in the limit", LIMIT.named(name), ".3f") for items, name in names.items()),
     )
     caption = (
         "Token embeddings W and context embeddings H trained together; the entropy is "
@@ -119,7 +120,7 @@ def _loss_panels(runs: Mapping[str, Run], prediction: LinearPrediction) -> list[
 def _agreement(title: str, runs: Mapping[str, Run], column: str) -> LinePanel:
     curves = [
         *_curves(runs, column, "{run}, at its loss"),
-        *_curves(runs, f"limit_{column}", "{run}, with L^mm", dashed=True),
+        *_curves(runs, LIMIT.named(column), "{run}, with L^mm", dashed=True),
     ]
     return _panel(title, "correlation of cosines", curves, levels=EQUAL)
 
@@ -127,7 +128,7 @@ def _agreement(title: str, runs: Mapping[str, Run], column: str) -> LinePanel:
 def _similarity(title: str, runs: Mapping[str, Run], column: str) -> LinePanel:
     curves = [
         *_curves(runs, column, "{run} with L^mm"),
-        *_curves(runs, f"proxy_{column}", "{run} with proxy", dotted=True),
+        *_curves(runs, PROXY.named(column), "{run} with proxy", dotted=True),
     ]
     return _panel(title, "SIM", curves, levels=EQUAL)
 

@@ -25,9 +25,9 @@ from tokengeom.comparison.compare import compare
 from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.inputs import CompareSettings, seen_tokens
 from tokengeom.comparison.model_states import ModelStates, read_model
-from tokengeom.comparison.norms import norms_at_loss
 from tokengeom.comparison.rival_table import Rivals
 from tokengeom.comparison.rivals import RivalSettings, rivals
+from tokengeom.comparison.target import norms_at_loss
 from tokengeom.core.errors import CheckpointError, ProblemError, StatisticsError
 from tokengeom.core.factors import Factors
 from tokengeom.core.progress import SilentProgress
@@ -36,7 +36,7 @@ from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.models.checkpoint import checkpoint_folders, load_checkpoint
 from tokengeom.models.language_model import ModuleModel
 from tokengeom.page.settings import ModelTextSettings
-from tokengeom.problems.merging import Merging
+from tokengeom.problems.regularised_logits import Merging
 from tokengeom.statistics.count import count
 from tokengeom.statistics.cuts import MostFrequentContexts, PairArrays, support_policy
 from tokengeom.statistics.next_token import NextTokenStatistics

@@ -198,9 +198,8 @@ def _loss(contents: Contents, name: str) -> Check:
 
 def agreements_of(comparison: Comparison) -> dict[str, Agreement]:
     """Agreement of contexts and of tokens, at the loss reached where there is a prediction; only those defined."""
-    names = {items: f"{comparison.prefix}{item}_agreement" for items, item in ITEMS.items()}
-    found = {items: comparison.agreements[name] for items, name in names.items() if name in comparison.agreements}
-    return {items: one for items, one in found.items() if math.isfinite(one.value)}
+    numbers = {items: comparison.judged_numbers.get(f"{item}_agreement") for items, item in ITEMS.items()}
+    return {items: number for items, number in numbers.items() if number is not None and math.isfinite(number.value)}
 
 
 def _alignment(contents: Contents, name: str) -> Check:

@@ -25,12 +25,12 @@ from pathlib import Path
 from typing import Any
 
 from tokengeom.comparison.compare import compare
-from tokengeom.comparison.comparison import NORM_PREFIX, Comparison
+from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.model_states import ModelStates
-from tokengeom.comparison.norms import norms_at_loss
 from tokengeom.comparison.probes import feature_probes
 from tokengeom.comparison.rival_table import Rivals
 from tokengeom.comparison.rivals import rivals
+from tokengeom.comparison.target import AT_LOSS, norms_at_loss
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.progress import AbstractProgress
 from tokengeom.core.resources import Estimate
@@ -195,7 +195,7 @@ def _comparing_stages(model: str, name: str, others: tuple[str, ...] = (), *, wi
     ``others``
         Stages of the other runs of the same training.
     """
-    run, norms = run_stage(model), {norm: f"at-loss-{model}-{norm}" for norm in NORM_PREFIX}
+    run, norms = run_stage(model), {norm: f"at-loss-{model}-{norm}" for norm in AT_LOSS}
     at_loss = [
         Stage(
             stage,
@@ -236,7 +236,7 @@ def _measure_at_loss(norm: str, stats: NextTokenStatistics) -> Estimate | None:
     return estimate_prediction(stats, loss_gap=SOME_GAP, norm=norm, tolerance=AT_LOSS_TOLERANCE)
 
 
-MEASURES = {norm: partial(_measure_at_loss, norm) for norm in NORM_PREFIX}
+MEASURES = {norm: partial(_measure_at_loss, norm) for norm in AT_LOSS}
 
 
 def _choice_settings(executor: Executor) -> dict[str, Any]:
@@ -392,7 +392,7 @@ def _at_loss(model: str, norm: str, executor: Executor) -> LossPrediction | None
 
 
 def _predicted_at_loss(model: str, executor: Executor) -> list[LossPrediction]:
-    names = [f"at-loss-{model}-{norm}" for norm in NORM_PREFIX]
+    names = [f"at-loss-{model}-{norm}" for norm in AT_LOSS]
     return [executor.result(name, LossPrediction) for name in names if name in executor.results]
 
 

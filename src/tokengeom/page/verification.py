@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from tokengeom.comparison.comparison import Comparison
-from tokengeom.comparison.computed_again import RECOMPUTED, same
 from tokengeom.comparison.probes import feature_probes
 from tokengeom.comparison.rival_table import Rivals
 from tokengeom.core.checks import is_plain_name
@@ -44,6 +43,7 @@ from tokengeom.theory.proxy import ProxyPrediction
 from tokengeom.training.loop import State, measure
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.run import Run
+from tokengeom.verification.checks import RECOMPUTED, check_result, same
 
 Checks = dict[str, bool | None]
 
@@ -150,7 +150,7 @@ def _check_results(folder: Path, stages: Mapping[str, Any]) -> Checks:
         return checks
     beside = NearbyResults(folder / STATISTICS)
     for name, result in results.items():
-        checks |= under(name, result.checks_with(stats) if isinstance(result, Choice) else _checks(result, beside))
+        checks |= under(name, result.checks_with(stats) if isinstance(result, Choice) else check_result(result, beside))
         if hasattr(result, "statistics_hash"):
             checks[f"{name}: it is about these statistics"] = result.statistics_hash == stats.hash
         checks |= under(name, _check_settings(result, stages[name]["inputs"]))

@@ -131,10 +131,6 @@ class Backend:
         """Entries of one block of columns."""
         return self.largest_block or (GPU_BLOCK if self.on_gpu else CPU_BLOCK)
 
-    def in_one_block(self) -> Backend:
-        """The same without blocks, for code that needs whole matrices."""
-        return replace(self, largest_block=2**62)
-
     def free_on_device(self) -> float:
         """Bytes that are free on the device; infinite where the device is the host itself."""
         if self.device_memory is not None:
@@ -239,17 +235,6 @@ class Backend:
         norms = [float(self.xp.linalg.norm(block)) for block in blocks_of(x)]
         own = norms[0] if len(norms) == 1 else float(np.linalg.norm(norms))
         return own if self.processes is None else float(self.total(own**2)) ** 0.5
-
-    def dot(self, x: Array, y: Array) -> float:
-        """Inner product of two arrays of the same shape."""
-        return float(self.dots(x, [y])[0])
-
-    def dots(self, x: Array, others: Sequence[Array]) -> Float:
-        """Inner products of one array with each of several."""
-        if self.device is None:
-            return np.array([np.vdot(x, y) for y in others])
-        flat = x.reshape(-1)
-        return self.to_numpy(self.total(self.xp.stack([self.xp.vdot(flat, y.reshape(-1)) for y in others])))
 
     def by_rows(self, x: Array) -> bool:
         """Whether the smaller Gram matrix is ``x x^T``; in blocks, or on several processes, it is always used."""

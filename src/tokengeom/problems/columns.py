@@ -28,21 +28,6 @@ DEVICE_SHARE = 0.8
 """Share of a device's free memory that the state of a solve may take; above it the state is kept by the host."""
 
 
-def memory_needed(backend: Backend, rows: int, columns: int, arrays: float) -> list[tuple[int, str | None]]:
-    """Bytes that each process needs for a solve, and where: on a device, or (None) in the machine's own memory.
-
-    ``arrays``
-        Number of whole matrices that are alive at the peak of a solve in one block.
-    """
-    entries = rows * -(-columns // backend.world)
-    if entries <= backend.block_entries:
-        return [(int(8 * arrays * entries), backend.device)]
-    block, state = int(8 * arrays * backend.block_entries), STATE_BYTES * entries
-    if state <= DEVICE_SHARE * backend.free_on_device():
-        return [(block + state, backend.device)]
-    return [(block, backend.device), (state, None)]
-
-
 @final
 @dataclass(frozen=True, eq=False)
 class Layout:

@@ -10,11 +10,13 @@ what a type does not say:
 `Extended`  a float that may be infinite, saved as it is; so are properties in ``derived`` of the same dataclass
 `Digest`    a SHA-256 as 64 hexadecimal digits
 `Within`    ends of the range of a number, as in ``Annotated[int, Within(1)]``
+`Vector`    a vector of floats, saved as a list
 `Skipped`   a field that is not saved and gets its default when it is read
 
 An object that users see as it is, and of which only some entries have known types, is a ``TypedDict``: these entries
 are checked, any others may be there, and the object is left as it is.
 
+A dataclass whose object has another order than its fields names them in ``saved_order``.
 A dataclass whose object has more entries than fields, each computed from them, names these properties in ``derived``;
 they are written last and compared when they are read. One whose ``__post_init__`` refuses its fields raises ValueError
 with what is wrong, or an error of ours, which names its own reason.
@@ -31,7 +33,10 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
+import numpy as np
+
 from tokengeom.core.errors import InputError
+from tokengeom.core.numerics import Float
 from tokengeom.results.manifests import OF_EVERY_MANIFEST, as_json, read_json
 
 T = TypeVar("T")
@@ -63,12 +68,17 @@ class _Infinite:
     """A float that may be infinite."""
 
 
+class _AsList:
+    """A vector that is saved as a list."""
+
+
 class _Skipped:
     """A field that is not saved."""
 
 
 Number = Annotated[float, _NanAsNull]
 Extended = Annotated[float, _Infinite]
+Vector = Annotated[Float, _AsList]
 Digest = Annotated[str, Matches("[0-9a-f]{64}", "a hash of 64 hexadecimal digits")]
 Skipped = _Skipped
 """Marks a field that is not saved: ``Annotated[SomeType, Skipped]``."""
@@ -87,6 +97,8 @@ def to_plain(value: Any) -> Any:
         return [to_plain(item) for item in value]
     if isinstance(value, Path):
         return str(value)
+    if isinstance(value, np.ndarray):
+        return to_plain(value.tolist())
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -149,6 +161,13 @@ def read_json_as(kind: Callable[..., T], path: Path) -> T:
     return from_plain(kind, read_json(path), path.parent)
 
 
+def require_same_entries(entries: Mapping[str, Any], manifest: Mapping[str, Any], folder: Path, file: str) -> None:
+    """Refuse a folder whose manifest does not repeat these entries of a file in it."""
+    for name, value in entries.items():
+        if name not in manifest or to_plain(value) != manifest[name]:
+            raise damaged(folder, f"{name} is not the same in {file} and in the manifest")
+
+
 def damaged(folder: Path, what: str) -> InputError:
     """The error that names a saved folder and what is wrong in it."""
     return InputError(f"{folder} is damaged: {what}. Make the result again.")
@@ -164,7 +183,7 @@ def shown(value: object) -> str:
 def _saved_fields(kind: type[Any]) -> dict[str, Any]:
     """Types of the fields of a dataclass that are saved, by name."""
     types_of = get_type_hints(kind, include_extras=True)
-    fields = (field.name for field in dataclasses.fields(kind))
+    fields = getattr(kind, "saved_order", None) or [field.name for field in dataclasses.fields(kind)]
     return {name: types_of[name] for name in fields if Skipped not in getattr(types_of[name], "__metadata__", ())}
 
 
@@ -174,6 +193,9 @@ def _read(expected: Any, content: Any, folder: Path, place: str) -> Any:
     if get_origin(expected) is Annotated:
         expected, *rest = get_args(expected)
         marks = tuple(rest)
+    if _AsList in marks:
+        items = _list(content, folder, place)
+        return np.array([_read_scalar(float, marks, item, folder, f"{place} {k}") for k, item in enumerate(items)])
     origin, inside = get_origin(expected), get_args(expected)
     if dataclasses.is_dataclass(expected) and isinstance(expected, type):
         return from_plain(expected, content, folder, place)

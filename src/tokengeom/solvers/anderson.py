@@ -11,7 +11,7 @@ A state is a matrix in blocks and, where an iteration has one, a vector, which i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 
@@ -31,14 +31,6 @@ LARGEST_WEIGHTS = 1e3
 differences leads arbitrarily far away without a larger residual. Where the iteration converges the sum is below 100."""
 
 
-class State(Protocol):
-    """The blocks of a matrix, each an array that can be replaced."""
-
-    def __len__(self) -> int: ...
-    def __getitem__(self, k: int, /) -> Array: ...
-    def __setitem__(self, k: int, x: Array, /) -> None: ...
-
-
 @final
 class Remembered:
     """The last few differences of the residuals of a matrix or a vector, and the steps that belong to them.
@@ -48,12 +40,12 @@ class Remembered:
     """
 
     def __init__(self, layout: Layout, *, single: bool) -> None:
-        self._layout, self._single = layout, single
+        self.layout, self._single = layout, single
         self.F = self._columns()
         self.restart()
 
     def _columns(self) -> Columns:
-        return Columns(self._layout, single=self._single)
+        return Columns(self.layout, single=self._single)
 
     def restart(self) -> None:
         """Forget everything but the residual."""
@@ -152,7 +144,7 @@ class AndersonMemory:
         products = [self.backend.xp.vdot(x.reshape(-1), y.reshape(-1)) for y in others]
         return self.backend.to_numpy(self.backend.xp.stack(products))
 
-    def step(self, w: State) -> None:
+    def step(self, w: Columns) -> None:
         """Move the matrix by the residuals that were added: accelerated, or plainly where the safeguard requires it."""
         total = self.backend.total
         norm = float(total(self._square)) ** 0.5
@@ -194,7 +186,8 @@ class AndersonMemory:
 
     def advance(self, w: Array, F: Array) -> Array:
         """The state after ``w`` with residual ``F``, each one array; w must be what the last call returned."""
-        state = [w]
+        state = Columns(self.vector.layout)
+        state[0] = w
         self.add(0, F)
         self.step(state)
         return state[0]

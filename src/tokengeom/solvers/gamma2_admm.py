@@ -31,7 +31,7 @@ from tokengeom.core.numerics import blas_threads_for
 from tokengeom.problems.backend import Blocks, blocks_of
 from tokengeom.problems.base import Solution
 from tokengeom.problems.columns import Computed, kept, mapped, per_column
-from tokengeom.problems.gamma2_logits import Gamma2Logits, MaxNormFactors, WeightedDual
+from tokengeom.problems.gamma2 import Gamma2Logits, MaxNormFactors, WeightedDual
 from tokengeom.solvers.logit_admm import RegularisedLoss, WarmStart, first_state
 from tokengeom.solvers.splitting import SMALLEST_SIDE, AbstractSolve, AbstractSplitting, Bounds
 

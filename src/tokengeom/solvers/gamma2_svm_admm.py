@@ -17,7 +17,7 @@ from tokengeom.core.numerics import blas_threads_for
 from tokengeom.problems.backend import Blocks
 from tokengeom.problems.base import Solution
 from tokengeom.problems.columns import Layout
-from tokengeom.problems.gamma2_logits import MaxNormFactors, WeightedDual
+from tokengeom.problems.gamma2 import MaxNormFactors, WeightedDual
 from tokengeom.solvers.gamma2_admm import AbstractWeightedTerm, Gamma2Run, Triplets
 from tokengeom.solvers.gamma2_norm import balance
 from tokengeom.solvers.logit_admm import WarmStart
@@ -25,7 +25,7 @@ from tokengeom.solvers.splitting import AbstractSplitting, Bounds
 
 if TYPE_CHECKING:
     from tokengeom.problems.backend import Array
-    from tokengeom.problems.gamma2_svm import Gamma2SVM
+    from tokengeom.problems.gamma2 import Gamma2SVM
 
 BALANCE_EVERY = 100
 BALANCE_STEPS = 150

@@ -27,7 +27,7 @@ from tokengeom.solvers.splitting import (
     Bounds,
     Iterate,
     Observer,
-    singular_value_threshold,
+    Threshold,
 )
 
 if TYPE_CHECKING:
@@ -86,9 +86,9 @@ class _Constraints(AbstractTerm):
         best, H = (bound, G, norm), G
         levels: list[Array | None] = [None] * len(problem.layout)
         for step in range(MOST_POLISHING + 1):
-            outside = singular_value_threshold(problem.backend, H, 1.0)
+            outside = Threshold(problem.backend)(H, 1.0)
             norm = max(1.0, outside.spectral_norm)
-            best = max(best, (problem.inner(H) / norm, H, norm), key=lambda found: found[0])
+            best = max(best, (problem.inner(H) / norm, H, norm), key=lambda candidate: candidate[0])
             if best[0] >= wanted or step == MOST_POLISHING:
                 break
             projected = Columns(problem.layout)

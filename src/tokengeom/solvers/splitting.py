@@ -68,11 +68,6 @@ class Thresholded:
     spectral_norm: float
 
 
-def singular_value_threshold(backend: Backend, M: Array | Blocks, tau: float) -> Thresholded:
-    """M with every singular value lowered by tau, those below it to 0."""
-    return Threshold(backend)(M, tau)
-
-
 @final
 class Threshold:
     """The singular-value threshold of matrices that change little from one call to the next.

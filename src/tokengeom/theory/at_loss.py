@@ -34,9 +34,8 @@ from tokengeom.core.numerics import Float, Int, centre_columns, cosines
 from tokengeom.core.resources import require_memory
 from tokengeom.core.settings import nearest_hint, option
 from tokengeom.problems.base import Certificate
-from tokengeom.problems.gamma2_logits import MaxNormFactors
-from tokengeom.problems.merging import Merging
-from tokengeom.problems.regularised_logits import RegularisedLogits
+from tokengeom.problems.gamma2 import MaxNormFactors
+from tokengeom.problems.regularised_logits import Merging, RegularisedLogits
 from tokengeom.results.contract import AbstractResult
 from tokengeom.solvers.gamma2_norm import gamma2_norm
 from tokengeom.statistics.next_token import NextTokenStatistics

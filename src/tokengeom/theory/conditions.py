@@ -13,7 +13,7 @@ from tokengeom.results.convert import Skipped, Within, to_plain
 
 if TYPE_CHECKING:
     from tokengeom.problems.linear_data import LinearData
-    from tokengeom.solvers.compatibility import CompatibilityAnswer
+    from tokengeom.solvers.finite_part import CompatibilityAnswer
     from tokengeom.solvers.least_distance import MarginAnswer
 
 Index = Annotated[int, Within(0)]
@@ -54,11 +54,11 @@ class Condition:
         return plain
 
 
-def compatibility(data: LinearData, found: CompatibilityAnswer) -> Condition:
+def compatibility(data: LinearData, answer: CompatibilityAnswer) -> Condition:
     """The condition that a solved or refuted compatibility system proves."""
-    solution = found.solution
-    proof = solution.x if found.compatible else solution.dual
-    return describe_compatibility(data, found.compatible, solution.certificate, proof)
+    solution = answer.solution
+    proof = solution.x if answer.compatible else solution.dual
+    return describe_compatibility(data, answer.compatible, solution.certificate, proof)
 
 
 def describe_compatibility(data: LinearData, holds: bool, certificate: Certificate, proof: Float | None) -> Condition:
@@ -80,11 +80,11 @@ def describe_compatibility(data: LinearData, holds: bool, certificate: Certifica
     return Condition(False, sentence, certificate, Y, tuple(contexts))
 
 
-def separability(data: LinearData, found: MarginAnswer) -> Condition:
+def separability(data: LinearData, answer: MarginAnswer) -> Condition:
     """The condition that a solved or refuted NTP-SVM proves."""
-    solution = found.solution
-    proof = solution.x if found.separable else solution.dual
-    return describe_separability(data, found.separable, solution.certificate, proof)
+    solution = answer.solution
+    proof = solution.x if answer.separable else solution.dual
+    return describe_separability(data, answer.separable, solution.certificate, proof)
 
 
 def describe_separability(data: LinearData, holds: bool, certificate: Certificate, proof: Float | None) -> Condition:

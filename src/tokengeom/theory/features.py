@@ -37,8 +37,7 @@ from tokengeom.problems.supports import SupportReduction, as_support, centre_on
 from tokengeom.results.contract import AbstractResult
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction, LossSettings
-from tokengeom.theory.gamma2_limit import Gamma2Limit, solve_gamma2_limit
-from tokengeom.theory.loss_path import LossPath
+from tokengeom.theory.loss_path import Gamma2Limit, LossPath, solve_gamma2_limit
 from tokengeom.theory.pulls import Pulls, pulls_in_limit
 from tokengeom.theory.storage import read_features, write_features
 from tokengeom.theory.uniqueness import (

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import Float
 from tokengeom.problems.base import Certificate
-from tokengeom.problems.merging import Merging
-from tokengeom.problems.regularised_logits import RegularisedLogits
+from tokengeom.problems.regularised_logits import Merging, RegularisedLogits
 from tokengeom.results.contract import AbstractResult, data_frame
 from tokengeom.results.convert import Digest, from_manifest
 from tokengeom.statistics.arrays_file import SavedArrays
@@ -123,16 +122,20 @@ class PredictedPath(AbstractResult, Sequence[PathPrediction]):
     @staticmethod
     def of(points: Sequence[LossPrediction]) -> PredictedPath:
         """From predictions at different losses for the same statistics, in the nuclear norm."""
-        if not points or any(one.norm != "nuclear" or one.merging is not points[0].merging for one in points):
+        if not points or any(point.norm != "nuclear" or point.merging is not points[0].merging for point in points):
             raise ProblemError("A path needs predictions in the nuclear norm that were made together, by path().")
         problem = points[0].problem()
-        kept = sorted((_kept(one, problem) for one in points), key=lambda one: -one.loss_gap)
-        return PredictedPath(tuple(kept), points[0].statistics_hash, sum(one.seconds for one in points))
+        kept = sorted((_kept(point, problem) for point in points), key=lambda point: -point.loss_gap)
+        return PredictedPath(tuple(kept), points[0].statistics_hash, sum(point.seconds for point in points))
 
     def __len__(self) -> int:
         return len(self.points)
 
-    def __getitem__(self, k: Any) -> Any:
+    @overload
+    def __getitem__(self, k: int) -> PathPrediction: ...
+    @overload
+    def __getitem__(self, k: slice) -> tuple[PathPrediction, ...]: ...
+    def __getitem__(self, k: int | slice) -> PathPrediction | tuple[PathPrediction, ...]:
         return self.points[k]
 
     def __iter__(self) -> Iterator[PathPrediction]:
@@ -140,23 +143,23 @@ class PredictedPath(AbstractResult, Sequence[PathPrediction]):
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers of every point as plain data."""
-        return {"points": [one.to_dict() for one in self.points], "statistics_hash": self.statistics_hash}
+        return {"points": [point.to_dict() for point in self.points], "statistics_hash": self.statistics_hash}
 
     def to_frame(self) -> DataFrame:
         """Data frame with one row per point: loss gap, lambda, nuclear norm with its proof, and rank."""
-        return data_frame([one.to_dict() for one in self.points])
+        return data_frame([point.to_dict() for point in self.points])
 
     def summary(self) -> str:
         """One sentence about the path, then one line per point."""
         lines = [
-            f"loss gap {one.loss_gap:.4g}: rank {one.rank}, nuclear norm {one.nuclear_norm:.5g}, proven within "
-            f"{one.relative_gap:.1e} of the smallest."
-            for one in self.points
+            f"loss gap {point.loss_gap:.4g}: rank {point.rank}, nuclear norm {point.nuclear_norm:.5g}, proven within "
+            f"{point.relative_gap:.1e} of the smallest."
+            for point in self.points
         ]
         return "\n".join([f"{len(self)} predictions, from the largest loss gap to the smallest.", *lines])
 
     def _facts(self) -> list[tuple[str, str]]:
-        return [(f"loss gap {one.loss_gap:.4g}", f"rank {one.rank}") for one in self.points]
+        return [(f"loss gap {point.loss_gap:.4g}", f"rank {point.rank}") for point in self.points]
 
     def _write(self, folder: Path) -> dict[str, Any]:
         merging = self.points[0].merging

@@ -197,8 +197,8 @@ class ProxyPrediction(AnswersQuestions, AbstractResult):
         """Group of each context, m: contexts with equal supports have equal columns; -1 is a full support."""
         columns = np.round(self.Vt / max(float(np.abs(self.Vt).max(initial=0.0)), 1e-300), 9) + 0.0
         seen: dict[bytes, int] = {}
-        found = [seen.setdefault(column.tobytes(), len(seen)) for column in np.ascontiguousarray(columns.T)]
-        return np.where(columns.any(axis=0), np.array(found, dtype=np.int64), -1)
+        groups = [seen.setdefault(column.tobytes(), len(seen)) for column in np.ascontiguousarray(columns.T)]
+        return np.where(columns.any(axis=0), np.array(groups, dtype=np.int64), -1)
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers of the prediction as plain data."""

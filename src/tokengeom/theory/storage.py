@@ -20,8 +20,8 @@ from scipy.sparse import csc_array
 from tokengeom.core.errors import StatisticsError
 from tokengeom.core.numerics import Float
 from tokengeom.problems.base import Certificate
-from tokengeom.problems.gamma2_logits import MaxNormFactors
-from tokengeom.problems.merging import Merging
+from tokengeom.problems.gamma2 import MaxNormFactors
+from tokengeom.problems.regularised_logits import Merging
 from tokengeom.problems.supports import SupportReduction
 from tokengeom.results.contract import SAME
 from tokengeom.results.convert import Digest, Within, from_manifest, to_plain

@@ -32,6 +32,10 @@ CHECKS: dict[str, str] = {
     "tokengeom-statistics": "statistics.check_statistics",
     "tokengeom-pairs": "statistics.check_pairs",
     "tokengeom-run": "runs.check_run",
+    "tokengeom-comparison": "comparisons.check_comparison",
+    "tokengeom-rivals": "comparisons.check_rivals",
+    "tokengeom-checkpoints": "comparisons.check_checkpoints",
+    "tokengeom-texts": "comparisons.check_texts",
 }
 """Kind of a result -> module of this package and function that checks such a result: ``check(result, nearby)``."""
 FOLDER_CHECKS: dict[str, str] = {

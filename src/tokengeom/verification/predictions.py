@@ -11,12 +11,11 @@ import numpy as np
 from tokengeom.core.numerics import Float, dense, x_log_x
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.base import LARGEST_GAP, Certificate, Solution
-from tokengeom.problems.compatibility import CompatibilitySystem
-from tokengeom.problems.effective_support import EffectiveSupportProblem, ReducedLoss
-from tokengeom.problems.gamma2_logits import Gamma2Logits, WeightedDual
-from tokengeom.problems.merging import Merging
+from tokengeom.problems.gamma2 import Gamma2Logits, WeightedDual
+from tokengeom.problems.linear_limit import CompatibilitySystem, EffectiveSupportProblem, ReducedLoss
 from tokengeom.problems.ntp_svm import MarginProblem
 from tokengeom.problems.nuclear_svm import NuclearSVM
+from tokengeom.problems.regularised_logits import Merging
 from tokengeom.problems.supports import margins, reduce_support
 from tokengeom.results.contract import SAME, NearbyResults, under
 from tokengeom.statistics.next_token import NextTokenStatistics

@@ -31,10 +31,10 @@ from tokengeom.extending import (
     AbstractProgress,
     AbstractRival,
     Figure,
+    FitInputs,
     Float,
     HeatmapPanel,
     Int,
-    Known,
     ProblemError,
     SilentProgress,
     SoftLabels,
@@ -330,7 +330,7 @@ def _trained(
 def _explanation(
     stats: NextTokenStatistics, prediction: FeaturePrediction, d: int, rng: np.random.Generator, draw: int
 ) -> tuple[str, Maker]:
-    kinds = [kind for kind in explanation_classes() if kind.quick and kind.candidates(Known())]
+    kinds = [kind for kind in explanation_classes() if kind.quick and kind.candidates(FitInputs())]
     kind = kinds[(draw // len(TEXTS)) % len(kinds)]
     return kind.name, _noisy(explained(kind, stats, rng), rng)
 
@@ -354,7 +354,7 @@ def _at_some_loss(prediction: FeaturePrediction, rng: np.random.Generator) -> Fa
 
 def explained(kind: type[AbstractRival], stats: NextTokenStatistics, rng: np.random.Generator) -> Factors:
     """W and H with the cosines of an explanation, turned and scaled so that their logits fit the text best."""
-    candidates = kind.candidates(Known())
+    candidates = kind.candidates(FitInputs())
     fit = candidates[int(rng.integers(len(candidates)))].fit(stats)
     T, C = fit.tokens(np.arange(stats.V)), fit.contexts(np.arange(stats.m))
     wanted = centre_columns(stats.P.toarray()) * stats.pi

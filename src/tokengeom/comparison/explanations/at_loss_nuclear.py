@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from tokengeom.comparison.explanations.base import AbstractFactorFit, AbstractRival, Contexts, Known
+from tokengeom.comparison.explanations.base import AbstractFactorFit, AbstractRival, ContextStatistics, FitInputs
+from tokengeom.comparison.target import AT_LOSS
 from tokengeom.core.factors import Factors
 from tokengeom.solvers.context_newton import bounded_contexts, ridge_contexts
 from tokengeom.theory.predict import predict
@@ -26,27 +27,29 @@ MOST_ITERATIONS = 600
 class AbstractAtLoss(AbstractRival):
     """The prediction at the run's loss gap, in the norm of the subclass; left out where the loss is not known."""
 
-    uses: ClassVar[str] = "probabilities and the loss"
+    uses: ClassVar[str] = AT_LOSS["nuclear"].info.uses
     quick: ClassVar[bool] = False
     ours: ClassVar[bool] = True
     norm: ClassVar[str]
-    known: Known
+    inputs: FitInputs
 
     @classmethod
-    def candidates(cls, known: Known) -> Sequence[AbstractRival]:
+    def candidates(cls, known: FitInputs) -> Sequence[AbstractRival]:
         """Once, where it was made before, or where the loss is known and statistics are small enough to solve for."""
         solves = cls.norm in known.norms and not (known.proxy_only or known.loss_gap is None)
         return [cls(known)] if cls.norm in known.at or solves else []
 
     def fit(self, stats: NextTokenStatistics) -> LossFit:
         """The prediction that was made before, or a new one."""
-        known = self.known
-        found = known.at.get(self.norm)
-        if found is None:
+        known = self.inputs
+        prediction = known.at.get(self.norm)
+        if prediction is None:
             assert known.loss_gap is not None, "left out where the loss is not known"
             gap, tolerance = known.loss_gap, known.tolerance
-            found = predict(stats, loss_gap=gap, norm=self.norm, tolerance=tolerance, max_iterations=MOST_ITERATIONS)
-        return LossFit(Factors(found.W, found.H), found)
+            prediction = predict(
+                stats, loss_gap=gap, norm=self.norm, tolerance=tolerance, max_iterations=MOST_ITERATIONS
+            )
+        return LossFit(Factors(prediction.W, prediction.H), prediction)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +58,7 @@ class LossFit(AbstractFactorFit):
 
     prediction: LossPrediction
 
-    def place(self, contexts: Contexts) -> Float:
+    def place(self, contexts: ContextStatistics) -> Float:
         """The h that minimises the context's own loss with its regularisation, given the tokens.
 
         In the nuclear norm that is ``pi_j KL + (lam/2) ||h||^2``. In the gamma_2 norm it is the loss among the h that
@@ -70,7 +73,7 @@ class LossFit(AbstractFactorFit):
 class AtLossNuclear(AbstractAtLoss):
     """``argmin ||L||_*`` over logits with the run's loss gap."""
 
-    name: ClassVar[str] = "at loss, nuclear"
-    meaning: ClassVar[str] = "prediction at the loss, nuclear norm"
+    name: ClassVar[str] = AT_LOSS["nuclear"].info.name
+    meaning: ClassVar[str] = AT_LOSS["nuclear"].info.meaning
     order: ClassVar[float] = 13
     norm: ClassVar[str] = "nuclear"

@@ -50,7 +50,7 @@ POWERS = (0.5, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
-class Contexts:
+class ContextStatistics:
     """What is known of contexts.
 
     where
@@ -64,14 +64,14 @@ class Contexts:
     windows: Int | None = None
 
     @staticmethod
-    def of(stats: NextTokenStatistics) -> Contexts:
+    def of(stats: NextTokenStatistics) -> ContextStatistics:
         """All contexts of statistics."""
-        return Contexts(stats.P, stats.pi, stats.context_counts if stats.has_counts else None)
+        return ContextStatistics(stats.P, stats.pi, stats.context_counts if stats.has_counts else None)
 
-    def select(self, columns: Int) -> Contexts:
+    def select(self, columns: Int) -> ContextStatistics:
         """Some of them, in the given order."""
         windows = None if self.windows is None else self.windows[columns]
-        return Contexts(self.P[:, columns], self.share[columns], windows)
+        return ContextStatistics(self.P[:, columns], self.share[columns], windows)
 
     @property
     def counts(self) -> Float:
@@ -92,7 +92,7 @@ class AbstractFit(ABC):
         """Vectors of these contexts, among those it was fitted to, as columns; 0 for one without a direction."""
 
     @abstractmethod
-    def place(self, contexts: Contexts) -> Float:
+    def place(self, contexts: ContextStatistics) -> Float:
         """Vectors of new contexts on the same tokens, as columns."""
 
     @property
@@ -107,7 +107,7 @@ class AbstractFit(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class Known:
+class FitInputs:
     """What is known beside the statistics, where an explanation needs it.
 
     where
@@ -157,7 +157,7 @@ class AbstractRival(ABC):
     ours: ClassVar[bool] = False
 
     @classmethod
-    def candidates(cls, known: Known) -> Sequence[AbstractRival]:
+    def candidates(cls, known: FitInputs) -> Sequence[AbstractRival]:
         """The explanation with each value of its free parameter, or once; nothing where it is left out.
 
         The candidate whose contexts agree best with the run is the one that counts.
@@ -177,11 +177,11 @@ class AbstractRival(ABC):
 def explanation_classes(names: Sequence[str] | None = None) -> list[type[AbstractRival]]:
     """Classes of the explanations by file name, all by default, simplest first."""
     wanted = member_names(EXPLANATIONS) if names is None else names
-    found = [
+    classes = [
         member(EXPLANATIONS, name, AbstractRival, "An explanation")  # type: ignore[type-abstract]
         for name in dict.fromkeys(wanted)
     ]
-    return sorted(found, key=lambda rival: (rival.order, rival.name))
+    return sorted(classes, key=lambda rival: (rival.order, rival.name))
 
 
 class AbstractLogitRival(AbstractRival):
@@ -194,7 +194,7 @@ class AbstractLogitRival(AbstractRival):
     power: float = 0.5
 
     @abstractmethod
-    def values(self, contexts: Contexts, background: Float) -> Float:
+    def values(self, contexts: ContextStatistics, background: Float) -> Float:
         """Logit of each stored pair of ``contexts.P``, in its order; ``background`` is p(z), V."""
 
     def fit(self, stats: NextTokenStatistics) -> AbstractFit:
@@ -202,15 +202,17 @@ class AbstractLogitRival(AbstractRival):
         background = np.asarray(stats.P @ stats.pi)
         small = stats.V * stats.m <= MOST_ENTRIES
 
-        def rule(contexts: Contexts) -> csc_array:
+        def rule(contexts: ContextStatistics) -> csc_array:
             return _with_values(contexts.P, self.values(contexts, background))
 
         if self.power == 1.0 and small:
-            return MatrixFit(Contexts.of(stats), rule)
-        return LogitFit.of(Contexts.of(stats), rule, self.power, everything=small and min(stats.V, stats.m) <= SVD_SIDE)
+            return MatrixFit(ContextStatistics.of(stats), rule)
+        return LogitFit.of(
+            ContextStatistics.of(stats), rule, self.power, everything=small and min(stats.V, stats.m) <= SVD_SIDE
+        )
 
 
-Rule = Callable[[Contexts], "csc_array"]
+Rule = Callable[[ContextStatistics], "csc_array"]
 """From contexts to their logits before centring, V x k."""
 
 
@@ -218,7 +220,7 @@ Rule = Callable[[Contexts], "csc_array"]
 class LogitFit(AbstractFit):
     """Factors of centred logits: ``U`` (V x r), ``s`` (r), their power, and the rule that gives contexts logits."""
 
-    known: Contexts
+    fitted_to: ContextStatistics
     rule: Rule
     U: Float
     s: Float
@@ -226,15 +228,15 @@ class LogitFit(AbstractFit):
     is_truncated: bool = False
 
     @staticmethod
-    def of(known: Contexts, rule: Rule, power: float, *, everything: bool) -> LogitFit:
+    def of(contexts: ContextStatistics, rule: Rule, power: float, *, everything: bool) -> LogitFit:
         """Factor the rule's logits: all singular vectors, or the leading ones of a large matrix."""
-        M, side = rule(known), min(known.P.shape)
+        M, side = rule(contexts), min(contexts.P.shape)
         if everything:
             U, s = left_singular_vectors(centre_columns(M.toarray()))
         else:
             U, s, _ = leading_triplets(M, min(COMPONENTS, side - 1))
         r = int((s > RANK_TOLERANCE * s[0]).sum())
-        return LogitFit(known, rule, U[:, :r], s[:r], power, U.shape[1] < side)
+        return LogitFit(contexts, rule, U[:, :r], s[:r], power, U.shape[1] < side)
 
     def tokens(self, tokens: Int) -> Float:
         """``U Sigma^p``, whose columns sum to 0 like those of M."""
@@ -242,9 +244,11 @@ class LogitFit(AbstractFit):
 
     def contexts(self, columns: Int) -> Float:
         """``Sigma^p V^T``, from ``U^T M = Sigma V^T``."""
-        return np.asarray(self._inside(self.rule(self.known.select(columns))) * self.s[:, None] ** (self.power - 1.0))
+        return np.asarray(
+            self._inside(self.rule(self.fitted_to.select(columns))) * self.s[:, None] ** (self.power - 1.0)
+        )
 
-    def place(self, contexts: Contexts) -> Float:
+    def place(self, contexts: ContextStatistics) -> Float:
         """``(M M^T + x x^T)^{-1/4} x``: coordinates on U, then what is outside of its span (not where truncated)."""
         M = self.rule(contexts)
         inside = self._inside(M)
@@ -301,19 +305,19 @@ def one_more_column(s: Float, inside: Float, outside: Float) -> tuple[Float, Flo
 class MatrixFit(AbstractFit):
     """Centred logits themselves: tokens are rows and contexts are columns."""
 
-    known: Contexts
+    fitted_to: ContextStatistics
     rule: Rule
 
     def tokens(self, tokens: Int) -> Float:
         """Rows of M, as columns."""
         # Centring needs all rows, so the dense matrix is made here; its size is limited by `MOST_ENTRIES`.
-        return np.asarray(centre_columns(self.rule(self.known).toarray())[tokens].T)
+        return np.asarray(centre_columns(self.rule(self.fitted_to).toarray())[tokens].T)
 
     def contexts(self, columns: Int) -> Float:
         """Columns of M."""
-        return self.place(self.known.select(columns))
+        return self.place(self.fitted_to.select(columns))
 
-    def place(self, contexts: Contexts) -> Float:
+    def place(self, contexts: ContextStatistics) -> Float:
         """The centred logits of the contexts; they need no tokens."""
         M = centre_columns(self.rule(contexts).toarray())
         M[:, np.ptp(M, axis=0) <= ROUNDING * np.abs(M).max(initial=0.0)] = 0.0

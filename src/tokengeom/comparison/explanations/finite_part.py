@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokengeom.comparison.explanations.base import AbstractLogitRival, Contexts
+from tokengeom.comparison.explanations.base import AbstractLogitRival, ContextStatistics
 from tokengeom.comparison.logit_numbers import FiniteLogits
 
 if TYPE_CHECKING:
@@ -19,6 +19,6 @@ class FinitePart(AbstractLogitRival):
     order = 7
     uses = "probabilities"
 
-    def values(self, contexts: Contexts, background: Float) -> Float:
+    def values(self, contexts: ContextStatistics, background: Float) -> Float:
         """Centred log-probabilities."""
         return FiniteLogits.of(contexts.P).value

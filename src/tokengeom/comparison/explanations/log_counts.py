@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from tokengeom.comparison.explanations.base import POWERS, AbstractLogitRival, AbstractRival, Contexts, Known
+from tokengeom.comparison.explanations.base import (
+    POWERS,
+    AbstractLogitRival,
+    AbstractRival,
+    ContextStatistics,
+    FitInputs,
+)
 from tokengeom.core.errors import ProblemError
 
 if TYPE_CHECKING:
@@ -40,7 +46,7 @@ class LogCounts(AbstractLogitRival):
             raise ProblemError(f"Smoothing needs a finite alpha > 0; got alpha={self.alpha}. 1 is usual.")
 
     @classmethod
-    def candidates(cls, known: Known) -> Sequence[AbstractRival]:
+    def candidates(cls, known: FitInputs) -> Sequence[AbstractRival]:
         """With each alpha of `ALPHAS` at both powers; left out where there are no counts."""
         return [cls(alpha, power) for alpha, power in product(ALPHAS, POWERS)] if known.has_counts else []
 
@@ -49,6 +55,6 @@ class LogCounts(AbstractLogitRival):
         """Its alpha and power."""
         return f"alpha={self.alpha:g}, power {self.power:g}"
 
-    def values(self, contexts: Contexts, background: Float) -> Float:
+    def values(self, contexts: ContextStatistics, background: Float) -> Float:
         """``log(1 + n_jz / alpha)``."""
         return np.asarray(np.log1p(contexts.counts / self.alpha))

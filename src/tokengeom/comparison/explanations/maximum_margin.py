@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from tokengeom.comparison.explanations.base import AbstractFactorFit, AbstractRival, Contexts, Known
+from tokengeom.comparison.explanations.base import AbstractFactorFit, AbstractRival, ContextStatistics, FitInputs
+from tokengeom.comparison.target import LIMIT
 from tokengeom.core.factors import Factors
-from tokengeom.solvers.soft_margin import separating_vector
+from tokengeom.solvers.margin import separating_vector
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import predict
 
@@ -30,32 +31,32 @@ class MaximumMargin(AbstractRival):
         The solution for the statistics that it is fitted to, where it is known; it is solved for otherwise.
     """
 
-    name: ClassVar[str] = "L_mm"
-    meaning: ClassVar[str] = "prediction in the limit of training"
+    name: ClassVar[str] = LIMIT.info.name
+    meaning: ClassVar[str] = LIMIT.info.meaning
     order: ClassVar[float] = 12
-    uses: ClassVar[str] = "supports"
+    uses: ClassVar[str] = LIMIT.info.uses
     quick: ClassVar[bool] = False
     ours: ClassVar[bool] = True
     prediction: FeaturePrediction | None = None
 
     @classmethod
-    def candidates(cls, known: Known) -> Sequence[AbstractRival]:
+    def candidates(cls, known: FitInputs) -> Sequence[AbstractRival]:
         """With the prediction that was given; left out where the statistics are too large to solve for."""
         return [] if known.proxy_only else [cls(known.prediction)]
 
     def fit(self, stats: NextTokenStatistics) -> MarginFit:
         """The solution for these statistics."""
-        known = self.prediction
-        if known is None:
-            known = predict(stats, spread_solves=0, tolerance=TOLERANCE)
-        return MarginFit(Factors(known.W, known.H))
+        prediction = self.prediction
+        if prediction is None:
+            prediction = predict(stats, spread_solves=0, tolerance=TOLERANCE)
+        return MarginFit(Factors(prediction.W, prediction.H))
 
 
 @dataclass(frozen=True, eq=False)
 class MarginFit(AbstractFactorFit):
     """Tokens and contexts of L_mm."""
 
-    def place(self, contexts: Contexts) -> Float:
+    def place(self, contexts: ContextStatistics) -> Float:
         """Smallest h with ``W h`` equal on support and at least 1 lower elsewhere, once per distinct support."""
         W, S = self.factors.W, contexts.P.toarray() > 0
         distinct, group = np.unique(S, axis=1, return_inverse=True)

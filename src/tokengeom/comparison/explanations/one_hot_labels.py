@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokengeom.comparison.explanations.base import AbstractLogitRival, Contexts, most_frequent
+from tokengeom.comparison.explanations.base import AbstractLogitRival, ContextStatistics, most_frequent
 
 if TYPE_CHECKING:
     from tokengeom.core.numerics import Float
@@ -21,6 +21,6 @@ class OneHotLabels(AbstractLogitRival):
     order = 2
     uses = "most frequent next tokens"
 
-    def values(self, contexts: Contexts, background: Float) -> Float:
+    def values(self, contexts: ContextStatistics, background: Float) -> Float:
         """The label of each context."""
         return most_frequent(contexts.P)

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from tokengeom.comparison.explanations.base import POWERS, AbstractLogitRival, AbstractRival, Contexts, Known
+from tokengeom.comparison.explanations.base import (
+    POWERS,
+    AbstractLogitRival,
+    AbstractRival,
+    ContextStatistics,
+    FitInputs,
+)
 from tokengeom.core.errors import ProblemError
 
 if TYPE_CHECKING:
@@ -40,7 +46,7 @@ class ShiftedPMI(AbstractLogitRival):
             raise ProblemError(f"The shift log k of PMI needs a finite k > 0; got k={self.k}. 1 means no shift.")
 
     @classmethod
-    def candidates(cls, known: Known) -> Sequence[AbstractRival]:
+    def candidates(cls, known: FitInputs) -> Sequence[AbstractRival]:
         """With each k of `SHIFTS` at both powers."""
         return [cls(k, power) for k, power in product(SHIFTS, POWERS)]
 
@@ -49,7 +55,7 @@ class ShiftedPMI(AbstractLogitRival):
         """Its k and power."""
         return f"k={self.k:g}, power {self.power:g}"
 
-    def values(self, contexts: Contexts, background: Float) -> Float:
+    def values(self, contexts: ContextStatistics, background: Float) -> Float:
         """Positive part of shifted PMI on observed pairs."""
         P = contexts.P
         return np.asarray(np.maximum(np.log(P.data / background[P.indices]) - np.log(self.k), 0.0))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokengeom.comparison.explanations.base import AbstractLogitRival, Contexts
+from tokengeom.comparison.explanations.base import AbstractLogitRival, ContextStatistics
 
 if TYPE_CHECKING:
     from tokengeom.core.numerics import Float
@@ -21,6 +21,6 @@ class ProbabilityCosines(AbstractLogitRival):
     uses = "probabilities"
     power = 1.0
 
-    def values(self, contexts: Contexts, background: Float) -> Float:
+    def values(self, contexts: ContextStatistics, background: Float) -> Float:
         """The probabilities themselves."""
         return np.asarray(contexts.P.data)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokengeom.comparison.explanations.base import AbstractFit, AbstractRival, Contexts, most_frequent
+from tokengeom.comparison.explanations.base import AbstractFit, AbstractRival, ContextStatistics, most_frequent
 
 if TYPE_CHECKING:
     from tokengeom.core.numerics import Float, Int
@@ -29,27 +29,27 @@ class SimplexFrame(AbstractRival):
 
     def fit(self, stats: NextTokenStatistics) -> FrameFit:
         """The frame, which is the same for all statistics."""
-        return FrameFit(Contexts.of(stats))
+        return FrameFit(ContextStatistics.of(stats))
 
 
 @dataclass(frozen=True, eq=False)
 class FrameFit(AbstractFit):
     """The simplex frame on the tokens of the contexts' probabilities (V x m)."""
 
-    known: Contexts
+    fitted_to: ContextStatistics
 
     def tokens(self, tokens: Int) -> Float:
         """Vertices ``e_z - 1/V``."""
-        V = self.known.P.shape[0]
+        V = self.fitted_to.P.shape[0]
         vertices = np.full((V, tokens.size), -1.0 / V)
         vertices[tokens, np.arange(tokens.size)] += 1.0
         return vertices
 
     def contexts(self, columns: Int) -> Float:
         """Placed by the same rule as any other context."""
-        return self.place(self.known.select(columns))
+        return self.place(self.fitted_to.select(columns))
 
-    def place(self, contexts: Contexts) -> Float:
+    def place(self, contexts: ContextStatistics) -> Float:
         """Mean of the vertices of the most frequent next tokens."""
         P = contexts.P.copy()
         P.data = most_frequent(contexts.P)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokengeom.comparison.explanations.base import AbstractLogitRival, Contexts
+from tokengeom.comparison.explanations.base import AbstractLogitRival, ContextStatistics
 
 if TYPE_CHECKING:
     from tokengeom.core.numerics import Float
@@ -21,6 +21,6 @@ class SupportCosines(AbstractLogitRival):
     uses = "supports"
     power = 1.0
 
-    def values(self, contexts: Contexts, background: Float) -> Float:
+    def values(self, contexts: ContextStatistics, background: Float) -> Float:
         """1 on support."""
         return np.ones(contexts.P.nnz)

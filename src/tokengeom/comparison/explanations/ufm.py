@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from tokengeom.comparison.explanations.base import AbstractFactorFit, AbstractRival, Contexts, Known
+from tokengeom.comparison.explanations.base import AbstractFactorFit, AbstractRival, ContextStatistics, FitInputs
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors
 from tokengeom.solvers.context_newton import bounded_contexts
@@ -41,18 +41,18 @@ class TrainedFeatures(AbstractRival):
     uses: ClassVar[str] = "probabilities, the loss and the optimizer"
     parameters: ClassVar[str] = "random start"
     quick: ClassVar[bool] = False
-    known: Known
+    inputs: FitInputs
 
     @classmethod
-    def candidates(cls, known: Known) -> Sequence[AbstractRival]:
+    def candidates(cls, known: FitInputs) -> Sequence[AbstractRival]:
         """Once, where the loss is known and statistics are small enough to train on."""
         return [] if known.proxy_only or known.loss_gap is None else [cls(known)]
 
     def fit(self, stats: NextTokenStatistics) -> TrainedFit:
         """Train until the loss gap is reached, or for `MOST_STEPS` steps."""
-        wanted = self.known.loss_gap
+        wanted = self.inputs.loss_gap
         assert wanted is not None, "left out where the loss is not known"
-        optimizer = OPTIMIZER.get(self.known.optimizer or "", "adamw")
+        optimizer = OPTIMIZER.get(self.inputs.optimizer or "", "adamw")
 
         def stop_at_loss(state: State) -> float:
             gap = state.labels.loss_gap(state.L)
@@ -64,7 +64,7 @@ class TrainedFeatures(AbstractRival):
             run = train(
                 stats,
                 "ufm",
-                dim=min(self.known.dim or LARGEST_DIM, LARGEST_DIM),
+                dim=min(self.inputs.dim or LARGEST_DIM, LARGEST_DIM),
                 optimizer=optimizer,
                 learning_rate=RATES[optimizer],
                 rate_schedule="constant",
@@ -94,7 +94,7 @@ class TrainedFit(AbstractFactorFit):
 
     limitation: str = ""
 
-    def place(self, contexts: Contexts) -> Float:
+    def place(self, contexts: ContextStatistics) -> Float:
         """The h with the smallest loss, given the tokens, among those no longer than the mean trained context."""
         radius = float(np.linalg.norm(self.factors.H, axis=0).mean())
         return bounded_contexts(self.factors.W, contexts.P.toarray(), radius)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokengeom.comparison.explanations.base import AbstractLogitRival, Contexts
+from tokengeom.comparison.explanations.base import AbstractLogitRival, ContextStatistics
 
 if TYPE_CHECKING:
     from tokengeom.core.numerics import Float
@@ -25,7 +25,7 @@ class Word2Vec(AbstractLogitRival):
     order = 10
     uses = "probabilities"
 
-    def values(self, contexts: Contexts, background: Float) -> Float:
+    def values(self, contexts: ContextStatistics, background: Float) -> Float:
         """``2 + 2 (x - 1)/(x + 1) = 4 x / (x + 1)``."""
         x = contexts.P.data / background[contexts.P.indices]
         return np.asarray(4.0 * x / (x + 1.0))

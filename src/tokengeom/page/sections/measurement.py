@@ -11,8 +11,9 @@ import numpy as np
 
 from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.collapse import group_sums
-from tokengeom.comparison.comparison import MEANINGS, NORM_PREFIX, PREFIXES, Comparison, prefix_of
-from tokengeom.comparison.rival_numbers import RivalRow
+from tokengeom.comparison.comparison import Comparison
+from tokengeom.comparison.rival_table import RivalRow
+from tokengeom.comparison.target import MEANINGS, TARGETS, split_name
 from tokengeom.core.factors import HasFactors
 from tokengeom.core.numerics import Float, Int, unit_columns
 from tokengeom.figures.base import Figure, Panel, Points, ScatterPanel
@@ -55,7 +56,7 @@ LIMIT_PANELS = "From left to right: what was measured, then what was predicted."
 MAIN = ("context_agreement", "token_agreement", "context_cka", "token_cka", "logit_cosine")
 SIMILAR = ("context_similarity", "token_similarity")
 OTHERS = ("finite_distance", "collapse")
-PAPERS = ("limit_", "proxy_")
+PAPERS = (TARGETS["limit"], TARGETS["proxy"])
 """Numbers of the table, in its order; the papers' measure is taken in the limit, or with the proxy."""
 FIRST_RIVALS = 5
 """Explanations per table shown without unfolding."""
@@ -173,17 +174,20 @@ def _part(figure: Figure, panels: Sequence[Panel]) -> Figure:
 def _agreement_table(contents: Contents, name: str) -> dict[str, Any]:
     """Agreement at the loss reached, in the limit, then the other norm and the papers' measure."""
     comparison = contents.comparisons[name]
-    prefix, other = comparison.prefix, [p for p in NORM_PREFIX.values() if p != comparison.prefix]
+    judged = [] if comparison.target is None else [comparison.target]
     parts = [
-        (PREFIXES.get(prefix, ""), [f"{prefix}{kind}" for kind in MAIN]),
-        (PREFIXES["limit_"], [f"limit_{kind}" for kind in MAIN] if prefix != "limit_" else []),
+        *((target.phrase, [target.named(kind) for kind in MAIN]) for target in judged),
+        *((target.phrase, [target.named(kind) for kind in MAIN]) for target in PAPERS[:1] if target not in judged),
         ("finite part and collapse", list(OTHERS)),
-        ("the papers' measure: structural similarity (SIM)", [f"{p}{kind}" for p in PAPERS for kind in SIMILAR]),
+        (
+            "the papers' measure: structural similarity (SIM)",
+            [target.named(kind) for target in PAPERS for kind in SIMILAR],
+        ),
     ]
     folded = [
-        (f"The same {PREFIXES[p]}", [f"{p}{kind}" for kind in (*MAIN, *SIMILAR)])
-        for p in other
-        if f"{p}context_agreement" in comparison.agreements
+        (f"The same {target.phrase}", [target.named(kind) for kind in (*MAIN, *SIMILAR)])
+        for key, target in TARGETS.items()
+        if target.norm is not None and target not in judged and key in comparison.targets
     ]
     return {
         "name": name,
@@ -213,7 +217,7 @@ def _parts(comparison: Comparison, parts: Sequence[tuple[str, Sequence[str]]]) -
 def _agreement_row(key: str, one: Agreement) -> dict[str, Any]:
     return {
         "key": key,
-        "meaning": MEANINGS[key.removeprefix(prefix_of(key))] if key else "",
+        "meaning": MEANINGS[split_name(key)[1]] if key else "",
         "value": one.value,
         "interval": _interval(one),
         "floor": one.floor,

@@ -253,7 +253,7 @@ def _sources(contents: Contents, name: str) -> dict[str, Any]:
     comparison, trained = contents.comparisons[name], name in contents.trained
     one = comparison.disagreement
     sentences = [] if one is None else one.sentences()
-    cosine = comparison.agreements.get(f"{comparison.prefix}logit_cosine")
+    cosine = comparison.judged_numbers.get("logit_cosine")
     if cosine is not None and math.isfinite(cosine.value):
         sentences.append(f"The cosine of the run's centred logits with the predicted ones is {cosine.value:.3f}.")
     low = [] if one is None else one.remedies()

@@ -15,9 +15,9 @@ import numpy as np
 
 from tokengeom import NextTokenStatistics
 from tokengeom.extending import (
+    FitInputs,
     Float,
     Int,
-    Known,
     centre_columns,
     cosines,
     directional_agreement,
@@ -62,7 +62,7 @@ class GroupedText:
     def _simple(self) -> Iterator[tuple[str, Directions]]:
         everything = np.arange(self.stats.m)
         for kind in explanation_classes(SIMPLE):
-            for rival in kind.candidates(Known(has_counts=self.stats.has_counts)):
+            for rival in kind.candidates(FitInputs(has_counts=self.stats.has_counts)):
                 fit = rival.fit(self.stats)
                 yield kind.name, Directions.of(self, fit.tokens(np.arange(self.stats.V)).T, fit.contexts(everything))
 

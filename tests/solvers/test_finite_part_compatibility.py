@@ -8,11 +8,11 @@ from hypothesis import given, settings
 
 from linear_cases import CERTIFIED, EXACT, linear_data
 from tokengeom.core.numerics import Float
-from tokengeom.problems.compatibility import CompatibilitySystem
 from tokengeom.problems.instances import LinearInstance, linear_catalogue, overparameterised
 from tokengeom.problems.linear_data import LinearData
-from tokengeom.solvers import compatibility
-from tokengeom.solvers.compatibility import solve_compatibility
+from tokengeom.problems.linear_limit import CompatibilitySystem
+from tokengeom.solvers import finite_part
+from tokengeom.solvers.finite_part import solve_compatibility
 
 
 def plain_system(data: LinearData) -> tuple[Float, Float]:
@@ -59,7 +59,7 @@ def test_dense_and_iterative_solutions_agree() -> None:
     system = CompatibilitySystem(data.S, data.P, data.H)
     dense = solve_compatibility(system)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compatibility, "MOST_DENSE_ENTRIES", 0)
+        patch.setattr(finite_part, "MOST_DENSE_ENTRIES", 0)
         iterative = solve_compatibility(system)
     assert dense.compatible is iterative.compatible is True
     assert np.allclose(dense.solution.x, iterative.solution.x, atol=EXACT)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tokengeom.problems.merging import Merging
+from tokengeom.problems.regularised_logits import Merging
 from tokengeom.statistics.next_token import NextTokenStatistics
 
 COLUMNS = [[1.0, 1.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]]

@@ -6,7 +6,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-from tokengeom.solvers.singular_values import Shrunk, project_on_simplex
+from tokengeom.solvers.margin_splitting import Shrunk, project_on_simplex
 
 OBJECTIVE = {"spectral": cp.sigma_max, "nuclear": cp.normNuc}
 SHAPES = [(6, 4), (4, 6), (5, 5)]

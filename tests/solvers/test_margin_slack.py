@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tokengeom.core.numerics import Bool, Float
-from tokengeom.solvers.soft_margin import separating_vector
+from tokengeom.solvers.margin import separating_vector
 
 
 def soft_program(W: Float, S: Bool, penalty: float) -> Float:

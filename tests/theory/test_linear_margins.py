@@ -12,8 +12,7 @@ from tokengeom.corpus.synthetic import random_soft_labels
 from tokengeom.problems.instances import clusters, one_hot_orthonormal, overparameterised
 from tokengeom.problems.linear_data import LinearData
 from tokengeom.problems.ntp_svm import NORMS
-from tokengeom.theory.linear import predict_linear
-from tokengeom.theory.margins import max_margin
+from tokengeom.theory.linear import max_margin, predict_linear
 
 
 def setting(d: int) -> tuple[NextTokenStatistics, Float]:

@@ -1,4 +1,4 @@
-"""Which norm a run is judged in."""
+"""What a run is compared with: names of its numbers, and the norm that it is judged in."""
 
 from __future__ import annotations
 
@@ -7,8 +7,23 @@ from types import SimpleNamespace
 import pytest
 
 from tokengeom.comparison.agreement import Agreement
-from tokengeom.comparison.inputs import CompareSettings, decays_in_gradient, optimizer_of
-from tokengeom.comparison.norms import choose_norm, norm_of, norm_sentence, predictions_at
+from tokengeom.comparison.inputs import CompareSettings
+from tokengeom.comparison.target import (
+    AT_LOSS,
+    LIMIT,
+    MEANINGS,
+    TARGETS,
+    choose_norm,
+    decays_in_gradient,
+    flat_names,
+    meaning,
+    norm_of,
+    norm_sentence,
+    optimizer_of,
+    predictions_at,
+    split_name,
+    tables_of,
+)
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.theory.at_loss import LossPrediction
@@ -22,6 +37,30 @@ BOTH = ["nuclear", "gamma2"]
 
 def run(optimizer: object, decay: float = 0.0) -> object:
     return SimpleNamespace(settings={"optimizer": optimizer, "weight_decay": decay})
+
+
+def test_names_of_numbers_are_taken_apart_as_they_were_made() -> None:
+    for key, target in TARGETS.items():
+        for number in MEANINGS:
+            assert split_name(target.named(number)) == (key, number)
+    for number in MEANINGS:
+        assert split_name(number) == ("", number), "a number of the run alone"
+    assert LIMIT.named("context_cka") == "limit_context_cka"
+
+
+def test_numbers_are_flat_in_one_order_and_tables_have_them_back() -> None:
+    names = [("", "collapse"), ("limit", "token_cka"), ("gamma2", "token_cka"), ("limit", "context_agreement")]
+    numbers = {name: Agreement(float(k)) for k, name in enumerate(names)}
+    flat = flat_names(numbers)
+    assert list(flat) == ["gamma2_token_cka", "limit_context_agreement", "limit_token_cka", "collapse"]
+    tables = tables_of(flat)
+    assert {(key, number): one for key, table in tables.items() for number, one in table.items()} == numbers
+
+
+def test_a_meaning_says_what_the_run_is_compared_with() -> None:
+    assert meaning("limit_context_agreement").startswith("in the limit of training: correlation")
+    assert meaning("collapse") == MEANINGS["collapse"]
+    assert {target.norm for target in AT_LOSS.values()} == {*BOTH}
 
 
 @pytest.mark.parametrize(
@@ -49,13 +88,13 @@ def test_without_a_known_norm_the_one_that_agrees_better_is_taken() -> None:
 
 
 def test_the_sentence_says_why_and_gives_both() -> None:
-    found = {f"{p}{i}_agreement": Agreement(0.5) for p in ("nuclear_", "gamma2_") for i in ("context", "token")}
+    found = {key: {f"{item}_agreement": Agreement(0.5) for item in ("context", "token")} for key in BOTH}
     assert "goes with the optimizer gd" in norm_sentence("nuclear", run("gd"), found)[0]
     assert "is not known; of both" in norm_sentence("nuclear", object(), found)[0]
     assert "adam with weight decay" in norm_sentence("nuclear", run("adam", 0.1), found)[0]
     assert "the spectral norm of unconstrained features" in norm_sentence("gamma2", run("spectral"), found)[0]
     assert norm_sentence(None, run("gd"), found) == []
-    assert norm_sentence("nuclear", run("gd"), {"nuclear_context_agreement": Agreement(0.5)}) == []
+    assert norm_sentence("nuclear", run("gd"), {"nuclear": {"context_agreement": Agreement(0.5)}}) == []
 
 
 def test_settings_of_a_run_are_read_where_they_are_known() -> None:

@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from scipy.optimize import minimize
 
 from linear_cases import CERTIFIED, linear_data
-from tokengeom.problems.effective_support import ReducedLoss
 from tokengeom.problems.instances import overparameterised
 from tokengeom.problems.linear_data import LinearData
-from tokengeom.solvers.compatibility import project_on_data_subspace
-from tokengeom.solvers.reduced_newton import solve_reduced_loss
+from tokengeom.problems.linear_limit import ReducedLoss
+from tokengeom.solvers.finite_part import project_on_data_subspace, solve_reduced_loss
 
 
 def problem_of(data: LinearData) -> ReducedLoss:

@@ -1,0 +1,379 @@
+"""`Target`: what a run is compared with, the names of its numbers, and which target the verdict is about.
+
+A run is compared with predictions at the loss that it has reached, one per norm of the logits, and with the prediction
+in the limit of training, or with the proxy. The verdict is about the norm that goes with the run's optimizer, where
+that is known. In a saved comparison the name of a number is the key of its target and the number, as in
+``limit_context_cka``; here alone these names are made and taken apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+
+from tokengeom.core.errors import ProblemError
+from tokengeom.problems.base import LARGEST_GAP
+from tokengeom.problems.regularised_logits import Merging
+from tokengeom.results.convert import Matches
+from tokengeom.theory.at_loss import NORMS, LossPrediction, LossSettings
+from tokengeom.theory.loss_path import LossPath
+from tokengeom.training.optimizers.base import optimizer_named, optimizer_names
+
+if TYPE_CHECKING:
+    from scipy.sparse import csc_array
+
+    from tokengeom.comparison.agreement import Agreement, Name
+    from tokengeom.comparison.inputs import CompareSettings
+    from tokengeom.core.factors import Factors
+    from tokengeom.core.progress import AbstractProgress
+    from tokengeom.theory.features import FeaturePrediction
+    from tokengeom.theory.proxy import ProxyPrediction
+
+NormName = Annotated[str, Matches("|".join(NORMS), f"one of {', '.join(NORMS)}")]
+NORM_OF_OPTIMIZER = {
+    "gd": "nuclear",
+    "ngd": "nuclear",
+    "adam": "gamma2",
+    "adamw": "gamma2",
+    "signgd": "gamma2",
+}
+"""Norm of the logits that each optimizer keeps small: proven for none; measured for unconstrained features with gd,
+adam, adamw and signgd, and for networks with adam and signgd (docs/results/optimizer_norms.md)."""
+AT_LOSS_ENTRIES = {"nuclear": 1_000_000, "gamma2": 400_000}
+"""Merged tokens times merged contexts up to which predictions at a loss are made by default: about half a minute."""
+SAME_LOSS = 0.02
+"""Loss gaps with a relative difference below this are the same."""
+MEANINGS = {
+    "context_agreement": "correlation of context cosines over pairs with different supports, 1 is best",
+    "token_agreement": "correlation of token cosines over pairs of different tokens, 1 is best",
+    "context_cka": "centred kernel alignment of contexts with different supports (norms matter), 1 is best",
+    "token_cka": "centred kernel alignment of different tokens (norms matter), 1 is best",
+    "logit_cosine": "cosine of the centred logits, 1 is best",
+    "context_similarity": "the papers' SIM of context cosines, 1 is best",
+    "token_similarity": "the papers' SIM of token cosines, 1 is best",
+    "finite_distance": "||P_F(L) - L_in||, 0 is best",
+    "collapse": "ratio of the scatter of context directions within support groups to that between them, 0 is best",
+    "cosine": "cos(W, W_mm), 1 is best",
+    "cosine_without_finite": "cos(W - W_star, W_mm), 1 is best",
+    "finite_error": "||P_F(W) - W_star|| / ||W_star||, 0 is best",
+    "margin_frobenius": "smallest margin per unit of Frobenius norm, larger is better",
+    "margin_max": "smallest margin per unit of the largest entry, larger is better",
+    "margin_spectral": "smallest margin per unit of spectral norm, larger is better",
+    "margin_nuclear": "smallest margin per unit of nuclear norm, larger is better",
+    "margin_sum": "smallest margin per unit of the sum of absolute entries, larger is better",
+}
+"""What each number is, in the order of tables."""
+
+
+@dataclass(frozen=True)
+class ExplanationInfo:
+    """What an explanation is.
+
+    ``name``, ``meaning``
+        Short name in tables, and what it is in a phrase.
+    ``uses``
+        What it is made from: "supports", "probabilities", "counts", "probabilities and the loss".
+    ``parameters``
+        Its free parameters and how they were chosen; "none" where there are none.
+    ``ours``
+        Whether it is the prediction itself, at a loss or in the limit.
+    """
+
+    name: str
+    meaning: str
+    uses: str
+    parameters: str = "none"
+    ours: bool = False
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a run is compared with.
+
+    ``key``
+        Beginning of the names of its numbers in saved files.
+    ``info``
+        What it is among the explanations of a table.
+    ``phrase``
+        Where the run is compared, as in "in the limit of training".
+    ``subject``
+        What the run is compared with, as the subject of a sentence.
+    ``norm``
+        Norm of a prediction at the loss; None for the others.
+    """
+
+    key: str
+    info: ExplanationInfo
+    phrase: str
+    subject: str
+    norm: str | None = None
+
+    def named(self, number: str) -> str:
+        """Name of one of its numbers in saved files."""
+        return f"{self.key}_{number}"
+
+
+_USES = "probabilities and the loss"
+AT_LOSS = {
+    "nuclear": Target(
+        "nuclear",
+        ExplanationInfo("at loss, nuclear", "prediction at the loss, nuclear norm", _USES, ours=True),
+        "at the loss reached, nuclear norm",
+        "prediction at the loss reached (nuclear norm)",
+        norm="nuclear",
+    ),
+    "gamma2": Target(
+        "gamma2",
+        ExplanationInfo("at loss, gamma_2", "prediction at the loss, gamma_2 norm", _USES, ours=True),
+        "at the loss reached, gamma_2 norm",
+        "prediction at the loss reached (gamma_2 norm)",
+        norm="gamma2",
+    ),
+}
+"""Norm -> prediction at the loss that the run has reached."""
+LIMIT = Target(
+    "limit",
+    ExplanationInfo("L_mm", "prediction in the limit of training", "supports", ours=True),
+    "in the limit of training",
+    "prediction in the limit of training",
+)
+PROXY = Target(
+    "proxy", ExplanationInfo("S~", "proxy: centred supports", "supports", ours=True), "with the proxy", "proxy"
+)
+TARGETS = {target.key: target for target in (*AT_LOSS.values(), LIMIT, PROXY)}
+"""Every target by its key, in the order of tables."""
+
+Tables = Mapping[str, Mapping[str, "Agreement"]]
+"""Key of each target -> its numbers by name; the numbers of the run alone are under the empty key."""
+
+
+def flat_names(numbers: Mapping[Name, Agreement]) -> dict[str, Agreement]:
+    """Numbers by their names in saved files: at the loss first, then in the limit, each in the order of `MEANINGS`."""
+    names = {(key, number): target.named(number) for key, target in TARGETS.items() for number in MEANINGS}
+    names |= {("", number): number for number in MEANINGS}
+    return {flat: numbers[name] for name, flat in names.items() if name in numbers}
+
+
+def tables_of(agreements: Mapping[str, Agreement]) -> dict[str, dict[str, Agreement]]:
+    """The numbers of each target, from numbers by their names in saved files."""
+    tables: dict[str, dict[str, Agreement]] = {}
+    for flat, agreement in agreements.items():
+        key, number = split_name(flat)
+        tables.setdefault(key, {})[number] = agreement
+    return tables
+
+
+def split_name(flat: str) -> Name:
+    """Key of the target (empty where there is none) and number, from a name in saved files."""
+    target = next((target for target in TARGETS.values() if flat.startswith(target.named(""))), None)
+    return ("", flat) if target is None else (target.key, flat.removeprefix(target.named("")))
+
+
+def meaning(flat: str) -> str:
+    """What a number is, in a phrase, from its name in saved files."""
+    key, number = split_name(flat)
+    return f"{TARGETS[key].phrase}: {MEANINGS[number]}" if key else MEANINGS[number]
+
+
+def norms_at_loss(P: csc_array, asked: bool | None) -> tuple[str, ...]:
+    """Norms in which to predict at a loss for these probabilities: all or none as asked, or where that is fast."""
+    if asked is not None:
+        return tuple(AT_LOSS_ENTRIES) if asked else ()
+    entries = Merging.of(P).entries
+    return tuple(norm for norm, most in AT_LOSS_ENTRIES.items() if entries <= most)
+
+
+def too_large(P: csc_array) -> str:
+    """Why `norms_at_loss` leaves out a norm that was not asked for."""
+    merged = Merging.of(P)
+    return (
+        f"{merged.a.size:,} distinct tokens x {merged.n.size:,} distinct contexts would take minutes. Ask for it with "
+        "at_loss=True (--at-loss)."
+    )
+
+
+def predictions_at(
+    gap: float, prediction: FeaturePrediction, settings: CompareSettings, progress: AbstractProgress
+) -> tuple[tuple[LossPrediction, ...], list[str]]:
+    """Predictions at a loss gap in each norm, and why one is missing."""
+    if settings.at_loss is False:
+        return (), []
+    if not gap < prediction.largest_gap:
+        return (), [
+            f"Nothing is predicted at the loss reached: the run's loss gap, {gap:.3g} nats, is at least that of a "
+            f"uniform guess, {prediction.largest_gap:.3g}."
+        ]
+    norms = norms_at_loss(prediction.P, settings.at_loss)
+    if not norms:
+        return (), [f"No prediction was made at the loss reached: {too_large(prediction.P)}"]
+    left_out = [NORMS[norm] for norm in AT_LOSS if norm not in norms]
+    why = too_large(prediction.P) if left_out else ""
+    notes = [f"No prediction was made at the loss reached in the {norm}: {why}" for norm in left_out]
+    predictions = []
+    for norm in norms:
+        path = LossPath(
+            prediction.P,
+            prediction.pi,
+            entropy=prediction.entropy,
+            statistics_hash=prediction.statistics_hash,
+            settings=LossSettings(norm=norm, tolerance=settings.tolerance),
+        )
+        try:
+            predictions.append(path.at(gap, progress))
+        except ProblemError as problem:
+            notes.append(f"The prediction at the loss reached failed in the {NORMS[norm]}: {problem}")
+    return tuple(predictions), notes
+
+
+def proven(at: Iterable[LossPrediction]) -> tuple[tuple[LossPrediction, ...], list[str]]:
+    """Predictions that are proven well enough to be compared with, and a sentence for each of the others."""
+    kept, notes = [], []
+    for prediction in at:
+        if prediction.relative_gap > LARGEST_GAP:
+            notes.append(
+                f"The prediction at the loss reached in the {NORMS[prediction.norm]} is not used: its norm is proven "
+                f"only to a relative gap of {prediction.relative_gap:.1e}."
+            )
+        elif prediction.rank > 0:
+            kept.append(prediction)
+    return tuple(kept), notes
+
+
+def optimizer_of(run: object) -> str | None:
+    """Name of the optimizer that trained a run, where the run knows it."""
+    optimizer = _setting(run, "optimizer")
+    name = optimizer.get("name") if isinstance(optimizer, dict) else optimizer
+    return name if isinstance(name, str) else None
+
+
+def decays_in_gradient(run: object) -> bool:
+    """Whether a run was trained with weight decay in the gradient, which some optimizers apply separately."""
+    decay, name = _setting(run, "weight_decay"), optimizer_of(run)
+    if name is None or not isinstance(decay, int | float) or decay <= 0:
+        return False
+    return name not in optimizer_names() or not optimizer_named(name).decoupled
+
+
+def _setting(run: object, name: str) -> object:
+    settings = getattr(run, "settings", None)
+    return settings.get(name) if isinstance(settings, dict) else None
+
+
+def norm_of(run: object) -> str | None:
+    """The norm that goes with a run's training, where that is known.
+
+    With weight decay in the gradient, training ends at a stationary point of the loss and the decay, whatever the
+    optimizer: in the nuclear norm. Before that it is on the way from its optimizer's own norm, so neither is known.
+    """
+    norm = NORM_OF_OPTIMIZER.get(optimizer_of(run) or "")
+    return None if norm != "nuclear" and decays_in_gradient(run) else norm
+
+
+def choose_norm(wanted: str | None, norms: Sequence[str], agreements: Callable[[], Mapping[str, float]]) -> str | None:
+    """The norm of the verdict, among those that were predicted in; None where there are none.
+
+    The wanted one, or the one in which contexts agree better (``agreements()``, by norm).
+    """
+    if wanted in norms or len(norms) < 2:
+        return wanted if wanted in norms else next(iter(norms), None)
+    values = agreements()
+    return max(norms, key=lambda norm: np.nan_to_num(values[norm], nan=-2.0))
+
+
+def norm_sentence(norm: str | None, run: object, targets: Tables) -> list[str]:
+    """Why this norm, and what the other one gives; nothing where there is one norm alone, or no number."""
+    others = [other for other, target in AT_LOSS.items() if other != norm and target.key in targets]
+    if norm is None or not others:
+        return []
+    tables = [targets[AT_LOSS[each].key] for each in (norm, others[0])]
+    values = [table[f"{item}_agreement"].value for table in tables for item in ("context", "token")]
+    if not np.isfinite(values).all():
+        return []
+    mine, theirs = (f"{a:.2f} for contexts and {b:.2f} for tokens" for a, b in (values[:2], values[2:]))
+    optimizer, decay = optimizer_of(run), " with weight decay" if decays_in_gradient(run) else ""
+    if norm_of(run) == norm:
+        why = f"The {NORMS[norm]} goes with the optimizer {optimizer}, as measured in unconstrained features"
+    elif optimizer == "spectral":
+        why = (
+            "Spectral descent was measured to keep the spectral norm of unconstrained features small, in which nothing "
+            f"is predicted here; the {NORMS[norm]} agrees better than the other"
+        )
+    elif optimizer is None:
+        why = f"The optimizer is not known; of both norms the {NORMS[norm]} agrees better"
+    else:
+        why = f"No norm is known to go with the optimizer {optimizer}{decay}; the {NORMS[norm]} agrees better"
+    return [f"{why} ({mine}); the {NORMS[others[0]]} gives {theirs}."]
+
+
+def loss_limitations(prediction: LossPrediction, gap: float | None) -> list[str]:
+    """Whether prediction and run are at the same loss."""
+    if gap is None:
+        return [f"The prediction is at a loss gap of {prediction.loss_gap:.3g} nats; that of the run is not known."]
+    if abs(gap - prediction.loss_gap) <= SAME_LOSS * prediction.loss_gap:
+        return [
+            f"The loss gaps of the run ({gap:.3g} nats) and of the prediction ({prediction.loss_gap:.3g} nats) agree "
+            f"within {SAME_LOSS:.0%}."
+        ]
+    return [
+        f"The prediction is at a loss gap of {prediction.loss_gap:.3g} nats and the run at {gap:.3g}: predict at the "
+        "run's own loss gap to compare like with like."
+    ]
+
+
+def feature_limitations(prediction: FeaturePrediction, run: Factors) -> list[str]:
+    """Proof and uniqueness of L_mm, too few dimensions, and contexts without or with shared supports."""
+    d, proof = run.H.shape[0], prediction.certificate
+    sentences = list(prediction.warnings)
+    if prediction.rank == 0:
+        return sentences
+    sentences.append(_uniqueness(prediction))
+    if proof.relative_gap > 1e-4:
+        sentences.append(f"L_mm is proven only to a relative gap of {proof.relative_gap:.1e}.")
+    if not prediction.suffices(d):
+        sentences.append(
+            f"The run has d={d} < rank L_mm = {prediction.rank}: it cannot represent the predicted geometry, so "
+            "disagreement is expected and is not evidence against the prediction."
+        )
+    if prediction.proxy_is_exact:
+        sentences.append("The proxy is exact here: its numbers equal those of L_mm as far as L_mm is unique.")
+    return [*sentences, *_group_limitations(prediction)]
+
+
+def _uniqueness(prediction: FeaturePrediction) -> str:
+    share = prediction.solution_bounds.tight_share()
+    pinned = f"The certificate determines {share:.0%} of the margins of L_mm: they are equal in every optimal solution."
+    if prediction.spread is None:
+        return f"{pinned} Whether L_mm is unique was not measured (predict(stats, spread_solves=2) measures it)."
+    if prediction.spread.looks_unique:
+        return f"{pinned} {prediction.spread.sentence}"
+    return f"{pinned} {prediction.spread.sentence} Differences in agreement below this spread have no meaning."
+
+
+def _group_limitations(prediction: FeaturePrediction) -> list[str]:
+    n, m = prediction.reduction.n, prediction.reduction.m
+    left_out = m - int(n.sum())
+    sentences = []
+    if left_out:
+        sentences.append(
+            f"{left_out} of {m} contexts have full support: they have no predicted direction and are left out."
+        )
+    if n.size and n.max() > 1:
+        share = float((n * (n - 1)).sum() / max(n.sum() * (n.sum() - 1), 1.0))
+        sentences.append(
+            f"{int(n.sum())} contexts share {n.size} supports, and {share:.1%} of the pairs of contexts have the same "
+            "support: these pairs count for collapse, and not for agreement."
+        )
+    elif n.size:
+        sentences.append("No two contexts share a support: collapse is not defined on these data.")
+    return sentences
+
+
+def proxy_limitations(prediction: ProxyPrediction) -> list[str]:
+    """What a comparison with the proxy alone means."""
+    return [
+        f"The run is compared with the proxy S~, not the certified L_mm: {prediction.singular_values.size} leading "
+        f"singular vectors, {prediction.captured:.1%} of its squared norm. How far S~ is from L_mm is not known here."
+    ]

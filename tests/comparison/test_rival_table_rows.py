@@ -1,0 +1,63 @@
+"""Rows of explanations on the same pairs: order and paired differences."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tokengeom.comparison.agreement import assess
+from tokengeom.comparison.rival_table import Lead, RivalRow, rival_rows
+from tokengeom.comparison.similarity_numbers import SimilarityNumbers
+from tokengeom.comparison.target import ExplanationInfo
+from tokengeom.results.convert import from_plain, to_plain
+
+INFOS = {
+    "near": ExplanationInfo("near", "close to the run", "supports"),
+    "mine": ExplanationInfo("mine", "the prediction", "the loss", ours=True),
+    "far": ExplanationInfo("far", "noise", "counts", "k=3"),
+}
+
+
+@pytest.fixture(scope="module")
+def numbers() -> SimilarityNumbers:
+    rng = np.random.default_rng(0)
+    run = rng.normal(size=(6, 40))
+    near = run + 0.4 * rng.normal(size=run.shape)
+    targets = {"near": near, "mine": near + 0.02 * rng.normal(size=run.shape), "far": rng.normal(size=run.shape)}
+    return SimilarityNumbers.of("contexts", run, targets, np.arange(40) // 2)
+
+
+def test_rows_are_in_order_with_paired_differences(numbers: SimilarityNumbers) -> None:
+    assessed = assess(numbers, permutations=20, seed=0)
+    rows = rival_rows(assessed, INFOS, "mine")
+    values = [row.agreement.value for row in rows]
+    assert values == sorted(values, reverse=True)
+    assert rows[-1].rival == "far"
+    assert rows[0].behind == Lead(0.0, 0.0, 0.0)
+    far = rows[-1]
+    assert far.behind.value == pytest.approx(values[0] - values[-1])
+    assert far.behind.is_clear
+    assert (far.meaning, far.uses, far.parameters, far.ours) == ("noise", "counts", "k=3", False)
+    mine = next(row for row in rows if row.rival == "mine")
+    assert mine.ours
+    assert mine.ahead == Lead(0.0, 0.0, 0.0)
+    assert far.ahead.value == pytest.approx(far.agreement.value - mine.agreement.value)
+    near = next(row for row in rows if row.rival == "near")
+    width = near.agreement.high - near.agreement.low
+    assert near.ahead.high - near.ahead.low < 0.3 * width, "differences are paired"
+
+
+def test_rows_show_references_that_are_given_and_no_lead_without_a_prediction(numbers: SimilarityNumbers) -> None:
+    assessed = assess(numbers, permutations=0, seed=0)
+    with_ceiling = replace(assessed, references={"ceiling": {("far", "context_agreement"): 0.9}})
+    rows = rival_rows(with_ceiling, INFOS, None)
+    assert {row.rival: row.agreement.ceiling for row in rows if np.isfinite(row.agreement.ceiling)} == {"far": 0.9}
+    assert all(np.isnan(row.ahead.value) for row in rows)
+
+
+def test_rows_are_the_same_after_they_are_saved(numbers: SimilarityNumbers) -> None:
+    for row in rival_rows(assess(numbers, permutations=20, seed=0), INFOS, "mine"):
+        assert str(from_plain(RivalRow, to_plain(row), Path("folder"))) == str(row)
