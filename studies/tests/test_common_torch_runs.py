@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from study_cases import counted_text
-from tokengeom.comparison import disagreement
+from tokengeom.comparison import logit_numbers
 from tokengeom.comparison.explanations.log_counts import LogCounts
 from tokengeom.comparison.explanations.simplex_frame import SimplexFrame
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers
@@ -70,8 +70,8 @@ def test_loss_gap_and_norms_are_those_of_the_library(text: DeviceText) -> None:
     assert text.loss_gap(W, H) == pytest.approx(text.labels.loss_gap(one.W @ one.H), rel=1e-4)
     centred = one.W @ one.H - (one.W @ one.H).mean(axis=0)
     assert nuclear_norm(W, H) == pytest.approx(np.linalg.norm(centred, "nuc"), rel=1e-5)
-    _, carried, s = disagreement.balanced_factors(one)
-    assert split_exponent(W, H) == pytest.approx(disagreement.split_exponent(carried, s), abs=0.02)
+    _, carried, s = logit_numbers.balanced_factors(one)
+    assert split_exponent(W, H) == pytest.approx(logit_numbers.split_exponent(carried, s), abs=0.02)
 
 
 def test_rivals_have_the_geometry_of_their_fits(text: DeviceText) -> None:

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.comparison.collapse import NeuralCollapse, neural_collapse
+from tokengeom.comparison.similarity import NeuralCollapse, neural_collapse
 from tokengeom.core.numerics import Float, cosines
 from tokengeom.core.progress import AbstractProgress
 from tokengeom.figures.base import Figure, HeatmapPanel, Panel

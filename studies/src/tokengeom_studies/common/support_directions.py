@@ -13,9 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.comparison.collapse import subspace_collapse
 from tokengeom.comparison.explanations.base import FitInputs, explanation_classes
-from tokengeom.comparison.similarity import centred_tokens, directional_agreement, directional_similarity
+from tokengeom.comparison.similarity import (
+    centred_tokens,
+    directional_agreement,
+    directional_similarity,
+    subspace_collapse,
+)
 from tokengeom.core.numerics import Float, Int, cosines, unit_columns
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom_studies.base import Recipe
