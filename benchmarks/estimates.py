@@ -36,7 +36,6 @@ TRAININGS = [
     ("transformer", {"layers": 2, "heads": 4, "steps": 200}),
     ("mlp", {"layers": 2, "steps": 500}),
 ]
-STUDIES = ["ufm-synthetic", "path-vs-gd", "linear-dimension-sweep", "small-d-network"]
 
 
 def cases(text: str | None, device: str) -> list[dict[str, Any]]:
@@ -56,7 +55,6 @@ def cases(text: str | None, device: str) -> list[dict[str, Any]]:
     ]
     found += [{"do": "train", "source": "stories", "V": 104, "m": 400, "model": m, **kw} for m, kw in TRAININGS]
     found += [{"do": "train", "source": "random", "V": 500, "m": 1500, "model": "ufm", "steps": 1000}]
-    found += [{"do": "study", "name": name} for name in STUDIES]
     return [*found, {"do": "report", "source": "stories", "V": 104, "m": 400}]
 
 
@@ -84,15 +82,6 @@ def work(case: dict[str, Any]) -> Work:
         return _on_device(kind, case, device)
     import tokengeom as tg
 
-    if kind == "study":
-        from tokengeom.core.progress import SilentProgress
-        from tokengeom_studies.base import find_study
-
-        study = find_study(case["name"])
-        recipe = study.recipe()
-        return lambda: study.estimate(recipe) or Estimate("nothing", 0.0, 0.0), lambda: study.run(
-            recipe, SilentProgress()
-        )
     stats = statistics(case.pop("source"), case.pop("V"), case.pop("m"))
     if kind == "report":
         page = Path(sys.argv[2]) / "report.html"
@@ -148,7 +137,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", help="a text to count")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--only", help="predict, train, study or report")
+    parser.add_argument("--only", help="predict, train or report")
     parser.add_argument("--limit", type=float, default=900.0, help="seconds after which a case is left out")
     args = parser.parse_args()
     benchmark = Benchmark("estimates", "tokengeom", "numpy", "torch", device=args.device)

@@ -16,7 +16,7 @@ import torch
 
 from benchmarks.harness import Benchmark, seconds_per_step
 from tokengeom.models import Linear
-from tokengeom.training.cpu import CpuEngine
+from tokengeom.training.cpu_engine import CpuEngine
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.optimizers.adam import Adam
 from tokengeom.training.optimizers.base import AbstractOptimizer

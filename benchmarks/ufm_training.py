@@ -95,7 +95,7 @@ def engines(labels: SoftLabels, options: argparse.Namespace) -> dict[str, tuple[
     """Engines for the device, with their number of replicates."""
     scale, dtype = float(labels.windows), np.dtype(options.precision)
     if options.device == "cpu":
-        from tokengeom.training.cpu import CpuEngine
+        from tokengeom.training.cpu_engine import CpuEngine
 
         return {"compiled": (Ours(CpuEngine(start(0), labels, AdamW(), scale=scale, dtype=dtype)), 1)}
     from tokengeom.training.torch_engine import TorchEngine

@@ -26,7 +26,7 @@ COMMANDS = {
     "report": f"report text.txt --out new.html {REPORT}",
     "stories": "stories new.txt --words 50",
     "verify": "verify stats",
-    "study": "study linear-2d --set steps=20 --estimate",
+    "study": "study linear-2d --set steps=20 --no-save",
 }
 INPUTS = ("text.txt", "stats", "other-stats", "prediction", "run", "words.txt", "model", "H.npy")
 _SMALL = (

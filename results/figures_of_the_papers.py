@@ -15,26 +15,30 @@ from pathlib import Path
 
 import numpy as np
 
-from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import cosines
-from tokengeom.core.progress import SilentProgress
-from tokengeom.figures.angles import context_token_angles, context_token_cosines
-from tokengeom.figures.base import Figure
-from tokengeom.figures.heatmaps import (
+from tokengeom import Factors, NextTokenStatistics, predict
+from tokengeom.extending import (
+    Figure,
+    SilentProgress,
     Snapshots,
+    context_token_angles,
+    context_token_cosines,
+    cosines,
+    draw,
     evolution,
+    feature_training,
     labelled_contexts,
     labelled_tokens,
     pattern_triple,
     support_heatmaps,
 )
-from tokengeom.figures.static import draw
-from tokengeom.figures.training_curves import feature_training
-from tokengeom.theory.predict import predict
 from tokengeom_studies.base import Findings, find_study
-from tokengeom_studies.common.feature_runs import count_stories, with_probabilities_of
 from tokengeom_studies.common.measured import AbstractMeasuredStudy
-from tokengeom_studies.common.network_runs import train_and_compare, train_ufm_and_compare
+from tokengeom_studies.common.model_runs import (
+    count_stories,
+    train_and_compare,
+    train_ufm_and_compare,
+    with_probabilities_of,
+)
 from tokengeom_studies.common.random_data import repeated
 
 ROOT = Path(__file__).parent.parent
@@ -43,6 +47,9 @@ PICTURES = ROOT / "docs" / "results" / "figures"
 DOTS_PER_INCH = 60
 FOR_NAMES = 90
 """Dots per inch of pictures with many names."""
+
+COUNTER_EXAMPLE = np.array([[1, 1, 1], [0, 1, 0], [0, 0, 1], [0, 0, 0]])
+"""Supports {1}, {1, 2} and {1, 3} of 4 tokens; studies/tests/test_proxy_excess.py tries all smaller patterns."""
 
 Number = tuple[str, str, str, str]
 """Quantity, what a source reports, ours, and whether they agree."""
@@ -57,16 +64,16 @@ def save(figure: Figure, name: str, dots: int = DOTS_PER_INCH) -> None:
 def of_study(name: str, **pictures: str) -> Findings:
     """Run the small recipe of a study; ``pictures`` are names of its figures and of the files to write."""
     study = find_study(name)
-    found = study.run(study.recipe("small"), SilentProgress())
-    drawn = {figure.name: figure for figure in found.figures}
+    findings = study.run(study.recipe("small"), SilentProgress())
+    drawn = {figure.name: figure for figure in findings.figures}
     for file, figure in pictures.items():
         save(drawn[figure], file.replace("_", "-"))
-    return found
+    return findings
 
 
-def value(found: Findings, name: str) -> float:
+def value(findings: Findings, name: str) -> float:
     """A number that a study checked."""
-    (number,) = [check.value for check in found.numbers if check.name == name]
+    (number,) = [check.value for check in findings.numbers if check.name == name]
     return number
 
 
@@ -77,20 +84,20 @@ def same(agrees: bool) -> str:
 
 def plane() -> Iterator[Number]:
     """Paper 1, figures 1 and 2."""
-    found = of_study("linear-2d", linear_plane="linear-plane")
-    wrong = value(found, "sets of angles classified differently from the paper")
+    findings = of_study("linear-2d", linear_plane="linear-plane")
+    wrong = value(findings, "sets of angles classified differently from the paper")
     yield "plane: sets of angles, separable or not", "4 are, 3 are not", f"{7 - wrong:.0f} of 7 equal", same(wrong == 0)
-    entropy = value(found, "entropy in nats (0.8811 in the paper)")
+    entropy = value(findings, "entropy in nats (0.8811 in the paper)")
     yield "plane: entropy, nats", "0.8811", f"{entropy:.4f} (probabilities chosen to give it)", "by construction"
-    apart = value(found, "distance between tokens 1 and 5 in W^mm")
+    apart = value(findings, "distance between tokens 1 and 5 in W^mm")
     yield "plane: tokens with equal contexts share a row of W^mm", "yes", f"distance {apart:.0e}", same(apart < 1e-9)
 
 
 def overparameterised() -> Iterator[Number]:
     """Paper 1, figures 4 and 5."""
-    found = of_study("linear-overparameterised", linear_training="linear-training")
+    findings = of_study("linear-overparameterised", linear_training="linear-training")
     for optimizer in ("gd", "ngd", "adam"):
-        gap, cosine = (value(found, f"{optimizer}: median {name}") for name in ("loss_gap", "cosine_without_finite"))
+        gap, cosine = (value(findings, f"{optimizer}: median {name}") for name in ("loss_gap", "cosine_without_finite"))
         yield (
             f"linear, {optimizer}: loss and direction after 10,000 steps",
             "loss near H; direction near W^mm; no values in the text",
@@ -101,8 +108,8 @@ def overparameterised() -> Iterator[Number]:
 
 def synthetic() -> Iterator[Number]:
     """Paper 2, synthetic data."""
-    found = of_study("ufm-synthetic", synthetic_training="feature-training", synthetic_heatmaps="feature-heatmaps")
-    gap, similarity = value(found, "median loss gap"), value(found, "median SIM(H, H_mm)")
+    findings = of_study("ufm-synthetic", synthetic_training="feature-training", synthetic_heatmaps="feature-heatmaps")
+    gap, similarity = value(findings, "median loss gap"), value(findings, "median SIM(H, H_mm)")
     yield (
         "synthetic, UFM: loss gap and SIM of contexts with L^mm",
         "loss reaches H; SIM near 1; no values in the text",
@@ -113,17 +120,19 @@ def synthetic() -> Iterator[Number]:
 
 def symmetric() -> Iterator[Number]:
     """Paper 2 and talk, closed form."""
-    found = of_study("ufm-symmetric", symmetric_supports="ufm-symmetric-tokens")
-    frame = value(found, "tokens: distance from an equiangular frame")
+    findings = of_study("ufm-symmetric", symmetric_supports="ufm-symmetric-tokens")
+    frame = value(findings, "tokens: distance from an equiangular frame")
     yield "all supports of size k: tokens equiangular", "yes (proven)", f"to {frame:.0e}", same(frame < 1e-6)
-    aligned = value(found, "contexts: 1 - cosine with the sum of their tokens")
+    aligned = value(findings, "contexts: 1 - cosine with the sum of their tokens")
     yield "the same: context along the sum of its tokens", "yes (proven)", f"to {aligned:.0e}", same(aligned < 1e-6)
 
 
 def proxies() -> Iterator[Number]:
-    """Paper 2, figure 10."""
-    found = of_study("proxy-exactness", proxy_excess="proxy-excess")
-    excess = value(found, "excess of the smallest counter-example")
+    """Paper 2, figure 10: the smallest pattern of supports in which the proxy is not optimal."""
+    stats = NextTokenStatistics.from_counts(COUNTER_EXAMPLE)
+    prediction = predict(stats)
+    save(pattern_triple(prediction, stats=stats), "proxy-counter-example")
+    excess = prediction.proxy_nuclear_norm / prediction.nuclear_norm - 1
     yield (
         "proxy not optimal in some patterns",
         "examples shown",
@@ -134,8 +143,8 @@ def proxies() -> Iterator[Number]:
 
 def path() -> Iterator[Number]:
     """Talk, sparse plus low-rank along the regularisation path."""
-    found = of_study("path-vs-gd", path="path")
-    last = value(found, "path: last cos(L, L_mm)")
+    findings = of_study("path-vs-gd", path="path")
+    last = value(findings, "path: last cos(L, L_mm)")
     yield "path: cos(L, L^mm) as lambda falls", "tends to 1", f"{last:.4f} at lambda = 1e-12", same(last > 0.99)
 
 
@@ -184,8 +193,8 @@ def networks() -> Iterator[Number]:
         "transformer": "1.6159 after 10,000 steps, 1.6156 after 50,000; entropy 1.6156",
         "UFM": "falls to H; no values in the text",
     }
-    for name, one in (("transformer", network), ("UFM", ufm)):
-        comparison, gap = one.comparison, one.run.trajectory["loss_gap"][-1]
+    for name, trained in (("transformer", network), ("UFM", ufm)):
+        comparison, gap = trained.comparison, trained.run.trajectory["loss_gap"][-1]
         yield (
             f"stories, {name}: loss gap at the end",
             reported[name],
@@ -208,11 +217,11 @@ def networks() -> Iterator[Number]:
         same(C[pairs].mean() > 0.8),
     )
     S = prediction.P.toarray() > 0
-    found = context_token_cosines(Factors.of(network.run))
+    angles = context_token_cosines(Factors.of(network.run))
     yield (
         "stories, transformer: cosines of contexts with tokens, in and off the support",
         "no values in the text",
-        f"{found[S].mean():.3f} and {found[~S].mean():.3f}",
+        f"{angles[S].mean():.3f} and {angles[~S].mean():.3f}",
         "",
     )
 
@@ -223,10 +232,10 @@ def natural_stories() -> Iterator[Number]:
     assert isinstance(study, AbstractMeasuredStudy)
     folder = ROOT / "results" / "papers_tinystories"
     known = any(folder.glob("*.jsonl"))
-    found = study.from_kept(folder) if known else study.run(study.recipe("small"), SilentProgress())
-    for figure in found.figures:
+    findings = study.from_kept(folder) if known else study.run(study.recipe("small"), SilentProgress())
+    for figure in findings.figures:
         save(figure, f"natural-stories-{figure.name}")
-    rows = {row[0]: row for row in zip(*found.tables["hypotheses"].values(), strict=True)}
+    rows = {row[0]: row for row in zip(*findings.tables["hypotheses"].values(), strict=True)}
     blocks = next(row for statement, row in rows.items() if "as in the papers' heat-map" in statement)
     text = "natural stories" if known else "built-in stories in place of natural ones"
     yield (
@@ -238,8 +247,8 @@ def natural_stories() -> Iterator[Number]:
 
 
 PARTS: dict[str, Callable[[], Iterator[Number]]] = {
-    one.__name__: one
-    for one in (
+    part.__name__: part
+    for part in (
         plane,
         overparameterised,
         synthetic,

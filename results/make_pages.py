@@ -58,7 +58,7 @@ def with_tables(page: str, findings: Findings) -> str:
 
 def main() -> None:
     """Write every page and figure."""
-    from tokengeom.figures.static import save_static
+    from tokengeom.extending import save_static
 
     for name in sys.argv[1:] or kept_studies():
         findings, page = kept_findings(name), PAGES / f"{name.replace('-', '_')}.md"

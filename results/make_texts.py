@@ -16,11 +16,9 @@ from tempfile import TemporaryDirectory
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from tokengeom.core.progress import SilentProgress
-from tokengeom.corpus.stories import stories
-from tokengeom.statistics.count import count
-from tokengeom_studies.common.held_out import count_parts
-from tokengeom_studies.common.split_texts import SplitText
+from tokengeom import count
+from tokengeom.extending import SilentProgress, stories
+from tokengeom_studies.common.split_texts import SplitText, count_parts
 from tokengeom_studies.common.torch_runs import save_text
 from tokengeom_studies.predicted_start import PredictedFactors
 from tokengeom_studies.unknown_supports import load_windows

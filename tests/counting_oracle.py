@@ -10,8 +10,8 @@ from tokengeom.corpus.locate import Corpus
 from tokengeom.statistics.count import count_pairs
 from tokengeom.statistics.cuts import AbstractCut
 from tokengeom.statistics.engines import EngineSettings, open_engine, temporary_folder
-from tokengeom.statistics.gathering import build_statistics
 from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.statistics.ordered_pairs import build_statistics
 from tokengeom.statistics.windows import ABSENT, START
 
 Pairs = dict[tuple[tuple[int, ...], int], int]

@@ -16,22 +16,21 @@ from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.probes import feature_probes
 from tokengeom.comparison.target import LIMIT
 from tokengeom.corpus.stories import stories
-from tokengeom.page.choice import Choice
-from tokengeom.page.contents import Contents
+from tokengeom.page.chosen_settings import ChosenSettings
 from tokengeom.page.render import render
+from tokengeom.page.report_contents import ReportContents
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.concepts import Concepts
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.proxy import predict_proxy, proxy
-from tokengeom.training.run import Run
-from tokengeom.training.trajectory import Trajectory
+from tokengeom.training.run import Run, Trajectory
 
 ATTACK = "<script>alert(1)</script>"
 TEMPLATE = "{{ 7 * 7 }}%{x}"
 RUN = "unconstrained features"
 
 
-def contents_of(stats: NextTokenStatistics, *, steps: int = 300, **changes: Any) -> Contents:
+def contents_of(stats: NextTokenStatistics, *, steps: int = 300, **changes: Any) -> ReportContents:
     """Predict, train a small model and compare."""
     prediction = predict(stats)
     assert isinstance(prediction, FeaturePrediction)
@@ -45,10 +44,12 @@ def contents_of(stats: NextTokenStatistics, *, steps: int = 300, **changes: Any)
         probes=feature_probes(prediction),
     )
     comparison = compare(prediction, run, permutations=20)
-    made = Contents(
+    made = ReportContents(
         title="a small text",
         stats=stats,
-        choice=Choice({"context": 2, "tokenizer": "word"}, ("Chosen by a test.",), ({"context": 2, "groups": 5},)),
+        choice=ChosenSettings(
+            {"context": 2, "tokenizer": "word"}, ("Chosen by a test.",), ({"context": 2, "groups": 5},)
+        ),
         prediction=prediction,
         concepts=Concepts.of(proxy(np.asarray(stats.S.toarray()) > 0)),
         runs={RUN: run},
@@ -60,7 +61,7 @@ def contents_of(stats: NextTokenStatistics, *, steps: int = 300, **changes: Any)
 
 
 @cache
-def story_contents() -> Contents:
+def story_contents() -> ReportContents:
     """A part of the built-in stories, and a second training."""
     stats = count(list(islice(stories(), 150)), context=2).limited(top_contexts=60, vocabulary=40)
     made = contents_of(stats, title="some stories")
@@ -76,7 +77,7 @@ def from_pattern(pattern: Any, **names: Any) -> NextTokenStatistics:
     return NextTokenStatistics.from_counts(S * (1 + np.arange(S.size).reshape(S.shape) % 3), **names)
 
 
-def hostile_contents() -> Contents:
+def hostile_contents() -> ReportContents:
     """Tokens, contexts, a title and names of runs that look like markup, templates and formulas."""
     pattern = [[1, 1, 0, 0], [0, 0, 1, 1], [1, 1, 0, 1]]
     tokens = [ATTACK, TEMPLATE, "</script><img src=x onerror=alert(2)>"]
@@ -90,26 +91,26 @@ def hostile_contents() -> Contents:
         at_loss={bad: made.at_loss[RUN]},
         missing=(f"Nothing of {ATTACK} is missing.",),
         provenance={"settings": {"path": ATTACK}},
-        choice=Choice({"tokenizer": ATTACK}, (f"Because of {ATTACK}.",), ({"<b>": ATTACK},)),
+        choice=ChosenSettings({"tokenizer": ATTACK}, (f"Because of {ATTACK}.",), ({"<b>": ATTACK},)),
     )
 
 
-def one_hot_contents() -> Contents:
+def one_hot_contents() -> ReportContents:
     """Every context has a single next token."""
     return contents_of(from_pattern([[1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]))
 
 
-def one_group_contents() -> Contents:
+def one_group_contents() -> ReportContents:
     """All contexts share one support."""
     return contents_of(from_pattern([[1, 1, 1], [1, 1, 1], [0, 0, 0], [0, 0, 0]]))
 
 
-def full_contents() -> Contents:
+def full_contents() -> ReportContents:
     """Every token may follow every context: no geometry at all."""
     return contents_of(from_pattern([[1, 1, 1], [1, 1, 1]]))
 
 
-def proxy_contents() -> Contents:
+def proxy_contents() -> ReportContents:
     """The proxy instead of the certified prediction."""
     made = story_contents()
     prediction = predict_proxy(made.stats, components=12)
@@ -127,7 +128,7 @@ def proxy_contents() -> Contents:
     )
 
 
-def diverged_contents() -> Contents:
+def diverged_contents() -> ReportContents:
     """A run with numbers that are not finite, which cannot be compared, and a normal one."""
     made = story_contents()
     well = made.trained[RUN]
@@ -138,16 +139,16 @@ def diverged_contents() -> Contents:
     return replace(made, runs={RUN: well, "transformer": lost})
 
 
-def untrained_contents() -> Contents:
+def untrained_contents() -> ReportContents:
     """A prediction without runs; probabilities instead of counts, and contexts without tokens."""
     rng = np.random.default_rng(3)
     P = rng.random((5, 6)) * (rng.random((5, 6)) < 0.5)
     P[0] += 0.1
     made = contents_of(NextTokenStatistics.from_probabilities(P / P.sum(axis=0)))
-    return replace(made, runs={}, comparisons={}, at_loss={}, choice=Choice({}), provenance={})
+    return replace(made, runs={}, comparisons={}, at_loss={}, choice=ChosenSettings({}), provenance={})
 
 
-def unmeasured_contents() -> Contents:
+def unmeasured_contents() -> ReportContents:
     """A comparison in which nothing is defined."""
     made = story_contents()
     nan = float("nan")
@@ -167,7 +168,7 @@ def unmeasured_contents() -> Contents:
     return replace(made, comparisons={RUN: found}, at_loss={}, repeats={})
 
 
-CASES: dict[str, Callable[[], Contents]] = {
+CASES: dict[str, Callable[[], ReportContents]] = {
     "stories": story_contents,
     "hostile": hostile_contents,
     "one-hot": one_hot_contents,

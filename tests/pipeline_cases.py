@@ -36,7 +36,7 @@ def plain_page(patch: pytest.MonkeyPatch) -> None:
     """Replace the page by one line, and do not verify rivals: other tests check both, which take seconds."""
     patch.setattr("tokengeom.verification.comparisons.rivals_again", lambda claimed, beside: {})
     patch.setattr(
-        "tokengeom.page.report._render", lambda contents, progress: f"{GENERATOR}<title>{contents.title}</title>"
+        "tokengeom.page.report.render_page", lambda contents, progress: f"{GENERATOR}<title>{contents.title}</title>"
     )
 
 

@@ -16,6 +16,7 @@ from pyarrow import parquet
 
 import tokengeom as tg
 from golden.make import SETTINGS, describe, exit_codes, interface, kind_of, plain, read_json, run, sections
+from tokengeom_studies.base import REPLACED
 
 GOLDEN = Path(__file__).parent / "golden"
 SAVED = sorted(path.name for path in (GOLDEN / "saved").iterdir() if path.is_dir())
@@ -147,6 +148,8 @@ def test_a_command_prints_what_it_printed(work: Path, name: str) -> None:
     before = read_json(GOLDEN / "json" / f"{name}.json")
     command = before.pop("command")
     now, before = (without_seconds(printed) for printed in (run(*command), before))
+    if name == "study-list":
+        before["output"]["studies"] = {n: q for n, q in before["output"]["studies"].items() if n not in REPLACED}
     for printed in (now["output"], before["output"]):
         # Hash and size of a manifest that was just written depend on machine, version and time.
         if isinstance(printed, dict) and "--out" in command:
@@ -191,7 +194,9 @@ def missing(now: Any, before: Any, place: str) -> list[str]:
 @pytest.mark.parametrize("name", [name for name in INTERFACE if name not in ("exit_codes", "pages")])
 def test_what_a_user_could_name_can_still_be_named(name: str, current: dict[str, Any]) -> None:
     assert name in current
-    assert missing(current[name], INTERFACE[name], name) == []
+    # A study that was replaced is refused with the name of the one that answers its question.
+    replaced = {f"tokengeom study: names: choices: {study}" for study in REPLACED}
+    assert set(missing(current[name], INTERFACE[name], name)) <= replaced
 
 
 @pytest.fixture(scope="module")

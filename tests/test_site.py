@@ -107,7 +107,7 @@ def test_docstrings_become_lists_with_types_and_links(monkeypatch: pytest.Monkey
     assert '**reduction** : "mean" | "sum" | None, default None' in verb
     record = rewritten("class", tokengeom.Run)
     assert ".. py:attribute:: H\n   :type: array\n\n   Decoder (V x d) and context embeddings" in record
-    assert ":py:meth:`~tokengeom.results.AbstractResult.save`" in record
+    assert ":py:meth:`~tokengeom.AbstractResult.save`" in record
     cited = ["As shown in [zhao2024,", "Thm 2]."]
     docstring_markup.rewrite(None, "module", "", sys, None, cited)
     assert cited == ["As shown in :cite:p:`zhao2024{Thm 2}`."]

@@ -28,7 +28,7 @@ SECTIONS = ("1.", "2.", "2.1", "2.2", "3.", "3.1", "3.2", "3.3", "4.", "5.", "6.
 """Numbers of sections that docstrings name."""
 OTHER_ADMONITIONS = ("attention", "caution", "danger", "error", "hint", "important", "note", "tip", "warning")
 
-TEST_NAME = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
+TEST_NAME = re.compile(r"`((?:studies/)?tests/[\w/]+\.py)(?:::(\w+))?`")
 LINK = re.compile(r"(?<!!)\[[^\]\n]*\]\(([^)\s]+)\)")
 CITATION = re.compile(r"\{cite:[pt]\}`([\w,]+)`")
 

@@ -8,7 +8,7 @@ The docstrings of the package are plain text that is read in a terminal too. Bef
 * citations such as ``[zhao2024, Thm 2]`` become links to the bibliography.
 
 Signatures are shown without types, which stand in the lists; the constructor of a result is not shown at all, since
-functions make results. What every result has is documented once, in `tokengeom.results.AbstractResult`.
+functions make results. What every result has is documented once, in `tokengeom.AbstractResult`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ TYPES = {
     "NDArray": "array",
     "CountedItems": "NextTokenStatistics",
     "HasFactors": "object with W and H",
-    "NamesItems": "NextTokenStatistics",
     "Observed": "object with W and H | tuple",
     "csc_array": "sparse array",
     "sparse.csc_array": "sparse array",
@@ -223,7 +222,7 @@ def _pointer(thing: type[Any]) -> list[str]:
     """Where to read about the members that every result has."""
     if not issubclass(thing, AbstractResult) or thing is AbstractResult:
         return []
-    base = "tokengeom.results.AbstractResult"
+    base = "tokengeom.AbstractResult"
     members = ", ".join(f":py:meth:`~{base}.{one}`" for one in ("save", "load", *sorted(SAID_ONCE)))
     return ["", f"Like every result, it has {members} and the other members of :py:class:`~{base}`.", ""]
 

@@ -1,6 +1,6 @@
 """Links from the source of a module back to the reference, for modules whose names are documented in two places.
 
-``tokengeom.load`` and ``tokengeom.results.Verification`` are in one module. For each module `sphinx.ext.viewcode` knows
+``tokengeom.load`` and ``tokengeom.AbstractResult`` are in one module. For each module `sphinx.ext.viewcode` knows
 one name alone under which its members are documented; here every link gets the anchor that its page has.
 """
 

@@ -11,8 +11,8 @@ import numpy as np
 
 import tokengeom as tg
 from tokengeom.corpus.synthetic import random_soft_labels
-from tokengeom.figures.path import path as draw_path
 from tokengeom.figures.static import save_static
+from tokengeom.figures.training_curves import path as draw_path
 from tokengeom.theory.linear_path import norm_path
 
 truth = random_soft_labels(V=8, m=10, k=3, seed=1).truth

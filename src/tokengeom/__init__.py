@@ -16,11 +16,14 @@ if sys.version_info < (3, 11):  # noqa: UP036 - pip refuses older versions, a pa
 if TYPE_CHECKING:
     __version__: str
 
-    from tokengeom.ask.answer import Explanation as Explanation
-    from tokengeom.ask.export import export as export
-    from tokengeom.ask.nearest import Neighbours as Neighbours
+    from tokengeom.ask.item_report import Explanation as Explanation
+    from tokengeom.ask.item_report import ItemReport as ItemReport
+    from tokengeom.ask.neighbours import Neighbours as Neighbours
     from tokengeom.ask.verbs import explain as explain
+    from tokengeom.ask.verbs import export as export
     from tokengeom.ask.verbs import neighbours as neighbours
+    from tokengeom.comparison.agreement import Agreement as Agreement
+    from tokengeom.comparison.checkpoints import CheckpointCurve as CheckpointCurve
     from tokengeom.comparison.compare import compare as compare
     from tokengeom.comparison.compare_texts import compare_texts as compare_texts
     from tokengeom.comparison.comparison import Comparison as Comparison
@@ -31,14 +34,17 @@ if TYPE_CHECKING:
     from tokengeom.core.citation import cite as cite
     from tokengeom.core.errors import TokengeomError as TokengeomError
     from tokengeom.core.factors import Factors as Factors
+    from tokengeom.core.resources import Estimate as Estimate
     from tokengeom.corpus.locate import ReadingSettings as ReadingSettings
     from tokengeom.models.checkpoint import load_checkpoint as load_checkpoint
     from tokengeom.models.language_model import language_model as language_model
     from tokengeom.models.saved_arrays import load_arrays as load_arrays
     from tokengeom.page.compare_models import compare_models as compare_models
-    from tokengeom.page.estimate import estimate as estimate
     from tokengeom.page.report import Report as Report
+    from tokengeom.page.report import estimate as estimate
     from tokengeom.page.report import report as report
+    from tokengeom.problems.base import Certificate as Certificate
+    from tokengeom.results.contract import AbstractResult as AbstractResult
     from tokengeom.results.registry import load as load
     from tokengeom.statistics.count import count as count
     from tokengeom.statistics.next_token import NextTokenStatistics as NextTokenStatistics
@@ -51,20 +57,28 @@ if TYPE_CHECKING:
     from tokengeom.theory.proxy import ProxyPrediction as ProxyPrediction
     from tokengeom.theory.proxy import predict_proxy as predict_proxy
     from tokengeom.training.run import Run as Run
+    from tokengeom.training.run import Trajectory as Trajectory
     from tokengeom.training.settings import TrainingSettings as TrainingSettings
     from tokengeom.training.train import train as train
+    from tokengeom.verification.verify import Verification as Verification
     from tokengeom.verification.verify import verify as verify
 
 _MODULES = {
+    "AbstractResult": "results.contract",
+    "Agreement": "comparison.agreement",
+    "Certificate": "problems.base",
+    "CheckpointCurve": "comparison.checkpoints",
     "Comparison": "comparison.comparison",
     "CountedPairs": "statistics.pairs",
-    "Explanation": "ask.answer",
+    "Estimate": "core.resources",
+    "Explanation": "ask.item_report",
     "Factors": "core.factors",
     "FeaturePrediction": "theory.features",
+    "ItemReport": "ask.item_report",
     "LinearPrediction": "theory.linear",
     "LossPrediction": "theory.at_loss",
     "Monitor": "comparison.monitor",
-    "Neighbours": "ask.nearest",
+    "Neighbours": "ask.neighbours",
     "NextTokenStatistics": "statistics.next_token",
     "PredictedPath": "theory.predicted_path",
     "ProxyPrediction": "theory.proxy",
@@ -75,14 +89,16 @@ _MODULES = {
     "TextComparison": "comparison.text_comparison",
     "TokengeomError": "core.errors",
     "TrainingSettings": "training.settings",
+    "Trajectory": "training.run",
+    "Verification": "verification.verify",
     "cite": "core.citation",
     "compare": "comparison.compare",
     "compare_models": "page.compare_models",
     "compare_texts": "comparison.compare_texts",
     "count": "statistics.count",
-    "estimate": "page.estimate",
+    "estimate": "page.report",
     "explain": "ask.verbs",
-    "export": "ask.export",
+    "export": "ask.verbs",
     "language_model": "models.language_model",
     "load": "results.registry",
     "load_arrays": "models.saved_arrays",

@@ -8,11 +8,11 @@ compares the two. This module is imported for type checking alone.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
-from tokengeom.ask.export import Choice
-from tokengeom.ask.export import Format as ExportFormat
+from tokengeom.ask.named_vectors import Format as ExportFormat
 from tokengeom.ask.named_vectors import Items
+from tokengeom.ask.verbs import Choice
 from tokengeom.corpus.files import Errors
 from tokengeom.corpus.locate import Format
 from tokengeom.corpus.tokenizers import AbstractTokenizer
@@ -61,7 +61,7 @@ class PairKeywords(ReadingKeywords, EngineKeywords, total=False):
     """Of ``statistics.count.CountSettings``, and what it takes to read and to count."""
 
     context: int
-    tokenizer: str | Path | AbstractTokenizer | None
+    tokenizer: str | Path | AbstractTokenizer | Any | None
     windows: WindowKind
     pad: bool
     vocabulary_size: int | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 TWICE = "test_the_same_recipe_gives_the_same_findings"
-OF_NETWORKS = ("architectures", "natural-text", "networks-simplified-stories", "overparameterisation")
+OF_NETWORKS = ("networks-simplified-stories",)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

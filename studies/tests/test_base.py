@@ -16,15 +16,11 @@ import pytest
 import tokengeom_studies
 from forging import forge, forge_json
 from study_cases import run_study
-from tokengeom.core.errors import InputError
-from tokengeom.core.progress import SilentProgress
-from tokengeom.core.settings import member_names
-from tokengeom.figures.base import Curve, Figure, LinePanel
-from tokengeom.results.manifests import MANIFEST
-from tokengeom.results.registry import load
-from tokengeom.verification.verify import verify
+from tokengeom import load, verify
+from tokengeom.extending import MANIFEST, Curve, Figure, InputError, LinePanel, SilentProgress, member_names
 from tokengeom_studies.base import (
     PACKAGE,
+    REPLACED,
     AbstractStudy,
     Check,
     Findings,
@@ -147,12 +143,13 @@ def test_a_verdict_that_does_not_follow_from_the_numbers_is_found(
 @pytest.mark.parametrize(
     ("entry", "value", "message"),
     [
-        ("tables", ["../numbers"], "is not the plain name"),
-        ("figures", ["/etc/passwd"], "is not the plain name"),
+        ("tables", ["../numbers"], "must be the plain name"),
+        ("figures", ["/etc/passwd"], "must be the plain name"),
         ("figures", ["other"], "must have one JSON file"),
         ("passed", "yes", "passed must be true or false"),
         ("recipe", [], "recipe must be an object"),
         ("checks", [{"name": "x"}], "is missing"),
+        ("checks", [{**GOOD.to_dict(), "value": "high"}], "value must be a number"),
         ("checks", {}, "checks must be a list"),
         ("sentence", 3, "sentence must be a text"),
     ],
@@ -195,6 +192,14 @@ def test_a_study_is_found_by_its_name_and_an_unknown_one_is_named() -> None:
         find_study("linear-3d")
 
 
+@pytest.mark.parametrize("name", REPLACED)
+def test_a_study_that_was_replaced_names_the_one_that_answers_its_question(name: str) -> None:
+    assert name not in study_names()
+    assert REPLACED[name] in study_names()
+    with pytest.raises(InputError, match=f"was replaced by '{REPLACED[name]}'"):
+        find_study(name)
+
+
 def test_every_file_but_base_is_one_study_and_a_package_is_none() -> None:
     folder = Path(tokengeom_studies.__file__).parent
     files = {path.stem.replace("_", "-") for path in folder.glob("*.py")} - {"base", "--init--"}
@@ -209,17 +214,17 @@ import sys
 from tokengeom_studies.base import find_study, study_names
 
 def imported():
-    return [n for n in sys.modules if n.startswith("{PACKAGE}.") and n.count(".") == 2]
+    return [n for n in sys.modules if n.startswith("{PACKAGE}.") and n.count(".") == 1]
 
 assert len(study_names()) > 10 and "linear-2d" in study_names()
 print(*imported())
-find_study("separability-threshold")
+find_study("separability-random")
 print(*imported())
 """
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     before, after = (set(line.split()) for line in run.stdout.splitlines())
     assert before == {f"{PACKAGE}.base"}
-    assert after - before == {f"{PACKAGE}.common", f"{PACKAGE}.separability_threshold"}
+    assert after - before == {f"{PACKAGE}.common", f"{PACKAGE}.separability_random"}
 
 
 NEW_STUDY = '''

@@ -7,9 +7,7 @@ import pytest
 import torch
 
 from study_cases import counted_text
-from tokengeom.core.progress import SilentProgress
-from tokengeom.models.networks.base import NetworkShape
-from tokengeom.training.optimizers.gd import GD
+from tokengeom.extending import GD, NetworkShape, SilentProgress
 from tokengeom_studies.common.compared_trainings import (
     Comparer,
     NormedMLP,
@@ -62,7 +60,7 @@ def test_the_own_split_of_a_balanced_run_is_the_prediction(comparer: Comparer) -
 def test_gradient_descent_adapts_its_rate_and_never_ends_above_its_loss(comparer: Comparer) -> None:
     settings = {"optimizer": GD(), "learning_rate": 1.0, "reduction": "mean", "rate_schedule": "constant"}
     run = Training("ufm", settings, 0.5).begin(comparer.text, 0, 16)
-    found = list(adapted_below(run, GAPS, seconds=20.0))
+    found = list(adapted_below(run, comparer.text, GAPS, seconds=20.0))
     assert [one.target for one in found] == GAPS
     assert all(one.loss_gap <= one.target for one in found)
 
@@ -71,7 +69,7 @@ def test_steps_that_raise_the_loss_are_taken_back(comparer: Comparer, monkeypatc
     monkeypatch.setattr("tokengeom_studies.common.compared_trainings.FIRST_RATE", 1e6)
     settings = {"optimizer": GD(), "learning_rate": 1.0, "reduction": "mean", "rate_schedule": "constant"}
     run = Training("ufm", settings, 0.5).begin(comparer.text, 0, 16)
-    assert [one.target for one in adapted_below(run, GAPS, seconds=5.0)] == GAPS
+    assert [one.target for one in adapted_below(run, comparer.text, GAPS, seconds=5.0)] == GAPS
 
 
 @pytest.mark.parametrize(("norm", "kind"), [("none", torch.nn.Identity), ("layer", torch.nn.LayerNorm)])

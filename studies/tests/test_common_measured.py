@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tokengeom.core.errors import InputError
-from tokengeom.core.progress import AbstractProgress, SilentProgress
+from tokengeom.extending import AbstractProgress, InputError, SilentProgress
 from tokengeom_studies.base import Check, Findings, Recipe
 from tokengeom_studies.common.measured import (
     AbstractMeasuredStudy,

@@ -6,7 +6,8 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom import NextTokenStatistics
+from tokengeom.extending import SoftLabels
 from tokengeom_studies.common.other_norms import smallest_entries, smallest_spectral
 from tokengeom_studies.common.torch_runs import DeviceText
 
@@ -43,7 +44,7 @@ def test_the_lower_bound_holds_for_other_logits_of_that_norm() -> None:
     for _ in range(200):
         other = best + generator.normal(0.0, 0.3, best.shape)
         other *= min(1.0, found.norm_value / float(np.linalg.norm(other, 2)))
-        assert text.labels.loss_gap(other) >= bound
+        assert SoftLabels.from_statistics(text.stats).loss_gap(other) >= bound
 
 
 def test_entries_stay_in_their_box_and_reach_the_loss() -> None:

@@ -5,9 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tokengeom.core.errors import InputError
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom_studies.common.random_data import dirichlet_counts, random_counts, random_supports, repeated
+from tokengeom import NextTokenStatistics, predict, train
+from tokengeom.extending import InputError
+from tokengeom_studies.common.random_data import (
+    LinearSetting,
+    descend,
+    dirichlet_counts,
+    random_counts,
+    random_setting,
+    random_supports,
+    repeated,
+    step_limit,
+)
 
 
 def test_supports_have_the_given_size_and_every_token_is_equally_likely() -> None:
@@ -54,3 +63,37 @@ def test_random_repeats_keep_contexts_tokens_and_supports() -> None:
     assert drawn.vocabulary == stats.vocabulary
     assert np.array_equal(np.asarray(drawn.contexts), contexts)
     assert not np.array_equal(drawn.counts.toarray(), counts)
+
+
+def test_a_setting_is_a_function_of_its_seed() -> None:
+    settings = {"V": 5, "m": 6, "d": 8, "support_size": 2, "n": 60}
+    one, same, other = (random_setting(seed, **settings) for seed in (3, 3, 4))
+    assert np.array_equal(one.H, same.H)
+    assert np.array_equal(one.stats.counts.toarray(), same.stats.counts.toarray())
+    assert not np.array_equal(one.H, other.H)
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 10.0])
+def test_gradient_descent_at_the_step_limit_never_increases_the_loss(scale: float) -> None:
+    drawn = random_setting(0, V=5, m=6, d=8, support_size=2, n=60)
+    setting = LinearSetting(drawn.stats, scale * drawn.H)
+    run = train(
+        setting.stats,
+        "linear",
+        embeddings=setting.H,
+        optimizer="gd",
+        reduction="mean",
+        learning_rate=step_limit(setting),
+        steps=200,
+        records_per_decade=50,
+    )
+    assert np.all(np.diff(run.trajectory["loss_gap"]) < 0)
+
+
+def test_descent_starts_at_zero_and_is_measured_against_the_prediction() -> None:
+    setting = random_setting(0, V=5, m=6, d=8, support_size=2, n=60)
+    run = descend(setting, predict(setting.stats, embeddings=setting.H), steps=300)
+    assert run.trajectory["norm_W"][0] == 0.0
+    assert run.trajectory.last("cosine_without_finite") > 0.5
+    assert run.settings["reduction"] == "mean"
+    assert run.settings["learning_rate"] == step_limit(setting)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from tokengeom.core.errors import InputError
+from tokengeom.extending import InputError
 from tokengeom_studies.common.random_data import random_supports
 from tokengeom_studies.common.random_limits import (
     marchenko_pastur,

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from tokengeom.extending import Bool, Float
 from tokengeom_studies.common.random_data import random_supports
 from tokengeom_studies.common.separating_dimension import bracket, separates, separates_by_linear_program
-from tokengeom_studies.separability_threshold import smallest_dimension
+
+
+def smallest_dimension(S: Bool, H: Float) -> int:
+    """The fewest leading coordinates that separate, trying each number of them."""
+    return next(d for d in range(1, H.shape[0] + 1) if separates_by_linear_program(S, H[:d]))
 
 
 def test_a_bracket_of_width_1_is_the_smallest_dimension() -> None:

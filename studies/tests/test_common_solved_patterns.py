@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tokengeom.core.numerics import Float
-from tokengeom.problems.nuclear_svm import NuclearSVM
-from tokengeom.solvers.nuclear_admm import NuclearADMM
+from tokengeom.extending import Float, NuclearADMM, NuclearSVM
 from tokengeom_studies.common.random_data import random_supports
 from tokengeom_studies.common.solved_patterns import excess_of, random_like, solve_pattern, uniform_supports
 from tokengeom_studies.common.support_designs import projective_plane

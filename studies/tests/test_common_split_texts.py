@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.special import log_softmax
 
-from tokengeom.core.errors import InputError
-from tokengeom.corpus.tokenizers import WordTokenizer
-from tokengeom.models.networks.base import import_torch
-from tokengeom.statistics.count import count
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.training.settings import TrainingSettings
-from tokengeom.training.train import build_network
-from tokengeom_studies.common.split_texts import HeldOutLoss, SplitText, split_text_of
+from tokengeom import NextTokenStatistics, TrainingSettings, count
+from tokengeom.extending import InputError, SilentProgress, WordTokenizer, build_network, import_torch
+from tokengeom_studies.common.split_texts import HeldOutLoss, SplitText, count_parts, split_text_of
 
 RECIPE = {"seed": 0, "stories": 60, "held_out": 0.3, "context": 2, "contexts": 25, "vocabulary": 30}
 
@@ -104,3 +100,43 @@ def test_texts_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     kept, rest = count(["a b c"], context=2), count(["x y z"], context=2)
     with pytest.raises(InputError, match="No held-out window"):
         SplitText.of(kept, NextTokenStatistics.from_counts(rest.counts, contexts=np.array([[7, 8]])))
+
+
+def recipe(**changes: Any) -> dict[str, Any]:
+    shared = {"text": "", "separator": "auto", "seed": 0, "stories": 20, "held_out": 0.5}
+    return {**shared, "context": 2, **changes}
+
+
+def test_both_parts_together_are_the_whole_text(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    documents = [" ".join(f"w{i}" for i in rng.integers(0, 3, 40)) for _ in range(10)]
+    path = tmp_path / "text.txt"
+    path.write_text("\n\n".join(documents))
+    kept, rest = count_parts(recipe(text=str(path), held_out=0.3), SilentProgress())
+    # 38 windows per document, none across two.
+    assert (kept.n, rest.n) == (7 * 38, 3 * 38)
+    whole = count(documents, context=2)
+    totals = dict.fromkeys(whole.vocabulary, 0)
+    for part in (kept, rest):
+        for token, number in zip(part.vocabulary, part.counts.toarray().sum(axis=1).tolist(), strict=True):
+            totals[token] += number
+    assert totals == dict(zip(whole.vocabulary, whole.counts.toarray().sum(axis=1).tolist(), strict=True))
+
+
+def test_the_seed_determines_the_split() -> None:
+    first, again, other = (count_parts(recipe(seed=seed), SilentProgress())[1].hash for seed in (0, 0, 1))
+    assert first == again
+    assert first != other
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_a_part_without_documents_is_refused(share: float) -> None:
+    with pytest.raises(InputError, match=f"held_out={share}"):
+        count_parts(recipe(held_out=share), SilentProgress())
+
+
+def test_token_ids_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.bin"
+    np.arange(10, dtype=np.uint16).tofile(path)
+    with pytest.raises(InputError, match=r"tokens\.bin holds token ids"):
+        count_parts(recipe(text=str(path)), SilentProgress())

@@ -7,8 +7,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from tokengeom.core.errors import InputError
-from tokengeom.core.numerics import Bool
+from tokengeom.extending import Bool, InputError
 from tokengeom_studies.common.random_data import random_supports
 from tokengeom_studies.common.support_designs import (
     Design,

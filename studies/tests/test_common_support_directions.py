@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from tokengeom.core.numerics import Float
+from tokengeom.extending import Float
 from tokengeom_studies.common.support_directions import Directions, GroupedText
 
 RECIPE = {

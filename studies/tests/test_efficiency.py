@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from study_cases import run_study
-from tokengeom.core.errors import InputError
+from tokengeom.extending import InputError
 from tokengeom_studies.base import Findings
 from tokengeom_studies.common.measured import Row
 from tokengeom_studies.efficiency import Efficiency, increasing_curve

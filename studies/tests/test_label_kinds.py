@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from study_cases import failed
-from tokengeom.core.progress import SilentProgress
+from tokengeom.extending import SilentProgress
 from tokengeom.statistics.windows import ABSENT
 from tokengeom_studies.base import Findings, find_study
 from tokengeom_studies.common.measured import AbstractMeasuredStudy, Rows

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from study_cases import run_study
-from tokengeom.core.errors import InputError
+from tokengeom.extending import InputError
 from tokengeom_studies.linear_2d import SUPPORTS, plane_statistics
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from study_cases import failed, run_study
-from tokengeom.training.optimizers.adam import Adam
+from tokengeom.extending import Adam
 from tokengeom_studies.linear_overparameterised import QUANTITIES, REFERENCE, optimizer_named, widened
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from study_cases import run_study
-from tokengeom.core.errors import InputError
-from tokengeom.theory.linear import predict_linear
+from tokengeom import predict
+from tokengeom.extending import InputError
 from tokengeom_studies.linear_violations import CASES, planted
 
 
@@ -14,7 +14,7 @@ from tokengeom_studies.linear_violations import CASES, planted
 @pytest.mark.parametrize("seed", range(3))
 def test_planted_contexts_violate_the_intended_conditions(case: str, seed: int) -> None:
     setting = planted(case, seed, V=7, m=8, d=10, support_size=3, n=400)
-    prediction = predict_linear(setting.stats, setting.H)
+    prediction = predict(setting.stats, embeddings=setting.H)
     assert (bool(prediction.compatible), bool(prediction.separable)) == CASES[case]
     assert prediction.loss_floor > prediction.entropy + 1e-3
 

@@ -10,14 +10,12 @@ import pytest
 
 from feature_cases import random_counts
 from study_cases import failed
-from tokengeom.core.errors import InputError
-from tokengeom.core.progress import SilentProgress
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.training.settings import TrainingSettings
-from tokengeom.training.train import build_network
+from tokengeom import NextTokenStatistics, TrainingSettings
+from tokengeom.extending import InputError, SilentProgress, build_network
 from tokengeom_studies.base import Findings, find_study
+from tokengeom_studies.common.capacity_thresholds import interpolated
 from tokengeom_studies.common.measured import AbstractMeasuredStudy, Rows
-from tokengeom_studies.memory_capacity import count_parameters, interpolated, sub_sample
+from tokengeom_studies.memory_capacity import count_parameters, sub_sample
 
 
 def study() -> AbstractMeasuredStudy:

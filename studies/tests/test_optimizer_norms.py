@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from study_cases import run_study
-from tokengeom.core.errors import InputError
+from tokengeom.extending import InputError
 from tokengeom_studies.common.measured import Row
 from tokengeom_studies.optimizer_norms import CANDIDATES, TRAININGS, OptimizerNorms
 

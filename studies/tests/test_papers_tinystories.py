@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from study_cases import failed
-from tokengeom.core.progress import SilentProgress
+from tokengeom.extending import SilentProgress
 from tokengeom_studies.base import Findings, find_study
 from tokengeom_studies.common.measured import AbstractMeasuredStudy, Rows, chosen
-from tokengeom_studies.papers_tinystories import GAMMA2, LIMIT, NUCLEAR, PROXY, SUPPORTS, TOKENS
+from tokengeom_studies.common.support_directions import GAMMA2, LIMIT, NUCLEAR, PROXY, SUPPORTS
+from tokengeom_studies.papers_tinystories import TOKENS
 
 TINY = tomllib.loads((Path(__file__).parent / "tiny.toml").read_text())["papers-tinystories"]
 TEXT = {

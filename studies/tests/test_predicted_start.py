@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokengeom.core.errors import ProblemError
-from tokengeom.core.progress import SilentProgress
+from tokengeom.extending import ProblemError, SilentProgress
 from tokengeom_studies.base import Findings
 from tokengeom_studies.common.compared_starts import AT_LOSS, PERMUTED, PROXY, RANDOM, STARTS, cells_of, gaps_of
 from tokengeom_studies.common.measured import Row, Rows, chosen, chosen_measurements

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import combinations, combinations_with_replacement
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,8 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from tokengeom.core.progress import SilentProgress
-from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom import NextTokenStatistics, predict
+from tokengeom.extending import Bool, NuclearADMM, NuclearSVM, SilentProgress
 from tokengeom_studies.base import Findings
 from tokengeom_studies.common.measured import Row
 from tokengeom_studies.common.random_limits import proxy_limit
@@ -168,3 +170,35 @@ def test_natural_supports_are_measured_with_their_controls(tmp_path: Path) -> No
     assert len(few.where(kind="natural")) == 3
     found = STUDY.judge(recipe, rows.where(kind="natural"))
     assert (found.tables["natural"]["text"], found.tables["natural"]["V"]) == (["t"], [6])
+
+
+def patterns(V: int, m: int) -> Iterator[Bool]:
+    """All multisets of m supports over V tokens, none of them empty or full."""
+    several = [list(tokens) for k in range(1, V) for tokens in combinations(range(V), k)]
+    for supports in combinations_with_replacement(several, m):
+        S = np.zeros((V, m), np.bool_)
+        for j, support in enumerate(supports):
+            S[support, j] = True
+        yield S
+
+
+def test_the_proxy_is_exact_for_every_pattern_smaller_than_the_counter_example() -> None:
+    sizes = [(V, m) for V in (2, 3) for m in (1, 2, 3)] + [(4, 1), (4, 2)]
+    for V, m in sizes:
+        for S in patterns(V, m):
+            problem = NuclearSVM.from_support(S)
+            proxy = np.linalg.svd(problem.proxy(), compute_uv=False).sum()
+            bound = NuclearADMM(tolerance=1e-6)(problem).certificate.bound
+            assert proxy <= bound * (1 + 4e-6), S
+
+
+def test_a_feasible_matrix_beats_the_proxy_of_the_counter_example() -> None:
+    S = np.array([[1, 1, 1], [0, 1, 0], [0, 0, 1], [0, 0, 0]], np.bool_)
+    prediction = predict(NextTokenStatistics.from_counts(S.astype(np.int64)), tolerance=1e-7)
+    L = prediction.L_mm
+    for j in range(3):
+        inside, outside = L[S[:, j], j], L[~S[:, j], j]
+        assert np.ptp(inside) < 1e-6
+        assert inside.min() - outside.max() > 1 - 1e-6
+    proxy = S - S.mean(axis=0)
+    assert np.linalg.norm(proxy, "nuc") / np.linalg.norm(L, "nuc") - 1 == pytest.approx(0.009616, abs=1e-5)

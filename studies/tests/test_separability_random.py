@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokengeom.core.progress import SilentProgress
+from tokengeom.extending import SilentProgress
 from tokengeom_studies.common.measured import Row
 from tokengeom_studies.common.random_limits import separability_limit
-from tokengeom_studies.separability_random import SeparabilityRandom, fit_logistic, thresholds
+from tokengeom_studies.common.separating_dimension import fit_logistic, thresholds
+from tokengeom_studies.separability_random import SeparabilityRandom
 
 STUDY = SeparabilityRandom()
 SETTINGS = [(V, k, m) for V, k in ((2, 1), (5, 2), (10, 3)) for m in (100, 200, 400)] + [(50, 3, 50)]

@@ -10,8 +10,8 @@ import pytest
 
 from feature_cases import random_counts
 from study_cases import failed
-from tokengeom.core.progress import SilentProgress
-from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom import NextTokenStatistics
+from tokengeom.extending import SilentProgress
 from tokengeom_studies.base import Findings, find_study
 from tokengeom_studies.common.measured import AbstractMeasuredStudy, Rows
 from tokengeom_studies.single_epoch import EXACT, ONE_PASS, SAMPLED, one_pass_windows

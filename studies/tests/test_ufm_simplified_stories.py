@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from study_cases import failed, run_study
-from tokengeom.core.errors import InputError
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.concepts import Concepts
-from tokengeom.training.train import train
+from tokengeom import NextTokenStatistics, train
+from tokengeom.extending import Concepts, InputError
 from tokengeom_studies.base import Findings
 from tokengeom_studies.ufm_simplified_stories import NATURAL, REPEATS, concept_order, strength_probe
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from study_cases import failed, run_study
-from tokengeom.figures.base import HeatmapPanel
+from tokengeom.extending import HeatmapPanel
 from tokengeom_studies.base import Findings
 from tokengeom_studies.ufm_symmetric import UfmSymmetric
 

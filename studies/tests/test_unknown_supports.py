@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokengeom.core.errors import InputError
-from tokengeom.core.progress import SilentProgress
-from tokengeom.statistics.count import count
+from tokengeom import count
+from tokengeom.extending import InputError, SilentProgress
 from tokengeom_studies.base import Findings
 from tokengeom_studies.common.measured import Rows
 from tokengeom_studies.common.part_findings import PartFindings

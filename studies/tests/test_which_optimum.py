@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tokengeom.core.progress import SilentProgress
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.training.train import train
+from tokengeom import NextTokenStatistics, train
+from tokengeom.extending import SilentProgress
 from tokengeom_studies.base import Findings
 from tokengeom_studies.common.measured import Rows
+from tokengeom_studies.common.optimum_findings import PATH, RULES, SAME_LOSS
 from tokengeom_studies.common.solution_sets import direction, distance
-from tokengeom_studies.which_optimum import PATH, RULES, SAME_LOSS, WhichOptimum, follow
+from tokengeom_studies.which_optimum import WhichOptimum, follow
 
 STUDY = WhichOptimum()
 STATS = NextTokenStatistics.from_counts(np.array([[3, 0, 1], [1, 2, 0], [0, 1, 2]]))

@@ -105,7 +105,7 @@ def test_what_has_no_vectors_is_refused_with_a_remedy(saved: Path, tmp_path: Pat
     with pytest.raises(StatisticsError, match="does not exist"):
         neighbours(saved / "all" / "prediction", "token 3", stats="nowhere")
     with pytest.raises(InputError, match=r"neighbours has no setting 'number'\. There are: items, k"):
-        neighbours(saved / "all" / "prediction", "token 3", number=3)
+        neighbours(saved / "all" / "prediction", "token 3", number=3)  # type: ignore[call-arg]
 
 
 def test_a_language_model_is_asked_on_disk_in_memory_and_as_read(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,7 @@ import typer
 import tokengeom as tg
 from command_line import all_commands, assert_one_paragraph, run, say
 from geometry_cases import grouped_counts
-from tokengeom.ask.export import ExportSettings
-from tokengeom.ask.verbs import AskSettings, explain, neighbours
+from tokengeom.ask.verbs import AskSettings, ExportSettings, explain, neighbours
 from tokengeom.cli import app as cli
 from tokengeom.cli.options import expanded, gathered, keywords
 from tokengeom.comparison.compare_texts import CompareTextsSettings, compare_texts
@@ -24,8 +24,7 @@ from tokengeom.comparison.inputs import CompareSettings
 from tokengeom.comparison.rivals import RivalSettings
 from tokengeom.core.settings import default_of, option, options_of
 from tokengeom.corpus.locate import ReadingSettings
-from tokengeom.page.compare_models import ModelTextSettings
-from tokengeom.page.settings import ReportSettings
+from tokengeom.page.settings import ModelTextSettings, ReportSettings
 from tokengeom.statistics.count import CountSettings
 from tokengeom.statistics.cuts import CutSettings
 from tokengeom.statistics.engines import EngineSettings
@@ -197,3 +196,22 @@ def test_more_words_than_the_disk_holds_are_refused(tmp_path: Path, capsys: pyte
     assert_one_paragraph(done)
     assert "take more than 4,000,000,000 GB" in done.err
     assert list(tmp_path.iterdir()) == []
+
+
+ALSO_IN_PYTHON: dict[tuple[str, str], tuple[Any, str]] = {
+    ("verify", "--with"): (tg.verify, "beside"),
+    ("cite", "--format"): (tg.cite, "style"),
+    ("explain", "--run"): (explain, "measured"),
+}
+
+
+@pytest.mark.parametrize(("command", "option_name"), ALSO_IN_PYTHON)
+def test_an_option_with_a_name_of_its_own_also_has_that_of_python(command: str, option_name: str) -> None:
+    verb, keyword = ALSO_IN_PYTHON[command, option_name]
+    assert keyword in inspect.signature(verb).parameters
+    (names,) = (parameter.opts for parameter in cli._command(command).params if option_name in parameter.opts)
+    assert names == [option_name, f"--{keyword}"]
+
+
+def test_what_is_echoed_has_the_first_name_of_an_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert json.loads(say(capsys, "cite", "--style", "text", "--json").out)["settings"] == {"format": "text"}

@@ -42,21 +42,6 @@ def test_an_estimate_is_printed_and_nothing_is_made(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_study_has_an_estimate_where_it_trains(capsys: pytest.CaptureFixture[str]) -> None:
-    done = say(capsys, "study", "ufm-synthetic", "--set", "steps=50", "--set", "draws=2", "--estimate")
-    assert done.out.startswith("The study ufm-synthetic: about ")
-    assert_one_paragraph(say(capsys, "study", "proxy-exactness", "--estimate"))
-
-
-def test_a_study_states_its_time_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(resources, "LONG", 0.0)
-    done = say(capsys, "study", "ufm-synthetic", "--set", "steps=50", "--set", "draws=2", "--no-save")
-    assert [line.split(":")[0].strip() for line in done.err.splitlines()] == [
-        "The study ufm-synthetic",
-        "2 trainings of the model ufm",
-    ]
-
-
 def test_estimates_are_of_learned_features(stats: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert_one_paragraph(say(capsys, "predict", stats, "--proxy", "--estimate"))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,6 @@ import pytest
 
 import tokengeom_studies
 from command_line import assert_one_paragraph, say
-from tokengeom.cli import study as module
 from tokengeom.cli.output import hash_of_saved
 from tokengeom.verification.verify import verify
 from tokengeom_studies.base import PACKAGE, Findings, study_names
@@ -173,7 +173,7 @@ def test_what_is_not_ours_is_refused_before_any_work(capsys: pytest.CaptureFixtu
 def test_without_matplotlib_studies_run_and_say_why_nothing_is_saved(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    monkeypatch.setattr("tokengeom_studies.common.command.find_spec", lambda name: None)
     done = say(capsys, "study", "aa-test")
     assert "pip install 'tokengeom[figures]'" in done.out
     assert not Path("results").exists()
@@ -181,10 +181,10 @@ def test_without_matplotlib_studies_run_and_say_why_nothing_is_saved(
     assert ran() == ["aa-test"]
 
 
-def test_estimates_of_several_studies(capsys: pytest.CaptureFixture[str]) -> None:
-    done = say(capsys, "study", "--all", "--estimate")
-    assert done.out.splitlines() == [f"The study {name} trains no models." for name in NAMES]
-    assert json.loads(say(capsys, "study", "--all", "--estimate", "--json").out)["studies"] == dict.fromkeys(NAMES)
+def test_the_time_of_a_study_is_not_estimated(capsys: pytest.CaptureFixture[str]) -> None:
+    refused = say(capsys, "study", "aa-test", "--estimate")
+    assert refused.code == 2
+    assert "tokengeom train --estimate" in " ".join(refused.err.split())
     assert ran() == []
 
 
@@ -254,3 +254,19 @@ def test_rows_are_refused_where_they_mean_nothing(
     assert refused.code == 2
     assert words in " ".join(refused.err.split())
     assert_one_paragraph(refused)
+
+
+WITHOUT = """
+import importlib.metadata as metadata
+known = metadata.entry_points
+metadata.entry_points = lambda **given: () if given.get("group") == "tokengeom.commands" else known(**given)
+import runpy
+runpy.run_module("tokengeom", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.parametrize("given", [[], ["linear-2d"], ["--list"], ["linear-2d", "--size", "paper"]])
+def test_without_the_distribution_the_command_says_how_to_install_it(given: list[str]) -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT, "study", *given], capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "pip install ./studies" in " ".join(done.stderr.split())

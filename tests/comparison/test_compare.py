@@ -448,7 +448,7 @@ def test_a_loss_gap_can_be_given_with_arrays(features: FeaturePrediction) -> Non
 
 def test_settings_are_checked_and_shown_in_the_signature(features: FeaturePrediction) -> None:
     with pytest.raises(InputError, match="Did you mean 'permutations'"):
-        compare(features, noise(features), permutation=40)
+        compare(features, noise(features), permutation=40)  # type: ignore[call-arg]
     with pytest.raises(ProblemError, match="permutations=5"):
         CompareSettings(permutations=5)
     assert inspect.signature(compare).parameters["permutations"].default == CompareSettings().permutations == 200

@@ -416,7 +416,7 @@ def test_bad_input_is_refused(
     ):
         rivals(stats, SimpleNamespace(W=W, H=H, statistics_hash="0123abcd" * 8), prediction)
     with pytest.raises(InputError, match="rivals has no setting 'hold_out'"):
-        rivals(stats, noise, prediction, hold_out=0.2)
+        rivals(stats, noise, prediction, hold_out=0.2)  # type: ignore[call-arg]
     with pytest.raises(ProblemError, match=r"held_out=0\.9"):
         rivals(stats, noise, prediction, held_out=0.9)
     with pytest.raises(ProblemError, match="permutations=5"):

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from tokengeom.core.progress import SilentProgress
 from tokengeom.corpus import documents
-from tokengeom.corpus.documents import pieces_of
+from tokengeom.corpus.documents import BEFORE_WHITE_SPACE, after_punctuation, last_match, pieces_of
 from tokengeom.corpus.huggingface_tokenizer import HuggingFaceTokenizer, train_bpe
 from tokengeom.corpus.locate import ReadingSettings, open_corpus
-from tokengeom.corpus.seams import BEFORE_WHITE_SPACE, after_punctuation, last_match
 from tokengeom.corpus.tokenizers import (
     AbstractTokenizer,
     ByteTokenizer,

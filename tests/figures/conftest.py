@@ -11,7 +11,6 @@ from tokengeom.comparison.checkpoints import CheckpointComparison, CheckpointCur
 from tokengeom.comparison.compare import compare
 from tokengeom.comparison.probes import feature_probes, linear_probes
 from tokengeom.comparison.rivals import rivals
-from tokengeom.figures.angles import context_token_angles
 from tokengeom.figures.base import Figure
 from tokengeom.figures.comparisons import checkpoints, disagreement, rival_bars
 from tokengeom.figures.concepts import LearnedConcepts, concepts
@@ -25,10 +24,8 @@ from tokengeom.figures.heatmaps import (
     pattern_triple,
     support_heatmaps,
 )
-from tokengeom.figures.linear_plane import linear_plane
-from tokengeom.figures.path import path
-from tokengeom.figures.sweeps import PhaseGrid, phase_diagram, small_d
-from tokengeom.figures.training_curves import feature_training, linear_training
+from tokengeom.figures.scatters import context_token_angles, linear_plane
+from tokengeom.figures.training_curves import feature_training, linear_training, path
 from tokengeom.problems.instances import overparameterised, plane
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.concepts import Concepts
@@ -133,18 +130,12 @@ def figures(
     """Figures by the name of their builder."""
     linear, runs = linear_case
     without_steps = tuple(replace(point, step=None) for point in over_training)
-    d = np.array([1.0, 2.0, 4.0, 8.0, 16.0])
-    seeds = np.random.default_rng(0).uniform(0.5, 1.0, size=(5, 3))
-    grids = [
-        PhaseGrid(V, [0.25, 0.5, 1.0, 1.5], [1, 2, 4], np.linspace(0, 1, 12).reshape(3, 4), 20) for V in (5, 10, 20)
-    ]
     found = Concepts.of(proxy(stats.S))
     learned = LearnedConcepts(np.arange(5.0), np.random.default_rng(1).uniform(size=(6, 5)))
     return {
         "linear_plane": [linear_plane(in_the_plane)],
         "linear_heatmaps": [linear_heatmaps(linear), linear_heatmaps(in_the_plane)],
         "linear_training": [linear_training(runs, linear)],
-        "phase_diagram": [phase_diagram(grids, m=50)],
         "feature_training": [feature_training({"UFM": run})],
         "feature_heatmaps": [feature_heatmaps(prediction, {"UFM": run}, stats=stats), feature_heatmaps(prediction)],
         "pattern_triple": [pattern_triple(prediction, stats=stats), pattern_triple(prediction, most=10)],
@@ -164,7 +155,6 @@ def figures(
         "disagreement": [
             disagreement({f"run {k}": point.comparison for k, point in enumerate(over_training.points[1:])})
         ],
-        "small_d": [small_d(d, seeds, {"contexts": seeds, "tokens": seeds[:, 0]}, seeds[:, 1], rank=4, V=16)],
         "concepts": [concepts(found, stats), concepts(found, stats, learned=learned)],
         "checkpoints": [checkpoints(over_training), checkpoints(replace(over_training, points=without_steps))],
     }

@@ -12,9 +12,8 @@ from tokengeom.figures.training_curves import feature_training, linear_training
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.linear import LinearPrediction
 from tokengeom.theory.predict import predict
-from tokengeom.training.run import Run
+from tokengeom.training.run import Run, Trajectory
 from tokengeom.training.train import train
-from tokengeom.training.trajectory import Trajectory
 
 LinearCase = tuple[LinearPrediction, dict[str, Run]]
 

@@ -353,8 +353,9 @@ def _make_reports() -> None:
     """A report about a text, and from it and from one about a model the kinds that only reports save."""
     page = '<meta name="generator" content="tokengeom">The page is left out.\n'
     with (
-        patch("tokengeom.page.report._render", lambda contents, progress: page),
-        patch("tokengeom.page.report.code_hash", lambda everything=False: NO_CODE),
+        patch("tokengeom.page.report.render_page", lambda contents, progress: page),
+        patch("tokengeom.page.report.code_hash", lambda: NO_CODE),
+        patch("tokengeom.page.executor.code_hash", lambda names: NO_CODE),
     ):
         tg.report(TEXT, "saved/report.html", **REPORT)
         of_model: dict[str, Any] = {"model": MODELS, "context": 2, "top_contexts": 30, "permutations": 20}

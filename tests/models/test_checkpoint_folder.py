@@ -15,8 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 from tiny_models import build, save, save_tokenizer
 from tokengeom.core.errors import CheckpointError, InputError, MissingExtraError, ResourceError, TokenizerError
-from tokengeom.models.checkpoint import load_checkpoint
-from tokengeom.models.checkpoint_folder import checkpoint_folders, training_step
+from tokengeom.models.checkpoint import checkpoint_folders, load_checkpoint, training_step
 
 
 @pytest.fixture

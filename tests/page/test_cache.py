@@ -11,15 +11,15 @@ import pytest
 from tokengeom.core.errors import InputError
 from tokengeom.page import cache as module
 from tokengeom.page.cache import ResultsFolder, results_folder
-from tokengeom.page.choice import Choice
+from tokengeom.page.chosen_settings import ChosenSettings
 from tokengeom.results.manifests import as_json, sealed
 from tokengeom.training.run import Run
 from tokengeom.training.train import train
 from training_problems import random_statistics
 
 
-def result(text: str) -> Choice:
-    return Choice({"text": text})
+def result(text: str) -> ChosenSettings:
+    return ChosenSettings({"text": text})
 
 
 def run_at_step(steps: int) -> Run:
@@ -28,7 +28,7 @@ def run_at_step(steps: int) -> Run:
 
 def keep(results: ResultsFolder, name: str, inputs: Mapping[str, object], text: str = "x") -> str:
     found = results.keep(name, inputs, lambda: result(text))
-    assert isinstance(found, Choice)
+    assert isinstance(found, ChosenSettings)
     return str(found.settings["text"])
 
 
@@ -128,7 +128,7 @@ def test_a_kill_never_leaves_a_record_that_claims_what_is_not_there(
     def killed(*arguments: object) -> None:
         raise SystemExit
 
-    monkeypatch.setattr(Choice, "save", killed)
+    monkeypatch.setattr(ChosenSettings, "save", killed)
     with pytest.raises(SystemExit):
         keep(results, "a", {"n": 2})
     again = ResultsFolder(results_folder(page), "1")
@@ -189,8 +189,13 @@ def test_results_of_a_newer_version_and_damaged_ones_are_refused(tmp_path: Path)
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    names = ("theory/predict.py", "figures/path.py", "page/choice.py", "page/figures.py", "page/templates/page.css")
-    for name in (*names, "theory/__pycache__/x.pyc"):
+    for name in (
+        "theory/predict.py",
+        "page/chosen_settings.py",
+        "page/chosen_settings_of.py",
+        "figures/path.py",
+        "theory/__pycache__/x.pyc",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
     monkeypatch.setattr(module, "PACKAGE", tmp_path)
@@ -199,29 +204,23 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def hashes() -> tuple[str, str]:
     module.code_hash.cache_clear()
-    found = module.code_hash(), module.code_hash(everything=True)
+    found = module.code_hash(("theory", "page.chosen_settings")), module.code_hash()
     module.code_hash.cache_clear()
     return found
 
 
 @pytest.mark.parametrize(
-    ("name", "stages", "page"),
+    ("name", "declared", "page"),
     [
         ("theory/predict.py", True, True),
-        ("page/choice.py", True, True),
+        ("page/chosen_settings.py", True, True),
+        ("page/chosen_settings_of.py", False, True),
         ("figures/path.py", False, True),
-        ("page/figures.py", False, True),
-        ("page/templates/page.css", False, True),
         ("theory/__pycache__/x.pyc", False, False),
     ],
 )
-def test_the_hash_follows_the_code_that_matters(package: Path, name: str, stages: bool, page: bool) -> None:
+def test_the_hash_follows_the_code_that_is_named(package: Path, name: str, declared: bool, page: bool) -> None:
     before = hashes()
     (package / name).write_text("changed")
     after = hashes()
-    assert (before[0] != after[0], before[1] != after[1]) == (stages, page)
-
-
-def test_the_code_that_is_outside_stages_exists() -> None:
-    for name in module.OUTSIDE_STAGES:
-        assert (module.PACKAGE / name).exists(), name
+    assert (before[0] != after[0], before[1] != after[1]) == (declared, page)

@@ -25,7 +25,8 @@ from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.models.checkpoint import load_checkpoint
 from tokengeom.models.language_model import language_model
 from tokengeom.page import compare_models as module
-from tokengeom.page.compare_models import ModelTextSettings, TextStates, compare_models, model_rivals, prepare_text
+from tokengeom.page.compare_models import TextStates, compare_models, model_rivals, prepare_text
+from tokengeom.page.settings import ModelTextSettings
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.problems.supports import SupportReduction
 from tokengeom.solvers.nuclear_admm import NuclearADMM
@@ -304,7 +305,7 @@ def test_reading_settings_are_passed_on(folder: Path, tmp_path: Path) -> None:
     (point,) = compare_models(folder, path, bos=False, top_contexts=1000, column="story", **FEW)
     assert point.windows == 40 * (12 - L)
     with pytest.raises(InputError, match="compare_models has no setting 'contexts'"):
-        compare_models(folder, path, contexts=10)
+        compare_models(folder, path, contexts=10)  # type: ignore[call-arg]
     with pytest.raises(InputError, match="precision must be one of"):
         compare_models(folder, path, precision="half")
 

@@ -15,20 +15,19 @@ from scipy.stats import special_ortho_group
 
 from page_cases import CASES, RUN, story_contents
 from tokengeom.core.numerics import cosines
-from tokengeom.page import explorer_numbers
-from tokengeom.page.contents import Contents
-from tokengeom.page.explorer_numbers import leading_axes
-from tokengeom.page.figures import packed
-from tokengeom.page.pipeline import PATH_SHARES
-from tokengeom.page.sections import explore
+from tokengeom.page.report_contents import ReportContents
+from tokengeom.page.sections import explore, explorer_numbers
 from tokengeom.page.sections.base import Page
 from tokengeom.page.sections.explore import Explorer
+from tokengeom.page.sections.explorer_numbers import leading_axes
+from tokengeom.page.sections.figures import packed
+from tokengeom.page.stages import PATH_SHARES
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predicted_path import PredictedPath
 
 
 @cache
-def contents() -> Contents:
+def contents() -> ReportContents:
     """The stories with a path."""
     made = story_contents()
     assert isinstance(made.prediction, FeaturePrediction)
@@ -36,7 +35,7 @@ def contents() -> Contents:
     return replace(made, path=PredictedPath.of(made.prediction.path(gaps, tolerance=1e-3)).points)
 
 
-def data_of(given: Contents) -> dict[str, Any]:
+def data_of(given: ReportContents) -> dict[str, Any]:
     """The data as the browser reads it."""
     found = Explorer(given, Page(given).order).data()
     assert found is not None
@@ -59,7 +58,7 @@ def source(found: dict[str, Any], key: str) -> dict[str, Any]:
     return next(one for one in found["sources"] if one["key"] == key)
 
 
-def expected_cosines(W: Any, H: Any, found: Contents) -> dict[str, Any]:
+def expected_cosines(W: Any, H: Any, found: ReportContents) -> dict[str, Any]:
     """Cosines of tokens and contexts in the explorer's order, computed in full."""
     tokens = np.argsort(-np.asarray(found.stats.P @ found.stats.pi), kind="stable")
     contexts = found.stats.most_frequent(found.stats.m)

@@ -29,7 +29,7 @@ THEME = """document.getElementById("theme-switch").addEventListener("click", () 
 
 def page_of(data: Any) -> str:
     """A page with the section Explore alone, under the content policy of the whole page."""
-    macros = _environment(about_model=False).get_template("explore.html.j2").module
+    macros = _environment().get_template("explore.html.j2").module
     body = macros.explore({"data": data})  # type: ignore[attr-defined]
     script, style = ("\n".join(map(_template_text, names)) for names in (EXPLORER, ("page.css", "explore.css")))
     return (

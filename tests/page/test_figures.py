@@ -10,8 +10,8 @@ import pytest
 
 from page_cases import ATTACK, RUN, proxy_contents, story_contents
 from tokengeom.figures.base import Figure, HeatmapPanel
-from tokengeom.page import figures
-from tokengeom.page.figures import geometry_figures, packed, page_order, picture, supports_figure
+from tokengeom.page.sections import figures
+from tokengeom.page.sections.figures import geometry_figures, packed, page_order, picture, supports_figure
 
 
 def test_packed_data_have_no_character_that_html_interprets() -> None:

@@ -11,13 +11,13 @@ import pytest
 
 from page_cases import CASES, RUN, rendered, story_contents
 from tokengeom.comparison.agreement import Agreement
-from tokengeom.page.diagnosis import agreements_of
-from tokengeom.page.figures import geometry_sources
 from tokengeom.page.formatting import fixed, maths
 from tokengeom.page.sections.base import Page
 from tokengeom.page.sections.corpus import corpus
+from tokengeom.page.sections.figures import geometry_sources
+from tokengeom.page.sections.fit_checks import agreements_of
 from tokengeom.page.sections.measurement import agreement, collapse, training
-from tokengeom.page.sections.methods import GLOSSARY
+from tokengeom.page.sections.methods import glossary
 from tokengeom.page.sections.prediction import concepts, prediction
 from tokengeom.page.sections.summary import summary
 
@@ -158,7 +158,7 @@ def test_folding_loses_nothing() -> None:
     for answer in prediction(Page(contents)).view["answers"]:
         assert f"{plain(answer.question)} {plain(answer.answer)}" in shown
         assert plain(answer.reason) in folded
-    for term, _, about in GLOSSARY:
+    for term, _, about in glossary("run"):
         assert plain(about) in folded, term
     for words in ("thrampoulidis2024", "tokengeom verify", "is from a jackknife", "ab" * 32):
         assert words in folded

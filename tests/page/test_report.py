@@ -100,7 +100,7 @@ def test_a_comparison_in_memory_has_a_page_without_results(text: Path, tmp_path:
 
 def test_report_is_a_function_before_and_after_its_modules_are_imported() -> None:
     code = (
-        "import tokengeom as tg; before = tg.report; import tokengeom.page.text; import tokengeom.page.report;"
+        "import tokengeom as tg; before = tg.report; import tokengeom.page.source_text; import tokengeom.page.report;"
         "import inspect; assert inspect.isfunction(before) and before is tg.report is tokengeom.page.report.report;"
         "from tokengeom.core.errors import InputError\n"
         "try: tg.report(['a b'], out='.', preset='huge')\n"
@@ -117,7 +117,7 @@ def test_the_signature_shows_every_setting() -> None:
     assert shown["permutations"].default == 200
     assert shown["seeds"].default is None
     with pytest.raises(InputError, match=r"report has no setting 'step'. Did you mean 'steps'"):
-        report(["a b"], step=3)
+        report(["a b"], step=3)  # type: ignore[call-arg]
 
 
 def test_a_folder_is_refused_as_a_page(text: Path, tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_ctrl_c_says_that_the_same_command_continues(tmp_path: Path, monkeypatch
     def stop(*args: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tokengeom.page.pipeline.predict", stop)
+    monkeypatch.setattr("tokengeom.page.stages.predict", stop)
     done = run("report", write_text(tmp_path / "a.txt"), "--out", tmp_path / "page.html", "--no-transformer", *QUICK)
     assert done.exit_code == 130
     assert "the same command continues" in " ".join(done.stderr.split())

@@ -14,9 +14,9 @@ from page_cases import story_contents
 from tokengeom import NextTokenStatistics, count
 from tokengeom.corpus.stories import stories
 from tokengeom.corpus.tokenizers import WordTokenizer
-from tokengeom.page.contents import Contents
 from tokengeom.page.formatting import percent
 from tokengeom.page.render import render
+from tokengeom.page.report_contents import ReportContents
 from tokengeom.page.sections.base import Page
 from tokengeom.page.sections.corpus import corpus, left_out_share, other_sentence
 from tokengeom.statistics.next_token import OTHER
@@ -35,7 +35,7 @@ def follows() -> dict[str, Counter[str]]:
     return found
 
 
-def contents_with(stats: NextTokenStatistics) -> Contents:
+def contents_with(stats: NextTokenStatistics) -> ReportContents:
     """Contents whose corpus section can be made; there is no prediction that belongs to these statistics."""
     return replace(story_contents(), stats=stats, runs={}, comparisons={})
 

@@ -10,12 +10,12 @@ import pytest
 
 import tokengeom as tg
 from tiny_models import ROWS, build, fit_head, save, sentences
-from tokengeom.page.contents import Contents
-from tokengeom.page.formatting import about_model
+from tokengeom.page.formatting import maths
 from tokengeom.page.render import render
+from tokengeom.page.report_contents import ReportContents
 from tokengeom.page.sections.base import Page
+from tokengeom.page.sections.corpus import model
 from tokengeom.page.sections.methods import methods
-from tokengeom.page.sections.model import model
 from tokengeom.page.sections.summary import summary
 
 NOT_TRUE = (
@@ -37,28 +37,36 @@ NOT_TRUE = (
 
 
 @pytest.fixture(scope="module")
-def contents(tmp_path_factory: pytest.TempPathFactory) -> Contents:
+def contents(tmp_path_factory: pytest.TempPathFactory) -> ReportContents:
     """Two checkpoints of a small model."""
     folder = tmp_path_factory.mktemp("checkpoints")
     for step, share in ((10, 0.3), (200, 1.0)):
         saved = save(build("llama"), folder / f"checkpoint-{step}")
         fit_head(saved, tg.count(sentences(), context=2, tokenizer=saved, vocabulary_size=ROWS), share)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tokengeom.page.report._render", lambda contents, progress: "")
+        patch.setattr("tokengeom.page.report.render_page", lambda contents, progress: "")
         return tg.report(sentences(), folder / "page.html", model=folder, context=2, permutations=20).contents
 
 
 @pytest.fixture(scope="module")
-def page(contents: Contents) -> str:
-    shown = re.sub(r"<(script|style)\b.*?</\1>|<[^>]+>", " ", render(contents), flags=re.DOTALL)
-    return " ".join(unescape(shown).split("How to cite")[0].split())
+def page(contents: ReportContents) -> str:
+    return prose(re.sub(r"<(script|style)\b.*?</\1>", " ", render(contents), flags=re.DOTALL)).split("How to cite")[0]
 
 
-def test_nothing_is_said_about_training_that_did_not_happen(page: str) -> None:
+def prose(html: str) -> str:
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", html)).split())
+
+
+def test_nothing_is_said_about_training_that_did_not_happen(contents: ReportContents, page: str) -> None:
+    # Limitations are saved with a comparison, which calls whatever it compares a run.
+    saved = [sentence for one in contents.comparisons.values() for sentence in one.limitations]
+    saved += [sentence for table in contents.rivals.values() for sentence in table.limitations]
+    for sentence in saved:
+        page = page.replace(prose(maths(sentence)), "")
     assert [words for words in NOT_TRUE if words in page] == []
 
 
-def test_the_page_says_what_was_read_and_what_is_missing(contents: Contents, page: str) -> None:
+def test_the_page_says_what_was_read_and_what_is_missing(contents: ReportContents, page: str) -> None:
     last = contents.models["checkpoint-200"]
     for words in (
         "checkpoint-10, checkpoint-200 on 40 documents",
@@ -76,7 +84,7 @@ def test_the_page_says_what_was_read_and_what_is_missing(contents: Contents, pag
     assert "/tmp" not in page, "folders are private"
 
 
-def test_a_single_model_has_no_curve_and_no_table_of_checkpoints(contents: Contents) -> None:
+def test_a_single_model_has_no_curve_and_no_table_of_checkpoints(contents: ReportContents) -> None:
     last = contents.models["checkpoint-200"]
     unknown = replace(last, states=replace(last.states, step=None))
     one = replace(contents, models={"checkpoint-200": unknown})
@@ -89,7 +97,7 @@ def test_a_single_model_has_no_curve_and_no_table_of_checkpoints(contents: Conte
     assert both.view["rows"][0]["gap"] > both.view["rows"][1]["gap"]
 
 
-def test_settings_and_hashes_are_those_of_reading(contents: Contents) -> None:
+def test_settings_and_hashes_are_those_of_reading(contents: ReportContents) -> None:
     tables = {table["title"]: dict(table["rows"]) for table in methods(Page(contents)).view["tables"]}
     assert tables["Settings"]["model"] == "checkpoint-10, checkpoint-200"
     assert not {"steps", "dim", "preset", "training"} & set(tables["Settings"])
@@ -100,12 +108,13 @@ def test_settings_and_hashes_are_those_of_reading(contents: Contents) -> None:
     assert len(summary(Page(contents)).view["answers"]) == 1, "the last checkpoint is judged"
 
 
-def test_sentences_about_a_run_are_about_the_model() -> None:
-    assert about_model("The run's loss; a run of this run.") == "The model's loss; a model of this model."
-    assert about_model("a second run and runs") == "a second run and runs"
+def test_the_verdict_is_about_the_model(contents: ReportContents) -> None:
+    saved, shown = contents.comparisons["checkpoint-200"].reasons, contents.reasons("checkpoint-200")
+    assert [reason.replace("the run", "the model") for reason in saved] == list(shown)
+    assert "the run" in saved[0]
 
 
-def test_diagnosis_names_no_change_of_training(contents: Contents) -> None:
+def test_diagnosis_names_no_change_of_training(contents: ReportContents) -> None:
     found = Page(contents).diagnosis
     assert {one.check.run for one in found.findings} == {"checkpoint-200"}
     said = " ".join(sentence for one in found.misfits for sentence in (*one.causes, *one.remedies))

@@ -16,10 +16,10 @@ import tokengeom as tg
 from pipeline_cases import QUICK, STAGES, plain_page, quick, write_text
 from tokengeom.core.errors import InputError
 from tokengeom.core.resources import Estimate
-from tokengeom.page import stage_estimates, training_ahead
-from tokengeom.page.pipeline import build_stages
+from tokengeom.page import stages, training_ahead
+from tokengeom.page.executor import estimate_stages
 from tokengeom.page.settings import TRANSFORMER, UFM, ReportSettings
-from tokengeom.page.stage_estimates import estimate_stages
+from tokengeom.page.stages import run_stage, training_stages
 from tokengeom.page.training_ahead import LaterTraining, SecondProcess, half_of_the_threads, later_trainings
 
 SECOND = "run-ufm-2"
@@ -93,7 +93,7 @@ def test_an_error_stops_the_second_process(text: Path, tmp_path: Path, monkeypat
         raise InputError("The prediction failed.")
 
     monkeypatch.setattr(SecondProcess, "start", kept)
-    monkeypatch.setattr("tokengeom.page.pipeline.predict", fails)
+    monkeypatch.setattr("tokengeom.page.stages.predict", fails)
     with pytest.raises(InputError, match="The prediction failed"):
         quick(text, tmp_path / "page.html", steps=20_000_000)
     (second,) = started
@@ -137,9 +137,10 @@ def test_a_second_process_is_used_where_it_pays(monkeypatch: pytest.MonkeyPatch)
     both, settings = [UFM, TRANSFORMER], ReportSettings()
     monkeypatch.setattr(training_ahead, "usable_cores", lambda: 2)
     assert later_trainings(settings, both) == [(UFM, 1), (TRANSFORMER, 1)]
-    stages = build_stages(tg.NextTokenStatistics.from_counts([[1, 2], [3, 0]]), settings, both)
-    trained = [(stage.model, stage.place) for stage in stages if stage.name.startswith("run-")]
-    assert trained == [(TRANSFORMER, 0), (UFM, 0), (UFM, 1), (TRANSFORMER, 1)]
+    planned = training_stages(tg.NextTokenStatistics.from_counts([[1, 2], [3, 0]]), settings, both)
+    trained = [stage.name for stage in planned if stage.name.startswith("run-")]
+    assert trained == [run_stage(*one) for one in ((TRANSFORMER, 0), (UFM, 0), (UFM, 1), (TRANSFORMER, 1))]
+    assert [stage.ahead for stage in planned if stage.ahead] == [(UFM, 1), (TRANSFORMER, 1)]
     assert later_trainings(settings, [UFM]) == []
     assert later_trainings(ReportSettings(steps=100), both) == []
     assert later_trainings(ReportSettings(preset="paper"), both) == []
@@ -162,13 +163,13 @@ def test_the_estimate_counts_trainings_at_the_same_time_once(text: Path, monkeyp
     stats = tg.count(text, context=2, top_contexts=30, vocabulary=20)
     settings = ReportSettings(**QUICK)
     found = Estimate("", 30.0, 30.0, 10**9)
-    monkeypatch.setattr(stage_estimates, "estimate_training", lambda *a, **o: found)
-    monkeypatch.setattr(stage_estimates, "LONG_TRAINING", 0.0)
-    monkeypatch.setattr(stage_estimates, "estimate_prediction", lambda *a, **o: Estimate("", 1.0, 1.0))
-    after_each_other = estimate_stages(build_stages(stats, settings, [UFM]), stats, settings, 1e-3)
+    monkeypatch.setattr(training_ahead, "estimate_training", lambda *a, **o: found)
+    monkeypatch.setattr(training_ahead, "LONG_TRAINING", 0.0)
+    monkeypatch.setattr(stages, "estimate_prediction", lambda *a, **o: Estimate("", 1.0, 1.0))
+    after_each_other = estimate_stages(training_stages(stats, settings, [UFM]), stats)
     monkeypatch.setattr(training_ahead, "WORTHWHILE", 0.0)
     monkeypatch.setattr(training_ahead, "usable_cores", lambda: 2)
-    together = estimate_stages(build_stages(stats, settings, [UFM]), stats, settings, 1e-3)
+    together = estimate_stages(training_stages(stats, settings, [UFM]), stats)
     assert together.seconds == pytest.approx(after_each_other.seconds - 30.0)
     assert together.bytes == 2 * 10**9
     assert together.parts[-1].what.endswith("training 2, at the same time")

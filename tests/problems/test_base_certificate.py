@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
+from tokengeom.core.errors import InputError
 from tokengeom.problems.base import Certificate
+from tokengeom.results.convert import from_plain
 
 
 def test_the_gap_is_relative_to_the_value() -> None:
@@ -25,9 +28,21 @@ def test_residuals_and_gap_must_all_be_within_the_tolerance(worst: Certificate) 
     assert not worst.holds(0.99e-3)
 
 
-def test_a_certificate_survives_plain_data() -> None:
-    certificate = Certificate(1e-12, 2e-12, 3.0, 2.9)
+@pytest.mark.parametrize(
+    "certificate", [Certificate(1e-12, 2e-12, 3.0, 2.9), Certificate(0.0, math.inf, 1.0, -math.inf)]
+)
+def test_a_certificate_survives_plain_data(certificate: Certificate) -> None:
     plain = certificate.to_dict()
-    gap = plain.pop("relative_gap")
-    assert (Certificate(**plain), gap) == (certificate, certificate.relative_gap)
+    assert list(plain) == ["primal_residual", "dual_residual", "value", "bound", "relative_gap"]
+    assert plain["relative_gap"] == certificate.relative_gap
+    assert from_plain(Certificate, plain, Path("p")) == certificate
     assert dict(certificate.rows())["proven gap"] == f"{certificate.relative_gap:.1e}"
+
+
+@pytest.mark.parametrize(
+    "change", [{"bound": math.nan}, {"primal_residual": -1.0}, {"relative_gap": 0.0}, {"value": "2"}, {"value": 3.0}]
+)
+def test_a_certificate_that_cannot_be_is_refused(change: dict[str, object]) -> None:
+    plain: dict[str, object] = {**Certificate(1e-12, 0.0, 2.0, 1.9).to_dict()}
+    with pytest.raises(InputError, match="p is damaged"):
+        from_plain(Certificate, plain | change, Path("p"))

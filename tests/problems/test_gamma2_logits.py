@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from feature_cases import random_probabilities
 from tokengeom.core.errors import ProblemError
 from tokengeom.problems.backend import Backend
-from tokengeom.problems.gamma2_logits import Gamma2Logits, MaxNormFactors, WeightedDual
+from tokengeom.problems.gamma2 import Gamma2Logits, MaxNormFactors, WeightedDual
 from tokengeom.problems.regularised_logits import RegularisedLogits
 from tokengeom.solvers.gamma2_admm import Gamma2ADMM
 

@@ -6,16 +6,19 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypedDict
 
 import pytest
 
 from tokengeom.core.errors import InputError
 from tokengeom.results.convert import (
     Digest,
+    Extended,
     Number,
     Skipped,
     Within,
+    from_entries,
+    from_manifest,
     from_plain,
     read_json_as,
     to_plain,
@@ -113,3 +116,60 @@ def test_every_entry_must_be_there() -> None:
 
 def test_a_whole_number_is_read_as_a_float_where_one_is_needed() -> None:
     assert from_plain(Part, {"low": 2, "kind": "a", "doubled": 4}, Path("f")).low == 2.0
+
+
+@dataclass(frozen=True)
+class Proof:
+    bound: Annotated[Extended, Within(-math.inf)]
+    residual: Annotated[Extended, Within(0.0)]
+
+
+def test_a_float_may_be_infinite_where_its_type_says_so() -> None:
+    proof = Proof(-math.inf, math.inf)
+    assert to_plain(proof) == {"bound": -math.inf, "residual": math.inf}
+    assert from_plain(Proof, to_plain(proof), Path("f")) == proof
+    for change in ({"bound": math.nan}, {"bound": None}, {"residual": -math.inf}):
+        with pytest.raises(InputError, match=r"f is damaged: (bound|residual) must be"):
+            from_plain(Proof, to_plain(proof) | change, Path("f"))
+
+
+def test_entries_of_a_manifest_are_read_without_those_of_every_manifest() -> None:
+    manifest = {"format": "some-kind", "files": {}, "seal": "", "bound": 1.0, "residual": 0.0}
+    assert from_manifest(Proof, manifest, Path("f")) == Proof(1.0, 0.0)
+    with pytest.raises(InputError, match="'more' is not an entry"):
+        from_manifest(Proof, manifest | {"more": 1}, Path("f"))
+
+
+class Known(TypedDict, total=False):
+    count: Annotated[int, Within(0)]
+    part: Part
+
+
+class Required(TypedDict):
+    name: str
+
+
+@dataclass(frozen=True)
+class Open:
+    known: Known
+    required: Required
+
+
+def test_an_object_with_known_entries_is_checked_and_left_as_it_is() -> None:
+    content = {"known": {"count": 3, "other": [1.5]}, "required": {"name": "x", "more": None}}
+    assert vars(from_plain(Open, content, Path("folder"))) == content
+    refused: list[dict[str, Any]] = [
+        {"known": {"count": -1}, "required": {"name": "x"}},
+        {"known": {"part": {"low": 1.0}}, "required": {"name": "x"}},
+        {"known": [], "required": {"name": "x"}},
+        {"known": {}, "required": {}},
+    ]
+    for wrong in refused:
+        with pytest.raises(InputError, match=r"folder is damaged: (known|required)"):
+            from_plain(Open, wrong, Path("folder"))
+
+
+def test_some_entries_of_an_object_are_read() -> None:
+    assert from_entries(Part, {"low": 1.0, "kind": "b", "doubled": 2.0, "more": 3}, Path("folder")) == Part(1.0, "b")
+    with pytest.raises(InputError, match="kind is missing"):
+        from_entries(Part, {"low": 1.0}, Path("folder"))

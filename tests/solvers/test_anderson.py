@@ -31,10 +31,10 @@ def test_a_residual_that_grows_clears_the_memory_and_gives_the_plain_step() -> N
     w = np.ones((2, 2))
     memory.advance(w, 0.1 * w)
     memory.advance(1.1 * w, 0.05 * w)
-    assert len(memory.dF) == 1
+    assert len(memory.matrix.dF) == 1
     assert np.allclose(memory.advance(w, 10.0 * w), 11.0 * w)
     assert memory.rejected == 1
-    assert not memory.dF
+    assert not memory.matrix.dF
 
 
 def test_the_memory_keeps_its_size_and_its_gram_matrix_is_that_of_the_differences() -> None:
@@ -42,6 +42,6 @@ def test_the_memory_keeps_its_size_and_its_gram_matrix_is_that_of_the_difference
     rng = np.random.default_rng(0)
     for i in range(6):
         memory.advance(rng.standard_normal((3, 3)), rng.uniform(0.5, 0.6, (3, 3)) / (1 + 0.1 * i))
-        products = [[float((a[0] * b[0]).sum()) for b in memory.dF] for a in memory.dF]
+        products = [[float((a[0] * b[0]).sum()) for b in memory.matrix.dF] for a in memory.matrix.dF]
         assert np.allclose(memory.gram, np.reshape(products, memory.gram.shape))
-    assert len(memory.dF) == 2
+    assert len(memory.matrix.dF) == 2

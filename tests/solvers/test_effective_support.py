@@ -9,9 +9,9 @@ from scipy.optimize import linprog
 
 from linear_cases import linear_data
 from tokengeom.core.numerics import Bool, Float
-from tokengeom.problems.effective_support import EffectiveSupportProblem
 from tokengeom.problems.instances import overparameterised, plane
 from tokengeom.problems.linear_data import LinearData
+from tokengeom.problems.linear_limit import EffectiveSupportProblem
 from tokengeom.problems.ntp_svm import MarginProblem
 from tokengeom.solvers import effective_support
 from tokengeom.solvers.effective_support import find_effective_support

@@ -9,7 +9,7 @@ import pytest
 from feature_cases import random_probabilities
 from gamma2_cases import semidefinite_point
 from tokengeom.problems.backend import Backend
-from tokengeom.problems.gamma2_logits import Gamma2Logits, MaxNormFactors
+from tokengeom.problems.gamma2 import Gamma2Logits, MaxNormFactors
 from tokengeom.problems.regularised_logits import RegularisedLogits
 from tokengeom.solvers.gamma2_admm import Gamma2ADMM, Triplets, _larger_strengths, largest_lam
 

@@ -10,7 +10,7 @@ from scipy.linalg import hadamard
 from gamma2_cases import semidefinite_gamma2, semidefinite_norm
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import Float
-from tokengeom.problems.gamma2_logits import MaxNormFactors
+from tokengeom.problems.gamma2 import MaxNormFactors
 from tokengeom.solvers.gamma2_norm import _upper, balance, gamma2_norm
 
 

@@ -8,9 +8,9 @@ from scipy.optimize import minimize
 
 from tokengeom.core.errors import ResourceError
 from tokengeom.core.numerics import Float, log_sum_exp
-from tokengeom.problems.effective_support import ReducedLoss
 from tokengeom.problems.instances import overparameterised
 from tokengeom.problems.linear_data import LinearData
+from tokengeom.problems.linear_limit import ReducedLoss
 from tokengeom.solvers.ntp_svm import orthonormal_factor
 from tokengeom.solvers.path_newton import PathNewton, PathState, path_newton
 from tokengeom.theory.linear import predict_linear

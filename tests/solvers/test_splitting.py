@@ -20,7 +20,6 @@ from tokengeom.solvers.splitting import (
     Iterate,
     Threshold,
     rebalanced,
-    singular_value_threshold,
 )
 
 
@@ -30,7 +29,7 @@ def test_the_threshold_is_that_of_an_svd(V: int, m: int, tau: float, seed: int) 
     M = np.random.default_rng(seed).standard_normal((V, m))
     U, s, Vt = np.linalg.svd(M, full_matrices=False)
     shrunk = np.maximum(s - tau, 0.0)
-    found = singular_value_threshold(Backend.on(), M, tau)
+    found = Threshold(Backend.on())(M, tau)
     assert np.allclose(found.X, (U * shrunk) @ Vt, atol=1e-6)
     assert found.nuclear_norm == pytest.approx(shrunk.sum(), abs=1e-6)
     assert found.rank == (shrunk > 0).sum()
@@ -52,7 +51,7 @@ def test_the_threshold_about_earlier_eigenvectors_has_an_error_of_second_order(
         moved = backend.asarray(M + size * move)
         near = threshold(moved, tau, accuracy=1e-2)
         assert threshold.decompositions == 1, "no second decomposition"
-        exact = singular_value_threshold(backend, moved, tau)
+        exact = Threshold(backend)(moved, tau)
         errors.append(backend.norm(near.X - exact.X) / backend.norm(exact.X))
         assert near.nuclear_norm == pytest.approx(exact.nuclear_norm, rel=10 * size)
     assert errors[0] < 1e-3
@@ -66,7 +65,7 @@ def test_the_threshold_is_exact_where_accuracy_is_not_enough_or_the_matrix_is_sm
     threshold(M, 1.0)
     for other, accuracy in ((far, 1e-2), (far + 1e-3 * M, 1e-9), (far + 1e-3 * M, 0.0)):
         found = threshold(other, 1.0, accuracy)
-        assert np.allclose(found.X, singular_value_threshold(Backend.on(), other, 1.0).X, atol=1e-8)
+        assert np.allclose(found.X, Threshold(Backend.on())(other, 1.0).X, atol=1e-8)
     assert threshold.decompositions == 4
     small = Threshold(Backend.on())
     for _ in range(2):
@@ -117,7 +116,7 @@ def test_the_loop_solves_to_the_proven_gap(memory: int) -> None:
     solver = AbstractSplitting(tolerance=1e-10, memory=memory, check_every=3)
     seen: list[float] = []
     run = solver.iterate(SquaredDistance(M), state(np.zeros((5, 8))), 0.3, lambda _, __, gap: seen.append(gap))
-    wanted = singular_value_threshold(Backend.on(), M, 1.0).X
+    wanted = Threshold(Backend.on())(M, 1.0).X
     assert run.gap <= 1e-10
     assert np.allclose(run.best.answer[0], wanted, atol=1e-4)
     assert np.allclose(run.best.dual[0], M - wanted, atol=1e-4)

@@ -7,6 +7,7 @@ import random
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from tokengeom.corpus.tokenizers import WordTokenizer
 from tokengeom.statistics import token_table
 from tokengeom.statistics.count import CountSettings, count_lengths, count_pairs
 from tokengeom.statistics.engines import open_engine, temporary_folder
-from tokengeom.statistics.gathering import build_statistics
+from tokengeom.statistics.ordered_pairs import build_statistics
 from tokengeom.statistics.reading import tokenize
 from tokengeom.statistics.windows import ContextPacking, WindowKind, Windows, count_windows
 
@@ -35,7 +36,9 @@ KINDS = list(itertools.product(["sliding", "prefixes"], [False, True]))
 @pytest.mark.parametrize(("kind", "pad"), KINDS)
 @settings(max_examples=12, deadline=None)
 @given(documents=DOCUMENTS, context=st.integers(1, 4))
-def test_duckdb_counts_as_a_dictionary_does(documents: list[list[int]], context: int, kind: str, pad: bool) -> None:
+def test_duckdb_counts_as_a_dictionary_does(
+    documents: list[list[int]], context: int, kind: WindowKind, pad: bool
+) -> None:
     expected = dictionary_count(documents, context, kind, pad)
     if not expected:
         with pytest.raises(ValueError, match=r"empty|long enough"):
@@ -48,7 +51,7 @@ def test_duckdb_counts_as_a_dictionary_does(documents: list[list[int]], context:
 
 @pytest.mark.parametrize(("kind", "pad"), KINDS)
 def test_splitting_long_documents_into_rows_changes_no_count(
-    kind: str, pad: bool, monkeypatch: pytest.MonkeyPatch
+    kind: WindowKind, pad: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(token_table, "ROW_TOKENS", 7)
     rng = np.random.default_rng(0)
@@ -213,9 +216,10 @@ def test_ids_beyond_the_vocabulary_are_named() -> None:
 def test_numbers_of_other_libraries_are_numbers() -> None:
     documents = [np.arange(9) % 3]
     plain = count(documents, context=2, vocabulary_size=3)
-    assert count(documents, context=np.int64(2), vocabulary_size=np.int64(3)).equals(plain)
+    whole: Any = {"context": np.int64(2), "vocabulary_size": np.int64(3)}
+    assert count(documents, **whole).equals(plain)
     with pytest.raises(InputError, match=r"context must be a whole number; got 2\.5"):
-        count(documents, context=2.5)
+        count(documents, context=2.5)  # type: ignore[arg-type]
 
 
 def test_ids_that_no_tokenizer_has_are_refused() -> None:
@@ -243,7 +247,7 @@ def test_the_settings_of_count_are_in_its_signature_and_an_unknown_one_is_refuse
     assert {"context", "separator", "top_contexts", "engine"} <= set(parameters)
     assert parameters["context"].default == CountSettings().context == 4
     with pytest.raises(InputError, match=r"count has no setting 'contexts'. Did you mean 'context'"):
-        count([[0, 1]], contexts=1)
+        count([[0, 1]], contexts=1)  # type: ignore[call-arg]
 
 
 def test_cuts_by_name_are_those_of_limited(built_in: NextTokenStatistics) -> None:

@@ -15,6 +15,7 @@ from tokengeom import NextTokenStatistics, count
 from tokengeom.core.errors import StatisticsError
 from tokengeom.statistics.count import count_pairs
 from tokengeom.statistics.next_token import statistics_of
+from tokengeom.verification.checks import check_result
 
 
 def random_counts(seed: int, V: int = 7, m: int = 9) -> np.ndarray:
@@ -181,7 +182,7 @@ def test_the_summary_and_the_table_say_what_the_statistics_are(built_in: NextTok
         cut.to_dict()
     )
     assert {"hash", "corpus", "cuts", "warnings"} <= set(cut.to_dict())
-    assert cut.checks() == {}, "there is nothing to compare with before statistics are saved"
+    assert check_result(cut) == {}, "there is nothing to compare with before statistics are saved"
 
 
 def test_statistics_name_their_tokenizer_or_say_that_they_have_token_ids() -> None:

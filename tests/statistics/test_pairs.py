@@ -21,7 +21,7 @@ from tokengeom.core.errors import InputError, ResourceError, StatisticsError
 from tokengeom.statistics.count import count_pairs
 from tokengeom.statistics.cuts import CommonestTokens, MinimumCount
 from tokengeom.statistics.engines import open_engine
-from tokengeom.statistics.gathering import build_statistics
+from tokengeom.statistics.ordered_pairs import build_statistics
 from tokengeom.statistics.pairs import CountedPairs
 
 TEXT = ["a b a b c a b d a c", "b a c a"]
@@ -109,25 +109,6 @@ def test_cut_pairs_are_saved_with_their_cuts_and_not_merged(kept: Path, tmp_path
     assert verify(tmp_path / "cut").ok
 
 
-@pytest.mark.parametrize(
-    ("changes", "failed"),
-    [
-        ({"windows": 3}, "the sizes are the ones claimed"),
-        ({"contexts": 3}, "the sizes are the ones claimed"),
-        ({"vocabulary": 3}, "the sizes are the ones claimed"),
-        ({"entropy_nats": 0.3}, "the entropy floor is the one claimed"),
-    ],
-)
-def test_verify_adds_up_the_pairs_again(kept: Path, tmp_path: Path, changes: dict[str, Any], failed: str) -> None:
-    assert failed in verify(damaged(kept, tmp_path, **changes)).failed
-
-
-def test_cuts_that_lead_elsewhere_are_named(kept: Path, tmp_path: Path) -> None:
-    sizes = {"n": 9, "m": 3, "V": 3, "entropy": 1.0}
-    cuts = [{"cut": "some", "before": sizes, "after": sizes}]
-    assert verify(damaged(kept, tmp_path, cuts=cuts)).failed == ("the cuts lead to these sizes",)
-
-
 def rewritten(kept: Path, tmp_path: Path, change: Callable[[pa.Table], pa.Table]) -> Path:
     """A copy of saved pairs with another shard and new hashes."""
     folder = damaged(kept, tmp_path)
@@ -181,11 +162,6 @@ def test_shards_with_other_columns_are_refused(
 ) -> None:
     with pytest.raises(InputError, match=r"is damaged: .* must have one column"):
         CountedPairs.load(rewritten(kept, tmp_path, change))
-
-
-def test_missing_numbers_are_named(kept: Path, tmp_path: Path) -> None:
-    folder = rewritten(kept, tmp_path, with_column("count", lambda a: [None, *a[1:]]))
-    assert verify(folder).failed == ("every pair has ids in range and a count of at least 1",)
 
 
 def test_a_changed_shard_is_refused(kept: Path, tmp_path: Path) -> None:

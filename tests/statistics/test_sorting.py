@@ -15,8 +15,7 @@ from tokengeom import count
 from tokengeom.core.errors import ResourceError
 from tokengeom.statistics import sorting
 from tokengeom.statistics.engines import open_engine, temporary_folder
-from tokengeom.statistics.radix import sort_rows
-from tokengeom.statistics.sorting import PairRows, Sort, SortingPlan, count_by_sorting, sort_for
+from tokengeom.statistics.sorting import PairRows, Sort, SortingPlan, count_by_sorting, radix_sort, sort_for
 from tokengeom.statistics.token_table import TokenRows
 from tokengeom.statistics.windows import ContextPacking, WindowKind, Windows, count_windows
 
@@ -46,7 +45,7 @@ def as_dictionary(parts: Sequence[PairRows], packing: ContextPacking) -> dict[tu
 
 
 @pytest.mark.parametrize(("kind", "pad"), KINDS)
-@pytest.mark.parametrize("sort", [LEXSORT, sort_rows], ids=["lexsort", "radix"])
+@pytest.mark.parametrize("sort", [LEXSORT, radix_sort], ids=["lexsort", "radix"])
 @settings(max_examples=15, deadline=None)
 @given(
     documents=st.lists(st.lists(st.integers(0, 3), max_size=12), min_size=1, max_size=8),
@@ -86,7 +85,7 @@ def test_rows_are_those_of_the_query_that_other_engines_run(kind: WindowKind, pa
         query = count_windows(engine.read([str(tmp_path / "t.parquet")]), windows, packing)
         expected = sorted(tuple(row.values()) for batch in engine.batches(query) for row in batch.to_pylist())
         (batch,) = table.to_batches()
-        parts = counted([TokenRows.of(batch)], SortingPlan(windows, packing, 200, 2, sort_rows), tmp_path)
+        parts = counted([TokenRows.of(batch)], SortingPlan(windows, packing, 200, 2, radix_sort), tmp_path)
     assert [row for part in parts for row in zip(*(one.tolist() for one in part.columns), strict=True)] == expected
 
 
@@ -111,7 +110,7 @@ def test_a_plan_fits_its_blocks_into_the_memory_that_it_is_given() -> None:
 def test_many_windows_are_sorted_by_compiled_code_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
     documents = [np.random.default_rng(seed).integers(0, 9, 500) for seed in range(6)]
     few = count(documents, context=3, vocabulary_size=9)
-    assert sort_for(sorting.COMPILED_FROM) is sort_rows
+    assert sort_for(sorting.COMPILED_FROM) is radix_sort
     monkeypatch.setattr(sorting, "COMPILED_FROM", 0)
     monkeypatch.setattr(sorting, "LARGEST_BLOCK", 700)
     monkeypatch.setattr(sorting, "SMALLEST_BLOCK", 1)

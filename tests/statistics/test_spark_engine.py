@@ -18,10 +18,11 @@ from tokengeom.core.progress import SilentProgress
 from tokengeom.statistics import spark_engine
 from tokengeom.statistics.count import count_lengths
 from tokengeom.statistics.cuts import CommonestTokens, MinimumCount, MostFrequentContexts, SupportByMass
-from tokengeom.statistics.engines import AbstractEngine, EngineSettings, open_engine
-from tokengeom.statistics.gathering import build_statistics
+from tokengeom.statistics.engines import AbstractEngine, EngineName, EngineSettings, open_engine
+from tokengeom.statistics.ordered_pairs import build_statistics
 from tokengeom.statistics.spark_engine import SparkEngine
 from tokengeom.statistics.spark_session import require_spark
+from tokengeom.statistics.windows import WindowKind
 
 pytestmark = NEEDS_SPARK
 
@@ -39,7 +40,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AbstractEngine]:
 @pytest.mark.parametrize(
     ("kind", "pad"), [("sliding", False), ("sliding", True), ("prefixes", False), ("prefixes", True)]
 )
-def test_spark_counts_as_a_dictionary_does(spark: AbstractEngine, kind: str, pad: bool) -> None:
+def test_spark_counts_as_a_dictionary_does(spark: AbstractEngine, kind: WindowKind, pad: bool) -> None:
     rng = np.random.default_rng(0)
     documents = [rng.integers(0, 4, size).tolist() for size in rng.integers(0, 12, 30)]
     statistics = count(documents, context=3, windows=kind, pad=pad, vocabulary_size=4, engine="spark")
@@ -67,7 +68,8 @@ def test_pairs_of_one_engine_are_read_and_merged_by_the_other(spark: AbstractEng
     rng = np.random.default_rng(2)
     documents = [rng.integers(0, 5, 20).tolist() for _ in range(20)]
     whole = count(documents, context=2, vocabulary_size=5)
-    for half, engine in enumerate(["spark", "duckdb"]):
+    engines: list[EngineName] = ["spark", "duckdb"]
+    for half, engine in enumerate(engines):
         count(documents[half::2], context=2, vocabulary_size=5, engine=engine, pairs=tmp_path / engine)
     assert len(list((tmp_path / "spark" / "pairs").glob("*.parquet"))) >= 1
     assert count([tmp_path / "spark", tmp_path / "duckdb"]).equals(whole)

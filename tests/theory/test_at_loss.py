@@ -19,6 +19,7 @@ from tokengeom.solvers.logit_admm import LogitADMM
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.loss_path import GAP_ACCURACY
+from tokengeom.verification.checks import check_result
 
 
 def statistics(V: int = 12, m: int = 15, seed: int = 0) -> NextTokenStatistics:
@@ -131,9 +132,9 @@ def test_a_saved_prediction_is_checked_again_and_a_forged_norm_is_noticed(tmp_pa
     found = tg.predict(statistics(), loss_gap=0.01)
     again = LossPrediction.load(found.save(tmp_path / "at"))
     assert again.to_dict() == found.to_dict()
-    assert False not in found.checks().values()
+    assert False not in check_result(found).values()
     object.__setattr__(again, "L_merged", again.L_merged * 1.01)
-    assert False in again.checks().values()
+    assert False in check_result(again).values()
 
 
 def test_features_that_were_loaded_predict_at_a_loss_too(tmp_path: Path) -> None:

@@ -14,15 +14,15 @@ from feature_cases import random_probabilities
 from gamma2_cases import semidefinite_norm
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.numerics import Float, centre_columns, cosines
-from tokengeom.problems.gamma2_logits import Gamma2Logits
-from tokengeom.problems.gamma2_svm import Gamma2SVM
+from tokengeom.problems.gamma2 import Gamma2Logits, Gamma2SVM
 from tokengeom.problems.regularised_logits import RegularisedLogits
 from tokengeom.solvers.gamma2_admm import Gamma2ADMM
 from tokengeom.solvers.gamma2_norm import gamma2_norm
 from tokengeom.solvers.gamma2_svm_admm import Gamma2MarginADMM
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction
-from tokengeom.theory.gamma2_limit import Gamma2Limit
+from tokengeom.theory.loss_path import Gamma2Limit
+from tokengeom.verification.checks import check_result
 
 
 def statistics(V: int = 12, m: int = 15, seed: int = 0) -> NextTokenStatistics:
@@ -170,7 +170,7 @@ def test_a_saved_prediction_is_checked_again_and_forged_factors_are_noticed(tmp_
     assert "gamma_2 norm" in found.summary()
     assert again.factors is not None
     object.__setattr__(again, "factors", type(again.factors)(1.01 * again.factors.W, again.factors.H))
-    assert False in again.checks().values()
+    assert False in check_result(again).values()
 
 
 def test_the_limit_has_the_smallest_norm_with_margins_and_the_path_goes_there() -> None:

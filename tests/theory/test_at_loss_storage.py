@@ -14,7 +14,8 @@ from feature_cases import from_counts, random_counts
 from forging import Entry, forge_array, forge_entry
 from tokengeom.core.errors import InputError
 from tokengeom.core.numerics import Float
-from tokengeom.theory.at_loss import ARRAYS, LossPrediction
+from tokengeom.theory.at_loss import LossPrediction
+from tokengeom.theory.storage import AT_LOSS as ARRAYS
 
 STATS = from_counts(np.hstack([random_counts(8, 12, 3, seed=0)] * 2))
 NORMS = ("nuclear", "gamma2")

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from forging import forge_entry
 from tokengeom import NextTokenStatistics
-from tokengeom.core.checks import Entries
 from tokengeom.core.errors import InputError
 from tokengeom.problems.instances import LinearInstance, linear_catalogue
+from tokengeom.results.convert import from_plain
 from tokengeom.theory.conditions import Condition
-from tokengeom.theory.linear import predict_linear
+from tokengeom.theory.linear import LinearPrediction, predict_linear
 
 
 @pytest.mark.parametrize("instance", linear_catalogue(), ids=lambda instance: instance.name)
@@ -42,16 +42,14 @@ def test_a_condition_survives_plain_data(d: int) -> None:
     H = np.random.default_rng(0).normal(size=(d, 4))
     prediction = predict_linear(NextTokenStatistics.from_counts(counts), H)
     for condition in (prediction.compatible, prediction.separable):
-        back = Condition.read(Entries(condition.to_dict(), Path("p")), condition.proof, counts.shape)
+        back = from_plain(Condition, condition.to_dict(), Path("p"))
         assert back.to_dict() == condition.to_dict()
         assert back.pairs == condition.pairs
-        assert back.agrees(condition)
-        assert not back.agrees(replace(condition, sentence=condition.sentence.replace("data are", "data may be")))
-        assert not back.agrees(replace(condition, contexts=(3, 2)))
 
 
 @pytest.mark.parametrize("pairs", [[[0, 4]], [[4, 0]], [[-1, 0]], [[0]], [0], [[0.0, 1]]])
-def test_pairs_that_are_no_contexts_and_tokens_are_refused(pairs: object) -> None:
-    condition = predict_linear(NextTokenStatistics.from_counts(np.eye(4, dtype=int)), np.eye(4)).separable
-    with pytest.raises(InputError, match="p is damaged: pairs must be pairs"):
-        Condition.read(Entries(condition.to_dict() | {"pairs": pairs}, Path("p")), condition.proof, (4, 4))
+def test_pairs_that_are_no_contexts_and_tokens_are_refused(tmp_path: Path, pairs: object) -> None:
+    prediction = predict_linear(NextTokenStatistics.from_counts(np.eye(4, dtype=int)), np.eye(4))
+    folder = forge_entry(prediction.save(tmp_path / "p"), ("separable", "pairs"), lambda _: pairs)
+    with pytest.raises(InputError, match=r"p is damaged: separable.* pairs"):
+        LinearPrediction.load(folder)

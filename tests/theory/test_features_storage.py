@@ -19,9 +19,12 @@ from tokengeom.core.numerics import Float
 from tokengeom.problems.base import Solution
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.results.manifests import MANIFEST
-from tokengeom.theory.features import ARRAYS, FeaturePrediction
+from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import predict
+from tokengeom.theory.storage import FEATURES as ARRAYS
+from tokengeom.theory.storage import are_counts
 from tokengeom.theory.uniqueness import solution_bounds
+from tokengeom.verification.checks import check_result
 
 STATS = from_counts(random_counts(9, 20, 3, seed=0))
 
@@ -52,7 +55,8 @@ def test_a_saved_prediction_is_verified_without_solving(
     found = tg.verify(folder)
     assert found
     assert len(found.checked) == 16
-    assert False in FeaturePrediction.load(folder).checks(tolerance=1e-16).values()
+    better = replace(prediction.certificate, bound=prediction.certificate.value)
+    assert not check_result(replace(prediction, certificate=better))["the proven gap is within 1.0e-09"]
     assert any("name their folder with --with" in sentence for sentence in found.not_checked)
 
 
@@ -213,10 +217,10 @@ def test_a_failed_save_leaves_the_old_prediction(
 ) -> None:
     folder = prediction.save(tmp_path / "p")
 
-    def broken(*_: object) -> dict[str, object]:
+    def broken(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(FeaturePrediction, "_arrays", broken)
+    monkeypatch.setattr("tokengeom.theory.storage.save_file", broken)
     with pytest.raises(ResourceError, match="disk full"):
         prediction.save(folder)
     assert [path.name for path in tmp_path.iterdir()] == ["p"]
@@ -239,3 +243,9 @@ def test_a_folder_of_another_kind_or_a_damaged_one_is_refused(prediction: Featur
     (folder / ARRAYS).write_bytes(b"short")
     with pytest.raises(InputError, match=rf"is damaged: {ARRAYS}"):
         FeaturePrediction.load(folder)
+
+
+def test_windows_are_whole_numbers() -> None:
+    assert are_counts(STATS.P, STATS.pi, STATS.n)
+    assert not are_counts(STATS.P, STATS.pi, STATS.n + 1)
+    assert not are_counts(STATS.P, STATS.pi, 1)

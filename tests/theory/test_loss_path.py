@@ -10,6 +10,7 @@ from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction, LossSettings
 from tokengeom.theory.loss_path import LossPath
 from tokengeom.theory.predict import predict
+from tokengeom.verification.checks import check_result
 
 
 def statistics() -> NextTokenStatistics:
@@ -36,7 +37,7 @@ def test_blocks_change_no_prediction_and_only_the_last_state_is_kept(
 
 
 def assert_same(one: LossPrediction, several: LossPrediction) -> None:
-    assert False not in several.checks().values()
+    assert False not in check_result(several).values()
     assert several.relative_gap <= 1e-3
     assert several.loss_gap == pytest.approx(one.loss_gap, rel=0.02)
     # Each is optimal at its own strength, which the search finds to within a percent of the loss.
@@ -49,7 +50,7 @@ def test_blocks_change_no_prediction_in_the_limit(monkeypatch: pytest.MonkeyPatc
     whole = predict(stats, tolerance=1e-7)
     monkeypatch.setattr("tokengeom.problems.backend.CPU_BLOCK", 200)
     blocked = predict(stats, tolerance=1e-7)
-    assert False not in blocked.checks().values()
+    assert False not in check_result(blocked).values()
     assert np.allclose(blocked.L_mm, whole.L_mm, atol=1e-6)
     assert blocked.proxy_nuclear_norm == pytest.approx(whole.proxy_nuclear_norm, rel=1e-9)
     assert blocked.proxy_sentence == whole.proxy_sentence

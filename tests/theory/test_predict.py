@@ -72,7 +72,7 @@ def test_statistics_and_settings_that_cannot_be_used_are_refused(tmp_path: Path)
     with pytest.raises(StatisticsError, match="from_counts"):
         predict(np.eye(3))  # type: ignore[call-overload]
     with pytest.raises(InputError, match="Did you mean 'tolerance'"):
-        predict(STATS, tolerence=1e-3)
+        predict(STATS, tolerence=1e-3)  # type: ignore[call-overload]
     with pytest.raises(ProblemError, match="tolerance"):
         predict(STATS, tolerance=0.0)
     with pytest.raises(ProblemError, match="device='tpu'"):

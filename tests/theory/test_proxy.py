@@ -16,6 +16,7 @@ from tokengeom.core.numerics import Float
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.problems.supports import reduce_support
 from tokengeom.theory.proxy import ARRAYS, ProxyPrediction, predict_proxy, proxy, proxy_factors
+from tokengeom.verification.checks import check_result
 
 STATS = from_counts(random_counts(20, 50, 4, seed=1))
 
@@ -134,15 +135,15 @@ def test_a_changed_proxy_fails_its_check(change: dict[str, float], fails: str) -
     found = predict_proxy(STATS, components=5)
     ((name, factor),) = change.items()
     changed = replace(found, **{name: getattr(found, name) * factor})
-    assert not changed.checks()[fails]
-    assert False not in found.checks().values()
+    assert not check_result(changed)[fails]
+    assert False not in check_result(found).values()
 
 
 def test_tokens_that_are_not_centred_fail_their_check() -> None:
     found = predict_proxy(STATS, components=5)
     turned = np.roll(np.eye(20), 1, axis=1)
     turned[0] *= -1.0  # orthogonal, so only the centring is lost
-    assert not replace(found, U=turned @ found.U).checks()["the columns of the logits are centred"]
+    assert not check_result(replace(found, U=turned @ found.U))["the columns of the logits are centred"]
 
 
 def test_saved_statistics_are_used_by_their_path(tmp_path: Path) -> None:
@@ -164,6 +165,6 @@ def test_settings_and_patterns_that_cannot_be_used_are_refused() -> None:
     with pytest.raises(ProblemError, match="components=0"):
         predict_proxy(STATS, components=0)
     with pytest.raises(InputError, match="Did you mean 'components'"):
-        predict_proxy(STATS, component=3)
+        predict_proxy(STATS, component=3)  # type: ignore[call-arg]
     with pytest.raises(ProblemError, match="column 0"):
         proxy(np.array([[0, 1], [0, 1]]))

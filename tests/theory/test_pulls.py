@@ -9,9 +9,9 @@ import pytest
 
 from feature_cases import random_counts
 from geometry_cases import grouped_counts
+from tokengeom.ask.explain import pulled_towards
 from tokengeom.ask.item_search import Item
-from tokengeom.ask.nearest import Geometry
-from tokengeom.ask.questions import pulled_towards
+from tokengeom.ask.neighbours import EmbeddedItems
 from tokengeom.core.numerics import Float, cosines
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.features import FeaturePrediction
@@ -85,7 +85,7 @@ def test_pulls_have_the_signs_and_sums_of_a_dual(case: tuple[str, FeaturePredict
 def test_contributions_add_up_to_every_cosine(case: tuple[str, FeaturePrediction, Pulls]) -> None:
     _, at, pulls = case
     stats = CASES["random" if at.H.shape[1] == 14 else "merged"]
-    geometry = Geometry((at.W, at.H), stats)
+    geometry = EmbeddedItems((at.W, at.H), stats)
     seen = np.flatnonzero(stats.counts.toarray().any(axis=1))
     matrix = {"contexts": cosines(at.H), "tokens": cosines((at.W - at.W[seen].mean(axis=0)).T)}
     for item in (Item("contexts", 5, ""), Item("contexts", 0, ""), Item("tokens", 4, ""), Item("tokens", 0, "")):
@@ -106,7 +106,7 @@ def test_one_token_per_context_has_a_closed_form() -> None:
     found = predict(stats)
     pulls = pulls_in_limit(found)
     np.testing.assert_allclose(matrices(pulls)[0], np.eye(V) - 1 / V, atol=1e-5)
-    own = pulled_towards(Geometry(found, stats), pulls, Item("contexts", 2, "c2"), 2)
+    own = pulled_towards(EmbeddedItems(found, stats), pulls, Item("contexts", 2, "c2"), 2)
     assert own.pulls[0].name == "token 2"
     assert own.pulls[0].contribution == pytest.approx(1 - 1 / V, abs=1e-5)
     assert [pull.contribution for pull in own.pulls[1:]] == pytest.approx([1 / V / (V - 1)] * (V - 1), abs=1e-5)
@@ -116,7 +116,7 @@ def test_one_token_per_context_has_a_closed_form() -> None:
 def test_items_with_the_same_support_contribute_together() -> None:
     stats = CASES["merged"]
     prediction = predict(stats)
-    geometry, pulls = Geometry(prediction, stats), pulls_in_limit(prediction)
+    geometry, pulls = EmbeddedItems(prediction, stats), pulls_in_limit(prediction)
     found = pulled_towards(geometry, pulls, Item("tokens", 4, ""), 4)
     A, _ = matrices(pulls)
     per_context = A[4] * (prediction.H.T @ geometry.vectors("tokens")[4]) / geometry.norms("tokens")[4] ** 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from estimate_cases import Said
 from tokengeom.core import resources
 from tokengeom.core.errors import InputError, ProblemError, ResourceError
 from tokengeom.core.numerics import Bool
-from tokengeom.models.devices import threads_for
+from tokengeom.models.networks.base import threads_for
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.solvers.nuclear_admm import NuclearADMM
@@ -23,7 +24,15 @@ from tokengeom.theory import solving_time as module
 from tokengeom.theory.at_loss import LossSettings
 from tokengeom.theory.loss_path import LossPath
 from tokengeom.theory.predict import estimate_prediction, predict
-from tokengeom.theory.solving_time import GAMMA2_AT_LOSS, LIMIT, NUCLEAR_AT_LOSS, Speed, measure_speed, work_at_loss
+from tokengeom.theory.solving_time import (
+    GAMMA2_AT_LOSS,
+    LIMIT,
+    NUCLEAR_AT_LOSS,
+    Speed,
+    measure_speed,
+    memory_needed,
+    work_at_loss,
+)
 
 
 def supports(V: int, m: int, seed: int = 0) -> Bool:
@@ -153,4 +162,12 @@ def test_a_gap_that_no_prediction_has_is_refused() -> None:
     with pytest.raises(ProblemError, match="must lie strictly between 0 and"):
         LossPath(stats.P, stats.pi, entropy=float(stats.entropy), settings=LossSettings()).estimate(-1.0)
     with pytest.raises(InputError, match="'compare' cannot be estimated"):
-        tg.estimate("compare", stats)
+        tg.estimate("compare", stats)  # type: ignore[call-overload]
+
+
+def test_memory_is_that_of_a_block_and_of_the_state_where_that_is_kept() -> None:
+    enough = replace(Backend.on("cpu"), largest_block=40, device_memory=2**20)
+    assert memory_needed(enough, 6, 50, 10.0) == [(8 * 10 * 40 + 128 * 300, "cpu")]
+    too_small = replace(enough, device_memory=1)
+    assert memory_needed(too_small, 6, 50, 10.0) == [(8 * 10 * 40, "cpu"), (128 * 300, None)]
+    assert memory_needed(Backend.on(), 6, 50, 10.0) == [(8 * 10 * 300, None)], "one block"

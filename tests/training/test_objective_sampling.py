@@ -8,7 +8,7 @@ import pytest
 from tokengeom.core.numerics import Float, Int
 from tokengeom.models.factored import Linear
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.training.cpu import CpuEngine
+from tokengeom.training.cpu_engine import CpuEngine
 from tokengeom.training.objective import SoftLabels, WindowSampler
 from tokengeom.training.optimizers.gd import GD
 from training_problems import random_statistics

@@ -13,7 +13,7 @@ from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.numerics import Float
 from tokengeom.models.factored import UFM, AbstractFactoredModel, Linear
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.training.cpu import CpuEngine
+from tokengeom.training.cpu_engine import CpuEngine
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.optimizers.adam import Adam
 from tokengeom.training.optimizers.adamw import AdamW

@@ -187,7 +187,7 @@ def test_a_text_is_refused_with_the_advice_to_count_it(tmp_path: Path) -> None:
 
 def test_an_unknown_setting_is_refused_with_the_likely_name() -> None:
     with pytest.raises(InputError, match=r"train has no setting 'learning_rates'\. Did you mean 'learning_rate'"):
-        train(random_statistics(0), learning_rates=0.1)
+        train(random_statistics(0), learning_rates=0.1)  # type: ignore[call-arg]
 
 
 def test_replicates_that_differ_in_more_than_seed_and_dimension_are_refused(tmp_path: Path) -> None:

@@ -35,6 +35,8 @@ def test_what_differs_by_rounding_is_the_same(claimed: object, again: object) ->
         ("rank 3", "rank 4"),
         ("it agrees", "it does not agree"),
         (True, None),
+        (1.0, True),
+        (1, True),
     ],
 )
 def test_what_differs_by_more_is_not(claimed: object, again: object) -> None:

@@ -19,13 +19,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from heapq import nlargest
+from operator import itemgetter
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from tokengeom.ask.named_vectors import SPACE, Items, NamesItems, item_names
+from tokengeom.ask.named_vectors import SPACE, Items, frequency_of, item_names
 from tokengeom.core.errors import InputError
-from tokengeom.core.numerics import Float
+
+if TYPE_CHECKING:
+    from tokengeom.statistics.next_token import NextTokenStatistics
 
 KINDS: tuple[Items, ...] = ("tokens", "contexts")
 MOST_CANDIDATES = 8
@@ -62,7 +66,7 @@ class Item:
         return self.items[:-1]
 
 
-def find_item(stats: NamesItems, text: str, items: Items | None = None) -> Item:
+def find_item(stats: NextTokenStatistics, text: str, items: Items | None = None) -> Item:
     """The token or context that a text means.
 
     ``items``
@@ -73,12 +77,14 @@ def find_item(stats: NamesItems, text: str, items: Items | None = None) -> Item:
     if items is not None and items not in KINDS:
         raise InputError(f"items must be tokens or contexts; got {items!r}.")
     kinds = KINDS if items is None else (items,)
-    for stage in (_exact, _spaced, _cased, _folded, _joined):
-        found = {kind: stage(_names(stats, kind), text) for kind in kinds}
+    for form in (None, *FORMS):
+        indices: dict[Items, list[int]] = {}
         for kind in kinds:
-            if found[kind]:
-                others = [one for one in kinds if one != kind and found[one]]
-                return _chosen(stats, text, kind, found[kind], others, same=stage is _exact)
+            names = _names(stats, kind)
+            indices[kind] = names.exact(text) if form is None else names.equal(text, form)
+        matching = [kind for kind in kinds if indices[kind]]
+        if matching:
+            return _chosen(stats, text, matching, indices[matching[0]], same=form is None)
     return _completed(stats, text, kinds)
 
 
@@ -117,127 +123,100 @@ class _Dropped(dict[int, int | None]):
 _DROPPED = _Dropped({ord(SPACE): ord(" ")})
 
 
+def _single_spaces(name: str) -> str:
+    return " ".join(name.replace(SPACE, " ").split())
+
+
+def _without_case(name: str) -> str:
+    return _single_spaces(name).casefold()
+
+
+def _without_spaces(name: str) -> str:
+    """Names of contexts have spaces between all of their tokens, where people write "one day, a"."""
+    return fold(name).replace(" ", "")
+
+
+FORMS = (_single_spaces, _without_case, fold, _without_spaces)
+"""Forms in which a text and the names are compared, one after the other."""
+
+
 class _Names:
     """Names of all tokens or contexts, with the forms that are compared; each is made when it is first needed."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = names
-        self._forms: dict[str, list[str]] = {}
+        self._forms: dict[Callable[[str], str], list[str]] = {}
 
-    @property
-    def spaced(self) -> list[str]:
-        """With single spaces."""
-        return self._form("spaced", _single_spaces)
+    def form(self, make: Callable[[str], str]) -> list[str]:
+        """All names in one form."""
+        if make not in self._forms:
+            self._forms[make] = list(map(make, self.names))
+        return self._forms[make]
 
-    @property
-    def cased(self) -> list[str]:
-        """With single spaces and without case."""
-        return self._form("cased", lambda name: _single_spaces(name).casefold())
+    def equal(self, text: str, make: Callable[[str], str]) -> list[int]:
+        """Indices of the names that are equal to a text in one form."""
+        wanted = make(text)
+        return _equal(self.form(make), wanted) if wanted else []
 
-    @property
-    def folded(self) -> list[str]:
-        """Without accents and case."""
-        return self._form("folded", fold)
-
-    @property
-    def joined(self) -> list[str]:
-        """Without accents, case and white space."""
-        return self._form("joined", _without_spaces)
-
-    def _form(self, name: str, make: Callable[[str], str]) -> list[str]:
-        if name not in self._forms:
-            self._forms[name] = list(map(make, self.names))
-        return self._forms[name]
+    def exact(self, text: str) -> list[int]:
+        """Indices of the names that are a text as it is, or as it is printed."""
+        same = _equal(self.names, text)
+        if same or "\\" not in text:
+            return same
+        if match := _NUMBERED.fullmatch(text):
+            return _equal(self.names, match[1])[int(match[2]) - 1 :][:1]
+        return _equal(self.names, _ESCAPE.sub(_unescaped, text.strip("'")))
 
 
-_KNOWN: WeakKeyDictionary[NamesItems, dict[str, _Names]] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[NextTokenStatistics, dict[str, _Names]] = WeakKeyDictionary()
 
 
-def names_of(stats: NamesItems, items: Items) -> Sequence[str]:
+def names_of(stats: NextTokenStatistics, items: Items) -> Sequence[str]:
     """Names of all tokens or contexts; kept, because those of many contexts take seconds to make."""
     return _names(stats, items).names
 
 
-def _names(stats: NamesItems, items: Items) -> _Names:
+def _names(stats: NextTokenStatistics, items: Items) -> _Names:
     known = _KNOWN.setdefault(stats, {})
     if items not in known:
         known[items] = _Names(item_names(stats, items))
     return known[items]
 
 
-def _single_spaces(name: str) -> str:
-    return " ".join(name.replace(SPACE, " ").split())
-
-
-def _exact(known: _Names, text: str) -> list[int]:
-    found = _equal(known.names, text)
-    if found or "\\" not in text:
-        return found
-    if numbered := _NUMBERED.fullmatch(text):
-        same = _equal(known.names, numbered[1])
-        return same[int(numbered[2]) - 1 :][:1]
-    return _equal(known.names, _ESCAPE.sub(_unescaped, text.strip("'")))
-
-
-def _unescaped(found: re.Match[str]) -> str:
-    return _LETTERS[found[1]] if found[1] else chr(int(found[2] or found[3], 16))
-
-
-def _spaced(known: _Names, text: str) -> list[int]:
-    wanted = _single_spaces(text)
-    return _equal(known.spaced, wanted) if wanted else []
-
-
-def _cased(known: _Names, text: str) -> list[int]:
-    wanted = _single_spaces(text).casefold()
-    return _equal(known.cased, wanted) if wanted else []
-
-
-def _folded(known: _Names, text: str) -> list[int]:
-    wanted = fold(text)
-    return _equal(known.folded, wanted) if wanted else []
-
-
-def _joined(known: _Names, text: str) -> list[int]:
-    """Names of contexts have spaces between all of their tokens, where people write "one day, a"."""
-    wanted = _without_spaces(text)
-    return _equal(known.joined, wanted) if wanted else []
-
-
-def _without_spaces(name: str) -> str:
-    return fold(name).replace(" ", "")
+def _unescaped(match: re.Match[str]) -> str:
+    return _LETTERS[match[1]] if match[1] else chr(int(match[2] or match[3], 16))
 
 
 def _equal(names: Sequence[str], text: str) -> list[int]:
     """Indices of all names that are equal to a text."""
-    found: list[int] = []
+    indices: list[int] = []
     start = 0
     while True:
         try:
             start = names.index(text, start) + 1
         except ValueError:
-            return found
-        found.append(start - 1)
+            return indices
+        indices.append(start - 1)
 
 
-def _chosen(stats: NamesItems, text: str, items: Items, found: list[int], others: list[Items], *, same: bool) -> Item:
-    """The one that was found; of several with the same name the first, of several with different names none."""
-    name = names_of(stats, items)[found[0]]
-    notes = [f"A {one[:-1]} has this name too: ask with items={one!r} (--items {one})." for one in others]
-    if len(found) > 1 and same:
-        notes.append(f"{len(found)} {items} have this name; this is the first, and {name}\\#2 is the second.")
-    elif len(found) > 1:
-        raise InputError(
-            f"{_short(text)!r} can mean {len(found)} {items}: {_listed(stats, {items: found})}. Give one name in full."
-        )
-    return Item(items, found[0], name, " ".join(notes))
+def _chosen(stats: NextTokenStatistics, text: str, kinds: Sequence[Items], indices: list[int], *, same: bool) -> Item:
+    """The item of the first kind; of several with the same name the first, of several with different names none."""
+    items, *others = kinds
+    name = names_of(stats, items)[indices[0]]
+    notes = [f"A {kind[:-1]} has this name too: ask with items={kind!r} (--items {kind})." for kind in others]
+    if len(indices) > 1 and same:
+        notes.append(f"{len(indices)} {items} have this name; this is the first, and {name}\\#2 is the second.")
+    elif len(indices) > 1:
+        listed = _listed(stats, {items: indices})
+        raise InputError(f"{_short(text)!r} can mean {len(indices)} {items}: {listed}. Give one name in full.")
+    return Item(items, indices[0], name, " ".join(notes))
 
 
-def _completed(stats: NamesItems, text: str, kinds: Sequence[Items]) -> Item:
+def _completed(stats: NextTokenStatistics, text: str, kinds: Sequence[Items]) -> Item:
     """The only token, or else the only context, whose name begins with the text; or an error with candidates."""
     wanted, said = fold(text), repr(_short(text))
     beginning = {kind: _matching(stats, kind, lambda name: name.startswith(wanted)) for kind in kinds if wanted}
-    first = next((kind for kind, found in beginning.items() if found), None)
+    first = next((kind for kind, indices in beginning.items() if indices), None)
     if first is not None and len(beginning[first]) == 1:
         (index,) = beginning[first]
         return Item(first, index, names_of(stats, first)[index], f"No other {first[:-1]} begins with {said}.")
@@ -256,20 +235,20 @@ def _completed(stats: NamesItems, text: str, kinds: Sequence[Items]) -> Item:
     raise InputError(f"No {what} is called {said}, nor anything like it. There are {counted}, such as {some}.")
 
 
-def _endings(stats: NamesItems, wanted: str, kinds: Sequence[Items]) -> list[str]:
+def _endings(stats: NextTokenStatistics, wanted: str, kinds: Sequence[Items]) -> list[str]:
     """Contexts that a text ends with, longest first: a text may be longer than any context."""
     if "contexts" not in kinds:
         return []
-    found = _matching(stats, "contexts", lambda name: bool(name) and wanted.endswith(f" {name}"))
-    return sorted((names_of(stats, "contexts")[index] for index in found), key=len, reverse=True)
+    indices = _matching(stats, "contexts", lambda name: bool(name) and wanted.endswith(f" {name}"))
+    return sorted((names_of(stats, "contexts")[index] for index in indices), key=len, reverse=True)
 
 
-def _matching(stats: NamesItems, items: Items, holds: Callable[[str], bool]) -> list[int]:
+def _matching(stats: NextTokenStatistics, items: Items, holds: Callable[[str], bool]) -> list[int]:
     """Indices of the names whose folded form has a property."""
-    return [index for index, name in enumerate(_names(stats, items).folded) if holds(name)]
+    return [index for index, name in enumerate(_names(stats, items).form(fold)) if holds(name)]
 
 
-def _close(stats: NamesItems, wanted: str, kinds: Sequence[Items]) -> list[str]:
+def _close(stats: NextTokenStatistics, wanted: str, kinds: Sequence[Items]) -> list[str]:
     """Names that are close to a folded text, closest first.
 
     Only the `MOST_COMPARED` names with the most pairs of neighbouring letters in common are compared letter by letter.
@@ -279,13 +258,14 @@ def _close(stats: NamesItems, wanted: str, kinds: Sequence[Items]) -> list[str]:
     scored = [
         (2.0 * sum(pair in edged for pair in pairs) / (len(pairs) + len(edged) - 1), kind, index)
         for kind in kinds
-        for index, name in enumerate(_names(stats, kind).folded)
+        for index, name in enumerate(_names(stats, kind).form(fold))
         if abs(len(name) - len(wanted)) <= 2 + len(wanted) // 2
         for edged in (f"\x02{name}\x03",)
     ]
-    best = nlargest(MOST_COMPARED, scored, key=lambda one: one[0])
-    found = [(_similarity(wanted, _names(stats, kind).folded[index]), kind, index) for _, kind, index in best]
-    close = sorted((one for one in found if one[0] >= CLOSE), key=lambda one: -one[0])
+    best = nlargest(MOST_COMPARED, scored, key=itemgetter(0))
+    compared = [(_similarity(wanted, _names(stats, kind).form(fold)[index]), kind, index) for _, kind, index in best]
+    close = [(similarity, kind, index) for similarity, kind, index in compared if similarity >= CLOSE]
+    close.sort(key=itemgetter(0), reverse=True)
     return [names_of(stats, kind)[index] for _, kind, index in close]
 
 
@@ -294,18 +274,16 @@ def _similarity(a: str, b: str) -> float:
 
 
 def _listed(
-    stats: NamesItems, found: Mapping[Items, Iterable[int]], more: Sequence[str] = (), most: int = MOST_CANDIDATES
+    stats: NextTokenStatistics,
+    items: Mapping[Items, Iterable[int]],
+    more: Sequence[str] = (),
+    most: int = MOST_CANDIDATES,
 ) -> str:
     """Names as part of a sentence: those that were found, most frequent first, then further ones."""
     names: dict[str, None] = {}
-    for kind, indices in found.items():
+    for kind, indices in items.items():
         some = np.fromiter(indices, np.int64)
         order = some[np.argsort(-frequency_of(stats, kind)[some], kind="stable")]
         names |= dict.fromkeys(names_of(stats, kind)[index] for index in order[:most])
     names |= dict.fromkeys(more)
     return ", ".join(repr(_short(name)) for name in list(names)[:most])
-
-
-def frequency_of(stats: NamesItems, items: Items) -> Float:
-    """Share of the windows with each next token, or with each context."""
-    return np.asarray(stats.P @ stats.pi) if items == "tokens" else stats.pi

@@ -1,6 +1,20 @@
-r"""`NamedVectors`: one vector per token or context, with its name and how frequent it is; as a table or for export.
+r"""`NamedVectors`: one vector per token or context, with its name and how frequent it is; as a table or as files.
 
-Names are written into files in one of two forms, and both can be read back without loss:
+Files are in one of three formats, per kind of items (here tokens):
+
+``projector``
+    ``tokens_vectors.tsv`` and ``tokens_metadata.tsv`` (name, frequency, supports), and ``projector_config.pbtxt``:
+    ``tensorboard --logdir FOLDER`` shows them in its Projector tab, and the standalone projector
+    (https://projector.tensorflow.org) loads the two files.
+``word2vec``
+    ``tokens.txt``: "number dimension", then a name and its coordinates per line;
+    ``gensim.models.KeyedVectors.load_word2vec_format`` reads it.
+``numpy``
+    ``tokens.npz`` with ``vectors``, ``names``, ``frequency``, supports and, for tokens of a model that has one,
+    ``bias``; nothing is pickled.
+
+Text files have single precision, NumPy files double. Every name is one word in ``word2vec``, and one line in the
+others. These two forms of a name can be read back without loss:
 
 ``one_line``
     A backslash becomes ``\\``, and every control character, line break and half of a surrogate pair ``\uXXXX``. An
@@ -15,9 +29,10 @@ Names are written into files in one of two forms, and both can be read back with
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +45,12 @@ from tokengeom.results.contract import data_frame
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from tokengeom.statistics.next_token import NextTokenStatistics
+
 Items = Literal["tokens", "contexts"]
+Format = Literal["projector", "word2vec", "numpy"]
+BLOCK_NUMBERS = 1 << 21
+"""Coordinates that are turned into text at a time."""
 SPACE = "\u2581"
 EMPTY = "\\e"
 SUPPORT_COLUMN: dict[Items, str] = {"tokens": "contexts", "contexts": "support_size"}
@@ -38,41 +58,6 @@ SUPPORT_COLUMN: dict[Items, str] = {"tokens": "contexts", "contexts": "support_s
 _CONTROL = "\\\\\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"
 _NOT_IN_LINE = re.compile(f"[{_CONTROL}]")
 _NOT_IN_WORD = re.compile(f"[{_CONTROL}{SPACE} \u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
-
-
-class NamesItems(Protocol):
-    """Statistics, as far as they name tokens and contexts and say how frequent these are."""
-
-    @property
-    def V(self) -> int:
-        """Number of tokens."""
-
-    @property
-    def m(self) -> int:
-        """Number of contexts."""
-
-    @property
-    def vocabulary(self) -> tuple[str, ...]:
-        """Names of the tokens."""
-
-    @property
-    def hash(self) -> str:
-        """Hash of the statistics."""
-
-    @property
-    def pi(self) -> Float:
-        """Shares of the contexts, m."""
-
-    @property
-    def P(self) -> Any:
-        """Probabilities of the next token, V x m, sparse."""
-
-    @property
-    def support_sizes(self) -> Int:
-        """Number of tokens that follow each context, m."""
-
-    def context_text(self, j: int) -> str:
-        """Name of context j."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +85,9 @@ class NamedVectors:
     supports: Int | None
 
     @staticmethod
-    def of(given: HasFactors | tuple[object, object], items: Items, stats: NamesItems | None = None) -> NamedVectors:
+    def of(
+        given: HasFactors | tuple[object, object], items: Items, stats: NextTokenStatistics | None = None
+    ) -> NamedVectors:
         """Vectors of anything with W and H, named by the statistics that it belongs to."""
         if items not in SUPPORT_COLUMN:
             raise InputError(f"items must be tokens or contexts; got {items!r}.")
@@ -111,12 +98,8 @@ class NamedVectors:
             names = tuple(f"{items[:-1]} {number}" for number in range(len(matrix)))
             return NamedVectors(items, names, matrix, mean, None, None)
         require_same_items(given, factors, stats)
-        if items == "tokens":
-            frequency = np.asarray(stats.P @ stats.pi)
-            supports = np.bincount(stats.P.indices, minlength=stats.V).astype(np.int64)
-        else:
-            frequency, supports = stats.pi, stats.support_sizes
-        return NamedVectors(items, item_names(stats, items), matrix, mean, frequency, supports)
+        names = item_names(stats, items)
+        return NamedVectors(items, names, matrix, mean, frequency_of(stats, items), support_sizes(stats, items))
 
     @property
     def vectors(self) -> Float:
@@ -129,8 +112,8 @@ class NamedVectors:
 
     def columns(self) -> dict[str, NDArray[Any]]:
         """What is known about each item besides its name."""
-        found = {"frequency": self.frequency, SUPPORT_COLUMN[self.items]: self.supports}
-        return {name: values for name, values in found.items() if values is not None}
+        columns = {"frequency": self.frequency, SUPPORT_COLUMN[self.items]: self.supports}
+        return {name: values for name, values in columns.items() if values is not None}
 
     def to_frame(self) -> DataFrame:
         """Data frame with one row per item, indexed by name: what is known about it, then coordinates x0, x1, ..."""
@@ -143,12 +126,24 @@ class NamedVectors:
         return frame
 
 
-def item_names(stats: NamesItems, items: Items) -> tuple[str, ...]:
+def item_names(stats: NextTokenStatistics, items: Items) -> tuple[str, ...]:
     """Names of all tokens or contexts of statistics, in their order."""
     return stats.vocabulary if items == "tokens" else tuple(map(stats.context_text, range(stats.m)))
 
 
-def require_same_items(given: object, factors: Factors, stats: NamesItems) -> None:
+def frequency_of(stats: NextTokenStatistics, items: Items) -> Float:
+    """Share of the windows with each next token, or with each context."""
+    return np.asarray(stats.P @ stats.pi) if items == "tokens" else stats.pi
+
+
+def support_sizes(stats: NextTokenStatistics, items: Items) -> Int:
+    """Number of contexts that each token follows, or of tokens that follow each context."""
+    if items == "contexts":
+        return np.asarray(stats.support_sizes)
+    return np.bincount(stats.P.indices, minlength=stats.V).astype(np.int64)
+
+
+def require_same_items(given: object, factors: Factors, stats: NextTokenStatistics) -> None:
     """Refuse statistics that other embeddings belong to: their names would be wrong."""
     known = getattr(given, "statistics_hash", None)
     if known is not None and known != stats.hash:
@@ -174,16 +169,85 @@ def one_word(name: str) -> str:
     return _NOT_IN_WORD.sub(_escaped, name) or EMPTY
 
 
-def _escaped(found: re.Match[str]) -> str:
-    character = found[0]
+def _escaped(match: re.Match[str]) -> str:
+    character = match[0]
     return {"\\": "\\\\", " ": SPACE}.get(character) or f"\\u{ord(character):04x}"
 
 
 def numbered(names: Iterable[str]) -> list[str]:
     """The names, all different: an equal one is followed by its number."""
     seen: dict[str, int] = {}
-    found = []
+    different = []
     for name in names:
         seen[name] = number = seen.get(name, 0) + 1
-        found.append(name if number == 1 else f"{name}\\#{number}")
-    return found
+        different.append(name if number == 1 else f"{name}\\#{number}")
+    return different
+
+
+def _write_projector(folder: Path, table: NamedVectors, bias: Float | None) -> None:
+    columns = table.columns()
+    names = list(map(one_line, table.names))
+    lines = ["\t".join(["name", *columns])] if columns else []
+    values = [column.tolist() for column in columns.values()]
+    lines += ["\t".join([name, *map(str, rest)]) for name, *rest in zip(names, *values, strict=True)]
+    with (folder / f"{table.items}_metadata.tsv").open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(f"{line}\n" for line in lines)
+    with (folder / f"{table.items}_vectors.tsv").open("wb") as file:
+        for block in _blocks(table):
+            # The projector refuses vectors of one dimension.
+            wide = block if block.shape[1] > 1 else np.column_stack([block, np.zeros(len(block))])
+            file.write(_as_text(wide, "\t"))
+
+
+def projector_config(kinds: Iterable[Items]) -> str:
+    """The file by which TensorBoard finds vectors and metadata."""
+    return "".join(
+        f'embeddings {{\n  tensor_name: "{items}"\n  tensor_path: "{items}_vectors.tsv"\n'
+        f'  metadata_path: "{items}_metadata.tsv"\n}}\n'
+        for items in kinds
+    )
+
+
+def _write_word2vec(folder: Path, table: NamedVectors, bias: Float | None) -> None:
+    words = iter(numbered(map(one_word, table.names)))
+    with (folder / f"{table.items}.txt").open("wb") as file:
+        file.write(b"%d %d\n" % table.matrix.shape)
+        for block in _blocks(table):
+            lines = _as_text(block, " ").splitlines()
+            file.writelines(b"%s %s\n" % (next(words).encode(), line) for line in lines)
+
+
+def _write_numpy(folder: Path, table: NamedVectors, bias: Float | None) -> None:
+    names = np.array([one_line(name) for name in table.names])
+    arrays: dict[str, Any] = {"vectors": table.vectors, "names": names, **table.columns()}
+    if table.items == "tokens" and bias is not None:
+        arrays["bias"] = bias
+    np.savez(folder / f"{table.items}.npz", **arrays)
+
+
+WRITERS: dict[Format, Callable[[Path, NamedVectors, Float | None], None]] = {
+    "projector": _write_projector,
+    "word2vec": _write_word2vec,
+    "numpy": _write_numpy,
+}
+"""What writes vectors into a folder, by format; the last argument is the bias of the tokens, or None."""
+
+
+def _blocks(table: NamedVectors) -> Iterator[Float]:
+    """The vectors, some at a time."""
+    size = max(1, BLOCK_NUMBERS // table.matrix.shape[1])
+    for begin in range(0, len(table.names), size):
+        yield table.rows(begin, begin + size)
+
+
+def _as_text(block: Float, separator: str) -> bytes:
+    """Numbers in single precision, one row per line, in the fewest digits that are read back as the same number."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    columns = np.ascontiguousarray(block.T, dtype=np.float32)
+    table = pa.RecordBatch.from_arrays([pa.array(column) for column in columns], [str(k) for k in range(len(columns))])
+    options = csv.WriteOptions(include_header=False, delimiter=separator, quoting_style="none")
+    sink = pa.BufferOutputStream()
+    csv.write_csv(table, sink, options)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]

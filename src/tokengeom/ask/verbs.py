@@ -1,35 +1,39 @@
-"""The verbs `neighbours` and `explain`: questions about one token or context of a prediction, a run or a model."""
+"""The verbs `neighbours`, `explain` and `export`, for a prediction, a run, a model or a saved folder."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from tokengeom.ask.answer import Explanation
-from tokengeom.ask.named_vectors import Items
-from tokengeom.ask.nearest import Neighbours
-from tokengeom.ask.questions import AnswersQuestions, Observed, PlainFactors, measured_by_name
+from tokengeom.ask.explain import AnswersQuestions, Observed, PlainFactors, measured_by_name
+from tokengeom.ask.item_report import ItemReport
+from tokengeom.ask.named_vectors import WRITERS, Format, Items, NamedVectors, projector_config
+from tokengeom.ask.neighbours import Neighbours
 from tokengeom.comparison.checkpoints import CheckpointCurve
 from tokengeom.comparison.inputs import is_model, run_of
 from tokengeom.comparison.model_states import read_model, states_of
 from tokengeom.core.checks import check_tolerance
 from tokengeom.core.errors import InputError, ProblemError
-from tokengeom.core.factors import HasFactors
+from tokengeom.core.factors import Factors, HasFactors
 from tokengeom.core.progress import SilentProgress
-from tokengeom.core.settings import make, option, takes
+from tokengeom.core.settings import make, nearest_hint, option, takes
 from tokengeom.models.checkpoint import load_checkpoint
 from tokengeom.models.language_model import AbstractLanguageModel
-from tokengeom.results.contract import NearbyResults, saved_folder
-from tokengeom.results.manifests import MANIFEST, read_kind
-from tokengeom.results.registry import load
+from tokengeom.results.contract import AbstractResult, NearbyResults, saved_folder
+from tokengeom.results.folders import atomic_folder, check_target
+from tokengeom.results.manifests import MANIFEST, read_kind, write_manifest
+from tokengeom.results.registry import EXPORTED, load
 from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
 from tokengeom.theory.at_loss import NORMS, require_norm
 from tokengeom.theory.features import FeaturePrediction
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from tokengeom.core.progress import AbstractProgress
+    from tokengeom.keywords import AskKeywords, ExportKeywords
 
 Statistics = NextTokenStatistics | str | Path | None
 Asked = HasFactors | AbstractLanguageModel | CheckpointCurve | tuple[object, object] | str | Path
@@ -37,6 +41,9 @@ Runs = Observed | AbstractLanguageModel | str | Path
 REPORT = "tokengeom-report"
 """Kind of the folder of a report's results, in which the prediction is asked."""
 MODEL_CONFIG = "config.json"
+ABOUT_NAMES = "A question about names"
+EXPORT_VERSION = 1
+Choice = Literal["both", "tokens", "contexts"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,27 @@ class AskSettings:
         check_tolerance(self.tolerance)
 
 
+@dataclass(frozen=True)
+class ExportSettings:
+    """What is exported, and how."""
+
+    format: Format = option(
+        "projector",
+        "Files to write: projector (TensorBoard's embedding projector), word2vec (text that gensim reads) or numpy "
+        "(.npz).",
+    )
+    items: Choice = option("both", "Which embeddings: tokens, contexts, or both.")
+
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("format", self.format, get_args(Format)),
+            ("items", self.items, get_args(Choice)),
+        ):
+            if value not in known:
+                hint = nearest_hint(str(value), known)
+                raise InputError(f"{name} must be one of {', '.join(known)}; got {value!r}.{hint}")
+
+
 @takes(AskSettings)
 def neighbours(
     result: Asked,
@@ -74,7 +102,7 @@ def neighbours(
     stats: Statistics = None,
     tokenizer: object = None,
     progress: AbstractProgress | None = None,
-    **settings: object,
+    **settings: Unpack[AskKeywords],
 ) -> Neighbours:
     """The tokens or contexts that are nearest to one, with cosines and the supports that they share.
 
@@ -106,8 +134,8 @@ def explain(
     measured: Runs | Sequence[Runs] | Mapping[str, Runs] | None = None,
     tokenizer: object = None,
     progress: AbstractProgress | None = None,
-    **settings: object,
-) -> Explanation:
+    **settings: Unpack[AskKeywords],
+) -> ItemReport:
     """What the text says about a token or context, where it lies, and what pulls it there.
 
     Parameters
@@ -121,8 +149,72 @@ def explain(
     chosen = make(AskSettings, settings, "explain")
     shown = progress or SilentProgress()
     asked, known = _asked(result, stats, chosen, tokenizer, shown)
-    runs = {name: _run(one, known, tokenizer, shown) for name, one in measured_by_name(measured).items()}
+    runs = {name: _run(run, known, tokenizer, shown) for name, run in measured_by_name(measured).items()}
     return asked.explain(text, chosen.k, chosen.items, known, measured=runs)
+
+
+@takes(ExportSettings)
+def export(
+    result: HasFactors | CheckpointCurve | tuple[object, object] | str | Path,
+    folder: str | Path,
+    *,
+    stats: Statistics = None,
+    **settings: Unpack[ExportKeywords],
+) -> Path:
+    """Write the embeddings of a prediction, a run or a trained model with their names; returns the folder.
+
+    Vectors are rows of W with their mean removed, and columns of H; `tokengeom.load_arrays` reads them back. The folder
+    has a manifest with the hash of every file. It appears complete or not at all. An older export under that name is
+    replaced, anything else refused.
+
+    Parameters
+    ----------
+    result
+        A prediction (in the limit, at a loss, or the proxy), a run, compared checkpoints (the last one is exported),
+        anything with W (V x d) and H (d x m), or the folder of a saved result.
+    folder
+        Folder to write.
+    stats
+        As in `neighbours`.
+    """
+    chosen = make(ExportSettings, settings, "export")
+    target = Path(folder)
+    check_target(target, EXPORTED)
+    place = Path(result) if isinstance(result, str | Path) else None
+    given: Any = result if place is None else load(place)
+    source = given.points[-1] if isinstance(given, CheckpointCurve) else given
+    factors = _factors(source)
+    names = _statistics(given, place, stats, "export")
+    # A run that was trained on labels has no statistics, and no names.
+    if names is None and isinstance(given, AbstractResult) and getattr(given, "statistics_hash", "") is not None:
+        raise InputError(
+            f"This {type(given).__name__} has no names of tokens and contexts: pass the statistics that it is for, "
+            "export(result, folder, stats=...), or on the command line --stats FOLDER."
+        )
+    kinds: tuple[Items, ...] = ("tokens", "contexts") if chosen.items == "both" else (chosen.items,)
+    tables = [NamedVectors.of(source, items, names) for items in kinds]
+    with atomic_folder(target, EXPORTED) as work:
+        for table in tables:
+            WRITERS[chosen.format](work, table, factors.bias)
+        if chosen.format == "projector":
+            (work / "projector_config.pbtxt").write_text(projector_config(kinds), encoding="utf-8")
+        described = {"files_for": chosen.format, "items": list(kinds), "dimension": int(factors.W.shape[1])}
+        hashed = {"statistics_hash": None if names is None else names.hash}
+        write_manifest(work, EXPORTED, EXPORT_VERSION, described | hashed)
+    return target
+
+
+def _factors(source: Any) -> Factors:
+    """W and H of what is exported; results without them are refused by name."""
+    try:
+        return Factors.of(source)
+    except ProblemError as error:
+        if hasattr(source, "W") or isinstance(source, tuple | list):
+            raise
+        raise InputError(
+            "Only results with embeddings W and H can be exported: predictions for learned features, runs and "
+            f"compared checkpoints; got {type(source).__name__}. Its table is to_frame()."
+        ) from error
 
 
 def _asked(
@@ -130,21 +222,20 @@ def _asked(
 ) -> tuple[AnswersQuestions, NextTokenStatistics]:
     """What answers, and the statistics that name its tokens and contexts."""
     place = Path(result) if isinstance(result, str | Path) else None
-    known = None if stats is None else statistics_of(stats, "A question about names")
     if place is not None and (place / MODEL_CONFIG).is_file() and not (place / MANIFEST).is_file():
-        if known is None:
+        if stats is None:
             raise _no_statistics(f"the model in {place}", "Count a text with the model's tokenizer: ")
-        return read_model(load_checkpoint(place), known, progress=progress), known
+        counted = statistics_of(stats, ABOUT_NAMES)
+        return read_model(load_checkpoint(place), counted, progress=progress), counted
     place = None if place is None else _place(place)
     given: Any = result if place is None else load(place)
-    if known is None:
-        known = getattr(given, "stats", None) or _beside(given, place)
+    known = _statistics(given, place, stats, ABOUT_NAMES)
     states = states_of(given, known, tokenizer, progress) if is_model(given) else None
-    found = states if states is not None else _answering(given, place)
+    asked = states if states is not None else _answering(given, place)
     if known is None:
         what = f"the {type(given).__name__}" if place is None else f"{place}"
         raise _no_statistics(what, "Name its statistics: ")
-    return _at_loss(found, chosen), known
+    return _at_loss(asked, chosen), known
 
 
 def _at_loss(asked: AnswersQuestions, chosen: AskSettings) -> AnswersQuestions:
@@ -166,7 +257,7 @@ def _place(folder: Path) -> Path:
     path = saved_folder(folder)
     if (path / MANIFEST).is_file() and read_kind(path) != REPORT:
         return folder
-    inside = sorted(found.parent.name for found in folder.glob(f"*/{MANIFEST}")) if folder.is_dir() else []
+    inside = sorted(path.parent.name for path in folder.glob(f"*/{MANIFEST}")) if folder.is_dir() else []
     if "prediction" in inside and (folder / MANIFEST).is_file():
         return folder / "prediction"
     if inside:
@@ -201,18 +292,21 @@ def _answering(given: Any, place: Path | None) -> AnswersQuestions:
 
 def statistics_beside(result: str | Path | None, stats: str | Path | None = None) -> NextTokenStatistics | None:
     """The statistics that name the tokens and contexts of a saved result: given, or beside it; None where unknown."""
-    if stats is not None:
-        return statistics_of(stats, "A question about names")
-    if result is None:
-        return None
+    if stats is not None or result is None:
+        return _statistics(None, None, stats, ABOUT_NAMES)
     place = _place(Path(result))
-    return _beside(load(place), place)
+    return _statistics(load(place), place, None, ABOUT_NAMES)
 
 
-def _beside(given: object, place: Path | None) -> NextTokenStatistics | None:
-    """The statistics of a saved result, where they lie in the same folder."""
+def _statistics(given: object, place: Path | None, stats: Statistics, verb: str) -> NextTokenStatistics | None:
+    """The statistics that were named; or those that a result has, or that lie in the folder in which it was saved."""
+    if stats is not None:
+        return statistics_of(stats, verb)
+    own: NextTokenStatistics | None = getattr(given, "stats", None)
     known = getattr(given, "statistics_hash", None)
-    return None if place is None or known is None else NearbyResults(place).find(NextTokenStatistics, hash=known)
+    if own is not None or place is None or known is None:
+        return own
+    return NearbyResults(place).find(NextTokenStatistics, hash=known)
 
 
 def _no_statistics(what: str, advice: str) -> InputError:

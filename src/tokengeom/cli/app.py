@@ -307,7 +307,9 @@ _SHARED = inspect.signature(_shared, eval_str=True).parameters.values()
 def _as_typed(context: typer.Context) -> dict[str, Any]:
     """The command with its arguments and settings as they were typed, from the command line or the settings file."""
     values = context.params
-    options = {name: parameter for name, parameter in option_names(context.command).items() if name not in _NOT_ECHOED}
+    # Of an option with two names, the first.
+    first = {parameter: name for name, parameter in reversed(option_names(context.command).items())}
+    options = {name: parameter for parameter, name in reversed(first.items()) if name not in _NOT_ECHOED}
     arguments = [parameter.name for parameter in context.command.params if parameter.param_type_name == "argument"]
     return {
         "name": str(context.info_name),

@@ -18,7 +18,10 @@ def cite_command(
     style: Annotated[
         str,
         typer.Option(
-            "--format", help=f"Format: {', '.join(STYLES)}.", autocompletion=starting_with(lambda: list(STYLES))
+            "--format",
+            "--style",
+            help=f"Format: {', '.join(STYLES)}.",
+            autocompletion=starting_with(lambda: list(STYLES)),
         ),
     ] = "bibtex",
     *,

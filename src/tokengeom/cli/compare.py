@@ -14,7 +14,7 @@ from tokengeom.cli.output import print_summary, progress_shown, require_figure_p
 from tokengeom.comparison.inputs import CompareSettings
 from tokengeom.core.errors import InputError
 from tokengeom.corpus.locate import ReadingSettings
-from tokengeom.page.compare_models import ModelTextSettings
+from tokengeom.page.settings import ModelTextSettings
 
 if TYPE_CHECKING:
     from tokengeom.comparison.checkpoints import CheckpointCurve

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from tokengeom.ask.item_search import shown
 from tokengeom.cli.app import Json, Quiet, app, guarded
 from tokengeom.cli.options import corpus_of, keywords
-from tokengeom.cli.output import print_summary, progress_shown
+from tokengeom.cli.output import plain_table, print_summary, progress_shown
 from tokengeom.core.errors import InputError
 from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.statistics.count import CountSettings
@@ -23,6 +23,8 @@ from tokengeom.statistics.engines import EngineSettings
 from tokengeom.statistics.supports import warnings_about
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from tokengeom.statistics.next_token import NextTokenStatistics
 
 OUTPUT = "Output"
@@ -119,16 +121,9 @@ def print_statistics(statistics: NextTokenStatistics, console: Console) -> None:
         console.print(Text.assemble(("Note: ", "bold yellow"), sentence))
 
 
-def _table(title: str, *columns: str, numbers: int = 0) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="right" if index >= len(columns) - numbers else "left")
-    return table
-
-
 def _numbers(statistics: NextTokenStatistics) -> Table:
     corpus, sizes = statistics.corpus, statistics.support_sizes
-    table = _table("Next-token statistics", "", "", "")
+    table = plain_table("Next-token statistics", ("", "", ""), 3)
     table.show_header = False
     separators = ", ".join(map(repr, corpus.get("separators", [])))
     between = f"separated by {separators}" if separators else ""
@@ -177,7 +172,7 @@ def _tokenizer(statistics: NextTokenStatistics) -> str:
 
 
 def _cuts(statistics: NextTokenStatistics) -> Table:
-    table = _table("Cuts", "kept", "windows n", "contexts m", "vocabulary V", "floor H", numbers=4)
+    table = plain_table("Cuts", ("kept", "windows n", "contexts m", "vocabulary V", "floor H"), 1)
     first = statistics.effects[0].before
     rows = [("everything", first), *((effect.cut, effect.after) for effect in statistics.effects)]
     for name, totals in rows:
@@ -186,27 +181,22 @@ def _cuts(statistics: NextTokenStatistics) -> Table:
 
 
 def _contexts(statistics: NextTokenStatistics) -> Table:
-    table = _table("Most frequent contexts", "windows", "context", "next tokens")
+    table = plain_table("Most frequent contexts", ("windows", "context", "next tokens"), 3)
     for j in statistics.most_frequent(_CONTEXTS):
         tokens = statistics.next_tokens(int(j), _TOKENS)
         more, left_out = int(statistics.support_sizes[j]) - len(tokens), float(statistics.left_out[j])
         # Shares of all windows of the context in the text, also of those that a cut left out.
-        followers = ", ".join(f"{_visible(token)} {p * (1 - left_out):.0%}" for token, p in tokens)
+        followers = ", ".join(f"{shown(token)} {p * (1 - left_out):.0%}" for token, p in tokens)
         rest = f", and {more:,} more" if more > 0 else ""
         rest += f" (left out: {left_out:.0%})" if left_out else ""
         table.add_row(
-            f"{statistics.context_counts[j]:,}", Text(_visible(statistics.context_text(int(j)))), Text(followers + rest)
+            f"{statistics.context_counts[j]:,}", Text(shown(statistics.context_text(int(j)))), Text(followers + rest)
         )
     return table
 
 
-def _visible(text: str) -> str:
-    """A text with its white space and control characters escaped, where they would not be seen otherwise."""
-    return text if text.strip() == text and text.isprintable() and text else repr(text)
-
-
 def _support_sizes(statistics: NextTokenStatistics) -> Table:
-    table = _table("Support sizes", "tokens", "contexts", "", numbers=0)
+    table = plain_table("Support sizes", ("tokens", "contexts", ""), 3)
     sizes = statistics.support_sizes
     counts = [np.count_nonzero((sizes >= low) & (sizes <= (high or sizes.max()))) for low, high in _BINS]
     top = max(counts)

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tokengeom.ask.answer import SMALLEST_SHOWN, measured_sentence, pull_name
+from tokengeom.ask.item_report import SMALLEST_SHOWN, measured_sentence, pull_name
 from tokengeom.ask.item_search import quoted, shown
-from tokengeom.ask.nearest import SHARED
+from tokengeom.ask.neighbours import SHARED
 from tokengeom.ask.verbs import AskSettings
 from tokengeom.cli.app import Json, Quiet, app, guarded
-from tokengeom.cli.neighbours import Item, Model, Result, Source, Stats, print_table
+from tokengeom.cli.neighbours import Item, Model, Result, Stats, last_checkpoint, print_table, required_item
 from tokengeom.cli.options import ModelText, corpus_of, keywords
 from tokengeom.cli.output import TerminalConsole, print_result, progress_shown
 from tokengeom.core.errors import InputError
 from tokengeom.corpus.locate import ReadingSettings
-from tokengeom.page.compare_models import ModelTextSettings
+from tokengeom.page.settings import ModelTextSettings
 
 if TYPE_CHECKING:
-    from tokengeom.ask.answer import Explanation, Pulled
+    from tokengeom.ask.item_report import ItemReport, Pulled
     from tokengeom.ask.verbs import Asked
     from tokengeom.comparison.model_states import ModelStates
     from tokengeom.core.progress import AbstractProgress
@@ -35,6 +36,8 @@ def explain_command(
     run: Annotated[
         list[Path] | None,
         typer.Option(
+            "--run",
+            "--measured",
             help="Folder that `tokengeom train --out` wrote, to show the same item in; may be repeated.",
             show_default=False,
         ),
@@ -59,72 +62,71 @@ def explain_command(
     """
     from tokengeom.ask.verbs import explain
 
-    source = Source.of("explain", result, item, stats, model, text)
-    if source.model is not None and run:
+    name = required_item("explain", result, item, stats, model, text)
+    if model is not None and run:
         raise InputError("--model is shown beside the prediction for --text: leave out --run.")
     asked: Asked
     measured: list[Path] | dict[str, ModelStates]
     with progress_shown(quiet) as progress:
-        if source.model is None:
-            asked, measured = str(source.result), list(run or [])
+        if model is None:
+            asked, measured = str(result), list(run or [])
         else:
-            asked, measured = _model_and_prediction(source, trained, reading, progress)
-        chosen = keywords(settings)
-        found = explain(asked, source.item, stats=source.stats, measured=measured, progress=progress, **chosen)
-    print_result(found.to_dict(), lambda console: print_explanation(console, found), as_json=as_json, quiet=quiet)
+            asked, measured = _model_and_prediction(model, text or (), trained, reading, progress)
+        report = explain(asked, name, stats=stats, measured=measured, progress=progress, **keywords(settings))
+    print_result(report.to_dict(), lambda console: print_report(console, report), as_json=as_json, quiet=quiet)
 
 
-def print_explanation(console: TerminalConsole, found: Explanation) -> None:
+def print_report(console: TerminalConsole, report: ItemReport) -> None:
     """Print the facts of the text, then logits, neighbours and pulls as tables."""
-    console.print(f"{found.title}.", style="bold")
-    for sentence in found.facts():
+    console.print(f"{report.title}.", style="bold")
+    for sentence in report.facts():
         console.print(sentence)
-    if found.logits:
-        _print_logits(console, found)
-    if found.neighbours.rows:
-        _print_neighbours(console, found)
-    if found.pulled:
-        _print_pulls(console, found)
-    for sentence in found.notes:
+    if report.logits:
+        _print_logits(console, report)
+    if report.neighbours.rows:
+        _print_neighbours(console, report)
+    if report.pulled:
+        _print_pulls(console, report)
+    for sentence in report.notes:
         console.print(sentence)
 
 
-def _print_logits(console: TerminalConsole, found: Explanation) -> None:
-    limit = "direction" in found.logits[0].values
-    names = [name for name in ("finite", "direction", "logit") if name in found.logits[0].values]
-    columns = ["next token", "text", *names, *([] if limit else ["probability"]), *found.measured]
+def _print_logits(console: TerminalConsole, report: ItemReport) -> None:
+    limit = "direction" in report.logits[0].values
+    names = [name for name in ("finite", "direction", "logit") if name in report.logits[0].values]
+    columns = ["next token", "text", *names, *([] if limit else ["probability"]), *report.measured]
     rows = []
-    for place, one in enumerate(found.logits):
-        share = f"{one.share:.1%}" if one.in_support else "-"
-        numbers = [f"{one.values[name]:+.3f}" for name in names]
-        model = [] if limit else [f"{one.values['probability']:.1%}"]
-        measured = [f"{run.probabilities[place]:.1%}" for run in found.measured.values()]
-        rows.append([shown(one.token), share, *numbers, *model, *measured])
+    for place, logit in enumerate(report.logits):
+        share = f"{logit.share:.1%}" if logit.in_support else "-"
+        numbers = [f"{logit.values[name]:+.3f}" for name in names]
+        model = [] if limit else [f"{logit.values['probability']:.1%}"]
+        measured = [f"{run.probabilities[place]:.1%}" for run in report.measured.values()]
+        rows.append([shown(logit.token), share, *numbers, *model, *measured])
     console.print("")
     print_table(console, "Logits", columns, rows)
     if limit:
         console.print("In training the logits tend to finite + R direction, with R growing without bound.")
-    if found.context_gap is not None:
-        console.print(f"Its loss is {found.context_gap:.3g} nats above its entropy.")
+    if report.context_gap is not None:
+        console.print(f"Its loss is {report.context_gap:.3g} nats above its entropy.")
 
 
-def _print_neighbours(console: TerminalConsole, found: Explanation) -> None:
-    kind = found.item.kind
+def _print_neighbours(console: TerminalConsole, report: ItemReport) -> None:
+    kind = report.item.kind
     rows = [
-        [*row, *(f"{run.cosines[place]:.3f}" for run in found.measured.values())]
-        for place, row in enumerate(found.neighbours.table())
+        [*row, *(f"{run.cosines[place]:.3f}" for run in report.measured.values())]
+        for place, row in enumerate(report.neighbours.table())
     ]
     console.print("")
-    title = f"Nearest {found.item.items} with another support"
-    print_table(console, title, [kind, "cosine", "shared", "of", *found.measured], rows)
-    console.print(found.neighbours.caption)
-    for name, run in found.measured.items():
-        console.print(measured_sentence(name, run, found.item))
+    title = f"Nearest {report.item.items} with another support"
+    print_table(console, title, [kind, "cosine", "shared", "of", *report.measured], rows)
+    console.print(report.neighbours.caption)
+    for name, run in report.measured.items():
+        console.print(measured_sentence(name, run, report.item))
 
 
-def _print_pulls(console: TerminalConsole, found: Explanation) -> None:
-    what = SHARED[found.item.items]
-    for pulled in found.pulled:
+def _print_pulls(console: TerminalConsole, report: ItemReport) -> None:
+    what = SHARED[report.item.items]
+    for pulled in report.pulled:
         title = f"Contributions of {what} to its " + (
             "own direction" if pulled.own else f"cosine with {quoted(pulled.towards)}, {pulled.cosine:.3f}"
         )
@@ -144,12 +146,12 @@ def _share(pulled: Pulled, contribution: float) -> str:
 
 
 def _model_and_prediction(
-    source: Source, trained: ModelTextSettings, reading: ReadingSettings, progress: AbstractProgress
+    folder: Path, text: Sequence[str], trained: ModelTextSettings, reading: ReadingSettings, progress: AbstractProgress
 ) -> tuple[Asked, dict[str, ModelStates]]:
     """The prediction for a text, and a model on its contexts."""
     from tokengeom.page.compare_models import prepare_text
 
-    model = source.loaded(trained, progress)
-    prepared = prepare_text(corpus_of(source.text), model, trained, reading, progress)
+    model = last_checkpoint(folder, trained, progress)
+    prepared = prepare_text(corpus_of(text), model, trained, reading, progress)
     states = prepared.states(model, trained.bos, progress).compared
     return prepared.prediction, {states.name: states}

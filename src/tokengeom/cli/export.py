@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from tokengeom.ask.export import ExportSettings
+from tokengeom.ask.verbs import ExportSettings
 from tokengeom.cli.app import Json, Quiet, app, guarded
+from tokengeom.cli.neighbours import Stats
 from tokengeom.cli.options import keywords
 from tokengeom.cli.output import TerminalConsole, hash_of_saved, print_result
 
@@ -25,14 +26,7 @@ def export_command(
     ],
     *,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write the files to.", show_default=False)],
-    stats: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="STATS",
-            help="Statistics that RESULT was predicted from or trained on: they name tokens and contexts.",
-            show_default=False,
-        ),
-    ] = None,
+    stats: Stats = None,
     settings: ExportSettings,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -45,7 +39,7 @@ def export_command(
     * `tokengeom export run --stats stats --format word2vec --out vectors`
     * `tokengeom export at-loss --stats stats --format numpy --items tokens --out arrays`
     """
-    from tokengeom.ask.export import export
+    from tokengeom.ask.verbs import export
 
     began = time.monotonic()
     folder = export(result, out, stats=stats, **keywords(settings))

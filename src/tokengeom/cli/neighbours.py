@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from tokengeom.ask.verbs import AskSettings
 from tokengeom.cli.app import Json, Quiet, app, guarded
 from tokengeom.cli.options import MODEL, ModelText, corpus_of, keywords
-from tokengeom.cli.output import TerminalConsole, print_result, progress_shown
+from tokengeom.cli.output import TerminalConsole, plain_table, print_result, progress_shown
 from tokengeom.core.errors import InputError, TokengeomError
 from tokengeom.corpus.locate import ReadingSettings
-from tokengeom.page.compare_models import ModelTextSettings
+from tokengeom.page.settings import ModelTextSettings
 
 if TYPE_CHECKING:
-    from tokengeom.ask.nearest import Neighbours
+    from tokengeom.ask.neighbours import Neighbours
     from tokengeom.ask.verbs import Asked
     from tokengeom.comparison.model_states import ModelStates
     from tokengeom.core.progress import AbstractProgress
@@ -111,69 +109,61 @@ def neighbours_command(
     """
     from tokengeom.ask.verbs import neighbours
 
-    source = Source.of("neighbours", result, item, stats, model, text)
+    name = required_item("neighbours", result, item, stats, model, text)
     asked: Asked
     named: Path | NextTokenStatistics | None
     with progress_shown(quiet) as progress:
-        if source.model is None:
-            asked, named = str(source.result), source.stats
+        if model is None:
+            asked, named = str(result), stats
         else:
-            asked, named = _model_on_text(source, trained, reading, progress)
-        nearest = neighbours(asked, source.item, stats=named, progress=progress, **keywords(settings))
+            asked, named = _model_on_text(model, text or (), trained, reading, progress)
+        nearest = neighbours(asked, name, stats=named, progress=progress, **keywords(settings))
     print_result(nearest.to_dict(), lambda console: print_neighbours(console, nearest), as_json=as_json, quiet=quiet)
 
 
-@dataclass(frozen=True)
-class Source:
-    """What is asked: a saved result, or a model with a text."""
+def required_item(
+    verb: str,
+    result: str | None,
+    item: str | None,
+    stats: Path | None,
+    model: Path | None,
+    text: Sequence[str] | None,
+) -> str:
+    """The token or context that is asked for, after arguments that do not belong together were refused.
 
-    item: str
-    result: str | None
-    stats: Path | None
-    model: Path | None
-    text: tuple[str, ...]
+    With a model, which comes with a text instead of RESULT, the only argument is the token or context.
+    """
+    if model is None:
+        if text:
+            raise InputError("--text needs --model PATH: name the model's folder, or leave it out.")
+        if result is None or item is None:
+            raise InputError(
+                f"{verb.capitalize()} needs RESULT and TEXT, or --model PATH, --text FILE and TEXT. For example: "
+                f"tokengeom {verb} prediction king"
+            )
+        return item
+    if item is not None or stats is not None:
+        raise InputError("--model makes its own statistics from --text: leave out RESULT and --stats.")
+    if result is None:
+        raise InputError(f"Which token or context? For example: tokengeom {verb} --model PATH --text FILE king")
+    if not text:
+        raise InputError("--model needs --text FILE, which the contexts come from.")
+    return result
 
-    @staticmethod
-    def of(
-        verb: str,
-        result: str | None,
-        item: str | None,
-        stats: Path | None,
-        model: Path | None,
-        text: Sequence[str] | None,
-    ) -> Source:
-        """Arguments that belong together; with a model the only argument is the token or context."""
-        if model is None:
-            if text:
-                raise InputError("--text needs --model PATH: name the model's folder, or leave it out.")
-            if result is None or item is None:
-                raise InputError(
-                    f"{verb.capitalize()} needs RESULT and TEXT, or --model PATH, --text FILE and TEXT. For example: "
-                    f"tokengeom {verb} prediction king"
-                )
-            return Source(item, result, stats, None, ())
-        if item is not None or stats is not None:
-            raise InputError("--model makes its own statistics from --text: leave out RESULT and --stats.")
-        if result is None:
-            raise InputError(f"Which token or context? For example: tokengeom {verb} --model PATH --text FILE king")
-        if not text:
-            raise InputError("--model needs --text FILE, which the contexts come from.")
-        return Source(result, None, None, model, tuple(text))
 
-    def loaded(self, trained: ModelTextSettings, progress: AbstractProgress) -> ModuleModel:
-        """The model, of several checkpoints the last one."""
-        from tokengeom.models.checkpoint import load_checkpoint
-        from tokengeom.models.checkpoint_folder import checkpoint_folders
+def last_checkpoint(model: Path, trained: ModelTextSettings, progress: AbstractProgress) -> ModuleModel:
+    """The model in a folder, of several checkpoints the last one."""
+    from tokengeom.models.checkpoint import checkpoint_folders, load_checkpoint
 
-        assert self.model is not None, "a saved result is asked otherwise"
-        folder = checkpoint_folders(self.model)[-1]
-        how = {"device": trained.device, "allow_pickle": trained.allow_pickle, "precision": trained.precision}
-        with progress.stage(f"Loading {folder.name}", None):
-            return load_checkpoint(folder, **how)  # type: ignore[arg-type]
+    folder = checkpoint_folders(model)[-1]
+    with progress.stage(f"Loading {folder.name}", None):
+        return load_checkpoint(
+            folder, device=trained.device, allow_pickle=trained.allow_pickle, precision=trained.precision
+        )
 
 
 def _model_on_text(
-    source: Source, trained: ModelTextSettings, reading: ReadingSettings, progress: AbstractProgress
+    folder: Path, text: Sequence[str], trained: ModelTextSettings, reading: ReadingSettings, progress: AbstractProgress
 ) -> tuple[ModelStates, NextTokenStatistics]:
     """A model on the contexts of its text, and their statistics."""
     from tokengeom.comparison.model_states import read_model
@@ -182,8 +172,8 @@ def _model_on_text(
 
     if trained.proxy is not None:
         raise InputError("--proxy is about predictions: the neighbours of a model are its own. Leave it out.")
-    model, policy = source.loaded(trained, progress), support_policy(trained.support)
-    counted = count_for_model(corpus_of(source.text), model, trained, reading, progress)
+    model, policy = last_checkpoint(folder, trained, progress), support_policy(trained.support)
+    counted = count_for_model(corpus_of(text), model, trained, reading, progress)
     stats = counted if policy is None else counted.cut(policy)
     return read_model(model, stats, bos=trained.bos, progress=progress), stats
 
@@ -200,9 +190,7 @@ def print_table(
     console: TerminalConsole, title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], names: int = 1
 ) -> None:
     """Print a table that is at most 80 columns wide: the first columns are names, the others numbers."""
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
-    for place, column in enumerate(columns):
-        table.add_column(column, justify="left" if place < names else "right", overflow="fold")
+    table = plain_table(title, columns, names, "fold")
     for row in rows:
         table.add_row(*map(Text, row))
     console.print(table, width=min(console.width, WIDTH))

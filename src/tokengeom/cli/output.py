@@ -13,14 +13,15 @@ import math
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleOptions, OverflowMethod, RenderableType
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 
 from tokengeom.core.errors import InputError
@@ -152,6 +153,14 @@ def print_result(
         (_RESULT_TO.get() or sys.stdout).write(_json(_plain(data)) + "\n")
     elif not quiet:
         print_text(TerminalConsole())
+
+
+def plain_table(title: str, columns: Sequence[str], names: int, overflow: OverflowMethod = "ellipsis") -> Table:
+    """An empty table without lines: the first columns are names, the others numbers."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
+    for place, column in enumerate(columns):
+        table.add_column(column, justify="left" if place < names else "right", overflow=overflow)
+    return table
 
 
 def print_estimate(estimate: Estimate, *, as_json: bool, quiet: bool) -> None:

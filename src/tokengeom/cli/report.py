@@ -52,8 +52,7 @@ def report_command(
     * `tokengeom report stats --preset paper --estimate`
     """
     from tokengeom.page.cache import results_folder
-    from tokengeom.page.estimate import estimate_report
-    from tokengeom.page.report import report
+    from tokengeom.page.report import estimate_report, report
 
     if estimate:
         with progress_shown(quiet) as progress:

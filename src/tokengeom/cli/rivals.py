@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,7 +14,7 @@ from tokengeom.cli.output import print_summary, progress_shown, require_figure_p
 from tokengeom.comparison.rivals import RivalSettings
 from tokengeom.core.errors import InputError
 from tokengeom.corpus.locate import ReadingSettings
-from tokengeom.page.compare_models import ModelTextSettings
+from tokengeom.page.settings import ModelTextSettings
 
 if TYPE_CHECKING:
     from tokengeom.comparison.rival_table import Rivals
@@ -114,7 +114,7 @@ def _require_one_source(
         raise InputError("--model needs --text FILE, which the contexts and the explanations come from.")
 
 
-def _of_model(model: Path, text: list[str], settings: dict[str, object], progress: AbstractProgress) -> Rivals:
+def _of_model(model: Path, text: list[str], settings: dict[str, Any], progress: AbstractProgress) -> Rivals:
     from tokengeom.page.compare_models import model_rivals
 
     corpus = corpus_of(text)

@@ -24,6 +24,7 @@ def verify_command(
         list[Path] | None,
         typer.Option(
             "--with",
+            "--beside",
             metavar="FOLDER",
             help="A saved result to compare with, such as the statistics of a prediction; may be given several times. "
             "Results in the same folder as FOLDER are found without it.",

@@ -84,8 +84,11 @@ from tokengeom.theory.linear import LinearPrediction
 from tokengeom.theory.proxy import ProxyPrediction
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from tokengeom.comparison.explanations.base import AbstractFit, AbstractRival
     from tokengeom.core.numerics import Float, Int
+    from tokengeom.keywords import CompareKeywords
     from tokengeom.models.language_model import AbstractLanguageModel
 
 MOST_CHOOSING = 500
@@ -103,7 +106,7 @@ def compare(
     loss_gap: float | None = None,
     shared_tokens: NextTokenStatistics | str | Path | None = None,
     progress: AbstractProgress | None = None,
-    **settings: object,
+    **settings: Unpack[CompareKeywords],
 ) -> Comparison:
     """Compare a run with a prediction.
 

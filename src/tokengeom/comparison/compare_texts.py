@@ -35,7 +35,7 @@ from tokengeom.core.numerics import blas_threads_for, unit_columns
 from tokengeom.core.progress import SilentProgress
 from tokengeom.core.settings import make, option, takes
 from tokengeom.problems.base import LARGEST_GAP
-from tokengeom.problems.merging import Merging
+from tokengeom.problems.regularised_logits import Merging
 from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
 from tokengeom.statistics.shared import shared_statistics
 from tokengeom.statistics.supports import canonical
@@ -45,9 +45,12 @@ from tokengeom.theory.predict import predict
 from tokengeom.theory.proxy import ProxyPrediction, predict_proxy
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from tokengeom.comparison.agreement import Agreement
     from tokengeom.core.numerics import Float, Int
     from tokengeom.core.progress import AbstractProgress
+    from tokengeom.keywords import CompareTextsKeywords
 
 LIMIT_ENTRIES = 2_000_000
 """Merged tokens times merged contexts up to which L_mm is solved by default: some minutes on one core."""
@@ -98,7 +101,7 @@ def compare_texts(
     *,
     loss_gap: float | None = None,
     progress: AbstractProgress | None = None,
-    **settings: object,
+    **settings: Unpack[CompareTextsKeywords],
 ) -> TextComparison:
     """Compare the predicted geometries of two texts on the tokens and contexts that both have.
 

@@ -247,11 +247,15 @@ class Comparison(AbstractResult):
 
     def judged(self) -> Verdict | None:
         """The verdict that the numbers give; None where it cannot be derived from them."""
+        return self.judged_as("run")
+
+    def judged_as(self, noun: str) -> Verdict | None:
+        """The same in sentences that call what was compared by this noun: "run" or "model"."""
         if self.prediction_kind == "linear":
             return judge_decoder(self["cosine_without_finite"])
         if self.circumstances is None or self.target is None:
             return None
-        return judge(Evidence.of(self.targets, self.rows, self.target, self.loss_gap, self.circumstances))
+        return judge(Evidence.of(self.targets, self.rows, self.target, self.loss_gap, self.circumstances), noun)
 
     def to_json(self) -> dict[str, Any]:
         """Everything that is saved, as valid JSON: NaN is null."""

@@ -260,17 +260,17 @@ class Disagreement:
         away = self.split_exponent - 0.5
         return None if not abs(away) > FAR_EXPONENT else "tokens" if away < 0 else "contexts"
 
-    def sentences(self) -> list[str]:
-        """What the numbers say about this run."""
+    def sentences(self, noun: str = "run") -> list[str]:
+        """What the numbers say about this run, or about the model that was compared."""
         sentences = []
         if np.isfinite(self.efficiency):
             sentences.append(
                 f"Efficiency at least {self.efficiency:.3f} (proven, and at most {self.efficiency_high:.3f}): no "
-                f"logits with this loss have less than {self.efficiency:.1%} of the run's {NORMS[self.norm]}."
+                f"logits with this loss have less than {self.efficiency:.1%} of the {noun}'s {NORMS[self.norm]}."
             )
         if np.isfinite(self.split_contexts):
             sentences.append(
-                f"Split: the run's contexts and tokens agree with the balanced factors of its own logits to "
+                f"Split: the {noun}'s contexts and tokens agree with the balanced factors of its own logits to "
                 f"{self.split_contexts:.3f} and {self.split_tokens:.3f}{self._exponent()}."
             )
         return sentences

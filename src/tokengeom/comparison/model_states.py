@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokengeom.ask.questions import AnswersQuestions
+from tokengeom.ask.explain import AnswersQuestions
 from tokengeom.core.errors import CheckpointError, InputError, StatisticsError
 from tokengeom.core.factors import Factors, FactorsInside
 from tokengeom.core.progress import SilentProgress

@@ -48,7 +48,7 @@ from tokengeom.core.checks import whole_number
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import blas_threads_for
-from tokengeom.models.in_training import is_finite, undisturbed, unwrapped
+from tokengeom.models.checkpoint_head import is_finite, undisturbed, unwrapped
 from tokengeom.models.language_model import AbstractLanguageModel, language_model
 from tokengeom.problems.base import LARGEST_GAP
 from tokengeom.theory.at_loss import require_norm

@@ -26,8 +26,8 @@ from tokengeom.comparison.similarity import (
 from tokengeom.comparison.target import LIMIT, PROXY
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors, factored_logit_distance
-from tokengeom.problems.merging import Merging
 from tokengeom.problems.ntp_svm import NORMS, Norm
+from tokengeom.problems.regularised_logits import Merging
 from tokengeom.theory.at_loss import LossSettings
 from tokengeom.theory.loss_path import LossPath
 from tokengeom.theory.proxy import proxy_factors

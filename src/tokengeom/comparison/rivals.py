@@ -63,8 +63,11 @@ from tokengeom.theory.proxy import ProxyPrediction
 from tokengeom.training.objective import SoftLabels
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from tokengeom.core.numerics import Float
     from tokengeom.core.progress import AbstractProgress, AbstractStage
+    from tokengeom.keywords import RivalKeywords
     from tokengeom.models.language_model import AbstractLanguageModel
 
 FOLD_ENTRIES = 60_000
@@ -114,7 +117,7 @@ def rivals(
     at: LossPrediction | Iterable[LossPrediction] = (),
     loss_gap: float | None = None,
     progress: AbstractProgress | None = None,
-    **settings: object,
+    **settings: Unpack[RivalKeywords],
 ) -> Rivals:
     """Compare explanations of a run's geometry.
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from tokengeom.core.errors import ProblemError
 from tokengeom.problems.base import LARGEST_GAP
-from tokengeom.problems.merging import Merging
+from tokengeom.problems.regularised_logits import Merging
 from tokengeom.results.convert import Matches
 from tokengeom.theory.at_loss import NORMS, LossPrediction, LossSettings
 from tokengeom.theory.loss_path import LossPath

@@ -167,12 +167,14 @@ def level_of(agreement: Agreement) -> Level:
     return "in part" if share >= IN_PART else "does not agree"
 
 
-def judge(evidence: Evidence) -> Verdict:
-    """The verdict by the rules above."""
+def judge(evidence: Evidence, noun: str = "run") -> Verdict:
+    """The verdict by the rules above; ``noun`` is what the sentences call that which was compared."""
     contexts = "not judged" if evidence.groups < FEWEST_GROUPS else level_of(evidence.contexts)
     tokens = "not judged" if evidence.V < FEWEST_GROUPS else level_of(evidence.tokens)
     outcome, why, better = _outcome(evidence, contexts, tokens)
-    return Verdict(outcome, (_headline(evidence, outcome, why, better), *_details(evidence, better)), better)
+    return Verdict(
+        outcome, (_headline(evidence, outcome, why, better, noun), *_details(evidence, better, noun)), better
+    )
 
 
 def judge_decoder(cosine: Agreement) -> Verdict:
@@ -259,15 +261,15 @@ def better_explanation(rows: Sequence[RivalRow]) -> str | None:
     return max(leads, key=leads.__getitem__, default=None)
 
 
-def _headline(evidence: Evidence, outcome: Outcome, why: str, better: str | None) -> str:
+def _headline(evidence: Evidence, outcome: Outcome, why: str, better: str | None, noun: str) -> str:
     """The verdict as one sentence: outcome, numbers on their scale, best explanation, share of the text."""
     said = {
-        "agrees": f"The {evidence.target} agrees with the run",
-        "agrees in part": f"The {evidence.target} agrees in part with the run",
-        "another explanation fits better": f"Another explanation, {better}, fits the run better than the "
+        "agrees": f"The {evidence.target} agrees with the {noun}",
+        "agrees in part": f"The {evidence.target} agrees in part with the {noun}",
+        "another explanation fits better": f"Another explanation, {better}, fits the {noun} better than the "
         f"{evidence.target}",
-        "does not agree": f"The {evidence.target} does not agree with the run",
-        "cannot be determined": f"Whether the {evidence.target} agrees with the run cannot be determined",
+        "does not agree": f"The {evidence.target} does not agree with the {noun}",
+        "cannot be determined": f"Whether the {evidence.target} agrees with the {noun} cannot be determined",
     }[outcome]
     reason = f": {why}" if why else ""
     scale = f" (contexts {_place(evidence.contexts)}; tokens {_place(evidence.tokens)})"
@@ -287,7 +289,7 @@ def _percent(share: float) -> str:
     return f"{share:.0%}" if share >= 0.1 else f"{share:.1%}"
 
 
-def _details(evidence: Evidence, better: str | None) -> list[str]:
+def _details(evidence: Evidence, better: str | None, noun: str) -> list[str]:
     sentences = [_best_sentence(evidence.rows, items) for items in ("contexts", "tokens")]
     sentences += [_other_norm_sentence(evidence, items, better) for items in ("contexts", "tokens")]
     if math.isnan(evidence.contexts.ceiling):
@@ -297,7 +299,7 @@ def _details(evidence: Evidence, better: str | None) -> list[str]:
         )
     if evidence.d is not None and evidence.rank is not None and evidence.d < evidence.rank:
         sentences.append(
-            f"The run has d={evidence.d} dimensions and the prediction needs {evidence.rank}: some disagreement is "
+            f"The {noun} has d={evidence.d} dimensions and the prediction needs {evidence.rank}: some disagreement is "
             "expected, and is not evidence against the prediction."
         )
     for name, agreement, least in (

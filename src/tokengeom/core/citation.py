@@ -72,7 +72,7 @@ def cite(style: str = "bibtex") -> str:
 
 def address() -> str | None:
     """Address of the project in the package's metadata; None where it has none."""
-    known = dict(one.split(", ", 1) for one in metadata(PACKAGE).get_all("Project-URL") or ())
+    known = dict(link.split(", ", 1) for link in metadata(PACKAGE).get_all("Project-URL") or ())
     return next((known[name] for name in _ADDRESSES if name in known), next(iter(known.values()), None))
 
 

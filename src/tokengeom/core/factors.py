@@ -56,16 +56,16 @@ class Factors:
                 f"A run must have W (V x d) and H (d x m), or be the pair (W, H); got {type(given).__name__}. "
                 "Pass what train returned, or (W, H) of a checkpoint."
             )
-        found = Factors(_finite_matrix("W", W), _finite_matrix("H", H), _finite_vector("bias", bias))
-        if found.W.shape[1] != found.H.shape[0]:
-            hint = " H looks transposed: pass H.T." if found.W.shape[1] == found.H.shape[1] else ""
+        factors = Factors(_finite_matrix("W", W), _finite_matrix("H", H), _finite_vector("bias", bias))
+        if factors.W.shape[1] != factors.H.shape[0]:
+            hint = " H looks transposed: pass H.T." if factors.W.shape[1] == factors.H.shape[1] else ""
             raise ProblemError(
-                f"W (V x d) and H (d x m) must share d; got W {found.W.shape} with d={found.W.shape[1]} and H "
-                f"{found.H.shape} with d={found.H.shape[0]}.{hint}"
+                f"W (V x d) and H (d x m) must share d; got W {factors.W.shape} with d={factors.W.shape[1]} and H "
+                f"{factors.H.shape} with d={factors.H.shape[0]}.{hint}"
             )
-        if found.bias is not None and found.bias.shape != (found.W.shape[0],):
-            raise ProblemError(f"bias must have V={found.W.shape[0]} entries; got shape {found.bias.shape}.")
-        return found
+        if factors.bias is not None and factors.bias.shape != (factors.W.shape[0],):
+            raise ProblemError(f"bias must have V={factors.W.shape[0]} entries; got shape {factors.bias.shape}.")
+        return factors
 
     def __repr__(self) -> str:
         (V, d), m = self.W.shape, self.H.shape[1]
@@ -156,9 +156,9 @@ class FactorsInside:
         return self.factors.bias
 
 
-def require_equal_logits(found: Float, logits: Float, tolerance: float = 1e-4) -> None:
+def require_equal_logits(product: Float, logits: Float, tolerance: float = 1e-4) -> None:
     """Refuse logits computed from W and H that differ from the model's own."""
-    error = float(np.max(np.abs(found - logits), initial=0.0))
+    error = float(np.max(np.abs(product - logits), initial=0.0))
     scale = max(1.0, float(np.max(np.abs(logits), initial=0.0)))
     if not error <= tolerance * scale:
         raise ProblemError(
@@ -196,11 +196,11 @@ def _finite_matrix(name: str, given: object) -> Float:
 def _finite_vector(name: str, given: object) -> Float | None:
     if given is None:
         return None
-    found = _as_array(name, given)
-    if not np.isfinite(found).all():
-        count = int((~np.isfinite(found)).sum())
-        raise ProblemError(f"{name} must be finite; {count} of {found.size} entries are not.")
-    return found
+    vector = _as_array(name, given)
+    if not np.isfinite(vector).all():
+        count = int((~np.isfinite(vector)).sum())
+        raise ProblemError(f"{name} must be finite; {count} of {vector.size} entries are not.")
+    return vector
 
 
 def _as_array(name: str, given: object) -> Float:

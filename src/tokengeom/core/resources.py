@@ -116,8 +116,8 @@ def free_memory(device: str | None = None) -> int:
     """
     if device is not None and device.startswith("cuda") and (there := _free_on_gpu(device)) is not None:
         return there
-    if _MEMORY_OF_LINUX.is_file() and (found := re.search(r"MemAvailable:\s+(\d+) kB", _MEMORY_OF_LINUX.read_text())):
-        return int(found[1]) * 1024
+    if _MEMORY_OF_LINUX.is_file() and (match := re.search(r"MemAvailable:\s+(\d+) kB", _MEMORY_OF_LINUX.read_text())):
+        return int(match[1]) * 1024
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
     except (AttributeError, ValueError, OSError):

@@ -64,6 +64,12 @@ def option(
     return dataclasses.field(default=default, metadata={**described, "choices": choices, "suggestions": suggestions})
 
 
+def option_of(settings: type[Any], name: str, **changes: Any) -> Any:
+    """A field with the default and documentation of a field of other settings, apart from what ``changes`` names."""
+    field = options_of(settings)[name]
+    return dataclasses.field(default=field.default, metadata={**field.metadata, **changes})
+
+
 def options_of(settings: type[Any]) -> dict[str, Field[Any]]:
     """The fields of a settings dataclass by name."""
     return {field.name: field for field in dataclasses.fields(settings)}
@@ -91,9 +97,9 @@ def takes(*kinds: type[Any]) -> Callable[[F], F]:
 
     def documented(verb: F) -> F:
         own = inspect.signature(verb)
-        named = [one for one in own.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+        named = [given for given in own.parameters.values() if given.kind is not inspect.Parameter.VAR_KEYWORD]
         fields = [field for kind in kinds for field in dataclasses.fields(kind)]
-        taken = {one.name for one in named}
+        taken = {given.name for given in named}
         shown = [
             inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=default_of(f), annotation=f.type)
             for f in fields
@@ -129,8 +135,8 @@ def member_names(package: str) -> list[str]:
 
     ``base`` and packages inside hold what members have in common and are left out. No member is imported.
     """
-    found = iter_modules(import_module(package).__path__)
-    return sorted(one.name for one in found if one.name != "base" and not one.ispkg)
+    modules = iter_modules(import_module(package).__path__)
+    return sorted(module.name for module in modules if module.name != "base" and not module.ispkg)
 
 
 def member(package: str, name: str, base: type[M], what: str) -> type[M]:
@@ -139,15 +145,15 @@ def member(package: str, name: str, base: type[M], what: str) -> type[M]:
     if name not in names:
         raise InputError(f"{what} must be one of {', '.join(names)}; got {name!r}.{nearest_hint(str(name), names)}")
     module = import_module(f"{package}.{name}")
-    found = [
-        one
-        for one in vars(module).values()
-        if inspect.isclass(one)
-        and issubclass(one, base)
-        and one.__module__ == module.__name__
-        and not inspect.isabstract(one)
-        and not one.__name__.startswith("Abstract")
+    classes = [
+        value
+        for value in vars(module).values()
+        if inspect.isclass(value)
+        and issubclass(value, base)
+        and value.__module__ == module.__name__
+        and not inspect.isabstract(value)
+        and not value.__name__.startswith("Abstract")
     ]
-    if len(found) != 1:
-        raise InputError(f"{module.__name__} must define one subclass of {base.__name__}; it defines {len(found)}.")
-    return found[0]
+    if len(classes) != 1:
+        raise InputError(f"{module.__name__} must define one subclass of {base.__name__}; it defines {len(classes)}.")
+    return classes[0]

@@ -235,8 +235,8 @@ class Utf8Reader:
                 "Convert the file, or pass --errors replace to read each invalid byte as U+FFFD."
             ) from error
         if self._errors == "replace":
-            text, found = _ESCAPED_BYTE.subn("\ufffd", text)
-            self.replaced_bytes += found
+            text, replaced = _ESCAPED_BYTE.subn("\ufffd", text)
+            self.replaced_bytes += replaced
         return text
 
     def _refuse_other_encodings(self, chunk: bytes, offset: int) -> None:

@@ -16,9 +16,8 @@ import numpy as np
 import tokenizers
 
 from tokengeom.core.errors import TokengeomError, TokenizerError
-from tokengeom.corpus.documents import Ids
+from tokengeom.corpus.documents import AFTER_LETTERS, BEFORE_WHITE_SPACE, Ids, last_match
 from tokengeom.corpus.files import shortened
-from tokengeom.corpus.seams import AFTER_LETTERS, BEFORE_WHITE_SPACE, last_match
 from tokengeom.corpus.tokenizers import LARGEST_VOCABULARY, TOKENIZERS, AbstractTokenizer
 
 _LARGEST_GAP = 1 << 16
@@ -87,13 +86,14 @@ class HuggingFaceTokenizer(AbstractTokenizer):
         before = settings["pre_tokenizer"] or {}
         plain = before.get("type") == "ByteLevel" and not before.get("add_prefix_space") and before.get("use_regex")
         added = settings["added_tokens"] or []
-        if not plain or settings["normalizer"] is not None or any(one["lstrip"] or one["rstrip"] for one in added):
+        strips = any(token["lstrip"] or token["rstrip"] for token in added)
+        if not plain or settings["normalizer"] is not None or strips:
             return None
         # Added tokens are found in the text before it is split, so that none of them may be cut.
         wanted = (
             seam
             for seam in (AFTER_LETTERS, BEFORE_WHITE_SPACE)
-            if not any(last_match(seam, one["content"]) for one in added)
+            if not any(last_match(seam, token["content"]) for token in added)
         )
         return next(wanted, None)
 
@@ -107,7 +107,7 @@ class HuggingFaceTokenizer(AbstractTokenizer):
         quiet, self._quiet = self._quiet, False
         with _errors_of_library(f"{self._name} cannot encode the text"), _quiet_panics() if quiet else nullcontext():
             encoded = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [np.asarray(one.ids, dtype=np.int32) for one in encoded]
+        return [np.asarray(text.ids, dtype=np.int32) for text in encoded]
 
     def token(self, identifier: int) -> str:
         """Text of one token; its stored form where it is only part of a character."""
@@ -125,8 +125,8 @@ class HuggingFaceTokenizer(AbstractTokenizer):
 
     def id_of(self, token: str) -> int | None:
         """Id of a token in its stored form; None if there is no such token."""
-        found = self._tokenizer.token_to_id(token)
-        return None if found is None else int(found)
+        identifier = self._tokenizer.token_to_id(token)
+        return None if identifier is None else int(identifier)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text, special tokens included."""
@@ -187,12 +187,12 @@ def load_huggingface(path: Path) -> HuggingFaceTokenizer:
 def _checked(tokenizer: tokenizers.Tokenizer, path: Path) -> HuggingFaceTokenizer:
     """The tokenizer, after a check that no two tokens have the same id, and that some can be decoded."""
     ids = sorted(tokenizer.get_vocab(with_added_tokens=False).values())
-    twice = next((one for one, other in pairwise(ids) if one == other), None)
+    twice = next((before for before, after in pairwise(ids) if before == after), None)
     if twice is not None:
         raise TokenizerError(f"{path} is damaged: several tokens have the id {twice}. Save or download it again.")
     made = HuggingFaceTokenizer(tokenizer, str(path))
-    for one in ids[:_DECODED]:
-        made.decode([one])
+    for identifier in ids[:_DECODED]:
+        made.decode([identifier])
     return made
 
 

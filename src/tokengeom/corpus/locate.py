@@ -130,7 +130,7 @@ def _matches(name: str) -> list[Path]:
         return [Path(name)]
     # A pattern is short and has no line breaks; a document can be anything.
     pattern = len(name) < _LONGEST_NAME and "\n" not in name and glob.has_magic(name)
-    return [Path(found) for found in sorted(glob.glob(name, recursive=True))] if pattern else []
+    return [Path(match) for match in sorted(glob.glob(name, recursive=True))] if pattern else []
 
 
 @dataclass(frozen=True)
@@ -152,10 +152,10 @@ def find_files(names: Sequence[str | Path]) -> FoundFiles:
     read: list[Path] = []
     skipped: list[Path] = []
     for name in names:
-        found = _matches(str(name))
-        if not found:
+        matches = _matches(str(name))
+        if not matches:
             raise CorpusError(f"There is no file, folder or match for '{name}'. Check the path.")
-        for path in found:
+        for path in matches:
             if path.is_dir() and not _is_saved_dataset(path):
                 inside = _inside(path)
                 read += inside.read

@@ -218,7 +218,7 @@ def write_stories(path: str | Path, words: int, seed: int = 0) -> int:
 
 
 def _require_space(path: Path, words: int) -> None:
-    folder = next(one for one in path.absolute().parents if one.exists())
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
     free = shutil.disk_usage(folder).free
     if words * _BYTES_PER_WORD > free:
         raise ResourceError(
@@ -235,10 +235,10 @@ def _require_stories(path: Path, seed: int) -> None:
     with path.open("rb") as file:
         for story in stories(seed):
             expected = (story + SEPARATOR).encode()
-            found = file.read(len(expected))
-            if found == expected:
+            written = file.read(len(expected))
+            if written == expected:
                 continue
-            if expected.startswith(found) and not file.read(1):
+            if expected.startswith(written) and not file.read(1):
                 return
             raise CorpusError(
                 f"{path} exists and does not hold the stories of seed {seed}; it was not changed. Choose another name, "

@@ -248,7 +248,8 @@ def _largest_row(path: Path, group: int, column: str) -> int:
     about = file.metadata.row_group(group)
     paths = [file.schema.column(index).path for index in range(len(file.schema))]
     mine = [about.column(index) for index, name in enumerate(paths) if name.split(".")[0] == column.split(".")[0]]
-    average: int = sum(max(one.total_uncompressed_size, 8 * one.num_values) for one in mine) // max(about.num_rows, 1)
+    size: int = sum(max(part.total_uncompressed_size, 8 * part.num_values) for part in mine)
+    average: int = size // max(about.num_rows, 1)
     if not types.is_dictionary(first.column(0).type):
         return average
     largest: int = compute.max(compute.binary_length(first.column(0).dictionary)).as_py() or 0

@@ -19,9 +19,8 @@ from typing import Self
 import numpy as np
 
 from tokengeom.core.errors import TokenizerError
-from tokengeom.corpus.documents import Ids
+from tokengeom.corpus.documents import AFTER_SINGLE_CHARACTER, BEFORE_WHITE_SPACE, Ids, after_punctuation, last_match
 from tokengeom.corpus.files import exists, shortened
-from tokengeom.corpus.seams import AFTER_SINGLE_CHARACTER, BEFORE_WHITE_SPACE, after_punctuation, last_match
 
 
 class AbstractTokenizer(ABC):

@@ -14,8 +14,7 @@ from tokengeom.core.errors import missing_extra
 from tokengeom.figures.base import Figure, HeatmapPanel, LinePanel, Panel
 from tokengeom.figures.interactive import Place, add_panel, plotly_text
 from tokengeom.figures.layout import panel_size
-from tokengeom.figures.prepare import drawn_matrix, legend_labels, short
-from tokengeom.figures.theme import BACKGROUND, FAINT, TEXT, WEB_FONT
+from tokengeom.figures.prepare import BACKGROUND, FAINT, TEXT, WEB_FONT, drawn_matrix, legend_labels, short
 
 NAME, LETTER = 12, 5.6
 """Pixels along an axis that a tick label takes, and pixels of its length per letter."""

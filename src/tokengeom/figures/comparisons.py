@@ -82,10 +82,8 @@ def checkpoints(curve: CheckpointCurve) -> Figure:
     # A logarithmic axis over a narrow range has no labels.
     losses: Scale = "log" if gaps.min() > 0 and gaps.max() > WIDE * gaps.min() else "linear"
     panels = [LinePanel("Loss gap", x, "CE - H, nats", [Curve("loss gap", steps, gaps)], scale, losses)]
-    for title, found in tables.items():
-        curves = [
-            one for index, kind in enumerate(("context", "token")) for one in _over_training(steps, found, kind, index)
-        ]
+    for title, table in tables.items():
+        curves = [*_over_training(steps, table, "context", 0), *_over_training(steps, table, "token", 1)]
         if curves:
             panels.append(LinePanel(title, x, "correlation of cosines", curves, scale, "linear", EQUAL))
     caption = (
@@ -101,9 +99,10 @@ def checkpoints(curve: CheckpointCurve) -> Figure:
 
 def _over_training(steps: Float, tables: Sequence[Mapping[str, Agreement]], kind: str, colour: int) -> list[Curve]:
     """Value with its interval, and the floor, of one kind of items; NaN where a checkpoint has no such number."""
-    found = [table.get(f"{kind}_agreement", Agreement(float("nan"))) for table in tables]
+    numbers = [table.get(f"{kind}_agreement", Agreement(float("nan"))) for table in tables]
     value, low, high, floor = (
-        np.array([getattr(one, name) for one in found], dtype=np.float64) for name in ("value", "low", "high", "floor")
+        np.array([getattr(number, name) for number in numbers], dtype=np.float64)
+        for name in ("value", "low", "high", "floor")
     )
     if not np.isfinite(value).any():
         return []
@@ -114,8 +113,11 @@ def _over_training(steps: Float, tables: Sequence[Mapping[str, Agreement]], kind
     return curves
 
 
-def disagreement(comparisons: Mapping[str, Comparison]) -> Figure:
-    """Where a disagreement comes from: efficiency, cosine of the logits and split of each run, by its name."""
+def disagreement(comparisons: Mapping[str, Comparison], noun: str = "run") -> Figure:
+    """Where a disagreement comes from: efficiency, cosine of the logits and split of each run, by its name.
+
+    ``noun`` is what the caption calls that which was compared.
+    """
     if not comparisons:
         raise InputError("A figure of disagreement needs at least one comparison; got none.")
     shares, exponents = list[Curve](), list[Curve]()
@@ -140,22 +142,22 @@ def disagreement(comparisons: Mapping[str, Comparison]) -> Figure:
             LinePanel("Split exponent", "what is measured", "exponent", exponents, levels=balanced, x_names=EXPONENT)
         )
     caption = (
-        "Efficiency: smallest norm of logits with the run's loss over the norm of the run's logits, from the "
-        "proven lower bound to the value found. Logits: cosine of the run's centred logits with the predicted ones, "
-        "with its 95% interval. Split: agreement of the run's contexts H and tokens W with the balanced factors of "
-        "its own logits. Split exponent: 0.5 where W and H share the logits equally, below it where the tokens carry "
-        "less than their share, above it where the contexts do."
+        f"Efficiency: smallest norm of logits with the {noun}'s loss over the norm of the {noun}'s logits, from the "
+        f"proven lower bound to the value found. Logits: cosine of the {noun}'s centred logits with the predicted "
+        f"ones, with its 95% interval. Split: agreement of the {noun}'s contexts H and tokens W with the balanced "
+        "factors of its own logits. Split exponent: 0.5 where W and H share the logits equally, below it where the "
+        "tokens carry less than their share, above it where the contexts do."
     )
     return Figure("disagreement", "Where a disagreement comes from", caption, panels, columns=2)
 
 
 def _sources(comparison: Comparison) -> dict[int, Float]:
     """Place on the axis -> heights of one line; the last place is the split exponent."""
-    one = comparison.disagreement
+    sources = comparison.disagreement
     cosine = comparison.judged_numbers.get("logit_cosine")
-    found = {} if cosine is None else {2: np.array([cosine.low, cosine.value, cosine.high])}
-    if one is not None:
-        found[1] = np.array([one.efficiency, one.efficiency_high])
-        found |= {3: np.array([one.split_contexts]), 4: np.array([one.split_tokens])}
-        found[len(SOURCES) + 1] = np.array([one.split_exponent])
-    return {place: found[place] for place in sorted(found)}
+    heights = {} if cosine is None else {2: np.array([cosine.low, cosine.value, cosine.high])}
+    if sources is not None:
+        heights[1] = np.array([sources.efficiency, sources.efficiency_high])
+        heights |= {3: np.array([sources.split_contexts]), 4: np.array([sources.split_tokens])}
+        heights[len(SOURCES) + 1] = np.array([sources.split_exponent])
+    return {place: heights[place] for place in sorted(heights)}

@@ -23,7 +23,7 @@ class LearnedConcepts:
 
 
 def concepts(
-    found: Concepts,
+    vectors: Concepts,
     stats: NextTokenStatistics | None = None,
     *,
     count: int = 6,
@@ -31,24 +31,24 @@ def concepts(
     learned: LearnedConcepts | None = None,
 ) -> Figure:
     """Typical tokens and contexts of the leading concepts, their importance, and predicted (or measured) learning."""
-    k = min(count, len(found))
+    k = min(count, len(vectors))
     if k < 1:
         raise InputError(
-            f"A figure of concepts needs at least one; {count} were requested and the matrix has {len(found)}. Likely "
-            "every support is the whole vocabulary, so that there is no geometry."
+            f"A figure of concepts needs at least one; {count} were requested and the matrix has {len(vectors)}. "
+            "Likely every support is the whole vocabulary, so that there is no geometry."
         )
     titles = [f"concept {i + 1}" for i in range(k)]
-    tokens = _most_typical(found.U[:, :k], typical)
-    contexts = _most_typical(found.Vt[:k].T, typical)
-    names = token_names(stats, found.U.shape[0])
-    texts = context_names(stats, found.Vt.shape[1])
+    tokens = _most_typical(vectors.U[:, :k], typical)
+    contexts = _most_typical(vectors.Vt[:k].T, typical)
+    names = token_names(stats, vectors.U.shape[0])
+    texts = context_names(stats, vectors.Vt.shape[1])
     panels: list[Panel] = [
-        _heat("Typical tokens", found.U[tokens, :k], titles, [names[int(z)] for z in tokens], "tokens"),
-        _heat("Typical contexts", found.Vt[:k].T[contexts], titles, [texts[int(j)] for j in contexts], "contexts"),
-        _importance(found),
-        _learning(found, k, learned),
+        _heat("Typical tokens", vectors.U[tokens, :k], titles, [names[int(z)] for z in tokens], "tokens"),
+        _heat("Typical contexts", vectors.Vt[:k].T[contexts], titles, [texts[int(j)] for j in contexts], "contexts"),
+        _importance(vectors),
+        _learning(vectors, k, learned),
     ]
-    sides = "; ".join(_sides(found, i, names) for i in range(k))
+    sides = "; ".join(_sides(vectors, i, names) for i in range(k))
     measured = "predicted by the square-loss surrogate" if learned is None else "measured during training"
     caption = (
         "Concepts are the singular vectors of the geometry: each contrasts two sides (red and blue) of tokens and of "
@@ -59,10 +59,10 @@ def concepts(
     return Figure("concepts", "Concepts in the support geometry", caption, panels, columns=2)
 
 
-def _most_typical(vectors: Float, typical: int) -> Int:
+def _most_typical(columns: Float, typical: int) -> Int:
     """Rows that are among the most typical of either side of some column: by column, from positive to negative."""
     chosen: list[int] = []
-    for column in vectors.T:
+    for column in columns.T:
         order = np.argsort(-column, kind="stable")
         positive = [int(i) for i in order[:typical] if column[i] > 0]
         negative = [int(i) for i in order[::-1][:typical][::-1] if column[i] < 0]
@@ -74,13 +74,13 @@ def _heat(title: str, values: Float, across: list[str], down: list[str], label: 
     return HeatmapPanel(title, values, "concepts, most important first", label, across, down, colour_label="typicality")
 
 
-def _importance(found: Concepts) -> LinePanel:
-    s = found.singular_values
+def _importance(vectors: Concepts) -> LinePanel:
+    s = vectors.singular_values
     curve = Curve("", np.arange(1.0, s.size + 1.0), s)
     return LinePanel("Importance of each concept", "concept", "singular value", [curve])
 
 
-def _learning(found: Concepts, k: int, learned: LearnedConcepts | None) -> LinePanel:
+def _learning(vectors: Concepts, k: int, learned: LearnedConcepts | None) -> LinePanel:
     names = [f"concept {i + 1}" for i in range(k)]
     if learned is not None:
         rows = learned.strength[:k]
@@ -89,12 +89,12 @@ def _learning(found: Concepts, k: int, learned: LearnedConcepts | None) -> LineP
             Curve(n, learned.steps, row / (top or 1.0)) for n, row, top in zip(names, rows, largest, strict=False)
         ]
         return LinePanel("Order of learning, measured", "step", "share of its largest value", curves, "log")
-    times = np.linspace(0.0, 2.0 * float(found.half_times()[:k].max(initial=0.5)), 120)
-    shares = found.learning_curve(times)[:k] / found.singular_values[:k, None]
+    times = np.linspace(0.0, 2.0 * float(vectors.half_times()[:k].max(initial=0.5)), 120)
+    shares = vectors.learning_curve(times)[:k] / vectors.singular_values[:k, None]
     curves = [Curve(n, times, row, dashed=True) for n, row in zip(names, shares, strict=True)]
     return LinePanel("Order of learning, predicted", "time of the surrogate model", "share learned", curves)
 
 
-def _sides(found: Concepts, i: int, names: list[str]) -> str:
-    positive, negative = found.concept(i, typical=3).token_texts(names)
+def _sides(vectors: Concepts, i: int, names: list[str]) -> str:
+    positive, negative = vectors.concept(i, typical=3).token_texts(names)
     return f"{i + 1}: {', '.join(positive)} | {', '.join(negative)}"

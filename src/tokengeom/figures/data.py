@@ -12,13 +12,13 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from tokengeom.core.checks import Entries
 from tokengeom.core.errors import InputError
 from tokengeom.figures.base import (
     Curve,
@@ -32,16 +32,106 @@ from tokengeom.figures.base import (
     ScatterPanel,
 )
 from tokengeom.figures.prepare import all_names
+from tokengeom.results.convert import Matches, Number, Within, from_plain, to_plain
 from tokengeom.results.folders import replace_file, require_ours
 from tokengeom.results.manifests import read_json
 
-PANELS: dict[str, type[Panel]] = {"line": LinePanel, "heatmap": HeatmapPanel, "scatter": ScatterPanel}
-TABLE_FIELDS = ("values", "curves", "points")
-"""Fields of a panel that are kept in its table and not in the JSON file."""
 CURVE_COLUMNS = ("curve", "x", "y", "low", "high")
-CURVE_STYLE = ("dashed", "dotted", "colour", "in_legend")
 POINT_COLUMNS = ("kind", "name", "x", "y")
 TEXT_COLUMNS = ("curve", "kind", "name", "row_name", "column_name")
+
+Whole = Annotated[int, Within()]
+FileName = Annotated[str, Matches(r"(?!\.{1,2}$)[^/\\\0]+", "a plain name, without a path")]
+Lines = tuple[tuple[str, Number], ...]
+
+
+@dataclass(frozen=True)
+class SavedCurve:
+    """A curve in the JSON file: its style, its number of points, and whether it has a band."""
+
+    label: str
+    dashed: bool
+    dotted: bool
+    colour: Whole | None
+    in_legend: bool
+    size: Whole
+    band: bool
+
+
+@dataclass(frozen=True)
+class SavedPoints:
+    """Points in the JSON file: their style, their number, and how many have names."""
+
+    label: str
+    marker: Marker
+    colour: Whole | None
+    size: Whole
+    names: Whole
+
+
+@dataclass(frozen=True)
+class SavedLines:
+    """A `LinePanel` without its numbers, and the name of its table."""
+
+    kind: Literal["line"]
+    title: str
+    x_label: str
+    y_label: str
+    x_scale: Scale
+    y_scale: Scale
+    levels: Lines
+    marks: Lines
+    x_names: tuple[str, ...]
+    curves: tuple[SavedCurve, ...]
+    table: FileName
+
+
+@dataclass(frozen=True)
+class SavedHeatmap:
+    """A `HeatmapPanel` without its numbers, and the name of its table."""
+
+    kind: Literal["heatmap"]
+    title: str
+    x_label: str
+    y_label: str
+    x_names: tuple[str, ...]
+    y_names: tuple[str, ...]
+    x_breaks: tuple[int, ...]
+    y_breaks: tuple[int, ...]
+    low: float | None
+    high: float | None
+    colour_label: str
+    shape: tuple[Whole, Whole]
+    table: FileName
+
+
+@dataclass(frozen=True)
+class SavedScatter:
+    """A `ScatterPanel` without its numbers, and the name of its table."""
+
+    kind: Literal["scatter"]
+    title: str
+    x_label: str
+    y_label: str
+    equal: bool
+    from_origin: bool
+    points: tuple[SavedPoints, ...]
+    table: FileName
+
+
+SavedPanel = SavedLines | SavedHeatmap | SavedScatter
+PANELS: dict[str, Callable[..., SavedPanel]] = {"line": SavedLines, "heatmap": SavedHeatmap, "scatter": SavedScatter}
+
+
+@dataclass(frozen=True)
+class SavedFigure:
+    """The JSON file; each of the panels is one of `PANELS`, by its kind."""
+
+    name: str
+    title: str
+    caption: str
+    columns: Annotated[int, Within(1)]
+    panels: tuple[dict[str, Any], ...]
 
 
 def save_data(figure: Figure, folder: str | Path, *, form: Literal["parquet", "csv"] = "parquet") -> list[Path]:
@@ -54,13 +144,12 @@ def save_data(figure: Figure, folder: str | Path, *, form: Literal["parquet", "c
         f"{slug(figure.name)}-{number}-{slug(panel.title)}.{form}" for number, panel in enumerate(figure.panels, 1)
     ]
     _require_own_files(page, names)
-    about: dict[str, Any] = {"name": figure.name, "title": figure.title, "caption": figure.caption}
-    about |= {"columns": figure.columns, "panels": []}
     for name, panel in zip(names, figure.panels, strict=True):
         replace_file(target / name, _table_bytes(_table(panel), form))
-        about["panels"].append({**_about(panel), "table": name})
+    panels = tuple(to_plain(_saved(panel, name)) for name, panel in zip(names, figure.panels, strict=True))
+    saved = to_plain(SavedFigure(figure.name, figure.title, figure.caption, figure.columns, panels))
     # The JSON file comes last, so that it never refers to a table that is not there yet.
-    replace_file(page, json.dumps(about, indent=1, ensure_ascii=False).encode("utf-8"))
+    replace_file(page, json.dumps(saved, indent=1, ensure_ascii=False).encode("utf-8"))
     return [page, *(target / name for name in names)]
 
 
@@ -77,58 +166,56 @@ def _require_own_files(page: Path, names: Sequence[str]) -> None:
 def load_data(page: str | Path) -> Figure:
     """Read a figure back from its JSON file and the tables next to it."""
     path = Path(page)
-    about = json.loads(path.read_text(encoding="utf-8"))
-    _check_types(Entries(about, path.parent))
-    panels = [_panel(entry, _read_table(path.parent / entry["table"])) for entry in about["panels"]]
-    return Figure(about["name"], about["title"], about["caption"], panels, about["columns"])
-
-
-def _check_types(stored: Entries) -> None:
-    """Refuse a figure in whose JSON file something is of another type, or that names a file elsewhere."""
-    for name in ("name", "title", "caption"):
-        stored.text(name)
-    stored.whole("columns", 1)
-    for panel in stored.several("panels"):
-        panel.text("kind", PANELS)
-        panel.file_name("table")
-        for name in panel.names:
-            _check_field(panel, name)
-        parts = {"line": "curves", "scatter": "points"}.get(panel.text("kind"))
-        for one in [] if parts is None else panel.several(parts):
-            one.text("label")
-            one.whole("size")
-            for name in {*CURVE_STYLE, "band"} & set(one.names) - {"colour"}:
-                one.flag(name)
-            if one.has("colour"):
-                one.whole("colour")
-            if panel.text("kind") == "scatter":
-                one.whole("names")
-                one.text("marker", get_args(Marker))
-
-
-def _check_field(panel: Entries, name: str) -> None:
-    if name in ("title", "x_label", "y_label", "colour_label"):
-        panel.text(name)
-    elif name in ("x_names", "y_names"):
-        panel.texts(name)
-    elif name in ("x_scale", "y_scale"):
-        panel.text(name, get_args(Scale))
-    elif name in ("equal", "from_origin"):
-        panel.flag(name)
-    elif name in ("low", "high") and panel.has(name):
-        panel.number(name)
-    elif name in ("x_breaks", "y_breaks", "shape") and not all(type(one) is int for one in panel.sequence(name)):
-        raise panel.damaged(f"{panel.place}, {name} must be whole numbers")
-    elif name in ("levels", "marks"):
-        for pair in panel.sequence(name):
-            fits = isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str)
-            if not fits or not isinstance(pair[1], int | float):
-                raise panel.damaged(f"{panel.place}, {name} must be pairs of a text and a number")
+    saved = from_plain(SavedFigure, read_json(path), path.parent)
+    panels = []
+    for number, entry in enumerate(saved.panels):
+        kind = PANELS.get(str(entry.get("kind")), SavedLines)
+        panel = from_plain(kind, entry, path.parent, f"panels {number}")
+        panels.append(_panel(panel, _read_table(path.parent / panel.table)))
+    return Figure(saved.name, saved.title, saved.caption, panels, saved.columns)
 
 
 def slug(title: str) -> str:
     """A title as part of a file name."""
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:40] or "panel"
+
+
+def _saved(panel: Panel, table: str) -> SavedPanel:
+    """Everything except the numbers of the table."""
+    labels = (panel.title, panel.x_label, panel.y_label)
+    if isinstance(panel, LinePanel):
+        curves = tuple(
+            SavedCurve(c.label, c.dashed, c.dotted, c.colour, c.in_legend, len(c.x), c.low is not None)
+            for c in panel.curves
+        )
+        lines = _plain(panel.levels), _plain(panel.marks), _plain(panel.x_names)
+        return SavedLines("line", *labels, panel.x_scale, panel.y_scale, *lines, curves, table)
+    if isinstance(panel, HeatmapPanel):
+        rows, columns = panel.values.shape
+        low, high = _plain((panel.low, panel.high))
+        return SavedHeatmap(
+            "heatmap",
+            *labels,
+            _plain(panel.x_names),
+            _plain(panel.y_names),
+            _plain(panel.x_breaks),
+            _plain(panel.y_breaks),
+            low,
+            high,
+            panel.colour_label,
+            (rows, columns),
+            table,
+        )
+    points = tuple(SavedPoints(p.label, p.marker, p.colour, len(p.x), len(p.names)) for p in panel.points)
+    return SavedScatter("scatter", *labels, panel.equal, panel.from_origin, points, table)
+
+
+def _plain(values: Sequence[Any]) -> tuple[Any, ...]:
+    """The same values as Python's own, where they are NumPy's."""
+    return tuple(
+        _plain(item) if isinstance(item, tuple | list) else item.item() if isinstance(item, np.generic) else item
+        for item in values
+    )
 
 
 def _table(panel: Panel) -> dict[str, Any]:
@@ -167,76 +254,31 @@ def _cells(panel: HeatmapPanel) -> dict[str, Any]:
     }
 
 
-def _about(panel: Panel) -> dict[str, Any]:
-    """Everything except the numbers of the table, as plain data."""
-    kind = next(name for name, one in PANELS.items() if isinstance(panel, one))
-    found = {name: value for name, value in vars(panel).items() if name not in TABLE_FIELDS}
-    if isinstance(panel, LinePanel):
-        found["curves"] = [
-            {**_fields(c, "label", *CURVE_STYLE), "size": len(c.x), "band": c.low is not None} for c in panel.curves
+def _panel(saved: SavedPanel, table: Mapping[str, list[Any]]) -> Panel:
+    labels = (saved.title, saved.x_label, saved.y_label)
+    if isinstance(saved, SavedHeatmap):
+        values = np.asarray(table["value"], np.float64).reshape(saved.shape)
+        axes = (saved.x_names, saved.y_names, saved.x_breaks, saved.y_breaks, saved.low, saved.high)
+        return HeatmapPanel(saved.title, values, saved.x_label, saved.y_label, *axes, saved.colour_label)
+    numbers = {name: np.asarray(table[name], np.float64) for name in ("x", "y", "low", "high") if name in table}
+    if isinstance(saved, SavedScatter):
+        points = [
+            Points(p.label, numbers["x"][part], numbers["y"][part], table["name"][part][: p.names], p.marker, p.colour)
+            for p, part in zip(saved.points, _parts(saved.points), strict=True)
         ]
-    elif isinstance(panel, ScatterPanel):
-        found["points"] = [
-            {**_fields(p, "label", "marker", "colour"), "size": len(p.x), "names": len(p.names)} for p in panel.points
-        ]
-    else:
-        found["shape"] = list(panel.values.shape)
-    return {"kind": kind, **{name: _plain(value) for name, value in found.items()}}
-
-
-def _fields(item: Curve | Points, *names: str) -> dict[str, Any]:
-    return {name: getattr(item, name) for name in names}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, tuple | list | np.ndarray):
-        return [_plain(item) for item in value]
-    return value
-
-
-def _panel(about: dict[str, Any], table: dict[str, Any]) -> Panel:
-    fields = {name: value for name, value in about.items() if name not in ("kind", "table", "shape", *TABLE_FIELDS)}
-    if about["kind"] == "heatmap":
-        return HeatmapPanel(values=np.asarray(table["value"], np.float64).reshape(about["shape"]), **fields)
-    for name in {"levels", "marks"} & set(fields):
-        fields[name] = [(label, value) for label, value in fields[name]]
-    if about["kind"] == "line":
-        return LinePanel(curves=_read_curves(about["curves"], table), **fields)
-    return ScatterPanel(points=_read_points(about["points"], table), **fields)
-
-
-def _read_curves(entries: Sequence[dict[str, Any]], table: dict[str, Any]) -> list[Curve]:
-    columns = {name: np.asarray(table[name], np.float64) for name in ("x", "y", "low", "high")}
+        return ScatterPanel(*labels, points, saved.equal, saved.from_origin)
     curves = []
-    for entry, part in zip(entries, _parts(entries), strict=True):
-        x, y, low, high = (columns[name][part] for name in ("x", "y", "low", "high"))
-        band = (low, high) if entry["band"] else (None, None)
-        style = {name: entry[name] for name in CURVE_STYLE}
-        curves.append(Curve(entry["label"], x, y, *band, **style))
-    return curves
+    for c, part in zip(saved.curves, _parts(saved.curves), strict=True):
+        x, y, low, high = (numbers[name][part] for name in CURVE_COLUMNS[1:])
+        curve = Curve(c.label, x, y, dashed=c.dashed, dotted=c.dotted, colour=c.colour, in_legend=c.in_legend)
+        curves.append(replace(curve, low=low, high=high) if c.band else curve)
+    return LinePanel(*labels, curves, saved.x_scale, saved.y_scale, saved.levels, saved.marks, saved.x_names)
 
 
-def _read_points(entries: Sequence[dict[str, Any]], table: dict[str, Any]) -> list[Points]:
-    x, y = (np.asarray(table[name], np.float64) for name in ("x", "y"))
-    return [
-        Points(
-            entry["label"],
-            x[part],
-            y[part],
-            [str(name) for name in table["name"][part]][: entry["names"]],
-            entry["marker"],
-            entry["colour"],
-        )
-        for entry, part in zip(entries, _parts(entries), strict=True)
-    ]
-
-
-def _parts(entries: Sequence[dict[str, Any]]) -> list[slice]:
-    """Rows of the table that belong to each entry."""
-    ends = np.cumsum([entry["size"] for entry in entries], dtype=np.int64).tolist()
-    return [slice(end - entry["size"], end) for entry, end in zip(entries, ends, strict=True)]
+def _parts(saved: Sequence[SavedCurve | SavedPoints]) -> list[slice]:
+    """Rows of the table that belong to each curve or set of points."""
+    ends = np.cumsum([item.size for item in saved], dtype=np.int64).tolist()
+    return [slice(end - item.size, end) for item, end in zip(saved, ends, strict=True)]
 
 
 def _table_bytes(columns: dict[str, Any], form: str) -> bytes:

@@ -119,7 +119,7 @@ def evolution(
     if not snapshots:
         raise InputError("An evolution needs snapshots of at least one step; got none. Record them with Snapshots.")
     names = {f"step {step:,}": snapshots[step] for step in sorted(snapshots)}
-    sources = {name: _checked(name, found, prediction) for name, found in names.items()}
+    sources = {name: _checked(name, factors, prediction) for name, factors in names.items()}
     sources["L^mm"] = Factors(prediction.W, prediction.H)
     order = feature_order(prediction, stats, most=most)
     caption = (
@@ -167,17 +167,17 @@ def labelled_contexts(
     sources = {"predicted": Factors(prediction.W, prediction.H)}
     if run is not None:
         sources["trained"] = _checked("run", run, prediction)
-    found = {source: cosines(factors.H[:, chosen]) for source, factors in sources.items()}
-    order = order_groups(prediction.context_groups[chosen], found["predicted"])
+    matrices = {source: cosines(factors.H[:, chosen]) for source, factors in sources.items()}
+    order = order_groups(prediction.context_groups[chosen], matrices["predicted"])
     names = [context_names(stats, prediction.reduction.m)[int(j)] for j in chosen]
     supports = len(np.unique(prediction.context_groups[chosen]))
     caption = (
         f"Cosines between {chosen.size} contexts of the {supports} largest support groups, at most {each} contexts per "
-        f"group: {_listed(list(found))}. Thin lines separate the groups. In theory, contexts of one group share one "
+        f"group: {_listed(list(matrices))}. Thin lines separate the groups. In theory, contexts of one group share one "
         "direction (cosine 1, dark red), whatever their tokens and probabilities are. White is a right angle; blue "
         "cosines are negative."
     )
-    panels = _cosine_panels("contexts", found, order, names)
+    panels = _cosine_panels("contexts", matrices, order, names)
     return Figure("labelled-contexts", "Contexts grouped by support", caption, panels, columns=2)
 
 
@@ -190,16 +190,16 @@ def labelled_tokens(
     sources = {"predicted": Factors(prediction.W, prediction.H)}
     if run is not None:
         sources["trained"] = _checked("run", run, prediction)
-    found = {source: cosines(factors.tokens[:, chosen]) for source, factors in sources.items()}
-    order = order_groups(prediction.token_groups[chosen], found["predicted"])
+    matrices = {source: cosines(factors.tokens[:, chosen]) for source, factors in sources.items()}
+    order = order_groups(prediction.token_groups[chosen], matrices["predicted"])
     names = [token_names(stats, prediction.reduction.V)[int(z)] for z in chosen]
     caption = (
-        f"Cosines between the {chosen.size} tokens that follow the most contexts: {_listed(list(found))}; the mean "
+        f"Cosines between the {chosen.size} tokens that follow the most contexts: {_listed(list(matrices))}; the mean "
         "over all tokens is removed. In theory, tokens that follow exactly the same contexts share one direction "
         "(cosine 1, dark red); thin lines separate such groups. White is a right angle; blue cosines are negative. "
         "Neighbours have a high predicted cosine."
     )
-    panels = _cosine_panels("tokens", found, order, names)
+    panels = _cosine_panels("tokens", matrices, order, names)
     return Figure("labelled-tokens", "Tokens that follow the most contexts", caption, panels, columns=2)
 
 
@@ -268,14 +268,14 @@ def _rows_sentence() -> str:
     )
 
 
-def _cosine_panels(kind: str, found: Mapping[str, Float], order: Order, names: list[str]) -> list[HeatmapPanel]:
+def _cosine_panels(kind: str, matrices: Mapping[str, Float], order: Order, names: list[str]) -> list[HeatmapPanel]:
     shown = order.names(names)
     return [
         HeatmapPanel(
             f"Cosines between {kind}, {source}", values[np.ix_(order.indices, order.indices)], kind, kind, shown, shown,
             order.breaks, order.breaks, -1.0, 1.0, "cosine",
         )
-        for source, values in found.items()
+        for source, values in matrices.items()
     ]  # fmt: skip
 
 

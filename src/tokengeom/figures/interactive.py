@@ -31,10 +31,21 @@ from tokengeom.figures.layout import (
     wrap,
 )
 from tokengeom.figures.prepare import (
+    BACKGROUND,
+    FAINT,
     FEW_POINTS,
+    GRID,
+    LABEL_SIZE,
+    LINE,
+    MISSING,
+    PANEL_SIZE,
+    TEXT,
+    TITLE_SIZE,
+    WEB_FONT,
     all_names,
     axis_scales,
     clean_curve,
+    colour,
     colour_indices,
     colour_range,
     drawable,
@@ -44,19 +55,6 @@ from tokengeom.figures.prepare import (
     legible,
     names_fit,
     x_limits,
-)
-from tokengeom.figures.theme import (
-    BACKGROUND,
-    FAINT,
-    GRID,
-    LABEL_SIZE,
-    LINE,
-    MISSING,
-    PANEL_SIZE,
-    TEXT,
-    TITLE_SIZE,
-    WEB_FONT,
-    colour,
 )
 from tokengeom.results.folders import FIGURE_BY_US, replace_file, require_ours
 

@@ -13,8 +13,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tokengeom.figures.base import Figure, HeatmapPanel, LinePanel, Panel, ScatterPanel
-from tokengeom.figures.prepare import NAME_HEIGHT, drawable, finite_range, legend_labels, names_fit, short
-from tokengeom.figures.theme import LABEL_SIZE, NAME_SIZE, PANEL_SIZE, POINT_NAME_SIZE
+from tokengeom.figures.prepare import (
+    LABEL_SIZE,
+    NAME_HEIGHT,
+    NAME_SIZE,
+    PANEL_SIZE,
+    POINT_NAME_SIZE,
+    drawable,
+    finite_range,
+    legend_labels,
+    names_fit,
+    short,
+)
 
 CHARACTER = 0.6
 """Width of a character of the font as a share of its height; a little more than the average in a name."""
@@ -227,9 +237,9 @@ def _dot(x: float, y: float) -> Rectangle:
     return x - DOT, y - DOT, x + DOT, y + DOT
 
 
-def _overlap(one: Rectangle, other: Rectangle) -> float:
-    wide = min(one[2], other[2]) - max(one[0], other[0])
-    high = min(one[3], other[3]) - max(one[1], other[1])
+def _overlap(first: Rectangle, second: Rectangle) -> float:
+    wide = min(first[2], second[2]) - max(first[0], second[0])
+    high = min(first[3], second[3]) - max(first[1], second[1])
     return max(wide, 0.0) * max(high, 0.0)
 
 

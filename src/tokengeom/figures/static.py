@@ -25,25 +25,12 @@ from tokengeom.figures.layout import (
     wrap,
 )
 from tokengeom.figures.prepare import (
-    FEW_POINTS,
-    axis_scales,
-    clean_curve,
-    colour_indices,
-    colour_range,
-    drawable,
-    drawn_breaks,
-    drawn_matrix,
-    legible,
-    names_fit,
-    short,
-    x_limits,
-)
-from tokengeom.figures.theme import (
     BACKGROUND,
     BREAK_WIDTH,
     CAPTION_SIZE,
     DOTS_PER_INCH,
     FAINT,
+    FEW_POINTS,
     FONT,
     GRID,
     LABEL_SIZE,
@@ -56,7 +43,18 @@ from tokengeom.figures.theme import (
     THIN,
     TICK_SIZE,
     TITLE_SIZE,
+    axis_scales,
+    clean_curve,
     colour,
+    colour_indices,
+    colour_range,
+    drawable,
+    drawn_breaks,
+    drawn_matrix,
+    legible,
+    names_fit,
+    short,
+    x_limits,
 )
 from tokengeom.results.folders import FIGURE_BY_US, replace_file, require_ours
 

@@ -1,4 +1,4 @@
-"""The head of a causal language model: W, bias and what the model applies to their output.
+"""The head of a causal language model: W, bias and what the model applies to their output; found in any PyTorch module.
 
 ::
 
@@ -20,23 +20,27 @@ Arithmetic with unit roundoff u (2^-24 in float32, 2^-8 in bfloat16) rounds a lo
 
 where h is exact: it is read as it goes into the head. Errors of rounding are independent, so half of the second bound
 is required: it detects a norm gain that is off by 1% in bfloat16. Float32 has `_TOLERANCE` for both, far above 4 u.
+
+A module that is being trained is found inside its wrappers (`unwrapped`), and read without any effect on the training
+(`undisturbed`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokengeom.core.errors import CheckpointError, ResourceError
-from tokengeom.models.devices import threads_for
+from tokengeom.core.errors import CheckpointError, InputError, ResourceError
+from tokengeom.models.networks.base import threads_for
 
 if TYPE_CHECKING:
     from tokengeom.core.numerics import Float, Int
+
 
 _LARGEST = 40.0
 """Largest of the known numbers: large enough to see a cap, which is usually 15 to 50."""
@@ -98,8 +102,8 @@ class Head:
         W, bias = (
             (self.W, self.bias) if rows is None else (self.W[rows], None if self.bias is None else self.bias[rows])
         )
-        found = self.capped(W @ H if bias is None else W @ H + bias[:, None])
-        difference = found - logits
+        computed = self.capped(W @ H if bias is None else W @ H + bias[:, None])
+        difference = computed - logits
         largest, size = float(np.max(np.abs(difference), initial=0.0)), float(np.max(np.abs(logits), initial=0.0))
         typical = float(np.linalg.norm(difference)) / max(float(np.linalg.norm(logits)), np.sqrt(logits.size))
         # Not <=: a comparison with NaN is False, and then nothing was proven.
@@ -129,8 +133,8 @@ def find_head(module: Any, head: Any, caps: list[float]) -> Head:
     scale, cap = _scale_and_cap(given, made, zero, caps, name, tolerance)
     own = getattr(head, "bias", None)
     bias = zero if own is None else zero + scale * as_float64(own)
-    others = (one for one in module.modules() if one is not head)
-    tied = any(getattr(one, "weight", None) is weight for one in others)
+    others = (part for part in module.modules() if part is not head)
+    tied = any(getattr(part, "weight", None) is weight for part in others)
     # A copy: training may go on after this.
     W = np.array(as_array(weight))
     if scale != 1:
@@ -188,12 +192,12 @@ def all_logits(module: Any, batch: Sequence[tuple[int, ...]], **how: Any) -> Any
 
     parameters = list(module.parameters())
     device = parameters[0].device if parameters else torch.device("cpu")
-    work = float(sum(one.numel() for one in parameters)) * len(batch) * len(batch[0])
+    work = float(sum(parameter.numel() for parameter in parameters)) * len(batch) * len(batch[0])
     was_training = bool(module.training)
     module.eval()
     try:
         with torch.no_grad(), threads_for(torch, work):
-            found = module(torch.tensor(batch, dtype=torch.long, device=device), **how)
+            output = module(torch.tensor(batch, dtype=torch.long, device=device), **how)
     except torch.OutOfMemoryError as error:
         raise ResourceError(
             f"{type(module).__name__} does not fit on the device '{device}'. Use --device cpu."
@@ -206,13 +210,13 @@ def all_logits(module: Any, batch: Sequence[tuple[int, ...]], **how: Any) -> Any
         ) from error
     finally:
         module.train(was_training)
-    made: Any = getattr(found, "logits", found[0] if isinstance(found, tuple) else found)
-    if getattr(made, "ndim", 0) not in (2, 3) or made.shape[0] != len(batch):
+    logits: Any = getattr(output, "logits", output[0] if isinstance(output, tuple) else output)
+    if getattr(logits, "ndim", 0) not in (2, 3) or logits.shape[0] != len(batch):
         raise CheckpointError(
             f"{type(module).__name__} must make logits, batch x V or batch x length x V, of token ids, batch x length; "
-            f"it made {tuple(getattr(made, 'shape', ())) or type(made).__name__} of {len(batch)} x {len(batch[0])}."
+            f"it made {tuple(getattr(logits, 'shape', ())) or type(logits).__name__} of {len(batch)} x {len(batch[0])}."
         )
-    return made
+    return logits
 
 
 def keeps_last(module: Any) -> bool:
@@ -225,9 +229,9 @@ def last_logits(module: Any, batch: Sequence[tuple[int, ...]]) -> Any:
     return last_position(all_logits(module, batch, **_last_only(type(module))))
 
 
-def last_position(found: Any) -> Any:
+def last_position(values: Any) -> Any:
     """The last position of batch x length x n; batch x n as it is."""
-    return found if found.ndim == 2 else found[:, -1]
+    return values if values.ndim == 2 else values[:, -1]
 
 
 def _last_only(kind: Any) -> dict[str, int]:
@@ -311,3 +315,74 @@ def _scale_and_cap(
         f"The output of the head of {name} must be scaled by a constant, or soft-capped by a number in the config; "
         "this model does something else with it, so its logits are not W h + bias. Give W and H as arrays (--arrays)."
     )
+
+
+def unwrapped(model: Any) -> Any:
+    """The module inside DataParallel, DistributedDataParallel, a DeepSpeed engine or torch.compile.
+
+    A module whose parameters are sharded over processes is refused: no process has all of W.
+    """
+    while (inner := _inner(model)) is not None:
+        model = inner
+    if _is_sharded(model):
+        raise InputError(
+            f"All parameters of a model must be in one process to be read; those of {type(model).__name__} are sharded "
+            "over several (FSDP, tensor parallelism or ZeRO stage 3). Compare the checkpoints that training saves "
+            "instead: tokengeom compare --model CHECKPOINT."
+        )
+    return model
+
+
+def _inner(model: Any) -> Any:
+    names = {kind.__name__ for kind in type(model).__mro__}
+    if names & {"DataParallel", "DistributedDataParallel", "DeepSpeedEngine"}:
+        return model.module
+    return model._orig_mod if "OptimizedModule" in names else None
+
+
+def _is_sharded(module: Any) -> bool:
+    sharding = {"FullyShardedDataParallel", "FSDPModule"}
+    if any(sharding & {kind.__name__ for kind in type(part).__mro__} for part in module.modules()):
+        return True
+    # Parameters that are DTensors have placements; DeepSpeed marks the parameters that it has taken apart.
+    return any(hasattr(each, "placements") or hasattr(each, "ds_id") for each in module.parameters())
+
+
+@contextmanager
+def undisturbed(module: Any) -> Iterator[None]:
+    """A context in which the module is evaluated in full precision, after which training goes on as if nothing was.
+
+    Restored are the training mode of every part (some may be frozen in evaluation mode), PyTorch's random states, and
+    the mixed precision that Hugging Face's Accelerate has put around ``forward``. Compiled modules run uncompiled.
+    """
+    import torch
+
+    modes = [(part, part.training) for part in module.modules()]
+    gpus = sorted({each.device.index for each in module.parameters() if each.device.type == "cuda"})
+    mixed, plain = (module.__dict__.get(name) for name in ("forward", "_original_forward"))
+    with torch.random.fork_rng(devices=gpus), _uncompiled(module):
+        module.eval()
+        if mixed is not None and plain is not None:
+            module.forward = plain
+        try:
+            yield
+        finally:
+            if mixed is not None and plain is not None:
+                module.forward = mixed
+            for part, training in modes:
+                part.training = training
+
+
+def _uncompiled(module: Any) -> AbstractContextManager[object]:
+    """A context in which modules that were compiled in place run as they were written."""
+    if all(getattr(part, "_compiled_call_impl", None) is None for part in module.modules()):
+        return nullcontext()
+    import torch
+
+    stance: AbstractContextManager[object] = torch.compiler.set_stance("force_eager")
+    return stance
+
+
+def is_finite(module: Any) -> bool:
+    """Whether all parameters are finite; they are not after a training that diverged."""
+    return all(bool(parameter.isfinite().all()) for parameter in module.parameters())

@@ -13,6 +13,7 @@ embedding.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -22,6 +23,14 @@ from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Float
 
 Init = Literal["zero", "lecun"]
+LOGIT_ARRAYS, FACTOR_ARRAYS = 7, 8
+"""Arrays of float64 held at the peak of training: V x m, and (V + m) x d."""
+BLOCK_WORK, MOST_BLOCKS = 16e6, 64
+"""Work of a block of contexts on the CPU and the largest number of blocks: each has its own V x d gradient.
+
+With less work per block, distributing blocks over cores costs more than it saves."""
+CODE = 10**8
+"""Bytes of compiled code and of the libraries themselves."""
 
 
 def initial_matrix(shape: tuple[int, int], fan_in: int, init: Init, generator: np.random.Generator) -> Float:
@@ -127,3 +136,12 @@ class UFM(AbstractFactoredModel):
 
 FACTORED: dict[str, type[AbstractFactoredModel]] = {kind.name: kind for kind in (Linear, UFM)}
 """The factored models by name."""
+
+
+def factored_bytes(V: int, m: int, dims: Sequence[int], *, device: str = "cpu", itemsize: int = 8) -> int:
+    """Bytes that training of factored models holds at its peak, on its device; ``itemsize`` is that of a GPU's."""
+    d = sum(dims)
+    if device == "cpu":
+        blocks = min(max(round(6.0 * V * m * d / BLOCK_WORK), 1), MOST_BLOCKS)
+        return 8 * (LOGIT_ARRAYS * V * m + FACTOR_ARRAYS * (V + m) * d + blocks * V * d) + CODE
+    return itemsize * (4 * len(dims) * V * m + FACTOR_ARRAYS * (V + m) * d) + CODE

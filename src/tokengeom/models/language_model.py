@@ -131,16 +131,16 @@ class AbstractLanguageModel(ABC):
                 f"{self.name} has no token that starts a text (bos_token), and contexts at the start of a document "
                 "need one. Count without padding, and read without BOS."
             )
-        found = [self._sequence(row, bos) for row in rows]
-        self._require_lengths(found)
-        return found
+        sequences = [self._sequence(row, bos) for row in rows]
+        self._require_lengths(sequences)
+        return sequences
 
     def _sequence(self, row: tuple[int, ...], bos: bool) -> tuple[int, ...]:
         tokens = tuple(z for z in row if z != START)
         return (int(self.bos), *tokens) if self.bos is not None and (bos or START in row) else tokens
 
-    def _require_lengths(self, found: Sequence[tuple[int, ...]]) -> None:
-        lengths = [len(tokens) for tokens in found]
+    def _require_lengths(self, sequences: Sequence[tuple[int, ...]]) -> None:
+        lengths = [len(tokens) for tokens in sequences]
         if not lengths or min(lengths) == 0:
             raise CheckpointError("A model needs at least one token; got no context, or one without any token.")
         self.require_length(max(lengths))
@@ -164,11 +164,11 @@ class AbstractLanguageModel(ABC):
 
         Contexts of one length are read together, so nothing is padded and no mask is needed.
         """
-        found = self.sequences(contexts, bos=bos)
-        H = np.empty((self.d, len(found)), dtype=self.head.W.dtype)
-        with (progress or SilentProgress()).stage(f"Reading {self.name}", len(found)) as stage:
-            for batch in _batches(found, self.entries):
-                H[:, batch] = self.states([found[j] for j in batch])
+        sequences = self.sequences(contexts, bos=bos)
+        H = np.empty((self.d, len(sequences)), dtype=self.head.W.dtype)
+        with (progress or SilentProgress()).stage(f"Reading {self.name}", len(sequences)) as stage:
+            for batch in _batches(sequences, self.entries):
+                H[:, batch] = self.states([sequences[j] for j in batch])
                 stage.advance(len(batch))
         return Factors(self.head.W, H, self.head.bias)
 
@@ -286,15 +286,15 @@ def language_model(
         caps, positions = soft_caps(text), positions_of(text)
         bos = _whole(getattr(text, "bos_token_id", None)) if bos is None else bos
     layer = find_head_layer(model) if head is None else head
-    found = find_head(model, layer, caps)
+    readable_head = find_head(model, layer, caps)
     require_causal(model)
-    return ModuleModel(named, found, own, bos, positions, module=model, head_module=layer)
+    return ModuleModel(named, readable_head, own, bos, positions, module=model, head_module=layer)
 
 
 def soft_caps(config: Any) -> list[float]:
     """Numbers that a config names as soft caps of the logits, without those of attention."""
-    found = [v for k, v in config.to_dict().items() if "cap" in k and "soft" in k and "att" not in k]
-    return [float(v) for v in found if isinstance(v, int | float) and v > 0]
+    numbers = [v for k, v in config.to_dict().items() if "cap" in k and "soft" in k and "att" not in k]
+    return [float(v) for v in numbers if isinstance(v, int | float) and v > 0]
 
 
 def positions_of(config: Any) -> int | None:
@@ -340,10 +340,10 @@ class _Pair:
         return np.zeros((int(self.W.shape[-1]), 1))
 
 
-def _batches(found: Sequence[tuple[int, ...]], entries: Callable[[int], int]) -> Iterator[list[int]]:
+def _batches(sequences: Sequence[tuple[int, ...]], entries: Callable[[int], int]) -> Iterator[list[int]]:
     """Indices of contexts of one length, as many at once as fit in a batch."""
     by_length: dict[int, list[int]] = {}
-    for place, tokens in enumerate(found):
+    for place, tokens in enumerate(sequences):
         by_length.setdefault(len(tokens), []).append(place)
     for length, places in sorted(by_length.items()):
         most = max(1, min(_BATCH_TOKENS // length, _BATCH_ENTRIES // entries(length)))

@@ -20,7 +20,8 @@ import numpy as np
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Float, Int
-from tokengeom.models.networks.base import AbstractArchitecture, NetworkShape, import_torch
+from tokengeom.models.factored import LOGIT_ARRAYS
+from tokengeom.models.networks.base import AbstractArchitecture, NetworkShape, import_torch, threads_for
 from tokengeom.statistics.windows import ABSENT, START
 
 if TYPE_CHECKING:
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
 
 # Tokens that go through a body at once: this bounds the memory of activations and still fills any machine.
 _PORTION_TOKENS = 1 << 17
+PASSED = 64
+"""Contexts with which the memory of a network's activations is measured."""
+ACTIVATIONS = 1.5
+"""Peak of the activations over what is kept of them for the backward pass."""
+NETWORK_CODE = 4 * 10**8
+"""Bytes of compiled code and of the libraries themselves."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,11 +209,11 @@ class Network:
             logits = torch.cat([self.decoder.head(K) for K in parts]).double().cpu().numpy()
             K = torch.cat(parts).double().cpu().numpy()
         self.decoder.train(training)
-        found = Factors(self.W, np.ascontiguousarray(K.T))
+        factors = Factors(self.W, np.ascontiguousarray(K.T))
         # Training may have diverged, which the loop reports.
         if np.all(np.isfinite(logits)):
-            found.require_logits(logits.T)
-        return found
+            factors.require_logits(logits.T)
+        return factors
 
 
 def _decoder(architecture: AbstractArchitecture, shape: NetworkShape, V: int, inputs: NetworkInputs) -> Any:
@@ -249,3 +256,33 @@ def _decoder(architecture: AbstractArchitecture, shape: NetworkShape, V: int, in
             return self.head(self.states(which))
 
     return Decoder()
+
+
+def network_bytes(model: Network, V: int, m: int, batch: int | None) -> int:
+    """Bytes that training of a network holds at its peak, from the activations of a few contexts."""
+    parameters = sum(p.numel() * p.element_size() for p in model.decoder.parameters())
+    largest = max((part.stop - part.start for part in model.portions()), default=0)
+    together = min(largest, batch or largest)
+    activations = ACTIVATIONS * together * _bytes_per_context(model)
+    logits = 4 * 4 * V * together
+    measured = 8 * LOGIT_ARRAYS * V * m
+    return int(max(activations + logits, measured) + 5 * parameters + NETWORK_CODE)
+
+
+def _bytes_per_context(model: Network) -> float:
+    """Bytes that a forward pass keeps per context for the backward pass."""
+    torch = import_torch()
+    contexts = min(PASSED, int(model.inputs.row.size))
+    parameters = {p.untyped_storage().data_ptr() for p in model.decoder.parameters()}
+    kept = {}
+
+    def keep(tensor: object) -> object:
+        storage = tensor.untyped_storage()  # type: ignore[attr-defined]
+        # The tensor is kept too, so that no other one gets its address while the pass goes on.
+        kept[storage.data_ptr()] = (storage.nbytes(), tensor)
+        return tensor
+
+    hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
+    with torch.random.fork_rng(devices=[]), threads_for(torch, 0.0), hooks:
+        model.decoder(torch.arange(contexts))
+    return float(sum(size for place, (size, _) in kept.items() if place not in parameters)) / contexts

@@ -48,15 +48,15 @@ def load_arrays(path: str | Path, stats: NextTokenStatistics | str | Path | None
         wanted = None if stats is None else statistics_of(stats, "load_arrays")
         tokens, contexts = (_vectors(named[items], items, wanted) for items in _NAMED)
         return _checked(path, tokens["vectors"], contexts["vectors"].T, tokens.get("bias"))
-    found = _arrays(path)
-    absent = [name for name in ("W", "H") if name not in found]
+    arrays = _arrays(path)
+    absent = [name for name in ("W", "H") if name not in arrays]
     if absent:
         raise CheckpointError(
             f"{path} must have W (V x d, one row per token) and H (d x m, one column per context); "
             f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} missing. "
-            f"It has: {', '.join(found) or 'neither'}."
+            f"It has: {', '.join(arrays) or 'neither'}."
         )
-    return _checked(path, **{name: found.get(name) for name in _NAMES})
+    return _checked(path, **{name: arrays.get(name) for name in _NAMES})
 
 
 def _arrays(path: Path) -> Arrays:
@@ -90,31 +90,31 @@ def _named_files(folder: Path) -> dict[Items, Path]:
 def _vectors(path: Path, items: Items, stats: NextTokenStatistics | None) -> Arrays:
     """Vectors and what else a file has per item, in the order of the statistics where these are given."""
     if path.suffix == ".npz":
-        found, written = read_file(path), one_line
+        arrays, written = read_file(path), one_line
     else:
         names, vectors = read_word2vec(path)
-        found, written = {"names": np.array(names, dtype=object), "vectors": vectors}, one_word
-    absent = [name for name in ("vectors", "names") if name not in found]
+        arrays, written = {"names": np.array(names, dtype=object), "vectors": vectors}, one_word
+    absent = [name for name in ("vectors", "names") if name not in arrays]
     if absent:
-        raise CheckpointError(f"{path} must have the arrays vectors and names; it has: {', '.join(found)}.")
-    if found["vectors"].ndim != 2 or any(
-        found[name].shape != found["vectors"].shape[:1] for name in ("names", "bias") if name in found
+        raise CheckpointError(f"{path} must have the arrays vectors and names; it has: {', '.join(arrays)}.")
+    if arrays["vectors"].ndim != 2 or any(
+        arrays[name].shape != arrays["vectors"].shape[:1] for name in ("names", "bias") if name in arrays
     ):
         raise CheckpointError(
             f"{path} must have one vector per name: vectors with a row for each of the names (and each entry of bias); "
-            f"got {', '.join(f'{name} {array.shape}' for name, array in found.items())}."
+            f"got {', '.join(f'{name} {array.shape}' for name, array in arrays.items())}."
         )
     if stats is None:
-        return found
-    order = _order(path, items, list(map(str, found["names"])), item_names(stats, items), written)
-    return {name: found[name][order] for name in ("vectors", "bias") if name in found}
+        return arrays
+    order = _order(path, items, list(map(str, arrays["names"])), item_names(stats, items), written)
+    return {name: arrays[name][order] for name in ("vectors", "bias") if name in arrays}
 
 
 def _order(
-    path: Path, items: Items, found: Sequence[str], wanted: Sequence[str], written: Callable[[str], str]
+    path: Path, items: Items, stored: Sequence[str], wanted: Sequence[str], written: Callable[[str], str]
 ) -> list[int]:
     """Place in a file of each name of the statistics, which the file may have as `export` writes it or as it is."""
-    place: Mapping[str, int] = {name: number for number, name in reversed(list(enumerate(numbered(found))))}
+    place: Mapping[str, int] = {name: number for number, name in reversed(list(enumerate(numbered(stored))))}
     keys, plain = numbered(map(written, wanted)), numbered(wanted)
     order = [place.get(key, place.get(name, -1)) for key, name in zip(keys, plain, strict=True)]
     missing = [name for name, number in zip(wanted, order, strict=True) if number < 0]
@@ -209,10 +209,10 @@ def _tensors(path: Path) -> Arrays:
 
 def _numpy(path: Path) -> Arrays:
     # A mapped file must be as long as its header says, so a false header is refused before memory is allocated.
-    found = np.load(path, mmap_mode="r", allow_pickle=False)
-    if isinstance(found, np.ndarray):
-        return {path.stem: np.array(found)}
-    with found:
-        unpacked = sum(one.file_size for one in found.zip.infolist())
+    loaded = np.load(path, mmap_mode="r", allow_pickle=False)
+    if isinstance(loaded, np.ndarray):
+        return {path.stem: np.array(loaded)}
+    with loaded:
+        unpacked = sum(member.file_size for member in loaded.zip.infolist())
         require_memory(unpacked, f"{path}, unpacked,", "Save W and H alone.")
-        return dict(found)
+        return dict(loaded)

@@ -1,1 +1,1 @@
-"""The page: the pipeline from a text to one self-contained document, its sections and templates."""
+"""The page: the stages from a text to one self-contained document, its sections and templates."""

@@ -8,9 +8,9 @@
                       one result per stage
     unfinished/       snapshots of interrupted training, one folder per key
 
-A key is the SHA-256 of a stage's inputs: settings, the package's version and code, and the keys of the stages that it
-was made from. When a stage is made again from other inputs, everything that was made from its old result is removed, so
-a folder never mixes two reports.
+A key is the SHA-256 of a stage's inputs: settings, the version of tokengeom, the hash of the code that runs in the
+stage, and the keys of the stages that it was made from. When a stage is made again from other inputs, everything that
+was made from its old result is removed, so a folder never mixes two reports.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tokengeom.core.checks import Entries, is_plain_name
+from tokengeom.core.checks import is_plain_name
 from tokengeom.core.errors import InputError, ResourceError
 from tokengeom.results.contract import AbstractResult
+from tokengeom.results.convert import Digest, damaged, from_plain
 from tokengeom.results.folders import HEAD_BYTES, MADE_BY_US, check_target, remove_result, replace_file, sweep
 from tokengeom.results.manifests import (
     MANIFEST,
@@ -48,31 +49,19 @@ from tokengeom.results.registry import KINDS, load
 from tokengeom.training.run import Checkpoints
 
 PACKAGE = Path(__file__).parents[1]
-OUTSIDE_STAGES = (
-    "cli/",
-    "figures/",
-    "page/diagnosis.py",
-    "page/figures.py",
-    "page/formatting.py",
-    "page/render.py",
-    "page/sections/",
-    "page/templates/",
-    "page/verification.py",
-    "studies/",
-)
-"""Code that only shows results, or belongs to other verbs: changing it does not change the result of a stage."""
 KIND, FORMAT_VERSION = "tokengeom-report", 1
 UNFINISHED = "unfinished"
 PAGE_SUFFIXES = (".html", ".htm")
 
 
 @cache
-def code_hash(*, everything: bool = False) -> str:
-    """Hash of the package's files that decide the result of a stage, or of all of its files."""
+def code_hash(names: tuple[str, ...] = ()) -> str:
+    """Hash of the files of some packages and modules, such as ``("core", "page.stages")``; by default of all files."""
     files = sorted(path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    names = [path.relative_to(PACKAGE).as_posix() for path in files]
-    kept = [name for name in names if everything or not name.startswith(OUTSIDE_STAGES)]
-    content = "".join(f"{name} {file_hash(PACKAGE / name)}\n" for name in kept)
+    places = [name.replace(".", "/") for name in names]
+    paths = [path.relative_to(PACKAGE).as_posix() for path in files]
+    kept = [path for path in paths if not names or any(path == f"{p}.py" or path.startswith(f"{p}/") for p in places)]
+    content = "".join(f"{path} {file_hash(PACKAGE / path)}\n" for path in kept)
     return hashlib.sha256(content.encode()).hexdigest()
 
 
@@ -208,7 +197,7 @@ class ResultsFolder:
         if self.page.get("key") == key and target.is_file() and file_hash(target) == self.page["sha256"]:
             return
         began = time.monotonic()
-        content = render().encode("utf-8", "backslashreplace")
+        content = page_bytes(render())
         self.page = {}
         self._write()
         replace_file(target, content)
@@ -231,6 +220,47 @@ class ResultsFolder:
         replace_file(self.folder / MANIFEST, as_json(sealed(record)))
 
 
+@dataclass(frozen=True)
+class _StageEntry:
+    """What the record has of a stage."""
+
+    key: Digest
+    seconds: float
+    manifest: Digest
+    inputs: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        made_from = self.inputs.get("stages", {})
+        if not isinstance(made_from, dict) or not all(isinstance(key, str) for key in made_from.values()):
+            raise ValueError("inputs, stages must be names with keys")
+
+
+@dataclass(frozen=True)
+class _PageEntry:
+    """What the record has of the page."""
+
+    name: str
+    key: Digest
+    sha256: Digest
+    inputs: Mapping[str, Any]
+    seconds: float
+    provenance: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """Inputs of the page that loading a report needs."""
+
+    title: str
+    missing: tuple[str, ...]
+    stages: Mapping[str, str]
+
+
+def page_bytes(page: str) -> bytes:
+    """The page as it is written: text that is not valid Unicode is escaped."""
+    return page.encode("utf-8", "backslashreplace")
+
+
 def key_of(name: str, inputs: Mapping[str, Any]) -> str:
     """SHA-256 of a stage's name and inputs."""
     return hashlib.sha256(json.dumps([name, inputs], sort_keys=True).encode()).hexdigest()
@@ -241,17 +271,17 @@ def read_record(folder: Path) -> dict[str, Any]:
     record = read_manifest(folder, KIND, FORMAT_VERSION)
     if not is_sealed(folder):
         raise InputError(f"{folder / MANIFEST} was changed after it was saved. Restore it, or remove {folder}.")
-    stored = Entries(record, folder)
-    stages, page = stored.inside("stages"), stored.inside("page")
-    for name in stages.names:
-        _check_entry(stages.inside(name), ("key", "manifest"))
+    if not isinstance(record.get("stages"), dict):
+        raise damaged(folder, "stages must be an object with names")
+    for name, entry in record["stages"].items():
+        from_plain(_StageEntry, entry, folder, f"stages, {name}")
         # Only folders of stages are read: a link or a path could lead anywhere.
         if not is_plain_name(name) or (folder / name).is_symlink() or (folder / name).is_file():
-            raise stored.damaged(f"the stage {name!r} is not a folder inside it, or is a link")
-    if page.names:
-        _check_entry(page, ("key", "sha256"))
-        page.file_name("name")
-        page.inside("provenance")
+            raise damaged(folder, f"the stage {name!r} is not a folder inside it, or is a link")
+    if record.get("page") != {}:
+        page = from_plain(_PageEntry, record.get("page"), folder, "page")
+        if not is_plain_name(page.name):
+            raise damaged(folder, f"the page's name must be a plain name, without a path; got {page.name!r}")
     return record
 
 
@@ -262,33 +292,17 @@ def read_finished(folder: Path) -> dict[str, Any]:
         raise InputError(
             f"The report in {folder} is not finished. Run the same command again; finished stages are reused."
         )
-    shown = Entries(record, folder).inside("page").inside("inputs")
-    shown.text("title")
-    shown.texts("missing")
-    for name, key in shown.plain("stages").items():
+    inputs = record["page"]["inputs"]
+    shown = from_plain(
+        _Shown,
+        {name: inputs[name] for name in ("title", "missing", "stages") if name in inputs},
+        folder,
+        "page, inputs",
+    )
+    for name, key in shown.stages.items():
         if name not in record["stages"] or record["stages"][name]["key"] != key:
-            raise shown.damaged(f"its page shows a stage {name!r}, which is not there")
+            raise damaged(folder, f"its page shows a stage {name!r}, which is not there")
     return record
-
-
-def _check_entry(stored: Entries, hashes: Sequence[str]) -> None:
-    """Refuse an entry of a stage or of the page without its hashes, seconds and inputs."""
-    for name in hashes:
-        stored.digest(name)
-    stored.number("seconds")
-    inputs = stored.inside("inputs")
-    if "stages" in inputs.names:
-        made_from = inputs.inside("stages")
-        for name in made_from.names:
-            made_from.text(name)
-
-
-def package_version(package: str) -> str:
-    """Version of an installed package."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def results_folder(page: Path) -> Path:
@@ -338,8 +352,7 @@ def require_apart(page: Path, files: Sequence[Path]) -> None:
 def only_writer(results: Path) -> Iterator[None]:
     """Hold a lock on a folder of results; a second report to the same folder is refused meanwhile.
 
-    The system releases the lock when the process ends. A killed process leaves an empty hidden file, which the next
-    report uses and removes.
+    The system releases the lock when the process ends; the next report uses and removes the file of a killed one.
     """
     if find_spec("fcntl") is None:
         yield

@@ -31,12 +31,12 @@ from tokengeom.comparison.target import norms_at_loss
 from tokengeom.core.errors import CheckpointError, ProblemError, StatisticsError
 from tokengeom.core.factors import Factors
 from tokengeom.core.progress import SilentProgress
-from tokengeom.core.settings import option, share, takes
+from tokengeom.core.settings import share, takes
 from tokengeom.corpus.locate import ReadingSettings
-from tokengeom.models.checkpoint import PRECISIONS, load_checkpoint
-from tokengeom.models.checkpoint_folder import checkpoint_folders
+from tokengeom.models.checkpoint import checkpoint_folders, load_checkpoint
 from tokengeom.models.language_model import ModuleModel
-from tokengeom.problems.merging import Merging
+from tokengeom.page.settings import ModelTextSettings
+from tokengeom.problems.regularised_logits import Merging
 from tokengeom.statistics.count import count
 from tokengeom.statistics.cuts import MostFrequentContexts, PairArrays, support_policy
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -47,11 +47,13 @@ from tokengeom.theory.proxy import ProxyPrediction, predict_proxy
 from tokengeom.training.objective import SoftLabels
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from tokengeom.core.progress import AbstractProgress
     from tokengeom.corpus.locate import Corpus
     from tokengeom.corpus.tokenizers import AbstractTokenizer
+    from tokengeom.keywords import CompareModelsKeywords, ModelRivalsKeywords
 
-PANEL = "Model and text"
 LIMIT_TOLERANCE = 1e-4
 """Proven relative gap of L_mm for a model. Agreement differs from that at 1e-6 by less than 0.001."""
 EXACT_ENTRIES = 2_000_000
@@ -60,50 +62,13 @@ PROXY_COMPONENTS = 128
 """Leading singular vectors of the proxy."""
 
 
-@dataclass(frozen=True)
-class ModelTextSettings:
-    """How a text is counted for a model, what is predicted from it, and how the model is read."""
-
-    context: int = option(4, "Number of tokens in a context.", panel=PANEL, short="c")
-    top_contexts: int = option(
-        400,
-        "Keep this many of the most frequent contexts; of those that occur once, a random choice with a fixed seed.",
-        panel=PANEL,
-    )
-    support: str = option(
-        "raw",
-        "Support policy of the prediction: raw, count:TAU or top-p:P. The loss is that of all windows.",
-        panel=PANEL,
-        suggestions=lambda: ["raw", "count:2", "top-p:0.9"],
-    )
-    proxy: bool | None = option(
-        None, "Compare with the proxy S~ instead of L_mm; by default only where L_mm would take minutes.", panel=PANEL
-    )
-    bos: bool | None = option(
-        None,
-        "Whether the model reads its BOS token before each context; by default whichever gives the lower loss (of the "
-        "last model, for all).",
-        panel=PANEL,
-    )
-    device: str = option("cpu", "Device for the model and for the prediction: cpu or cuda.", panel=PANEL)
-    precision: str = option(
-        "auto",
-        "Type of the model's weights and arithmetic. By default the one that the weights are stored in.",
-        panel=PANEL,
-        choices=lambda: PRECISIONS,
-    )
-    allow_pickle: bool = option(
-        False, "Also read weights from pytorch_model.bin, a format that can run code.", panel=PANEL
-    )
-
-
 @takes(ModelTextSettings, ReadingSettings, CompareSettings)
 def compare_models(
     models: str | Path | Sequence[str | Path],
     text: Corpus,
     *,
     progress: AbstractProgress | None = None,
-    **settings: object,
+    **settings: Unpack[CompareModelsKeywords],
 ) -> CheckpointCurve:
     """Compare trained models in local folders with the prediction for a text.
 
@@ -120,9 +85,13 @@ def compare_models(
     shown = progress or SilentProgress()
     prepared, read = _read_models(models, text, chosen, reading, shown)
     at = _predictions_at(prepared, read, comparing, chosen.device, shown)
+    compared = [
+        compare(prepared.prediction, states.compared, at=given, progress=shown, **vars(comparing))
+        for states, given in zip(read, at, strict=True)
+    ]
     points = [
-        _point(one, prepared, compare(prepared.prediction, one.compared, at=given, progress=shown, **vars(comparing)))
-        for one, given in zip(read, at, strict=True)
+        checkpoint_of(states, prepared.counted, prepared.stats, comparison, prepared.is_proxy)
+        for states, comparison in zip(read, compared, strict=True)
     ]
     if all(point.step is not None for point in points):
         points.sort(key=lambda point: point.step or 0)
@@ -135,7 +104,7 @@ def model_rivals(
     text: Corpus,
     *,
     progress: AbstractProgress | None = None,
-    **settings: object,
+    **settings: Unpack[ModelRivalsKeywords],
 ) -> Rivals:
     """Compare explanations of a trained model's geometry on a text; the last of several checkpoints.
 
@@ -154,10 +123,10 @@ def model_rivals(
 
 def _folders(models: str | Path | Sequence[str | Path]) -> list[Path]:
     named = [models] if isinstance(models, str | Path) else list(models)
-    found = [inside for folder in named for inside in checkpoint_folders(Path(folder))]
-    if not found:
+    folders = [inside for folder in named for inside in checkpoint_folders(Path(folder))]
+    if not folders:
         raise CheckpointError("At least one model is needed; got none. Give the path of a model's folder.")
-    return found
+    return folders
 
 
 def _read_models(
@@ -179,14 +148,14 @@ def _read_models(
     model = load(folders[-1])
     name, tokenizer = model.name, model.tokenizer
     prepared = prepare_text(text, model, chosen, reading, progress)
-    found = [prepared.states(model, chosen.bos, progress)]
+    states = [prepared.states(model, chosen.bos, progress)]
     for folder in reversed(folders[:-1]):
         # Without this the model before would be held until the next one is loaded.
         del model
         model = load(folder)
         _require_same_tokenizer(model, name, tokenizer)
-        found.insert(0, prepared.states(model, found[0].on_text.bos, progress))
-    return prepared, found
+        states.insert(0, prepared.states(model, states[0].on_text.bos, progress))
+    return prepared, states
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,14 +181,14 @@ class ModelText:
 
     def states(self, model: ModuleModel, bos: bool | None, progress: AbstractProgress) -> TextStates:
         """A model on the contexts of the text, as they are and after the support policy."""
-        found = read_model(model, self.counted, bos=bos, progress=progress)
+        states = read_model(model, self.counted, bos=bos, progress=progress)
         if self.stats is self.counted:
-            return TextStates(found, found)
+            return TextStates(states, states)
         place = {tuple(row): j for j, row in enumerate(np.asarray(self.counted.contexts).tolist())}
         kept = np.array([place[tuple(row)] for row in np.asarray(self.stats.contexts).tolist()], np.int64)
-        factors = Factors(found.W, found.H[:, kept], found.bias)
+        factors = Factors(states.W, states.H[:, kept], states.bias)
         gap = SoftLabels.from_statistics(self.stats).loss_gap_of(factors, model.head.capped)
-        return TextStates(found, replace(found, factors=factors, loss_gap=gap, statistics_hash=self.stats.hash))
+        return TextStates(states, replace(states, factors=factors, loss_gap=gap, statistics_hash=self.stats.hash))
 
 
 @dataclass(frozen=True)
@@ -238,10 +207,8 @@ def prepare_text(
     progress: AbstractProgress,
 ) -> ModelText:
     """Count a text with a model's own tokenizer and predict its geometry."""
-    policy = support_policy(chosen.support)
     counted = count_for_model(text, model, chosen, reading, progress)
-    stats = counted if policy is None else counted.cut(policy)
-    require_two_tokens(stats)
+    stats = supports_for_model(counted, chosen)
     return ModelText(counted, stats, predict_or_proxy(stats, chosen.proxy, progress, chosen.device))
 
 
@@ -287,14 +254,17 @@ class FrequentOrDrawn(MostFrequentContexts):
         return pairs.keep(kept[pairs.context])
 
 
-def require_two_tokens(stats: NextTokenStatistics) -> None:
-    """Refuse statistics in which fewer than two tokens follow the contexts."""
+def supports_for_model(counted: NextTokenStatistics, chosen: ModelTextSettings) -> NextTokenStatistics:
+    """Statistics after the support policy; those in which fewer than two tokens follow the contexts are refused."""
+    policy = support_policy(chosen.support)
+    stats = counted if policy is None else counted.cut(policy)
     seen = seen_tokens(stats.P).size
     if seen < 2:
         raise StatisticsError(
             f"A geometry needs at least two tokens; only {seen} token follows the {stats.m} chosen contexts. Use a "
             "longer text, more contexts or shorter ones."
         )
+    return stats
 
 
 def _predictions_at(
@@ -315,14 +285,17 @@ def _predictions_at(
     gaps = [model.compared.loss_gap for model in models]
     inside = [0.0 < gap < prediction.largest_gap for gap in gaps]
     wanted = [gap for gap, known in zip(gaps, inside, strict=True) if known]
-    how = {"tolerance": settings.tolerance, "device": _solver_device(device)}
+    tolerance, where = settings.tolerance, _solver_device(device)
     try:
         with progress.stage("Predicting at the losses", None):
-            paths = [prediction.path(wanted, norm=norm, **how) for norm in norms]
+            paths = [prediction.path(wanted, norm=norm, tolerance=tolerance, device=where) for norm in norms]
     except ProblemError:
         return nothing
-    found = iter(zip(*paths, strict=True))
-    return [[one for one in next(found) if one.rank > 0] or None if known else None for known in inside]
+    by_model = iter(zip(*paths, strict=True))
+    return [
+        [prediction for prediction in next(by_model) if prediction.rank > 0] or None if known else None
+        for known in inside
+    ]
 
 
 def _solver_device(device: str) -> str:
@@ -330,9 +303,15 @@ def _solver_device(device: str) -> str:
     return "cuda" if device.startswith("cuda") else "cpu"
 
 
-def _point(states: TextStates, text: ModelText, comparison: Comparison) -> CheckpointComparison:
-    read, counted = states.on_text, text.counted
-    assert counted.contexts is not None
+def checkpoint_of(
+    states: TextStates, counted: NextTokenStatistics, stats: NextTokenStatistics, comparison: Comparison, is_proxy: bool
+) -> CheckpointComparison:
+    """A model and its comparison as one point of a curve over checkpoints.
+
+    ``counted``, ``stats``
+        Statistics of all contexts that the model was read on, and of those that are compared.
+    """
+    read = states.on_text
     return CheckpointComparison(
         model=read.name,
         step=read.step,
@@ -342,10 +321,10 @@ def _point(states: TextStates, text: ModelText, comparison: Comparison) -> Check
         entropy=counted.entropy,
         bos=read.bos,
         other_gap=read.other_gap,
-        windows=counted.n,
-        context=int(counted.contexts.shape[1]),
-        is_proxy=text.is_proxy,
-        occur_once=occur_once(text.stats),
+        windows=counted.n if counted.has_counts else 0,
+        context=0 if counted.contexts is None else int(counted.contexts.shape[1]),
+        is_proxy=is_proxy,
+        occur_once=occur_once(stats) if stats.has_counts else None,
         comparison=comparison,
     )
 

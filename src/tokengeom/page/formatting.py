@@ -79,16 +79,6 @@ def maths(sentence: str) -> Markup:
     return Markup(typeset(str(escape(sentence))))
 
 
-def about_model(sentence: str) -> str:
-    """A sentence of a comparison for a page about a trained model: it names a run, and none was made."""
-    return re.sub(r"\b([Aa]|[Tt]he|this) run\b", r"\1 model", sentence)
-
-
-def maths_about_model(sentence: str) -> Markup:
-    """Such a sentence as html."""
-    return maths(about_model(str(sentence)))
-
-
 def typeset(escaped: str) -> str:
     """An escaped sentence with its symbols as html."""
     for pattern, written in SYMBOLS:

@@ -6,23 +6,27 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 
 from tokengeom.ask.named_vectors import Items, NamedVectors
-from tokengeom.comparison.checkpoints import CheckpointComparison, read_factors
+from tokengeom.comparison.checkpoints import read_factors
 from tokengeom.comparison.model_states import ModelStates, read_model
-from tokengeom.core.checks import Entries
 from tokengeom.core.errors import CheckpointError, missing_extra
 from tokengeom.core.factors import Factors, FactorsInside
-from tokengeom.models.checkpoint import load_checkpoint
-from tokengeom.models.checkpoint_folder import checkpoint_folders, find_weights, require_model_folder, training_step
-from tokengeom.page.compare_models import occur_once
-from tokengeom.results.contract import ALONE, AbstractResult, NearbyResults, close
+from tokengeom.models.checkpoint import (
+    checkpoint_folders,
+    find_weights,
+    load_checkpoint,
+    require_model_folder,
+    training_step,
+)
+from tokengeom.results.contract import AbstractResult
+from tokengeom.results.convert import Digest, Within, damaged, from_plain, to_plain
 from tokengeom.results.manifests import file_hash
 from tokengeom.statistics.arrays_file import SavedArrays
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -31,8 +35,6 @@ from tokengeom.training.objective import SoftLabels
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from tokengeom.ask.named_vectors import NamesItems
-    from tokengeom.comparison.comparison import Comparison
     from tokengeom.core.progress import AbstractProgress
     from tokengeom.models.language_model import ModuleModel
 
@@ -41,13 +43,6 @@ MODEL_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "pytorch_model*.bi
 """Files of a model's folder that decide its weights, its tokenizer and its step; the state of an optimizer does not."""
 TOKENIZER_FILES = re.compile(r"config\.json|vocab.*|merges.*|.*token.*")
 """Those that decide how a text is counted: the tokenizer, and the number of rows in the config."""
-LOSS_RECOMPUTED = 1e-5
-"""Relative difference within which the loss of a model is equal when computed again: its logits are in float32."""
-_NOT_CHECKED = {
-    "W, H and the choice of the BOS token: only reading the model again would show them": None,
-    "name, step, architecture, parameters and device: they are those of the model, which is not saved": None,
-}
-_STATES = ("name", "step", "convention", "loss_gap", "bos", "other_gap", "statistics_hash")
 
 
 @dataclass(frozen=True)
@@ -63,20 +58,29 @@ class ModelInfo:
     """
 
     architecture: str
-    parameters: int
-    rows: int
+    parameters: Annotated[int, Within(0)]
+    rows: Annotated[int, Within(1)]
     cap: float | None
     device: str
 
-    @staticmethod
-    def read(stored: Entries) -> ModelInfo:
-        """What was saved."""
-        stored.only("architecture", "parameters", "rows", "cap", "device")
-        cap = stored.number("cap") if stored.has("cap") else None
-        if cap is not None and cap <= 0:
-            raise stored.damaged(f"the cap of the logits must be positive; got {cap}")
-        sizes = stored.whole("parameters"), stored.whole("rows", 1)
-        return ModelInfo(stored.text("architecture"), *sizes, cap, stored.text("device"))
+    def __post_init__(self) -> None:
+        if self.cap is not None and self.cap <= 0:
+            raise ValueError(f"the cap of the logits must be positive; got {self.cap}")
+
+
+@dataclass(frozen=True)
+class _Stated:
+    """What the manifest of a model says: its states without the arrays, the entropy floor, and what is known of it."""
+
+    name: str
+    step: Annotated[int, Within(0)] | None
+    convention: str
+    loss_gap: float
+    bos: bool
+    other_gap: float | None
+    statistics_hash: Digest
+    entropy: float
+    info: ModelInfo | None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -126,9 +130,9 @@ class ReadModel(FactorsInside, AbstractResult):
     def to_dict(self) -> dict[str, Any]:
         """Everything but the arrays, as plain data."""
         known = {} if self.info is None else asdict(self.info)
-        return {name: getattr(self.states, name) for name in _STATES} | {"entropy": self.entropy} | known
+        return self._scalars | {"entropy": self.entropy} | known
 
-    def to_frame(self, items: Items = "tokens", stats: NamesItems | None = None) -> DataFrame:
+    def to_frame(self, items: Items = "tokens", stats: NextTokenStatistics | None = None) -> DataFrame:
         """Data frame with one row per token or context: its coordinates, and name and frequency where known.
 
         ``items``
@@ -171,70 +175,29 @@ class ReadModel(FactorsInside, AbstractResult):
         capped = None if cap is None else lambda L: np.asarray(cap * np.tanh(L / cap))
         return labels.loss_gap_of(self.states.factors, capped)
 
-    def compared(self, stats: NextTokenStatistics, comparison: Comparison, is_proxy: bool) -> CheckpointComparison:
-        """The model and its comparison as one point of a curve over checkpoints."""
-        return CheckpointComparison(
-            model=self.name,
-            step=self.step,
-            convention=self.states.convention,
-            factors=self.states.factors,
-            loss_gap=self.loss_gap,
-            entropy=self.entropy,
-            bos=self.states.bos,
-            other_gap=self.states.other_gap,
-            windows=stats.n if stats.has_counts else 0,
-            context=0 if stats.contexts is None else int(stats.contexts.shape[1]),
-            is_proxy=is_proxy,
-            occur_once=occur_once(stats) if stats.has_counts else None,
-            comparison=comparison,
-        )
-
     def _write(self, folder: Path) -> dict[str, Any]:
         from safetensors.numpy import save_file
 
         arrays = {"W": self.W, "H": self.H, "bias": self.bias}
-        kept = {name: np.ascontiguousarray(one) for name, one in arrays.items() if one is not None}
+        kept = {name: np.ascontiguousarray(array) for name, array in arrays.items() if array is not None}
         save_file(kept, folder / ARRAYS)
-        info = None if self.info is None else asdict(self.info)
-        return {name: getattr(self.states, name) for name in _STATES} | {"entropy": self.entropy, "info": info}
+        return dict(to_plain(_Stated(**self._scalars, entropy=self.entropy, info=self.info)))
+
+    @property
+    def _scalars(self) -> dict[str, Any]:
+        """What the states have besides arrays."""
+        return {field.name: getattr(self.states, field.name) for field in fields(_Stated)[:-2]}
 
     @classmethod
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> ReadModel:
-        stored, arrays = Entries(manifest, folder), SavedArrays(folder / ARRAYS)
+        names = [field.name for field in fields(_Stated)]
+        stated = from_plain(_Stated, {name: manifest[name] for name in names if name in manifest}, folder)
+        arrays = SavedArrays(folder / ARRAYS)
         arrays.only("W", "H", "bias")
-        states = ModelStates(
-            name=stored.text("name"),
-            step=stored.whole("step") if stored.has("step") else None,
-            convention=stored.text("convention"),
-            factors=read_factors(arrays),
-            loss_gap=stored.number("loss_gap"),
-            bos=stored.flag("bos"),
-            other_gap=stored.number("other_gap") if stored.has("other_gap") else None,
-            statistics_hash=stored.digest("statistics_hash"),
-        )
-        info = ModelInfo.read(stored.inside("info")) if stored.has("info") else None
-        if info is not None and info.rows < states.W.shape[0]:
-            raise stored.damaged(f"its head has {info.rows} rows, and W has {states.W.shape[0]}")
-        return ReadModel(states, stored.number("entropy"), info)
-
-    def checks(self, beside: NearbyResults = ALONE) -> dict[str, bool | None]:
-        """Whether loss and entropy are those of the statistics beside the model."""
-        found: dict[str, bool | None] = dict(_NOT_CHECKED)
-        stats = beside.find(NextTokenStatistics, hash=self.states.statistics_hash)
-        if stats is None or stats.hash != self.states.statistics_hash:
-            named = f"the statistics with the hash {self.states.statistics_hash[:8]}"
-            return found | {
-                f"loss and entropy were not computed again: {named} are not beside it (give their folder: "
-                "--with FOLDER)": None
-            }
-        if (self.W.shape[0], self.H.shape[1]) != (stats.V, stats.m):
-            return found | {"the model has the tokens and contexts of its statistics": False}
-        found["the entropy floor is that of the statistics"] = close(self.entropy, stats.entropy)
-        again = self.loss_again(SoftLabels.from_statistics(stats))
-        if again is None:
-            return found | {"the loss was not computed again: rows of the head that are not saved count in it": None}
-        same = abs(again - self.loss_gap) <= LOSS_RECOMPUTED * max(1.0, abs(again))
-        return found | {"the loss gap is that of W and H": same}
+        states = ModelStates(factors=read_factors(arrays), **{name: getattr(stated, name) for name in names[:-2]})
+        if stated.info is not None and stated.info.rows < states.W.shape[0]:
+            raise damaged(folder, f"its head has {stated.info.rows} rows, and W has {states.W.shape[0]}")
+        return ReadModel(states, stated.entropy, stated.info)
 
 
 @dataclass(frozen=True)
@@ -274,16 +237,21 @@ class Models:
         """Names on the page."""
         return [folder.name for folder in self.folders]
 
+    def how_read(self, place: int) -> dict[str, str]:
+        """The files of one of the models, and how they are read."""
+        folder = self.folders[place]
+        return {"name": folder.name, "files": folder.digest, "device": self.device, "precision": self.precision}
+
     def load(self, place: int, progress: AbstractProgress) -> ModuleModel:
         """One of the models; only the one that was asked for last is kept in memory."""
         folder = self.folders[place]
         if self._loaded is None or self._loaded[0] != folder:
             self._loaded = None
             with progress.stage(f"Loading {folder.name}", None):
-                found = load_checkpoint(
+                model = load_checkpoint(
                     folder.path, device=self.device, allow_pickle=self._allow_pickle, precision=self.precision
                 )
-            self._loaded = folder, found
+            self._loaded = folder, model
         return self._loaded[1]
 
     def read(self, place: int, stats: NextTokenStatistics, bos: bool | None, progress: AbstractProgress) -> ReadModel:
@@ -302,7 +270,7 @@ def find_models(
 
     They are in the order of their training steps where all are known, and as given otherwise.
     """
-    paths = [inside for one in given for inside in checkpoint_folders(Path(one))]
+    paths = [inside for folder in given for inside in checkpoint_folders(Path(folder))]
     for path in paths:
         require_model_folder(path)
     steps = {path: training_step(path) for path in paths}
@@ -314,12 +282,11 @@ def find_models(
     if not allow_pickle:
         for path in paths:
             find_weights(path, allow_pickle)
-    found = [ModelFolder(path, name, *_digests(path)) for path, name in zip(paths, _names(paths), strict=True)]
-    if len({folder.digest for folder in found}) < len(found):
-        raise CheckpointError(
-            f"Each model must be given once; two of {', '.join(folder.name for folder in found)} have the same files."
-        )
-    return Models(found, device, precision, allow_pickle)
+    folders = [ModelFolder(path, name, *_digests(path)) for path, name in zip(paths, _names(paths), strict=True)]
+    if len({folder.digest for folder in folders}) < len(folders):
+        names = ", ".join(folder.name for folder in folders)
+        raise CheckpointError(f"Each model must be given once; two of {names} have the same files.")
+    return Models(folders, device, precision, allow_pickle)
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
@@ -335,12 +302,12 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 def _digests(path: Path) -> tuple[str, str]:
-    files = sorted({one for pattern in MODEL_FILES for one in path.glob(pattern) if one.is_file()})
+    files = sorted({file for pattern in MODEL_FILES for file in path.glob(pattern) if file.is_file()})
     try:
-        hashes = [(one.name, file_hash(one)) for one in files]
+        hashes = [(file.name, file_hash(file)) for file in files]
     except OSError as error:
         raise CheckpointError(f"Cannot read {path}: {error.strerror}. Check its permissions.") from error
-    return _hash(hashes), _hash([one for one in hashes if TOKENIZER_FILES.fullmatch(one[0])])
+    return _hash(hashes), _hash([(name, digest) for name, digest in hashes if TOKENIZER_FILES.fullmatch(name)])
 
 
 def _hash(content: Sequence[tuple[str, str]]) -> str:

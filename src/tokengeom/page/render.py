@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING
 
 from tokengeom.core.errors import missing_extra
 from tokengeom.core.numerics import blas_threads_for
-from tokengeom.figures.theme import DARK
+from tokengeom.figures.prepare import DARK
 from tokengeom.page import formatting
-from tokengeom.page.contents import Contents
-from tokengeom.page.figures import packed
+from tokengeom.page.report_contents import ReportContents
 from tokengeom.page.sections.base import Page, Section
-from tokengeom.page.sections.corpus import corpus
+from tokengeom.page.sections.corpus import corpus, model
 from tokengeom.page.sections.explore import explore
+from tokengeom.page.sections.figures import packed
 from tokengeom.page.sections.measurement import agreement, collapse, training
 from tokengeom.page.sections.methods import methods
-from tokengeom.page.sections.model import model
 from tokengeom.page.sections.prediction import concepts, prediction
 from tokengeom.page.sections.summary import diagnosis, summary
 
@@ -46,19 +45,21 @@ EXPLORER = (
 """The parts of the explorer's script; later ones use earlier ones."""
 
 
-def render(contents: Contents) -> str:
+def render(contents: ReportContents) -> str:
     """One self-contained page: html with style, scripts and data inside."""
-    environment = _environment(about_model=bool(contents.models))
+    environment = _environment()
     page = Page(contents)
     made = [model if contents.models and section is training else section for section in SECTIONS]
     with blas_threads_for(contents.stats.V, contents.stats.m):
-        sections = [found for section in made if (found := section(page)) is not None]
-    explorer = "\n".join(map(_template_text, EXPLORER)) if any(one.name == "explore" for one in sections) else ""
+        sections = [shown for section in made if (shown := section(page)) is not None]
+    explorer = (
+        "\n".join(map(_template_text, EXPLORER)) if any(section.name == "explore" for section in sections) else ""
+    )
     scripts = [_plotly_code(), _template_text("page.js"), *([explorer] if explorer else [])]
     return environment.get_template("page.html.j2").render(
         title=contents.title,
         sections=sections,
-        bodies={one.name: _body(environment, one) for one in sections},
+        bodies={section.name: _body(environment, section) for section in sections},
         style=_template_text("page.css") + _template_text("explore.css"),
         scripts=scripts,
         policy=_policy(*scripts),
@@ -74,7 +75,7 @@ def _body(environment: Environment, section: Section) -> Markup:
     return Markup(getattr(macros, section.name)(section.view))
 
 
-def _environment(*, about_model: bool) -> Environment:
+def _environment() -> Environment:
     try:
         import jinja2
     except ModuleNotFoundError:
@@ -88,7 +89,7 @@ def _environment(*, about_model: bool) -> Environment:
     )
     environment.filters |= {
         "number": formatting.number_html,
-        "maths": formatting.maths_about_model if about_model else formatting.maths,
+        "maths": formatting.maths,
         "percent": formatting.percent,
         "fixed": formatting.fixed,
         "name": formatting.name,

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from tokengeom.comparison.comparison import Comparison
 from tokengeom.core.errors import InputError, missing_extra
 from tokengeom.core.progress import AbstractProgress, SilentProgress
-from tokengeom.core.settings import share, takes
+from tokengeom.core.resources import Estimate
+from tokengeom.core.settings import did_you_mean, share, takes
 from tokengeom.corpus.files import exists
 from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.page.cache import (
@@ -22,35 +24,38 @@ from tokengeom.page.cache import (
     ResultsFolder,
     code_hash,
     only_writer,
-    package_version,
+    page_bytes,
     read_finished,
     require_apart,
     require_place,
     results_folder,
 )
-from tokengeom.page.contents import Contents, title_of
-from tokengeom.page.formatting import about_model
-from tokengeom.page.model_stages import build_model_stages, model_keys
-from tokengeom.page.overall_progress import overall_progress
-from tokengeom.page.pipeline import (
-    Pipeline,
-    Stage,
-    build_stages,
-    models_of,
-    why_no_transformer,
-)
-from tokengeom.page.read_model import Models, find_models
+from tokengeom.page.chosen_settings import choose
+from tokengeom.page.executor import Executor, Plan, estimate_stages, overall_progress
+from tokengeom.page.formatting import listed
+from tokengeom.page.read_model import find_models
+from tokengeom.page.report_contents import ReportContents, missing_sentences, title_of
 from tokengeom.page.settings import MODEL_NAMES, NOT_WITH_MODEL, OF_MODEL, TRANSFORMER, ReportSettings
-from tokengeom.page.text import Text, find_text, joined_names
-from tokengeom.page.verification import check_report
-from tokengeom.results.contract import AbstractResult, NearbyResults, data_frame
+from tokengeom.page.source_text import SourceText, find_text, joined_names
+from tokengeom.page.stages import READ, counted, model_stages, training_stages
+from tokengeom.results.contract import AbstractResult, data_frame
 from tokengeom.results.folders import atomic_folder, replace_file
 from tokengeom.results.manifests import MANIFEST, manifest_head, read_kind
 from tokengeom.results.registry import load
 from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.theory.predict import estimate_prediction
+from tokengeom.training.train import estimate_training
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Unpack
+
+    from numpy.typing import ArrayLike
     from pandas import DataFrame
+
+    from tokengeom.core.factors import HasFactors
+    from tokengeom.keywords import PredictKeywords, ReportKeywords, TrainKeywords
+    from tokengeom.training.loop import Probe
 
 PAGE_PACKAGES = {"jinja2": "jinja2", "plotly": "plotly"}
 PAGE_SECONDS = 6.0
@@ -84,14 +89,14 @@ class Report(AbstractResult):
 
     page: Path
     results: Path | None
-    contents: Contents
+    contents: ReportContents
     made: tuple[str, ...]
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
         """Paths, seconds, and the numbers of statistics, prediction, runs and comparisons as plain data."""
-        stats, found, main = self.contents.stats, self.contents.comparisons, self.contents.main_comparison
-        judged = {} if main is None else found[main].to_dict()
+        stats, comparisons, main = self.contents.stats, self.contents.comparisons, self.contents.main_comparison
+        judged = {} if main is None else comparisons[main].to_dict()
         return {
             "page": str(self.page),
             "results": None if self.results is None else str(self.results),
@@ -109,14 +114,16 @@ class Report(AbstractResult):
             **{name: value for name, value in self.contents.prediction.to_dict().items() if name != "warnings"},
             "loss_gap": {name: run.loss_gap for name, run in {**self.contents.runs, **self.contents.models}.items()},
             "rivals": {name: table.to_dict()["best"] for name, table in self.contents.rivals.items()},
-            "comparisons": {name: comparison.to_dict() for name, comparison in found.items()},
+            "comparisons": {name: comparison.to_dict() for name, comparison in comparisons.items()},
             "missing": list(self.contents.missing),
         }
 
     def to_frame(self) -> DataFrame:
         """Data frame with one row per model and number: value, interval, floors, ceiling, and what it means."""
-        found = [(model, one.to_frame().reset_index()) for model, one in self.contents.comparisons.items()]
-        rows = [{"model": model, **row} for model, frame in found for row in frame.to_dict("records")]
+        frames = [
+            (model, comparison.to_frame().reset_index()) for model, comparison in self.contents.comparisons.items()
+        ]
+        rows = [{"model": model, **row} for model, frame in frames for row in frame.to_dict("records")]
         return data_frame(rows, columns=None if rows else ["model", "number"]).set_index(["model", "number"])
 
     def summary(self) -> str:
@@ -128,8 +135,7 @@ class Report(AbstractResult):
             for name in earlier
         ]
         for name in contents.compared_models:
-            said = contents.comparisons[name].reasons[0]
-            lines.append(f"{name}: {about_model(said) if contents.models else said}")
+            lines.append(f"{name}: {contents.reasons(name)[0]}")
         lines += [*contents.choice.reasons, *contents.missing]
         size = f" ({self.page.stat().st_size / 1e6:.1f} MB)" if self.page.is_file() else ""
         behind = f"; the results behind it are in {self.results}" if self.results else ""
@@ -176,25 +182,11 @@ class Report(AbstractResult):
         shown = page["inputs"]
         results = {name: load(folder / name) for name in shown["stages"]}
         try:
-            contents = Contents.from_stages(results, shown["title"], shown["missing"], page["provenance"])
+            contents = ReportContents.from_stages(results, shown["title"], shown["missing"], page["provenance"])
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise InputError(f"{folder} is damaged: {error!r}. Make the report again.") from error
         seconds = sum(stages[name]["seconds"] for name in shown["stages"]) + page["seconds"]
         return Report(folder.parent / page["name"], folder, contents, (), seconds)
-
-    @classmethod
-    def check_saved(cls, folder: Path, beside: NearbyResults) -> Mapping[str, bool | None]:
-        """Check everything behind a report, and its page.
-
-        Every file is compared with its hash. Each stage must have been made from the results beside it, and is checked
-        with them: certificates, losses, every number of a comparison and of its rivals, and verdicts are computed
-        again. Then the page is rendered again and must be the same. Nothing is trained.
-        """
-
-        def page_again() -> bytes:
-            return _render(cls.load(folder).contents, SilentProgress()).encode("utf-8", "backslashreplace")
-
-        return check_report(folder, page_again)
 
 
 @takes(ReportSettings, ReadingSettings)
@@ -203,7 +195,7 @@ def report(
     out: str | Path = "report.html",
     *,
     progress: AbstractProgress | None = None,
-    **settings: object,
+    **settings: Unpack[ReportKeywords],
 ) -> Report:
     """Count, predict, train and compare, and write one page about it; with ``model``, about a trained model.
 
@@ -228,29 +220,106 @@ def report(
     if isinstance(source, Comparison):
         return _page_about(source, page, began)
     require_place(page)
-    found = given_statistics(source) or find_text(source, reading)
-    require_apart(page, found.files if isinstance(found, Text) else ())
-    models = _models(asked)
-    stages, names = _planned(found, asked, models)
-    expected = sum(stage.seconds for stage in stages) + PAGE_SECONDS
+    text = given_statistics(source) or find_text(source, reading)
+    require_apart(page, text.files if isinstance(text, SourceText) else ())
+    plan = plan_report(text, asked)
     with (
         only_writer(results_folder(page)),
-        overall_progress(progress or SilentProgress(), "Report", expected) as shown,
+        overall_progress(progress or SilentProgress(), "Report", plan.seconds + PAGE_SECONDS) as shown,
     ):
-        folder = ResultsFolder(results_folder(page), f"{package_version('tokengeom')} {code_hash()[:16]}")
-        pipeline = Pipeline(found, asked, stages, names, folder, shown)
-        pipeline.run()
-        contents = _contents(pipeline, models)
+        folder = ResultsFolder(results_folder(page), package_version("tokengeom"))
+        executor = Executor(plan, folder, shown)
+        executor.run()
+        contents = _contents(executor)
         inputs = {
-            "stages": dict(pipeline.keys),
+            "stages": dict(executor.keys),
             "title": contents.title,
             "missing": list(contents.missing),
-            "code": code_hash(everything=True),
+            "code": code_hash(),
             "packages": {name: package_version(name) for name in PAGE_PACKAGES.values()},
         }
         with shown.part(PAGE_SECONDS, "Writing the page"):
-            folder.keep_page(page, inputs, lambda: _render(contents, shown), contents.provenance)
+            folder.keep_page(page, inputs, lambda: render_page(contents, shown), contents.provenance)
     return Report(page, folder.folder, contents, tuple(folder.made), time.monotonic() - began)
+
+
+def plan_report(source: SourceText | NextTokenStatistics, settings: ReportSettings) -> Plan:
+    """What a report is made of, in the order in which it is carried out."""
+    if settings.model_folders:
+        models = find_models(settings.model_folders, **settings.model_loading)
+        names = {f"{READ}{place}": name for place, name in enumerate(models.names, start=1)}
+        return Plan(source, settings, models, names, f"reading {listed(models.names)}", model_stages(source, models))
+    names = {model: MODEL_NAMES[model] for model in settings.models_trained}
+    times = {1: "once", 2: "twice"}.get(settings.trainings, f"{settings.trainings} times")
+    work = f"training ({listed(names.values())}, {times} each)"
+    return Plan(source, settings, None, names, work, training_stages(source, settings, list(names)))
+
+
+@overload
+def estimate(
+    verb: Literal["predict"],
+    stats: NextTokenStatistics | str | Path,
+    *,
+    loss_gap: float | None = None,
+    **settings: Unpack[PredictKeywords],
+) -> Estimate: ...
+
+
+@overload
+def estimate(
+    verb: Literal["train"],
+    stats: NextTokenStatistics | str | Path,
+    model: str = "ufm",
+    *,
+    embeddings: ArrayLike | None = None,
+    start: HasFactors | str | Path | None = None,
+    probes: Mapping[str, Probe] | None = None,
+    **settings: Unpack[TrainKeywords],
+) -> Estimate: ...
+
+
+@overload
+def estimate(
+    verb: Literal["report"],
+    source: Any = None,
+    *,
+    progress: AbstractProgress | None = None,
+    **settings: Unpack[ReportKeywords],
+) -> Estimate: ...
+
+
+def estimate(verb: str, *arguments: Any, **settings: Any) -> Estimate:
+    """The time and memory that a verb is expected to take with the same arguments on this machine.
+
+    It takes a few seconds itself. A study has its own: ``find_study(name).estimate(recipe)``.
+
+    Parameters
+    ----------
+    verb
+        "predict" (learned features), "train" or "report".
+    arguments, settings
+        Those of the verb. The text of a report is counted first.
+    """
+    verbs: dict[str, Callable[..., Estimate]] = {
+        "predict": estimate_prediction,
+        "train": estimate_training,
+        "report": estimate_report,
+    }
+    if verb not in verbs:
+        raise InputError(f"'{verb}' cannot be estimated. {did_you_mean(str(verb), verbs)}")
+    return verbs[verb](*arguments, **settings)
+
+
+def estimate_report(
+    source: Any = None, *, progress: AbstractProgress | None = None, **settings: Unpack[ReportKeywords]
+) -> Estimate:
+    """The time and memory that `tokengeom.report` is expected to take after counting, with the same arguments."""
+    asked, reading = share(settings, ReportSettings, ReadingSettings, verb="estimate")
+    shown, text = progress or SilentProgress(), given_statistics(source) or find_text(source, reading)
+    plan = plan_report(text, asked)
+    has_choice = isinstance(text, SourceText) and plan.models is None
+    chosen = choose(text, asked, shown).settings if isinstance(text, SourceText) and has_choice else {}
+    return estimate_stages(plan.after_counting, counted(plan, chosen, shown))
 
 
 def given_statistics(source: object) -> NextTokenStatistics | None:
@@ -265,70 +334,62 @@ def given_statistics(source: object) -> NextTokenStatistics | None:
 
 def _page_about(comparison: Comparison, page: Path, began: float) -> Report:
     """A page about a comparison in memory, without a folder of results."""
-    contents = Contents.from_comparison(comparison)
+    contents = ReportContents.from_comparison(comparison)
     require_place(page)
-    replace_file(page, _render(contents, SilentProgress()).encode("utf-8", "backslashreplace"))
+    replace_file(page, page_bytes(render_page(contents, SilentProgress())))
     return Report(page, None, contents, ("page",), time.monotonic() - began)
 
 
-def _models(asked: ReportSettings) -> Models | None:
-    """The trained models that were given; None where models are trained."""
-    if not asked.model_folders:
-        return None
-    return find_models(asked.model_folders, **asked.model_loading)
+def _contents(executor: Executor) -> ReportContents:
+    plan = executor.plan
+    title = plan.source.title if isinstance(plan.source, SourceText) else title_of(plan.source)
+    if plan.models is not None:
+        title = f"{joined_names(plan.models.names)} on {title}"
+    contents = ReportContents.from_stages(executor.results, title, (), _provenance(executor))
+    missing = missing_sentences(contents, plan.settings.trainings)
+    without = None if plan.models is not None else plan.settings.why_no_transformer
+    return replace(contents, missing=(without, *missing) if without else missing)
 
 
-def _planned(
-    source: Text | NextTokenStatistics, asked: ReportSettings, models: Models | None
-) -> tuple[list[Stage], dict[str, str]]:
-    """The stages, and the names on the page of the models by the name that their stages have."""
-    if models is not None:
-        return build_model_stages(source, models), model_keys(models)
-    trained = models_of(asked)
-    return build_stages(source, asked, trained), {model: MODEL_NAMES[model] for model in trained}
-
-
-def _contents(pipeline: Pipeline, models: Models | None) -> Contents:
-    source, without = pipeline.source, why_no_transformer(pipeline.settings)
-    title = source.title if isinstance(source, Text) else title_of(pipeline.statistics)
-    missing = pipeline.missing
-    if models is not None:
-        title = f"{joined_names(models.names)} on {title}"
-    elif without:
-        missing = [without, *missing]
-    return Contents.from_stages(pipeline.results, title, missing, _provenance(pipeline, models))
-
-
-def _provenance(pipeline: Pipeline, models: Models | None) -> dict[str, Any]:
+def _provenance(executor: Executor) -> dict[str, Any]:
     """Versions, machine, seeds, settings, hashes and seconds, as the page's section on methods lists them."""
-    stages = pipeline.folder.stages
-    networks = ("torch", "transformers") if models is not None or TRANSFORMER in pipeline.models else ()
+    plan, stages = executor.plan, executor.folder.stages
+    networks = ("torch", "transformers") if plan.models is not None or TRANSFORMER in plan.names else ()
     packages = ("tokengeom", "numpy", "scipy", "duckdb", "numba", *networks)
-    text = {"text": pipeline.source.digest} if isinstance(pipeline.source, Text) else {}
-    files = {} if models is None else {f"files of {folder.name}": folder.digest for folder in models.folders}
+    text = {"text": plan.source.digest} if isinstance(plan.source, SourceText) else {}
+    files = {} if plan.models is None else {f"files of {folder.name}": folder.digest for folder in plan.models.folders}
     return {
         "versions": {name: package_version(name) for name in packages},
         "machine": manifest_head("", FORMAT_VERSION)["machine"],
-        **_settings(pipeline, models),
-        "hashes": {**text, **files, **pipeline.keys},
-        "seconds": {name: stages[name]["seconds"] for name in pipeline.keys},
+        **_settings(plan),
+        "hashes": {**text, **files, **executor.keys},
+        "seconds": {name: stages[name]["seconds"] for name in executor.keys},
     }
 
 
-def _settings(pipeline: Pipeline, models: Models | None) -> dict[str, Any]:
+def _settings(plan: Plan) -> dict[str, Any]:
     """Seeds and settings, without those that have no meaning here, and without the folders of models."""
-    settings = pipeline.settings
+    settings = plan.settings
     known = asdict(settings)
-    if models is not None:
+    if plan.models is not None:
         known = {name: value for name, value in known.items() if name not in NOT_WITH_MODEL}
-        return {"seeds": {"seed": settings.seed}, "settings": {**known, "model": models.names}}
-    training = {model: settings.training(model).to_dict() for model in pipeline.models}
+        return {"seeds": {"seed": settings.seed}, "settings": {**known, "model": plan.models.names}}
+    training = {model: settings.training(model).to_dict() for model in plan.names}
     known = {name: value for name, value in known.items() if name not in (*OF_MODEL, "model")}
     seeds = {"seed": settings.seed, "trainings": settings.trainings}
     return {"seeds": seeds, "settings": {**known, "training": training}}
 
 
-def _render(contents: Contents, progress: AbstractProgress) -> str:
+def package_version(package: str) -> str:
+    """Version of an installed package."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def render_page(contents: ReportContents, progress: AbstractProgress) -> str:
+    """The page as html."""
     from tokengeom.page.render import render
 
     with progress.stage("Writing the page", None):

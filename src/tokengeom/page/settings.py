@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tokengeom.core.errors import InputError
-from tokengeom.core.settings import option, options_of
+from tokengeom.core.settings import option, option_of, options_of
 from tokengeom.corpus.tokenizers import SUGGESTED_TOKENIZERS
 from tokengeom.statistics.cuts import CutSettings, Rest
 from tokengeom.training.optimizers.base import paper_steps
 from tokengeom.training.settings import TrainingSettings
+
+if TYPE_CHECKING:
+    from tokengeom.keywords import CutKeywords
 
 Preset = Literal["small", "paper"]
 UFM, TRANSFORMER = "ufm", "transformer"
@@ -49,6 +53,7 @@ def presets() -> dict[str, dict[str, TrainingSettings]]:
 
 
 CUTS = "Text (what is not given is chosen)"
+MODEL_TEXT = "Model and text"
 MODEL = "Trained model, instead of training"
 TRAINING = "Training"
 FLOORS = "Floors of agreement"
@@ -60,7 +65,43 @@ def _precisions() -> tuple[str, ...]:
     return PRECISIONS
 
 
-_IN_COUNT = {name: described.metadata for name, described in options_of(CutSettings).items()}
+@dataclass(frozen=True)
+class ModelTextSettings:
+    """How a text is counted for a model, what is predicted from it, and how the model is read."""
+
+    context: int = option(4, "Number of tokens in a context.", panel=MODEL_TEXT, short="c")
+    top_contexts: int = option(
+        400,
+        "Keep this many of the most frequent contexts; of those that occur once, a random choice with a fixed seed.",
+        panel=MODEL_TEXT,
+    )
+    support: str = option_of(
+        CutSettings,
+        "support",
+        help="Support policy of the prediction: raw, count:TAU or top-p:P. The loss is that of all windows.",
+        panel=MODEL_TEXT,
+    )
+    proxy: bool | None = option(
+        None,
+        "Compare with the proxy S~ instead of L_mm; by default only where L_mm would take minutes.",
+        panel=MODEL_TEXT,
+    )
+    bos: bool | None = option(
+        None,
+        "Whether the model reads its BOS token before each context; by default whichever gives the lower loss (of the "
+        "last model, for all).",
+        panel=MODEL_TEXT,
+    )
+    device: str = option("cpu", "Device for the model and for the prediction: cpu or cuda.", panel=MODEL_TEXT)
+    precision: str = option(
+        "auto",
+        "Type of the model's weights and arithmetic. By default the one that the weights are stored in.",
+        panel=MODEL_TEXT,
+        choices=_precisions,
+    )
+    allow_pickle: bool = option(
+        False, "Also read weights from pytorch_model.bin, a format that can run code.", panel=MODEL_TEXT
+    )
 
 
 @dataclass(frozen=True)
@@ -84,10 +125,8 @@ class ReportSettings:
     context: int | None = option(None, "Number of tokens per context.", panel=CUTS, short="c")
     top_contexts: int | None = option(None, "Keep at most this many contexts, the most frequent.", panel=CUTS)
     vocabulary: int | None = option(None, "Keep at most this many next tokens, the most frequent.", panel=CUTS)
-    rest: Rest = option("merge", _IN_COUNT["rest"]["help"], panel=CUTS)
-    support: str = option(
-        "raw", _IN_COUNT["support"]["help"], panel=CUTS, suggestions=_IN_COUNT["support"]["suggestions"]
-    )
+    rest: Rest = option("merge", options_of(CutSettings)["rest"].metadata["help"], panel=CUTS)
+    support: str = option_of(CutSettings, "support", panel=CUTS)
     model: tuple[str, ...] | str | Path | None = option(
         None,
         "Folder of a Hugging Face causal language model, or of its checkpoint-* folders; may be repeated. The text is "
@@ -95,23 +134,10 @@ class ReportSettings:
         "several give a curve over training.",
         panel=MODEL,
     )
-    bos: bool | None = option(
-        None,
-        "Whether the model reads its BOS token before each context; by default whichever gives the lower loss.",
-        panel=MODEL,
-    )
-    proxy: bool | None = option(
-        None, "Compare with the proxy S~ instead of L_mm; by default only where L_mm would take minutes.", panel=MODEL
-    )
-    precision: str = option(
-        "auto",
-        "Type of the model's weights and arithmetic. By default the one that the weights are stored in.",
-        panel=MODEL,
-        choices=_precisions,
-    )
-    allow_pickle: bool = option(
-        False, "Also read weights from pytorch_model.bin, a format that can run code.", panel=MODEL
-    )
+    bos: bool | None = option_of(ModelTextSettings, "bos", panel=MODEL)
+    proxy: bool | None = option_of(ModelTextSettings, "proxy", panel=MODEL)
+    precision: str = option_of(ModelTextSettings, "precision", panel=MODEL)
+    allow_pickle: bool = option_of(ModelTextSettings, "allow_pickle", panel=MODEL)
     steps: int | None = option(None, "Training steps of every model; by default the preset's.", panel=TRAINING)
     dim: int | None = option(None, "Embedding dimension of every model; by default the preset's.", panel=TRAINING)
     transformer: bool = option(True, "Train a transformer as well as the unconstrained features model.", panel=TRAINING)
@@ -121,7 +147,12 @@ class ReportSettings:
         "much of the geometry another training reproduces. By default 2, and 1 with the preset paper.",
         panel=TRAINING,
     )
-    device: str = option("cpu", "Device to train on, or to read a trained model on: cpu or cuda.", panel=TRAINING)
+    device: str = option_of(
+        ModelTextSettings,
+        "device",
+        help="Device to train on, or to read a trained model on: cpu or cuda.",
+        panel=TRAINING,
+    )
     seed: int = option(0, "Seed of every random choice.", panel=TRAINING)
     permutations: int = option(
         200, "Permutations behind the floors; at least 20, or 0 for no floors and no verdict.", panel=FLOORS
@@ -163,13 +194,13 @@ class ReportSettings:
                 raise InputError(f"{_listed(idle)} is about a trained model: give its folder too (model, --model).")
             return
         given = (self.model,) if isinstance(self.model, str | Path) else tuple(self.model)
-        if not given or not all(isinstance(one, str | Path) for one in given):
+        if not given or not all(isinstance(folder, str | Path) for folder in given):
             raise InputError(
                 "A trained model must be the path of its folder, or several paths; got "
                 f"{type(given[0]).__name__ if given else 'none'}. For a model in memory: "
                 "tg.report(tg.compare(prediction, model))."
             )
-        object.__setattr__(self, "model", tuple(str(one) for one in given))
+        object.__setattr__(self, "model", tuple(str(folder) for folder in given))
         idle = self._changed(NOT_WITH_MODEL)
         if idle:
             raise InputError(
@@ -193,16 +224,58 @@ class ReportSettings:
         return {"device": self.device, "precision": self.precision, "allow_pickle": self.allow_pickle}
 
     @property
+    def model_cuts(self) -> dict[str, Any]:
+        """How a text is cut for a trained model: as requested, or as `compare_models` does."""
+        usual = ModelTextSettings()
+        return {
+            "context": self.context or usual.context,
+            "top_contexts": self.top_contexts or usual.top_contexts,
+            "support": self.support,
+        }
+
+    @property
+    def model_prediction(self) -> dict[str, Any]:
+        """What is predicted for a trained model, and where; empty where models are trained."""
+        return {"proxy": self.proxy, "device": self.device} if self.model_folders else {}
+
+    @property
+    def draws(self) -> dict[str, Any]:
+        """How floors are drawn."""
+        return {"permutations": self.permutations, "seed": self.seed}
+
+    @property
+    def models_trained(self) -> list[str]:
+        """The models that a report trains."""
+        return [UFM] if self.why_no_transformer else [UFM, TRANSFORMER]
+
+    @property
+    def why_no_transformer(self) -> str | None:
+        """Why no transformer is trained, in a sentence; None where one is."""
+        if not self.transformer:
+            return "No transformer was trained, as requested."
+        absent = [package for package in ("torch", "transformers") if find_spec(package) is None]
+        if absent:
+            return (
+                f"No transformer was trained: it needs {' and '.join(absent)}, which are not installed here. Install "
+                "them with: pip install 'tokengeom[networks]', and make the report again; finished stages are kept."
+            )
+        return None
+
+    @property
     def cuts(self) -> dict[str, str | Path | int | None]:
-        """What is fixed of how the text is cut; None is left to `tokengeom.page.choice`."""
+        """What is fixed of how the text is cut; None is left to `tokengeom.page.chosen_settings`."""
         names = ("tokenizer", "context", "top_contexts", "vocabulary", "rest", "support")
         return {name: getattr(self, name) for name in names}
 
     @property
-    def limits(self) -> dict[str, str | int | None]:
+    def limits(self) -> CutKeywords:
         """The cuts of given statistics: only those that were asked for."""
-        asked: dict[str, str | int | None] = {"top_contexts": self.top_contexts, "vocabulary": self.vocabulary}
-        return {**asked, "rest": self.rest, "support": self.support}
+        return {
+            "top_contexts": self.top_contexts,
+            "vocabulary": self.vocabulary,
+            "rest": self.rest,
+            "support": self.support,
+        }
 
     @property
     def trainings(self) -> int:

@@ -18,18 +18,20 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from tokengeom.core.processes import handle_signals, launched_processes
 from tokengeom.core.progress import AbstractProgress
-from tokengeom.core.resources import free_memory
-from tokengeom.page.settings import SECONDS_PER_STEP, ReportSettings
+from tokengeom.core.resources import Estimate, free_memory
+from tokengeom.page.settings import SECONDS_PER_STEP, UFM, ReportSettings
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.training.loop import Probe
 from tokengeom.training.run import Run
-from tokengeom.training.train import train
+from tokengeom.training.settings import TrainingSettings
+from tokengeom.training.train import estimate_training, train
 
 WORTHWHILE = 20.0
 """Expected seconds of later trainings from which on a second process is started, which itself takes seconds."""
@@ -39,6 +41,13 @@ SNAPSHOT_SECONDS = 10.0
 """Time between two snapshots of a training."""
 FINISHED = "finished"
 """First word of the line that the second process writes after each training."""
+REHEARSAL = 0.7
+"""Seconds of training per model that the estimate of a report is made from."""
+LONG_TRAINING = 60.0
+"""Seconds from which the training of unconstrained features is rehearsed even beside a second process.
+
+A rehearsal compiles their loop, which takes seconds, and the second process does that meanwhile.
+"""
 STOP_SECONDS = 10.0
 """Time that the second process has to save a last snapshot and end."""
 START = "import sys; sys.path.insert(0, {source!r}); from tokengeom.page.training_ahead import main; main()"
@@ -48,10 +57,15 @@ SOURCE = Path(__file__).parents[2]
 def later_trainings(settings: ReportSettings, models: Sequence[str]) -> list[tuple[str, int]]:
     """Model and place of the trainings that a second process makes, the shortest first; empty where none pays."""
     later = [(model, place) for model in models for place in range(1, settings.trainings)]
-    expected = {model: settings.training(model).steps * SECONDS_PER_STEP[model] for model in models}
-    later.sort(key=lambda one: expected[one[0]])
+    expected = {model: expected_seconds(settings, model) for model in models}
+    later.sort(key=lambda training: expected[training[0]])
     shared = settings.device == "cpu" and usable_cores() > 1 and launched_processes() == 1
     return later if shared and sum(expected[model] for model, _ in later) >= WORTHWHILE else []
+
+
+def expected_seconds(settings: ReportSettings, model: str) -> float:
+    """Expected duration of a training of a model on two cores."""
+    return settings.training(model).steps * SECONDS_PER_STEP[model]
 
 
 def usable_cores() -> int:
@@ -98,13 +112,27 @@ def train_model(
     chosen = settings.training(model, place)
     return train(
         stats,
-        **{field.name: getattr(chosen, field.name) for field in fields(chosen)},
+        **_arguments(chosen),
         probes=probes,
         progress=progress,
         checkpoint=checkpoint,
         checkpoint_seconds=SNAPSHOT_SECONDS,
         resume=True,
     )
+
+
+def estimate_model(model: str, settings: ReportSettings, shared: bool, stats: NextTokenStatistics) -> Estimate:
+    """Time and memory of a training; ``shared``, of one that leaves half of the cores to a second process."""
+    chosen = settings.training(model)
+    usual = expected_seconds(settings, model)
+    if shared and model == UFM and usual < LONG_TRAINING:
+        return Estimate("", usual, usual)
+    with half_of_the_threads(chosen.is_network) if shared else nullcontext():
+        return estimate_training(stats, **_arguments(chosen), rehearsal=REHEARSAL)
+
+
+def _arguments(chosen: TrainingSettings) -> dict[str, Any]:
+    return {field.name: getattr(chosen, field.name) for field in fields(chosen)}
 
 
 @dataclass(frozen=True)
@@ -127,7 +155,7 @@ class SecondProcess:
         task = {
             "statistics": str(statistics.absolute()),
             "settings": asdict(settings),
-            "trainings": [asdict(one) for one in trainings],
+            "trainings": [asdict(training) for training in trainings],
         }
         self._process = subprocess.Popen(
             [sys.executable, "-c", START.format(source=str(SOURCE))],
@@ -145,7 +173,7 @@ class SecondProcess:
     def start(
         cls, statistics: Path, settings: ReportSettings, trainings: Sequence[LaterTraining]
     ) -> SecondProcess | None:
-        """A process for the trainings; None where there are none, memory is short or it cannot be started."""
+        """A process for the trainings, the shortest first; None where there are none or it cannot be started."""
         if not trainings or not sys.executable or free_memory() < PROCESS_BYTES:
             return None
         with suppress(OSError):
@@ -185,7 +213,7 @@ def main() -> None:
     task = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_the_input, daemon=True).start()
     settings, stats = ReportSettings(**task["settings"]), NextTokenStatistics.load(task["statistics"])
-    for training in (LaterTraining(**one) for one in task["trainings"]):
+    for training in (LaterTraining(**saved) for saved in task["trainings"]):
         with half_of_the_threads(settings.training(training.model).is_network):
             run = train_model(stats, settings, training.model, training.place, Path(training.checkpoint))
         if run.status == "interrupted":

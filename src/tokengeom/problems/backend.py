@@ -14,6 +14,7 @@ processes take the same decisions.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
@@ -25,6 +26,7 @@ from tokengeom.core.processes import Processes, join_processes, launched_process
 
 if TYPE_CHECKING:
     from tokengeom.core.numerics import Float
+    from tokengeom.problems.columns import Layout
 
 Array = Any
 """A NumPy array or a PyTorch tensor; both share the operators and methods that are used here."""
@@ -39,9 +41,26 @@ GPU_BLOCK = 2**25
 at a loss takes half as long in blocks as on whole matrices, since more of it stays in the cache."""
 
 
-def blocks_of(x: Array) -> Sequence[Array]:
+class Blocks(ABC):
+    """The blocks of columns of a matrix, float64 on the device.
+
+    ``layout``
+        How the matrix is cut.
+    """
+
+    layout: Layout
+
+    def __len__(self) -> int:
+        return len(self.layout)
+
+    @abstractmethod
+    def __getitem__(self, k: int) -> Array:
+        """Block k."""
+
+
+def blocks_of(x: Array | Blocks) -> Sequence[Array]:
     """The blocks of a matrix: itself, where it is one array."""
-    return [x] if hasattr(x, "shape") else cast("Sequence[Array]", x)
+    return cast("Sequence[Array]", x) if isinstance(x, Blocks) else [x]
 
 
 @dataclass(frozen=True)
@@ -111,10 +130,6 @@ class Backend:
     def block_entries(self) -> int:
         """Entries of one block of columns."""
         return self.largest_block or (GPU_BLOCK if self.on_gpu else CPU_BLOCK)
-
-    def in_one_block(self) -> Backend:
-        """The same without blocks, for code that needs whole matrices."""
-        return replace(self, largest_block=2**62)
 
     def free_on_device(self) -> float:
         """Bytes that are free on the device; infinite where the device is the host itself."""
@@ -220,17 +235,6 @@ class Backend:
         norms = [float(self.xp.linalg.norm(block)) for block in blocks_of(x)]
         own = norms[0] if len(norms) == 1 else float(np.linalg.norm(norms))
         return own if self.processes is None else float(self.total(own**2)) ** 0.5
-
-    def dot(self, x: Array, y: Array) -> float:
-        """Inner product of two arrays of the same shape."""
-        return float(self.dots(x, [y])[0])
-
-    def dots(self, x: Array, others: Sequence[Array]) -> Float:
-        """Inner products of one array with each of several."""
-        if self.device is None:
-            return np.array([np.vdot(x, y) for y in others])
-        flat = x.reshape(-1)
-        return self.to_numpy(self.total(self.xp.stack([self.xp.vdot(flat, y.reshape(-1)) for y in others])))
 
     def by_rows(self, x: Array) -> bool:
         """Whether the smaller Gram matrix is ``x x^T``; in blocks, or on several processes, it is always used."""

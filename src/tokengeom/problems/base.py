@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Annotated, ClassVar, Generic, TypeVar
+
+from tokengeom.results.convert import Extended, Within, to_plain
 
 LARGEST_GAP = 0.05
 """Relative gap up to which an answer counts as proven: above it, nothing is compared with the answer."""
@@ -30,10 +32,12 @@ class Certificate:
         Objective of the answer, and the bound on the optimum that the dual proves.
     """
 
-    primal_residual: float
-    dual_residual: float
-    value: float
-    bound: float
+    primal_residual: Annotated[Extended, Within(0.0)]
+    dual_residual: Annotated[Extended, Within(0.0)]
+    value: Extended
+    bound: Extended
+
+    derived: ClassVar[tuple[str, ...]] = ("relative_gap",)
 
     @property
     def relative_gap(self) -> float:
@@ -53,14 +57,9 @@ class Certificate:
         return [("proven gap", f"{self.relative_gap:.1e}"), ("residuals, primal and dual", residuals)]
 
     def to_dict(self) -> dict[str, float]:
-        """Plain numbers, for a manifest or ``--json``."""
-        return {
-            "primal_residual": self.primal_residual,
-            "dual_residual": self.dual_residual,
-            "value": self.value,
-            "bound": self.bound,
-            "relative_gap": self.relative_gap,
-        }
+        """Residuals, value, bound and relative gap."""
+        plain: dict[str, float] = to_plain(self)
+        return plain
 
 
 class AbstractProblem(ABC, Generic[X, Y]):

@@ -10,14 +10,14 @@ A matrix of one block is an ordinary array in the functions of `Backend`, and no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Protocol, cast, final, overload
+from typing import TYPE_CHECKING, Any, cast, final, overload
 
 import numpy as np
 
-from tokengeom.problems.backend import Array, Backend
+from tokengeom.problems.backend import Array, Backend, Blocks
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
@@ -26,21 +26,6 @@ STATE_BYTES = 128
 """Bytes per entry that a solve in several blocks keeps at most."""
 DEVICE_SHARE = 0.8
 """Share of a device's free memory that the state of a solve may take; above it the state is kept by the host."""
-
-
-def memory_needed(backend: Backend, rows: int, columns: int, arrays: float) -> list[tuple[int, str | None]]:
-    """Bytes that each process needs for a solve, and where: on a device, or (None) in the machine's own memory.
-
-    ``arrays``
-        Number of whole matrices that are alive at the peak of a solve in one block.
-    """
-    entries = rows * -(-columns // backend.world)
-    if entries <= backend.block_entries:
-        return [(int(8 * arrays * entries), backend.device)]
-    block, state = int(8 * arrays * backend.block_entries), STATE_BYTES * entries
-    if state <= DEVICE_SHARE * backend.free_on_device():
-        return [(block + state, backend.device)]
-    return [(block, backend.device), (state, None)]
 
 
 @final
@@ -80,8 +65,8 @@ class Layout:
 
     def split(self, x: Array | Blocks) -> Blocks:
         """The blocks of an array, on the device or of NumPy; blocks stay as they are."""
-        if not hasattr(x, "shape"):
-            return cast("Blocks", x)
+        if isinstance(x, Blocks):
+            return x
         given: Array = x
         asarray = self.backend.asarray
         if not self.several:
@@ -102,27 +87,13 @@ class Layout:
         return self.backend.whole(blocks) if self.backend.device is None else blocks
 
 
-class Blocks(Protocol):
-    """The blocks of a matrix, float64 on the device."""
-
-    @property
-    def layout(self) -> Layout:
-        """How the matrix is cut."""
-
-    def __len__(self) -> int: ...
-    def __getitem__(self, k: int, /) -> Array: ...
-
-
 @final
-class Computed:
+class Computed(Blocks):
     """Blocks that are computed when they are used; where there is one, it is computed once."""
 
     def __init__(self, layout: Layout, function: Callable[[int], Array]) -> None:
         self.layout, self._function = layout, function
         self._only: Array | None = None
-
-    def __len__(self) -> int:
-        return len(self.layout)
 
     def __getitem__(self, k: int) -> Array:
         if not 0 <= k < len(self):
@@ -135,7 +106,7 @@ class Computed:
 
 
 @final
-class Columns:
+class Columns(Blocks):
     """Blocks that are kept, each replaced as a whole: ``x[k] = new``.
 
     ``single``
@@ -145,9 +116,6 @@ class Columns:
     def __init__(self, layout: Layout, *, single: bool = False) -> None:
         self.layout, self.single = layout, single
         self._kept: dict[int, Array] = {}
-
-    def __len__(self) -> int:
-        return len(self.layout)
 
     def __getitem__(self, k: int) -> Array:
         if k not in self._kept:
@@ -222,14 +190,30 @@ class SparseColumns:
 
 
 @overload
-def mapped(function: Callable[[Array], Array], x: Blocks) -> Computed: ...
+def mapped(function: Callable[..., Array], x: Blocks, *vectors: Array) -> Computed: ...
 @overload
-def mapped(function: Callable[[Array], Array], x: Any) -> Any: ...
-def mapped(function: Callable[[Array], Array], x: Array | Blocks) -> Array | Computed:
-    """The function of an array, or of each block."""
-    return function(x) if hasattr(x, "shape") else Computed(x.layout, lambda k: function(x[k]))
+def mapped(function: Callable[..., Array], x: Any, *vectors: Array) -> Any: ...
+def mapped(function: Callable[..., Array], x: Array | Blocks, *vectors: Array) -> Array | Computed:
+    """The function of an array, or of each block; and of vectors, or of their entries that belong to the block."""
+    if not isinstance(x, Blocks):
+        return function(x, *vectors)
+    slices = x.layout.slices
+    return Computed(x.layout, lambda k: function(x[k], *(vector[slices[k]] for vector in vectors)))
 
 
-def joined(backend: Backend, vectors: Sequence[Array]) -> Array:
-    """One vector from the vectors of all blocks."""
-    return vectors[0] if len(vectors) == 1 else backend.xp.concatenate(list(vectors))
+def kept(x: Array | Blocks) -> Array | Columns:
+    """An array as it is; blocks as a copy that does not change when what they are computed from does."""
+    return x.layout.kept(x) if isinstance(x, Blocks) else x
+
+
+def plain(x: Array | Blocks) -> Array:
+    """An array as it is; blocks as one array, where `Layout.plain` makes one."""
+    return x.layout.plain(x) if isinstance(x, Blocks) else x
+
+
+def per_column(function: Callable[[Array], Array], x: Array | Blocks) -> Array:
+    """A vector with one entry per column: the function of an array, or of each block."""
+    if not isinstance(x, Blocks):
+        return function(x)
+    vectors = [function(x[k]) for k in range(len(x))]
+    return vectors[0] if len(vectors) == 1 else x.layout.backend.xp.concatenate(vectors)

@@ -105,22 +105,22 @@ def clusters(V: int = 10, d: int = 25, per_token: int = 50, spread: float = 0.1,
 def linear_catalogue() -> list[LinearInstance]:
     """Every small instance of the linear model with a known answer."""
     source = "docs/theory.md section 2"
-    found = [LinearInstance(f"plane {a}", plane(a), True, True, None, source) for a in SEPARABLE_ANGLES]
-    found += [LinearInstance(f"plane {a}", plane(a), False, True, None, source) for a in BLOCKED_ANGLES]
-    found += [
+    instances = [LinearInstance(f"plane {a}", plane(a), True, True, None, source) for a in SEPARABLE_ANGLES]
+    instances += [LinearInstance(f"plane {a}", plane(a), False, True, None, source) for a in BLOCKED_ANGLES]
+    instances += [
         LinearInstance(f"one-hot {V}", one_hot_orthonormal(V), True, True, float(np.sqrt(V - 1)), "neural collapse")
         for V in (2, 3, 7)
     ]
     full = LinearData(np.ones((3, 2), dtype=bool), np.full((3, 2), 1 / 3), np.full(2, 0.5), np.eye(2))
-    found.append(LinearInstance("full supports", full, True, True, 0.0, "no token is off support"))
+    instances.append(LinearInstance("full supports", full, True, True, 0.0, "no token is off support"))
     clash = LinearData(
         np.array([[True, True], [True, True], [False, False]]),
         np.array([[0.5, 0.25], [0.5, 0.75], [0.0, 0.0]]),
         np.full(2, 0.5),
         np.array([[1.0, 2.0]]),
     )
-    found.append(LinearInstance("clash on a line", clash, True, False, None, "log 1 = w, log(1/3) = 2 w"))
-    return found
+    instances.append(LinearInstance("clash on a line", clash, True, False, None, "log 1 = w, log(1/3) = 2 w"))
+    return instances
 
 
 @dataclass(frozen=True)

@@ -43,32 +43,16 @@ class Norm:
     dual: Callable[[Float], float]
 
 
-def _frobenius(W: Float) -> float:
-    return float(np.linalg.norm(W))
-
-
-def _largest(W: Float) -> float:
-    return float(np.max(np.abs(W), initial=0.0))
-
-
-def _entrywise_sum(W: Float) -> float:
-    return float(np.sum(np.abs(W)))
-
-
-def _spectral(W: Float) -> float:
-    return float(np.linalg.norm(W, 2))
-
-
-def _nuclear(W: Float) -> float:
-    return float(np.linalg.norm(W, "nuc"))
-
-
-FROBENIUS = Norm("frobenius", _frobenius, _frobenius)
-MAX = Norm("max", _largest, _entrywise_sum)
-SUM = Norm("sum", _entrywise_sum, _largest)
-SPECTRAL = Norm("spectral", _spectral, _nuclear)
-NUCLEAR = Norm("nuclear", _nuclear, _spectral)
-NORMS: dict[str, Norm] = {norm.name: norm for norm in (FROBENIUS, MAX, SPECTRAL, NUCLEAR, SUM)}
+_VALUES: dict[str, Callable[[Float], float]] = {
+    "frobenius": lambda W: float(np.linalg.norm(W)),
+    "max": lambda W: float(np.max(np.abs(W), initial=0.0)),
+    "spectral": lambda W: float(np.linalg.norm(W, 2)),
+    "nuclear": lambda W: float(np.linalg.norm(W, "nuc")),
+    "sum": lambda W: float(np.sum(np.abs(W))),
+}
+_DUALS = {"frobenius": "frobenius", "max": "sum", "spectral": "nuclear", "nuclear": "spectral", "sum": "max"}
+NORMS: dict[str, Norm] = {name: Norm(name, _VALUES[name], _VALUES[dual]) for name, dual in _DUALS.items()}
+FROBENIUS = NORMS["frobenius"]
 
 
 def norm_named(name: str) -> Norm:

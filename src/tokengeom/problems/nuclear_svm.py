@@ -33,9 +33,9 @@ import numpy as np
 
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import Matrix
-from tokengeom.problems.backend import UNIT, Array, Backend
+from tokengeom.problems.backend import UNIT, Array, Backend, Blocks
 from tokengeom.problems.base import AbstractProblem, Certificate
-from tokengeom.problems.columns import Blocks, Computed, Layout
+from tokengeom.problems.columns import Computed, Layout
 from tokengeom.problems.supports import SupportReduction, reduce_support
 
 ROUNDING = 128.0
@@ -184,13 +184,7 @@ class NuclearSVM(AbstractProblem[Array, Array]):
 
     def primal_violation(self, L: Array) -> float:
         """Largest violation of an equality or a margin by logits L, in units of the margin 1."""
-        if 0 in self.shape:
-            return 0.0
-        xp = self.backend.xp
-        low = xp.amin(xp.where(self.S, L, np.inf), 0)
-        high = xp.amax(xp.where(self.S, L, -np.inf), 0)
-        off = xp.amax(xp.where(self.S, -np.inf, L), 0)
-        return max(self.backend.largest(xp.maximum(high - low, 1.0 - (low - off))), 0.0)
+        return 0.0 if 0 in self.shape else largest_violation(self.backend, self.S, L)
 
     def repair_dual(self, G: Array) -> tuple[Array, float]:
         """G clipped off support, with column sums restored on support; and the largest change that this made."""
@@ -256,7 +250,7 @@ class NuclearSVM(AbstractProblem[Array, Array]):
 
     def _checked(self, x: Array | Blocks, name: str) -> Blocks:
         own = (self.shape[0], self.columns.stop - self.columns.start)
-        if hasattr(x, "shape") and tuple(x.shape) != own:
+        if not isinstance(x, Blocks) and tuple(x.shape) != own:
             raise ProblemError(
                 "An answer must have one row per merged token and one column per support group, "
                 f"{own}; got {name} of shape {tuple(x.shape)}. Likely logits on all tokens and "
@@ -269,3 +263,11 @@ class NuclearSVM(AbstractProblem[Array, Array]):
                 "that diverged. Check its status."
             )
         return blocks
+
+
+def largest_violation(backend: Backend, S: Array, L: Array) -> float:
+    """Largest violation of equal in-support logits, or of a margin of 1, by logits L."""
+    xp = backend.xp
+    low, high = xp.amin(xp.where(S, L, np.inf), 0), xp.amax(xp.where(S, L, -np.inf), 0)
+    off = xp.amax(xp.where(S, -np.inf, L), 0)
+    return max(backend.largest(xp.maximum(high - low, 1.0 - (low - off))), 0.0)

@@ -42,11 +42,11 @@ from numpy.typing import ArrayLike
 from scipy.sparse import csc_array
 
 from tokengeom.core.errors import ProblemError
-from tokengeom.core.numerics import Matrix, dense
-from tokengeom.problems.backend import UNIT, Array, Backend
+from tokengeom.core.numerics import Float, Int, Matrix, dense
+from tokengeom.problems.backend import UNIT, Array, Backend, Blocks
 from tokengeom.problems.base import AbstractProblem, Certificate
-from tokengeom.problems.columns import Blocks, Computed, Layout, SparseColumns, mapped
-from tokengeom.problems.supports import as_support
+from tokengeom.problems.columns import Computed, Layout, SparseColumns, mapped
+from tokengeom.problems.supports import as_support, first_of_equal
 
 ENTROPY_ROUNDING = 256.0
 """Units of rounding per term of the entropy: logarithms within 4, products, and what their sums add to them."""
@@ -230,12 +230,12 @@ class RegularisedLogits(AbstractProblem[Array, Array]):
     def entropy_gain(self, change: Array | Blocks) -> tuple[float, float]:
         """``sum_j pi_j (Ent(p_j + change_j) - Ent(p_j))``, and a bound on the rounding of this number."""
         blocks = self.layout.split(change)
-        found = [self.part(k)._entropy_gain(blocks[k]) for k in range(len(blocks))]
-        if len(found) == 1:
-            return found[0]
+        gains = [self.part(k)._entropy_gain(blocks[k]) for k in range(len(blocks))]
+        if len(gains) == 1:
+            return gains[0]
         # Adding up the blocks rounds too.
-        added = 4.0 * len(found) * UNIT * sum(abs(gain) + rounding for gain, rounding in found)
-        return sum(gain for gain, _ in found), sum(rounding for _, rounding in found) + added
+        added = 4.0 * len(gains) * UNIT * sum(abs(gain) + rounding for gain, rounding in gains)
+        return sum(gain for gain, _ in gains), sum(rounding for _, rounding in gains) + added
 
     def _entropy_gain(self, change: Array) -> tuple[float, float]:
         xp, P, S = self.backend.xp, self.P, self.S
@@ -326,3 +326,60 @@ def _excess_exponential(backend: Backend, u: Array) -> Array:
     v = xp.where(small, u, 0.0)
     series = v * v * (0.5 + v * (1 / 6 + v * (1 / 24 + v * (1 / 120 + v * (1 / 720 + v / 5040)))))
     return xp.where(small, series, xp.expm1(u) - u)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Merging:
+    """Which tokens are one row, and which contexts one column, of a merged problem, in this norm or in gamma_2.
+
+    ``row_of``, ``column_of``
+        Row of each token, V, and column of each context, m.
+    """
+
+    row_of: Int
+    column_of: Int
+
+    @staticmethod
+    def of(P: csc_array, pi: Float | None = None) -> Merging:
+        """Merge equal rows and equal columns of sparse probabilities; given shares, columns of equal shares only."""
+        P = P.sorted_indices()
+        ends = P.indptr
+        shares = np.zeros(P.shape[1]) if pi is None else pi
+        columns = [
+            (P.indices[i:j].tobytes(), P.data[i:j].tobytes(), float(share))
+            for i, j, share in zip(ends[:-1], ends[1:], shares, strict=True)
+        ]
+        first, column_of = first_of_equal(columns)
+        # Rows are compared on distinct columns: equal columns have equal entries in every row.
+        rows = P[:, first].tocsr().sorted_indices()
+        starts, ends = rows.indptr[:-1], rows.indptr[1:]
+        keys = [(rows.indices[i:j].tobytes(), rows.data[i:j].tobytes()) for i, j in zip(starts, ends, strict=True)]
+        return Merging(first_of_equal(keys)[1], column_of)
+
+    @cached_property
+    def a(self) -> Float:
+        """Tokens per row, V'."""
+        return np.bincount(self.row_of).astype(np.float64)
+
+    @cached_property
+    def n(self) -> Float:
+        """Contexts per column, m'."""
+        return np.bincount(self.column_of).astype(np.float64)
+
+    @property
+    def entries(self) -> int:
+        """Size of the merged problem, V' times m'."""
+        return int(self.a.size * self.n.size)
+
+    def problem(self, P: csc_array, pi: Float, lam: float, backend: Backend) -> RegularisedLogits:
+        """The regularised loss on merged tokens and contexts."""
+        rows = np.unique(self.row_of, return_index=True)[1]
+        columns = np.unique(self.column_of, return_index=True)[1]
+        merged = csc_array(P.tocsr()[rows].tocsc()[:, columns])
+        return RegularisedLogits.from_probabilities(merged, self.shares(pi), lam, a=self.a, n=self.n, backend=backend)
+
+    def shares(self, pi: Float) -> Float:
+        """Share of all contexts of each column together, m'."""
+        shares = np.bincount(self.column_of, weights=pi)
+        return np.asarray(shares / shares.sum())

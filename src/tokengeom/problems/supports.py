@@ -27,7 +27,7 @@ Contexts whose support is the whole vocabulary have no margin constraint; their 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +37,7 @@ from tokengeom.core.numerics import Bool, Int, Matrix
 from tokengeom.core.resources import require_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Hashable, Iterable
 
     from tokengeom.core.numerics import Float
 
@@ -165,20 +165,14 @@ class SupportReduction:
 
     def equals(self, other: SupportReduction) -> bool:
         """Whether both merge the same pattern in the same order."""
-        return all(
-            np.array_equal(mine, theirs)
-            for mine, theirs in (
-                (self.S_red, other.S_red), (self.row_of, other.row_of), (self.column_of, other.column_of)
-            )
-        )  # fmt: skip
+        return all(map(np.array_equal, vars(self).values(), vars(other).values()))
 
 
 def as_support(S: Matrix) -> Bool:
     """A checked V x m support pattern (dense or scipy sparse) with at least one token in every context."""
     pattern = np.asarray(S.toarray() if hasattr(S, "toarray") else S)
     _require_matrix(pattern.shape)
-    if pattern.dtype.kind == "f" and not np.isfinite(pattern).all():
-        _refuse_not_finite()
+    _require_finite(pattern)
     support: Bool = np.asarray(pattern != 0)
     _require_no_empty(np.asarray(support.any(axis=0)))
     return support
@@ -194,7 +188,8 @@ def reduce_support(S: Matrix, *, merge: bool = True, memory_limit: int | None = 
         first, group, distinct = _distinct_sparse_columns(S.tocsc(), merge, memory_limit)
     else:
         pattern = as_support(S)
-        first, group = _first_of_equal(np.packbits(pattern, axis=0).T) if merge else (np.arange(pattern.shape[1]), None)
+        packed = map(bytes, np.packbits(pattern, axis=0).T)
+        first, group = first_of_equal(packed) if merge else (np.arange(pattern.shape[1]), None)
         distinct = pattern if first.size == pattern.shape[1] else pattern[:, first]
     column_of = np.arange(first.size) if group is None else group
     kept = ~distinct.all(axis=0)
@@ -203,7 +198,7 @@ def reduce_support(S: Matrix, *, merge: bool = True, memory_limit: int | None = 
     reduced, column_of = distinct if kept.all() else distinct[:, kept], renumber[column_of]
     if not merge or not kept.any():
         return SupportReduction(reduced, np.arange(reduced.shape[0], dtype=np.int64), column_of)
-    rows, row_of = _first_of_equal(np.packbits(reduced, axis=1))
+    rows, row_of = first_of_equal(map(bytes, np.packbits(reduced, axis=1)))
     merged = reduced if rows.size == reduced.shape[0] else reduced[rows]
     return SupportReduction(np.ascontiguousarray(merged), row_of, column_of)
 
@@ -212,15 +207,14 @@ def _distinct_sparse_columns(S: Any, merge: bool, limit: int | None) -> tuple[In
     """First of each set of equal columns, each column's set, and the distinct columns as a dense pattern."""
     V, m = S.shape
     _require_matrix(S.shape)
-    if S.data.dtype.kind == "f" and not np.isfinite(S.data).all():
-        _refuse_not_finite()
+    _require_finite(S.data)
     S = S.copy()
     S.eliminate_zeros()
     S.sort_indices()
     _require_no_empty(np.asarray(np.diff(S.indptr) > 0))
     if merge:
         columns = np.split(S.indices, S.indptr[1:-1])
-        first, group = _first_of_keys(column.tobytes() for column in columns)
+        first, group = first_of_equal(column.tobytes() for column in columns)
     else:
         first, group = np.arange(m), np.arange(m)
     require_memory(
@@ -232,13 +226,9 @@ def _distinct_sparse_columns(S: Any, merge: bool, limit: int | None) -> tuple[In
     return first, group, np.asarray(S[:, first].toarray() != 0)
 
 
-def _first_of_equal(packed: NDArray[np.uint8]) -> tuple[Int, Int]:
-    """Index of the first of each set of equal rows, in order of appearance, and each row's set."""
-    return _first_of_keys(row.tobytes() for row in np.ascontiguousarray(packed))
-
-
-def _first_of_keys(keys: Iterable[bytes]) -> tuple[Int, Int]:
-    sets: dict[bytes, int] = {}
+def first_of_equal(keys: Iterable[Hashable]) -> tuple[Int, Int]:
+    """Index of the first of each set of equal keys, in order of appearance, and each key's set."""
+    sets: dict[Hashable, int] = {}
     first: list[int] = []
     group: list[int] = []
     for j, key in enumerate(keys):
@@ -266,8 +256,9 @@ def _require_no_empty(has_token: Bool) -> None:
         )
 
 
-def _refuse_not_finite() -> NoReturn:
-    raise ProblemError(
-        "A support pattern must be 0 or 1 everywhere; S holds NaN or infinity. "
-        "Likely a division by an empty row of counts. Pass the pattern of the counts themselves."
-    )
+def _require_finite(entries: NDArray[Any]) -> None:
+    if entries.dtype.kind == "f" and not np.isfinite(entries).all():
+        raise ProblemError(
+            "A support pattern must be 0 or 1 everywhere; S holds NaN or infinity. "
+            "Likely a division by an empty row of counts. Pass the pattern of the counts themselves."
+        )

@@ -56,12 +56,12 @@ class NearbyResults:
 
     @cached_property
     def _manifests(self) -> list[tuple[Path, dict[str, Any]]]:
-        found = []
+        manifests = []
         for place in self._places:
             with suppress(InputError, OSError):
                 path = saved_folder(place)
-                found.append((path, read_json(path / MANIFEST)))
-        return found
+                manifests.append((path, read_json(path / MANIFEST)))
+        return manifests
 
     def find(self, kind: type[R], **entries: str | None) -> R | None:
         """The result of this kind whose manifest has these entries, such as ``seal``; None where there is none."""
@@ -75,9 +75,9 @@ class NearbyResults:
     def _load(self, path: Path, kind: type[R]) -> R:
         if path not in self._loaded:
             self._loaded[path] = kind.load(path)
-        found = self._loaded[path]
-        assert isinstance(found, kind), "its manifest says so"
-        return found
+        result = self._loaded[path]
+        assert isinstance(result, kind), "its manifest says so"
+        return result
 
 
 ALONE = NearbyResults()
@@ -279,7 +279,9 @@ def html_table(
         Names of the columns, where rows have more than a name and a value.
     """
     head = f"<thead><tr>{''.join(_cell('th', name) for name in columns)}</tr></thead>" if columns else ""
-    body = "".join(f"<tr>{_cell('th', name)}{''.join(_cell('td', one) for one in cells)}</tr>" for name, *cells in rows)
+    body = "".join(
+        f"<tr>{_cell('th', name)}{''.join(_cell('td', text) for text in cells)}</tr>" for name, *cells in rows
+    )
     below = "".join(f'<p style="margin:0.2em 0">{escape(sentence)}</p>' for sentence in sentences)
     table = f'<table style="{_TABLE}">{head}<tbody>{body}</tbody></table>'
     return f'<div style="color:inherit"><strong>{escape(title)}</strong>{table}{below}</div>'

@@ -7,10 +7,14 @@ as it must be is refused with the folder and the place in it. Types are those th
 what a type does not say:
 
 `Number`    a float that may be NaN, saved as null; a plain ``float`` must be finite
+`Extended`  a float that may be infinite, saved as it is; so are properties in ``derived`` of the same dataclass
 `Digest`    a SHA-256 as 64 hexadecimal digits
 `Within`    ends of the range of a number, as in ``Annotated[int, Within(1)]``
 `Vector`    a vector of floats, saved as a list
 `Skipped`   a field that is not saved and gets its default when it is read
+
+An object that users see as it is, and of which only some entries have known types, is a ``TypedDict``: these entries
+are checked, any others may be there, and the object is left as it is.
 
 A dataclass whose object has another order than its fields names them in ``saved_order``.
 A dataclass whose object has more entries than fields, each computed from them, names these properties in ``derived``;
@@ -27,13 +31,13 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 import numpy as np
 
 from tokengeom.core.errors import InputError
 from tokengeom.core.numerics import Float
-from tokengeom.results.manifests import as_json, read_json
+from tokengeom.results.manifests import OF_EVERY_MANIFEST, as_json, read_json
 
 T = TypeVar("T")
 LARGEST, LARGEST_FLOAT = 2**63 - 1, 1.7976931348623157e308
@@ -60,6 +64,10 @@ class _NanAsNull:
     """A float that may be NaN."""
 
 
+class _Infinite:
+    """A float that may be infinite."""
+
+
 class _AsList:
     """A vector that is saved as a list."""
 
@@ -69,6 +77,7 @@ class _Skipped:
 
 
 Number = Annotated[float, _NanAsNull]
+Extended = Annotated[float, _Infinite]
 Vector = Annotated[Float, _AsList]
 Digest = Annotated[str, Matches("[0-9a-f]{64}", "a hash of 64 hexadecimal digits")]
 Skipped = _Skipped
@@ -78,8 +87,10 @@ Skipped = _Skipped
 def to_plain(value: Any) -> Any:
     """A value as plain data for JSON: dataclasses as objects, tuples as lists, NaN and infinities as null."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        names = [*_saved_fields(type(value)), *getattr(value, "derived", ())]
-        return {name: to_plain(getattr(value, name)) for name in names}
+        fields, derived = _saved_fields(type(value)), getattr(value, "derived", ())
+        extended = any(_Infinite in getattr(kind, "__metadata__", ()) for kind in fields.values())
+        values = {name: getattr(value, name) for name in (*fields, *derived)}
+        return {name: item if extended and _is_infinite(item) else to_plain(item) for name, item in values.items()}
     if isinstance(value, Mapping):
         return {name: to_plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -89,6 +100,10 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return to_plain(value.tolist())
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _is_infinite(value: object) -> bool:
+    return isinstance(value, float) and math.isinf(value)
 
 
 def from_plain(kind: Callable[..., T], content: object, folder: Path, place: str = "") -> T:
@@ -113,9 +128,27 @@ def from_plain(kind: Callable[..., T], content: object, folder: Path, place: str
     except ValueError as error:
         raise damaged(folder, f"{named}{error}") from error
     for name in derived:
-        if to_plain(getattr(result, name)) != content[name]:
+        if not _agrees(to_plain(getattr(result, name)), to_plain(content[name])):
             raise damaged(folder, f"{named}{name} is {shown(content[name])}, and its parts give another value")
     return result
+
+
+def _agrees(computed: object, saved: object) -> bool:
+    """Whether values are equal; numbers that are computed from others may differ in their last digits."""
+    if isinstance(computed, float) and isinstance(saved, float):
+        return math.isclose(computed, saved, rel_tol=1e-9, abs_tol=1e-12)
+    return computed == saved
+
+
+def from_manifest(kind: Callable[..., T], manifest: Mapping[str, Any], folder: Path) -> T:
+    """The dataclass whose entries a manifest has beside those of every manifest."""
+    return from_plain(kind, {name: item for name, item in manifest.items() if name not in OF_EVERY_MANIFEST}, folder)
+
+
+def from_entries(kind: Callable[..., T], content: Mapping[str, Any], folder: Path) -> T:
+    """The dataclass whose fields are some of the entries of an object, such as of a manifest that states more."""
+    names = (*_saved_fields(kind), *getattr(kind, "derived", ()))
+    return from_plain(kind, {name: content[name] for name in names if name in content}, folder)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -166,6 +199,8 @@ def _read(expected: Any, content: Any, folder: Path, place: str) -> Any:
     origin, inside = get_origin(expected), get_args(expected)
     if dataclasses.is_dataclass(expected) and isinstance(expected, type):
         return from_plain(expected, content, folder, place)
+    if is_typeddict(expected):
+        return _read_known_entries(expected, content, folder, place)
     if origin in (Union, types.UnionType):
         return _read_union(inside, content, folder, place)
     if (origin is tuple and len(inside) == 2 and inside[1] is Ellipsis) or origin in (list, Sequence):
@@ -200,6 +235,16 @@ def _read_union(kinds: Sequence[Any], content: Any, folder: Path, place: str) ->
     return _read(others[-1], content, folder, place)
 
 
+def _read_known_entries(kind: Any, content: Any, folder: Path, place: str) -> dict[str, Any]:
+    """An object as it is, once its entries of known types are checked."""
+    types_of = get_type_hints(kind, include_extras=True)
+    for name, item in _read(dict[str, Any], content, folder, place).items():
+        _read(types_of.get(name, Any), item, folder, f"{place}, {name}")
+    for name in sorted(kind.__required_keys__ - content.keys()):
+        raise damaged(folder, f"{place}, {name} is missing")
+    return dict(content)
+
+
 def _list(content: Any, folder: Path, place: str) -> list[Any]:
     if not isinstance(content, list):
         raise damaged(folder, f"{place} must be a list; got {shown(content)}")
@@ -212,6 +257,7 @@ def _read_scalar(expected: Any, marks: Sequence[Any], content: Any, folder: Path
         is_number = isinstance(content, int | float) and not isinstance(content, bool) and abs(content) <= LARGEST_FLOAT
         if _NanAsNull in marks and content is None:
             return math.nan
+        is_number = is_number or (_Infinite in marks and content in (math.inf, -math.inf))
         value, must = (float(content), "") if is_number else (content, "a finite number")
     elif expected is int:
         is_whole = type(content) is int and abs(content) <= LARGEST

@@ -23,6 +23,8 @@ from typing import Any, BinaryIO
 from tokengeom.core.errors import InputError
 
 MANIFEST, SEAL = "manifest.json", "seal"
+OF_EVERY_MANIFEST = ("format", "format_version", "tokengeom", "machine", "command", "files", SEAL)
+"""Entries of the manifest of a result of any kind."""
 LARGEST_MANIFEST = 1 << 28
 """Bytes of the largest manifest that is read."""
 _HASH_CHUNK = 1 << 22
@@ -214,12 +216,12 @@ def read_manifest(folder: Path, kind: str, newest: int) -> dict[str, Any]:
     if manifest.get("format") != kind:
         other = manifest.get("format")
         raise InputError(f"{folder} holds a result of the kind '{other}', not '{kind}'. Choose another folder.")
-    found = manifest.get("format_version")
-    if not isinstance(found, int):
-        raise InputError(f"{folder / MANIFEST} is damaged: its format_version must be a number; got {found!r}.")
-    if found > newest:
+    stated = manifest.get("format_version")
+    if not isinstance(stated, int):
+        raise InputError(f"{folder / MANIFEST} is damaged: its format_version must be a number; got {stated!r}.")
+    if stated > newest:
         raise InputError(
-            f"{folder} has version {found} of the format '{kind}', written by tokengeom {manifest.get('tokengeom')}; "
+            f"{folder} has version {stated} of the format '{kind}', written by tokengeom {manifest.get('tokengeom')}; "
             f"this tokengeom reads up to version {newest}. Update tokengeom to read it."
         )
     return manifest

@@ -55,12 +55,12 @@ class Momentum:
         """A start at x, without momentum."""
         return Momentum(x, x)
 
-    def move(self, found: Float) -> None:
+    def move(self, new: Float) -> None:
         """Move to ``found``, a descent step from ``ahead``; restart where the momentum points uphill."""
-        uphill = np.vdot(self.ahead - found, found - self.x) > 0
+        uphill = np.vdot(self.ahead - new, new - self.x) > 0
         longer = 1.0 if uphill else (1.0 + np.sqrt(1.0 + 4.0 * self.weight**2)) / 2.0
-        self.ahead = found if uphill else found + ((self.weight - 1.0) / longer) * (found - self.x)
-        self.x, self.weight = found, longer
+        self.ahead = new if uphill else new + ((self.weight - 1.0) / longer) * (new - self.x)
+        self.x, self.weight = new, longer
 
 
 def solve_accelerated_dual(
@@ -77,8 +77,8 @@ def solve_accelerated_dual(
     state, levels, seen = Momentum.at(np.zeros(S.shape) if start is None else start), None, S
     for iteration in range(1, max_iterations + 1):
         gradient = (state.ahead @ H.T) @ H - target
-        found, levels = project_on_dual_cone(state.ahead - step * gradient, S, levels)
-        state.move(found)
+        multipliers, levels = project_on_dual_cone(state.ahead - step * gradient, S, levels)
+        state.move(multipliers)
         if iteration % CHECK_EVERY and iteration < max_iterations:
             continue
         certificate = problem.certify(state.x @ H.T, state.x)
@@ -99,11 +99,11 @@ def solve_accelerated_dual(
 
 def _subspace_step(problem: MarginProblem, A: Float, T: Bool, tolerance: float) -> tuple[Float, Certificate] | None:
     """The best multipliers on the active pairs; unless they prove optimality, their projection if it is better."""
-    found = solve_on_face(T, problem.S, problem.H, A, 0.1 * tolerance)
-    certificate = problem.certify(found @ problem.H.T, found)
+    multipliers = solve_on_face(T, problem.S, problem.H, A, 0.1 * tolerance)
+    certificate = problem.certify(multipliers @ problem.H.T, multipliers)
     if certificate.holds(tolerance):
-        return found, certificate
-    feasible, _ = project_on_dual_cone(found, problem.S)
+        return multipliers, certificate
+    feasible, _ = project_on_dual_cone(multipliers, problem.S)
     if _objective(problem, feasible) >= _objective(problem, A):
         return None
     return feasible, problem.certify(feasible @ problem.H.T, feasible)

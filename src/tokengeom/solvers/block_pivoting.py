@@ -91,7 +91,7 @@ def _bounded_quadratic(M: Float, max_iterations: int) -> tuple[Float, int, bool]
             fewest, patience = count, PATIENCE
         else:
             patience -= 1
-        bound = bound ^ (wrong if patience > 0 else _last(wrong))
+        bound = bound ^ (wrong if patience > 0 else np.arange(len(M)) == np.flatnonzero(wrong)[-1])
     return s, max_iterations, False
 
 
@@ -102,9 +102,3 @@ def _on_face(M: Float, bound: Bool) -> tuple[Float, Float]:
         rows = M[free]
         s[free] = np.linalg.solve(rows.take(free, axis=1), -(rows @ bound))
     return s, np.asarray(M @ s)
-
-
-def _last(wrong: Bool) -> Bool:
-    single = np.zeros_like(wrong)
-    single[np.flatnonzero(wrong)[-1]] = True
-    return single

@@ -119,7 +119,7 @@ def fit_on_face(
         return float(np.linalg.norm(gradient)) <= max(tolerance * uncancelled, floor)
 
     for _ in range(restarts):
-        found = conjugate_gradients(
+        step = conjugate_gradients(
             lambda X: centre_on(T, X @ H),
             B - centre_on(T, W @ H),
             transpose=lambda residual: np.asarray(residual @ H.T),
@@ -127,9 +127,9 @@ def fit_on_face(
             flat=1e-30 * float(np.vdot(H, H)),
             max_iterations=max_iterations,
         )
-        if found.iterations == 0:
+        if step.iterations == 0:
             break
-        W, Y, iterations = W + found.x, Y + found.y, iterations + found.iterations
+        W, Y, iterations = W + step.x, Y + step.y, iterations + step.iterations
     return FaceFit(W, B - centre_on(T, W @ H), Y, iterations)
 
 
@@ -143,11 +143,11 @@ def solve_on_face(T: Bool, S: Bool, H: Float, start: Float, tolerance: float, ma
         return centre_on(T, (A @ H.T) @ H)
 
     A = centre_on(T, start)
-    found = conjugate_gradients(
+    step = conjugate_gradients(
         image,
         centre_on(T, S.astype(np.float64)) - image(A),
         stop=lambda residual, _: bool(np.max(np.abs(residual)) <= tolerance),
         flat=1e-15 * float(np.vdot(H, H)),
         max_iterations=max_iterations,
     )
-    return A + found.x
+    return A + step.x

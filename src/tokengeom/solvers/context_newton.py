@@ -59,11 +59,11 @@ class _Problem:
         """Solve for blocks of columns, and return to the coordinates of the given tokens."""
         k, (V, r) = P.shape[1], self.W.shape
         width = max(1, BLOCK_ENTRIES // max(V * r, 1))
-        found = np.zeros((r, k))
+        contexts = np.zeros((r, k))
         for first in range(0, k, width) if r else ():
             columns = np.arange(first, min(first + width, k))
-            found[:, columns] = solve(P[:, columns], columns)
-        return np.asarray(self.basis.T @ found)
+            contexts[:, columns] = solve(P[:, columns], columns)
+        return np.asarray(self.basis.T @ contexts)
 
     def start(self, P: Float) -> Float:
         """Least squares on the logarithms of smoothed probabilities."""

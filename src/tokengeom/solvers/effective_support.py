@@ -18,7 +18,7 @@ import numpy as np
 from tokengeom.core.errors import ResourceError
 from tokengeom.core.numerics import Bool, Float
 from tokengeom.problems.base import Certificate
-from tokengeom.problems.effective_support import EffectiveSupportProblem
+from tokengeom.problems.linear_limit import EffectiveSupportProblem
 from tokengeom.problems.ntp_svm import MarginProblem
 from tokengeom.problems.supports import centre_on
 from tokengeom.solvers.conjugate_gradients import fit_on_face
@@ -53,7 +53,8 @@ def find_effective_support(S: Bool, H: Float, first: MarginAnswer, tolerance: fl
     """Effective supports, given the answer of NTP-SVM on the original supports."""
     problem = EffectiveSupportProblem(S, H)
     grown, answer, A = S, first, np.zeros(S.shape)
-    if not first.separable and _fits_program(S, H):
+    is_small = S.shape[0] * min(H.shape) <= MOST_UNKNOWNS_PROGRAM and int(np.sum(~S)) <= MOST_PAIRS_PROGRAM
+    if not first.separable and is_small:
         grown, A = _linear_program(S, H)
         answer = solve_ntp_svm(MarginProblem(grown, H), tolerance)
     while not answer.separable:
@@ -62,10 +63,6 @@ def find_effective_support(S: Bool, H: Float, first: MarginAnswer, tolerance: fl
     A = _raise_smallest_weight(S, grown, A, H)
     certificate = problem.certify(answer.solution.x, A)
     return EffectiveSupport(grown, answer, A, certificate)
-
-
-def _fits_program(S: Bool, H: Float) -> bool:
-    return S.shape[0] * min(H.shape) <= MOST_UNKNOWNS_PROGRAM and int(np.sum(~S)) <= MOST_PAIRS_PROGRAM
 
 
 def _linear_program(S: Bool, H: Float) -> tuple[Bool, Float]:
@@ -79,14 +76,14 @@ def _linear_program(S: Bool, H: Float) -> tuple[Bool, Float]:
     bounds = [(None, None)] * unknowns + [(0.0, 1.0)] * pairs
     from scipy.optimize import linprog
 
-    found = linprog(cost, A_ub=rows, b_ub=np.zeros(pairs), bounds=bounds, method="highs")
-    if found.x is None:
-        raise ResourceError(f"The linear program of the supports could not be solved; HiGHS said: {found.message}")
-    blocked = found.x[unknowns:] < 0.5
+    program = linprog(cost, A_ub=rows, b_ub=np.zeros(pairs), bounds=bounds, method="highs")
+    if program.x is None:
+        raise ResourceError(f"The linear program of the supports could not be solved; HiGHS said: {program.message}")
+    blocked = program.x[unknowns:] < 0.5
     j, v = np.nonzero(~S.T)
     grown = S.copy()
     grown[v[blocked], j[blocked]] = True
-    weights = np.where(blocked, np.maximum(-found.ineqlin.marginals, 0.0), 0.0)
+    weights = np.where(blocked, np.maximum(-program.ineqlin.marginals, 0.0), 0.0)
     A = multipliers_of_pairs(S, R, weights)
     return grown, fit_on_face(grown, centre_on(grown, A), R).residual
 

@@ -25,14 +25,13 @@ import math
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast, final
+from typing import TYPE_CHECKING, ClassVar, cast, final
 
 from tokengeom.core.numerics import blas_threads_for
-from tokengeom.problems.backend import blocks_of
+from tokengeom.problems.backend import Blocks, blocks_of
 from tokengeom.problems.base import Solution
-from tokengeom.problems.columns import Blocks, Columns, Computed, joined, mapped
-from tokengeom.problems.gamma2_logits import Gamma2Logits, MaxNormFactors, WeightedDual
-from tokengeom.solvers.anderson import AndersonMemory
+from tokengeom.problems.columns import Computed, kept, mapped, per_column
+from tokengeom.problems.gamma2 import Gamma2Logits, MaxNormFactors, WeightedDual
 from tokengeom.solvers.logit_admm import RegularisedLoss, WarmStart, first_state
 from tokengeom.solvers.splitting import SMALLEST_SIDE, AbstractSolve, AbstractSplitting, Bounds
 
@@ -66,25 +65,23 @@ class Triplets:
     Vt: Array
 
     @staticmethod
-    def of(backend: Backend, M: Array, tau: float = 0.0) -> Triplets:
+    def of(backend: Backend, M: Array | Blocks, tau: float = 0.0) -> Triplets:
         """Singular triplets of M with values lowered by tau, those below it left out."""
         if not backend.by_rows(M):
-            block = blocks_of(M)[0]
-            turned = Triplets.of(backend, block.T, tau)
-            Vt = turned.U.T
-            return Triplets(turned.Vt.T, turned.s, Vt if hasattr(M, "shape") else Computed(M.layout, lambda _: Vt))
+            turned = Triplets.of(backend, blocks_of(M)[0].T, tau)
+            return Triplets(turned.Vt.T, turned.s, mapped(lambda _: turned.U.T, M))
         eigenvalues, Q = backend.eigh(backend.gram(M))
         if tau > 0.0:
             Q = Q[:, eigenvalues > (0.99 * tau) ** 2]
-        Y = Q.T @ M if hasattr(M, "shape") else M.layout.kept(mapped(lambda block: Q.T @ block, M))
+        Y = kept(mapped(lambda block: Q.T @ block, M))
         # Lengths of the rows have all their digits where roots of eigenvalues do not.
         squares: Array = 0.0
         for block in blocks_of(Y):
             squares = squares + (block**2).sum(1)
         s = backend.total(squares) ** 0.5
-        kept = s > max(tau, 1e-12 * backend.norm(M))
-        s = s[kept]
-        return Triplets(Q[:, kept], s - tau, mapped(lambda block: block[kept] / s[:, None], Y))
+        large = s > max(tau, 1e-12 * backend.norm(M))
+        s = s[large]
+        return Triplets(Q[:, large], s - tau, mapped(lambda block: block[large] / s[:, None], Y))
 
     @property
     def X(self) -> Array:
@@ -94,18 +91,16 @@ class Triplets:
 
     def squared_norms(self, r: Array, c: Array) -> tuple[Array, Array]:
         """Squared norms of the rows of W and of the columns of H, V' and m'."""
-        lengths = [self.s @ Vt**2 for Vt in blocks_of(self.Vt)]
-        columns = lengths[0] if hasattr(self.Vt, "shape") else joined(self.Vt.layout.backend, lengths)
-        return (self.U**2 @ self.s) / r**2, columns / c**2
+        return (self.U**2 @ self.s) / r**2, self.sums_of_squares(self.s) / c**2
+
+    def sums_of_squares(self, weights: Array) -> Array:
+        """Weighted sum of the squares of each column of Vt, m'."""
+        return per_column(lambda Vt: weights @ Vt**2, self.Vt)
 
     def factors(self, r: Array, c: Array) -> MaxNormFactors:
         """``W = diag(1/r) U diag(sqrt s)`` and ``H = diag(sqrt s) Vt diag(1/c)``."""
-        root, Vt = self.s**0.5, self.Vt
-        W = self.U * root / r[:, None]
-        if hasattr(Vt, "shape"):
-            return MaxNormFactors(W, root[:, None] * Vt / c)
-        slices = Vt.layout.slices
-        return MaxNormFactors(W, Computed(Vt.layout, lambda k: root[:, None] * Vt[k] / c[slices[k]]))
+        root = self.s**0.5
+        return MaxNormFactors(self.U * root / r[:, None], mapped(lambda Vt, c: root[:, None] * Vt / c, self.Vt, c))
 
 
 class AbstractWeightedTerm(ABC):
@@ -125,81 +120,47 @@ class AbstractWeightedTerm(ABC):
 
 
 @final
-class _State:
-    """The state of the acceleration: the blocks of w, and a vector of all weights."""
-
-    def __init__(self, w: Columns, weights: Array) -> None:
-        self.w, self.weights = w, weights
-
-    def __len__(self) -> int:
-        return len(self.w) + 1
-
-    def __getitem__(self, k: int) -> Array:
-        return self.w[k] if k < len(self.w) else self.weights
-
-    def __setitem__(self, k: int, x: Array) -> None:
-        if k < len(self.w):
-            self.w[k] = x
-        else:
-            self.weights = x
-
-
-@final
 class Gamma2Run(AbstractSolve):
-    """One solve: its state with the weights, and the best value and best lower bound so far.
+    """One solve: its state with the weights ``r`` and ``c``, and the best value and best lower bound so far.
 
     ``settling``
         Iterations before weights begin to change.
     """
 
+    stop: ClassVar[float] = 1.0
+
     def __init__(
         self, term: AbstractWeightedTerm, settings: AbstractSplitting, start: WarmStart, *, settling: int = 0
     ) -> None:
-        self.layout = start.Z.layout
-        self.term, self.backend, self.settings = term, self.layout.backend, settings
+        super().__init__(settings, start.state(), start.rho)
+        self.term, self.settling = term, settling
         self.r: Array = start.r
         self.c: Array = start.c
-        self.rho = start.rho
-        self.w = start.state()
-        self.Z = self.w.copy()
-        self.memory = AndersonMemory(self.backend, settings.memory, self.layout)
-        self.power, self.scale, self.settling = POWER, 1.0, settling
-        self.best = Bounds(math.inf, None, -math.inf, None)
-        self.iterations = 0
-        self._began = time.perf_counter()
+        self.power, self.scale = POWER, 1.0
         term.reweight(self.r, self.c)
 
-    def unfinished(self) -> bool:
-        """Whether the gap is too large, and neither iterations nor seconds have run out."""
-        limit = self.settings.time_limit
-        late = math.isfinite(limit) and float(self.backend.agree(time.perf_counter() - self._began)) > limit
-        return not self.gap <= self.settings.tolerance and self.iterations < self.settings.max_iterations and not late
-
-    def step(self) -> None:
-        """One iteration."""
+    def step(self) -> bool:
+        """One iteration; returns whether the gap was computed."""
         self.iterations += 1
         every = self.settings.check_every
-        balanced = self.iterations % (2 * every) == 0
+        checked, balanced = self.iterations % every == 0 or self.iterations == 1, self.iterations % (2 * every) == 0
         moved = self.find_Z(self.term.prox, balanced)
         thresholded = Triplets.of(self.backend, self.reflected, 1.0 / self.rho)
-        if self.iterations % every == 0 or self.iterations == 1:
+        if checked:
             self.keep_best(self.term.bounds(self.w, self.rho, self.Z, thresholded))
         X = thresholded.X
         if balanced:
             apart = self.backend.norm(Computed(self.layout, lambda k: X[k] - self.Z[k]))
             if self.rebalance(apart, moved):
-                return
+                return checked
+        self._move(X, *self._raised_weights(thresholded))
+        return checked
+
+    def _raised_weights(self, thresholded: Triplets) -> tuple[Array, Array]:
+        """The weights after one step up."""
         rows, columns = thresholded.squared_norms(self.r, self.c)
         r = self._normalised(self.r * self._raised(rows), shared=True)
-        c = self._normalised(self.c * self._raised(columns), shared=False)
-        if self.memory.last is None:
-            self.scale = max(self.backend.norm(self.w), 1e-300)
-        for k, part in enumerate(self.layout.slices):
-            w, Z = self.w[k], self.Z[k]
-            plain = w + self.settings.relaxation * (X[k] - Z)
-            ratio = (r / self.r)[:, None] * (c[part] / self.c[part])[None, :]
-            self.memory.add(k, Z * ratio + (plain - Z) / ratio - w)
-        self._accelerate(r, c)
+        return r, self._normalised(self.c * self._raised(columns), shared=False)
 
     def _raised(self, squared_norms: Array) -> Array:
         """Factors of ``sqrt p``: half the power of p; 1 while the logits settle."""
@@ -217,27 +178,35 @@ class Gamma2Run(AbstractSolve):
     def _sum(self, x: Array, shared: bool) -> float:
         return float(x.sum() if shared else self.backend.total(x.sum()))
 
-    def _accelerate(self, r: Array, c: Array) -> None:
-        """Anderson's step for state and weights together; r and c are those of the plain step."""
-        last, rejected = len(self.layout), self.memory.rejected
-        here = self._packed(self.r, self.c)
-        self.memory.add(last, self._packed(r, c) - here)
-        state = _State(self.w, here)
-        self.memory.step(state)
+    def _move(self, X: Blocks, r: Array, c: Array) -> None:
+        """Anderson's step for state and weights together; X, r and c are those of the plain step."""
+        if self.memory.is_empty:
+            self.scale = max(self.backend.norm(self.w), 1e-300)
+        here, rejected = self._packed(self.r, self.c), self.memory.rejected
+        for k, part in enumerate(self.layout.slices):
+            w, Z = self.w[k], self.Z[k]
+            plain = w + self.settings.relaxation * (X[k] - Z)
+            ratio = (r / self.r)[:, None] * (c[part] / self.c[part])[None, :]
+            self.memory.add(k, Z * ratio + (plain - Z) / ratio - w)
+        self.memory.add_vector(self._packed(r, c) - here)
+        self.memory.step(self.w)
         if self.memory.rejected > rejected:
             self.power = max(POWER_SHRINK * self.power, SMALLEST_POWER)
-        xp, most, rows = self.backend.xp, LARGEST_WEIGHT_CHANGE, r.shape[0]
-        moved_r = state.weights[:rows] * (self.backend.world**0.5 / self.scale)
-        moved_c = state.weights[rows:] / self.scale
-        self.r = self._normalised(xp.clip(moved_r, r / most, r * most), shared=True)
-        self.c = self._normalised(xp.clip(moved_c, c / most, c * most), shared=False)
+        self.r, self.c = self._limited(here + self.memory.step_of_vector(), r, c)
         # The weights moved by as much as is left after they were cut and normalised.
-        self.memory.moved[last] = self._packed(self.r, self.c) - here
+        self.memory.vector_moved(self._packed(self.r, self.c) - here)
         self.term.reweight(self.r, self.c)
 
     def _packed(self, r: Array, c: Array) -> Array:
         """All weights as one vector; every process holds r, so it counts as a share of one."""
         return self.backend.xp.concatenate([r * (self.scale / self.backend.world**0.5), c * self.scale])
+
+    def _limited(self, packed: Array, r: Array, c: Array) -> tuple[Array, Array]:
+        """Weights from a vector of all, near those of the plain step, and normalised."""
+        xp, most, rows = self.backend.xp, LARGEST_WEIGHT_CHANGE, r.shape[0]
+        moved_r, moved_c = packed[:rows] * (self.backend.world**0.5 / self.scale), packed[rows:] / self.scale
+        limited_r, limited_c = xp.clip(moved_r, r / most, r * most), xp.clip(moved_c, c / most, c * most)
+        return self._normalised(limited_r, shared=True), self._normalised(limited_c, shared=False)
 
 
 @final
@@ -259,8 +228,8 @@ class Gamma2Loss(AbstractWeightedTerm):
     def bounds(self, w: Blocks, rho: float, Z: Blocks, thresholded: Triplets) -> Bounds:
         """The best of both halves of the step, cut to a ball, and the bound of the change, scaled to be feasible."""
         problem = self.loss.problem
-        found = (self._cut(half) for half in (thresholded, Triplets.of(problem.backend, Z)))
-        value, answer = min(found, key=lambda candidate: candidate[0])
+        candidates = (self._cut(half) for half in (thresholded, Triplets.of(problem.backend, Z)))
+        value, answer = min(candidates, key=lambda candidate: candidate[0])
         change, bound = self.loss.feasible_change()
         return Bounds(value, answer, bound, WeightedDual(change, problem.r, problem.c))
 
@@ -327,9 +296,8 @@ class Gamma2ADMM(AbstractSplitting):
         start = start or first_weighted_state(problem)
         term = Gamma2Loss(problem, start)
         run = Gamma2Run(term, self, start, settling=settling)
-        run.step()
-        while run.unfinished():
-            run.step()
+        for _ in self.steps(run):
+            pass
         best, iterations = run.best, run.iterations
         u, levels = term.loss.u, cast("list[Array]", term.loss.levels)
         state = WarmStart(run.Z, run.dual(), run.rho, u, levels, run.r, run.c, problem.loss.lam)
@@ -338,7 +306,7 @@ class Gamma2ADMM(AbstractSplitting):
         certificate = problem.certify(best.answer, best.dual)
         converged = certificate.relative_gap <= 1.01 * self.tolerance
         problem.loss.backend.synchronise()
-        status, seconds = self._status(iterations, certificate.relative_gap, converged), time.perf_counter() - began
+        status, seconds = self.status_of(iterations, certificate.relative_gap, converged), time.perf_counter() - began
         x, dual = best.answer.plain(), best.dual.plain()
         return Solution(x, dual, certificate, status, iterations, seconds, converged), state
 
@@ -382,8 +350,7 @@ def largest_lam(problem: Gamma2Logits) -> float:
         # At the smallest norm several singular values are equal, so those near the largest count too.
         share = (triplets.s / spectral) ** DUAL_NORM_POWER
         share = share / float(share.sum())
-        columns = joined(backend, [share @ Vt**2 for Vt in blocks_of(triplets.Vt)])
-        r, c = r * (triplets.U**2 @ share) ** 0.5, c * columns**0.5
+        r, c = r * (triplets.U**2 @ share) ** 0.5, c * triplets.sums_of_squares(share) ** 0.5
         r = backend.at_least(r / float(r.sum()), 1e-12) ** 0.5
         c = backend.at_least(c / float(backend.total(c.sum())), 1e-12) ** 0.5
         r, c = r / float((r**2).sum()) ** 0.5, c / float(backend.total((c**2).sum())) ** 0.5

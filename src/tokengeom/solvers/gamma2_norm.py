@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import Float, blas_threads_for
 from tokengeom.problems.backend import UNIT, Array, Backend
-from tokengeom.problems.gamma2_logits import MaxNormFactors
+from tokengeom.problems.gamma2 import MaxNormFactors
 from tokengeom.solvers.gamma2_admm import SMALLEST_WEIGHT, Triplets
 
 POWER = 1.5
@@ -65,12 +65,11 @@ def gamma2_norm(
         return 0.0, 0.0
     p, q = start or tuple(np.ones(k) for k in given.shape)
     with blas_threads_for(*given.shape):
-        found = balance(
-            given / size, np.sqrt(p), np.sqrt(q), tolerance=tolerance, shift=shift, max_iterations=max_iterations
-        )
+        roots = np.sqrt(p), np.sqrt(q)
+        bounds = balance(given / size, *roots, tolerance=tolerance, shift=shift, max_iterations=max_iterations)
     # The division rounds, by half a unit per entry: less than this share of the norm.
     slack = 2.0 * UNIT * max(given.shape) ** 0.5
-    return found.low * size * (1.0 - slack), found.high * size * (1.0 + slack)
+    return bounds.low * size * (1.0 - slack), bounds.high * size * (1.0 + slack)
 
 
 @final
@@ -96,9 +95,9 @@ def balance(
         triplets = Triplets.of(backend, X)
         low = max(low, _lower(backend, X, triplets, r, c, shift))
         factors = triplets.factors(r, c)
-        found = _upper(centred, factors)
-        if found < high:
-            high, best = found, factors
+        norm = _upper(centred, factors)
+        if norm < high:
+            high, best = norm, factors
         if high - low <= tolerance * high:
             break
         rows, columns = triplets.squared_norms(r, c)

@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
 
 from tokengeom.core.numerics import blas_threads_for
+from tokengeom.problems.backend import Blocks
 from tokengeom.problems.base import Solution
-from tokengeom.problems.columns import Blocks, Layout
-from tokengeom.problems.gamma2_logits import MaxNormFactors, WeightedDual
+from tokengeom.problems.columns import Layout
+from tokengeom.problems.gamma2 import MaxNormFactors, WeightedDual
 from tokengeom.solvers.gamma2_admm import AbstractWeightedTerm, Gamma2Run, Triplets
 from tokengeom.solvers.gamma2_norm import balance
 from tokengeom.solvers.logit_admm import WarmStart
@@ -24,7 +25,7 @@ from tokengeom.solvers.splitting import AbstractSplitting, Bounds
 
 if TYPE_CHECKING:
     from tokengeom.problems.backend import Array
-    from tokengeom.problems.gamma2_svm import Gamma2SVM
+    from tokengeom.problems.gamma2 import Gamma2SVM
 
 BALANCE_EVERY = 100
 BALANCE_STEPS = 150
@@ -80,14 +81,16 @@ class Gamma2MarginADMM(AbstractSplitting):
         # One block: the margin problem in this norm is for smaller sizes.
         layout = Layout(backend, (slice(None),))
         run = Gamma2Run(term, self, WarmStart(layout.split(Z), layout.split(-polar), rho, r=r, c=c))
-        while run.unfinished():
-            run.step()
+        for _ in self.steps(run):
             if run.iterations % BALANCE_EVERY == 0:
                 self._balance(run)
         certificate = problem.certify(run.best.answer, run.best.dual)
         converged = certificate.relative_gap <= 1.01 * self.tolerance
         backend.synchronise()
-        status, seconds = self._status(run.iterations, certificate.relative_gap, converged), time.perf_counter() - began
+        status, seconds = (
+            self.status_of(run.iterations, certificate.relative_gap, converged),
+            time.perf_counter() - began,
+        )
         return Solution(run.best.answer, run.best.dual, certificate, status, run.iterations, seconds, converged)
 
     def _balance(self, run: Gamma2Run) -> None:

@@ -106,16 +106,22 @@ def multipliers_of_pairs(S: Bool, R: Float, u: Float, target: Float | None = Non
     On-support entries are the anchor's sum plus the combination of equality rows that gives the part of the target
     outside the space of equal in-support logits; inside that space, u must already agree.
     """
-    j, v = np.nonzero(~S.T)
-    A = np.zeros(S.shape)
-    A[v, j] = -u
-    A[np.argmax(S, axis=0), np.arange(S.shape[1])] -= A.sum(axis=0)
+    A = pair_multipliers(S, u)
     missing = -(A @ R.T) if target is None else target - A @ R.T
     E = equality_rows(S, R)
     if len(E):
         A = A + equality_multipliers(
             S, np.asarray(np.linalg.lstsq(E.T, missing.ravel(), rcond=None)[0], dtype=np.float64)
         )
+    return A
+
+
+def pair_multipliers(S: Bool, u: Float) -> Float:
+    """Weights u of off-support pairs as a V x m matrix: ``-u`` there, and their sum at the first token on support."""
+    j, v = np.nonzero(~S.T)
+    A = np.zeros(S.shape)
+    A[v, j] = -u
+    A[np.argmax(S, axis=0), np.arange(S.shape[1])] -= A.sum(axis=0)
     return A
 
 

@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, cast, final
 import numpy as np
 
 from tokengeom.core.numerics import blas_threads_for
+from tokengeom.problems.backend import Blocks
 from tokengeom.problems.base import Solution
-from tokengeom.problems.columns import Blocks, Columns, Computed, mapped
+from tokengeom.problems.columns import Columns, Computed, mapped
 from tokengeom.solvers.splitting import AbstractSplitting, AbstractTerm, Bounds, Iterate
 
 if TYPE_CHECKING:
@@ -190,7 +191,7 @@ class LogitADMM(AbstractSplitting):
         certificate = problem.certify(L, best.dual)
         converged = certificate.relative_gap <= 1.01 * self.tolerance
         problem.backend.synchronise()
-        status, seconds = self._status(iterations, certificate.relative_gap, converged), time.perf_counter() - began
+        status, seconds = self.status_of(iterations, certificate.relative_gap, converged), time.perf_counter() - began
         x, change = layout.plain(L), layout.plain(best.dual)
         return Solution(x, change, certificate, status, iterations, seconds, converged), state
 

@@ -7,6 +7,21 @@
 The optimum g is the largest margin and ``W / g`` the solution of the margin problem; g = 0 means that no decoder
 separates. The max norm is a box; for the sum norm W is split into its positive and negative parts. The multipliers of
 the program are those of the margin problem.
+
+`separating_vector` solves the problem of one context with penalised slack, for given tokens:
+
+``min_h ||h||^2 / 2 + (C/2) ||slack||^2   s.t.   G h + slack >= b``
+
+where
+
+``W``      points, V x r, one row per token; ``S`` the support, V booleans
+``G, b``   rows ``a - w_v >= 1`` for v off support, and ``w_z - a >= 0``, ``a - w_z >= 0`` for z on support, with ``a``
+           the mean point on support: margins of 1 over equal in-support logits
+``C``      penalty of slack
+
+Its dual ``min_{u >= 0} ||G^T u||^2 / 2 + ||u||^2 / (2C) - b^T u`` is one non-negative least squares problem, with
+``h = G^T u`` [lawson1974, ch. 23]. Where the points can be separated, h tends to the separating vector of smallest norm
+as C grows, with an error of order 1/C; where they cannot, h is the best compromise.
 """
 
 from __future__ import annotations
@@ -23,7 +38,7 @@ from tokengeom.core.errors import ProblemError, ResourceError
 from tokengeom.core.numerics import Bool, Float
 from tokengeom.problems.base import Solution
 from tokengeom.problems.ntp_svm import FROBENIUS, MarginProblem
-from tokengeom.solvers.least_distance import MarginAnswer, equality_multipliers
+from tokengeom.solvers.least_distance import MarginAnswer, equality_multipliers, pair_multipliers
 from tokengeom.solvers.margin_newton import solve_singular_margin
 from tokengeom.solvers.ntp_svm import column_lengths, solve_ntp_svm
 
@@ -31,6 +46,8 @@ Index = NDArray[np.intp]
 
 SMALLEST_MARGIN = 1e-8
 """Per unit of norm and of the largest embedding; HiGHS is accurate to about 1e-9."""
+PENALTY = 1e4
+"""C for points of unit size: hard margins to a few parts in ten thousand."""
 START = 1e-4
 """Relative gap of the Frobenius solution from which the spectral and the nuclear norm start."""
 
@@ -42,21 +59,20 @@ def solve_margin_program(problem: MarginProblem) -> MarginAnswer:
     began = time.perf_counter()
     S, scale = problem.S, float(np.max(np.linalg.norm(problem.H, axis=0)))
     H = problem.H / scale
-    E, G = (
-        _difference_rows(*_in_support_pairs(S), S.shape[0], H),
-        _difference_rows(*_margin_pairs(S), S.shape[0], H),
-    )
-    W, found = _program(E, G, problem.norm.name)
-    A = _multipliers(S, -found.ineqlin.marginals[: G.shape[0]], found.eqlin.marginals)
-    gain = float(-found.fun)
+    E, G = (_difference_rows(*pairs, S.shape[0], H) for pairs in (_in_support_pairs(S), _margin_pairs(S)))
+    W, program = _program(E, G, problem.norm.name)
+    A = pair_multipliers(S, -program.ineqlin.marginals[: G.shape[0]])
+    if len(program.eqlin.marginals):
+        A = A + equality_multipliers(S, program.eqlin.marginals)
+    gain = float(-program.fun)
     took = time.perf_counter() - began
     if gain <= SMALLEST_MARGIN:
         zero = np.zeros((S.shape[0], H.shape[0]))
         status = "not separable: the largest margin is 0"
-        return MarginAnswer(False, Solution(zero, A, problem.refute(A), status, int(found.nit), took))
+        return MarginAnswer(False, Solution(zero, A, problem.refute(A), status, int(program.nit), took))
     decoder = W.reshape(S.shape[0], -1) / (gain * scale)
     certificate = problem.certify(decoder, A)
-    return MarginAnswer(True, Solution(decoder, A, certificate, "optimal", int(found.nit), took))
+    return MarginAnswer(True, Solution(decoder, A, certificate, "optimal", int(program.nit), took))
 
 
 def _in_support_pairs(S: Bool) -> tuple[Index, Index, Index]:
@@ -97,28 +113,12 @@ def _program(E: sparse.csr_array, G: sparse.csr_array, norm: str) -> tuple[Float
     options: Any = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
     from scipy.optimize import linprog
 
-    found: Any = linprog(
-        cost,
-        upper,
-        limit,
-        equal if E.shape[0] else None,
-        np.zeros(E.shape[0]) if E.shape[0] else None,
-        bounds,
-        method="highs",
-        options=options,
-    )
-    if found.x is None:
-        raise ResourceError(f"The linear program of the margin could not be solved; HiGHS said: {found.message}")
-    x = np.asarray(found.x[:-1])
-    return (x if norm == "max" else x[:size] - x[size:]), found
-
-
-def _multipliers(S: Bool, pairs: Float, equalities: Float) -> Float:
-    context, token = np.nonzero(~S.T)
-    A = np.zeros(S.shape)
-    A[token, context] = -pairs
-    A[np.argmax(S, axis=0), np.arange(S.shape[1])] -= A.sum(axis=0)
-    return A + equality_multipliers(S, equalities) if len(equalities) else A
+    equalities = (equal, np.zeros(E.shape[0])) if E.shape[0] else (None, None)
+    program: Any = linprog(cost, upper, limit, *equalities, bounds, method="highs", options=options)
+    if program.x is None:
+        raise ResourceError(f"The linear program of the margin could not be solved; HiGHS said: {program.message}")
+    x = np.asarray(program.x[:-1])
+    return (x if norm == "max" else x[:size] - x[size:]), program
 
 
 def solve_margin(problem: MarginProblem, tolerance: float = 1e-6) -> MarginAnswer:
@@ -142,11 +142,32 @@ def _singular_margin(problem: MarginProblem, tolerance: float) -> MarginAnswer:
     """
     lengths = column_lengths(problem.H)
     start = solve_ntp_svm(MarginProblem(problem.S, problem.H / lengths, FROBENIUS), START)
-    found = start.solution
-    assert found.dual is not None
-    A = found.dual / lengths
+    solution = start.solution
+    assert solution.dual is not None
+    A = solution.dual / lengths
     if not start.separable:
-        return MarginAnswer(False, replace(found, dual=A, certificate=problem.refute(A)))
+        return MarginAnswer(False, replace(solution, dual=A, certificate=problem.refute(A)))
     if not problem.has_margins:
         return start
-    return MarginAnswer(True, solve_singular_margin(problem, found.x, A, tolerance))
+    return MarginAnswer(True, solve_singular_margin(problem, solution.x, A, tolerance))
+
+
+def separating_vector(W: Float, S: Bool, penalty: float = PENALTY) -> Float:
+    """The vector h (r) whose logits ``W h`` are equal on S and at least 1 lower elsewhere, as nearly as possible."""
+    G, b = _constraints(W, S)
+    scale = float(np.linalg.norm(G, axis=1).max(initial=0.0))
+    if not (scale > 0 and b.any()):
+        return np.zeros(W.shape[1])
+    slack = np.sqrt(penalty)
+    A = np.vstack([G.T / scale, np.eye(len(b)) / slack])
+    from scipy.optimize import nnls
+
+    u, _ = nnls(A, np.concatenate([np.zeros(W.shape[1]), slack * b]), maxiter=50 * len(b))
+    return np.asarray(G.T @ u / scale**2)
+
+
+def _constraints(W: Float, S: Bool) -> tuple[Float, Float]:
+    inside, outside = W[S], W[~S]
+    mean = inside.mean(axis=0)
+    G = np.vstack([mean - outside, inside - mean, mean - inside])
+    return G, np.concatenate([np.ones(len(outside)), np.zeros(2 * len(inside))])

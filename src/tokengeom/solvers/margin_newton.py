@@ -11,7 +11,7 @@ convex function
     gradient    Y+ - A+ R^T,    Y+ = sigma P(W + Y/sigma),    A+ = tau (P_K - I)(W R - A/tau)
     Hessian     sigma P'(X) + tau Pi_T(X R) R^T
 
-where P projects on the ball of the dual norm of radius ``1/sigma``, P' is its derivative (`singular_values`), and
+where P projects on the ball of the dual norm of radius ``1/sigma``, P' is its derivative (`Shrunk`), and
 ``Pi_T`` centres each column on its support and active pairs. Newton's equations are solved by a Cholesky factorisation
 where V r is small, otherwise by conjugate gradients. Then Y+ and A+ replace Y and A, and the penalties grow while
 Newton's method converges quickly. Y+ and A+ are dual feasible, so each of these steps proves a bound. Where Newton's
@@ -34,9 +34,8 @@ from tokengeom.problems.base import Solution
 from tokengeom.problems.ntp_svm import MarginProblem
 from tokengeom.problems.supports import centre_on
 from tokengeom.solvers.conjugate_gradients import conjugate_gradients
-from tokengeom.solvers.margin_splitting import MEMORY, Point, ScaledMargin, split
+from tokengeom.solvers.margin_splitting import MEMORY, Point, ScaledMargin, Shrunk, split
 from tokengeom.solvers.ntp_svm import orthonormal_factor
-from tokengeom.solvers.singular_values import Shrunk
 
 FIRST_SPLITTING = 500
 """Iterations of ADMM after which its progress is judged; the number doubles when Newton's method fails."""
@@ -133,17 +132,17 @@ def _multiply(scaled: ScaledMargin, point: Point, tolerance: float) -> Point:
     """The method of multipliers from a point, until the gap is proven or Newton's method fails too often."""
     failures, limit = 0, MOST_GROWTH * point.sigma
     for _ in range(MOST_MULTIPLIER_STEPS):
-        found, steps = _minimise(scaled, point)
-        scaled.check(found)
+        minimum, steps = _minimise(scaled, point)
+        scaled.check(minimum)
         if scaled.best.gap <= tolerance or point.sigma > limit:
-            return found
+            return minimum
         if steps <= MOST_NEWTON_STEPS:
-            point = found.scaled(10.0 if steps <= 2 else 3.0 if steps <= 10 else 1.0)
+            point = minimum.scaled(10.0 if steps <= 2 else 3.0 if steps <= 10 else 1.0)
             continue
         failures += 1
         if failures > MOST_FAILURES:
             break
-        point = Point(found.W, point.Y, point.A, 0.2 * point.sigma, 0.2 * point.tau)
+        point = Point(minimum.W, point.Y, point.A, 0.2 * point.sigma, 0.2 * point.tau)
     return point
 
 

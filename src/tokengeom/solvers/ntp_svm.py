@@ -9,6 +9,8 @@ everything else                            accelerated gradient: dual and refuta
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from tokengeom.core.errors import ResourceError
@@ -111,33 +113,33 @@ def _alternate(problem: MarginProblem, R: Float, U: Float, tolerance: float, max
         if refutation is not None:
             return _refuted(problem, refutation, 50)
     while spent < max_iterations:
-        found = solve_accelerated_dual(reduced, tolerance, budget, A)
+        solution = solve_accelerated_dual(reduced, tolerance, budget, A)
         spent += budget
-        if found.converged:
-            return MarginAnswer(True, _lift(problem, found, U))
-        A = found.dual
+        if solution.converged:
+            return MarginAnswer(True, _lift(problem, solution, U))
+        A = solution.dual
         if refutable:
             refutation, W = refute_by_least_violation(reduced, W, budget)
             if refutation is not None:
                 return _refuted(problem, refutation, spent)
         budget *= 2
-    decoder = separating_decoder(reduced, found.x)
+    decoder = separating_decoder(reduced, solution.x)
     if decoder is not None:
         status = f"separable; stopped after {max_iterations} iterations: raise max_iterations, or accept this gap"
-        unfinished = Solution(decoder, found.dual, found.certificate, status, spent, found.seconds, False)
+        unfinished = Solution(decoder, solution.dual, solution.certificate, status, spent, solution.seconds, False)
         return MarginAnswer(True, _lift(problem, unfinished, U))
     raise ResourceError(
         f"Separability must be proven or refuted within {max_iterations} iterations; the best bounds are "
-        f"||W_mm|| >= {found.certificate.bound:.6g} with a constraint residual of "
-        f"{found.certificate.primal_residual:.2g}. The data are close to the threshold of separability: raise "
+        f"||W_mm|| >= {solution.certificate.bound:.6g} with a constraint residual of "
+        f"{solution.certificate.primal_residual:.2g}. The data are close to the threshold of separability: raise "
         "max_iterations."
     )
 
 
-def _lift(problem: MarginProblem, found: Solution[Float, Float], U: Float) -> Solution[Float, Float]:
-    W = found.x @ U.T
-    certificate = problem.certify(W, found.dual)
-    return Solution(W, found.dual, certificate, found.status, found.iterations, found.seconds, found.converged)
+def _lift(problem: MarginProblem, solution: Solution[Float, Float], U: Float) -> Solution[Float, Float]:
+    W = solution.x @ U.T
+    certificate = problem.certify(W, solution.dual)
+    return replace(solution, x=W, certificate=certificate)
 
 
 def _refuted(problem: MarginProblem, A: Float, iterations: int) -> MarginAnswer:

@@ -18,15 +18,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
 from tokengeom.core.numerics import blas_threads_for
+from tokengeom.problems.backend import Blocks
 from tokengeom.problems.base import Solution
-from tokengeom.problems.columns import Blocks, Columns, Computed, mapped
+from tokengeom.problems.columns import Columns, Computed, mapped
 from tokengeom.solvers.splitting import (
     AbstractSplitting,
     AbstractTerm,
     Bounds,
     Iterate,
     Observer,
-    singular_value_threshold,
+    Threshold,
 )
 
 if TYPE_CHECKING:
@@ -85,9 +86,9 @@ class _Constraints(AbstractTerm):
         best, H = (bound, G, norm), G
         levels: list[Array | None] = [None] * len(problem.layout)
         for step in range(MOST_POLISHING + 1):
-            outside = singular_value_threshold(problem.backend, H, 1.0)
+            outside = Threshold(problem.backend)(H, 1.0)
             norm = max(1.0, outside.spectral_norm)
-            best = max(best, (problem.inner(H) / norm, H, norm), key=lambda found: found[0])
+            best = max(best, (problem.inner(H) / norm, H, norm), key=lambda candidate: candidate[0])
             if best[0] >= wanted or step == MOST_POLISHING:
                 break
             projected = Columns(problem.layout)
@@ -137,6 +138,6 @@ class NuclearADMM(AbstractSplitting):
         certificate = problem.certify(L, best.dual)
         converged = certificate.relative_gap <= self.tolerance
         backend.synchronise()
-        status, seconds = self._status(iterations, certificate.relative_gap, converged), time.perf_counter() - began
+        status, seconds = self.status_of(iterations, certificate.relative_gap, converged), time.perf_counter() - began
         x, dual = layout.plain(L), layout.plain(best.dual)
         return Solution(x, dual, certificate, status, iterations, seconds, converged)

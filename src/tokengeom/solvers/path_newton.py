@@ -21,7 +21,7 @@ import numpy as np
 
 from tokengeom.core.errors import ResourceError
 from tokengeom.core.numerics import Bool, Float, excess_exponential, log_sum_exp
-from tokengeom.problems.effective_support import ReducedLoss
+from tokengeom.problems.linear_limit import ReducedLoss
 from tokengeom.solvers.least_distance import equality_rows
 
 MOST_UNKNOWNS = 3000
@@ -116,7 +116,8 @@ class PathNewton:
         """Derivatives of x and y by tau along the path."""
         here = self._local(state)
         mu, q = state.mu, here.q
-        pull = self._covariance(q, self.logits @ state.x)
+        L = (self.logits @ state.x).reshape(self.S.shape)
+        pull = (self.pi * q * (L - np.sum(q * L, axis=0))).ravel()
         right_x = (here.gradient_x - self.w - mu * state.x) - self.logits.T @ pull - mu * state.x
         c = self._coupling(here)
         right_y = (here.gradient_y - state.y) - mu * (c.T @ state.x)
@@ -190,10 +191,6 @@ class PathNewton:
         cube = self.logits.reshape(*self.S.shape, -1)
         mean = np.einsum("vj,vjf->jf", here.q, cube)
         return np.asarray((cube[self.v, self.j] - mean[self.j]).T @ (self.G * (self.weight * here.leaving)[:, None]))
-
-    def _covariance(self, q: Float, direction: Float) -> Float:
-        L = direction.reshape(self.S.shape)
-        return np.asarray((self.pi * q * (L - np.sum(q * L, axis=0))).ravel())
 
 
 def _over(value: Float, spread: Float, mu: float, limit: Float) -> Float:

@@ -21,14 +21,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-NEWTON_STEPS = 200
-ROOT_TOLERANCE = 1e-6
-LAST_STEPS = 2
-"""Steps after all steps are below the tolerance: Newton's method squares the error."""
-LARGEST_LEVEL_STEP = 5.0
-LARGEST_RISE = 2.0
-"""Newton's steps are cut at these: an exponential is far from its tangent. Where u is far below 0, its exponential is
-0, and it may rise by half of its distance; a level that is cut again may move twice as far as before."""
+from tokengeom.solvers.logit_admm import EXACT_STEPS, LARGEST_LEVEL_STEP, LARGEST_RISE, NEWTON_STEPS, ROOT_TOLERANCE
 
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
@@ -118,7 +111,7 @@ def solve(shift, P, a, row, column, u, level, change):
     m, V = shift.shape
     for j in prange(m):
         growth, residual, inverse, kappa = np.empty(V), np.empty(V), np.empty(V), row * column[j]
-        extra, left, most = change[j], LAST_STEPS + 1, LARGEST_LEVEL_STEP
+        extra, left, most = change[j], EXACT_STEPS + 1, LARGEST_LEVEL_STEP
         for _ in range(NEWTON_STEPS):
             _exponentials(u[j], growth, extra)
             _on_support(P[j], growth, extra)
@@ -128,7 +121,7 @@ def solve(shift, P, a, row, column, u, level, change):
             most = 2.0 * most if abs(rise) >= most else LARGEST_LEVEL_STEP
             largest = max(_step(u[j], residual, inverse, rise), abs(rise))
             level[j] += rise
-            if left <= LAST_STEPS or largest <= ROOT_TOLERANCE:
+            if left <= EXACT_STEPS or largest <= ROOT_TOLERANCE:
                 left -= 1
             if left == 0:
                 break

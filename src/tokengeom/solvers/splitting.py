@@ -25,12 +25,13 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast, final
 
 from tokengeom.core.errors import ProblemError
-from tokengeom.problems.columns import Blocks, Columns, Computed, Layout, mapped
+from tokengeom.problems.backend import Blocks
+from tokengeom.problems.columns import Columns, Computed, mapped
 from tokengeom.solvers.anderson import MEMORY, AndersonMemory
 
 if TYPE_CHECKING:
@@ -67,11 +68,6 @@ class Thresholded:
     spectral_norm: float
 
 
-def singular_value_threshold(backend: Backend, M: Array | Blocks, tau: float) -> Thresholded:
-    """M with every singular value lowered by tau, those below it to 0."""
-    return Threshold(backend)(M, tau)
-
-
 @final
 class Threshold:
     """The singular-value threshold of matrices that change little from one call to the next.
@@ -96,8 +92,8 @@ class Threshold:
             X = mapped(lambda block: block.T, turned.X)
             return Thresholded(X, turned.rank, turned.nuclear_norm, turned.spectral_norm)
         G = self.backend.gram(M)
-        found = self._from_last(G, M, tau, accuracy) if accuracy > 0.0 and G.shape[0] >= SMALLEST_SIDE else None
-        return self._exact(G, M, tau) if found is None else found
+        expanded = self._from_last(G, M, tau, accuracy) if accuracy > 0.0 and G.shape[0] >= SMALLEST_SIDE else None
+        return self._exact(G, M, tau) if expanded is None else expanded
 
     def _exact(self, G: Array, M: Array | Blocks, tau: float) -> Thresholded:
         eigenvalues, Q = self.backend.eigh(G)
@@ -217,16 +213,21 @@ class AbstractSplitting:
 
     def iterate(self, term: AbstractTerm, w: Columns, rho: float, observer: Observer | None = None) -> SplittingRun:
         """Iterate from state ``w`` until the estimated gap is small enough, or iterations or seconds run out."""
-        run, backend = SplittingRun(term, self, w, rho), w.layout.backend
-        while not run.gap <= STOP * self.tolerance and run.iterations < self.max_iterations:
-            checked = run.step()
+        run = SplittingRun(term, self, w, rho)
+        for checked in self.steps(run):
             if checked and observer is not None:
                 observer(run.iterations, run.seconds, run.gap)
-            if math.isfinite(self.time_limit) and float(backend.agree(run.seconds)) > self.time_limit:
-                break
         return run
 
-    def _status(self, iterations: int, gap: float, converged: bool) -> str:
+    def steps(self, run: AbstractSolve) -> Iterator[bool]:
+        """The loop of every solve: after each iteration, whether the gap was computed."""
+        while not run.gap <= run.stop * self.tolerance and run.iterations < self.max_iterations:
+            yield run.step()
+            if math.isfinite(self.time_limit) and float(run.backend.agree(run.seconds)) > self.time_limit:
+                return
+
+    def status_of(self, iterations: int, gap: float, converged: bool) -> str:
+        """How a solve ended, as a sentence."""
         if converged:
             # The last digit shown is rounded up: a gap just above the tolerance is not stated as the tolerance.
             return (
@@ -238,16 +239,31 @@ class AbstractSplitting:
         )
 
 
-class AbstractSolve:
-    """State of one solve, and the best value and the best lower bound so far with what attains them."""
+class AbstractSolve(ABC):
+    """State of one solve, and the best value and the best lower bound so far with what attains them.
 
-    backend: Backend
-    layout: Layout
-    w: Columns
-    Z: Columns
-    rho: float
-    memory: AndersonMemory
-    best: Bounds
+    ``stop``
+        Share of the tolerance at which the estimated gap ends the loop.
+    """
+
+    stop: ClassVar[float] = STOP
+
+    def __init__(self, settings: AbstractSplitting, w: Columns, rho: float) -> None:
+        self.settings, self.layout, self.backend = settings, w.layout, w.layout.backend
+        self.w, self.rho, self.Z = w, rho, self.layout.kept(w)
+        self.memory = AndersonMemory(self.backend, settings.memory, self.layout)
+        self.best = Bounds(math.inf, None, -math.inf, None)
+        self.iterations = 0
+        self._began = time.perf_counter()
+
+    @abstractmethod
+    def step(self) -> bool:
+        """One iteration; returns whether the gap was computed."""
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the solve began."""
+        return time.perf_counter() - self._began
 
     @property
     def gap(self) -> float:
@@ -266,8 +282,8 @@ class AbstractSolve:
             best = replace(best, dual=self._kept(new.dual))
         self.best = best
 
-    def _kept(self, found: Any) -> Any:
-        return found.kept() if hasattr(found, "kept") else self.layout.kept(found)
+    def _kept(self, answer: Any) -> Any:
+        return self.layout.kept(answer) if isinstance(answer, Blocks) else answer.kept()
 
     def find_Z(self, prox: Callable[[int, Array, float], Array], measured: bool) -> float:
         """Compute Z of every block; where ``measured``, the norm of its change since the last iteration."""
@@ -312,21 +328,10 @@ class SplittingRun(AbstractSolve):
     """One solve of ``min f(X) + ||X||_*``."""
 
     def __init__(self, term: AbstractTerm, settings: AbstractSplitting, w: Columns, rho: float) -> None:
-        self.layout, self.backend = w.layout, w.layout.backend
-        self.term, self.settings = term, settings
-        self.w, self.rho, self.Z = w, rho, self.layout.kept(w)
-        self.memory = AndersonMemory(self.backend, settings.memory, self.layout)
-        self.threshold = Threshold(self.backend)
+        super().__init__(settings, w, rho)
+        self.term, self.threshold = term, Threshold(self.backend)
         self._residual = 0.0
         self._wait, self._next_check = 1, max(settings.check_every, 2)
-        self.best = Bounds(math.inf, None, -math.inf, None)
-        self.iterations = 0
-        self._began = time.perf_counter()
-
-    @property
-    def seconds(self) -> float:
-        """Seconds since the solve began."""
-        return time.perf_counter() - self._began
 
     def step(self) -> bool:
         """One iteration; returns whether the gap was computed."""

@@ -1,17 +1,20 @@
-"""Arrays in safetensors files: written one after the other, and checked when they are read.
+"""Arrays in files: in safetensors, written one after the other and checked when they are read; and for Parquet.
 
-The library itself copies all arrays before it writes them. What it reads is not trusted, although hashes fit: whoever
-edits a result can write new hashes, and other software can write such files too. `SavedArrays` checks each array before
-anything is computed from it. Above all, no sparse matrix is made from arrays that `sparse_fault` has not seen: compiled
-code follows indices wherever they lead.
+The library of safetensors copies all arrays before it writes them. What it reads is not trusted, although hashes fit:
+whoever edits a result can write new hashes, and other software can write such files too. `SavedArrays` checks each
+array before anything is computed from it. Above all, no sparse matrix is made from arrays that `sparse_fault` has not
+seen: compiled code follows indices wherever they lead.
+
+For Parquet, Arrow arrays are made of the bytes of NumPy arrays and strings. `pyarrow.array` does the same, but loads
+pandas wherever it is installed, which takes longer than counting a short text.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +23,12 @@ from safetensors.numpy import load_file
 from scipy import sparse
 
 from tokengeom.core.errors import InputError
-from tokengeom.core.numerics import Float
+from tokengeom.core.numerics import Bool, Float
+from tokengeom.results.convert import damaged
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 LARGEST_ENTRY = 1e50
 """Largest number that is read: products of a few larger ones overflow."""
@@ -60,7 +68,7 @@ class SavedArrays:
 
     def damaged(self, what: str) -> InputError:
         """The error that names the folder and what is wrong in it."""
-        return InputError(f"{self.folder} is damaged: {what}. Make the result again.")
+        return damaged(self.folder, what)
 
     def only(self, *names: str) -> None:
         """Refuse arrays with other names."""
@@ -77,22 +85,22 @@ class SavedArrays:
 
     def beginning(self, prefix: str) -> dict[str, NDArray[Any]]:
         """Arrays whose names begin with a prefix, by the rest of their names."""
-        return {name.removeprefix(prefix): one for name, one in self._arrays.items() if name.startswith(prefix)}
+        return {name.removeprefix(prefix): array for name, array in self._arrays.items() if name.startswith(prefix)}
 
     def array(self, name: str, kind: type[np.generic], shape: tuple[int | None, ...]) -> NDArray[Any]:
         """An array of this type and shape, in which None is any size from 0 on."""
         if name not in self._arrays:
             raise self.damaged(f"{self._file} has no array {name}")
-        found = self._arrays[name]
-        fits = found.ndim == len(shape) and all(
-            wanted in (None, size) for wanted, size in zip(shape, found.shape, strict=True)
+        array = self._arrays[name]
+        fits = array.ndim == len(shape) and all(
+            wanted in (None, size) for wanted, size in zip(shape, array.shape, strict=True)
         )
-        if found.dtype != kind or not fits:
+        if array.dtype != kind or not fits:
             wanted = " x ".join("any" if size is None else str(size) for size in shape)
             raise self.damaged(
-                f"{name} must be an array of {np.dtype(kind)}, {wanted}; got {found.dtype} of shape {found.shape}"
+                f"{name} must be an array of {np.dtype(kind)}, {wanted}; got {array.dtype} of shape {array.shape}"
             )
-        return found
+        return array
 
     def floats(
         self, name: str, shape: tuple[int | None, ...], low: float = -LARGEST_ENTRY, high: float = LARGEST_ENTRY
@@ -109,31 +117,31 @@ class SavedArrays:
     def matrix(self, name: str, shape: tuple[int | None, int | None], *, finite: bool = True) -> NDArray[Any]:
         """A matrix of 32- or 64-bit floating-point numbers with rows and columns; None in the shape is any number."""
         is_short = name in self._arrays and self._arrays[name].dtype == np.float32
-        found = self.array(name, np.float32 if is_short else np.float64, shape)
-        if not found.size:
-            raise self.damaged(f"{name} must have rows and columns; got shape {found.shape}")
-        return self._between(name, found, -LARGEST_ENTRY, LARGEST_ENTRY) if finite else found
+        array = self.array(name, np.float32 if is_short else np.float64, shape)
+        if not array.size:
+            raise self.damaged(f"{name} must have rows and columns; got shape {array.shape}")
+        return self._between(name, array, -LARGEST_ENTRY, LARGEST_ENTRY) if finite else array
 
     def vector(self, name: str, size: int) -> NDArray[Any]:
         """Finite 32- or 64-bit floating-point numbers."""
         is_short = name in self._arrays and self._arrays[name].dtype == np.float32
-        found = self.array(name, np.float32 if is_short else np.float64, (size,))
-        return self._between(name, found, -LARGEST_ENTRY, LARGEST_ENTRY)
+        array = self.array(name, np.float32 if is_short else np.float64, (size,))
+        return self._between(name, array, -LARGEST_ENTRY, LARGEST_ENTRY)
 
-    def _between(self, name: str, found: NDArray[Any], low: float, high: float) -> NDArray[Any]:
-        if found.size:
+    def _between(self, name: str, array: NDArray[Any], low: float, high: float) -> NDArray[Any]:
+        if array.size:
             # The smallest and the largest of numbers with a NaN are NaN, which lies between no others.
-            smallest, largest = found.min().item(), found.max().item()
+            smallest, largest = array.min().item(), array.max().item()
             if not (low <= smallest and largest <= high):
                 raise self.damaged(f"{name} must lie in {low:g}..{high:g}; it has entries from {smallest} to {largest}")
-        return found
+        return array
 
     def shares(self, name: str, size: int) -> Float:
         """Positive numbers that sum to 1."""
-        found = self.floats(name, (size,), 0.0, 1.0)
-        if not (found > 0).all() or not abs(found.sum() - 1.0) <= SUM_TOLERANCE:
-            raise self.damaged(f"{name} must be positive and sum to 1; it sums to {found.sum():.12g}")
-        return found
+        array = self.floats(name, (size,), 0.0, 1.0)
+        if not (array > 0).all() or not abs(array.sum() - 1.0) <= SUM_TOLERANCE:
+            raise self.damaged(f"{name} must be positive and sum to 1; it sums to {array.sum():.12g}")
+        return array
 
     def table(self, prefix: str, kind: type[np.generic], shape: tuple[int, int | None]) -> sparse.csc_array:
         """The sparse matrix with the arrays ``data``, ``indices`` and ``indptr``, after a prefix; no entry is 0."""
@@ -169,3 +177,59 @@ def sparse_fault(data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any]
     if not begins[:-1].all():
         return "the rows of a column must rise, and no row may occur twice"
     return None
+
+
+def integer_array(values: NDArray[np.integer[Any]]) -> pa.Array:
+    """An array of whole numbers, without a copy."""
+    import pyarrow as pa
+
+    data = pa.py_buffer(np.ascontiguousarray(values))
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), values.size, [None, data])
+
+
+def boolean_array(values: Bool) -> pa.Array:
+    """An array of truth values."""
+    import pyarrow as pa
+
+    return pa.Array.from_buffers(pa.bool_(), values.size, [None, pa.py_buffer(np.packbits(values, bitorder="little"))])
+
+
+def list_array(values: NDArray[np.integer[Any]], lengths: NDArray[np.integer[Any]]) -> pa.Array:
+    """An array of lists, of which ``values`` are all entries one after the other."""
+    import pyarrow as pa
+
+    ends = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+    return pa.ListArray.from_arrays(integer_array(ends), integer_array(values))
+
+
+def text_array(texts: Sequence[str]) -> pa.Array:
+    """An array of strings."""
+    import pyarrow as pa
+
+    encoded = [text.encode("utf-8") for text in texts]
+    ends = np.concatenate(([0], np.cumsum([len(text) for text in encoded], dtype=np.int64)))
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))]
+    return pa.Array.from_buffers(pa.large_string(), len(encoded), buffers).cast(pa.string())
+
+
+def numbers_of(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
+    """Whole numbers or truth values of a column that misses none; numbers in one chunk are not copied."""
+    import pyarrow as pa
+
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    parts = [_numbers(chunk) for chunk in chunks]
+    return parts[0] if len(parts) == 1 else np.concatenate([_empty(column), *parts])
+
+
+def _numbers(chunk: pa.Array) -> NDArray[Any]:
+    data, begin, end = chunk.buffers()[1], chunk.offset, chunk.offset + len(chunk)
+    if not len(chunk):
+        return _empty(chunk)
+    if chunk.type == "bool":
+        bits = np.frombuffer(data, np.uint8)
+        return np.unpackbits(bits, count=end, bitorder="little")[begin:].astype(np.bool_)
+    return np.frombuffer(data, chunk.type.to_pandas_dtype(), end)[begin:]
+
+
+def _empty(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
+    return np.empty(0, column.type.to_pandas_dtype())

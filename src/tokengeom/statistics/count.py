@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,13 +25,17 @@ from tokengeom.corpus.token_files import ParquetTokens
 from tokengeom.corpus.tokenizers import SUGGESTED_TOKENIZERS, AbstractTokenizer
 from tokengeom.statistics.cuts import CutSettings
 from tokengeom.statistics.engines import AbstractEngine, EngineSettings, open_engine, temporary_folder
-from tokengeom.statistics.gathering import build_statistics
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.statistics.ordered_shards import write_ordered_shards
+from tokengeom.statistics.ordered_pairs import build_statistics, write_ordered_shards
 from tokengeom.statistics.pairs import CountedPairs, is_saved_pairs, keep_pairs
 from tokengeom.statistics.reading import TokenizedCorpus, token_shards, tokenize
 from tokengeom.statistics.sorting import SortingPlan, count_by_sorting
 from tokengeom.statistics.windows import ContextPacking, WindowKind, Windows, count_windows
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from tokengeom.keywords import CountKeywords, PairKeywords
 
 _ADDRESS = re.compile(r"(hdfs|s3[an]?|gs|abfss?|wasbs?|dbfs|file)://\S+")
 
@@ -40,7 +45,7 @@ class CountSettings:
     """What to count."""
 
     context: int = option(4, "Number of tokens in a context.", short="c")
-    tokenizer: str | Path | AbstractTokenizer | None = option(
+    tokenizer: str | Path | AbstractTokenizer | Any | None = option(
         "word",
         "Tokenizer of text: word, whitespace, code, character, byte, bpe, bpe:SIZE, or the path of a saved one, which "
         "also supplies the text of token ids.",
@@ -75,7 +80,7 @@ def count(
     *,
     pairs: str | Path | None = None,
     progress: AbstractProgress | None = None,
-    **settings: object,
+    **settings: Unpack[CountKeywords],
 ) -> NextTokenStatistics:
     """Count which tokens follow which contexts, exactly.
 
@@ -98,7 +103,11 @@ def count(
 
 @takes(CountSettings, ReadingSettings, EngineSettings)
 def count_pairs(
-    corpus: Corpus | None, pairs: str | Path, *, progress: AbstractProgress | None = None, **settings: object
+    corpus: Corpus | None,
+    pairs: str | Path,
+    *,
+    progress: AbstractProgress | None = None,
+    **settings: Unpack[PairKeywords],
 ) -> CountedPairs:
     """Count a part of a corpus into the folder ``pairs``, to be merged later, without gathering it in memory."""
     kinds = (CountSettings, ReadingSettings, EngineSettings)
@@ -108,7 +117,11 @@ def count_pairs(
 
 
 def count_lengths(
-    corpus: Corpus | None, lengths: Iterable[int], *, progress: AbstractProgress | None = None, **settings: object
+    corpus: Corpus | None,
+    lengths: Iterable[int],
+    *,
+    progress: AbstractProgress | None = None,
+    **settings: Unpack[CountKeywords],
 ) -> dict[int, NextTokenStatistics]:
     """Statistics for several context lengths, from reading and tokenizing the corpus once.
 
@@ -126,7 +139,7 @@ def count_lengths(
     with _opened(counting, reading, machine, progress) as job:
         read = job.read(corpus)
         read.require(windows[wanted[0]])
-        return {length: job.count_one_length(read, one, cuts) for length, one in windows.items() if read.has(one)}
+        return {length: job.count_one_length(read, kind, cuts) for length, kind in windows.items() if read.has(kind)}
 
 
 @contextmanager

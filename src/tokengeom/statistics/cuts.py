@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import numpy as np
 from scipy import sparse
@@ -18,6 +18,7 @@ from tokengeom.core.checks import whole_number
 from tokengeom.core.errors import StatisticsError
 from tokengeom.core.numerics import Bool, Int
 from tokengeom.core.settings import option
+from tokengeom.results.convert import Within
 from tokengeom.statistics.supports import canonical
 
 if TYPE_CHECKING:
@@ -39,10 +40,10 @@ class Totals:
         Entropy floor H in nats.
     """
 
-    n: int
-    m: int
-    V: int
-    entropy: float
+    n: Annotated[int, Within(1)]
+    m: Annotated[int, Within(1)]
+    V: Annotated[int, Within(1)]
+    entropy: Annotated[float, Within(0)]
 
     def to_dict(self) -> dict[str, Any]:
         """The sizes under the names that every result has for them."""
@@ -63,22 +64,15 @@ class Effect:
     before: Totals
     after: Totals
 
+    def __post_init__(self) -> None:
+        if self.after.n > self.before.n or self.after.m > self.before.m:
+            raise ValueError(f"the cut {self.cut!r} leaves more windows or contexts than there were before it")
+
     @property
     def sentence(self) -> str:
         """What was kept, and how many of the windows."""
         kept, all_windows = self.after.n, self.before.n
         return f"Kept: {self.cut}; {kept:,} of {all_windows:,} windows remain ({kept / all_windows:.1%})."
-
-
-def follows(effects: Sequence[Effect], end: Totals) -> bool:
-    """Whether each cut starts from the sizes that the one before it left, and the last one leaves ``end``."""
-    starts, ends = [effect.before for effect in effects[1:]], [effect.after for effect in effects]
-    return all(_close(one, two) for one, two in zip(ends, [*starts, end], strict=bool(effects)))
-
-
-def _close(one: Totals, two: Totals) -> bool:
-    sizes = (one.n, one.m, one.V) == (two.n, two.m, two.V)
-    return sizes and bool(np.isclose(one.entropy, two.entropy, rtol=1e-9, atol=1e-12))
 
 
 @dataclass(frozen=True)
@@ -243,7 +237,7 @@ class CommonestTokens(AbstractCut):
     """
 
     size: int
-    rest: Rest = "drop"
+    rest: Rest
 
     def __post_init__(self) -> None:
         _require_positive("The number of next tokens to keep", self.size)

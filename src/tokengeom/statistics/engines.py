@@ -72,7 +72,7 @@ class EngineSettings:
     @property
     def memory_bytes(self) -> int:
         """The memory limit in bytes."""
-        return _bytes(str(self.memory))
+        return memory_bytes(str(self.memory))
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ class DuckDBEngine(AbstractEngine):
     name = "duckdb"
 
     def __init__(self, spill: Path, memory: str, threads: int | None = None) -> None:
-        self.sorting = SortingLimits(_bytes(memory), threads or os.cpu_count() or 1)
+        self.sorting = SortingLimits(memory_bytes(memory), threads or os.cpu_count() or 1)
         self._spill = spill
         self._limits: dict[str, str | int] = {"memory_limit": memory}
         if threads is not None:
@@ -226,7 +226,7 @@ class DuckDBEngine(AbstractEngine):
                 watcher.join()
 
 
-def _bytes(memory: str) -> int:
+def memory_bytes(memory: str) -> int:
     """The number of bytes that a memory limit such as ``2GB`` or ``500MiB`` stands for."""
     number, unit = re.fullmatch(r"([\d.]+)\s*(\w*)", memory.strip()).groups()  # type: ignore[union-attr]
     powers = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}

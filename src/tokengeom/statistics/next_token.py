@@ -33,44 +33,42 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from tokengeom.core.checks import Entries
 from tokengeom.core.errors import StatisticsError
 from tokengeom.core.numerics import Float, Int, x_log_x
 from tokengeom.core.settings import make, takes
 from tokengeom.corpus.files import exists
 from tokengeom.corpus.tokenizers import AbstractTokenizer
-from tokengeom.results.contract import ALONE, AbstractResult, NearbyResults, data_frame
+from tokengeom.results.contract import AbstractResult, data_frame
 from tokengeom.results.manifests import MANIFEST, read_kind
-from tokengeom.statistics.completeness import Completeness, estimate_completeness
 from tokengeom.statistics.cuts import AbstractCut, CutSettings, Effect, Totals, cut_table
-from tokengeom.statistics.saved_statistics import (
-    check_claims,
-    check_text,
-    read_fields,
-    saved_fault,
-    write_statistics,
-)
+from tokengeom.statistics.saved_statistics import read_statistics, write_statistics
 from tokengeom.statistics.supports import (
     COLUMNS_AT_ONCE,
+    Completeness,
     SupportGroups,
     as_matrix,
     canonical,
     check_table,
     column_sums,
+    estimate_completeness,
     group_supports,
     warnings_about,
 )
 from tokengeom.statistics.windows import ABSENT, START, Windows
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from pandas import DataFrame
+
+    from tokengeom.keywords import CutKeywords
 
 OTHER = "(other tokens)"
 """Text of the token that stands for all tokens that a cut merged."""
 SHARED = "the next tokens and contexts that the other text has too"
 """Description of the cut that leaves what two texts share, in the order of the first of them."""
 START_TEXT = "<start>"
-_CONTEXTS_SHOWN, _TOKENS_SHOWN, _SIZES_SHOWN = 3, 5, 16
+_CONTEXTS_SHOWN, _TOKENS_SHOWN = 3, 5
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -95,7 +93,7 @@ class NextTokenStatistics(AbstractResult):
     ``tokenizer``, ``windows``, ``effects``, ``corpus``
         Where the statistics come from: tokenizer, kind of windows, cuts with their effects, what was read.
     ``claimed``
-        The manifest of saved statistics, which `checks` compares with the content; None if they were not loaded.
+        The manifest of saved statistics, which `verify` compares with the content; None if they were not loaded.
     """
 
     kind: ClassVar[str] = "tokengeom-statistics"
@@ -361,19 +359,19 @@ class NextTokenStatistics(AbstractResult):
         # Part by part, with the best so far: sorting all contexts would take several arrays of their number.
         step = max(COLUMNS_AT_ONCE, 4 * k)
         for begin in range(0, self.m, step):
-            found = np.concatenate((best, np.arange(begin, min(begin + step, self.m))))
-            best = found[np.argsort(-weight[found], kind="stable")[:k]]
+            candidates = np.concatenate((best, np.arange(begin, min(begin + step, self.m))))
+            best = candidates[np.argsort(-weight[candidates], kind="stable")[:k]]
         return best
 
     def cut(self, *cuts: AbstractCut) -> NextTokenStatistics:
         """Smaller statistics, by cuts made one after the other; `effects` records what each did."""
         statistics = self
-        for one in cuts:
-            statistics = _cut(statistics, one)
+        for cut in cuts:
+            statistics = _cut(statistics, cut)
         return statistics
 
     @takes(CutSettings)
-    def limited(self, **settings: object) -> NextTokenStatistics:
+    def limited(self, **settings: Unpack[CutKeywords]) -> NextTokenStatistics:
         """Smaller statistics, by the cuts that `count` makes too, in the order of the settings below."""
         return self.cut(*make(CutSettings, settings, "limited").cuts())
 
@@ -456,25 +454,7 @@ class NextTokenStatistics(AbstractResult):
 
     @classmethod
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> Self:
-        saved = Entries(manifest, folder)
-        try:
-            read = cls(**read_fields(folder, saved), claimed=manifest)
-        except StatisticsError as error:
-            raise saved.damaged(str(error).rstrip(".")) from error
-        fault = saved_fault(read)
-        if fault is not None:
-            raise saved.damaged(fault)
-        if saved.digest("hash") != read.hash:
-            raise saved.damaged("counts, contexts, vocabulary and labels do not have the hash that the manifest states")
-        return read
-
-    def checks(self, beside: NearbyResults = ALONE) -> dict[str, bool | None]:
-        """Whether everything that follows from counts, contexts and names is what the manifest states."""
-        if self.claimed is None:
-            return {}
-        # The order of what two texts share is that of the first text, and names may be those of either.
-        is_shared = any(effect.cut == SHARED for effect in self.effects)
-        return {**check_claims(self, self.claimed), **check_text(self, OTHER, is_shared=is_shared)}
+        return read_statistics(cls, folder, manifest)
 
 
 def statistics_of(given: object, verb: str) -> NextTokenStatistics:
@@ -499,9 +479,9 @@ def _load_statistics(path: Path, verb: str) -> NextTokenStatistics:
         raise StatisticsError(f"{verb} needs next-token statistics, and '{path}' does not exist. Check the path.")
     if exists(path / MANIFEST) and read_kind(path) == NextTokenStatistics.kind:
         return NextTokenStatistics.load(path)
-    found = f"'{path}' holds '{read_kind(path)}'" if exists(path / MANIFEST) else f"'{path}' is not a folder of them"
+    there = f"'{path}' holds '{read_kind(path)}'" if exists(path / MANIFEST) else f"'{path}' is not a folder of them"
     raise StatisticsError(
-        f"{verb} needs next-token statistics, and {found}. If it is a text or holds counted pairs, count it first: "
+        f"{verb} needs next-token statistics, and {there}. If it is a text or holds counted pairs, count it first: "
         f"stats = tg.count('{path}')."
     )
 

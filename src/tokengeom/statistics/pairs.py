@@ -1,7 +1,7 @@
 """`CountedPairs`: pairs of context and next token that an engine counted, in Parquet shards.
 
 Shards may be on this machine or on a cluster. Pairs of several parts of a corpus can be merged, in any order and any
-grouping, and cut, without being gathered in memory. `tokengeom.statistics.gathering` gathers them in one ordered pass.
+grouping, and cut, without being gathered in memory. `ordered_pairs` gathers them in one ordered pass.
 
 Saved pairs are a folder::
 
@@ -18,24 +18,24 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 
-from tokengeom.core.checks import Entries
 from tokengeom.core.errors import InputError, StatisticsError
 from tokengeom.core.numerics import Int
 from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.corpus.tokenizers import LARGEST_VOCABULARY, AbstractTokenizer, load_tokenizer
-from tokengeom.results.contract import ALONE, AbstractResult, NearbyResults, close
+from tokengeom.results.contract import AbstractResult
+from tokengeom.results.convert import Within, damaged, from_entries
 from tokengeom.results.folders import atomic_folder
 from tokengeom.results.manifests import MANIFEST, read_kind, write_manifest
-from tokengeom.statistics.cuts import WINDOWS, AbstractCut, Effect, PairTable, Totals, follows, nothing_left
+from tokengeom.statistics.cuts import AbstractCut, Effect, PairTable, Totals, nothing_left
 from tokengeom.statistics.engines import AbstractEngine, open_engine, temporary_folder
-from tokengeom.statistics.gathering import build_statistics
-from tokengeom.statistics.ordered_shards import pair_rows, read_ordered_shards, shards_fault
-from tokengeom.statistics.saved_parts import read_corpus, read_effects, read_windows
+from tokengeom.statistics.ordered_pairs import build_statistics, pair_rows, read_ordered_shards, shards_fault
+from tokengeom.statistics.saved_statistics import TOKENIZER, Origin
 from tokengeom.statistics.sorting import PairRows
 from tokengeom.statistics.windows import ContextPacking, Windows
 
@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 SHARDS = "pairs"
-_TOKENIZER = "tokenizer.json"
-_SIZES = ("windows", "contexts", "vocabulary")
 _NO_COUNT = "The counted pairs cannot be those of a text: a count is below 1 or missing. Count the text again."
 _FEW = 1 << 16
 """Whole numbers below this are tallied in an array; there are few above it."""
@@ -68,7 +66,7 @@ class CountedPairs(AbstractResult):
     ``known_totals``
         Their sizes, where these were added up before.
     ``ordered``
-        Whether the shards are in order (`ordered_shards`), which saves sorting them.
+        Whether the shards are in order (`ordered_pairs`), which saves sorting them.
     """
 
     kind: ClassVar[str] = "tokengeom-pairs"
@@ -101,22 +99,10 @@ class CountedPairs(AbstractResult):
     @cached_property
     def totals(self) -> Totals:
         """Windows, contexts, vocabulary and entropy floor; added up by DuckDB unless they are known."""
-        return self.known_totals or self._add_up()
-
-    def _add_up(self) -> Totals:
+        if self.known_totals is not None:
+            return self.known_totals
         with temporary_folder() as spill, open_engine(spill) as engine:
             return _totals(self, engine)
-
-    def _windows_fit(self) -> bool:
-        """Whether contexts that lost windows to a cut have one number of windows in the text, and no fewer left."""
-        with temporary_folder() as spill, open_engine(spill) as engine:
-            table = self.table(engine)
-            if WINDOWS not in table.columns:
-                return True
-            windows, left = table[WINDOWS], table["count"].sum()
-            found = table.group_by(self.packing.columns).aggregate(low=windows.min(), high=windows.max(), left=left)
-            wrong = found.filter((found.low != found.high) | (found.low < found.left))
-            return int(engine.numbers(wrong.aggregate(contexts=wrong.count()))["contexts"]) == 0
 
     def with_totals(self, engine: AbstractEngine) -> CountedPairs:
         """The same pairs with their totals, which the engine adds up."""
@@ -137,14 +123,14 @@ class CountedPairs(AbstractResult):
         if pairs.known_totals is None:
             with shown.stage("Adding up", None):
                 pairs = pairs.with_totals(engine)
-        for number, one in enumerate(cuts, start=len(self.effects)):
+        for number, cut in enumerate(cuts, start=len(self.effects)):
             before = pairs.totals
             target = folder / f"cut-{number}"
-            rows = pairs._make(one, engine, target, shown)
+            rows = pairs._make(cut, engine, target, shown)
             pairs = replace(pairs, paths=(str(target),), rows=rows, ordered=False).with_totals(engine)
             if pairs.totals.n == 0:
-                raise nothing_left(one)
-            pairs = replace(pairs, effects=(*pairs.effects, Effect(one.describe(), before, pairs.totals)))
+                raise nothing_left(cut)
+            pairs = replace(pairs, effects=(*pairs.effects, Effect(cut.describe(), before, pairs.totals)))
         return pairs
 
     def _make(self, cut: AbstractCut, engine: AbstractEngine, target: Path, progress: AbstractProgress) -> Int:
@@ -227,110 +213,57 @@ class CountedPairs(AbstractResult):
         if self.paths != (str(shards),):
             _copy_shards(self.paths, shards)
         if self.tokenizer is not None:
-            (folder / _TOKENIZER).write_text(self.tokenizer.to_json(), encoding="utf-8")
+            (folder / TOKENIZER).write_text(self.tokenizer.to_json(), encoding="utf-8")
         rows = None if np.array_equal(self.rows, np.arange(self.vocabulary)) else self.rows.tolist()
         return {**self.to_dict(), "vocabulary_size": self.vocabulary, "rows": rows, "ordered": self.ordered}
 
     @classmethod
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> Self:
-        saved = Entries(manifest, folder)
-        vocabulary = saved.whole("vocabulary_size", 1, LARGEST_VOCABULARY)
-        tokenizer = load_tokenizer(folder / _TOKENIZER) if saved.has("tokenizer") else None
-        if tokenizer is not None and tokenizer.to_dict() != saved.value("tokenizer"):
-            raise saved.damaged(f"{_TOKENIZER} is not the tokenizer that the manifest names")
-        n, m, V = (saved.whole(name, 1) for name in _SIZES)
-        read = cls(
+        stated = from_entries(_Stated, manifest, folder)
+        tokenizer = load_tokenizer(folder / TOKENIZER) if stated.tokenizer is not None else None
+        if tokenizer is not None and tokenizer.to_dict() != stated.tokenizer:
+            raise damaged(folder, f"{TOKENIZER} is not the tokenizer that the manifest names")
+        assert stated.window is not None, "it was refused"
+        ids = range(stated.vocabulary_size) if stated.rows is None else stated.rows
+        pairs = cls(
             paths=(str(folder / SHARDS),),
-            windows=read_windows(saved.inside("window")),
-            vocabulary=vocabulary,
-            rows=_read_rows(saved, vocabulary),
+            windows=stated.window,
+            vocabulary=stated.vocabulary_size,
+            rows=np.array(ids, np.int64),
             tokenizer=tokenizer,
-            effects=read_effects(saved),
-            corpus=read_corpus(saved),
-            known_totals=Totals(n, m, V, saved.within("entropy_nats", 0.0)),
-            ordered=saved.flag("ordered"),
+            effects=stated.cuts,
+            corpus=dict(stated.corpus),
+            known_totals=Totals(stated.windows, stated.contexts, stated.vocabulary, stated.entropy_nats),
+            ordered=stated.ordered,
         )
-        fault = shards_fault(read.paths, read.columns)
+        fault = shards_fault(pairs.paths, pairs.columns)
         if fault is not None:
-            raise saved.damaged(fault)
-        return read
-
-    def checks(self, beside: NearbyResults = ALONE) -> dict[str, bool | None]:
-        """Whether pairs can be those of a text, and sizes and entropy floor are those that the manifest states."""
-        if self.known_totals is None:
-            return {}
-        possible = {
-            "every pair has ids in range and a count of at least 1": self._fault(order=False) is None,
-            **({"the pairs are in order": self._fault(order=True) is None} if self.ordered else {}),
-        }
-        if not all(possible.values()):
-            return dict(possible)
-        try:
-            found, claimed, fits = self._add_up(), self.known_totals, self._windows_fit()
-        except InputError:
-            return {**possible, "the pairs can be added up": False}
-        return {
-            **possible,
-            "no context has more windows in its pairs than in the text": fits,
-            "the sizes are the ones claimed": replace(found, entropy=0.0) == replace(claimed, entropy=0.0),
-            "the entropy floor is the one claimed": close(found.entropy, claimed.entropy),
-            "the cuts lead to these sizes": follows(self.effects, claimed),
-            "that pairs and corpus are those of the text: the text is not kept with the pairs": None,
-        }
-
-    def _fault(self, *, order: bool) -> str | None:
-        """What is wrong with the pairs, read one part at a time; None if nothing is found.
-
-        ``order``
-            Whether to look for pairs out of order, instead of ids and counts that no text has.
-        """
-        try:
-            return self._first_fault(order)
-        except StatisticsError as error:
-            return str(error)
-
-    def _first_fault(self, order: bool) -> str | None:
-        last: list[int] = []
-        for table in read_ordered_shards(self.paths, self.columns):
-            part = pair_rows(table)
-            if not order:
-                if any(column.null_count for column in table.columns) or not self._in_range(part):
-                    return "a pair has ids out of range, or a count below 1"
-            elif part.size:
-                first = [int(column[0]) for column in part.columns[:-1]]
-                if (last and first <= last) or not _rises(part):
-                    return "the pairs are not in order"
-                last = [int(column[-1]) for column in part.columns[:-1]]
-        return None
-
-    def _in_range(self, part: PairRows) -> bool:
-        """Whether contexts have fields that windows can have, next tokens are among the rows, and counts at least 1."""
-        if not part.size:
-            return True
-        limits = [self.packing.base ** len(span) for span in self.packing.spans]
-        if not all(0 <= key.min() <= key.max() < limit for key, limit in zip(part.keys, limits, strict=True)):
-            return False
-        fields = self.packing.unpack([key[part.context_starts()] for key in part.keys])
-        possible = int(fields.min()) >= self.windows.lowest_field and int(part.count.min()) >= 1
-        return possible and bool(np.isin(part.next, self.rows).all())
+            raise damaged(folder, fault)
+        return pairs
 
 
-def _rises(part: PairRows) -> bool:
-    """Whether rows rise by context and next token, so no pair occurs twice."""
-    rises = np.zeros(part.size - 1, np.bool_)
-    for column in reversed(part.columns[:-1]):
-        rises = (column[:-1] < column[1:]) | ((column[:-1] == column[1:]) & rises)
-    return bool(rises.all())
+@dataclass(frozen=True)
+class _Stated(Origin):
+    """What the manifest of saved pairs states: where they come from, and their sizes.
 
+    ``vocabulary_size``, ``rows``
+        Number of tokens V, and ids of the next tokens, null for all of them; an id of V stands for merged tokens.
+    """
 
-def _read_rows(saved: Entries, vocabulary: int) -> Int:
-    """Ids of the next tokens from a manifest; one that is as large as the vocabulary stands for merged tokens."""
-    if not saved.has("rows"):
-        return np.arange(vocabulary)
-    rows = np.array(saved.wholes("rows", 0, vocabulary), np.int64)
-    if not rows.size or (rows[1:] <= rows[:-1]).any():
-        raise saved.damaged("rows must have ids of next tokens that rise")
-    return rows
+    windows: Annotated[int, Within(1)]
+    contexts: Annotated[int, Within(1)]
+    vocabulary: Annotated[int, Within(1)]
+    entropy_nats: Annotated[float, Within(0)]
+    vocabulary_size: Annotated[int, Within(1, LARGEST_VOCABULARY)]
+    rows: tuple[Annotated[int, Within(0)], ...] | None
+    ordered: bool
+
+    def __post_init__(self) -> None:
+        if self.window is None:
+            raise ValueError("window must say which windows were counted; got null")
+        rows = (0,) if self.rows is None else self.rows
+        if not rows or any(a >= b for a, b in pairwise(rows)) or rows[-1] > self.vocabulary_size:
+            raise ValueError("rows must have ids of next tokens that rise, none of them above the vocabulary size")
 
 
 def keep_pairs(target: Path, count_into: Callable[[Path], CountedPairs]) -> CountedPairs:
@@ -377,7 +310,7 @@ def _merged_corpus(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     merged: dict[str, Any] = {name: sum(part.get(name, 0) for part in parts) for name in sums}
     merged["sources"] = [source for part in parts for source in part.get("sources", [])]
     for name in ("separators", "likely_separators"):
-        merged[name] = sorted({one for part in parts for one in part.get(name, [])})
+        merged[name] = sorted({separator for part in parts for separator in part.get(name, [])})
     return merged
 
 
@@ -410,12 +343,13 @@ def _occurrences(parts: Iterable[PairRows]) -> tuple[Counter[int], Counter[int]]
     for part in parts:
         if part.size and int(part.count.min()) < 1:
             raise StatisticsError(_NO_COUNT)
-        for found, values in ((counts, part.count), (windows, np.add.reduceat(part.count, part.context_starts()))):
+        of_contexts = np.add.reduceat(part.count, part.context_starts())
+        for occurrences, values in ((counts, part.count), (windows, of_contexts)):
             small = values[values < _FEW]
             times = np.bincount(small)
             present = np.flatnonzero(times)
-            found.update(dict(zip(present.tolist(), times[present].tolist(), strict=True)))
-            found.update(values[values >= _FEW].tolist())
+            occurrences.update(dict(zip(present.tolist(), times[present].tolist(), strict=True)))
+            occurrences.update(values[values >= _FEW].tolist())
     return counts, windows
 
 
@@ -424,8 +358,8 @@ def _occurrences_by_engine(pairs: CountedPairs, engine: AbstractEngine) -> tuple
     contexts = table.group_by(pairs.packing.columns).aggregate(value=table["count"].sum())
     single = table.select(value=table["count"])
     both = [
-        one.group_by("value").aggregate(times=one.count()).mutate(of_contexts=whose)
-        for whose, one in ((False, single), (True, contexts))
+        numbers.group_by("value").aggregate(times=numbers.count()).mutate(of_contexts=of_contexts)
+        for of_contexts, numbers in ((False, single), (True, contexts))
     ]
     counts, windows = Counter[int](), Counter[int]()
     for batch in engine.batches(both[0].union(both[1])):

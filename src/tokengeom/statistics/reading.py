@@ -133,10 +133,12 @@ def tokenize(
     _require_tokens(totals, names)
     size = limit or (frozen.size if frozen is not None else totals.highest_id + 1)
     _refuse_vast_vocabulary(size, names, memory)
+    files = [source for source in sources if isinstance(source, TokenFile)]
+    likely = {source.likely_separator for source in files if source.likely_separator is not None}
     described = {
         "sources": names,
         "separators": sorted(set(_separators(sources))),
-        "likely_separators": sorted(set(_likely_separators(sources))),
+        "likely_separators": sorted(likely),
         "documents": totals.documents,
         "tokens": totals.tokens,
         "replaced_bytes": sum(source.replaced_bytes for source in sources if isinstance(source, AbstractTextSource)),
@@ -148,12 +150,6 @@ def _separators(sources: Sources) -> Iterator[str]:
     for source in sources:
         if isinstance(source, PlainText | TokenFile) and source.separator is not None:
             yield str(source.separator)
-
-
-def _likely_separators(sources: Sources) -> Iterator[int]:
-    for source in sources:
-        if isinstance(source, TokenFile) and source.likely_separator is not None:
-            yield source.likely_separator
 
 
 def token_shards(
@@ -230,9 +226,9 @@ def _require_memory_for_vocabulary(tokenizer: AbstractTokenizer | None, memory: 
 def _refuse_bad_ids(lowest: int, highest: int, missing: int, limit: int | None, paths: Sequence[str]) -> None:
     most = limit if limit is not None else 2**31 - 1
     if missing or lowest < 0 or highest >= most:
-        found = f"{missing:,} ids are missing" if missing else f"ids lie in {lowest:,}..{highest:,}"
+        fault = f"{missing:,} ids are missing" if missing else f"ids lie in {lowest:,}..{highest:,}"
         raise StatisticsError(
-            f"Every id must lie in 0..{most - 1:,}, below the vocabulary size; in {', '.join(paths[:3])} {found}. "
+            f"Every id must lie in 0..{most - 1:,}, below the vocabulary size; in {', '.join(paths[:3])} {fault}. "
             "The column, the tokenizer or --vocabulary-size is wrong."
         )
 
@@ -354,10 +350,10 @@ def _too_long(source: AbstractTextSource, tokenizer: AbstractTokenizer, longest:
 
 def _refuse_surrogates(text: str, name: str, position: int) -> None:
     """Refuse half a character, which JSON and Python strings can hold but UTF-8 cannot."""
-    if not text.isascii() and (found := _SURROGATE.search(text)):
-        where = position + found.start()
+    if not text.isascii() and (half := _SURROGATE.search(text)):
+        where = position + half.start()
         raise CorpusError(
-            f"{name} has a document with half a character, U+{ord(found[0]):04X}, at position {where:,}: "
+            f"{name} has a document with half a character, U+{ord(half[0]):04X}, at position {where:,}: "
             "it cannot be written as UTF-8. Remove it, or encode the text with errors='replace' first."
         )
 

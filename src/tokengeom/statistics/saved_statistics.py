@@ -1,34 +1,67 @@
-"""Saved statistics: written, read and checked, and what their manifest claims computed again."""
+"""Saved statistics, written and read; and what saved pairs have in common with them.
+
+Nothing in a saved folder is trusted: what is not what it must be is refused, before it is used.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tokengeom.core.checks import Entries
+from tokengeom.core.errors import StatisticsError
+from tokengeom.core.numerics import Bool
+from tokengeom.core.resources import require_memory
 from tokengeom.corpus.tokenizers import load_tokenizer
-from tokengeom.statistics.arrays_file import SavedArrays, save_arrays
-from tokengeom.statistics.cuts import follows
-from tokengeom.statistics.saved_parts import (
-    contexts_fault,
-    in_order,
-    names_fit,
-    read_corpus,
-    read_effects,
-    read_names,
-    read_windows,
-    same,
-    write_names,
-)
+from tokengeom.results.convert import Digest, Within, damaged, from_entries
+from tokengeom.statistics.arrays_file import SavedArrays, save_arrays, text_array
+from tokengeom.statistics.cuts import Effect
+from tokengeom.statistics.windows import ABSENT, Windows
 
 if TYPE_CHECKING:
     from tokengeom.statistics.next_token import NextTokenStatistics
 
-_ARRAYS, _TOKENIZER = "arrays.safetensors", "tokenizer.json"
-_VOCABULARY, _LABELS = "vocabulary.parquet", "labels.parquet"
+S = TypeVar("S", bound="NextTokenStatistics")
+TOKENIZER = "tokenizer.json"
+_ARRAYS, _VOCABULARY, _LABELS = "arrays.safetensors", "vocabulary.parquet", "labels.parquet"
 _MOST_WINDOWS = 2.0**53
+_BYTES_PER_NAME = 100
+_ROWS_AT_ONCE = 1 << 18
+_Whole = Annotated[int, Within(0)]
+
+
+class CorpusFacts(TypedDict, total=False):
+    """What was read: any entries, of which those that are used later have these types."""
+
+    documents: _Whole
+    tokens: _Whole
+    short_documents: _Whole
+    replaced_bytes: _Whole
+    sources: list[str]
+    separators: list[str]
+    skipped_files: list[str]
+    likely_separators: list[_Whole]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where saved statistics or pairs come from, as their manifest states it."""
+
+    window: Windows | None
+    tokenizer: dict[str, Any] | None
+    cuts: tuple[Effect, ...]
+    corpus: CorpusFacts
+
+
+@dataclass(frozen=True)
+class _Stated(Origin):
+    """What is read from the manifest of statistics; its numbers follow from the arrays, and are checked by `verify`."""
+
+    hash: Digest
 
 
 def write_statistics(statistics: NextTokenStatistics, folder: Path) -> dict[str, Any]:
@@ -42,19 +75,43 @@ def write_statistics(statistics: NextTokenStatistics, folder: Path) -> dict[str,
         "text_counts": statistics.text_counts,
     }
     save_arrays({name: array for name, array in arrays.items() if array is not None}, folder / _ARRAYS)
-    write_names(folder / _VOCABULARY, statistics.vocabulary)
+    _write_names(folder / _VOCABULARY, statistics.vocabulary)
     if statistics.labels is not None:
-        write_names(folder / _LABELS, statistics.labels)
+        _write_names(folder / _LABELS, statistics.labels)
     if statistics.tokenizer is not None:
-        (folder / _TOKENIZER).write_text(statistics.tokenizer.to_json(), encoding="utf-8")
+        (folder / TOKENIZER).write_text(statistics.tokenizer.to_json(), encoding="utf-8")
     return {name: value for name, value in statistics.to_dict().items() if name != "warnings"}
 
 
-def read_fields(folder: Path, saved: Entries) -> dict[str, Any]:
-    """The fields of saved statistics by name: arrays of the right types and shapes, and what the manifest adds."""
+def read_statistics(kind: type[S], folder: Path, manifest: dict[str, Any]) -> S:
+    """The statistics that `write_statistics` wrote: arrays that fit together, and have the hash that is stated."""
+    stated = from_entries(_Stated, manifest, folder)
+    try:
+        statistics = kind(**_read_arrays(folder), **_origin(folder, stated), claimed=manifest)
+    except StatisticsError as error:
+        raise damaged(folder, str(error).rstrip(".")) from error
+    fault = saved_fault(statistics)
+    if fault is not None:
+        raise damaged(folder, fault)
+    if stated.hash != statistics.hash:
+        raise damaged(folder, "counts, contexts, vocabulary and labels do not have the hash that the manifest states")
+    return statistics
+
+
+def _origin(folder: Path, stated: Origin) -> dict[str, Any]:
+    return {
+        "tokenizer": load_tokenizer(folder / TOKENIZER) if stated.tokenizer is not None else None,
+        "windows": stated.window,
+        "effects": stated.cuts,
+        "corpus": stated.corpus,
+    }
+
+
+def _read_arrays(folder: Path) -> dict[str, Any]:
+    """Arrays and names of saved statistics, of the right types and shapes."""
     arrays = SavedArrays(folder / _ARRAYS)
     arrays.only("data", "indices", "indptr", "contexts", "pi", "text_counts")
-    vocabulary = read_names(folder / _VOCABULARY, saved)
+    vocabulary = _read_names(folder / _VOCABULARY)
     has_counts = not arrays.has("pi")
     table = arrays.table("", np.int64 if has_counts else np.float64, (len(vocabulary), None))
     m = table.shape[1]
@@ -63,13 +120,35 @@ def read_fields(folder: Path, saved: Entries) -> dict[str, Any]:
         "context_share": None if has_counts else arrays.shares("pi", m),
         "vocabulary": vocabulary,
         "contexts": arrays.array("contexts", np.int32, (m, None)) if arrays.has("contexts") else None,
-        "labels": read_names(folder / _LABELS, saved) if (folder / _LABELS).is_file() else None,
+        "labels": _read_names(folder / _LABELS) if (folder / _LABELS).is_file() else None,
         "text_counts": arrays.array("text_counts", np.int64, (m,)) if arrays.has("text_counts") else None,
-        "tokenizer": load_tokenizer(folder / _TOKENIZER) if saved.has("tokenizer") else None,
-        "windows": read_windows(saved.inside("window")) if saved.has("window") else None,
-        "effects": read_effects(saved),
-        "corpus": read_corpus(saved),
     }
+
+
+def _write_names(path: Path, names: Sequence[str]) -> None:
+    """Write names to a Parquet file with one column, ``text``."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.Table.from_arrays([text_array(names)], names=["text"]), path)
+
+
+def _read_names(path: Path) -> tuple[str, ...]:
+    """Names from what `_write_names` wrote."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        # A small file can claim any number of equal names.
+        require_memory(_BYTES_PER_NAME * pq.read_metadata(path).num_rows, f"The names in {path}", "Check the file.")
+        column = pq.read_table(path, columns=["text"])["text"]
+        column.validate(full=True)
+    except (pa.ArrowException, OSError) as error:
+        raise damaged(path.parent, f"{path.name} cannot be read ({str(error).splitlines()[0]})") from error
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)) or column.null_count:
+        missing = f"{column.type}, {column.null_count} missing"
+        raise damaged(path.parent, f"{path.name} must have one text per row; got {missing}")
+    return tuple(column.to_pylist())
 
 
 def saved_fault(statistics: NextTokenStatistics) -> str | None:
@@ -84,40 +163,41 @@ def saved_fault(statistics: NextTokenStatistics) -> str | None:
     return contexts_fault(statistics.contexts, statistics.windows, statistics.text_vocabulary)
 
 
-def check_claims(statistics: NextTokenStatistics, claimed: dict[str, Any]) -> dict[str, bool | None]:
-    """Whether the numbers that the manifest states follow from counts, contexts and names."""
-    found = statistics.to_dict()
+def contexts_fault(contexts: NDArray[np.int32], windows: Windows | None, vocabulary: int) -> str | None:
+    """What shows that contexts are not those of a text's windows: length, ids, repetitions; None if nothing does.
 
-    def equal(*names: str) -> bool:
-        return all(same(found[name], claimed.get(name)) for name in names)
-
-    return {
-        "the sizes are the ones claimed": equal("windows", "contexts", "vocabulary"),
-        "the cuts lead to these sizes": not statistics.has_counts or follows(statistics.effects, statistics.totals),
-        "coverage and share left out are the ones claimed": equal("coverage", "left_out"),
-        "the entropy floor is the one claimed": equal("entropy_nats"),
-        "the supports are the ones claimed": equal("distinct_supports", "one_hot_share"),
-        "the estimates of completeness are the ones claimed": equal("completeness"),
-        "the tokenizer is the one claimed": equal("tokenizer"),
-        "counts, contexts and vocabulary have the hash claimed": equal("hash"),
-    }
-
-
-def check_text(statistics: NextTokenStatistics, other: str, *, is_shared: bool) -> dict[str, bool | None]:
-    """What can be known of the text, which is not kept.
-
-    ``other`` is the name of the token that stands for merged ones; ``is_shared`` says that contexts and names are those
-    that two texts share.
+    ``windows``
+        The windows that were counted; None for contexts that a user gave, which may have any ids and repeat.
+    ``vocabulary``
+        Number of tokens that the text could have.
     """
-    if statistics.windows is None:
-        return {"that numbers and names are the ones given: they are kept nowhere else": None}
-    unknown = "that contexts, counts and corpus are those of the text: the text is not kept with the statistics"
-    assert statistics.contexts is not None
-    if is_shared:
-        return {unknown: None}
-    named = names_fit(statistics.vocabulary, statistics.tokenizer, statistics.text_vocabulary, other)
-    return {
-        "tokens have the names of their ids, in order": named,
-        "contexts are in the order of their ids": in_order(statistics.contexts),
-        unknown: None,
-    }
+    if windows is None:
+        bad = contexts.size and contexts.min() < ABSENT
+        return f"ids of contexts must be at least {ABSENT}; one is {contexts.min()}" if bad else None
+    if contexts.shape[1] != windows.context:
+        return f"contexts must have {windows.context} tokens, as the windows do; they have {contexts.shape[1]}"
+    lowest = windows.lowest_field
+    smallest, largest = int(contexts.min(initial=0)), int(contexts.max(initial=0))
+    if not lowest <= smallest <= largest < vocabulary:
+        return f"ids of contexts must lie in {lowest}..{vocabulary - 1}; they lie in {smallest}..{largest}"
+    if not in_order(contexts) and len(np.unique(contexts, axis=0)) < len(contexts):
+        return "contexts must be distinct, and one occurs twice"
+    return None
+
+
+def in_order(contexts: NDArray[np.int32]) -> bool:
+    """Whether each context comes after the one before it in the order of token ids, oldest first: all are distinct."""
+    # Some at a time: arrays for all contexts are large.
+    return all(
+        bool(rises(contexts[begin : begin + _ROWS_AT_ONCE + 1].T).all())
+        for begin in range(0, len(contexts), _ROWS_AT_ONCE)
+    )
+
+
+def rises(columns: Sequence[NDArray[np.integer[Any]]] | NDArray[np.int32]) -> Bool:
+    """Whether each row comes after the one before it, by the first column, then the second, and so on."""
+    rising = np.zeros(len(columns[0]) - 1, np.bool_)
+    for column in reversed(columns):
+        before, after = column[:-1], column[1:]
+        rising = (before < after) | ((before == after) & rising)
+    return rising

@@ -25,8 +25,8 @@ def shared_statistics(
     the token that stands for merged ones, which means different tokens in different texts. A context that ends up
     without any window in one of the texts is dropped from both. Row z and column j then have the same meaning in both.
     """
-    for one in (first, second):
-        if not one.has_counts:
+    for stats in (first, second):
+        if not stats.has_counts:
             raise StatisticsError(
                 "Two texts are compared on what they share by leaving out windows, which needs counts; at least one of "
                 "these statistics was given as probabilities."
@@ -34,15 +34,16 @@ def shared_statistics(
     tokens = _shared(first.vocabulary, second.vocabulary, "tokens", without=OTHER)
     contexts = _shared(_context_texts(first), _context_texts(second), "contexts")
     tables = [
-        sparse.csr_array(one.counts)[tokens[:, side]][:, contexts[:, side]] for side, one in enumerate((first, second))
+        sparse.csr_array(stats.counts)[tokens[:, side]][:, contexts[:, side]]
+        for side, stats in enumerate((first, second))
     ]
     # A token or a context may be left without a window, which may leave another one without any.
     rows, columns = _with_windows(tables)
-    for found, what in ((rows, "tokens"), (columns, "contexts")):
-        _require_shared(found.size, what)
+    for shared, what in ((rows, "tokens"), (columns, "contexts")):
+        _require_shared(shared.size, what)
     made = [
-        _restrict(one, tables[side][rows][:, columns], tokens[rows, side], contexts[columns, side])
-        for side, one in enumerate((first, second))
+        _restrict(stats, tables[side][rows][:, columns], tokens[rows, side], contexts[columns, side])
+        for side, stats in enumerate((first, second))
     ]
     return made[0], made[1]
 
@@ -85,9 +86,9 @@ def _with_windows(tables: list[sparse.csr_array]) -> tuple[Int, Int]:
     seen = [sparse.csr_array(table > 0) for table in tables]
     rows, columns = np.arange(seen[0].shape[0]), np.arange(seen[0].shape[1])
     while True:
-        parts = [one[rows][:, columns] for one in seen]
-        has_row = np.all([np.asarray(one.sum(axis=1)).ravel() > 0 for one in parts], axis=0)
-        has_column = np.all([np.asarray(one.sum(axis=0)).ravel() > 0 for one in parts], axis=0)
+        parts = [table[rows][:, columns] for table in seen]
+        has_row = np.all([np.asarray(part.sum(axis=1)).ravel() > 0 for part in parts], axis=0)
+        has_column = np.all([np.asarray(part.sum(axis=0)).ravel() > 0 for part in parts], axis=0)
         if has_row.all() and has_column.all():
             return rows, columns
         rows, columns = rows[has_row], columns[has_column]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, TypeVar
@@ -20,10 +21,9 @@ from typing import Any, BinaryIO, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tokengeom.core.errors import ResourceError
 from tokengeom.core.numerics import Int
-from tokengeom.statistics.token_table import TokenRows
-from tokengeom.statistics.windows import ABSENT, START, ContextPacking, Windows
+from tokengeom.statistics.token_table import TokenRows, disk_errors
+from tokengeom.statistics.windows import ContextPacking, Windows, windows_in
 
 LARGEST_BLOCK = 1 << 19
 """Most rows in a block: so many fit in the cache of a processor, where sorting is fastest."""
@@ -36,6 +36,7 @@ COMPILED_FROM = 1 << 22
 """Windows from which on compiled sorting saves more seconds than it takes to load."""
 
 Column = NDArray[np.integer[Any]]
+Words = NDArray[np.uint64]
 Sort = Callable[[Sequence[Int], NDArray[np.int32], Int | None], tuple[list[Int], NDArray[np.int32], Int | None]]
 T = TypeVar("T")
 
@@ -100,10 +101,10 @@ def sort_for(windows: int) -> Sort:
     if windows < COMPILED_FROM:
         return _sort_rows
     try:
-        from tokengeom.statistics.radix import sort_rows
+        _compiled()
     except ModuleNotFoundError:  # GPU machines may have torch and numpy only
         return _sort_rows
-    return sort_rows
+    return radix_sort
 
 
 def _sort_rows(
@@ -114,44 +115,85 @@ def _sort_rows(
     return [key[order] for key in keys], token[order], None if count is None else count[order]
 
 
-def windows_in(rows: TokenRows, windows: Windows, packing: ContextPacking) -> tuple[list[Int], NDArray[np.int32]]:
-    """Keys of the context, and next token, of every window in some rows of a token table, in the order of the text."""
-    padded = _with_start_markers(rows, windows.padding)
-    parts = [_windows_of_length(padded, length, packing) for length in windows.lengths]
-    if len(parts) == 1:
-        return parts[0]
-    keys = [np.concatenate(columns) for columns in zip(*(part[0] for part in parts), strict=True)]
-    return keys, np.concatenate([part[1] for part in parts])
+def radix_sort(
+    keys: Sequence[Int], token: NDArray[np.int32], count: Int | None
+) -> tuple[list[Int], NDArray[np.int32], Int | None]:
+    """Rows sorted by the first key, then the second, and so on, then by token; the count of each row moves with it.
+
+    Nothing is negative, and without ``count`` every row counts 1, as in the result. Rows with one key are moved
+    themselves, as two words: the key, and the token with the count. Of rows with more keys the order is found, key by
+    key from the last to the first.
+    """
+    if len(keys) == 1 and (count is None or int(count.max(initial=0)) < 2**32):
+        row = token.astype(np.uint64) << np.uint64(32)
+        if count is not None:
+            row |= count.view(np.uint64)
+        first, row = _sorted(keys[0].astype(np.uint64), row, 4)
+        counts = None if count is None else (row & np.uint64(2**32 - 1)).view(np.int64)
+        return [first.view(np.int64)], (row >> np.uint64(32)).astype(np.int32), counts
+    order = np.arange(token.size, dtype=np.uint64)
+    columns: list[Column] = [token, *reversed(keys)]
+    for column in columns:
+        order = _sorted(column[order].astype(np.uint64), order, 8)[1]
+    return [key[order] for key in keys], token[order], None if count is None else count[order]
 
 
-def _with_start_markers(rows: TokenRows, padding: int) -> TokenRows:
-    """The rows with start markers before the first token of each document, which serve as context only."""
-    if not padding:
-        return rows
-    added = rows.start * padding
-    places = np.repeat(np.cumsum(rows.lengths) - rows.lengths, added)
-    tokens = np.insert(rows.tokens, places, START)
-    return TokenRows(tokens, rows.lengths + added, rows.lead + added.astype(np.int32), rows.start)
+def _sorted(first: Words, second: Words, from_byte: int) -> tuple[Words, Words]:
+    """Rows of two words sorted by the first, and rows with equal ones by the second from one of its bytes on."""
+    spare = (np.empty_like(first), np.empty_like(second))
+    moves = _compiled()(first, second, *spare, from_byte)
+    return spare if moves % 2 else (first, second)
 
 
-def _windows_of_length(rows: TokenRows, length: int, packing: ContextPacking) -> tuple[list[Int], NDArray[np.int32]]:
-    tokens = rows.tokens.astype(np.int64)
-    is_next = _next_places(rows, length)[length:]
-    end = max(tokens.size, length)
-    fields = [tokens[back : end - length + back] for back in range(length)]
-    absent = [np.int64(ABSENT)] * (packing.length - length)
-    # Windows across two rows are packed too, and left out here: that is faster than leaving out each of their tokens.
-    keys = [np.broadcast_to(key, is_next.shape)[is_next] for key in packing.pack([*absent, *fields])]
-    return keys, rows.tokens[length:][is_next]
+def _by_bytes(first: Words, second: Words, first_out: Words, second_out: Words, from_byte: int) -> int:
+    """Sort by each byte, from the lowest to the highest, moving rows between the arrays; return the number of moves.
+
+    Every move keeps the order of rows whose byte is equal. A byte that is the same in all rows is skipped.
+    """
+    size, low = first.size, np.uint64(255)
+    histograms = np.zeros((16, 256), np.int64)
+    for i in range(size):
+        word = first[i]
+        for byte in range(8):
+            histograms[8 + byte, word & low] += 1
+            word >>= np.uint64(8)
+        word = second[i] >> np.uint64(8 * from_byte)
+        for byte in range(from_byte, 8):
+            histograms[byte, word & low] += 1
+            word >>= np.uint64(8)
+    moves = 0
+    for byte in range(from_byte, 16):
+        places, shift = histograms[byte], np.uint64(8 * (byte % 8))
+        sorted_by = first if byte >= 8 else second
+        if size == 0 or places[(sorted_by[0] >> shift) & low] == size:
+            continue
+        total = 0
+        for value in range(256):
+            number = places[value]
+            places[value] = total
+            total += number
+        for i in range(size):
+            value = (sorted_by[i] >> shift) & low
+            place = places[value]
+            places[value] = place + 1
+            first_out[place] = first[i]
+            second_out[place] = second[i]
+        first, first_out = first_out, first
+        second, second_out = second_out, second
+        moves += 1
+    return moves
 
 
-def _next_places(rows: TokenRows, length: int) -> NDArray[np.bool_]:
-    """Whether each token is the next token of a context of that length."""
-    is_next = np.ones(rows.tokens.size, np.bool_)
-    begin, first = np.cumsum(rows.lengths) - rows.lengths, np.maximum(rows.lead, length)
-    for place in range(int(first.max(initial=0))):
-        is_next[begin[(place < first) & (place < rows.lengths)] + place] = False
-    return is_next
+@cache
+def _compiled() -> Callable[..., int]:
+    """`_by_bytes`, compiled; loading the compiler takes longer than counting a short text."""
+    import numba
+
+    try:
+        kernel: Callable[..., int] = numba.njit(_by_bytes, nogil=True, cache=True)
+    except RuntimeError:  # no folder for the cache can be written: compile in each process
+        kernel = numba.njit(_by_bytes, nogil=True)
+    return kernel
 
 
 @dataclass(frozen=True)
@@ -178,12 +220,12 @@ class SortingPlan:
     def blocks(self, rows: Iterable[TokenRows]) -> Iterator[TokenRows]:
         """The rows of a token table, as many at a time as have a block of windows, and at least one."""
         tokens = max(self.block // len(self.windows.lengths), 1)
-        for one in rows:
-            ends = np.cumsum(one.lengths)
+        for batch in rows:
+            ends = np.cumsum(batch.lengths)
             begin = done = 0
             while begin < ends.size:
                 end = max(int(np.searchsorted(ends, done + tokens, "right")), begin + 1)
-                yield one.part(begin, end)
+                yield batch.part(begin, end)
                 begin, done = end, int(ends[end - 1])
 
     def count_block(self, rows: TokenRows) -> PairRows:
@@ -273,7 +315,7 @@ class _Runs:
             self._write(columns)
 
     def _write(self, columns: Sequence[Column]) -> None:
-        try:
+        with disk_errors("Counting could not use the disk"):
             if self._file is None:
                 self._file = self._path.open("w+b")
             self._begins.append(self._file.tell())
@@ -281,11 +323,6 @@ class _Runs:
             for column in columns:
                 self._file.write(np.ascontiguousarray(column).data)
             self._file.flush()
-        except OSError as error:
-            raise ResourceError(
-                f"Counting could not use the disk: {error.strerror or error}. "
-                "Free some space, or point --temp at a larger disk; nothing was saved."
-            ) from error
 
     def _read(self, run: int, begin: int, size: int) -> list[Column]:
         """Columns of some rows of a run."""
@@ -304,11 +341,11 @@ class _Runs:
         done = [0] * len(self._sizes)
         step = rows // max(len(done), 1) + 1
         while any(place < size for place, size in zip(done, self._sizes, strict=True)):
-            found = self._range(done, step)
+            parts = self._range(done, step)
             # A context with more next tokens than rows were read: read more.
-            step = rows // len(done) + 1 if found else 2 * step
-            if found:
-                *sorted_by, count = (np.concatenate(columns) for columns in zip(*found, strict=True))
+            step = rows // len(done) + 1 if parts else 2 * step
+            if parts:
+                *sorted_by, count = (np.concatenate(columns) for columns in zip(*parts, strict=True))
                 yield PairRows.of([*sorted_by, count.astype(np.int64)])
 
     def _range(self, done: list[int], step: int) -> list[list[Column]]:
@@ -320,13 +357,13 @@ class _Runs:
         }
         unfinished = [run for run, columns in read.items() if done[run] + columns[0].size < self._sizes[run]]
         limit = min(([int(key[-1]) for key in read[run][:-2]] for run in unfinished), default=None)
-        found = []
+        parts = []
         for run, columns in read.items():
             end = columns[0].size if limit is None else _rows_before(columns[:-2], limit)
             if end:
-                found.append([column[:end] for column in columns])
+                parts.append([column[:end] for column in columns])
                 done[run] += end
-        return found
+        return parts
 
 
 def _rows_before(keys: Sequence[Column], limit: Sequence[int]) -> int:

@@ -151,10 +151,10 @@ class SparkEngine(AbstractEngine):
         with self._running(title, progress):
             frame.observe(seen, functions.count(functions.lit(1)).alias("rows")).write.parquet(_address(str(folder)))
             written = int(seen.get.get("rows", 0))
-        found = _rows_in(folder)
-        if found != written:
+        here = _rows_in(folder)
+        if here != written:
             raise ResourceError(
-                f"The workers of '{self._address}' wrote {written:,} rows to {folder}, and {found:,} of them are seen "
+                f"The workers of '{self._address}' wrote {written:,} rows to {folder}, and {here:,} of them are seen "
                 "from this machine: the folder is not on storage that this machine and every worker share. Point "
                 "--temp, and --pairs where it is used, at a folder of such storage, such as NFS; nothing was saved."
             )

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokengeom.core.errors import ResourceError, StatisticsError, missing_extra
+from tokengeom.statistics.engines import memory_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,13 +101,10 @@ def require_spark() -> None:
 
 def mebibytes(memory: str) -> int:
     """Whole MiB of a size such as 2GB or 1.5GiB: Spark accepts no fractions; less than Spark needs is refused."""
-    parts = re.match(r"\s*([\d.]+)\s*([KMGT]?)(I?)B", memory.upper())
-    assert parts is not None, "the settings of engines accept no other form"
-    power = " KMGT".index(parts[2] or " ")
-    found = int(float(parts[1]) * (1024 if parts[3] else 1000) ** power / 2**20)
-    if found < _SMALLEST:
+    size = memory_bytes(memory) // 2**20
+    if size < _SMALLEST:
         raise StatisticsError(f"Spark needs a --memory of at least 500MB; got {memory}.")
-    return found
+    return size
 
 
 def is_local(address: str) -> bool:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tokengeom.core.errors import ResourceError, StatisticsError
 from tokengeom.core.numerics import Bool, Int
 from tokengeom.corpus.documents import Ids, TokenBatch
-from tokengeom.statistics.arrow_arrays import boolean_array, integer_array, list_array, numbers_of
+from tokengeom.statistics.arrays_file import boolean_array, integer_array, list_array, numbers_of
 from tokengeom.statistics.windows import LONGEST_CONTEXT
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ class TokenTableWriter:
             # Ids of natural text hardly compress, and the table is deleted after counting.
             self._writer = pq.ParquetWriter(path, table.schema, compression="none", use_dictionary=False)
             self._shards += 1
-        with self._clear_errors():
+        with disk_errors(f"The token table could not be written to {self._folder}"):
             self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
         self._shard_tokens += self._waiting_tokens
         self._waiting, self._waiting_tokens = [], 0
@@ -226,19 +226,21 @@ class TokenTableWriter:
 
     def _close_shard(self) -> None:
         if self._writer is not None:
-            with self._clear_errors():
+            with disk_errors(f"The token table could not be written to {self._folder}"):
                 self._writer.close()
         self._writer, self._shard_tokens = None, 0
 
-    @contextmanager
-    def _clear_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise ResourceError(
-                f"The token table could not be written to {self._folder}: {error.strerror or error}. "
-                "Free some space, or point --temp at a larger disk; nothing was saved."
-            ) from error
+
+@contextmanager
+def disk_errors(failed: str) -> Iterator[None]:
+    """Say what to do where a temporary file cannot be written; ``failed`` is what could not be done."""
+    try:
+        yield
+    except OSError as error:
+        raise ResourceError(
+            f"{failed}: {error.strerror or error}. Free some space, or point --temp at a larger disk; "
+            "nothing was saved."
+        ) from error
 
 
 def _parts(rows: TokenRows) -> tuple[Ids, Int, NDArray[np.int32], Bool]:

@@ -1,4 +1,4 @@
-"""Windows of a text, the integer keys of their contexts, and the query that counts them.
+"""Windows of a text, the integer keys of their contexts, the query that counts them, and those of rows in memory.
 
 A window is a context of up to L tokens and the token that follows it. In tables a context is one or a few integers: its
 L fields, each one of ``V + 2`` codes, are the digits of a number in base ``V + 2``, newest token last::
@@ -14,19 +14,22 @@ never share their keys, and the order of keys is the order of contexts: shorter 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokengeom.core.errors import StatisticsError
 from tokengeom.core.numerics import Int
+from tokengeom.results.convert import Within
 
 if TYPE_CHECKING:
     import ibis
+
+    from tokengeom.statistics.token_table import TokenRows
 
 ABSENT, START = -2, -1
 """Fields of `NextTokenStatistics.contexts` that hold no token; a token is its id, 0 or more."""
@@ -52,7 +55,7 @@ class Windows:
     and one for prefixes, so the first token has a context too.
     """
 
-    context: int
+    context: Annotated[int, Within(1, LONGEST_CONTEXT)]
     kind: WindowKind = "sliding"
     pad: bool = False
 
@@ -191,3 +194,43 @@ def _pairs(tokens: ibis.Table, length: int, windows: Windows, packing: ContextPa
     present = [places.ids[(places.at - back).cast("int32")].cast("int64") for back in range(length, 0, -1)]
     keys = dict(zip(packing.columns, packing.pack([*absent, *present]), strict=True))
     return places.select(**keys, next=places.ids[places.at.cast("int32")].cast("int32"))
+
+
+def windows_in(rows: TokenRows, windows: Windows, packing: ContextPacking) -> tuple[list[Int], NDArray[np.int32]]:
+    """Keys of the context, and next token, of every window in some rows of a token table, in the order of the text."""
+    padded = _with_start_markers(rows, windows.padding)
+    parts = [_windows_of_length(padded, length, packing) for length in windows.lengths]
+    if len(parts) == 1:
+        return parts[0]
+    keys = [np.concatenate(columns) for columns in zip(*(part[0] for part in parts), strict=True)]
+    return keys, np.concatenate([part[1] for part in parts])
+
+
+def _with_start_markers(rows: TokenRows, padding: int) -> TokenRows:
+    """The rows with start markers before the first token of each document, which serve as context only."""
+    if not padding:
+        return rows
+    added = rows.start * padding
+    places = np.repeat(np.cumsum(rows.lengths) - rows.lengths, added)
+    tokens = np.insert(rows.tokens, places, START)
+    return replace(rows, tokens=tokens, lengths=rows.lengths + added, lead=rows.lead + added.astype(np.int32))
+
+
+def _windows_of_length(rows: TokenRows, length: int, packing: ContextPacking) -> tuple[list[Int], NDArray[np.int32]]:
+    tokens = rows.tokens.astype(np.int64)
+    is_next = _next_places(rows, length)[length:]
+    end = max(tokens.size, length)
+    fields = [tokens[back : end - length + back] for back in range(length)]
+    absent = [np.int64(ABSENT)] * (packing.length - length)
+    # Windows across two rows are packed too, and left out here: that is faster than leaving out each of their tokens.
+    keys = [np.broadcast_to(key, is_next.shape)[is_next] for key in packing.pack([*absent, *fields])]
+    return keys, rows.tokens[length:][is_next]
+
+
+def _next_places(rows: TokenRows, length: int) -> NDArray[np.bool_]:
+    """Whether each token is the next token of a context of that length."""
+    is_next = np.ones(rows.tokens.size, np.bool_)
+    begin, first = np.cumsum(rows.lengths) - rows.lengths, np.maximum(rows.lead, length)
+    for place in range(int(first.max(initial=0))):
+        is_next[begin[(place < first) & (place < rows.lengths)] + place] = False
+    return is_next

@@ -18,51 +18,38 @@ The dual proves that no logits with loss gap at most g have a norm below ``lower
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from safetensors.numpy import save_file
 from scipy.sparse import csr_array
 
+from tokengeom.ask.explain import AnswersQuestions
 from tokengeom.ask.named_vectors import Items, NamedVectors
-from tokengeom.ask.questions import AnswersQuestions
-from tokengeom.core.checks import Entries, check_tolerance
+from tokengeom.core.checks import check_tolerance
 from tokengeom.core.errors import InputError, ProblemError
-from tokengeom.core.numerics import Float, Int, centre_columns, cosines, x_log_x
+from tokengeom.core.numerics import Float, Int, centre_columns, cosines
 from tokengeom.core.resources import require_memory
 from tokengeom.core.settings import nearest_hint, option
-from tokengeom.problems.base import LARGEST_GAP, Certificate
-from tokengeom.problems.gamma2_logits import Gamma2Logits, MaxNormFactors, WeightedDual
-from tokengeom.problems.merging import Merging
-from tokengeom.problems.regularised_logits import RegularisedLogits
-from tokengeom.results.contract import ALONE, SAME, AbstractResult, NearbyResults, close
+from tokengeom.problems.base import Certificate
+from tokengeom.problems.gamma2 import MaxNormFactors
+from tokengeom.problems.regularised_logits import Merging, RegularisedLogits
+from tokengeom.results.contract import AbstractResult
 from tokengeom.solvers.gamma2_norm import gamma2_norm
-from tokengeom.statistics.arrays_file import LARGEST_ENTRY, SUM_TOLERANCE, SavedArrays
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.pulls import Pulls, pulls_at_loss
-from tokengeom.theory.recomputed import (
-    SAME_PROBABILITY,
-    against_statistics,
-    read_certificate,
-    same_certificate,
-    same_shares,
-)
+from tokengeom.theory.storage import read_at_loss, write_at_loss
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-ARRAYS = "at-loss.safetensors"
 NORMS = {"nuclear": "nuclear norm", "gamma2": "gamma_2 norm"}
 """Norms of logits, and their names in sentences."""
-_PLAIN = ("lam", "loss_gap", "entropy", "status", "seconds", "norm", "statistics_hash")
 RANK_TOLERANCE = 1e-7
 ROUNDING = 1e-10
 """Relative allowance for the rounding of a loss and of a nuclear norm in float64."""
-SMALLEST_LAM = 1e-50
-"""Smallest lambda of a saved prediction; the path cannot be followed as far."""
 BLOCK_ENTRIES = 10**7
 SEARCH_ACCURACY = 1e-4
 EFFICIENCY_TOLERANCE = 1e-3
@@ -352,55 +339,6 @@ class LossPrediction(ProvenNorm, AnswersQuestions, AbstractResult):
             "statistics_hash": self.statistics_hash,
         }
 
-    def checks(self, beside: NearbyResults = ALONE) -> dict[str, bool | None]:
-        """Everything that logits, dual and statistics prove without solving."""
-        problem = self.problem()
-        found, claimed = self._certify(problem), self.certificate
-        limit = claimed.relative_gap * (1 + 1e-6) + SAME
-        within = f"within {LARGEST_GAP:.0%} of the smallest"
-        entropy = -float((self.merging.a @ x_log_x(self.P_merged)) @ self.pi_merged)
-        return {
-            "the loss gap is the one claimed": close(problem.loss_gap(self.L_merged), self.loss_gap),
-            "the regularised objective is the one claimed": close(found.value, claimed.value),
-            "the lower bound of the objective is the one claimed": close(found.bound, claimed.bound),
-            "the residuals are the ones claimed": same_certificate(
-                replace(found, value=0.0, bound=0.0), replace(claimed, value=0.0, bound=0.0)
-            ),
-            f"the proven gap of the objective is within {limit:.1e}": found.relative_gap <= limit,
-            f"the objective is proven to be {within}": found.relative_gap <= LARGEST_GAP,
-            **self._check_norm(),
-            "the entropy floor is the one claimed": close(entropy, self.entropy),
-            **against_statistics(self, beside, self._compare),
-            "the solver's status and time: only solving again would show them": None,
-        }
-
-    def _check_norm(self) -> dict[str, bool | None]:
-        """Close to zero logits an exact solution can prove little about its norm; then nothing is compared with it."""
-        if self.relative_gap <= LARGEST_GAP:
-            return {f"the norm is proven to be within {LARGEST_GAP:.0%} of the smallest": True}
-        return {f"the norm: it is proven only to be within {self.relative_gap:.0%}, and is not compared with": None}
-
-    def _compare(self, stats: NextTokenStatistics) -> dict[str, bool | None]:
-        rows, columns = self.merging.row_of, self.merging.column_of
-        if (stats.V, stats.m) != (rows.size, columns.size):
-            return {"there is one row per token and one column per context of the statistics": False}
-        P = stats.P
-        # Only where statistics have an entry: all V x m of them may not fit in memory.
-        found = self.P_merged[rows[P.indices], np.repeat(columns, np.diff(P.indptr))]
-        sizes = (self.merging.a @ (self.P_merged > 0))[columns]
-        return {
-            "probabilities and shares are those of the statistics": bool(
-                np.abs(found - P.data).max() <= SAME_PROBABILITY and np.array_equal(sizes, stats.support_sizes)
-            )
-            and same_shares(self.pi, stats.pi)
-        }
-
-    def _certify(self, problem: RegularisedLogits) -> Certificate:
-        if self.factors is None or self.weights is None:
-            return problem.certify(self.L_merged, self.change_merged)
-        p, q = self.weights
-        return Gamma2Logits(problem).certify(self.factors, WeightedDual(self.change_merged, np.sqrt(p), np.sqrt(q)))
-
     def problem(self) -> RegularisedLogits:
         """The regularised loss on merged tokens and contexts, which these logits minimise."""
         return RegularisedLogits.from_probabilities(
@@ -428,55 +366,8 @@ class LossPrediction(ProvenNorm, AnswersQuestions, AbstractResult):
         ]
 
     def _write(self, folder: Path) -> dict[str, Any]:
-        arrays = {name: getattr(self, name) for name in ("P_merged", "pi", "change_merged")}
-        arrays |= {"row_of": self.merging.row_of, "column_of": self.merging.column_of}
-        if self.factors is None or self.weights is None:
-            arrays["L_merged"] = self.L_merged
-        else:
-            arrays |= {"W_merged": self.factors.W, "H_merged": self.factors.H}
-            arrays |= dict(zip(("p", "q"), self.weights, strict=True))
-        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / ARRAYS)
-        return {name: getattr(self, name) for name in _PLAIN} | {"certificate": self.certificate.to_dict()}
+        return write_at_loss(self, folder)
 
     @classmethod
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> LossPrediction:
-        saved, arrays = Entries(manifest, folder), SavedArrays(folder / ARRAYS)
-        P = arrays.floats("P_merged", (None, None), 0.0, 1.0)
-        rows, columns = P.shape
-        merging = Merging(
-            arrays.wholes("row_of", (None,), 0, rows - 1), arrays.wholes("column_of", (None,), 0, columns - 1)
-        )
-        if 0 in P.shape or (merging.a.size, merging.n.size) != P.shape or 0 in merging.a or 0 in merging.n:
-            raise saved.damaged("row_of and column_of must name every row and column of P_merged")
-        if np.abs(merging.a @ P - 1.0).max() > SUM_TOLERANCE:
-            raise saved.damaged("each column of P_merged must sum to 1 over all tokens")
-        norm = saved.text("norm", tuple(NORMS))
-        L, factors, weights = _read_logits(arrays, norm, rows, columns)
-        return LossPrediction(
-            merging=merging,
-            P_merged=P,
-            pi=arrays.shares("pi", merging.column_of.size),
-            L_merged=L,
-            change_merged=arrays.floats("change_merged", P.shape),
-            lam=saved.within("lam", SMALLEST_LAM, LARGEST_ENTRY),
-            loss_gap=saved.within("loss_gap", 0.0, LARGEST_ENTRY),
-            certificate=read_certificate(saved.inside("certificate")),
-            entropy=saved.within("entropy", 0.0, float(np.log(merging.row_of.size)) + SAME),
-            status=saved.text("status"),
-            seconds=saved.within("seconds", 0.0),
-            norm=norm,
-            factors=factors,
-            weights=weights,
-            statistics_hash=saved.digest("statistics_hash") if saved.has("statistics_hash") else None,
-        )
-
-
-def _read_logits(
-    arrays: SavedArrays, norm: str, rows: int, columns: int
-) -> tuple[Float, MaxNormFactors | None, tuple[Float, Float] | None]:
-    """Logits of a saved prediction; for gamma2 also the factors that give them, and the weights."""
-    if norm != "gamma2":
-        return arrays.floats("L_merged", (rows, columns)), None, None
-    W = arrays.floats("W_merged", (rows, None))
-    factors = MaxNormFactors(W, arrays.floats("H_merged", (W.shape[1], columns)))
-    return factors.logits, factors, (arrays.shares("p", rows), arrays.shares("q", columns))
+        return read_at_loss(cls, folder, manifest)

@@ -131,9 +131,9 @@ def kmeans(points: Float, clusters: int, *, seed: int = 0) -> Int:
     rng = np.random.default_rng(seed)
     best, labels = np.inf, np.zeros(points.shape[0], dtype=np.int64)
     for _ in range(KMEANS_RESTARTS):
-        found, cost = _lloyd(points, _plus_plus(points, clusters, rng))
+        assigned, cost = _lloyd(points, _plus_plus(points, clusters, rng))
         if cost < best:
-            best, labels = cost, found
+            best, labels = cost, assigned
     return labels
 
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from tokengeom.theory.recomputed import read_certificate, same_sentence
+from tokengeom.core.numerics import Float
+from tokengeom.problems.base import Certificate
+from tokengeom.results.convert import Skipped, Within, to_plain
 
 if TYPE_CHECKING:
-    from tokengeom.core.checks import Entries
-    from tokengeom.core.numerics import Float
-    from tokengeom.problems.base import Certificate
     from tokengeom.problems.linear_data import LinearData
-    from tokengeom.solvers.compatibility import CompatibilityAnswer
+    from tokengeom.solvers.finite_part import CompatibilityAnswer
     from tokengeom.solvers.least_distance import MarginAnswer
 
+Index = Annotated[int, Within(0)]
 VISIBLE = 1e-7
 """Entries of a proof below this share of its largest are rounding."""
 
@@ -38,9 +38,9 @@ class Condition:
     holds: bool
     sentence: str
     certificate: Certificate
-    proof: Float = field(repr=False)
-    contexts: tuple[int, ...] = ()
-    pairs: tuple[tuple[int, int], ...] = ()
+    proof: Annotated[Float, Skipped] = field(default_factory=lambda: np.zeros((0, 0)), repr=False)
+    contexts: tuple[Index, ...] = ()
+    pairs: tuple[tuple[Index, Index], ...] = ()
 
     def __bool__(self) -> bool:
         return self.holds
@@ -50,48 +50,15 @@ class Condition:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the proof as plain data."""
-        return {
-            "holds": self.holds,
-            "sentence": self.sentence,
-            "certificate": self.certificate.to_dict(),
-            "contexts": list(self.contexts),
-            "pairs": [list(pair) for pair in self.pairs],
-        }
-
-    @staticmethod
-    def read(saved: Entries, proof: Float, shape: tuple[int, int]) -> Condition:
-        """A condition from what `to_dict` gave, and its proof; ``shape`` is V x m."""
-        V, m = shape
-        pairs = saved.sequence("pairs")
-        if not all(
-            isinstance(pair, list) and len(pair) == 2 and all(type(one) is int for one in pair)
-            and 0 <= pair[0] < m and 0 <= pair[1] < V
-            for pair in pairs
-        ):  # fmt: skip
-            raise saved.damaged("pairs must be pairs of a context and a token")
-        return Condition(
-            holds=saved.flag("holds"),
-            sentence=saved.text("sentence"),
-            certificate=read_certificate(saved.inside("certificate"), finite=False),
-            proof=proof,
-            contexts=tuple(saved.wholes("contexts", 0, m - 1)),
-            pairs=tuple((j, v) for j, v in pairs),
-        )
-
-    def agrees(self, other: Condition) -> bool:
-        """Whether both say the same, with the same proof."""
-        return (
-            self.holds == other.holds
-            and same_sentence(self.sentence, other.sentence)
-            and (self.contexts, self.pairs) == (other.contexts, other.pairs)
-        )
+        plain: dict[str, Any] = to_plain(self)
+        return plain
 
 
-def compatibility(data: LinearData, found: CompatibilityAnswer) -> Condition:
+def compatibility(data: LinearData, answer: CompatibilityAnswer) -> Condition:
     """The condition that a solved or refuted compatibility system proves."""
-    solution = found.solution
-    proof = solution.x if found.compatible else solution.dual
-    return describe_compatibility(data, found.compatible, solution.certificate, proof)
+    solution = answer.solution
+    proof = solution.x if answer.compatible else solution.dual
+    return describe_compatibility(data, answer.compatible, solution.certificate, proof)
 
 
 def describe_compatibility(data: LinearData, holds: bool, certificate: Certificate, proof: Float | None) -> Condition:
@@ -113,11 +80,11 @@ def describe_compatibility(data: LinearData, holds: bool, certificate: Certifica
     return Condition(False, sentence, certificate, Y, tuple(contexts))
 
 
-def separability(data: LinearData, found: MarginAnswer) -> Condition:
+def separability(data: LinearData, answer: MarginAnswer) -> Condition:
     """The condition that a solved or refuted NTP-SVM proves."""
-    solution = found.solution
-    proof = solution.x if found.separable else solution.dual
-    return describe_separability(data, found.separable, solution.certificate, proof)
+    solution = answer.solution
+    proof = solution.x if answer.separable else solution.dual
+    return describe_separability(data, answer.separable, solution.certificate, proof)
 
 
 def describe_separability(data: LinearData, holds: bool, certificate: Certificate, proof: Float | None) -> Condition:

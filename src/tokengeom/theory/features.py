@@ -18,47 +18,28 @@ of SELI [thrampoulidis2022].
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from safetensors.numpy import save_file
 from scipy.sparse import csc_array
 
+from tokengeom.ask.explain import AnswersQuestions
 from tokengeom.ask.named_vectors import Items, NamedVectors
-from tokengeom.ask.questions import AnswersQuestions
-from tokengeom.core.checks import Entries
 from tokengeom.core.errors import ProblemError
-from tokengeom.core.numerics import Arrays, Bool, Float, Int, Matrix, cosines, dense
+from tokengeom.core.numerics import Bool, Float, Int, Matrix, cosines, dense
 from tokengeom.core.resources import require_memory
 from tokengeom.core.settings import make, takes
-from tokengeom.problems.base import LARGEST_GAP, Certificate
-from tokengeom.problems.nuclear_svm import NuclearSVM
-from tokengeom.problems.supports import SupportReduction, as_support, centre_on, reduce_support
-from tokengeom.results.contract import ALONE, SAME, AbstractResult, NearbyResults, close
-from tokengeom.statistics.arrays_file import LARGEST_ENTRY, SavedArrays
+from tokengeom.problems.base import Certificate
+from tokengeom.problems.supports import SupportReduction, as_support, centre_on
+from tokengeom.results.contract import AbstractResult
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction, LossSettings
-from tokengeom.theory.gamma2_limit import Gamma2Limit, solve_gamma2_limit
-from tokengeom.theory.loss_path import LossPath
+from tokengeom.theory.loss_path import Gamma2Limit, LossPath, solve_gamma2_limit
 from tokengeom.theory.pulls import Pulls, pulls_in_limit
-from tokengeom.theory.recomputed import (
-    against_statistics,
-    read_certificate,
-    same_certificate,
-    same_probabilities,
-    same_shares,
-)
-from tokengeom.theory.saved_features import (
-    are_counts,
-    feature_claims,
-    read_probabilities,
-    read_reduction,
-    read_slack,
-    read_spread,
-)
+from tokengeom.theory.storage import read_features, write_features
 from tokengeom.theory.uniqueness import (
     PATH_TOLERANCE,
     PathDirection,
@@ -69,15 +50,14 @@ from tokengeom.theory.uniqueness import (
 )
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from pandas import DataFrame
+
+    from tokengeom.keywords import LossKeywords
 
 RANK_GAPS = 100.0
 """Singular values below this many relative gaps, as a share of the largest, are noise of the solver."""
-FEASIBLE = 1e-9
-"""Largest residual of logits and dual that `checks` accepts."""
-ARRAYS = "features.safetensors"
-MOST_WINDOWS = 2**53
-"""More windows than any text has; up to it, counts are exact in floating-point numbers."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -110,7 +90,7 @@ class FeaturePrediction(AnswersQuestions, AbstractResult):
     ``reduction``, ``L_merged``, ``dual_merged``
         The merged pattern (V' x g), and logits and dual of NTP-SVM* on it.
     ``claimed``
-        The manifest of a saved prediction, which `checks` compares with the arrays; None if it was not loaded.
+        The manifest of a saved prediction, which `verify` compares with the arrays; None if it was not loaded.
     """
 
     kind: ClassVar[str] = "tokengeom-features"
@@ -199,12 +179,12 @@ class FeaturePrediction(AnswersQuestions, AbstractResult):
         return finite_part(self.P)
 
     @takes(LossSettings)
-    def at(self, loss_gap: float, **settings: object) -> LossPrediction:
+    def at(self, loss_gap: float, **settings: Unpack[LossKeywords]) -> LossPrediction:
         """The prediction at a loss gap in nats: the point of the regularisation path that has it."""
         return self.path([loss_gap], **settings)[0]
 
     @takes(LossSettings)
-    def path(self, loss_gaps: Iterable[float], **settings: object) -> list[LossPrediction]:
+    def path(self, loss_gaps: Iterable[float], **settings: Unpack[LossKeywords]) -> list[LossPrediction]:
         """Predictions at many loss gaps, in the order given; each solve starts at the nearest point solved before."""
         path = LossPath(
             self.P,
@@ -314,47 +294,6 @@ class FeaturePrediction(AnswersQuestions, AbstractResult):
             "statistics_hash": self.statistics_hash,
         }
 
-    def checks(self, beside: NearbyResults = ALONE, *, tolerance: float | None = None) -> dict[str, bool | None]:
-        """Everything that logits, dual, probabilities and statistics prove without solving.
-
-        ``tolerance``
-            Largest gap and residual to accept; by default the gap that the prediction claims.
-        """
-        found, claimed = NuclearSVM(self.reduction).certify(self.L_merged, self.dual_merged), self.certificate
-        limit = claimed.relative_gap * (1 + 1e-6) + SAME if tolerance is None else tolerance
-        feasible = max(FEASIBLE, tolerance or 0.0)
-        return {
-            "the merged pattern is that of the probabilities": self.reduction.equals(reduce_support(self.P)),
-            "the logits are feasible": found.primal_residual <= feasible,
-            "the dual is feasible": found.dual_residual <= feasible,
-            f"the proven gap is within {limit:.1e}": found.relative_gap <= limit,
-            f"the nuclear norm is proven to be within {LARGEST_GAP:.0%} of the smallest": (
-                found.relative_gap <= LARGEST_GAP
-            ),
-            "the nuclear norm is the one claimed": close(found.value, claimed.value),
-            "the lower bound is the one claimed": close(found.bound, claimed.bound),
-            "the residuals are the ones claimed": same_certificate(
-                replace(found, value=0.0, bound=0.0), replace(claimed, value=0.0, bound=0.0)
-            ),
-            **feature_claims(self),
-            **against_statistics(self, beside, self._compare),
-            **self._unchecked(),
-        }
-
-    def _compare(self, stats: NextTokenStatistics) -> dict[str, bool | None]:
-        return {
-            "probabilities and shares are those of the statistics": same_probabilities(self.P, stats.P)
-            and same_shares(self.pi, stats.pi),
-            "windows and coverage are those of the statistics": (self.windows, self.coverage)
-            == (stats.n if stats.has_counts else None, stats.coverage),
-        }
-
-    def _unchecked(self) -> dict[str, bool | None]:
-        found: dict[str, bool | None] = {}
-        if self.spread is not None:
-            found["how far solutions from random starts are apart: those solutions are not kept"] = None
-        return {**found, "the solver's status, tolerance and time: only solving again would show them": None}
-
     def _facts(self) -> list[tuple[str, str]]:
         return [
             ("contexts", f"{self.reduction.m}"),
@@ -367,73 +306,11 @@ class FeaturePrediction(AnswersQuestions, AbstractResult):
         ]
 
     def _write(self, folder: Path) -> dict[str, Any]:
-        save_file(self._arrays(), folder / ARRAYS)
-        return {
-            "certificate": self.certificate.to_dict(),
-            "entropy": self.entropy,
-            "rank": self.rank,
-            "rank_bound": self.solution_bounds.rank_bound,
-            "proxy_nuclear_norm": self.proxy_nuclear_norm,
-            "proxy_is_exact": self.proxy_is_exact,
-            "proxy_sentence": self.proxy_sentence,
-            "spread": None if self.spread is None else asdict(self.spread),
-            "warnings": list(self.warnings),
-            "status": self.status,
-            "seconds": self.seconds,
-            "tolerance": self.tolerance,
-            "statistics_hash": self.statistics_hash,
-            "windows": self.windows,
-            "coverage": self.coverage,
-        }
-
-    def _arrays(self) -> Arrays:
-        P, red = csc_array(self.P), self.reduction
-        held = {
-            "S_red": red.S_red.astype(np.uint8),
-            "row_of": red.row_of.astype(np.int64),
-            "column_of": red.column_of.astype(np.int64),
-            "L_merged": self.L_merged,
-            "dual_merged": self.dual_merged,
-            "slack_bound": self.solution_bounds.slack_bound,
-            "pi": self.pi,
-            "P_data": P.data.astype(np.float64),
-            "P_indices": P.indices.astype(np.int64),
-            "P_indptr": P.indptr.astype(np.int64),
-        }
-        return {name: np.ascontiguousarray(value) for name, value in held.items()}
+        return write_features(self, folder)
 
     @classmethod
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> FeaturePrediction:
-        saved, arrays = Entries(manifest, folder), SavedArrays(folder / ARRAYS)
-        reduction = read_reduction(arrays)
-        P, pi = read_probabilities(arrays, reduction.V, reduction.m)
-        shape = reduction.S_red.shape
-        windows = saved.whole("windows", 1, MOST_WINDOWS) if saved.has("windows") else None
-        if windows is not None and not are_counts(P, pi, windows):
-            raise saved.damaged(f"P and pi are not those of {windows} windows")
-        saved.whole("rank", 0, min(shape))
-        return FeaturePrediction(
-            reduction=reduction,
-            L_merged=arrays.floats("L_merged", shape),
-            dual_merged=arrays.floats("dual_merged", shape),
-            certificate=read_certificate(saved.inside("certificate")),
-            P=P,
-            pi=pi,
-            entropy=saved.within("entropy", 0.0, float(np.log(reduction.V)) + SAME),
-            proxy_nuclear_norm=saved.within("proxy_nuclear_norm", 0.0, LARGEST_ENTRY),
-            proxy_is_exact=saved.flag("proxy_is_exact"),
-            proxy_sentence=saved.text("proxy_sentence"),
-            solution_bounds=SolutionBounds(read_slack(arrays, reduction), saved.whole("rank_bound", 0, min(shape))),
-            spread=read_spread(saved.inside("spread")) if saved.has("spread") else None,
-            warnings=saved.texts("warnings"),
-            status=saved.text("status"),
-            seconds=saved.within("seconds", 0.0),
-            tolerance=saved.within("tolerance", 0.0),
-            statistics_hash=saved.digest("statistics_hash") if saved.has("statistics_hash") else None,
-            windows=windows,
-            coverage=saved.within("coverage", 0.0, 1.0) if saved.has("coverage") else None,
-            claimed=manifest,
-        )
+        return read_features(cls, folder, manifest)
 
     @property
     def _source(self) -> str:

@@ -14,6 +14,11 @@ for compatible and separable data, under gradient descent with a small step and 
 
 When the data are compatible and separable, the effective supports are the supports and the floor is the entropy. Every
 answer has a certificate that can be checked without solving again.
+
+`max_margin` has the largest margin in each norm that an optimizer is known or conjectured to follow: the Frobenius
+norm (gradient descent), the max norm (sign descent, Adam), the spectral norm (Muon), its dual norm, the nuclear norm,
+and the entrywise-sum norm. For one-hot labels normalised steepest descent in a norm maximises its margin. For sparse
+soft labels this is open; these margins are what a run is compared with.
 """
 
 from __future__ import annotations
@@ -21,51 +26,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
-from safetensors.numpy import save_file
 
-from tokengeom.core.checks import Entries
 from tokengeom.core.errors import ProblemError
-from tokengeom.core.numerics import Bool, Float, Matrix, dense
-from tokengeom.problems.base import LARGEST_GAP, Certificate, Solution
-from tokengeom.problems.compatibility import CompatibilitySystem
-from tokengeom.problems.effective_support import EffectiveSupportProblem, ReducedLoss
+from tokengeom.core.numerics import Bool, Float, Matrix
+from tokengeom.problems.base import Certificate, Solution
 from tokengeom.problems.linear_data import LinearData, SoftLabels
-from tokengeom.problems.ntp_svm import MarginProblem
-from tokengeom.problems.supports import margins
-from tokengeom.results.contract import ALONE, SAME, AbstractResult, NearbyResults, close, data_frame
-from tokengeom.solvers.compatibility import CompatibilityAnswer, project_on_data_subspace, solve_compatibility
+from tokengeom.problems.linear_limit import CompatibilitySystem, ReducedLoss
+from tokengeom.problems.ntp_svm import MarginProblem, norm_named
+from tokengeom.results.contract import SAME, AbstractResult, data_frame
+from tokengeom.results.convert import Digest, Within, from_manifest
 from tokengeom.solvers.effective_support import EffectiveSupport, find_effective_support
+from tokengeom.solvers.finite_part import (
+    CompatibilityAnswer,
+    project_on_data_subspace,
+    solve_compatibility,
+    solve_reduced_loss,
+)
 from tokengeom.solvers.least_distance import MarginAnswer
+from tokengeom.solvers.margin import solve_margin
 from tokengeom.solvers.ntp_svm import orthonormal_factor, solve_ntp_svm
-from tokengeom.solvers.reduced_newton import solve_reduced_loss
 from tokengeom.statistics.arrays_file import SavedArrays
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.conditions import (
-    Condition,
-    compatibility,
-    describe_compatibility,
-    describe_separability,
-    separability,
-)
-from tokengeom.theory.recomputed import (
-    SAME_PROBABILITY,
-    against_statistics,
-    read_certificate,
-    same_certificate,
-    same_shares,
-)
+from tokengeom.theory.conditions import Condition, compatibility, separability
+from tokengeom.theory.storage import NotNegative, entries_of, write_arrays
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 ARRAYS = "linear.safetensors"
-PROOF = 1e-7
-"""Residual up to which `checks` accepts a witness or a refutation."""
 _ANSWERS = ("W_star", "W_mm", "multipliers", "blocking")
-_CERTIFICATES = ("certificate", "finite_certificate", "support_certificate")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -159,31 +151,6 @@ class LinearPrediction(AbstractResult):
             "statistics_hash": self.statistics_hash,
         }
 
-    def checks(self, beside: NearbyResults = ALONE) -> dict[str, bool | None]:
-        """Everything that the saved proofs show without solving."""
-        return {
-            **_condition_checks(self),
-            **_limit_checks(self),
-            **_claim_checks(self),
-            **against_statistics(self, beside, self._compare),
-            "that the embeddings are the ones given: they are kept nowhere else": None,
-        }
-
-    def _compare(self, stats: NextTokenStatistics) -> dict[str, bool | None]:
-        data = self.data
-        if (stats.V, stats.m) != (data.V, data.m):
-            return {"there is one row per token and one column per context of the statistics": False}
-        named = stats.contexts is not None or stats.labels is not None
-        contexts = [stats.context_text(j) for j in range(stats.m)] if named else None
-        return {
-            "probabilities and shares are those of the statistics": bool(
-                np.abs(dense(stats.P) - data.P).max() <= SAME_PROBABILITY
-            )
-            and same_shares(data.pi, stats.pi),
-            "the names are those of the statistics": _as_list(data.token_names) == list(stats.vocabulary)
-            and _as_list(data.context_names) == contexts,
-        }
-
     def _consequences(self) -> list[str]:
         if self.reaches_entropy:
             floor = f"The loss can therefore come arbitrarily close to the entropy, {self.entropy:.6g} nats."
@@ -225,49 +192,60 @@ class LinearPrediction(AbstractResult):
             "separable": self.separable.proof,
             **{name: getattr(self, name) for name in _ANSWERS},
         }
-        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / ARRAYS)
-        contexts, tokens = self.data.context_names, self.data.token_names
-        return {
-            "compatible": self.compatible.to_dict(),
-            "separable": self.separable.to_dict(),
-            "margin": self.margin if np.isfinite(self.margin) else None,
-            "loss_floor": self.loss_floor,
-            "entropy": self.entropy,
-            "context_names": None if contexts is None else list(contexts),
-            "token_names": None if tokens is None else list(tokens),
-            "statistics_hash": self.statistics_hash,
-            **{name: getattr(self, name).to_dict() for name in _CERTIFICATES},
-        }
+        write_arrays(folder / ARRAYS, arrays)
+        return entries_of(
+            LinearEntries,
+            self,
+            margin=self.margin if np.isfinite(self.margin) else None,
+            context_names=self.data.context_names,
+            token_names=self.data.token_names,
+        )
 
     @classmethod
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> LinearPrediction:
-        saved, arrays = Entries(manifest, folder), SavedArrays(folder / ARRAYS)
+        saved, arrays = from_manifest(LinearEntries, manifest, folder), SavedArrays(folder / ARRAYS)
         data = _read_data(saved, arrays)
         shape, decoder = (data.V, data.m), (data.V, data.d)
         grown = arrays.wholes("effective_support", shape, 0, 1, np.uint8) != 0
         if not grown.any(axis=0).all():
-            raise saved.damaged("an effective support is empty")
-        rest: dict[str, Any] = {name: read_certificate(saved.inside(name), finite=False) for name in _CERTIFICATES}
-        for name in ("compatible", "separable"):
-            inside = saved.inside(name)
-            proof = arrays.floats(name, decoder if inside.flag("holds") else shape)
-            rest[name] = Condition.read(inside, proof, shape)
-        return LinearPrediction(
+            raise arrays.damaged("an effective support is empty")
+        return cls(
             data=data,
+            compatible=_read_condition("compatible", saved.compatible, arrays, data),
+            separable=_read_condition("separable", saved.separable, arrays, data),
             W_star=arrays.floats("W_star", decoder),
             W_mm=arrays.floats("W_mm", decoder),
-            margin=saved.within("margin", 0.0) if saved.has("margin") else np.inf,
-            loss_floor=saved.within("loss_floor", -SAME),
-            entropy=saved.within("entropy", -SAME),
+            margin=np.inf if saved.margin is None else saved.margin,
+            loss_floor=saved.loss_floor,
+            entropy=saved.entropy,
             effective_support=grown,
+            certificate=saved.certificate,
+            finite_certificate=saved.finite_certificate,
+            support_certificate=saved.support_certificate,
             multipliers=arrays.floats("multipliers", shape),
             blocking=arrays.floats("blocking", shape),
-            statistics_hash=saved.digest("statistics_hash") if saved.has("statistics_hash") else None,
-            **rest,
+            statistics_hash=saved.statistics_hash,
         )
 
 
-def _read_data(saved: Entries, arrays: SavedArrays) -> LinearData:
+@dataclass(frozen=True)
+class LinearEntries:
+    """Entries of the manifest of a `LinearPrediction`."""
+
+    compatible: Condition
+    separable: Condition
+    margin: NotNegative | None
+    loss_floor: Annotated[float, Within(-SAME)]
+    entropy: Annotated[float, Within(-SAME)]
+    context_names: Sequence[str] | None
+    token_names: Sequence[str] | None
+    statistics_hash: Digest | None
+    certificate: Certificate
+    finite_certificate: Certificate
+    support_certificate: Certificate
+
+
+def _read_data(saved: LinearEntries, arrays: SavedArrays) -> LinearData:
     """The data of a saved prediction, checked as those that a user gives."""
     P = arrays.floats("P", (None, None), 0.0, 1.0)
     V, m = P.shape
@@ -275,13 +253,19 @@ def _read_data(saved: Entries, arrays: SavedArrays) -> LinearData:
     try:
         checked = LinearData.of(LinearData(P > 0, P, arrays.shares("pi", m), H), H)
     except ProblemError as error:
-        raise saved.damaged(str(error).rstrip(".")) from error
-    contexts, tokens = (saved.texts(name) if saved.has(name) else None for name in ("context_names", "token_names"))
-    for name, found, size in (("context_names", contexts, m), ("token_names", tokens, V)):
-        if found is not None and len(found) != size:
-            raise saved.damaged(f"{name} must have {size} entries; it has {len(found)}")
+        raise arrays.damaged(str(error).rstrip(".")) from error
+    contexts, tokens = saved.context_names, saved.token_names
+    for what, names, size in (("context_names", contexts, m), ("token_names", tokens, V)):
+        if names is not None and len(names) != size:
+            raise arrays.damaged(f"{what} must have {size} entries; it has {len(names)}")
     # Not the checked P, which was divided by its sums: a prediction is loaded as it was saved.
     return replace(checked, P=P, pi=arrays.shares("pi", m), context_names=contexts, token_names=tokens)
+
+
+def _read_condition(name: str, saved: Condition, arrays: SavedArrays, data: LinearData) -> Condition:
+    if any(j >= data.m for j in saved.contexts) or any(j >= data.m or v >= data.V for j, v in saved.pairs):
+        raise arrays.damaged(f"{name}: contexts and pairs must be numbers of contexts and tokens")
+    return replace(saved, proof=arrays.floats(name, (data.V, data.d if saved.holds else data.m)))
 
 
 def predict_linear(stats: SoftLabels, embeddings: Matrix, tolerance: float = 1e-9) -> LinearPrediction:
@@ -335,83 +319,36 @@ def _finite_part(
     return solution, solution.certificate.value
 
 
-def _condition_checks(prediction: LinearPrediction) -> dict[str, bool]:
-    data, compatible, separable = prediction.data, prediction.compatible, prediction.separable
-    system, problem = CompatibilitySystem(data.S, data.P, data.H), MarginProblem(data.S, data.H)
-    checks = {}
-    if compatible:
-        residual = system.certify(compatible.proof, None).primal_residual
-        checks["a decoder solves the equations of compatibility"] = residual <= PROOF
-    else:
-        proof = system.refute(compatible.proof)
-        checks["the refutation of compatibility is valid"] = PROOF * abs(proof.value) >= proof.primal_residual
-    margin = 0.0
-    if separable:
-        missing = problem.certify(separable.proof, None).primal_residual
-        checks["a decoder separates the supports"] = missing <= PROOF
-        size = float(np.linalg.norm(prediction.W_mm))
-        margin = 1 / size if size else np.inf
-    else:
-        checks["the refutation of separability is valid"] = problem.refute(separable.proof).value <= PROOF
-    checks["the margin is the one claimed"] = close(prediction.margin, margin)
-    described = describe_compatibility(data, compatible.holds, compatible.certificate, compatible.proof)
-    checks["compatibility is described as its proof shows it"] = compatible.agrees(described)
-    described = describe_separability(data, separable.holds, separable.certificate, separable.proof)
-    checks["separability is described as its proof shows it"] = separable.agrees(described)
-    return checks
+@dataclass(frozen=True, eq=False)
+class MaxMargin:
+    """The decoder of largest margin in one norm.
+
+    ``W``
+        V x d; 0 when the data are not separable.
+    ``margin``
+        Margin of W per unit of its norm; 0 when the data are not separable.
+    ``certificate``
+        Certificate of W, or of the refutation of separability.
+    ``status``
+        How the solver ended; where the gap is larger than asked for, it says so.
+    """
+
+    norm: str
+    separable: bool
+    W: Float
+    margin: float
+    certificate: Certificate
+    status: str
 
 
-def _claim_checks(prediction: LinearPrediction) -> dict[str, bool]:
-    """Whether certificates are those of the saved answers and proofs."""
-    data, S = prediction.data, prediction.effective_support
-    compatible, separable = prediction.compatible, prediction.separable
-    system, problem = CompatibilitySystem(data.S, data.P, data.H), MarginProblem(data.S, data.H)
-    direction = MarginProblem(S, data.H).certify(prediction.W_mm, prediction.multipliers)
-    support = EffectiveSupportProblem(data.S, data.H).certify(prediction.W_mm, prediction.blocking)
-    solved = system.certify(compatible.proof, None) if compatible else system.refute(compatible.proof)
-    if compatible:
-        # The bound is that of a dual that is not kept. It equals the value, as W_star lies in the data subspace.
-        solved = replace(solved, dual_residual=compatible.certificate.dual_residual, bound=solved.value)
-    reduced = ReducedLoss(S, data.P, data.pi, data.H)
-    finite = reduced.certify(prediction.W_star, reduced.distribution(prediction.W_star))
-    return {
-        "the certificate of the direction is the one claimed": same_certificate(direction, prediction.certificate),
-        "the certificate of the effective supports is the one claimed": same_certificate(
-            support, prediction.support_certificate
-        ),
-        "the certificate of compatibility is the one claimed": same_certificate(solved, compatible.certificate),
-        "the certificate of separability is the one claimed": same_certificate(
-            direction if separable else problem.refute(separable.proof), separable.certificate
-        ),
-        "the certificate of the finite part is the one claimed": same_certificate(
-            compatible.certificate if prediction.reaches_entropy else finite, prediction.finite_certificate
-        ),
-    }
+def max_margin(stats: SoftLabels, embeddings: Matrix, norm: str = "frobenius", tolerance: float = 1e-6) -> MaxMargin:
+    """The decoder of largest margin in a norm: ``frobenius``, ``max``, ``spectral``, ``nuclear`` or ``sum``.
 
-
-def _limit_checks(prediction: LinearPrediction) -> dict[str, bool]:
-    data, S = prediction.data, prediction.effective_support
-    direction = MarginProblem(S, data.H).certify(prediction.W_mm, prediction.multipliers)
-    limit = prediction.certificate.relative_gap * (1 + 1e-6) + SAME
-    support = EffectiveSupportProblem(data.S, data.H).certify(prediction.W_mm, prediction.blocking)
-    loss = ReducedLoss(S, data.P, data.pi, data.H)
-    finite = loss.certify(prediction.W_star, loss.distribution(prediction.W_star))
-    gap = direction.relative_gap if prediction.W_mm.any() else 0.0
-    size = float(np.linalg.norm(prediction.W_star))
-    outside = float(np.linalg.norm(prediction.W_star - prediction.finite_part(prediction.W_star)))
-    off = ~S
-    separated = not off.any() or float(margins(prediction.W_mm @ data.H, S)[off].min()) >= 1 - PROOF
-    return {
-        "the effective supports contain the supports": bool((S >= data.S).all()),
-        "the direction separates every effective support from the other tokens": separated,
-        "the pairs that the direction does not separate are proven inseparable": support.holds(PROOF),
-        f"the direction is proven within {limit:.1e} of the smallest norm": gap <= min(limit, LARGEST_GAP),
-        "the finite part is stationary for the reduced loss": finite.dual_residual <= PROOF,
-        "the finite part lies in the data subspace": outside <= PROOF * max(1.0, size),
-        "the floor of the loss is the one claimed": abs(finite.value - prediction.loss_floor) <= PROOF,
-        "the entropy is the one claimed": close(data.entropy, prediction.entropy),
-    }
-
-
-def _as_list(names: Sequence[str] | None) -> list[str] | None:
-    return None if names is None else list(names)
+    ``tolerance`` is the relative gap to prove in the spectral and the nuclear norm; others are exact up to rounding.
+    """
+    data = LinearData.of(stats, embeddings)
+    problem = MarginProblem(data.S, data.H, norm_named(norm))
+    answer = solve_margin(problem, tolerance)
+    W = answer.solution.x
+    margin = problem.margin(W) if answer.separable and np.any(W) else 0.0
+    return MaxMargin(norm, answer.separable, W, margin, answer.solution.certificate, answer.solution.status)

@@ -20,7 +20,7 @@ import numpy as np
 
 from tokengeom.core.errors import ProblemError, ResourceError
 from tokengeom.core.numerics import Float, blas_threads_for
-from tokengeom.problems.effective_support import ReducedLoss
+from tokengeom.problems.linear_limit import ReducedLoss
 from tokengeom.solvers.ntp_svm import orthonormal_factor
 from tokengeom.solvers.path_newton import PathNewton, PathState, path_newton
 from tokengeom.theory.linear import LinearPrediction
@@ -174,9 +174,9 @@ class _Curve:
             move = float(np.clip(move, -reach, reach))
             dx, dy = self._tangent(state)
             begin = PathState(tau if move == left else state.tau + move, state.x + move * dx, state.y + move * dy)
-            found, done = self.newton.solve(begin)
+            reached, done = self.newton.solve(begin)
             if done:
-                state, stride = found, 2.0 * move
+                state, stride = reached, 2.0 * move
             else:
                 stride = 0.25 * move
         raise ResourceError(f"The path did not reach log strength {tau}; it stopped at {state.tau}.")

@@ -15,7 +15,7 @@ merged.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -166,7 +166,9 @@ def regularisation_path(
         "Keep fewer contexts: the path cannot be merged by support groups.",
         memory_limit,
     )
-    problem = RegularisedLogits.from_probabilities(P, pi, float(lams[0]), backend=Backend.on().in_one_block())
+    # The points are whole matrices.
+    in_one_block = replace(Backend.on(), largest_block=2**62)
+    problem = RegularisedLogits.from_probabilities(P, pi, float(lams[0]), backend=in_one_block)
     if L_mm.shape != problem.P.shape:
         raise ProblemError(
             f"The direction must have the shape of P; got L_mm {L_mm.shape} and P {problem.P.shape}. "

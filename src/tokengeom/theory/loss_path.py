@@ -1,27 +1,33 @@
-"""The search for the point of a regularisation path that has a given loss gap.
+"""The search for the point of a regularisation path that has a given loss gap, and the limit of the gamma_2 path.
 
 g grows with lambda, and nearly in proportion to it where both are small. The search is a secant in logarithms; a point
 far from the wanted gap is solved only roughly, and each solve starts where the nearest one ended.
+
+As the loss falls to its floor, the path of the gamma_2 norm tends in direction to the logits of smallest gamma_2 norm
+with margins 1, `Gamma2Limit`.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csc_array
 
 from tokengeom.core.errors import ProblemError
-from tokengeom.core.numerics import Float, blas_threads_for
+from tokengeom.core.numerics import Float, blas_threads_for, cosines
 from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.core.resources import Estimate, fewer_contexts, require_memory
 from tokengeom.problems.backend import Backend
-from tokengeom.problems.base import Solution
-from tokengeom.problems.gamma2_logits import Gamma2Logits, MaxNormFactors
-from tokengeom.problems.merging import Merging
-from tokengeom.problems.regularised_logits import RegularisedLogits
+from tokengeom.problems.base import Certificate, Solution
+from tokengeom.problems.gamma2 import Gamma2Logits, Gamma2SVM, MaxNormFactors
+from tokengeom.problems.regularised_logits import Merging, RegularisedLogits
+from tokengeom.problems.supports import SupportReduction
 from tokengeom.solvers.gamma2_admm import Gamma2ADMM, largest_lam
+from tokengeom.solvers.gamma2_svm_admm import Gamma2MarginADMM
 from tokengeom.solvers.logit_admm import LogitADMM, WarmStart
 from tokengeom.theory.at_loss import NORMS, LossPrediction, LossSettings
 from tokengeom.theory.solving_time import GAMMA2_AT_LOSS, NUCLEAR_AT_LOSS, work_at_loss
@@ -100,9 +106,9 @@ class LossPath:
         """The point of the path whose loss gap is within 1% of the one asked for."""
         self._require(loss_gap)
         with blas_threads_for(self.merging.a.size, self.merging.n.size):
-            return self._found(loss_gap, progress or SilentProgress())
+            return self._search(loss_gap, progress or SilentProgress())
 
-    def _found(self, loss_gap: float, progress: AbstractProgress) -> LossPrediction:
+    def _search(self, loss_gap: float, progress: AbstractProgress) -> LossPrediction:
         target = math.log(loss_gap)
         log_lam, slope = self._first_guess(target)
         # Two points that were solved before predict the next well enough to solve it at once.
@@ -115,23 +121,24 @@ class LossPath:
                 problem = self.problem.at(min(math.exp(log_lam), self.largest_lam))
                 wanted = self.settings.tolerance
                 solution, state = self._solve(problem, wanted if near else max(ROUGH, wanted), self._start(log_lam))
-                found = problem.loss_gap(solution.x.logits if self.gamma2 else solution.x)
+                reached = problem.loss_gap(solution.x.logits if self.gamma2 else solution.x)
                 iterations, seconds = iterations + solution.iterations, seconds + solution.seconds
-                stage.advance(0.0, f"loss gap {found:.3g}, proven gap {solution.certificate.relative_gap:.1e}")
+                stage.advance(0.0, f"loss gap {reached:.3g}, proven gap {solution.certificate.relative_gap:.1e}")
                 # A state that did not converge would lead the next solve astray.
-                self._keep(log_lam, math.log(found), state if solution.converged else None)
-                if near and abs(found / loss_gap - 1.0) <= GAP_ACCURACY:
+                self._keep(log_lam, math.log(reached), state if solution.converged else None)
+                if near and abs(reached / loss_gap - 1.0) <= GAP_ACCURACY:
                     break
-                points.append((log_lam, math.log(found)))
+                points.append((log_lam, math.log(reached)))
                 slope = _slope(points, slope)
                 log_lam = min(log_lam + (target - points[-1][1]) / slope, math.log(self.largest_lam) - 1e-9)
         status = f"{solution.status}, {iterations} iterations in total"
-        if abs(found / loss_gap - 1.0) > GAP_ACCURACY:
+        if abs(reached / loss_gap - 1.0) > GAP_ACCURACY:
             raise ProblemError(
-                f"The search for a loss gap of {loss_gap:.4g} ended at {found:.4g}: {solution.status}. Likely the gap "
-                "is at the end of its range, or the tolerance is too large. Lower the tolerance or choose another gap."
+                f"The search for a loss gap of {loss_gap:.4g} ended at {reached:.4g}: {solution.status}. Likely the "
+                "gap is at the end of its range, or the tolerance is too large. Lower the tolerance or choose another "
+                "gap."
             )
-        return self._prediction(problem, solution, found, status, seconds)
+        return self._prediction(problem, solution, reached, status, seconds)
 
     def _require(self, loss_gap: object) -> None:
         if not isinstance(loss_gap, int | float | np.integer | np.floating) or not 0.0 < loss_gap < self.largest_gap:
@@ -178,9 +185,9 @@ class LossPath:
             return LogitADMM(tolerance=tolerance, max_iterations=most)(problem, start)
         if start is not None:
             quick = Gamma2ADMM(tolerance=tolerance, max_iterations=min(most, WARM_ITERATIONS))
-            found = quick(Gamma2Logits(problem), start)
-            if found[0].converged:
-                return found
+            solved = quick(Gamma2Logits(problem), start)
+            if solved[0].converged:
+                return solved
         return Gamma2ADMM(tolerance=tolerance, max_iterations=most)(Gamma2Logits(problem), None)
 
     def _prediction(
@@ -218,3 +225,72 @@ def _slope(points: list[tuple[float, float]], last: float) -> float:
         return last
     slope = (points[-1][1] - points[-2][1]) / (points[-1][0] - points[-2][0])
     return min(max(slope, 0.7), 4.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Gamma2Limit:
+    """Logits of smallest gamma_2 norm that separate every support by a margin of 1, with their certificate.
+
+    ``W_merged``, ``H_merged``
+        Factors that attain the norm, of merged tokens and support groups, V' x d and d x g.
+    ``status``, ``seconds``
+        How the solver ended, and the time that it took.
+    """
+
+    reduction: SupportReduction
+    W_merged: Float
+    H_merged: Float
+    certificate: Certificate
+    status: str
+    seconds: float
+
+    @property
+    def norm_value(self) -> float:
+        """``gamma_2`` of these logits."""
+        return self.certificate.value
+
+    @property
+    def lower_bound(self) -> float:
+        """Proven lower bound on the gamma_2 norm of all logits with these margins."""
+        return self.certificate.bound
+
+    @cached_property
+    def W(self) -> Float:
+        """Token embeddings, V x d."""
+        return np.asarray(self.W_merged[self.reduction.row_of])
+
+    @cached_property
+    def H(self) -> Float:
+        """Context embeddings, d x m; 0 for a context whose support is the whole vocabulary."""
+        column_of = self.reduction.column_of
+        return np.asarray(np.where(column_of >= 0, self.H_merged[:, column_of], 0.0))
+
+    @cached_property
+    def L(self) -> Float:
+        """Diverging direction of the logits, V x m."""
+        V, m = self.reduction.V, self.reduction.m
+        require_memory(8 * V * m, f"L ({V} x {m})", "Use W and H, which are small.")
+        return self.W @ self.H
+
+    @property
+    def token_cosines(self) -> Float:
+        """Cosines between tokens, V x V; 0 where a token has no direction."""
+        return cosines(self.W.T)
+
+    @property
+    def context_cosines(self) -> Float:
+        """Cosines between contexts, m x m; 0 where a context has no direction."""
+        return cosines(self.H)
+
+
+def solve_gamma2_limit(
+    reduction: SupportReduction, *, tolerance: float = 3e-3, max_iterations: int = 3000, device: str = "cpu"
+) -> Gamma2Limit:
+    """The limit for a merged pattern of supports."""
+    if 0 in reduction.S_red.shape:
+        raise ProblemError("Every support is the whole vocabulary: there is nothing to separate.")
+    backend = Backend.on(None if device == "cpu" else device)
+    solver = Gamma2MarginADMM(tolerance=tolerance, max_iterations=max_iterations)
+    solution = solver(Gamma2SVM(reduction.S_red, backend))
+    W, H = backend.to_numpy(solution.x.W), backend.to_numpy(solution.x.H)
+    return Gamma2Limit(reduction, W, H, solution.certificate, solution.status, solution.seconds)

@@ -31,6 +31,9 @@ from tokengeom.theory.solving_time import LIMIT, estimate_limit
 from tokengeom.theory.uniqueness import measure_spread, solution_bounds
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
+    from tokengeom.keywords import PredictKeywords
     from tokengeom.theory.linear import LinearPrediction
 
 TOLERANCE = 1e-6
@@ -79,7 +82,7 @@ def predict(
     embeddings: Matrix,
     loss_gap: None = None,
     progress: AbstractProgress | None = None,
-    **settings: object,
+    **settings: Unpack[PredictKeywords],
 ) -> LinearPrediction: ...
 
 
@@ -90,7 +93,7 @@ def predict(
     embeddings: None = None,
     loss_gap: None = None,
     progress: AbstractProgress | None = None,
-    **settings: object,
+    **settings: Unpack[PredictKeywords],
 ) -> FeaturePrediction: ...
 
 
@@ -101,7 +104,7 @@ def predict(
     embeddings: None = None,
     loss_gap: float,
     progress: AbstractProgress | None = None,
-    **settings: object,
+    **settings: Unpack[PredictKeywords],
 ) -> LossPrediction: ...
 
 
@@ -112,7 +115,7 @@ def predict(
     embeddings: Matrix | None = None,
     loss_gap: float | None = None,
     progress: AbstractProgress | None = None,
-    **settings: object,
+    **settings: Unpack[PredictKeywords],
 ) -> FeaturePrediction | LinearPrediction | LossPrediction:
     """Predict the geometry that next-token training tends to, or has at a given loss.
 
@@ -168,7 +171,7 @@ def _predicted(
 
 @takes(PredictSettings)
 def estimate_prediction(
-    stats: NextTokenStatistics | str | Path, *, loss_gap: float | None = None, **settings: object
+    stats: NextTokenStatistics | str | Path, *, loss_gap: float | None = None, **settings: Unpack[PredictKeywords]
 ) -> Estimate:
     """The time and memory that `predict` is expected to take for learned features, without solving.
 

@@ -19,30 +19,32 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
-from safetensors.numpy import save_file
 from scipy.sparse import csc_array
 
+from tokengeom.ask.explain import AnswersQuestions
 from tokengeom.ask.named_vectors import Items, NamedVectors
-from tokengeom.ask.questions import AnswersQuestions
-from tokengeom.core.checks import Entries
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Float, Int, Matrix, centre_columns
 from tokengeom.core.settings import make, option, takes
 from tokengeom.problems.columns import Computed, mapped
 from tokengeom.problems.supports import SupportReduction, as_support
-from tokengeom.results.contract import ALONE, AbstractResult, NearbyResults, close
+from tokengeom.results.contract import AbstractResult
+from tokengeom.results.convert import Digest, Within, from_manifest
 from tokengeom.statistics.arrays_file import SavedArrays
 from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
-from tokengeom.theory.recomputed import against_statistics
+from tokengeom.theory.storage import entries_of, write_arrays
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from pandas import DataFrame
     from scipy.sparse.linalg import LinearOperator
 
+    from tokengeom.keywords import ProxyKeywords
     from tokengeom.problems.backend import Array
     from tokengeom.problems.base import Certificate
     from tokengeom.problems.nuclear_svm import NuclearSVM
@@ -54,12 +56,10 @@ RANK_TOLERANCE = 1e-9
 SVD_SIDE = 1500
 """Up to this smaller side an SVD takes seconds; beyond it the Gram matrix is used."""
 ARRAYS = "proxy.safetensors"
-ORTHONORMAL = 1e-8
-"""Largest entry of ``U^T U - I`` for singular vectors from ARPACK, whose own tolerance is rounding."""
-UNIT_ENTRY = 1.001
-"""No entry of a unit vector is larger, up to rounding."""
 POWER_STEPS = 30
 """Steps of the power method, after which a singular value that was left out shows if it is clearly larger."""
+UNIT_ENTRY = 1.001
+"""No entry of a unit vector is larger, up to rounding."""
 
 
 def proxy(S: Matrix) -> Float:
@@ -200,8 +200,8 @@ class ProxyPrediction(AnswersQuestions, AbstractResult):
         """Group of each context, m: contexts with equal supports have equal columns; -1 is a full support."""
         columns = np.round(self.Vt / max(float(np.abs(self.Vt).max(initial=0.0)), 1e-300), 9) + 0.0
         seen: dict[bytes, int] = {}
-        found = [seen.setdefault(column.tobytes(), len(seen)) for column in np.ascontiguousarray(columns.T)]
-        return np.where(columns.any(axis=0), np.array(found, dtype=np.int64), -1)
+        groups = [seen.setdefault(column.tobytes(), len(seen)) for column in np.ascontiguousarray(columns.T)]
+        return np.where(columns.any(axis=0), np.array(groups, dtype=np.int64), -1)
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers of the prediction as plain data."""
@@ -231,34 +231,6 @@ class ProxyPrediction(AnswersQuestions, AbstractResult):
             f"({self.U.shape[0]} tokens x {self.Vt.shape[1]} contexts), {self.captured:.1%} of its squared norm."
         )
 
-    def checks(self, beside: NearbyResults = ALONE) -> dict[str, bool | None]:
-        """What can be recomputed from the singular triplets, and from the statistics where they are at hand."""
-        s, identity = self.singular_values, np.eye(self.singular_values.size)
-        return {
-            "the singular vectors of tokens are orthonormal": _near(self.U.T @ self.U, identity),
-            "the singular vectors of contexts are orthonormal": _near(self.Vt @ self.Vt.T, identity),
-            "the columns of the logits are centred": _near((self.U * s).sum(axis=0), 0.0, float(s.max(initial=0.0))),
-            "the singular values are at least 0 and falling": bool((s >= 0).all() and (np.diff(s) <= 0).all()),
-            "the captured share is in (0, 1]": 0.0 < self.captured <= 1.0,
-            **against_statistics(self, beside, self._compare),
-        }
-
-    def _compare(self, stats: NextTokenStatistics) -> dict[str, bool | None]:
-        """Whether these are the leading singular triplets of the proxy of statistics."""
-        if (stats.V, stats.m) != (self.U.shape[0], self.Vt.shape[1]):
-            return {"there is one vector per token and context of the statistics": False}
-        s, operator = self.singular_values, _centred_operator(stats.S)
-        size = float(s.max(initial=0.0))
-        left = operator.matmat(self.Vt.T) - self.U * s
-        right = operator.rmatmat(self.U) - self.Vt.T * s
-        rest = _norm_of_rest(operator, self.U, s, self.Vt)
-        return {
-            "they are singular vectors of the proxy of the statistics": _near(left, 0.0, size)
-            and _near(right, 0.0, size),
-            "no singular value that was left out is larger": rest <= float(s.min(initial=size)) + ORTHONORMAL * size,
-            "the captured share is the one claimed": close(_captured(stats, s), self.captured),
-        }
-
     @property
     def _source(self) -> str:
         return "predicted by the proxy"
@@ -280,27 +252,31 @@ class ProxyPrediction(AnswersQuestions, AbstractResult):
         ]
 
     def _write(self, folder: Path) -> dict[str, Any]:
-        arrays = {"U": self.U, "singular_values": self.singular_values, "Vt": self.Vt}
-        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, folder / ARRAYS)
-        return {"captured": self.captured, "statistics_hash": self.statistics_hash}
+        write_arrays(folder / ARRAYS, {"U": self.U, "singular_values": self.singular_values, "Vt": self.Vt})
+        return entries_of(ProxyEntries, self)
 
     @classmethod
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> ProxyPrediction:
-        saved, arrays = Entries(manifest, folder), SavedArrays(folder / ARRAYS)
+        saved, arrays = from_manifest(ProxyEntries, manifest, folder), SavedArrays(folder / ARRAYS)
         arrays.only("U", "singular_values", "Vt")
         U = arrays.floats("U", (None, None), -UNIT_ENTRY, UNIT_ENTRY)
         s = arrays.floats("singular_values", (U.shape[1],), 0.0)
         Vt = arrays.floats("Vt", (U.shape[1], None), -UNIT_ENTRY, UNIT_ENTRY)
         if 0 in U.shape or 0 in Vt.shape:
-            raise saved.damaged(f"singular vectors of the shapes {U.shape} and {Vt.shape} are none")
-        captured = saved.within("captured", 0.0, 1.0)
-        return ProxyPrediction(
-            U, s, Vt, captured, saved.digest("statistics_hash") if saved.has("statistics_hash") else None
-        )
+            raise arrays.damaged(f"singular vectors of the shapes {U.shape} and {Vt.shape} are none")
+        return cls(U, s, Vt, saved.captured, saved.statistics_hash)
+
+
+@dataclass(frozen=True)
+class ProxyEntries:
+    """Entries of the manifest of a `ProxyPrediction`."""
+
+    captured: Annotated[float, Within(0.0, 1.0)]
+    statistics_hash: Digest | None
 
 
 @takes(ProxySettings)
-def predict_proxy(stats: NextTokenStatistics | str | Path, **settings: object) -> ProxyPrediction:
+def predict_proxy(stats: NextTokenStatistics | str | Path, **settings: Unpack[ProxyKeywords]) -> ProxyPrediction:
     """Predict the leading geometry from the proxy ``S~``, for statistics that are too large to solve for L_mm.
 
     Parameters
@@ -316,10 +292,10 @@ def predict_proxy(stats: NextTokenStatistics | str | Path, **settings: object) -
             f"components={chosen.components}. Use fewer, or predict, which is exact at this size."
         )
     U, s, Vt = leading_triplets(given.S, chosen.components, seed=chosen.seed)
-    return ProxyPrediction(U, s, Vt, _captured(given, s), given.hash, given)
+    return ProxyPrediction(U, s, Vt, captured_share(given, s), given.hash, given)
 
 
-def _captured(stats: NextTokenStatistics, s: Float) -> float:
+def captured_share(stats: NextTokenStatistics, s: Float) -> float:
     """Share of the squared norm of the proxy in singular values."""
     k = stats.support_sizes.astype(np.float64)
     energy = float((k * (1.0 - k / stats.V)).sum())
@@ -330,7 +306,7 @@ def leading_triplets(M: Matrix, components: int, *, seed: int = 0) -> tuple[Floa
     """Leading singular triplets (V x k, k, k x m), falling, of ``(I - 11^T/V) M`` for a sparse V x m matrix M."""
     from scipy.sparse.linalg import svds
 
-    operator = _centred_operator(M)
+    operator = centred_operator(M)
     start = np.random.default_rng(seed).standard_normal(min(operator.shape))
     U, s, Vt = svds(operator, k=components, v0=start)
     order = np.argsort(s)[::-1]
@@ -338,7 +314,7 @@ def leading_triplets(M: Matrix, components: int, *, seed: int = 0) -> tuple[Floa
     return U, s, Vt
 
 
-def _centred_operator(M: Matrix) -> LinearOperator:
+def centred_operator(M: Matrix) -> LinearOperator:
     """Products with ``(I - 11^T/V) M`` and its transpose, for a sparse V x m matrix M."""
     from scipy.sparse.linalg import LinearOperator
 
@@ -361,7 +337,7 @@ def _centred_operator(M: Matrix) -> LinearOperator:
     return made
 
 
-def _norm_of_rest(operator: LinearOperator, U: Float, s: Float, Vt: Float) -> float:
+def norm_of_rest(operator: LinearOperator, U: Float, s: Float, Vt: Float) -> float:
     """Spectral norm of a matrix without some of its singular triplets, by the power method: never more than it is."""
     x = np.random.default_rng(0).standard_normal(operator.shape[1])
     size = 0.0
@@ -371,7 +347,3 @@ def _norm_of_rest(operator: LinearOperator, U: Float, s: Float, Vt: Float) -> fl
         size = float(np.linalg.norm(y))
         x = operator.rmatvec(y) - Vt.T @ (s * (U.T @ y))
     return size
-
-
-def _near(found: Float, wanted: Float | float, scale: float = 1.0) -> bool:
-    return bool(np.max(np.abs(found - wanted), initial=0.0) <= ORTHONORMAL * scale)

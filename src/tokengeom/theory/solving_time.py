@@ -23,7 +23,7 @@ import numpy as np
 
 from tokengeom.core.numerics import blas_threads_for
 from tokengeom.core.resources import LONG, Estimate
-from tokengeom.problems.columns import memory_needed
+from tokengeom.problems.columns import DEVICE_SHARE, STATE_BYTES
 from tokengeom.solvers.splitting import SMALLEST_SIDE
 
 if TYPE_CHECKING:
@@ -77,8 +77,8 @@ class Work:
 
     def needed(self, rows: int, columns: int, backend: Backend) -> list[tuple[int, str | None]]:
         """Bytes that one process holds at the peak, on the device and, where that is too small, on the machine."""
-        found = memory_needed(backend, rows, columns, self.arrays)
-        return [(found[0][0] + 8 * self.square_arrays * min(rows, columns) ** 2, found[0][1]), *found[1:]]
+        places = memory_needed(backend, rows, columns, self.arrays)
+        return [(places[0][0] + 8 * self.square_arrays * min(rows, columns) ** 2, places[0][1]), *places[1:]]
 
     def bytes(self, rows: int, columns: int, backend: Backend) -> int:
         """Bytes that all processes hold at the peak."""
@@ -205,3 +205,18 @@ def _seconds(backend: Backend, run: Callable[[], object]) -> float:
         calls, spent = calls + 1, time.perf_counter() - began
         if spent >= TIMED:
             return spent / calls
+
+
+def memory_needed(backend: Backend, rows: int, columns: int, arrays: float) -> list[tuple[int, str | None]]:
+    """Bytes that each process needs for a solve, and where: on a device, or (None) in the machine's own memory.
+
+    ``arrays``
+        Number of whole matrices that are alive at the peak of a solve in one block.
+    """
+    entries = rows * -(-columns // backend.world)
+    if entries <= backend.block_entries:
+        return [(int(8 * arrays * entries), backend.device)]
+    block, state = int(8 * arrays * backend.block_entries), STATE_BYTES * entries
+    if state <= DEVICE_SHARE * backend.free_on_device():
+        return [(block + state, backend.device)]
+    return [(block, backend.device), (state, None)]

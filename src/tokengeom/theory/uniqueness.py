@@ -28,12 +28,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import centre_columns
+from tokengeom.results.convert import Within
 
 if TYPE_CHECKING:
     from tokengeom.core.numerics import Bool, Float
@@ -114,11 +115,11 @@ class Spread:
         Number of solves from random starts, and the largest proven gap of all solutions compared.
     """
 
-    logits: float
-    token_gram: float
-    context_gram: float
-    solves: int
-    gap: float
+    logits: Annotated[float, Within(0.0)]
+    token_gram: Annotated[float, Within(0.0)]
+    context_gram: Annotated[float, Within(0.0)]
+    solves: Annotated[int, Within(1)]
+    gap: Annotated[float, Within(0.0)]
 
     @property
     def looks_unique(self) -> bool:
@@ -152,11 +153,11 @@ def measure_spread(
         start = proxy + rng.standard_normal(proxy.shape) * np.abs(proxy).mean() * 4.0
         compared.append(solver(problem, start=start[:, problem.columns]))
     scale = np.sqrt(problem.reduction.a)[:, None] * np.sqrt(problem.reduction.n)
-    found = [problem.backend.whole(one.x) * scale for one in compared]
-    tokens = [half_gram(X) for X in found]
-    contexts = [half_gram(X.T) for X in found]
-    gap = max(one.certificate.relative_gap for one in compared)
-    return Spread(_largest(found), _largest(tokens), _largest(contexts), solves, gap)
+    logits = [problem.backend.whole(solved.x) * scale for solved in compared]
+    tokens = [half_gram(X) for X in logits]
+    contexts = [half_gram(X.T) for X in logits]
+    gap = max(solved.certificate.relative_gap for solved in compared)
+    return Spread(_largest(logits), _largest(tokens), _largest(contexts), solves, gap)
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,7 +240,7 @@ def half_gram(X: Float) -> Float:
     return np.asarray((U * s) @ U.T)
 
 
-def _largest(found: list[Float]) -> float:
+def _largest(matrices: list[Float]) -> float:
     """Largest distance of any two, relative to the first."""
-    size = float(np.linalg.norm(found[0]))
-    return max(float(np.linalg.norm(one - other)) / size for one, other in combinations(found, 2))
+    size = float(np.linalg.norm(matrices[0]))
+    return max(float(np.linalg.norm(first - second)) / size for first, second in combinations(matrices, 2))

@@ -3,10 +3,9 @@
 from tokengeom.training.loop import Probe, State, TrainingHooks
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.optimizers.base import PAPER_STEPS, Constant, Cosine, Steps, paper_steps
-from tokengeom.training.run import Run, load_runs
+from tokengeom.training.run import Run, Trajectory, load_runs
 from tokengeom.training.settings import TrainingSettings
 from tokengeom.training.train import train, train_many
-from tokengeom.training.trajectory import Trajectory
 
 __all__ = [
     "PAPER_STEPS",

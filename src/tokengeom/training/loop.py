@@ -28,12 +28,12 @@ from tokengeom.core.progress import AbstractProgress, AbstractStage, SilentProgr
 from tokengeom.core.resources import Estimate
 from tokengeom.training.objective import SoftLabels, WindowSampler
 from tokengeom.training.optimizers.base import Optimization
-from tokengeom.training.run import Checkpoints, Run, Snapshot
-from tokengeom.training.training_time import ENOUGH, Pace
-from tokengeom.training.trajectory import Trajectory, record_steps
+from tokengeom.training.run import Checkpoints, Run, Snapshot, Trajectory, record_steps
 
 # Seconds that an engine may run before the loop checks Ctrl-C and the clock again.
 _PORTION_SECONDS = 0.2
+ENOUGH = 2.0
+"""Seconds of training after which the rest of it is estimated."""
 
 
 class AbstractEngine(ABC):
@@ -153,6 +153,48 @@ class TrainingHooks:
     def checkpoints(self) -> Checkpoints | None:
         """The snapshots in the checkpoint folder; None where nothing is saved."""
         return None if self.checkpoint is None else Checkpoints(Path(self.checkpoint))
+
+
+@dataclass
+class Pace:
+    """Seconds per step and per record of a run, measured on what has been done of it.
+
+    The first portion of steps and the first record are left out: they may compile and load code. Of the portions, only
+    the later half counts: a GPU records its steps in the earlier ones.
+    """
+
+    enough: float = ENOUGH
+    portions: list[tuple[int, float]] = field(default_factory=list)
+    records: list[float] = field(default_factory=list)
+    measured: float = 0.0
+
+    @property
+    def known(self) -> bool:
+        """Whether ``enough`` seconds of steps have been measured."""
+        return self.measured >= self.enough
+
+    def add_steps(self, count: int, seconds: float) -> None:
+        """Add a portion of steps, unless the pace is known already."""
+        if not self.known:
+            self.measured += seconds if self.portions else 0.0
+            self.portions.append((count, seconds))
+
+    def add_record(self, seconds: float) -> None:
+        """Add a record, unless the pace is known already."""
+        if not self.known:
+            self.records.append(seconds)
+
+    def seconds(self, steps: int, records: int) -> float:
+        """Expected seconds of so many steps and records."""
+        portions = self.portions[1:] or self.portions
+        half = sum(seconds for _, seconds in portions) / 2.0
+        made, spent = 0, 0.0
+        for count, seconds in reversed(portions):
+            made, spent = made + count, spent + seconds
+            if spent >= half:
+                break
+        kept = self.records[1:] or self.records
+        return steps * spent / max(made, 1) + (records * float(np.mean(kept)) if kept else 0.0)
 
 
 @dataclass
@@ -332,8 +374,8 @@ class Loop:
             yield
             return
         signals = (signal.SIGINT, signal.SIGTERM)
-        previous = {one: signal.getsignal(one) for one in signals}
-        ours = [one for one in signals if one == signal.SIGINT or interrupts(previous[one])]
+        previous = {caught: signal.getsignal(caught) for caught in signals}
+        ours = [caught for caught in signals if caught == signal.SIGINT or interrupts(previous[caught])]
 
         def stop(number: int, frame: Any) -> None:
             earlier = previous[signal.Signals(number)]
@@ -341,10 +383,10 @@ class Loop:
                 earlier(number, frame)
             self._stop = True
 
-        for one in ours:
-            signal.signal(one, stop)
+        for caught in ours:
+            signal.signal(caught, stop)
         try:
             yield
         finally:
-            for one in ours:
-                signal.signal(one, previous[one])
+            for caught in ours:
+                signal.signal(caught, previous[caught])

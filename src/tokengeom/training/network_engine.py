@@ -23,9 +23,8 @@ from tokengeom.core.errors import ProblemError, ResourceError
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Arrays, Float, Int
 from tokengeom.core.processes import join_processes
-from tokengeom.models.devices import checked_device, threads_for
 from tokengeom.models.network import Network
-from tokengeom.models.networks.base import import_torch
+from tokengeom.models.networks.base import checked_device, import_torch, threads_for
 from tokengeom.training.loop import AbstractEngine
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.optimizers.base import AbstractOptimizer

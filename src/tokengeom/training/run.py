@@ -9,41 +9,109 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tokengeom.ask.named_vectors import Items, NamedVectors, NamesItems
-from tokengeom.ask.questions import AnswersQuestions
-from tokengeom.core.checks import Entries
-from tokengeom.core.errors import InputError
+from tokengeom.ask.explain import AnswersQuestions
+from tokengeom.ask.named_vectors import Items, NamedVectors
+from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import Arrays, Float
-from tokengeom.results.contract import (
-    ALONE,
-    SNAPSHOTS,
-    AbstractResult,
-    NearbyResults,
-    check_hashes,
-    close,
-    read_saved,
-    under,
-)
+from tokengeom.core.numerics import Arrays, Float, Int
+from tokengeom.results.contract import SNAPSHOTS, AbstractResult, data_frame, read_saved
+from tokengeom.results.convert import Digest, Number, Within, damaged, from_entries, from_plain, to_plain
 from tokengeom.results.folders import atomic_folder, remove_result, sweep
 from tokengeom.results.manifests import MANIFEST, read_kind, write_manifest
-from tokengeom.training.trajectory import TABLE, Trajectory, read_trajectories
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pandas import DataFrame
 
     from tokengeom.statistics.arrays_file import SavedArrays
+    from tokengeom.statistics.next_token import NextTokenStatistics
 
 _ARRAYS = "arrays.safetensors"
 _STATE = "state."
+_Whole = Annotated[int, Within(0)]
+TABLE = "trajectory.parquet"
+"""File of the trajectories of a run's replicates."""
+_ALWAYS_FINITE = ("seconds", "loss_gap", "norm_W", "norm_H", "norm_logits")
+
+
+def record_steps(steps: int, per_decade: int = 10) -> Int:
+    """Steps at which a run is measured: 0, 1, then ``per_decade`` per factor of ten, and the last; increasing."""
+    if per_decade < 1:
+        raise ProblemError(f"records per decade must be at least 1; got {per_decade!r}.")
+    if steps < 1:
+        return np.zeros(1, np.int64)
+    count = int(np.ceil(np.log10(max(steps, 2)) * per_decade)) + 1
+    grid = np.round(10.0 ** (np.arange(count) / per_decade)).astype(np.int64)
+    return np.unique(np.concatenate(([0], grid[grid <= steps], [steps])))
+
+
+class Trajectory:
+    """Measurements during training: one row per record, one column per measurement.
+
+    The first columns are ``step`` and ``seconds`` (spent in steps, without measuring); the others are measurements.
+    """
+
+    def __init__(self, columns: Mapping[str, Any] | None = None) -> None:
+        self._columns: dict[str, list[float]] = {name: list(values) for name, values in (columns or {}).items()}
+
+    def append(self, row: Mapping[str, float]) -> None:
+        """Add one record; every record must have the same columns."""
+        if self._columns and set(row) != set(self._columns):
+            raise ProblemError(
+                f"A probe must return the same names at every record; got {sorted(row)}, earlier "
+                f"{sorted(self._columns)}."
+            )
+        for name, value in row.items():
+            self._columns.setdefault(name, []).append(float(value))
+
+    def __len__(self) -> int:
+        return len(next(iter(self._columns.values()), []))
+
+    def __getitem__(self, name: str) -> Float:
+        return np.asarray(self._columns[name], np.float64)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __repr__(self) -> str:
+        return f"Trajectory({len(self)} records of {', '.join(self._columns) or 'nothing'})"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns."""
+        return tuple(self._columns)
+
+    @property
+    def steps(self) -> Int:
+        """Steps that were recorded."""
+        return self["step"].astype(np.int64) if self._columns else np.zeros(0, np.int64)
+
+    def last(self, name: str) -> float:
+        """Latest value of a measurement."""
+        return self._columns[name][-1]
+
+    def to_dict(self) -> dict[str, NDArray[Any]]:
+        """Columns as NumPy arrays; ``step`` in integers."""
+        return {name: self.steps if name == "step" else self[name] for name in self._columns}
+
+    def to_arrow(self) -> pa.Table:
+        """Columns as a pyarrow table."""
+        import pyarrow as pa
+
+        return pa.table(self.to_dict())
+
+    def to_frame(self) -> DataFrame:
+        """Columns as a pandas data frame."""
+        return data_frame(self.to_dict())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -94,11 +162,10 @@ class Run(AnswersQuestions, AbstractResult):
 
     def to_dict(self) -> dict[str, Any]:
         """Everything except the arrays and the trajectory, as plain data."""
-        names = ("loss_gap", "status", "steps", "seconds", "entropy", "statistics_hash", "settings")
-        return {name: getattr(self, name) for name in names}
+        return {field.name: getattr(self, field.name) for field in fields(_Stated)}
 
     def to_frame(
-        self, table: Items | Literal["trajectory"] = "trajectory", stats: NamesItems | None = None
+        self, table: Items | Literal["trajectory"] = "trajectory", stats: NextTokenStatistics | None = None
     ) -> DataFrame:
         """Data frame of the trajectory, one row per record; or of the tokens or contexts after training.
 
@@ -147,112 +214,84 @@ class Run(AnswersQuestions, AbstractResult):
     def _source(self) -> str:
         return f"in a run at a loss gap of {self.loss_gap:.3g} nats"
 
-    def checks(self, beside: NearbyResults = ALONE) -> dict[str, bool | None]:
-        """What W and H say of the last record, the start of the first one, and the statistics of the loss."""
-        found: dict[str, bool | None] = {
-            "W and H have the dimension in the settings": self.settings.get("dim") == self.W.shape[1],
-            "W and H are finite, or the run diverged": self.diverged
-            or bool(np.isfinite(self.W).all() and np.isfinite(self.H).all()),
-        }
-        last = int(self.trajectory.last("step")) if len(self.trajectory) else -1
-        found["the last record is at the last step of a finished run"] = (
-            last == self.steps if self.status == "finished" else last <= self.steps
-        )
-        if last == self.steps and not self.diverged:
-            found["loss gap and norms are those of the last record"] = self._is_record(-1, Factors(self.W, self.H))
-        if self._starts_with_record:
-            assert self.start is not None
-            found["the norms before the first step are those of the first record"] = self._is_record(0, self.start)
-        return found | self._check_loss(beside, last) | NOT_CHECKED
-
-    @property
-    def _starts_with_record(self) -> bool:
-        return self.start is not None and len(self.trajectory) > 0 and self.trajectory.steps[0] == 0
-
-    def _is_record(self, place: int, factors: Factors) -> bool:
-        """Whether a record has the norms of these factors, and the last one the loss gap of the run."""
-        measured = {
-            "norm_W": float(np.linalg.norm(factors.W)),
-            "norm_H": float(np.linalg.norm(factors.H)),
-            "norm_logits": float(np.linalg.norm(factors.logits)),
-        } | ({"loss_gap": self.loss_gap} if place == -1 else {})
-        known = self.trajectory.names
-        return all(close(self.trajectory[name][place], value) for name, value in measured.items() if name in known)
-
-    def _check_loss(self, beside: NearbyResults, last: int) -> dict[str, bool | None]:
-        """Whether losses, entropy and margins are those of the statistics beside the run."""
-        if self.statistics_hash is None:
-            return {"loss, margin and entropy were not computed again: the labels of the training are not saved": None}
-        # GPU machines may lack scipy, which statistics need.
-        from tokengeom.statistics.next_token import NextTokenStatistics
-        from tokengeom.training.objective import SoftLabels
-
-        stats = beside.find(NextTokenStatistics, hash=self.statistics_hash)
-        if stats is None or stats.hash != self.statistics_hash:
-            return {
-                f"loss, margin and entropy were not computed again: the statistics with the hash "
-                f"{self.statistics_hash[:8]} are not beside it (give their folder: --with FOLDER)": None
-            }
-        if (self.W.shape[0], self.H.shape[1]) != (stats.V, stats.m):
-            return {"the run has the tokens and contexts of its statistics": False}
-        found: dict[str, bool | None] = {
-            "the entropy floor is that of the statistics": close(self.entropy, stats.entropy)
-        }
-        if self.diverged:
-            return found
-        labels, L = SoftLabels.from_statistics(stats), self.logits
-        found["the loss gap is that of W and H"] = same_loss(labels.loss_gap(L), self.loss_gap)
-        if last == self.steps and "margin" in self.trajectory.names:
-            margin = float(np.min(labels.margins(L)))
-            found["the margin of the last record is that of W and H"] = close(self.trajectory.last("margin"), margin)
-        if self._starts_with_record:
-            assert self.start is not None
-            first, claimed = labels.loss_gap(self.start.logits), float(self.trajectory["loss_gap"][0])
-            found["the loss gap of the first record is that of the start"] = same_loss(first, claimed)
-        return found
-
     def _write(self, folder: Path) -> dict[str, Any]:
         return _write_parts(folder, [self])
 
     @classmethod
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> Run:
-        found = _read_runs(folder, manifest)
-        if len(found) != 1:
-            raise InputError(f"{folder} holds {len(found)} runs; read them with load_runs.")
-        return found[0]
+        runs = _read_runs(folder, manifest)
+        if len(runs) != 1:
+            raise InputError(f"{folder} holds {len(runs)} runs; read them with load_runs.")
+        return runs[0]
 
-    @classmethod
-    def check_saved(cls, folder: Path, beside: NearbyResults) -> Mapping[str, bool | None]:
-        """Check a saved run, or the replicates of a batched run: files against their hashes, then `checks`."""
-        checks: dict[str, bool | None] = dict(check_hashes(folder))
-        if all(checks.values()):
-            try:
-                runs = load_runs(folder)
-            except InputError as error:
-                return {**checks, f"the result can be read ({error})": False}
-            for r, run in enumerate(runs):
-                found = run.checks(beside)
-                checks |= under(f"replicate {r}", found) if len(runs) > 1 else found
-        return checks
+
+@dataclass(frozen=True)
+class _Start:
+    """The prediction that W started from."""
+
+    kind: str
+    hash: Digest
+    directions: _Whole
+    used: _Whole
+
+
+class _Choice(TypedDict):
+    """An optimizer or a schedule, with settings of its own beside the name."""
+
+    name: str
+
+
+class _Settings(TypedDict, total=False):
+    """Settings of a run, of which those that later commands read have these types."""
+
+    model: str
+    dim: _Whole
+    seed: _Whole
+    steps: _Whole
+    learning_rate: float
+    weight_decay: float
+    optimizer: str | _Choice
+    rate_schedule: str | _Choice
+    decay_schedule: str | _Choice
+    start: _Start
+
+
+@dataclass(frozen=True)
+class _Stated:
+    """What the manifest states of each run."""
+
+    loss_gap: Number
+    status: str
+    steps: _Whole
+    seconds: float
+    entropy: float
+    statistics_hash: Digest | None
+    settings: _Settings
+
+    def __post_init__(self) -> None:
+        if math.isnan(self.loss_gap) and not self.diverged:
+            raise ValueError("loss_gap must be a finite number, unless the run diverged")
+
+    @property
+    def diverged(self) -> bool:
+        """Whether training ended because the logits were no longer finite."""
+        return self.status.startswith("diverged")
+
+
+@dataclass(frozen=True)
+class _StatedSnapshot:
+    """What the manifest of a snapshot states beside its runs."""
+
+    step: _Whole
+    seconds: float
+    data: str
+    generators: tuple[dict[str, Any], ...]
 
 
 def _start_sentence(start: Mapping[str, Any]) -> str:
     used, directions = start["used"], start["directions"]
     part = "" if used == directions else f", the leading {used} of its {directions} directions"
     return f"W started from a prediction ({start['kind']}, hash {start['hash'][:8]}){part}."
-
-
-NOT_CHECKED: dict[str, bool | None] = {
-    "records before the last one, and seconds: only training again would show them": None,
-    "the settings, except the dimension: only training again would show them": None,
-    "numbers in the trajectory that compare with a prediction: the run does not record which prediction it was": None,
-}
-"""What the checks of a run leave out."""
-
-
-def same_loss(a: float, b: float) -> bool:
-    """Whether two loss gaps agree, as a share of themselves; below 1e-15 nats, rounding decides."""
-    return bool(abs(a - b) <= 1e-6 * max(abs(a), abs(b)) + 1e-15)
 
 
 def load_runs(folder: str | Path) -> list[Run]:
@@ -280,18 +319,17 @@ class Snapshot:
 
     def write(self, folder: Path) -> dict[str, Any]:
         """Write every file but the manifest, and return what the manifest adds to their hashes."""
-        more = {"step": self.step, "seconds": self.seconds, "data": self.data, "generators": self.generators}
+        more = {field.name: getattr(self, field.name) for field in fields(_StatedSnapshot)}
         return _write_parts(folder, self.runs, self.state) | more
 
     @staticmethod
     def read(folder: Path, manifest: dict[str, Any]) -> Snapshot:
         """Read what `write` wrote."""
-        runs, stored = _read_runs(folder, manifest), Entries(manifest, folder)
-        step, generators = stored.whole("step"), stored.sequence("generators")
-        if any(run.steps != step for run in runs) or not all(isinstance(one, dict) for one in generators):
-            raise stored.damaged("step or generators do not belong to its runs")
-        state = _arrays_in(folder).beginning(_STATE)
-        return Snapshot(runs, state, step, stored.number("seconds"), stored.text("data"), generators)
+        runs, stated = _read_runs(folder, manifest), from_entries(_StatedSnapshot, manifest, folder)
+        if any(run.steps != stated.step for run in runs):
+            raise damaged(folder, "step does not belong to its runs")
+        state, generators = _arrays_in(folder).beginning(_STATE), list(stated.generators)
+        return Snapshot(runs, state, stated.step, stated.seconds, stated.data, generators)
 
 
 class Checkpoints:
@@ -326,8 +364,8 @@ class Checkpoints:
 
     def _all(self) -> list[Path]:
         """Every snapshot, recognised by its manifest."""
-        found = [path.parent for path in self.folder.glob(f"{SNAPSHOTS}/{MANIFEST}")]
-        return [path for path in found if read_kind(path) == Run.kind]
+        saved = [path.parent for path in self.folder.glob(f"{SNAPSHOTS}/{MANIFEST}")]
+        return [path for path in saved if read_kind(path) == Run.kind]
 
     def load(self) -> Snapshot | None:
         """Read the newest snapshot; None where there is none. What a killed run left in the folder is removed."""
@@ -355,18 +393,31 @@ def _write_parts(folder: Path, runs: Sequence[Run], state: Arrays | None = None)
 
 
 def _read_runs(folder: Path, manifest: dict[str, Any]) -> list[Run]:
-    stored = Entries(manifest, folder).several("results")
-    arrays, trajectories = _arrays_in(folder), read_trajectories(folder, len(stored))
-    if not stored:
-        raise Entries(manifest, folder).damaged("it has no run")
-    arrays.only_beginning(_STATE, *(f"result.{r}." for r in range(len(stored))))
-    return [_read_run(one, r, arrays, trajectories[r]) for r, one in enumerate(stored)]
+    results = from_entries(_Results, manifest, folder).results
+    arrays, trajectories = _arrays_in(folder), _read_trajectories(folder, len(results))
+    arrays.only_beginning(_STATE, *(f"result.{r}." for r in range(len(results))))
+    runs = []
+    for r, content in enumerate(results):
+        # The loss gap of a diverged run is NaN, which Python's JSON has and the converter reads as null.
+        stated = from_plain(_Stated, {**content, **to_plain({"loss_gap": content.get("loss_gap")})}, folder, f"run {r}")
+        runs.append(_read_run(stated, r, arrays, trajectories[r]))
+    return runs
 
 
-def _read_run(stored: Entries, r: int, arrays: SavedArrays, trajectory: Trajectory) -> Run:
+@dataclass(frozen=True)
+class _Results:
+    """The entry of the manifest that has the runs."""
+
+    results: tuple[dict[str, Any], ...]
+
+    def __post_init__(self) -> None:
+        if not self.results:
+            raise ValueError("it has no run")
+
+
+def _read_run(stated: _Stated, r: int, arrays: SavedArrays, trajectory: Trajectory) -> Run:
     """One run; its arrays must fit together, and be finite unless it diverged."""
-    stored.only("loss_gap", "status", "steps", "seconds", "entropy", "statistics_hash", "settings")
-    is_finite = not stored.text("status").startswith("diverged")
+    is_finite = not stated.diverged
     W = arrays.matrix(f"result.{r}.W", (None, None), finite=is_finite)
     H = arrays.matrix(f"result.{r}.H", (W.shape[1], None), finite=is_finite)
     start = None
@@ -374,45 +425,39 @@ def _read_run(stored: Entries, r: int, arrays: SavedArrays, trajectory: Trajecto
         V, d, m = *W.shape, H.shape[1]
         before = arrays.matrix(f"result.{r}.start.W", (V, d), finite=is_finite)
         start = Factors(before, arrays.matrix(f"result.{r}.start.H", (d, m), finite=is_finite))
-    _require_settings(stored.inside("settings"))
-    steps = stored.whole("steps")
-    if len(trajectory) and trajectory.steps[-1] > steps:
-        raise stored.damaged(f"its trajectory has step {trajectory.steps[-1]}, and it made {steps} steps")
-    return Run(
-        W,
-        H,
-        loss_gap=stored.number("loss_gap", finite=is_finite),
-        trajectory=trajectory,
-        settings=stored.plain("settings"),
-        status=stored.text("status"),
-        steps=steps,
-        seconds=stored.number("seconds"),
-        entropy=stored.number("entropy"),
-        statistics_hash=stored.digest("statistics_hash") if stored.has("statistics_hash") else None,
-        start=start,
-    )
+    if len(trajectory) and trajectory.steps[-1] > stated.steps:
+        reached = f"step {trajectory.steps[-1]}, and it made {stated.steps} steps"
+        raise damaged(arrays.folder, f"its trajectory has {reached}")
+    return Run(W, H, trajectory=trajectory, start=start, **vars(stated))
 
 
-def _require_settings(stored: Entries) -> None:
-    """Refuse settings of other types than those that later commands read."""
-    for name in ("dim", "seed", "steps"):
-        if name in stored.names:
-            stored.whole(name)
-    for name in ("learning_rate", "weight_decay"):
-        if name in stored.names:
-            stored.number(name)
-    if "model" in stored.names:
-        stored.text("model")
-    if "start" in stored.names:
-        start = stored.inside("start")
-        start.only("kind", "hash", "directions", "used")
-        start.text("kind")
-        start.digest("hash")
-        for name in ("directions", "used"):
-            start.whole(name)
-    for name in ("optimizer", "rate_schedule", "decay_schedule"):
-        if name in stored.names and not isinstance(stored.value(name), str):
-            stored.inside(name).text("name")
+def _read_trajectories(folder: Path, count: int) -> list[Trajectory]:
+    """The trajectory of each replicate: columns of numbers, steps that increase, and losses that are finite."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    def damaged(what: str) -> InputError:
+        return InputError(f"{folder} is damaged: {TABLE}: {what}. Make the result again.")
+
+    table = pq.read_table(folder / TABLE)
+    names = table.column_names
+    if len(set(names)) < len(names) or "replicate" not in names or (len(names) > 1 and "step" not in names):
+        raise damaged(f"it must have different columns, step and replicate among them; got {', '.join(names)}")
+    for name, values in zip(names, table.columns, strict=True):
+        kind = pa.int64() if name in ("step", "replicate") else pa.float64()
+        if values.type != kind or values.null_count:
+            raise damaged(f"the column {name!r} must have numbers of type {kind}; it has {values.type}")
+    columns = {name: values.to_numpy() for name, values in zip(names, table.columns, strict=True)}
+    replicate = columns.pop("replicate")
+    if replicate.size and not 0 <= replicate.min() <= replicate.max() < count:
+        raise damaged(f"it has replicates beyond the {count} of the manifest")
+    trajectories = [Trajectory({name: x[replicate == r] for name, x in columns.items()}) for r in range(count)]
+    for trajectory in filter(len, trajectories):
+        if trajectory.steps[0] < 0 or (np.diff(trajectory.steps) <= 0).any():
+            raise damaged("steps must increase")
+        if not all(np.isfinite(trajectory[name]).all() for name in _ALWAYS_FINITE if name in trajectory.names):
+            raise damaged("seconds, losses and norms must be finite")
+    return trajectories
 
 
 def _arrays_in(folder: Path) -> SavedArrays:

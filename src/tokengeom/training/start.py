@@ -60,20 +60,20 @@ class PredictedStart:
     @staticmethod
     def of(given: HasFactors | str | Path, labels: SoftLabels) -> PredictedStart:
         """From a prediction or the folder of a saved one; refused where it is for other statistics."""
-        found = load(given) if isinstance(given, str | Path) else given
-        kind = found.kind if isinstance(found, AbstractResult) else type(found).__name__
-        if not isinstance(found, HasFactors):
+        prediction = load(given) if isinstance(given, str | Path) else given
+        kind = prediction.kind if isinstance(prediction, AbstractResult) else type(prediction).__name__
+        if not isinstance(prediction, HasFactors):
             raise ProblemError(
                 f"start must be a prediction with W and H, such as that of tg.predict(stats) or of its at(loss_gap); "
                 f"got {kind}."
             )
-        mine, other = labels.statistics_hash, getattr(found, "statistics_hash", None)
+        mine, other = labels.statistics_hash, getattr(prediction, "statistics_hash", None)
         if mine is not None and other is not None and mine != other:
             raise ProblemError(
                 f"start and training must have the same statistics; their hashes are {other[:8]} and {mine[:8]}. "
                 "Predict from the statistics that the model is trained on: start=tg.predict(stats)."
             )
-        factors = Factors.of(found)
+        factors = Factors.of(prediction)
         sizes, wanted = (factors.W.shape[0], factors.H.shape[1]), (labels.V, labels.m)
         if sizes != wanted:
             raise ProblemError(
@@ -85,7 +85,7 @@ class PredictedStart:
             raise ProblemError(
                 "start has no directions: its tokens, or its contexts, are all equal. Predict at a smaller loss gap."
             )
-        return PredictedStart(W, factors.H, kind, _hash_of(found))
+        return PredictedStart(W, factors.H, kind, _hash_of(prediction))
 
     @property
     def directions(self) -> int:
@@ -130,16 +130,16 @@ def require_startable(settings: TrainingSettings) -> None:
         )
 
 
-def _hash_of(found: HasFactors) -> str:
+def _hash_of(prediction: HasFactors) -> str:
     """SHA-256 of the arrays that an object consists of, which saving keeps to the last bit."""
-    arrays = [getattr(found, field.name) for field in _fields(found)]
-    arrays = [array for array in arrays if isinstance(array, np.ndarray)] or [found.W, found.H]
+    arrays = [getattr(prediction, field.name) for field in _fields(prediction)]
+    arrays = [array for array in arrays if isinstance(array, np.ndarray)] or [prediction.W, prediction.H]
     parts = [f"{array.dtype} {array.shape} ".encode() + np.ascontiguousarray(array).tobytes() for array in arrays]
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
-def _fields(found: object) -> tuple[dataclasses.Field[Any], ...]:
-    return dataclasses.fields(found) if dataclasses.is_dataclass(found) else ()
+def _fields(prediction: object) -> tuple[dataclasses.Field[Any], ...]:
+    return dataclasses.fields(prediction) if dataclasses.is_dataclass(prediction) else ()
 
 
 def _rotation(dim: int, seed: int) -> Float:

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.core.errors import ProblemError, missing_extra
+from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Arrays, Float, Int
-from tokengeom.models.devices import checked_device
 from tokengeom.models.factored import AbstractFactoredModel
+from tokengeom.models.networks.base import checked_device, import_torch
 from tokengeom.training.loop import AbstractEngine
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.optimizers.base import AbstractOptimizer
@@ -108,7 +108,7 @@ class TorchEngine(AbstractEngine):
         dtype: Any = np.float64,
         device: str = "cpu",
     ) -> None:
-        self._torch = torch = _import_torch()
+        self._torch = torch = import_torch("torch", "Training on a GPU, or many replicates in one batch,")
         self._device = checked_device(torch, device)
         if len({model.trainable for model in models}) != 1:
             raise ProblemError("All replicates of one batched run must train the same parameters.")
@@ -234,11 +234,3 @@ class TorchEngine(AbstractEngine):
         for name in self._spans:
             x, g, first = (self._matrix(name, flat) for flat in (self._theta, self._gradient, self._first))
             self._optimizer.torch_update(x, g, first, None, c, None)
-
-
-def _import_torch() -> Any:
-    try:
-        import torch
-    except ModuleNotFoundError:
-        missing_extra("torch", "torch", "Training on a GPU, or many replicates in one batch,")
-    return torch

@@ -19,18 +19,20 @@ from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.factors import HasFactors
 from tokengeom.core.numerics import Float
 from tokengeom.core.progress import AbstractProgress, SilentProgress
-from tokengeom.core.resources import Estimate
+from tokengeom.core.resources import Estimate, fewer_contexts, require_memory
 from tokengeom.core.settings import make, takes
-from tokengeom.models.factored import UFM, AbstractFactoredModel, Linear
+from tokengeom.models.factored import UFM, AbstractFactoredModel, Linear, factored_bytes
 from tokengeom.results.manifests import MANIFEST
-from tokengeom.training.loop import AbstractEngine, Loop, OnRecord, Probe, TrainingHooks
+from tokengeom.training.loop import ENOUGH, AbstractEngine, Loop, OnRecord, Probe, TrainingHooks
 from tokengeom.training.objective import SoftLabels, WindowSampler
 from tokengeom.training.run import Run, Snapshot
 from tokengeom.training.settings import TrainingSettings
 from tokengeom.training.start import PredictedStart, require_startable
-from tokengeom.training.training_time import ENOUGH, factored_bytes, network_bytes, require_training_memory
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
+    from tokengeom.keywords import TrainKeywords
     from tokengeom.models.network import Network
     from tokengeom.statistics.next_token import NextTokenStatistics
 
@@ -50,7 +52,7 @@ def train(
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 30.0,
     resume: bool = False,
-    **settings: object,
+    **settings: Unpack[TrainKeywords],
 ) -> Run:
     """Train a model on the exact soft-label loss and measure it during training.
 
@@ -109,8 +111,8 @@ def train_many(
         if hooks.checkpoint is not None:
             raise ProblemError("checkpoint of several replicates needs backend='torch', which trains them together.")
         return [
-            train_many(stats, [one], embeddings=embeddings, start=start, hooks=hooks, backend=backend)[0]
-            for one in settings
+            train_many(stats, [replicate], embeddings=embeddings, start=start, hooks=hooks, backend=backend)[0]
+            for replicate in settings
         ]
     loop = _build_loop(stats, settings, embeddings, start, hooks, backend)
     resume_from_checkpoint(loop, settings)
@@ -126,7 +128,7 @@ def estimate_training(
     start: HasFactors | str | Path | None = None,
     probes: Mapping[str, Probe] | None = None,
     rehearsal: float = ENOUGH,
-    **settings: object,
+    **settings: Unpack[TrainKeywords],
 ) -> Estimate:
     """The time and memory that `train` is expected to take, from its first seconds, which are trained and dropped.
 
@@ -153,17 +155,16 @@ def _build_loop(
     """The loop of a run, at its start; a run that does not fit in memory is refused."""
     first, (statistics, labels) = settings[0], _statistics_and_labels(stats)
     H = None if embeddings is None else _checked_embeddings(embeddings, statistics, labels)
-    held = 0 if first.is_network else _require_memory(labels, settings, H)
+    held = 0 if first.is_network else _factored_memory(labels, settings, H)
     predicted = None if start is None else _predicted_start(start, labels, settings, hooks.progress)
-    models = [_build_model(statistics, labels, one, H, predicted) for one in settings]
+    models = [_build_model(statistics, labels, replicate, H, predicted) for replicate in settings]
     if first.is_network:
-        held = network_bytes(cast("Network", models[0]), labels, first.batch)
-        require_training_memory(labels, held, [models[0].dim], first.device)
+        held = _network_memory(cast("Network", models[0]), labels, first)
     return Loop(
         engine=_build_engine(labels, first, models, backend),
         labels=labels,
         optimization=first.optimization(),
-        settings=[_recorded(one, model.dim, predicted) for one, model in zip(settings, models, strict=True)],
+        settings=[_recorded(chosen, model.dim, predicted) for chosen, model in zip(settings, models, strict=True)],
         samplers=[WindowSampler(labels, _generators(s.seed)[1]) for s in settings] if first.batch else None,
         batch=first.batch,
         records_per_decade=first.records_per_decade,
@@ -180,14 +181,14 @@ def _predicted_start(
 ) -> PredictedStart:
     """A start that fits labels and settings; says where some dimension is too small for all of its directions."""
     require_startable(settings[0])
-    found = PredictedStart.of(given, labels)
-    smallest = min(one.dim or 0 for one in settings)
-    if smallest < found.directions:
+    start = PredictedStart.of(given, labels)
+    smallest = min(replicate.dim or 0 for replicate in settings)
+    if smallest < start.directions:
         progress.say(
-            f"The start has the leading {smallest} of the prediction's {found.directions} directions, since "
+            f"The start has the leading {smallest} of the prediction's {start.directions} directions, since "
             f"dim={smallest}."
         )
-    return found
+    return start
 
 
 def _recorded(settings: TrainingSettings, dim: int, start: PredictedStart | None) -> dict[str, Any]:
@@ -269,8 +270,8 @@ def _statistics_and_labels(
     # GPU machines may lack scipy, which statistics need and labels do not.
     from tokengeom.statistics.next_token import statistics_of
 
-    found = statistics_of(stats, "train")
-    return found, SoftLabels.from_statistics(found)
+    statistics = statistics_of(stats, "train")
+    return statistics, SoftLabels.from_statistics(statistics)
 
 
 def _build_model(
@@ -327,7 +328,7 @@ def _build_engine(labels: SoftLabels, first: TrainingSettings, models: list[Mode
         )
     if backend != "cpu" or first.device != "cpu":
         raise ProblemError(f"backend must be 'cpu' (on device 'cpu') or 'torch'; got {backend!r} on {first.device!r}.")
-    from tokengeom.training.cpu import CpuEngine
+    from tokengeom.training.cpu_engine import CpuEngine
 
     return CpuEngine(factored[0], labels, optimizer, scale=scale, batch=first.batch, dtype=dtype)
 
@@ -349,12 +350,30 @@ def _checked_embeddings(embeddings: ArrayLike, stats: NextTokenStatistics | None
     return H
 
 
-def _require_memory(labels: SoftLabels, settings: Sequence[TrainingSettings], H: Float | None) -> int:
-    """Refuse factored models that would not fit in memory, before anything is allocated; returns the bytes needed."""
-    dims = [one.dim or (0 if H is None else H.shape[0]) for one in settings]
+def _factored_memory(labels: SoftLabels, settings: Sequence[TrainingSettings], H: Float | None) -> int:
+    """Bytes that factored models need; refused, before anything is allocated, where there is not as much memory."""
+    dims = [replicate.dim or (0 if H is None else H.shape[0]) for replicate in settings]
     device, itemsize = settings[0].device, np.dtype(settings[0].precision or "float64").itemsize
-    needed = factored_bytes(labels, dims, device=device, itemsize=itemsize)
-    require_training_memory(labels, needed, dims, device)
+    needed = factored_bytes(labels.V, labels.m, dims, device=device, itemsize=itemsize)
+    return _available(needed, labels, dims, device)
+
+
+def _network_memory(network: Network, labels: SoftLabels, settings: TrainingSettings) -> int:
+    """Bytes that a network needs; refused where there is not as much memory."""
+    from tokengeom.models.network import network_bytes
+
+    needed = network_bytes(network, labels.V, labels.m, settings.batch)
+    return _available(needed, labels, [network.dim], settings.device)
+
+
+def _available(needed: int, labels: SoftLabels, dims: Sequence[int], device: str) -> int:
+    """The bytes needed; a run that would not fit in memory is refused, with an offer of one that does."""
+    require_memory(
+        needed,
+        f"Training on V={labels.V:,} tokens and m={labels.m:,} contexts in {sum(dims):,} dimensions",
+        lambda share: f"{fewer_contexts(share, labels.m)}, or use a smaller vocabulary or fewer dimensions.",
+        device=device,
+    )
     return needed
 
 

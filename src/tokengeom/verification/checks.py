@@ -24,13 +24,26 @@ Checks = dict[str, bool | None]
 """Sentence -> whether it holds; None where it was not checked."""
 
 CHECKS: dict[str, str] = {
+    "tokengeom-features": "predictions.check_features",
+    "tokengeom-at-loss": "predictions.check_at_loss",
+    "tokengeom-path": "predictions.check_path",
+    "tokengeom-linear": "predictions.check_linear",
+    "tokengeom-proxy": "predictions.check_proxy",
+    "tokengeom-statistics": "statistics.check_statistics",
+    "tokengeom-pairs": "statistics.check_pairs",
+    "tokengeom-run": "runs.check_run",
     "tokengeom-comparison": "comparisons.check_comparison",
     "tokengeom-rivals": "comparisons.check_rivals",
     "tokengeom-checkpoints": "comparisons.check_checkpoints",
     "tokengeom-texts": "comparisons.check_texts",
+    "tokengeom-choice": "reports.check_choice",
+    "tokengeom-model": "reports.check_model",
 }
 """Kind of a result -> module of this package and function that checks such a result: ``check(result, nearby)``."""
-FOLDER_CHECKS: dict[str, str] = {}
+FOLDER_CHECKS: dict[str, str] = {
+    "tokengeom-run": "runs.check_runs",
+    "tokengeom-report": "reports.check_report",
+}
 """The same for kinds whose folder is checked as a whole: ``check(folder, nearby)``."""
 GROUP = "tokengeom.checks"
 """Group of entry points by which other distributions add checks of their kinds."""
@@ -51,7 +64,7 @@ def check_folder(folder: Path, nearby: NearbyResults) -> Checks:
     if kind in FOLDER_CHECKS:
         whole: Checks = _named(FOLDER_CHECKS[kind])(folder, nearby)
         return whole
-    if kind not in CHECKS:
+    if kind not in CHECKS and not entry_points(group=GROUP, name=kind):
         return dict(result_class(kind).check_saved(folder, nearby))
     checks: Checks = {**check_hashes(folder)}
     if not all(checks.values()):
@@ -89,6 +102,8 @@ def same(claimed: object, again: object, tolerance: float = RECOMPUTED) -> bool:
         return len(claimed) == len(again) and all(map(lambda a, b: same(a, b, tolerance), claimed, again))
     if isinstance(claimed, str) and isinstance(again, str):
         return claimed == again or _same_sentence(claimed, again)
+    if isinstance(claimed, bool) != isinstance(again, bool):
+        return False
     if isinstance(claimed, float) or isinstance(again, float):
         a, b = (math.nan if number is None else number for number in (claimed, again))
         if not (isinstance(a, int | float) and isinstance(b, int | float)):

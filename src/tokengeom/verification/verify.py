@@ -96,7 +96,7 @@ def verify(folder: str | Path, *, expect: str | None = None, beside: Sequence[st
 
 def _verify_each(folder: Path, expect: str | None, beside: Sequence[str | Path]) -> Verification:
     """Verify every result in a folder that is not a result itself."""
-    inside = sorted(found.parent for found in folder.glob(f"*/{MANIFEST}")) if folder.is_dir() else []
+    inside = sorted(path.parent for path in folder.glob(f"*/{MANIFEST}")) if folder.is_dir() else []
     if not inside:
         if not folder.exists():
             raise InputError(f"{folder} does not exist. Check the path.")
@@ -104,6 +104,6 @@ def _verify_each(folder: Path, expect: str | None, beside: Sequence[str | Path])
     if expect is not None:
         raise InputError(f"A hash belongs to one result; {folder} holds {len(inside)}. Verify one of them.")
     checks: dict[str, bool | None] = {}
-    for one in inside:
-        checks |= under(one.name, check_folder(one, NearbyResults(one, beside)))
+    for result in inside:
+        checks |= under(result.name, check_folder(result, NearbyResults(result, beside)))
     return Verification.of(checks)

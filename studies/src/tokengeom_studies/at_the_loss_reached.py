@@ -7,8 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Curve, Figure, LinePanel
+from tokengeom.extending import AbstractProgress, Curve, Figure, LinePanel
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.compared_trainings import (
     Cell,
@@ -113,17 +112,17 @@ class AtTheLossReached(AbstractMeasuredStudy):
 
     def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:
         """Counts of cells in which each statement holds."""
-        found = cells(rows)
-        networks = [cell for cell in found if cell.model != "ufm"]
+        measured = cells(rows)
+        networks = [cell for cell in measured if cell.model != "ufm"]
         answers = {
             "limit": share_ahead(
-                found, lambda c: differences(c.agreement(NORM, "contexts"), c.agreement("limit", "contexts"))
+                measured, lambda c: differences(c.agreement(NORM, "contexts"), c.agreement("limit", "contexts"))
             ),
-            "rivals-contexts": share_ahead(found, lambda c: against_best_rival(c, "contexts")),
-            "rivals-tokens": share_ahead(found, lambda c: against_best_rival(c, "tokens")),
-            "ceiling": _near_ceiling(found),
+            "rivals-contexts": share_ahead(measured, lambda c: against_best_rival(c, "contexts")),
+            "rivals-tokens": share_ahead(measured, lambda c: against_best_rival(c, "tokens")),
+            "ceiling": _near_ceiling(measured),
             "norm": share_ahead(
-                found, lambda c: differences(c.agreement(NORM, "contexts"), c.agreement("nuclear", "contexts"))
+                measured, lambda c: differences(c.agreement(NORM, "contexts"), c.agreement("nuclear", "contexts"))
             ),
             "split": share_ahead(
                 networks,
@@ -134,21 +133,21 @@ class AtTheLossReached(AbstractMeasuredStudy):
         runs = chosen(rows, kind="run")
         reached = sum(row["reached"] for row in runs) / len(runs)
         checks = [
-            Check("largest relative distance of a loss gap from the one compared at", farthest(found), high=0.25),
+            Check("largest relative distance of a loss gap from the one compared at", farthest(measured), high=0.25),
             Check("largest proven relative gap of a prediction", float(max(proofs)), high=0.05),
             Check("share of runs that reached their loss", float(reached), low=0.5),
         ]
         tables = {
-            "texts": _text_table(found),
-            "cells": _table(found),
-            "rivals": _rival_table(found),
+            "texts": _text_table(measured),
+            "cells": _table(measured),
+            "rivals": _rival_table(measured),
             "hypotheses": self.answers(answers),
-            **_model_tables(found),
+            **_model_tables(measured),
         }
         missed = not_reached(rows)
         if missed:
-            tables["not reached"] = table_of([{"run": one} for one in missed])
-        return self.findings(recipe, _sentence(found, answers), checks, _figures(found), tables)
+            tables["not reached"] = table_of([{"run": name} for name in missed])
+        return self.findings(recipe, _sentence(measured, answers), checks, _figures(measured), tables)
 
 
 def differences(a: Sequence[float], b: Sequence[float]) -> Interval:
@@ -161,24 +160,24 @@ def against_best_rival(cell: Cell, item: str) -> Interval:
     return differences(cell.agreement(NORM, item), cell.rival(cell.best_rival(item), item))
 
 
-def share_ahead(found: Sequence[Cell], lead: object) -> Answer:
+def share_ahead(cells: Sequence[Cell], lead: object) -> Answer:
     """How many cells have a lead whose interval is above 0; cells with one seed do not count."""
     assert callable(lead)
-    leads = [(cell, lead(cell)) for cell in found if len(cell.runs) > 1]
-    ahead = sum(one.low > 0 for _, one in leads)
-    behind = sum(one.high < 0 for _, one in leads)
+    leads = [(cell, lead(cell)) for cell in cells if len(cell.runs) > 1]
+    ahead = sum(lead_interval.low > 0 for _, lead_interval in leads)
+    behind = sum(lead_interval.high < 0 for _, lead_interval in leads)
     share = ahead / len(leads) if leads else float("nan")
-    mean = float(np.mean([one.mean for _, one in leads])) if leads else float("nan")
+    mean = float(np.mean([lead_interval.mean for _, lead_interval in leads])) if leads else float("nan")
     return Answer(
         decided_by_share(share, MOST),
         f"ahead in {ahead} of {len(leads)} cells, behind in {behind}; mean difference {mean:+.3f}",
     )
 
 
-def _near_ceiling(found: Sequence[Cell]) -> Answer:
-    known = [cell for cell in found if len(cell.runs) > 1]
+def _near_ceiling(cells: Sequence[Cell]) -> Answer:
+    known = [cell for cell in cells if len(cell.runs) > 1]
     short = [cell.ceiling("contexts") - float(np.mean(cell.agreement(NORM, "contexts"))) for cell in known]
-    near = sum(one <= NEAR for one in short)
+    near = sum(difference <= NEAR for difference in short)
     share = near / len(known) if known else float("nan")
     return Answer(
         decided_by_share(share, MOST),
@@ -186,7 +185,7 @@ def _near_ceiling(found: Sequence[Cell]) -> Answer:
     )
 
 
-def _table(found: Sequence[Cell]) -> Table:
+def _table(cells: Sequence[Cell]) -> Table:
     """Mean agreement per cell, contexts / tokens."""
 
     def both(contexts: float, tokens: float) -> str:
@@ -215,16 +214,16 @@ def _table(found: Sequence[Cell]) -> Table:
                 "efficiency": f"{cell.mean('efficiency'):.2f}",
                 "split exponent": f"{cell.mean('split_exponent'):.2f}",
             }
-            for cell in found
+            for cell in cells
         ]
     )
 
 
-def _text_table(found: Sequence[Cell]) -> Table:
+def _text_table(cells: Sequence[Cell]) -> Table:
     """For each text: in how many cells each norm is ahead of, or behind, the best rival, and mean leads."""
     rows = []
-    for text in dict.fromkeys(cell.text for cell in found):
-        mine = [cell for cell in found if cell.text == text and len(cell.runs) > 1]
+    for text in dict.fromkeys(cell.text for cell in cells):
+        mine = [cell for cell in cells if cell.text == text and len(cell.runs) > 1]
         for norm, label in (("gamma2", "gamma_2"), ("nuclear", "nuclear")):
             row: dict[str, object] = {"text": text, "norm": label, "cells": len(mine)}
             for item in ("contexts", "tokens"):
@@ -239,16 +238,16 @@ def _text_table(found: Sequence[Cell]) -> Table:
     return table_of(rows)
 
 
-def _model_tables(found: Sequence[Cell]) -> dict[str, Table]:
+def _model_tables(cells: Sequence[Cell]) -> dict[str, Table]:
     """For each text at the loss that all texts have, a column per model: agreement of contexts / tokens."""
-    texts = list(dict.fromkeys(cell.text for cell in found))
-    gaps = common_gaps(found)
+    texts = list(dict.fromkeys(cell.text for cell in cells))
+    gaps = common_gaps(cells)
 
     def both(values: Mapping[str, float]) -> str:
         return " / ".join(f"{values[item]:.3f}" for item in ("contexts", "tokens"))
 
     def table(text: str) -> Table:
-        mine = [cell for cell in found if cell.text == text and cell.target == gaps[text]]
+        mine = [cell for cell in cells if cell.text == text and cell.target == gaps[text]]
         items = ("contexts", "tokens")
         rows: dict[str, list[str]] = {
             label: [both({i: float(np.mean(c.agreement(name, i))) for i in items}) for c in mine]
@@ -268,45 +267,45 @@ def _model_tables(found: Sequence[Cell]) -> dict[str, Table]:
     return {f"models, {text}": table(text) for text in texts}
 
 
-def common_gaps(found: Sequence[Cell]) -> dict[str, float]:
+def common_gaps(cells: Sequence[Cell]) -> dict[str, float]:
     """The largest loss gap that all texts have; where there is none, the smallest of each text."""
-    texts = list(dict.fromkeys(cell.text for cell in found))
-    shared = set.intersection(*({cell.target for cell in found if cell.text == text} for text in texts))
-    return {t: max(shared) if shared else min(c.target for c in found if c.text == t) for t in texts}
+    texts = list(dict.fromkeys(cell.text for cell in cells))
+    shared = set.intersection(*({cell.target for cell in cells if cell.text == text} for text in texts))
+    return {t: max(shared) if shared else min(c.target for c in cells if c.text == t) for t in texts}
 
 
-def _rival_table(found: Sequence[Cell]) -> Table:
+def _rival_table(cells: Sequence[Cell]) -> Table:
     """In how many cells each rival is the best one, and its mean agreement over all cells."""
-    names = list(found[0].runs[0]["rivals"])
+    names = list(cells[0].runs[0]["rivals"])
     rows = []
     for name in names:
         row: dict[str, object] = {"rival": name}
         for item in ("contexts", "tokens"):
-            known = [cell for cell in found if name in cell.runs[0]["rivals"]]
+            known = [cell for cell in cells if name in cell.runs[0]["rivals"]]
             row[f"mean, {item}"] = f"{float(np.mean([np.mean(cell.rival(name, item)) for cell in known])):.3f}"
             row[f"best in cells, {item}"] = sum(cell.best_rival(item) == name for cell in known)
         rows.append(row)
     return table_of(rows)
 
 
-def _figures(found: Sequence[Cell]) -> list[Figure]:
+def _figures(cells: Sequence[Cell]) -> list[Figure]:
     """Every model at one loss, one panel per text; one model over training; and its contexts and tokens on one text."""
-    texts, gap = list(dict.fromkeys(cell.text for cell in found)), common_gaps(found)
+    texts, gap = list(dict.fromkeys(cell.text for cell in cells)), common_gaps(cells)
     models = [
         _panel(
             f"{text}, loss gap {gap[text]:g}",
-            [cell for cell in found if cell.text == text and cell.target == gap[text]],
+            [cell for cell in cells if cell.text == text and cell.target == gap[text]],
             by_model=True,
         )
         for text in texts
     ]
-    shown = "transformer" if any(cell.training == "transformer" for cell in found) else found[-1].training
+    shown = "transformer" if any(cell.training == "transformer" for cell in cells) else cells[-1].training
     training = [
         _panel(f"{shown}, {text}", mine, by_model=False)
         for text in texts
-        if (mine := [cell for cell in found if cell.text == text and cell.training == shown])
+        if (mine := [cell for cell in cells if cell.text == text and cell.training == shown])
     ]
-    one_text = [cell for cell in found if cell.text == texts[0] and cell.training == shown]
+    one_text = [cell for cell in cells if cell.text == texts[0] and cell.training == shown]
     overview = [
         _panel(f"{item} of the {shown}", one_text, by_model=False, item=item) for item in ("contexts", "tokens")
     ]
@@ -339,8 +338,8 @@ def _panel(title: str, mine: Sequence[Cell], *, by_model: bool, item: str = "con
     x = np.arange(1.0, len(mine) + 1.0) if by_model else np.array([cell.target for cell in mine])
 
     def curve(label: str, values: Sequence[Sequence[float]], *, dashed: bool = False) -> Curve:
-        found = [Interval.of(one) for one in values]
-        y, half = (np.array([getattr(one, name) for one in found]) for name in ("mean", "half"))
+        intervals = [Interval.of(item_values) for item_values in values]
+        y, half = (np.array([getattr(item_values, name) for item_values in intervals]) for name in ("mean", "half"))
         half = np.where(np.isfinite(half), half, 0.0)
         return Curve(label, x, y, low=y - half, high=y + half, dashed=dashed)
 
@@ -359,7 +358,7 @@ def _panel(title: str, mine: Sequence[Cell], *, by_model: bool, item: str = "con
     return LinePanel(title, "loss gap in nats", label, curves, x_scale="log")
 
 
-def _sentence(found: Sequence[Cell], answers: Mapping[str, Answer]) -> str:
-    seeds = min(len(cell.runs) for cell in found)
-    parts = [f"{name}: {one.decision} ({one.because})" for name, one in answers.items()]
-    return f"{len(found)} cells with at least {seeds} seeds each. " + "; ".join(parts) + "."
+def _sentence(cells: Sequence[Cell], answers: Mapping[str, Answer]) -> str:
+    seeds = min(len(cell.runs) for cell in cells)
+    parts = [f"{name}: {answer.decision} ({answer.because})" for name, answer in answers.items()]
+    return f"{len(cells)} cells with at least {seeds} seeds each. " + "; ".join(parts) + "."

@@ -6,6 +6,7 @@ A study is one file in this package: a final subclass of `AbstractStudy` with a 
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from abc import ABC, abstractmethod
@@ -13,21 +14,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
-from tokengeom.core.checks import Entries, is_plain_name
-from tokengeom.core.errors import InputError, TokengeomError
-from tokengeom.core.settings import did_you_mean, member, member_names
-from tokengeom.results.contract import ALONE, AbstractResult, NearbyResults, data_frame, html_table
-from tokengeom.results.manifests import MANIFEST, read_json
+from tokengeom import AbstractResult, TokengeomError
+from tokengeom.extending import (
+    MANIFEST,
+    InputError,
+    Matches,
+    damaged,
+    data_frame,
+    did_you_mean,
+    from_plain,
+    html_table,
+    member,
+    member_names,
+    read_json,
+)
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from tokengeom.core.progress import AbstractProgress
-    from tokengeom.core.resources import Estimate
-    from tokengeom.figures.base import Figure
-    from tokengeom_studies.common.trainings import PlannedTraining
+    from tokengeom.extending import AbstractProgress, Figure
 
 Recipe = Mapping[str, Any]
 """Settings of one run of a study, by name."""
@@ -35,6 +42,18 @@ Table = Mapping[str, Sequence[Any]]
 """Columns by name, all of one length."""
 
 PACKAGE = "tokengeom_studies"
+REPLACED = {
+    "architectures": "at-the-loss-reached",
+    "early-stopping": "predicted-start",
+    "linear-dimension-sweep": "separability-random",
+    "natural-text": "at-the-loss-reached",
+    "overparameterisation": "memory-capacity",
+    "proxy-exactness": "proxy-excess",
+    "regularisation-schedules": "path-vs-gd",
+    "separability-threshold": "separability-random",
+    "small-d-network": "memory-capacity",
+}
+"""Studies of earlier versions -> the study that answers their question."""
 
 
 def table_of(rows: Sequence[Mapping[str, Any]]) -> Table:
@@ -69,13 +88,6 @@ class Check:
     def to_dict(self) -> dict[str, Any]:
         """Name, value, range and verdict."""
         return {**vars(self), "passed": self.passed}
-
-    @staticmethod
-    def read(stored: Entries) -> Check:
-        """The number that `to_dict` described."""
-        stored.only("name", "value", "low", "high", "passed")
-        low, high = (stored.number(name, finite=False) if stored.has(name) else None for name in ("low", "high"))
-        return Check(stored.text("name"), stored.number("value", finite=False), low, high)
 
 
 def _short(number: float) -> str:
@@ -117,15 +129,6 @@ class Findings(AbstractResult):
     def passed(self) -> bool:
         """Whether every number lies in its range."""
         return all(check.passed for check in self.numbers)
-
-    def checks(self, beside: NearbyResults = ALONE) -> dict[str, bool | None]:
-        """Whether the verdicts in a saved folder follow from its numbers and ranges."""
-        computed = [*(check.passed for check in self.numbers), self.passed]
-        return {
-            "every verdict follows from its number and range": self.stated is None or list(self.stated) == computed,
-            "numbers, sentence, figures and tables: only running the study again would show them": None,
-            "ranges, question and recipe: they are as the study had them when it ran": None,
-        }
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the contents of figures and tables, as plain data."""
@@ -184,21 +187,19 @@ class Findings(AbstractResult):
         path = Path(folder)
         try:
             same_version = read_json(path / MANIFEST).get("tokengeom") == version("tokengeom")
-            found = cls.load(path) if same_version else None
+            saved = cls.load(path) if same_version else None
         except (TokengeomError, OSError):
             return None
-        if found is None or found.study != study or found.recipe != json.loads(json.dumps(dict(recipe))):
+        if saved is None or saved.study != study or saved.recipe != json.loads(json.dumps(dict(recipe))):
             return None
-        return found
+        return saved
 
     def _write(self, folder: Path) -> dict[str, Any]:
         """Each figure as png, svg, html and data, and each table as Parquet; the rest goes into the manifest."""
         import pyarrow as pa
         from pyarrow import parquet
 
-        from tokengeom.figures.data import save_data
-        from tokengeom.figures.interactive import save_interactive
-        from tokengeom.figures.static import save_static
+        from tokengeom.extending import save_data, save_interactive, save_static
 
         for figure in self.figures:
             save_static(figure, folder / f"{figure.name}.png")
@@ -214,36 +215,75 @@ class Findings(AbstractResult):
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> Self:
         from pyarrow import parquet
 
-        from tokengeom.figures.data import load_data
+        from tokengeom.extending import load_data
 
-        stored = Entries(manifest, folder)
-        checks = stored.several("checks")
-        for name in (*stored.texts("figures"), *stored.texts("tables")):
-            if not is_plain_name(name):
-                raise stored.damaged(f"{name!r} is not the plain name of a figure or table")
-        figures = [load_data(_only_page(stored, f"{name}-data")) for name in stored.texts("figures")]
-        if [figure.name for figure in figures] != list(stored.texts("figures")):
-            raise stored.damaged("its figures do not have the names in the manifest")
+        names = [entry.name for entry in dataclasses.fields(_SavedFindings)]
+        saved = from_plain(_SavedFindings, {name: manifest[name] for name in names if name in manifest}, folder)
+        figures = [load_data(_figure_file(folder, name)) for name in saved.figures]
+        if [figure.name for figure in figures] != list(saved.figures):
+            raise damaged(folder, "its figures do not have the names in the manifest")
         return cls(
-            study=stored.text("study"),
-            question=stored.text("question"),
-            recipe=stored.plain("recipe"),
-            sentence=stored.text("sentence"),
-            numbers=list(map(Check.read, checks)),
+            study=saved.study,
+            question=saved.question,
+            recipe=saved.recipe,
+            sentence=saved.sentence,
+            numbers=[Check(check.name, check.value, check.low, check.high) for check in saved.checks],
             figures=figures,
-            tables={
-                name: parquet.read_table(folder / f"{name}.parquet").to_pydict() for name in stored.texts("tables")
-            },
-            stated=[*(check.flag("passed") for check in checks), stored.flag("passed")],
+            tables={name: parquet.read_table(folder / f"{name}.parquet").to_pydict() for name in saved.tables},
+            stated=[*(check.passed for check in saved.checks), saved.passed],
         )
 
 
-def _only_page(stored: Entries, name: str) -> Path:
-    """The JSON file of a figure."""
-    pages = list((stored.folder / name).glob("*.json"))
-    if len(pages) != 1:
-        raise stored.damaged(f"{name} must have one JSON file; it has {len(pages)}")
-    return pages[0]
+_FileName = Annotated[str, Matches(r"(?!\.{1,2}$)[^/\\\0]+", "the plain name of a figure or table")]
+
+
+@dataclass(frozen=True)
+class _SavedCheck:
+    """A `Check` in a manifest; its numbers may be NaN or infinite."""
+
+    name: str
+    value: Any
+    low: Any
+    high: Any
+    passed: bool
+
+    def __post_init__(self) -> None:
+        for name in ("value", "low", "high"):
+            number = getattr(self, name)
+            if type(number) not in (int, float) and (name == "value" or number is not None):
+                raise ValueError(f"{name} must be a number; got {number!r}")
+
+
+@dataclass(frozen=True)
+class _SavedFindings:
+    """What the manifest of findings holds, besides what every manifest has."""
+
+    study: str
+    question: str
+    recipe: dict[str, Any]
+    passed: bool
+    sentence: str
+    checks: tuple[_SavedCheck, ...]
+    figures: tuple[_FileName, ...]
+    tables: tuple[_FileName, ...]
+
+
+def _figure_file(folder: Path, name: str) -> Path:
+    """The JSON file of a saved figure."""
+    files = list((folder / f"{name}-data").glob("*.json"))
+    if len(files) != 1:
+        raise damaged(folder, f"{name}-data must have one JSON file; it has {len(files)}")
+    return files[0]
+
+
+def check_findings(findings: Findings, nearby: object) -> dict[str, bool | None]:
+    """Whether the verdicts in a saved folder follow from its numbers and ranges; ``verify`` asks for this."""
+    computed = [*(check.passed for check in findings.numbers), findings.passed]
+    return {
+        "every verdict follows from its number and range": findings.stated is None or list(findings.stated) == computed,
+        "numbers, sentence, figures and tables: only running the study again would show them": None,
+        "ranges, question and recipe: they are as the study had them when it ran": None,
+    }
 
 
 class AbstractStudy(ABC):
@@ -267,17 +307,6 @@ class AbstractStudy(ABC):
     @abstractmethod
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Run the experiment with the settings of the recipe."""
-
-    def trainings(self, recipe: Recipe) -> Sequence[PlannedTraining]:
-        """The trainings that the study consists of, for its estimate; none where something else takes the time."""
-        return ()
-
-    def estimate(self, recipe: Recipe) -> Estimate | None:
-        """The time and memory that the study is expected to take; None where it has no trainings to measure."""
-        from tokengeom_studies.common.trainings import estimate_trainings
-
-        planned = self.trainings(recipe)
-        return estimate_trainings(f"The study {self.name}", planned) if planned else None
 
     def recipe(self, size: str = "small", **changes: object) -> dict[str, Any]:
         """The recipe of a size, with single settings changed."""
@@ -309,6 +338,8 @@ def study_names() -> list[str]:
 
 def find_study(name: str) -> AbstractStudy:
     """A study by name, importing only its file; an unknown name is refused with the one that was likely meant."""
+    if name in REPLACED:
+        raise InputError(f"The study '{name}' was replaced by '{REPLACED[name]}', which answers its question.")
     if name not in study_names():
         raise InputError(f"There is no study '{name}'. {did_you_mean(name, study_names())}")
     return member(PACKAGE, name.replace("-", "_"), AbstractStudy, "a study")()  # type: ignore[type-abstract]

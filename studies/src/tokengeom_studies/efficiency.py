@@ -8,11 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy import optimize
 
-from tokengeom.core.numerics import Float
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Figure, Points, ScatterPanel
-from tokengeom.training.optimizers.gd import GD
-from tokengeom.training.optimizers.spectral import Spectral
+from tokengeom.extending import GD, AbstractProgress, Figure, Float, Points, ScatterPanel, Spectral
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.compared_trainings import (
     Cell,
@@ -125,28 +121,30 @@ class Efficiency(AbstractMeasuredStudy):
 
     def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:
         """Rank correlations, and the error of a curve that has not seen a kind of model."""
-        found = [cell for cell in cells(rows) if cell.target == recipe["judged_at"]]
-        x = np.array([cell.mean("efficiency") for cell in found])
+        judged_cells = [cell for cell in cells(rows) if cell.target == recipe["judged_at"]]
+        x = np.array([cell.mean("efficiency") for cell in judged_cells])
         answers = {}
         for item in ITEMS:
-            y = np.array([np.mean(cell.agreement("nuclear", item)) for cell in found])
+            y = np.array([np.mean(cell.agreement("nuclear", item)) for cell in judged_cells])
             answers[f"monotone-{item}"] = _monotone(x, y)
-            answers[f"one-curve-{item}"] = _one_curve(x, y, [cell.model for cell in found])
+            answers[f"one-curve-{item}"] = _one_curve(x, y, [cell.model for cell in judged_cells])
         proven = [row["relative_gap"] for row in chosen(rows, kind="prediction")]
         reached = [row["reached"] for row in chosen(rows, kind="run")]
         checks = [
-            Check("largest relative distance of a loss gap from the one compared at", farthest(found), high=0.25),
+            Check(
+                "largest relative distance of a loss gap from the one compared at", farthest(judged_cells), high=0.25
+            ),
             Check("largest proven relative gap of a prediction", float(max(proven)), high=0.05),
             Check("largest efficiency, which is proven to be at most 1", float(x.max()), low=0.0, high=1.01),
             Check("share of runs that reached their loss", float(np.mean(reached)), low=0.5),
         ]
-        tables = {"trainings": _table(found), "hypotheses": self.answers(answers)}
+        tables = {"trainings": _table(judged_cells), "hypotheses": self.answers(answers)}
         missed = not_reached(rows)
         if missed:
-            tables["not reached"] = table_of([{"run": one} for one in missed])
-        decided = "; ".join(f"{name}: {one.decision} ({one.because})" for name, one in answers.items())
+            tables["not reached"] = table_of([{"run": answer} for answer in missed])
+        decided = "; ".join(f"{name}: {answer.decision} ({answer.because})" for name, answer in answers.items())
         return self.findings(
-            recipe, f"{len(found)} trainings at equal loss. {decided}.", checks, [_figure(found)], tables
+            recipe, f"{len(judged_cells)} trainings at equal loss. {decided}.", checks, [_figure(judged_cells)], tables
         )
 
 
@@ -164,7 +162,7 @@ def _one_curve(x: Float, y: Float, models: Sequence[str]) -> Answer:
     """Mean absolute error on each kind of model of an increasing curve fitted to the others."""
     errors = {}
     for model in dict.fromkeys(models):
-        mine = np.array([one == model for one in models])
+        mine = np.array([name == model for name in models])
         if (~mine).sum() < 3:
             continue
         errors[model] = float(np.abs(increasing_curve(x[~mine], y[~mine], x[mine]) - y[mine]).mean())
@@ -182,9 +180,9 @@ def increasing_curve(x: Float, y: Float, at: Float) -> Float:
     return np.asarray(np.interp(at, x[order], fitted))
 
 
-def _table(found: Sequence[Cell]) -> Table:
+def _table(cells: Sequence[Cell]) -> Table:
     rows = []
-    for cell in found:
+    for cell in cells:
         agreed = [float(np.mean(cell.agreement("nuclear", item))) for item in ITEMS]
         rows.append(
             {
@@ -201,13 +199,13 @@ def _table(found: Sequence[Cell]) -> Table:
     return table_of(rows)
 
 
-def _figure(found: Sequence[Cell]) -> Figure:
+def _figure(cells: Sequence[Cell]) -> Figure:
     """Agreement against efficiency, one colour per kind of model."""
     panels = []
     for item in ITEMS:
         points = []
-        for model in dict.fromkeys(cell.model for cell in found):
-            mine = [cell for cell in found if cell.model == model]
+        for model in dict.fromkeys(cell.model for cell in cells):
+            mine = [cell for cell in cells if cell.model == model]
             points.append(
                 Points(
                     model,

@@ -22,13 +22,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tokengeom.core.errors import InputError
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.corpus.stories import stories
-from tokengeom.figures.base import Curve, Figure, LinePanel
-from tokengeom.statistics.count import count
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.training.settings import TrainingSettings
+from tokengeom import NextTokenStatistics, count
+from tokengeom.extending import AbstractProgress, Curve, Figure, InputError, LinePanel, PairGeometry, stories
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.measured import (
     AbstractMeasuredStudy,
@@ -41,8 +36,9 @@ from tokengeom_studies.common.measured import (
     chosen,
     decided,
 )
-from tokengeom_studies.common.network_runs import require_device
+from tokengeom_studies.common.model_runs import require_device
 from tokengeom_studies.common.same_geometry import (
+    ITEMS,
     NORMS,
     NOT_MEASURED,
     SUPPORTS,
@@ -57,7 +53,7 @@ from tokengeom_studies.common.same_geometry import (
     predicted_geometries,
     within,
 )
-from tokengeom_studies.common.torch_runs import ITEMS, DeviceText, Geometry, SteppedRun, first_below, load_text
+from tokengeom_studies.common.torch_runs import DeviceText, first_below, load_text, training_settings
 
 SOFT, HARD, PREFIXES = "soft", "hard", "prefixes"
 CEILING, PREDICTED, EXPLAINED = 0.02, 0.03, 0.05
@@ -121,14 +117,12 @@ class LabelKinds(AbstractMeasuredStudy):
         "device": "cpu",
     }
     paper: ClassVar[Recipe] = {
-        "seed": 0,
+        **small,
         "text": "texts/tinystories_104x382.npz",
         "prefix_text": "texts/prefixes.npz",
         "stories": 3_000,
-        "context": 3,
         "contexts": 382,
         "vocabulary": 104,
-        "kinds": [SOFT, HARD, "dropout 0.1", "dropout 0.3", PREFIXES],
         "seeds": [0, 1, 2, 3, 4],
         "loss_gaps": [1e-1, 3e-2, 1e-2],
         "layers": 4,
@@ -154,9 +148,9 @@ class LabelKinds(AbstractMeasuredStudy):
         """Agreement across and within kinds and with predictions, at each loss gap."""
         if not chosen(rows, kind="prediction"):
             raise InputError(f"The study '{self.name}' has no comparisons yet; measure its kinds to the end.")
-        found = _answers(rows)
-        tables = {"hypotheses": self.answers(found), "agreement": _agreement_table(rows), "runs": _runs(rows)}
-        return self.findings(recipe, _sentence(found, rows), _checks(rows), [_figure(rows)], tables)
+        answers = _answers(rows)
+        tables = {"hypotheses": self.answers(answers), "agreement": _agreement_table(rows), "runs": _runs(rows)}
+        return self.findings(recipe, _sentence(answers, rows), _checks(rows), [_figure(rows)], tables)
 
 
 def prefix_statistics(recipe: Recipe) -> NextTokenStatistics:
@@ -173,7 +167,7 @@ def _measure_together(recipe: Recipe, kinds: Sequence[str], rows: Rows) -> None:
     stats = prefix_statistics(recipe) if of_prefixes else load_text(recipe)
     name = Path(recipe["prefix_text" if of_prefixes else "text"]).stem
     text = DeviceText(stats, recipe["device"])
-    runs: dict[float, dict[tuple[str, int], Geometry]] = {gap: {} for gap in recipe["loss_gaps"]}
+    runs: dict[float, dict[tuple[str, int], PairGeometry]] = {gap: {} for gap in recipe["loss_gaps"]}
     for kind in kinds:
         for seed in recipe["seeds"]:
             for gap, row, geometry in _train(text, recipe, kind, seed):
@@ -190,30 +184,21 @@ def _measure_together(recipe: Recipe, kinds: Sequence[str], rows: Rows) -> None:
 
 def _train(
     text: DeviceText, recipe: Recipe, kind: str, seed: int
-) -> Iterator[tuple[float, dict[str, Any], Geometry | None]]:
+) -> Iterator[tuple[float, dict[str, Any], PairGeometry | None]]:
     """A run where its loss gap first falls below each level; no geometry where it does not."""
     steps = recipe["hard_steps" if kind == HARD else "most_steps"]
     rate = float(kind.removeprefix("dropout ")) if kind.startswith("dropout ") else 0.0
-    settings = TrainingSettings(
-        model="transformer",
-        dim=recipe["dim"],
-        layers=recipe["layers"],
-        heads=recipe["heads"],
-        attention_dropout=rate,
-        optimizer="adamw",
-        steps=steps,
-        learning_rate=recipe["learning_rate"],
-        rate_schedule="cosine" if kind == HARD else "constant",
-        batch=recipe["batch"] if kind == HARD else None,
-        seed=seed,
-        precision="float32",
-    )
-    began, run = time.monotonic(), SteppedRun(text, settings)
+    hard: dict[str, Any] = {"rate_schedule": "cosine", "batch": recipe["batch"]} if kind == HARD else {}
+    plan = {"steps": steps, "attention_dropout": rate, "rate_schedule": "constant", **hard}
+    settings = training_settings(recipe, "transformer", seed, **plan)
+    began, run = time.monotonic(), text.begin(settings)
     remaining = sorted(recipe["loss_gaps"], reverse=True)
-    for one in first_below(run, remaining, every=10 if kind == HARD else 3, most_steps=steps, seconds=LONGEST):
-        remaining = [gap for gap in remaining if gap != one.target]
-        row = {"reached": True, "loss_gap": one.loss_gap, "step": one.step, "seconds": one.seconds}
-        yield one.target, row, text.geometry(one.W, one.H)
+    for reached in first_below(
+        run, text, remaining, every=10 if kind == HARD else 3, most_steps=steps, seconds=LONGEST
+    ):
+        remaining = [gap for gap in remaining if gap != reached.target]
+        row = {"reached": True, "loss_gap": reached.loss_gap, "step": reached.step, "seconds": reached.seconds}
+        yield reached.target, row, text.geometry(reached.W, reached.H)
     for gap in remaining:
         yield gap, {"reached": False, "step": run.step, "seconds": time.monotonic() - began}, None
 
@@ -221,8 +206,8 @@ def _train(
 def _cells(rows: Sequence[Row], prefixes: bool) -> list[Cell]:
     """Text and loss gap of every prediction, the largest first."""
     some = chosen(rows, kind="prediction", prefixes=prefixes)
-    found = {(row["text"], row["level"]) for row in some}
-    ordered = sorted(found, key=lambda key: (key[0], -key[1]))
+    levels = {(row["text"], row["level"]) for row in some}
+    ordered = sorted(levels, key=lambda key: (key[0], -key[1]))
     return [{"text": text, "prefixes": prefixes, "level": level} for text, level in ordered]
 
 
@@ -242,25 +227,25 @@ def _label(cell: Cell, *parts: str) -> str:
 
 def _answers(rows: Sequence[Row]) -> dict[str, Answer]:
     def across(kind: str) -> Answer:
-        found: dict[str, tuple[Decision, Interval]] = {}
+        cases: dict[str, tuple[Decision, Interval]] = {}
         for cell, item in each_item(_cells(rows, False)):
             if _complete(rows, cell, SOFT, kind):
-                one = Compared(rows, cell).below_ceiling(kind, SOFT, item)
-                found[_label(cell, item)] = (decided(one, -CEILING), one)
-        return answer_for_all(found, "Agreement across minus the lower ceiling")
+                difference = Compared(rows, cell).below_ceiling(kind, SOFT, item)
+                cases[_label(cell, item)] = (decided(difference, -CEILING), difference)
+        return answer_for_all(cases, "Agreement across minus the lower ceiling")
 
     changes: dict[str, tuple[Decision, Interval]] = {}
     for kind in (kind for kind in _kinds(rows) if kind not in (SOFT, PREFIXES)):
         for cell, item in each_item(_cells(rows, False)):
             if _complete(rows, cell, SOFT, kind):
-                one = Compared(rows, cell).prediction_changes(kind, SOFT, "gamma2", item)
-                changes[_label(cell, kind, item)] = (within(one, PREDICTED), one)
+                difference = Compared(rows, cell).prediction_changes(kind, SOFT, "gamma2", item)
+                changes[_label(cell, kind, item)] = (within(difference, PREDICTED), difference)
     explained: dict[str, tuple[Decision, Interval]] = {}
     for cell, item in each_item(_cells(rows, True)):
         if _complete(rows, cell, PREFIXES):
             here = Compared(rows, cell)
-            one = paired(here.with_prediction(PREFIXES, "gamma2", item), here.across(PREFIXES, PREFIXES, item))
-            explained[_label(cell, item)] = (decided(one, -EXPLAINED), one)
+            difference = paired(here.with_prediction(PREFIXES, "gamma2", item), here.across(PREFIXES, PREFIXES, item))
+            explained[_label(cell, item)] = (decided(difference, -EXPLAINED), difference)
     return {
         **{kind: across(kind) for kind in (HARD, "dropout 0.1", "dropout 0.3")},
         "prediction": answer_for_all(changes, "Agreement with the prediction minus that of soft labels"),
@@ -279,7 +264,7 @@ def _rows_of_kinds(rows: Sequence[Row]) -> list[tuple[Cell, str]]:
 
 
 def _agreement_table(rows: Sequence[Row]) -> Table:
-    found = []
+    lines = []
     for cell, kind in _rows_of_kinds(rows):
         here = Compared(rows, cell)
         for item in ITEMS:
@@ -291,20 +276,20 @@ def _agreement_table(rows: Sequence[Row]) -> Table:
             row["corrected"] = f"{here.corrected(kind, SOFT, item):.4f}" if compared else "-"
             row |= {name: mean_of(here.with_prediction(kind, name, item)) for name in (*NORMS, SUPPORTS)}
             row["gamma2 corrected"] = here.corrected_prediction(kind, "gamma2", item)
-            found.append(row)
-    return table_of(found)
+            lines.append(row)
+    return table_of(lines)
 
 
 def _runs(rows: Sequence[Row]) -> Table:
     """How many runs reached each loss gap, and after how many steps."""
-    found = []
+    lines = []
     for cell, kind in _rows_of_kinds(rows):
         some = chosen(rows, kind="run", text=cell["text"], level=cell["level"], training=kind)
         reached = [row for row in some if row["reached"]]
         row = {"text": cell["text"], "training": kind, "loss_gap": cell["level"]}
-        row |= {"runs": len(some), "reached": len(reached), "step": Interval.of(one["step"] for one in reached).mean}
-        found.append(row)
-    return table_of(found)
+        row |= {"runs": len(some), "reached": len(reached), "step": Interval.of(run["step"] for run in reached).mean}
+        lines.append(row)
+    return table_of(lines)
 
 
 def _checks(rows: Sequence[Row]) -> list[Check]:
@@ -326,9 +311,11 @@ def _share(values: Any) -> float:
     return float(np.mean(known)) if known else float("nan")
 
 
-def _sentence(found: dict[str, Answer], rows: Sequence[Row]) -> str:
+def _sentence(answers: dict[str, Answer], rows: Sequence[Row]) -> str:
     names = {HARD: "hard labels", "dropout 0.1": "dropout at 0.1", "dropout 0.3": "dropout at 0.3"}
-    said = {kind: NOT_MEASURED if one.because == NOT_MEASURED else one.decision for kind, one in found.items()}
+    said = {
+        kind: NOT_MEASURED if answer.because == NOT_MEASURED else answer.decision for kind, answer in answers.items()
+    }
     decisions = ", ".join(f"{name} {said[kind]}" for kind, name in names.items())
     parts = []
     for kind in _kinds(rows):
@@ -359,8 +346,8 @@ def _figure(rows: Sequence[Row]) -> Figure:
             cells = [cell for cell in _cells(rows, kind == PREFIXES) if _complete(rows, cell, kind)]
             x = np.array([cell["level"] for cell in cells])
             here = [Compared(rows, cell) for cell in cells]
-            with_seeds = np.array([mean_of(one.across(kind, kind, item)) for one in here])
-            with_ours = np.array([mean_of(one.with_prediction(kind, "gamma2", item)) for one in here])
+            with_seeds = np.array([mean_of(compared.across(kind, kind, item)) for compared in here])
+            with_ours = np.array([mean_of(compared.with_prediction(kind, "gamma2", item)) for compared in here])
             curves.append(Curve(f"{kind}: other seeds", x, with_seeds, colour=place))
             curves.append(Curve(f"{kind}: gamma_2", x, with_ours, dashed=True, colour=place))
         return LinePanel(item.capitalize(), "CE - H (nats)", "agreement", curves, "log")

@@ -15,20 +15,20 @@ from typing import ClassVar
 
 import numpy as np
 from scipy.optimize import brentq
+from scipy.special import entr
 
-from tokengeom.core.errors import InputError
-from tokengeom.core.numerics import Float, blas_threads_for, x_log_x
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Figure
-from tokengeom.figures.heatmaps import linear_heatmaps
-from tokengeom.figures.linear_plane import linear_plane
-from tokengeom.problems.instances import embeddings_at
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.linear import LinearPrediction, predict_linear
-from tokengeom.training.run import Run
+from tokengeom import LinearPrediction, NextTokenStatistics, Run, predict
+from tokengeom.extending import (
+    AbstractProgress,
+    Figure,
+    Float,
+    InputError,
+    blas_threads_for,
+    linear_heatmaps,
+    linear_plane,
+)
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table
-from tokengeom_studies.common.linear_runs import LinearSetting, descend
-from tokengeom_studies.common.trainings import PlannedTraining
+from tokengeom_studies.common.random_data import LinearSetting, descend
 
 SUPPORTS = ((1, 2, 3), (0, 1, 4), (0, 3, 4))
 """Tokens of each support, counted from 0, the most likely first."""
@@ -74,17 +74,10 @@ class LinearPlane(AbstractStudy):
         "close": 1e-4,
     }
     paper: ClassVar[Recipe] = {
-        "entropy": 0.8811,
-        "separable": [[90, 210, 330], [90, 200, 340], [60, 160, 280], [90, 225, 315]],
-        "blocked": [[0, 90, 180], [30, 90, 150], [90, 180, 0]],
+        **small,
         "steps": 10_000_000,
         "close": 1e-6,
     }
-
-    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
-        """One descent per set of angles."""
-        sets = len(recipe["separable"]) + len(recipe["blocked"])
-        return [PlannedTraining("linear", 5, 3, 2, recipe["steps"], count=sets, optimizer="gd")]
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Predict and train each set of angles."""
@@ -92,13 +85,13 @@ class LinearPlane(AbstractStudy):
             raise InputError("The study 'linear-2d' needs at least one set of separable angles; got separable=[].")
         stats = plane_statistics(recipe["entropy"])
         sets = [(angles, True) for angles in recipe["separable"]] + [(angles, False) for angles in recipe["blocked"]]
-        found = []
+        judged = []
         with blas_threads_for(TOKENS, len(SUPPORTS)), progress.stage("Sets of angles", float(len(sets))) as stage:
             for angles, separable in sets:
-                found.append(_angle_set(stats, tuple(angles), separable, recipe["steps"]))
+                judged.append(_angle_set(stats, tuple(angles), separable, recipe["steps"]))
                 stage.advance(1.0, f"{angles}")
-        tables = {"angles": _table(found)}
-        return self.findings(recipe, _sentence(found), _checks(found, recipe), _figures(found), tables)
+        tables = {"angles": _table(judged)}
+        return self.findings(recipe, _sentence(judged), _checks(judged, recipe), _figures(judged), tables)
 
 
 def plane_statistics(entropy: float) -> NextTokenStatistics:
@@ -107,7 +100,7 @@ def plane_statistics(entropy: float) -> NextTokenStatistics:
         raise InputError(f"Three supports of 3 tokens have an entropy between 0 and log 3 = 1.0986; got {entropy!r}.")
 
     def excess(ratio: float) -> float:
-        return -float(x_log_x(_falling(ratio)).sum()) - entropy
+        return float(entr(_falling(ratio)).sum()) - entropy
 
     share = _falling(float(brentq(excess, 1e-9, 1.0, xtol=1e-15)))
     P = np.zeros((TOKENS, len(SUPPORTS)))
@@ -117,23 +110,30 @@ def plane_statistics(entropy: float) -> NextTokenStatistics:
     return NextTokenStatistics.from_probabilities(P, contexts=names, vocabulary=[str(v + 1) for v in range(TOKENS)])
 
 
+def _embeddings_at(degrees: Sequence[float]) -> Float:
+    """Unit embeddings in the plane at the given angles, 2 x m."""
+    angles = np.deg2rad(np.asarray(degrees))
+    # The cosine of 90 degrees must be 0, not 6e-17.
+    return np.round(np.stack([np.cos(angles), np.sin(angles)]), 15)
+
+
 def _falling(ratio: float) -> Float:
     share = ratio ** np.arange(3.0)
     return np.asarray(share / share.sum())
 
 
 def _angle_set(stats: NextTokenStatistics, degrees: tuple[float, ...], separable: bool, steps: int) -> AngleSet:
-    H = embeddings_at(degrees)
-    prediction = predict_linear(stats, H)
+    H = _embeddings_at(degrees)
+    prediction = predict(stats, embeddings=H)
     return AngleSet(degrees, separable, prediction, descend(LinearSetting(stats, H), prediction, steps))
 
 
-def _checks(found: Sequence[AngleSet], recipe: Recipe) -> list[Check]:
-    separable = [a for a in found if a.separable_in_paper]
-    entropy, asked = found[0].prediction.entropy, recipe["entropy"]
-    wrong = sum(not a.as_in_paper for a in found)
+def _checks(sets: Sequence[AngleSet], recipe: Recipe) -> list[Check]:
+    separable = [a for a in sets if a.separable_in_paper]
+    entropy, asked = sets[0].prediction.entropy, recipe["entropy"]
+    wrong = sum(not a.as_in_paper for a in sets)
     gaps = [a.prediction.certificate.relative_gap for a in separable]
-    inner = [abs(float(np.vdot(a.prediction.W_star, a.prediction.W_mm))) for a in found]
+    inner = [abs(float(np.vdot(a.prediction.W_star, a.prediction.W_mm))) for a in sets]
     twins_in_direction = max(a.twin_distance(a.prediction.W_mm) for a in separable)
     twins_in_finite_part = min(a.twin_distance(a.prediction.W_star) for a in separable)
     return [
@@ -144,42 +144,42 @@ def _checks(found: Sequence[AngleSet], recipe: Recipe) -> list[Check]:
         Check("distance between tokens 1 and 5 in W*", twins_in_finite_part, low=0.1),
         Check("inner product of W* and W^mm", max(inner), high=1e-8),
         Check(
-            "largest loss above the predicted floor, in nats", max(a.above_floor for a in found), high=recipe["close"]
+            "largest loss above the predicted floor, in nats", max(a.above_floor for a in sets), high=recipe["close"]
         ),
-        Check("largest loss below the predicted floor, in nats", max(-a.above_floor for a in found), high=1e-9),
+        Check("largest loss below the predicted floor, in nats", max(-a.above_floor for a in sets), high=1e-9),
     ]
 
 
-def _sentence(found: Sequence[AngleSet]) -> str:
-    separable = [a for a in found if a.separable_in_paper]
+def _sentence(sets: Sequence[AngleSet]) -> str:
+    separable = [a for a in sets if a.separable_in_paper]
     margins = [a.prediction.margin for a in separable]
-    right, first = sum(a.as_in_paper for a in found), separable[0]
+    right, first = sum(a.as_in_paper for a in sets), separable[0]
     cosine = first.run.trajectory.last("cosine_without_finite")
     return (
-        f"{right} of {len(found)} sets of angles are classified as in the paper; the separable ones have margins "
+        f"{right} of {len(sets)} sets of angles are classified as in the paper; the separable ones have margins "
         f"{min(margins):.3f} to {max(margins):.3f}, although d=2 < m=3. Tokens 1 and 5, which follow the same "
         f"contexts, have the same row of W^mm to {first.twin_distance(first.prediction.W_mm):.0e} and are "
         f"{first.twin_distance(first.prediction.W_star):.2f} ||W*|| apart in W*. After {first.run.steps:,} steps of "
-        f"gradient descent the loss is within {max(a.above_floor for a in found):.1e} nats of the predicted floor for "
+        f"gradient descent the loss is within {max(a.above_floor for a in sets):.1e} nats of the predicted floor for "
         f"all angles, and cos(W - W*, W^mm) = {cosine:.5f} for the first set. The entropy is that of the paper; its "
         "probabilities are not given there."
     )
 
 
-def _table(found: Sequence[AngleSet]) -> Table:
+def _table(sets: Sequence[AngleSet]) -> Table:
     return {
-        "degrees": ["/".join(f"{angle:g}" for angle in a.degrees) for a in found],
-        "in_paper": ["separable" if a.separable_in_paper else "not separable" for a in found],
-        "separable": [bool(a.prediction.separable) for a in found],
-        "compatible": [bool(a.prediction.compatible) for a in found],
-        "margin": [a.prediction.margin for a in found],
-        "loss_floor": [a.prediction.loss_floor for a in found],
-        "loss_after_training": [a.run.loss for a in found],
-        "cosine_without_finite": [a.run.trajectory.last("cosine_without_finite") for a in found],
-        "finite_error": [a.run.trajectory.last("finite_error") for a in found],
+        "degrees": ["/".join(f"{angle:g}" for angle in a.degrees) for a in sets],
+        "in_paper": ["separable" if a.separable_in_paper else "not separable" for a in sets],
+        "separable": [bool(a.prediction.separable) for a in sets],
+        "compatible": [bool(a.prediction.compatible) for a in sets],
+        "margin": [a.prediction.margin for a in sets],
+        "loss_floor": [a.prediction.loss_floor for a in sets],
+        "loss_after_training": [a.run.loss for a in sets],
+        "cosine_without_finite": [a.run.trajectory.last("cosine_without_finite") for a in sets],
+        "finite_error": [a.run.trajectory.last("finite_error") for a in sets],
     }
 
 
-def _figures(found: Sequence[AngleSet]) -> list[Figure]:
-    first = found[0].prediction
+def _figures(sets: Sequence[AngleSet]) -> list[Figure]:
+    first = sets[0].prediction
     return [linear_plane(first), linear_heatmaps(first)]

@@ -16,27 +16,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from tokengeom.comparison.probes import linear_probes
-from tokengeom.comparison.similarity import cosine
-from tokengeom.core.numerics import Float, blas_threads_for
-from tokengeom.core.progress import AbstractProgress, AbstractStage
-from tokengeom.figures.training_curves import linear_training
-from tokengeom.models.factored import Init
-from tokengeom.problems.ntp_svm import NORMS, MarginProblem
-from tokengeom.solvers.margin import solve_margin
-from tokengeom.theory.linear import LinearPrediction, predict_linear
-from tokengeom.theory.linear_path import RegularisationPath, norm_path
-from tokengeom.training.optimizers.adam import Adam
-from tokengeom.training.optimizers.base import AbstractOptimizer
-from tokengeom.training.run import Run
-from tokengeom.training.train import train
+from tokengeom import LinearPrediction, Run, predict, train
+from tokengeom.extending import (
+    AbstractProgress,
+    AbstractStage,
+    Adam,
+    Float,
+    MarginProblem,
+    RegularisationPath,
+    blas_threads_for,
+    cosine,
+    linear_probes,
+    linear_training,
+    norm_named,
+    norm_path,
+    solve_margin,
+)
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table, table_of
-from tokengeom_studies.common.linear_runs import LinearSetting, random_setting
-from tokengeom_studies.common.trainings import PlannedTraining
+from tokengeom_studies.common.random_data import LinearSetting, random_setting
 
 QUANTITIES = ("loss_gap", "norm_W", "cosine", "cosine_without_finite", "finite_error")
 Range = tuple[float, float]
@@ -50,7 +51,8 @@ TOLERANCE = 0.1
 """Share of a number by which its range is widened at both ends."""
 COSINE_TOLERANCE = 0.005
 """The same for a cosine, which ends at 1: an amount."""
-INITS: Sequence[Init] = ("lecun", "zero")
+Init = Literal["lecun", "zero"]
+INITS: tuple[Init, ...] = ("lecun", "zero")
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,21 +96,8 @@ class LinearOverparameterised(AbstractStudy):
         "largest_norm": 1e4,
     }
     paper: ClassVar[Recipe] = {
+        **small,
         "seeds": 100,
-        "V": 10,
-        "m": 50,
-        "d": 60,
-        "support_size": 6,
-        "n": 5000,
-        "steps": 10_000,
-        "rates": {"gd": 0.5, "ngd": 0.01, "adam": 0.01},
-        "margin_rates": {
-            "gd": [0.5],
-            "ngd": [0.01],
-            "adam": [0.01, 0.001, 0.0001],
-            "signgd": [0.001, 0.0001],
-            "spectral": [0.001],
-        },
         "margin_steps": 1_000_000,
         "learned": 10,
         "paths": 5,
@@ -116,39 +105,29 @@ class LinearOverparameterised(AbstractStudy):
         "largest_norm": 1e5,
     }
 
-    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
-        """Every optimizer from every seed and start, and the runs whose margins are compared."""
-        size = {"tokens": recipe["V"], "contexts": recipe["m"], "dim": recipe["d"]}
-        several = recipe["seeds"] * len(REFERENCE) * len(INITS) + recipe["learned"]
-        margins = sum(len(rates) for rates in recipe["margin_rates"].values())
-        return [
-            PlannedTraining("linear", steps=recipe["steps"], count=several, optimizer="gd", **size),
-            PlannedTraining("linear", steps=recipe["margin_steps"], count=margins, optimizer="gd", **size),
-        ]
-
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Train every optimizer from every seed, then follow the regularisation path."""
         settings = [_setting(recipe, seed) for seed in range(recipe["seeds"])]
-        predictions = [predict_linear(setting.stats, setting.H) for setting in settings]
+        predictions = [predict(setting.stats, embeddings=setting.H) for setting in settings]
         parts = len(settings) * len(REFERENCE) * len(INITS) + recipe["paths"] + recipe["learned"]
         parts += sum(len(rates) for rates in recipe["margin_rates"].values())
         with blas_threads_for(recipe["m"], recipe["d"]), progress.stage("Runs", float(parts)) as stage:
-            found = [
+            trained = [
                 _train(recipe, settings[seed], predictions[seed], seed, optimizer, init, stage)
                 for init in INITS
                 for optimizer in REFERENCE
                 for seed in range(len(settings))
             ]
             paths = [_path(recipe, prediction, stage) for prediction in predictions[: recipe["paths"]]]
-            tables = {"trained": _table(found), "path": _path_table(paths)}
+            tables = {"trained": _table(trained), "path": _path_table(paths)}
             tables |= _open_questions(recipe, settings, predictions, stage)
-        first = {t.optimizer: t.run for t in found if t.seed == 0 and t.init == "lecun"}
+        first = {t.optimizer: t.run for t in trained if t.seed == 0 and t.init == "lecun"}
         figures = [linear_training(first, predictions[0])]
-        checks = [*_checks(found), *_path_checks(paths)]
-        return self.findings(recipe, _sentence(found, paths, tables), checks, figures, tables)
+        checks = [*_checks(trained), *_path_checks(paths)]
+        return self.findings(recipe, _sentence(trained, paths, tables), checks, figures, tables)
 
 
-def optimizer_named(name: str) -> str | AbstractOptimizer:
+def optimizer_named(name: str) -> str | Adam:
     """Optimizer by name; Adam with the betas of the reference runs."""
     return Adam(betas=(0.9, 0.99)) if name == "adam" else name
 
@@ -171,20 +150,13 @@ def margin_table(
     rows = [(name, float(rate)) for name, several in rates.items() for rate in several]
     rest: list[Float] = []
     for name, rate in rows:
-        run = train(
-            setting.stats,
-            "linear",
-            embeddings=setting.H,
-            optimizer=optimizer_named(name),
-            reduction="mean",
-            learning_rate=rate,
-            steps=steps,
-        )
+        plan: dict[str, Any] = {"optimizer": optimizer_named(name), "learning_rate": rate, "steps": steps}
+        run = train(setting.stats, "linear", embeddings=setting.H, reduction="mean", **plan)
         rest.append(run.W - prediction.finite_part(run.W))
         done(f"{name} at rate {rate:g}, {steps} steps")
     table: dict[str, list[Any]] = {"optimizer": [row[0] for row in rows], "rate": [row[1] for row in rows]}
-    for name, norm in NORMS.items():
-        problem = MarginProblem(prediction.data.S, prediction.data.H, norm)
+    for name in ("frobenius", "max", "spectral", "nuclear", "sum"):
+        problem = MarginProblem(prediction.data.S, prediction.data.H, norm_named(name))
         best = solve_margin(problem).solution.x
         table[f"share_of_{name}_margin"] = [problem.margin(W) / problem.margin(best) for W in rest]
         table[f"cosine_{name}"] = [cosine(W, best) for W in rest]
@@ -193,24 +165,15 @@ def margin_table(
 
 def train_embeddings(setting: LinearSetting, seed: int, rate: float, steps: int) -> Run:
     """Gradient descent on W and H, starting from the given H."""
-    return train(
-        setting.stats,
-        "linear",
-        embeddings=setting.H,
-        optimizer="gd",
-        reduction="mean",
-        learning_rate=rate,
-        steps=steps,
-        seed=seed,
-        learn_embeddings=True,
-    )
+    plan: dict[str, Any] = {"optimizer": "gd", "learning_rate": rate, "steps": steps, "seed": seed}
+    return train(setting.stats, "linear", embeddings=setting.H, reduction="mean", learn_embeddings=True, **plan)
 
 
 def learned_table(
     runs: Sequence[Run], settings: Sequence[LinearSetting], predictions: Sequence[LinearPrediction]
 ) -> Table:
     """Runs that trained H as well, compared with the predictions for the first H and for the last H."""
-    after = [predict_linear(setting.stats, run.H) for setting, run in zip(settings, runs, strict=True)]
+    after = [predict(setting.stats, embeddings=run.H) for setting, run in zip(settings, runs, strict=True)]
     table: dict[str, list[Any]] = {
         "seed": list(range(len(runs))),
         "loss_gap": [run.loss_gap for run in runs],
@@ -283,8 +246,8 @@ def _path(recipe: Recipe, prediction: LinearPrediction, stage: AbstractStage) ->
     return path
 
 
-def _values(found: Sequence[Trained], optimizer: str, init: str, quantity: str) -> Float:
-    return np.array([t.value(quantity) for t in found if t.optimizer == optimizer and t.init == init])
+def _values(trained: Sequence[Trained], optimizer: str, init: str, quantity: str) -> Float:
+    return np.array([t.value(quantity) for t in trained if t.optimizer == optimizer and t.init == init])
 
 
 def widened(quantity: str, reference: Range) -> Range:
@@ -295,12 +258,12 @@ def widened(quantity: str, reference: Range) -> Range:
     return low * (1 - TOLERANCE), high * (1 + TOLERANCE)
 
 
-def _checks(found: Sequence[Trained]) -> list[Check]:
+def _checks(trained: Sequence[Trained]) -> list[Check]:
     """Medians from LeCun initialisation, which the reference runs started from."""
     checks = []
     for optimizer, ranges in REFERENCE.items():
         for quantity, reference in zip(QUANTITIES, ranges, strict=True):
-            median = float(np.median(_values(found, optimizer, "lecun", quantity)))
+            median = float(np.median(_values(trained, optimizer, "lecun", quantity)))
             checks.append(Check(f"{optimizer}: median {quantity}", median, *widened(quantity, reference)))
     return checks
 
@@ -314,18 +277,18 @@ def _path_checks(paths: Sequence[RegularisationPath]) -> list[Check]:
     ]
 
 
-def _sentence(found: Sequence[Trained], paths: Sequence[RegularisationPath], tables: Mapping[str, Table]) -> str:
-    checks = _checks(found)
+def _sentence(trained: Sequence[Trained], paths: Sequence[RegularisationPath], tables: Mapping[str, Table]) -> str:
+    checks = _checks(trained)
     inside = sum(check.passed for check in checks)
     parts = []
     for optimizer in REFERENCE:
-        gap = float(np.median(_values(found, optimizer, "lecun", "loss_gap")))
-        direction = float(np.median(_values(found, optimizer, "lecun", "cosine_without_finite")))
+        gap = float(np.median(_values(trained, optimizer, "lecun", "loss_gap")))
+        direction = float(np.median(_values(trained, optimizer, "lecun", "cosine_without_finite")))
         parts.append(f"{optimizer} loss gap {gap:.1e} at cos(W - W*, W^mm) = {direction:.3f}")
     last = [path.points[-1] for path in paths]
     return (
-        f"After {found[0].run.steps:,} steps {inside} of {len(checks)} medians over {_seeds(found)} seeds lie in the "
-        f"ranges of an independent reproduction (widened by {TOLERANCE:.0%}, cosines by {COSINE_TOLERANCE}): "
+        f"After {trained[0].run.steps:,} steps {inside} of {len(checks)} medians over {_seeds(trained)} seeds lie in "
+        f"the ranges of an independent reproduction (widened by {TOLERANCE:.0%}, cosines by {COSINE_TOLERANCE}): "
         f"{'; '.join(parts)}. The regularisation path, which can be followed further than training, reaches "
         f"cos(W_B - W*, W^mm) = {min(p.cosine_direction for p in last):.7f} at norm {last[0].norm:.0e}, where "
         f"log(CE - H) = {max(p.log_loss_gap for p in last):.0f}.{_open_question(tables['margins'])}"
@@ -344,16 +307,16 @@ def _open_question(margins: Table) -> str:
     return f" Open question: the cosine of Adam with the Frobenius and the max-norm maximiser is {cosines}."
 
 
-def _seeds(found: Sequence[Trained]) -> int:
-    return len({t.seed for t in found})
+def _seeds(trained: Sequence[Trained]) -> int:
+    return len({t.seed for t in trained})
 
 
-def _table(found: Sequence[Trained]) -> Table:
+def _table(trained: Sequence[Trained]) -> Table:
     rows: list[dict[str, Any]] = []
-    for init in dict.fromkeys(t.init for t in found):
+    for init in dict.fromkeys(t.init for t in trained):
         for optimizer, ranges in REFERENCE.items():
             for quantity, (low, high) in zip(QUANTITIES, ranges, strict=True):
-                values = _values(found, optimizer, init, quantity)
+                values = _values(trained, optimizer, init, quantity)
                 rows.append(
                     {
                         "init": init,

@@ -23,18 +23,20 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.core.errors import InputError
-from tokengeom.core.numerics import Bool, Float, blas_threads_for
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Figure, LinePanel, Panel
-from tokengeom.figures.training_curves import linear_training
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.linear import LinearPrediction, predict_linear
-from tokengeom.training.run import Run
+from tokengeom import LinearPrediction, NextTokenStatistics, Run, predict
+from tokengeom.extending import (
+    AbstractProgress,
+    Bool,
+    Figure,
+    Float,
+    InputError,
+    LinePanel,
+    Panel,
+    blas_threads_for,
+    linear_training,
+)
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table
-from tokengeom_studies.common.linear_runs import LinearSetting, descend
-from tokengeom_studies.common.random_data import dirichlet_counts, random_supports
-from tokengeom_studies.common.trainings import PlannedTraining
+from tokengeom_studies.common.random_data import LinearSetting, descend, dirichlet_counts, random_supports
 
 CASES: Mapping[str, tuple[bool, bool]] = {
     "incompatible": (False, True),
@@ -106,38 +108,26 @@ class LinearViolations(AbstractStudy):
         "least_cosine": 0.97,
     }
     paper: ClassVar[Recipe] = {
-        "seeds": 3,
+        **small,
         "V": 10,
         "m": 50,
         "d": 60,
         "support_size": 5,
         "n": 5000,
         "steps": 1_000_000,
-        "close": 4e-4,
-        "finite_close": 0.02,
-        "least_cosine": 0.97,
     }
-
-    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
-        """One descent per case and seed."""
-        m = recipe["m"]
-        dims = [max(2, m // 4) if case == "crowded" else recipe["d"] for case in CASES]
-        return [
-            PlannedTraining("linear", recipe["V"], m, dim, recipe["steps"], count=recipe["seeds"], optimizer="gd")
-            for dim in dims
-        ]
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Generate, predict and train every case for every seed."""
-        found = []
+        cases = []
         parts = float(len(CASES) * recipe["seeds"])
         with blas_threads_for(recipe["m"], recipe["d"]), progress.stage("Cases", parts) as stage:
             for case in CASES:
                 for seed in range(recipe["seeds"]):
-                    found.append(_violation(recipe, case, seed))
+                    cases.append(_violation(recipe, case, seed))
                     stage.advance(1.0, f"{case}, seed {seed}")
-        tables = {"cases": _table(found)}
-        return self.findings(recipe, _sentence(found), _checks(found, recipe), _figures(found), tables)
+        tables = {"cases": _table(cases)}
+        return self.findings(recipe, _sentence(cases), _checks(cases, recipe), _figures(cases), tables)
 
 
 def planted(case: str, seed: int, *, V: int, m: int, d: int, support_size: int, n: int) -> LinearSetting:
@@ -177,21 +167,21 @@ def _tilted(stats: NextTokenStatistics, case: str) -> NextTokenStatistics:
 
 def _violation(recipe: Recipe, case: str, seed: int) -> Violation:
     setting = planted(case, seed, **{name: recipe[name] for name in ("V", "m", "d", "support_size", "n")})
-    prediction = predict_linear(setting.stats, setting.H)
+    prediction = predict(setting.stats, embeddings=setting.H)
     return Violation(case, seed, prediction, descend(setting, prediction, recipe["steps"]))
 
 
-def _checks(found: Sequence[Violation], recipe: Recipe) -> list[Check]:
-    diverging = [v for v in found if v.prediction.W_mm.any()]
-    gaps = [float(v.above_floor[-1]) for v in found]
-    slopes = [v.slope for v in found if np.isfinite(v.slope)]
+def _checks(cases: Sequence[Violation], recipe: Recipe) -> list[Check]:
+    diverging = [v for v in cases if v.prediction.W_mm.any()]
+    gaps = [float(v.above_floor[-1]) for v in cases]
+    slopes = [v.slope for v in cases if np.isfinite(v.slope)]
     cosines = [v.last("cosine_without_finite") for v in diverging]
     checks = [
-        Check("runs whose conditions are not as planted", float(sum(not v.as_planned for v in found)), high=0.0),
-        Check("smallest predicted excess over the entropy, in nats", min(v.excess for v in found), low=1e-3),
+        Check("runs whose conditions are not as planted", float(sum(not v.as_planned for v in cases)), high=0.0),
+        Check("smallest predicted excess over the entropy, in nats", min(v.excess for v in cases), low=1e-3),
         Check("largest CE - infimum after training, in nats", max(gaps), high=recipe["close"]),
         Check("largest infimum - CE after training, in nats", max(-gap for gap in gaps), high=1e-9),
-        Check("largest relative error on F^", max(v.last("finite_error") for v in found), high=recipe["finite_close"]),
+        Check("largest relative error on F^", max(v.last("finite_error") for v in cases), high=recipe["finite_close"]),
         Check("smallest cos(W - W*, W^mm)", min(cosines, default=float("nan")), low=recipe["least_cosine"]),
     ]
     if slopes:
@@ -199,44 +189,44 @@ def _checks(found: Sequence[Violation], recipe: Recipe) -> list[Check]:
     return checks
 
 
-def _sentence(found: Sequence[Violation]) -> str:
+def _sentence(cases: Sequence[Violation]) -> str:
     parts = []
     for case in CASES:
-        rows = [v for v in found if v.case == case]
+        rows = [v for v in cases if v.case == case]
         excess, gap = np.median([v.excess for v in rows]), np.median([v.run.loss_gap for v in rows])
         parts.append(f"{case} H + {gap:.5f} (predicted {excess:.5f})")
-    cosines = [v.last("cosine_without_finite") for v in found if v.prediction.W_mm.any()]
-    worst = max(float(v.above_floor[-1]) for v in found)
-    error = max(v.last("finite_error") for v in found)
+    cosines = [v.last("cosine_without_finite") for v in cases if v.prediction.W_mm.any()]
+    worst = max(float(v.above_floor[-1]) for v in cases)
+    error = max(v.last("finite_error") for v in cases)
     spread = f"{min(cosines):.3f} to {max(cosines):.3f}" if cosines else "not defined"
     return (
-        f"After {found[0].run.steps:,} steps the loss is at most {worst:.1e} nats above its predicted infimum, which "
+        f"After {cases[0].run.steps:,} steps the loss is at most {worst:.1e} nats above its predicted infimum, which "
         f"lies above the entropy; its medians are {'; '.join(parts)}. The projection on F^ is within {error:.1e} of "
         f"the reduced minimiser, and cos(W - W*, W^mm) is {spread}."
     )
 
 
-def _table(found: Sequence[Violation]) -> Table:
+def _table(cases: Sequence[Violation]) -> Table:
     return {
-        "case": [v.case for v in found],
-        "seed": [v.seed for v in found],
-        "compatible": [bool(v.prediction.compatible) for v in found],
-        "separable": [bool(v.prediction.separable) for v in found],
-        "added_pairs": [int(np.sum(v.prediction.effective_support & ~v.prediction.data.S)) for v in found],
-        "entropy": [v.prediction.entropy for v in found],
-        "predicted_excess": [v.excess for v in found],
-        "loss_gap": [v.run.loss_gap for v in found],
-        "above_floor": [float(v.above_floor[-1]) for v in found],
-        "slope": [v.slope for v in found],
-        "finite_error": [v.last("finite_error") for v in found],
-        "margin": [v.prediction.effective_margin for v in found],
-        "cosine_without_finite": [v.last("cosine_without_finite") for v in found],
+        "case": [v.case for v in cases],
+        "seed": [v.seed for v in cases],
+        "compatible": [bool(v.prediction.compatible) for v in cases],
+        "separable": [bool(v.prediction.separable) for v in cases],
+        "added_pairs": [int(np.sum(v.prediction.effective_support & ~v.prediction.data.S)) for v in cases],
+        "entropy": [v.prediction.entropy for v in cases],
+        "predicted_excess": [v.excess for v in cases],
+        "loss_gap": [v.run.loss_gap for v in cases],
+        "above_floor": [float(v.above_floor[-1]) for v in cases],
+        "slope": [v.slope for v in cases],
+        "finite_error": [v.last("finite_error") for v in cases],
+        "margin": [v.prediction.effective_margin for v in cases],
+        "cosine_without_finite": [v.last("cosine_without_finite") for v in cases],
     }
 
 
-def _figures(found: Sequence[Violation]) -> list[Figure]:
+def _figures(cases: Sequence[Violation]) -> list[Figure]:
     """One figure per case, of its first seed."""
-    first = {v.case: v for v in reversed(found)}
+    first = {v.case: v for v in reversed(cases)}
     return [_figure(first[case]) for case in CASES]
 
 

@@ -14,21 +14,16 @@ by its number of parameters.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from itertools import combinations, pairwise
 from typing import Any, ClassVar
 
 import numpy as np
 
-from tokengeom.core.errors import InputError
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Curve, Figure, LinePanel
-from tokengeom.models.network import Network
-from tokengeom.models.networks.base import architecture_named
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.training.settings import TrainingSettings
+from tokengeom import NextTokenStatistics
+from tokengeom.extending import AbstractProgress, Curve, Figure, InputError, LinePanel, Network, architecture_named
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
+from tokengeom_studies.common.capacity_thresholds import ALL, BODY, WIDTH, Thresholds
 from tokengeom_studies.common.measured import (
     AbstractMeasuredStudy,
     Answer,
@@ -38,11 +33,11 @@ from tokengeom_studies.common.measured import (
     Row,
     Rows,
     chosen,
+    decided_together,
 )
-from tokengeom_studies.common.network_runs import require_device
-from tokengeom_studies.common.torch_runs import DeviceText, SteppedRun, load_text
+from tokengeom_studies.common.model_runs import require_device
+from tokengeom_studies.common.torch_runs import DeviceText, load_text, training_settings
 
-ALL, BODY, WIDTH = "parameters", "body", "width"
 CONSTANT, LONGER, TENTH, DEEPER = 2.0, 1.5, 4.0, 1.2
 """Factors: over the numbers of contexts, by twice the steps, for a tenth of the loss gap, and of width over depth."""
 
@@ -96,10 +91,9 @@ class MemoryCapacity(AbstractMeasuredStudy):
         "device": "cpu",
     }
     paper: ClassVar[Recipe] = {
-        "seed": 0,
+        **small,
         "text": "texts/tinystories_1000x4000.npz",
         "stories": 3_000,
-        "context": 3,
         "contexts": 4_000,
         "vocabulary": 1_000,
         "networks": ["transformer:2", "mlp:2", "mlp:4"],
@@ -108,7 +102,6 @@ class MemoryCapacity(AbstractMeasuredStudy):
         "loss_gaps": [1e-2, 1e-3],
         "widths": [8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256],
         "heads": 4,
-        "learning_rate": 1e-2,
         "device": "cuda",
     }
 
@@ -125,10 +118,10 @@ class MemoryCapacity(AbstractMeasuredStudy):
 
     def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:
         """Parameters per context at each loss gap, over the number of contexts."""
-        found = Thresholds(rows, sorted(recipe["loss_gaps"], reverse=True), recipe["widths"])
-        answers = _answers(found)
-        tables = {"hypotheses": self.answers(answers), "thresholds": _table(found), "runs": _runs(rows)}
-        return self.findings(recipe, _sentence(found, answers), _checks(found), [_figure(found)], tables)
+        thresholds = Thresholds(rows, sorted(recipe["loss_gaps"], reverse=True), recipe["widths"])
+        answers = _answers(thresholds)
+        tables = {"hypotheses": self.answers(answers), "thresholds": _table(thresholds), "runs": _runs(rows)}
+        return self.findings(recipe, _sentence(thresholds, answers), _checks(thresholds), [_figure(thresholds)], tables)
 
 
 def sub_sample(stats: NextTokenStatistics, contexts: int, seed: int) -> NextTokenStatistics:
@@ -144,7 +137,7 @@ def sub_sample(stats: NextTokenStatistics, contexts: int, seed: int) -> NextToke
 
 def count_parameters(network: Network) -> dict[str, int]:
     """Number of trained parameters: all of them, and those of the body without embeddings and head."""
-    everything = sum(int(one.numel()) for one in network.decoder.parameters())
+    everything = sum(int(parameter.numel()) for parameter in network.decoder.parameters())
     embeddings = architecture_named(network.name).embedding(network.decoder.body).weight.numel()
     return {ALL: everything, BODY: everything - int(embeddings) - int(network.decoder.weight.numel())}
 
@@ -184,114 +177,27 @@ def _train(text: DeviceText, recipe: Recipe, network: str, width: int, steps: in
     """Loss gap and size of one network; the loss gap is None where training diverged."""
     began = time.monotonic()
     model, _, layers = network.partition(":")
-    options: dict[str, Any] = {"heads": min(recipe["heads"], width)} if model == "transformer" else {}
-    settings = TrainingSettings(
-        model=model,
-        dim=width,
-        layers=int(layers),
-        optimizer="adamw",
-        steps=steps,
-        learning_rate=recipe["learning_rate"],
-        rate_schedule="cosine",
-        seed=seed,
-        precision="float32",
-        **options,
-    )
-    run = SteppedRun(text, settings)
+    size: dict[str, Any] = {"dim": width, "layers": int(layers)}
+    if model == "transformer":
+        size["heads"] = min(recipe["heads"], width)
+    settings = training_settings(recipe, model, seed, steps=steps, rate_schedule="cosine", **size)
+    run = text.begin(settings)
     assert run.network is not None, "settings of a network"
     run.advance(steps)
     gap = text.loss_gap(*run.factors())
-    size = {**count_parameters(run.network), "tokens": text.stats.V}
-    return {"loss_gap": gap if np.isfinite(gap) else None, "seconds": time.monotonic() - began, **size}
-
-
-@dataclass(frozen=True)
-class Thresholds:
-    """Numbers of parameters at which networks reach loss gaps, per seed."""
-
-    rows: Sequence[Row]
-    loss_gaps: Sequence[float]
-    widths: Sequence[int]
-
-    @property
-    def networks(self) -> list[str]:
-        """Networks in alphabetical order, the less deep ones first."""
-        return sorted({row["network"] for row in self.rows})
-
-    def budgets(self, network: str) -> list[tuple[int, int]]:
-        """Contexts and steps of a network's runs."""
-        return sorted({(row["contexts"], row["steps"]) for row in chosen(self.rows, network=network)})
-
-    def compared(self, network: str) -> list[tuple[int, int]]:
-        """The budgets with the fewest steps, which are compared over contexts."""
-        fewest = min(steps for _, steps in self.budgets(network))
-        return [one for one in self.budgets(network) if one[1] == fewest]
-
-    def at(self, network: str, budget: tuple[int, int], loss_gap: float, count: str) -> dict[int, float]:
-        """Parameters, interpolated between the two widths around the loss gap, of each seed that has both."""
-        some = chosen(self.rows, network=network, contexts=budget[0], steps=budget[1])
-        found = {}
-        for seed in sorted({row["seed"] for row in some}):
-            value = interpolated([row for row in some if row["seed"] == seed], loss_gap, count)
-            if value is not None:
-                found[seed] = value
-        return found
-
-    def outside(self, network: str, budget: tuple[int, int], loss_gap: float) -> list[int]:
-        """Seeds whose narrowest network of the grid reaches the loss gap, or whose widest does not."""
-        some = chosen(self.rows, network=network, contexts=budget[0], steps=budget[1])
-        ends = {min(self.widths): True, max(self.widths): False}
-        reached = [(row, (np.inf if row["loss_gap"] is None else row["loss_gap"]) <= loss_gap) for row in some]
-        return sorted({row["seed"] for row, below in reached if ends.get(row["width"]) is below})
-
-    def cut_off(self, network: str, budget: tuple[int, int], loss_gap: float) -> list[int]:
-        """Seeds with runs that ended before both widths around the loss gap were trained."""
-        seeds = {row["seed"] for row in chosen(self.rows, network=network, contexts=budget[0], steps=budget[1])}
-        known = {*self.at(network, budget, loss_gap, ALL), *self.outside(network, budget, loss_gap)}
-        return sorted(seeds - known)
-
-    def cases(self) -> Iterator[tuple[str, tuple[int, int], float]]:
-        """Every network, budget and loss gap."""
-        for network in self.networks:
-            for budget in self.budgets(network):
-                for gap in self.loss_gaps:
-                    yield network, budget, gap
-
-    def spread(self, network: str, count: str) -> dict[int, float]:
-        """Largest over smallest number per context at the smallest loss gap, of each seed that has them all."""
-        budgets = self.compared(network)
-        found = [self.at(network, one, self.loss_gaps[-1], count) for one in budgets]
-        seeds = set.intersection(*map(set, found)) if len(found) > 1 else set()
-        per = {s: [one[s] / budget[0] for one, budget in zip(found, budgets, strict=True)] for s in sorted(seeds)}
-        return {seed: max(values) / min(values) for seed, values in per.items()}
-
-
-def interpolated(runs: Sequence[Row], loss_gap: float, count: str) -> float | None:
-    """Parameters at which one seed reaches a loss gap: log parameters over log loss gap between two widths.
-
-    The larger of the two widths is the smallest that reaches the loss gap, and the other the next smaller one that was
-    measured; None without either.
-    """
-    ordered = sorted(runs, key=lambda row: row["width"])
-    gaps = [np.inf if row["loss_gap"] is None else max(row["loss_gap"], 1e-12) for row in ordered]
-    place = next((i for i, gap in enumerate(gaps) if gap <= loss_gap), 0)
-    if place == 0 or not np.isfinite(gaps[place - 1]):
-        return None
-    upper, lower = np.log(gaps[place - 1]), np.log(gaps[place])
-    share = (upper - np.log(loss_gap)) / (upper - lower)
-    ends = np.log([ordered[place - 1][count], ordered[place][count]])
-    return float(np.exp(ends[0] + share * (ends[1] - ends[0])))
+    counted = {**count_parameters(run.network), "tokens": text.stats.V}
+    return {"loss_gap": gap if np.isfinite(gap) else None, "seconds": time.monotonic() - began, **counted}
 
 
 def _ratios(first: Mapping[int, float], second: Mapping[int, float]) -> dict[int, float]:
     return {seed: first[seed] / second[seed] for seed in first if seed in second}
 
 
-def _below(found: Mapping[str, Mapping[int, float]], most: float, what: str) -> Answer:
+def _below(ratios: Mapping[str, Mapping[int, float]], most: float, what: str) -> Answer:
     """Whether ratios are below a bound in every case; intervals are those of logarithms."""
     decisions: list[Decision] = []
     parts, missing = [], []
-    for name, values in found.items():
+    for name, values in ratios.items():
         logs = Interval.of(np.log(list(values.values())))
         if logs.count < 2:
             decisions.append("undecided")
@@ -300,50 +206,53 @@ def _below(found: Mapping[str, Mapping[int, float]], most: float, what: str) -> 
         decisions.append("yes" if logs.high < np.log(most) else "no" if logs.low > np.log(most) else "undecided")
         low, mean, high = np.exp([logs.low, logs.mean, logs.high])
         parts.append(f"{name} {mean:.2f} [{low:.2f}, {high:.2f}]")
-    decision: Decision = "no" if "no" in decisions else "yes" if set(decisions) == {"yes"} else "undecided"
+    decision = decided_together(decisions)
     if not parts:
         return Answer(decision, "not measured with two seeds or more")
     rest = f". Not measured with two seeds or more: {'; '.join(missing)}" if missing else ""
     return Answer(decision, f"{what}: {'; '.join(parts)}{rest}")
 
 
-def _answers(found: Thresholds) -> dict[str, Answer]:
-    smallest = found.loss_gaps[-1]
+def _answers(thresholds: Thresholds) -> dict[str, Answer]:
+    smallest = thresholds.loss_gaps[-1]
     tenth: dict[str, dict[int, float]] = {}
     longer: dict[str, dict[int, float]] = {}
-    for network in found.networks:
-        for budget in found.compared(network):
-            some, few = (found.at(network, budget, gap, ALL) for gap in (found.loss_gaps[0], smallest))
+    for network in thresholds.networks:
+        for budget in thresholds.compared(network):
+            some, few = (thresholds.at(network, budget, gap, ALL) for gap in (thresholds.loss_gaps[0], smallest))
             tenth[f"{network}, {budget[0]:,}"] = _ratios(few, some)
-        for budget in found.budgets(network):
-            short = min(steps for contexts, steps in found.budgets(network) if contexts == budget[0])
+        for budget in thresholds.budgets(network):
+            short = min(steps for contexts, steps in thresholds.budgets(network) if contexts == budget[0])
             if budget[1] > short:
-                one, two = (found.at(network, (budget[0], steps), smallest, ALL) for steps in (short, budget[1]))
-                longer[f"{network}, {budget[0]:,}"] = _ratios(one, two)
+                first, two = (thresholds.at(network, (budget[0], steps), smallest, ALL) for steps in (short, budget[1]))
+                longer[f"{network}, {budget[0]:,}"] = _ratios(first, two)
     deeper: dict[str, dict[int, float]] = {}
-    for less, more in combinations(found.networks, 2):
+    for less, more in combinations(thresholds.networks, 2):
         if less.partition(":")[0] == more.partition(":")[0]:
-            for budget in found.compared(less):
-                widths = [found.at(name, budget, smallest, WIDTH) for name in (less, more)]
+            for budget in thresholds.compared(less):
+                widths = [thresholds.at(name, budget, smallest, WIDTH) for name in (less, more)]
                 deeper[f"{less} and {more}, {budget[0]:,}"] = _ratios(widths[0], widths[1])
-    spreads = {count: {name: found.spread(name, count) for name in found.networks} for count in (ALL, BODY)}
+    spreads = {count: {name: thresholds.spread(name, count) for name in thresholds.networks} for count in (ALL, BODY)}
     return {
         "all": _below(spreads[ALL], CONSTANT, "Largest over smallest number per context"),
         "body": _below(spreads[BODY], CONSTANT, "Largest over smallest number per context"),
-        "tenth": _below(tenth, TENTH, f"Ratio of parameters at {smallest:g} and {found.loss_gaps[0]:g}"),
+        "tenth": _below(tenth, TENTH, f"Ratio of parameters at {smallest:g} and {thresholds.loss_gaps[0]:g}"),
         "longer": _below(longer, LONGER, "Parameters with the shorter over those with the longer budget"),
         "depth": _below(deeper, DEEPER, "Width of the less deep network over that of the deeper one"),
     }
 
 
-def _table(found: Thresholds) -> Table:
+def _table(thresholds: Thresholds) -> Table:
     rows = []
-    for network, budget, gap in found.cases():
+    for network, budget, gap in thresholds.cases():
         row: dict[str, Any] = {"network": network, "contexts": budget[0], "steps": budget[1], "loss_gap": gap}
-        row |= {"seeds": len(found.at(network, budget, gap, ALL)), "cut off": len(found.cut_off(network, budget, gap))}
-        row[WIDTH] = _shown(Interval.of(found.at(network, budget, gap, WIDTH).values()).mean)
+        row |= {
+            "seeds": len(thresholds.at(network, budget, gap, ALL)),
+            "cut off": len(thresholds.cut_off(network, budget, gap)),
+        }
+        row[WIDTH] = _shown(Interval.of(thresholds.at(network, budget, gap, WIDTH).values()).mean)
         for count in (ALL, BODY):
-            numbers = Interval.of(value / budget[0] for value in found.at(network, budget, gap, count).values())
+            numbers = Interval.of(value / budget[0] for value in thresholds.at(network, budget, gap, count).values())
             row |= {f"{count} per context": _shown(numbers.mean)}
             row |= {f"{count}, {end}": _shown(getattr(numbers, end)) for end in ("low", "high")}
         rows.append(row)
@@ -357,64 +266,64 @@ def _shown(value: float) -> float:
 
 def _runs(rows: Sequence[Row]) -> Table:
     """Every width that was trained: size and loss gap, as means over seeds."""
-    found = []
+    lines = []
     for key in sorted({tuple(row[name] for name in ("network", "contexts", "steps", "width")) for row in rows}):
         cell = dict(zip(("network", "contexts", "steps", "width"), key, strict=True))
         some = chosen(rows, **cell)
         gaps = [row["loss_gap"] for row in some if row["loss_gap"] is not None]
         sizes = {name: some[0][name] for name in (ALL, BODY, "tokens")}
-        found.append({**cell, **sizes, "runs": len(some), "loss_gap": Interval.of(gaps).mean})
-    return table_of(found)
+        lines.append({**cell, **sizes, "runs": len(some), "loss_gap": Interval.of(gaps).mean})
+    return table_of(lines)
 
 
-def _checks(found: Thresholds) -> list[Check]:
-    known = sum(len(found.at(*case, ALL)) for case in found.cases())
-    outside = sum(len(found.outside(*case)) for case in found.cases())
-    diverged = sum(row["loss_gap"] is None for row in found.rows)
+def _checks(thresholds: Thresholds) -> list[Check]:
+    known = sum(len(thresholds.at(*case, ALL)) for case in thresholds.cases())
+    outside = sum(len(thresholds.outside(*case)) for case in thresholds.cases())
+    diverged = sum(row["loss_gap"] is None for row in thresholds.rows)
     return [
         Check("share of thresholds that lie inside the grid of widths", known / max(known + outside, 1), low=1.0),
-        Check("share of runs that diverged", diverged / max(len(found.rows), 1), high=0.0),
-        Check("share of neighbouring widths at which the wider one has the lower loss", _monotone(found), low=0.9),
+        Check("share of runs that diverged", diverged / max(len(thresholds.rows), 1), high=0.0),
+        Check("share of neighbouring widths at which the wider one has the lower loss", _monotone(thresholds), low=0.9),
     ]
 
 
-def _monotone(found: Thresholds) -> float:
+def _monotone(thresholds: Thresholds) -> float:
     """Interpolation supposes that loss falls with width."""
     falls: list[bool] = []
-    keys = {(row["network"], row["contexts"], row["steps"], row["seed"]) for row in found.rows}
+    keys = {(row["network"], row["contexts"], row["steps"], row["seed"]) for row in thresholds.rows}
     for network, contexts, steps, seed in sorted(keys):
-        some = chosen(found.rows, network=network, contexts=contexts, steps=steps, seed=seed)
+        some = chosen(thresholds.rows, network=network, contexts=contexts, steps=steps, seed=seed)
         gaps = [row["loss_gap"] for row in sorted(some, key=lambda row: row["width"]) if row["loss_gap"] is not None]
         falls += [after < before for before, after in pairwise(gaps)]
     return float(np.mean(falls)) if falls else 1.0
 
 
-def _sentence(found: Thresholds, answers: Mapping[str, Answer]) -> str:
-    smallest = found.loss_gaps[-1]
+def _sentence(thresholds: Thresholds, answers: Mapping[str, Answer]) -> str:
+    smallest = thresholds.loss_gaps[-1]
     parts = []
-    for network in found.networks:
-        for budget in found.compared(network):
+    for network in thresholds.networks:
+        for budget in thresholds.compared(network):
             numbers = [
-                [value / budget[0] for value in found.at(network, budget, smallest, count).values()]
+                [value / budget[0] for value in thresholds.at(network, budget, smallest, count).values()]
                 for count in (ALL, BODY)
             ]
             reached = f"{np.mean(numbers[0]):.3g} ({np.mean(numbers[1]):.3g})" if numbers[0] else "not found"
             parts.append(f"{network}, {budget[0]:,} contexts: {reached}")
     constant = {"yes": "is", "no": "is not", "undecided": "may or may not be"}[answers["all"].decision]
-    steps = min(row["steps"] for row in found.rows)
+    steps = min(row["steps"] for row in thresholds.rows)
     return (
         f"Parameters per context (of the body alone) at which the loss gap reaches {smallest:g} nats in {steps:,} "
         f"steps: {'; '.join(parts)}. The number {constant} constant within a factor of {CONSTANT:g}."
     )
 
 
-def _figure(found: Thresholds) -> Figure:
+def _figure(thresholds: Thresholds) -> Figure:
     def curves(count: str) -> list[Curve]:
         made: list[Curve] = []
-        for place, network in enumerate(found.networks):
-            for budget in found.compared(network):
+        for place, network in enumerate(thresholds.networks):
+            for budget in thresholds.compared(network):
                 keys = {"network": network, "contexts": budget[0], "steps": budget[1]}
-                some = [row for row in chosen(found.rows, **keys) if row["loss_gap"] is not None]
+                some = [row for row in chosen(thresholds.rows, **keys) if row["loss_gap"] is not None]
                 widths = sorted({row["width"] for row in some})
                 points = [chosen(some, width=width) for width in widths]
                 x = np.array([rows[0][count] / budget[0] for rows in points])
@@ -424,7 +333,7 @@ def _figure(found: Thresholds) -> Figure:
                 made.append(Curve(label, x, y, colour=len(made), dashed=place == 1, dotted=place == 2))
         return made
 
-    levels = [(f"{gap:g}", gap) for gap in found.loss_gaps]
+    levels = [(f"{gap:g}", gap) for gap in thresholds.loss_gaps]
     panels = [
         LinePanel(title, "parameters / m", "CE - H (nats)", curves(count), "log", "log", levels)
         for title, count in (("All parameters", ALL), ("Without embeddings and head", BODY))

@@ -12,36 +12,38 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from tokengeom.comparison.agreement import Agreement
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Figure
-from tokengeom.figures.heatmaps import Snapshots, evolution, feature_heatmaps
-from tokengeom.figures.training_curves import feature_training
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.features import FeaturePrediction
-from tokengeom.theory.predict import predict
+from tokengeom import FeaturePrediction, NextTokenStatistics, predict
+from tokengeom.extending import (
+    AbstractProgress,
+    Figure,
+    Snapshots,
+    evolution,
+    feature_heatmaps,
+    feature_training,
+)
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table, table_of
-from tokengeom_studies.common.feature_runs import count_stories, with_probabilities_of
-from tokengeom_studies.common.network_runs import (
+from tokengeom_studies.common.model_runs import (
     ITEMS,
     Trained,
     agreement_checks,
     agreement_table,
-    compare_runs,
-    floor_check,
+    between_runs,
+    count_stories,
     outcome,
     reported_loss_checks,
     require_device,
     train_and_compare,
     train_ufm_and_compare,
+    with_probabilities_of,
 )
 from tokengeom_studies.common.random_data import repeated
-from tokengeom_studies.common.trainings import PlannedTraining, network_training, ufm_training
 
 NATURAL, REPEATS = "natural counts", "random repeats"
 TRANSFORMER, UFM = "transformer", "UFM"
 SNAPSHOTS = (0.0, 0.03, 0.2, 1.0)
 """Shares of the transformer's run at which its geometry is kept for the figure of its evolution."""
+BETWEEN = 0.2
+"""Least agreement of two models of the same text; Gaussian embeddings have 0."""
 ENTROPY_REACHED = 2e-2
 """``CE - H`` in nats that every run must reach; the papers' size has further checks of its loss."""
 
@@ -53,7 +55,7 @@ class Mode:
     stats: NextTokenStatistics
     prediction: FeaturePrediction
     models: Mapping[str, Trained]
-    between_models: Mapping[str, Agreement]
+    between_models: Mapping[str, float]
     snapshots: Snapshots
 
 
@@ -83,28 +85,20 @@ class NetworksSimplifiedStories(AbstractStudy):
         "draws": 100,
     }
     paper: ClassVar[Recipe] = {
-        "seed": 0,
-        "stories": 3000,
-        "context": 4,
+        **small,
         "contexts": 400,
         "vocabulary": 104,
-        "repeats": 4,
         "layers": 4,
         "heads": 6,
         "dim": 128,
         "steps": 30_000,
         "learning_rate": 1e-4,
-        "weight_decay": 1e-6,
         "schedule": "papers",
         "ufm_steps": 30_000,
         "ufm_learning_rate": 1e-4,
         "device": "cuda",
         "draws": 1000,
     }
-
-    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
-        """Both models, with natural counts and with random repeats."""
-        return [network_training(recipe, count=2), ufm_training(recipe, count=2)]
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Count, predict once, train both models in both modes, compare with the prediction and with each other."""
@@ -122,32 +116,32 @@ def _mode(stats: NextTokenStatistics, base: FeaturePrediction, recipe: Recipe, p
     kept = Snapshots(round(share * recipe["steps"]) for share in SNAPSHOTS)
     network = train_and_compare(stats, prediction, recipe, probes={"snapshots": kept}, progress=progress)
     models = {TRANSFORMER: network, UFM: train_ufm_and_compare(stats, prediction, recipe, progress)}
-    return Mode(stats, prediction, models, compare_runs(prediction, network.run, models[UFM].run, recipe), kept)
+    return Mode(stats, prediction, models, between_runs(prediction, network.run, models[UFM].run), kept)
 
 
 def _named(modes: Mapping[str, Mode]) -> dict[str, Trained]:
-    return {f"{model}, {name}": found for name, mode in modes.items() for model, found in mode.models.items()}
+    return {f"{model}, {name}": trained for name, mode in modes.items() for model, trained in mode.models.items()}
 
 
 def _checks(modes: Mapping[str, Mode]) -> list[Check]:
     checks = [Check("relative gap of L_mm", modes[NATURAL].prediction.certificate.relative_gap, high=1e-6)]
-    for name, found in _named(modes).items():
-        checks += agreement_checks(name, found, contexts=0.7, tokens=0.6, loss_gap=ENTROPY_REACHED)
-        collapse = found.comparison["collapse"]
+    for name, trained in _named(modes).items():
+        checks += agreement_checks(name, trained, contexts=0.7, tokens=0.6, loss_gap=ENTROPY_REACHED)
+        collapse = trained.comparison["collapse"]
         checks.append(Check(f"{name}: collapse as a share of its floor", collapse.value / collapse.floor, high=0.2))
     for name, mode in modes.items():
         for item in ITEMS:
-            number = mode.between_models[f"{item}_agreement"]
-            checks.append(floor_check(f"{name}: agreement of {item}s between transformer and UFM", number))
+            agreement = mode.between_models[item]
+            checks.append(Check(f"{name}: agreement of {item}s between transformer and UFM", agreement, low=BETWEEN))
     return checks + reported_loss_checks(modes[REPEATS].models[TRANSFORMER].run)
 
 
 def _sentence(modes: Mapping[str, Mode]) -> str:
     first = modes[NATURAL]
-    ends = "; ".join(outcome(name, found) for name, found in _named(modes).items())
+    ends = "; ".join(outcome(name, trained) for name, trained in _named(modes).items())
     pairs = " and ".join(
-        f"{mode.between_models['context_agreement'].value:.3f} for contexts and "
-        f"{mode.between_models['token_agreement'].value:.3f} for tokens with {name}"
+        f"{mode.between_models['context']:.3f} for contexts and "
+        f"{mode.between_models['token']:.3f} for tokens with {name}"
         for name, mode in modes.items()
     )
     return (
@@ -157,19 +151,13 @@ def _sentence(modes: Mapping[str, Mode]) -> str:
 
 
 def _between_models(modes: Mapping[str, Mode]) -> Table:
-    return table_of(
-        [
-            {"mode": name, "number": number, **agreement.to_dict()}
-            for name, mode in modes.items()
-            for number, agreement in mode.between_models.items()
-        ]
-    )
+    return table_of([{"mode": name, **mode.between_models} for name, mode in modes.items()])
 
 
 def _figures(modes: Mapping[str, Mode]) -> list[Figure]:
     figures = []
     for name, mode in modes.items():
-        runs = {model: found.run for model, found in mode.models.items()}
+        runs = {model: trained.run for model, trained in mode.models.items()}
         drawn = {
             "heatmaps": feature_heatmaps(mode.prediction, runs, stats=mode.stats),
             "training": feature_training(runs),

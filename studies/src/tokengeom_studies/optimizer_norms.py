@@ -9,11 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Curve, Figure, LinePanel
-from tokengeom.training.optimizers.adam import Adam
-from tokengeom.training.optimizers.gd import GD
-from tokengeom.training.optimizers.spectral import Spectral
+from tokengeom.extending import GD, AbstractProgress, Adam, Curve, Figure, LinePanel, Spectral
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.compared_trainings import (
     Cell,
@@ -154,23 +150,23 @@ class OptimizerNorms(AbstractMeasuredStudy):
     def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:
         """The norm of each optimizer, by the rule."""
         order = list(TRAININGS)
-        found = sorted(cells(rows), key=lambda cell: order.index(cell.training))
-        known = {cell.training: cell for cell in found if cell.target in recipe["norms_at"]}
+        ordered = sorted(cells(rows), key=lambda cell: order.index(cell.training))
+        known = {cell.training: cell for cell in ordered if cell.target in recipe["norms_at"]}
         at = {name: known[name] for name in TRAININGS if name in known}
         answers = {name: _goes_with(at.get(name), wanted) for name, wanted in _EXPECTED.items()}
         answers |= {"epsilon": _epsilon(at), "large start": _large_start(at), "networks": _networks(at)}
         proven = [row["relative_gap"] for row in chosen(rows, kind="prediction") if row["norm"] != "largest entry"]
         runs = chosen(rows, kind="run")
         checks = [
-            Check("largest relative distance of a loss gap from the one compared at", farthest(found), high=0.25),
+            Check("largest relative distance of a loss gap from the one compared at", farthest(ordered), high=0.25),
             Check("largest proven relative gap of a prediction", float(max(proven)), high=0.05),
             Check("share of runs that reached their loss", float(np.mean([r["reached"] for r in runs])), low=0.5),
         ]
-        tables = {"optimizers": _table(at), "losses": _losses(found), "hypotheses": self.answers(answers)}
+        tables = {"optimizers": _table(at), "losses": _losses(ordered), "hypotheses": self.answers(answers)}
         missed = not_reached(rows)
         if missed:
-            tables["not reached"] = table_of([{"run": one} for one in missed])
-        decided = "; ".join(f"{name}: {one.decision} ({one.because})" for name, one in answers.items())
+            tables["not reached"] = table_of([{"run": answer} for answer in missed])
+        decided = "; ".join(f"{name}: {answer.decision} ({answer.because})" for name, answer in answers.items())
         return self.findings(recipe, f"{len(at)} trainings at equal loss. {decided}.", checks, [_figure(at)], tables)
 
 
@@ -265,7 +261,7 @@ def _table(at: Mapping[str, Cell]) -> Table:
     return table_of(rows)
 
 
-def _losses(found: Sequence[Cell]) -> Table:
+def _losses(cells: Sequence[Cell]) -> Table:
     """Both certified norms at every loss."""
     return table_of(
         [
@@ -280,7 +276,7 @@ def _losses(found: Sequence[Cell]) -> Table:
                 "spread of token lengths": f"{cell.mean('spread_of_token_lengths'):.2f}",
                 "spread of context lengths": f"{cell.mean('spread_of_context_lengths'):.2f}",
             }
-            for cell in found
+            for cell in cells
         ]
     )
 

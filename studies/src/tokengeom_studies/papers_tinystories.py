@@ -16,26 +16,35 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tokengeom.core.numerics import cosines
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Curve, Figure, HeatmapPanel, LinePanel
-from tokengeom.training.settings import TrainingSettings
-from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
+from tokengeom.extending import (
+    AbstractProgress,
+    Curve,
+    Figure,
+    HeatmapPanel,
+    LinePanel,
+    SoftLabels,
+    SteppedTraining,
+    cosines,
+)
+from tokengeom_studies.base import Findings, Recipe, Table, table_of
 from tokengeom_studies.common.measured import (
     AbstractMeasuredStudy,
-    Answer,
     Hypothesis,
-    Interval,
     Row,
     Rows,
     chosen,
-    decided,
 )
-from tokengeom_studies.common.network_runs import require_device
-from tokengeom_studies.common.support_directions import SETS, Directions, GroupedText
-from tokengeom_studies.common.torch_runs import SteppedRun
-
-NUCLEAR, GAMMA2, LIMIT, PROXY, SUPPORTS = "at the loss, nuclear", "at the loss, gamma_2", "L_mm", "S~", "cos S~"
+from tokengeom_studies.common.model_runs import require_device
+from tokengeom_studies.common.support_directions import (
+    GAMMA2,
+    LIMIT,
+    NUCLEAR,
+    SUPPORTS,
+    DirectionFindings,
+    Directions,
+    GroupedText,
+)
+from tokengeom_studies.common.torch_runs import training_settings
 
 TOKENS = (
     "\n|!|\"|'|,|-|.|3|:|;|?|a|b|c|d|e|f|g|h|i|j|k|l|m|n|o|p|q|r|s|t|u|v|w|x|y|z|\u2013|\u2019|\u201c|\u201d"
@@ -109,23 +118,20 @@ class PapersTinyStories(AbstractMeasuredStudy):
         "device": "cpu",
     }
     paper: ClassVar[Recipe] = {
+        **small,
         "seeds": [0, 1, 2, 3, 4],
-        "seed": 0,
         "text": "texts/papers_tinystories.npz",
         "tokens": TOKENS.split("|"),
         "stories": 100,
         "context": 6,
         "contexts": 0,
         "vocabulary": 64,
-        "supports": 10,
-        "each": 10,
         "layers": 12,
         "heads": 8,
         "dim": 512,
         "epochs": 60,
         "batch": 2048,
         "learning_rate": 5e-4,
-        "weight_decay": 1e-6,
         "warmup": 50,
         "records": [1, 3, 10, 30, 60, 100, 300, 600],
         "precision": "bfloat16",
@@ -154,45 +160,33 @@ class PapersTinyStories(AbstractMeasuredStudy):
     def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:
         """Decide the hypotheses from the last epoch of every seed."""
         runs, (text, *_) = chosen(rows, kind="run"), chosen(rows, kind="text")
-        found = _Judged(runs, chosen(rows, kind="ceiling"))
+        judged = DirectionFindings(runs, chosen(rows, kind="ceiling"))
         # A training that was cut off has epochs and no end.
         finished = {row["seed"] for row in runs}
         epochs = [row for row in chosen(rows, kind="epoch") if row["seed"] in finished]
         tables = {
-            "hypotheses": self.answers(found.answers()),
+            "hypotheses": self.answers(judged.answers()),
             "training": _training_table(epochs),
-            "agreement": found.agreement_table(),
-            "angles": found.angle_table(),
-            "blocks": found.block_table(),
+            "agreement": judged.agreement_table(),
+            "angles": judged.angle_table(),
+            "blocks": judged.block_table(),
             "text": table_of([{name: text[name] for name in text if name not in ("kind", "names")}]),
         }
         figures = [_heatmaps(runs[0], text), _training_figure(epochs)]
-        return self.findings(recipe, found.sentence(text), found.checks(), figures, tables)
+        return self.findings(recipe, judged.sentence(text), judged.checks(), figures, tables)
 
 
 def _trained(text: GroupedText, recipe: Recipe, seed: int, rows: Rows) -> Directions | None:
     """Train a network and add a row per recorded epoch; None where the time was over before the last epoch."""
-    labels, batch = text.device.labels, recipe["batch"]
+    labels, batch = SoftLabels.from_statistics(text.stats), recipe["batch"]
     counts = np.rint(labels.share * labels.weight[labels.context] * labels.windows).astype(np.int64)
     windows = np.repeat(np.arange(counts.size), counts)
     steps = max(windows.size // batch, 1)
-    settings = TrainingSettings(
-        model="transformer",
-        dim=recipe["dim"],
-        layers=recipe["layers"],
-        heads=recipe["heads"],
-        optimizer="adamw",
-        steps=steps * recipe["epochs"],
-        learning_rate=recipe["learning_rate"],
-        weight_decay=recipe["weight_decay"],
-        rate_schedule={"name": "cosine", "warmup": recipe["warmup"]},
-        reduction="mean",
-        batch=batch,
-        seed=seed,
-        precision=recipe["precision"],
-        device=recipe["device"],
-    )
-    run, shuffled, began = SteppedRun(text.device, settings), np.random.default_rng(seed), time.monotonic()
+    plan = {name: recipe[name] for name in ("weight_decay", "precision", "device")}
+    plan |= {"steps": steps * recipe["epochs"], "batch": batch, "reduction": "mean"}
+    plan |= {"rate_schedule": {"name": "cosine", "warmup": recipe["warmup"]}}
+    settings = training_settings(recipe, "transformer", seed, **plan)
+    run, shuffled, began = text.device.begin(settings), np.random.default_rng(seed), time.monotonic()
     for epoch in range(1, recipe["epochs"] + 1):
         order = shuffled.permutation(windows)[: steps * batch]
         run.advance(steps, windows=order.reshape(steps, -1))
@@ -200,7 +194,7 @@ def _trained(text: GroupedText, recipe: Recipe, seed: int, rows: Rows) -> Direct
         if last or epoch in recipe["records"]:
             read = _read(text, run)
             facts = {"epoch": epoch, "loss_gap": read.loss_gap, "seconds": time.monotonic() - began}
-            agreed = {name: one.agreement(read, text)["several"] for name, one in _limits(text).items()}
+            agreed = {name: target.agreement(read, text)["several"] for name, target in _limits(text).items()}
             rows.add(kind="epoch", seed=seed, **facts, **read.blocks(text), agreement=agreed)
             if last:
                 return read
@@ -213,7 +207,7 @@ def _limits(text: GroupedText) -> dict[str, Directions]:
     return {LIMIT: text.limit, SUPPORTS: text.simple[SUPPORTS]}
 
 
-def _read(text: GroupedText, run: SteppedRun) -> Directions:
+def _read(text: GroupedText, run: SteppedTraining) -> Directions:
     W, H = run.factors()
     gap = text.device.loss_gap(W, H)
     return Directions.of(text, W.cpu().numpy(), H.cpu().numpy(), gap)
@@ -225,140 +219,27 @@ def _measured(text: GroupedText, run: Directions, *, picture: bool) -> dict[str,
         name: text.device.prediction(run.loss_gap, norm) for name, norm in ((NUCLEAR, "nuclear"), (GAMMA2, "gamma2"))
     }
     targets = {
-        **{name: Directions.of(text, one.W, one.H) for name, one in at_loss.items()},
+        **{name: Directions.of(text, target.W, target.H) for name, target in at_loss.items()},
         LIMIT: text.limit,
         **text.simple,
     }
     facts: dict[str, Any] = {
         "loss_gap": run.loss_gap,
         **run.blocks(text),
-        "agreement": {name: one.agreement(run, text) for name, one in targets.items()},
-        "similarity": {name: one.similarity(run) for name, one in targets.items()},
+        "agreement": {name: target.agreement(run, text) for name, target in targets.items()},
+        "similarity": {name: target.similarity(run) for name, target in targets.items()},
         "angles": run.angles(text),
         "predicted_angles": {name: targets[name].angles(text) for name in (GAMMA2, LIMIT)},
         "predicted_blocks": {name: targets[name].blocks(text) for name in (GAMMA2, LIMIT)},
-        "proven": {**{name: one.relative_gap for name, one in at_loss.items()}, LIMIT: text.device.limit.relative_gap},
+        "proven": {
+            **{name: target.relative_gap for name, target in at_loss.items()},
+            LIMIT: text.device.limit.relative_gap,
+        },
     }
     if picture:
         shown = {"network": run, GAMMA2: targets[GAMMA2], LIMIT: text.limit}
-        facts["heatmaps"] = {name: np.round(cosines(one.pictured), 2) for name, one in shown.items()}
+        facts["heatmaps"] = {name: np.round(cosines(target.pictured), 2) for name, target in shown.items()}
     return facts
-
-
-class _Judged:
-    """Intervals over seeds, and what they decide."""
-
-    def __init__(self, runs: Sequence[Row], ceilings: Sequence[Row]) -> None:
-        self.runs, self.ceilings = runs, ceilings
-
-    def over(self, *names: str) -> Interval:
-        """The interval of one number over seeds."""
-        return Interval.of(_entry(row, names) for row in self.runs)
-
-    def difference(self, first: str, second: str) -> Interval:
-        """Paired difference of agreement on contexts with several next tokens."""
-        values = [row["agreement"][first]["several"] - row["agreement"][second]["several"] for row in self.runs]
-        return Interval.of(values)
-
-    def ceiling(self, items: str) -> Interval:
-        """Agreement between seeds."""
-        return Interval.of(row[items] for row in self.ceilings)
-
-    def answers(self) -> dict[str, Answer]:
-        """One answer per hypothesis."""
-        gap = self.over("loss_gap")
-        apart = Interval.of(row["within"] - row["between"] for row in self.runs)
-        between_seeds = self.ceiling("several").mean
-        share = Interval.of(row["agreement"][GAMMA2]["several"] / between_seeds for row in self.runs)
-        similarity = self.over("similarity", PROXY, "contexts")
-        return {
-            "entropy": Answer(decided(_negative(gap), -0.05), f"loss gap {_text(gap)} nats"),
-            "blocks": Answer(decided(apart, 0.5), f"within less between: {_text(apart)}"),
-            "collapse": Answer(decided(self.over("within"), 0.9), f"mean cosine within: {_text(self.over('within'))}"),
-            "loss": self._nearer(LIMIT),
-            "supports": self._nearer(SUPPORTS),
-            "ceiling": Answer(decided(share, 0.9), f"share {_text(share)} of {_text(self.ceiling('several'))}")
-            if self.ceilings
-            else Answer("undecided", "one seed has no ceiling"),
-            "proxy": Answer(decided(similarity, 0.8), f"SIM {_text(similarity)}"),
-            "angles": Answer(
-                decided(self.over("angles", "ordered"), 0.95),
-                f"share of contexts: {_text(self.over('angles', 'ordered'))}",
-            ),
-        }
-
-    def _nearer(self, other: str) -> Answer:
-        difference = self.difference(GAMMA2, other)
-        values = (f"{name} {_text(self.over('agreement', name, 'several'))}" for name in (GAMMA2, other))
-        return Answer(decided(difference), f"{'; '.join(values)}; difference {_text(difference)}")
-
-    def agreement_table(self) -> Table:
-        """Agreement and SIM of every explanation, and between seeds."""
-        rows = []
-        for name in self.runs[0]["agreement"]:
-            agreed = {item: _text(self.over("agreement", name, item)) for item in (*SETS, "tokens")}
-            similar = {f"SIM {item}": _text(self.over("similarity", name, item)) for item in ("contexts", "tokens")}
-            rows.append({"explanation": name, **agreed, **similar})
-        if self.ceilings:
-            agreed = {item: _text(self.ceiling(item)) for item in (*SETS, "tokens")}
-            rows.append({"explanation": "another seed", **agreed, "SIM contexts": "", "SIM tokens": ""})
-        return table_of(rows)
-
-    def block_table(self) -> Table:
-        """Mean cosines of the contexts of the heat-map, of the network and as predicted."""
-        return self._by_source((), "predicted_blocks", ("within", "between"))
-
-    def angle_table(self) -> Table:
-        """Cosines between contexts and tokens, of the network and as predicted."""
-        return self._by_source(("angles",), "predicted_angles", list(self.runs[0]["angles"]))
-
-    def _by_source(self, measured: Sequence[str], predicted: str, names: Sequence[str]) -> Table:
-        """Numbers of the network, and of the predictions."""
-        places = {"network": measured, **{name: (predicted, name) for name in (GAMMA2, LIMIT)}}
-        return table_of(
-            [
-                {"source": source, **{name: _text(self.over(*place, name)) for name in names}}
-                for source, place in places.items()
-            ]
-        )
-
-    def checks(self) -> list[Check]:
-        """Whether the runs have learned, and whether the predictions are proven."""
-        proven = max(max(row["proven"].values()) for row in self.runs)
-        return [
-            Check("largest loss gap at the end", max(row["loss_gap"] for row in self.runs), high=1.0),
-            Check("largest proven relative gap of a prediction", proven, high=2e-2),
-        ]
-
-    def sentence(self, text: Row) -> str:
-        """The answers with their numbers."""
-        decisions = ", ".join(f"{name}: {one.decision}" for name, one in self.answers().items())
-        values = {name: _text(self.over("agreement", name, "several")) for name in (GAMMA2, LIMIT, SUPPORTS)}
-        agreed = ", ".join(f"{value} with {name}" for name, value in values.items())
-        return (
-            f"On {text['contexts']:,} contexts and {text['tokens']} tokens (entropy {text['entropy']:.4f} nats), "
-            f"{len(self.runs)} networks reach a loss gap of {_text(self.over('loss_gap'))} nats. Cosines are "
-            f"{_text(self.over('within'))} within supports and {_text(self.over('between'))} between them. Agreement "
-            f"on contexts with several next tokens: {agreed}. Hypotheses: {decisions}."
-        )
-
-
-def _entry(row: Row, names: Sequence[str]) -> float:
-    value: Any = row
-    for name in names:
-        value = value[name]
-    return float(value)
-
-
-def _negative(interval: Interval) -> Interval:
-    return Interval(-interval.mean, -interval.high, -interval.low, interval.count)
-
-
-def _text(interval: Interval) -> str:
-    """Mean and interval; the mean alone of a single value, and nothing where a number is not defined."""
-    if not np.isfinite(interval.mean):
-        return ""
-    return str(interval) if interval.count > 1 else f"{interval.mean:.3f}"
 
 
 def _training_table(epochs: Sequence[Row]) -> Table:
@@ -392,13 +273,13 @@ def _training_figure(epochs: Sequence[Row]) -> Figure:
     seeds = sorted({row["seed"] for row in epochs})
 
     def curves(name: str, label: str, colour: int, *, dashed: bool = False) -> list[Curve]:
-        found = []
+        drawn = []
         for number, seed in enumerate(seeds):
             of_seed = sorted(chosen(epochs, seed=seed), key=lambda row: int(row["epoch"]))
             x = np.array([row["epoch"] for row in of_seed], np.float64)
             y = np.array([row[name] if name in row else row["agreement"][name] for row in of_seed], np.float64)
-            found.append(Curve(label, x, y, colour=colour, dashed=dashed, in_legend=number == 0))
-        return found
+            drawn.append(Curve(label, x, y, colour=colour, dashed=dashed, in_legend=number == 0))
+        return drawn
 
     cosine = [*curves("within", "within supports", 0), *curves("between", "between supports", 1)]
     agreed = [*curves(LIMIT, "with L_mm", 0), *curves(SUPPORTS, "with cosines of centred supports", 1)]

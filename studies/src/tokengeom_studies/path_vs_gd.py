@@ -18,22 +18,25 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.comparison.similarity import cosine
-from tokengeom.core.numerics import Float, centre_columns
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Curve, Figure, LinePanel
-from tokengeom.figures.path import path as draw_path
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.features import FeaturePrediction, project_on_F
-from tokengeom.theory.logit_path import LogitPath, regularisation_path
-from tokengeom.theory.predict import predict
-from tokengeom.training.loop import Probe, State
-from tokengeom.training.run import Run
-from tokengeom.training.train import train
+from tokengeom import FeaturePrediction, NextTokenStatistics, Run, predict, train
+from tokengeom.extending import (
+    AbstractProgress,
+    Curve,
+    Figure,
+    Float,
+    LinePanel,
+    LogitPath,
+    Probe,
+    State,
+    centre_columns,
+    cosine,
+    project_on_F,
+    regularisation_path,
+)
+from tokengeom.extending import path as draw_path
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table, table_of
-from tokengeom_studies.common.feature_runs import direction_probe
+from tokengeom_studies.common.model_runs import direction_probe
 from tokengeom_studies.common.random_data import random_counts
-from tokengeom_studies.common.trainings import PlannedTraining, ufm_training
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,23 +82,15 @@ class PathVsGd(AbstractStudy):
         "ridge_steps": 50_000,
     }
     paper: ClassVar[Recipe] = {
-        "seed": 0,
+        **small,
         "V": 30,
         "contexts": 60,
         "support": 4,
-        "repeats": 4,
         "dim": 128,
         "steps": 3_000_000,
-        "learning_rate": 1.0,
-        "smallest_lambda": 1e-12,
         "ridges": [1e-2, 1e-3, 1e-4],
         "ridge_steps": 500_000,
     }
-
-    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
-        """One descent without ridge, and one per ridge."""
-        ridged = ufm_training(recipe, len(recipe["ridges"]), optimizer="gd", steps=recipe["ridge_steps"])
-        return [ufm_training(recipe, optimizer="gd"), ridged]
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Follow the path, descend with ridge and without, compare at equal loss."""
@@ -104,7 +99,7 @@ class PathVsGd(AbstractStudy):
         path = _path_to(stats, prediction, recipe["smallest_lambda"])
         descent = _descend(stats, recipe, progress, probes=_probes(prediction))
         same_loss = _path_to(stats, prediction, descent.loss_gap / prediction.nuclear_norm)
-        found = PathAndDescent(
+        both = PathAndDescent(
             prediction,
             path,
             descent,
@@ -113,7 +108,7 @@ class PathVsGd(AbstractStudy):
             cosine(centre_columns(descent.logits), same_loss.last_logits),
         )
         tables = {"path": table_of(path.to_rows()), "descent": _descent_table(descent)}
-        return self.findings(recipe, _sentence(found), _checks(found), [_figure(found), draw_path(path)], tables)
+        return self.findings(recipe, _sentence(both), _checks(both), [_figure(both), draw_path(path)], tables)
 
 
 def _path_to(stats: NextTokenStatistics, prediction: FeaturePrediction, smallest: float) -> LogitPath:
@@ -168,35 +163,35 @@ def _rise(values: Float) -> float:
     return float(values[-1] - values[-1 - len(values) // 3])
 
 
-def _checks(found: PathAndDescent) -> list[Check]:
-    descent, path = found.descent.trajectory, found.path
+def _checks(both: PathAndDescent) -> list[Check]:
+    descent, path = both.descent.trajectory, both.path
     return [
         Check("largest duality gap on the path", float(path.relative_gaps.max()), high=1e-5),
         Check("path: rate of the loss gap in lambda", path.loss_rate, low=0.95, high=1.05),
         Check("path: rate of the finite part in lambda", path.finite_rate, low=0.9, high=1.1),
         Check("path: rate of 1 - cos in log 1/lambda", path.direction_rate, low=-3.0, high=-1.5),
         Check("path: last cos(L, L_mm)", float(path.column("direction_cosine")[-1]), low=0.99),
-        Check("descent with ridge: largest distance to L_lambda", max(found.ridge_distances), high=1e-2),
+        Check("descent with ridge: largest distance to L_lambda", max(both.ridge_distances), high=1e-2),
         Check("descent: last distance of the finite part", descent.last("finite_distance"), high=1e-3),
         Check("descent: last cos(L, L_mm)", descent.last("direction_cosine"), low=0.95),
         Check("descent: increase of cos(L, L_mm) over the last third", _rise(descent["direction_cosine"]), low=1e-4),
-        Check("cos(descent, path) at the same loss", found.matched, low=0.95),
+        Check("cos(descent, path) at the same loss", both.matched, low=0.95),
     ]
 
 
-def _sentence(found: PathAndDescent) -> str:
-    run, last = found.descent, found.path.points[-1]
+def _sentence(both: PathAndDescent) -> str:
+    run, last = both.descent, both.path.points[-1]
     gap = run.loss_gap
-    ends = ", ".join(f"{x:.0e} at {lam:.0e}" for lam, x in zip(found.ridges, found.ridge_distances, strict=True))
+    ends = ", ".join(f"{x:.0e} at {lam:.0e}" for lam, x in zip(both.ridges, both.ridge_distances, strict=True))
     return (
         f"With ridge, gradient descent ends at a relative distance of {ends} from the path's point. Without ridge, "
         f"after {run.steps:,} steps (loss gap {gap:.1e}), its finite part is within "
         f"{run.trajectory.last('finite_distance'):.0e} of L_in (path at that loss: "
-        f"{found.path_at(gap, 'finite_distance'):.0e}) and its direction has cosine "
+        f"{both.path_at(gap, 'finite_distance'):.0e}) and its direction has cosine "
         f"{run.trajectory.last('direction_cosine'):.4f} with L_mm (path: "
-        f"{found.path_at(gap, 'direction_cosine'):.4f}) and {found.matched:.4f} with the path's logits. At lambda = "
+        f"{both.path_at(gap, 'direction_cosine'):.4f}) and {both.matched:.4f} with the path's logits. At lambda = "
         f"{last.lam:.0e} the path has cosine {last.direction_cosine:.4f}, with 1 - cos falling like "
-        f"log(1/lambda)^{found.path.direction_rate:.2f}."
+        f"log(1/lambda)^{both.path.direction_rate:.2f}."
     )
 
 
@@ -204,8 +199,8 @@ def _descent_table(run: Run) -> Table:
     return {name: run.trajectory[name].tolist() for name in run.trajectory.names}
 
 
-def _figure(found: PathAndDescent) -> Figure:
-    trajectory, path = found.descent.trajectory, found.path
+def _figure(both: PathAndDescent) -> Figure:
+    trajectory, path = both.descent.trajectory, both.path
     kept = trajectory["loss_gap"] < path.column("loss_gap")[0]
 
     def curves(name: str) -> list[Curve]:

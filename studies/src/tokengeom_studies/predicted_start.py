@@ -18,16 +18,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tokengeom.core.numerics import Float
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.at_loss import LossPrediction
-from tokengeom.theory.predict import predict
-from tokengeom.theory.proxy import predict_proxy
-from tokengeom.training.optimizers.gd import GD
-from tokengeom.training.settings import TrainingSettings
-from tokengeom.training.start import PredictedStart
-from tokengeom.training.train import build_network
+from tokengeom import LossPrediction, NextTokenStatistics, TrainingSettings, predict, predict_proxy
+from tokengeom.extending import GD, AbstractProgress, Float, PredictedStart, SoftLabels, build_network
 from tokengeom_studies.base import Check, Findings, Recipe, table_of
 from tokengeom_studies.common.compared_starts import (
     ADAMW,
@@ -58,9 +50,9 @@ from tokengeom_studies.common.measured import (
     Rows,
     chosen,
 )
-from tokengeom_studies.common.network_runs import require_device
+from tokengeom_studies.common.model_runs import require_device
 from tokengeom_studies.common.split_texts import HeldOutLoss, SplitText, split_text_of
-from tokengeom_studies.common.torch_runs import DeviceText, SteppedRun
+from tokengeom_studies.common.torch_runs import DeviceText
 
 MOMENTUM = 0.9
 NETWORKS = {"transformer": "a transformer", "mlp": "an MLP", "lstm": "an LSTM"}
@@ -271,11 +263,16 @@ class PredictedFactors:
     seconds: float
 
     @staticmethod
-    def of(found: LossPrediction) -> PredictedFactors:
+    def of(prediction: LossPrediction) -> PredictedFactors:
         """The factors of a prediction, in single precision."""
-        W, H = (np.asarray(one, np.float32).astype(np.float64) for one in (found.W, found.H))
+        W, H = (np.asarray(factor, np.float32).astype(np.float64) for factor in (prediction.W, prediction.H))
         return PredictedFactors(
-            W, H, str(found.statistics_hash), found.loss_gap, found.relative_gap, float(found.seconds)
+            W,
+            H,
+            str(prediction.statistics_hash),
+            prediction.loss_gap,
+            prediction.relative_gap,
+            float(prediction.seconds),
         )
 
     def save(self, path: str | Path) -> None:
@@ -293,9 +290,9 @@ class PredictedFactors:
     @staticmethod
     def solve(stats: NextTokenStatistics, loss_gap: float, device: str) -> PredictedFactors:
         """Predict with the nuclear norm."""
-        found = predict(stats, loss_gap=loss_gap, tolerance=TOLERANCE, device=device)
-        assert isinstance(found, LossPrediction), "a loss gap was given"
-        return PredictedFactors.of(found)
+        prediction = predict(stats, loss_gap=loss_gap, tolerance=TOLERANCE, device=device)
+        assert isinstance(prediction, LossPrediction), "a loss gap was given"
+        return PredictedFactors.of(prediction)
 
 
 class _Text:
@@ -317,12 +314,12 @@ class _Text:
         if name == RANDOM:
             return None
         if name == PROXY:
-            return PredictedStart.of(self.proxy, self.text.labels)
-        found = PredictedStart.of(self.prediction, self.text.labels)
+            return PredictedStart.of(self.proxy, SoftLabels.from_statistics(self.text.stats))
+        predicted = PredictedStart.of(self.prediction, SoftLabels.from_statistics(self.text.stats))
         if name == AT_LOSS:
-            return found
-        order = np.random.default_rng(seed).permutation(found.W.shape[0])
-        return PredictedStart(found.W[order], found.H, PERMUTED, found.hash)
+            return predicted
+        order = np.random.default_rng(seed).permutation(predicted.W.shape[0])
+        return PredictedStart(predicted.W[order], predicted.H, PERMUTED, predicted.hash)
 
     def numbers(self) -> dict[str, Any]:
         """Sizes of the text, and the proof of its prediction."""
@@ -368,7 +365,7 @@ def _trained(text: _Text, recipe: Recipe, key: Mapping[str, Any]) -> dict[str, A
     settings = _settings(recipe, key["network"], key["optimizer"], key["seed"])
     network = build_network(text.split.stats, settings, text.start(key["start"], key["seed"]))
     norm = float(np.linalg.norm(network.W))
-    run = SteppedRun(text.text, settings, network=network)
+    run = text.text.begin(settings, network=network)
     remaining = gaps_of(recipe["gaps"], key["text"], key["optimizer"])
     gap = text.text.loss_gap(*run.factors())
     curve, reached, held_at, held = [(0, gap)], {}, {}, [(0, text.held.of(network))]
@@ -378,19 +375,19 @@ def _trained(text: _Text, recipe: Recipe, key: Mapping[str, Any]) -> dict[str, A
         if not np.isfinite(gap):
             break
         curve.append((run.step, gap))
-        passed = [one for one in remaining if gap <= one]
+        passed = [target for target in remaining if gap <= target]
         if passed or run.step % recipe["held_every"] == 0:
             held.append((run.step, text.held.of(network)))
-        for one in passed:
-            reached[f"{one:g}"], held_at[f"{one:g}"] = run.step, held[-1][1]
-            remaining.remove(one)
+        for target in passed:
+            reached[f"{target:g}"], held_at[f"{target:g}"] = run.step, held[-1][1]
+            remaining.remove(target)
     best = min(held, key=lambda pair: pair[1]["all"])
     return {
         "norm_W": norm,
         "steps_to": reached,
         "held_out_at": held_at,
         "best_held_out": {**best[1], "step": best[0]},
-        "held_out": _thinned([(step, one["all"]) for step, one in held]),
+        "held_out": _thinned([(step, target["all"]) for step, target in held]),
         "curve": _thinned(curve),
         # A run that diverged would never get there.
         "steps": run.step if np.isfinite(gap) else recipe["most_steps"],

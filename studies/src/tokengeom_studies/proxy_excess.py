@@ -8,46 +8,49 @@ supports of a text are compared with random ones that have the same sizes, or th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise, product
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from tokengeom.core.numerics import dense
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Curve, Figure, LinePanel, Panel, Points, ScatterPanel
-from tokengeom.problems.backend import Backend
+from tokengeom.extending import AbstractProgress, Backend, Curve, Figure, LinePanel, Panel, Points, ScatterPanel
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.measured import (
     AbstractMeasuredStudy,
     Answer,
-    Decision,
     Hypothesis,
-    Interval,
     Row,
     Rows,
     chosen,
 )
 from tokengeom_studies.common.random_limits import proxy_limit
 from tokengeom_studies.common.solved_patterns import (
+    ALIKE,
+    CLOSE,
+    CLOSE_SHARE,
+    ENOUGH,
+    FLAT,
+    REFUTED,
+    all_exact,
     by_setting,
     excess_of,
+    falls_with_density,
+    largest_where_square,
     mean_excess,
+    natural_below_random,
+    near_the_limit,
+    no_decay,
+    partial_balance,
     random_like,
     random_line,
+    rank_near_the_limit,
     shown,
-    slope,
     solve_pattern,
     uniform_supports,
 )
 from tokengeom_studies.common.support_designs import designs, off_support_classes
 
-REFUTED = 1e-3
-"""Excess that counts as a clear failure of exactness, and limit from which on ratios of excesses are compared."""
-ENOUGH = 64
-"""Support size from which on a random pattern is compared with the limit."""
-CLOSE, CLOSE_SHARE, FLAT, ALIKE = 0.10, 0.02, 0.15, 1.2
 CONTROLS = ("sizes", "frequencies")
 
 
@@ -165,26 +168,26 @@ class ProxyExcess(AbstractMeasuredStudy):
 
     def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:
         """Answers, tables and figures; the checks are about the certificates alone."""
-        found = {
-            "designs": _all_exact(chosen(rows, kind="design", two_design=True), recipe),
-            "one class": _all_exact(chosen(rows, kind="design", classes=1), recipe),
-            "partial balance": _partial_balance(rows),
-            "limit": _limit(rows),
-            "no decay": _no_decay(rows),
-            "density": _density(rows),
-            "ratio": _ratio(rows),
-            "rank": _rank(rows),
-            "natural": _natural(rows),
+        answers = {
+            "designs": all_exact(chosen(rows, kind="design", two_design=True), recipe),
+            "one class": all_exact(chosen(rows, kind="design", classes=1), recipe),
+            "partial balance": partial_balance(rows),
+            "limit": near_the_limit(rows),
+            "no decay": no_decay(rows),
+            "density": falls_with_density(rows),
+            "ratio": largest_where_square(rows),
+            "rank": rank_near_the_limit(rows),
+            "natural": natural_below_random(rows),
         }
-        tables = {"hypotheses": self.answers(found), **_tables(rows)}
-        return self.findings(recipe, _sentence(found, rows), _checks(recipe, rows), _figures(rows), tables)
+        tables = {"hypotheses": self.answers(answers), **_tables(rows)}
+        return self.findings(recipe, _sentence(answers, rows), _checks(recipe, rows), _figures(rows), tables)
 
 
 def _random_settings(recipe: Recipe) -> list[tuple[int, int, float, float]]:
     """Seed, V, V/m and density; densities that do not give a whole number of tokens are left out."""
     grid = product(recipe["seeds"], recipe["V"], recipe["ratios"], recipe["densities"])
-    large = [(seed, *one) for seed in recipe["large_seeds"] for one in recipe["large"]]
-    return [*(one for one in grid if one[1] * one[3] >= 1 and one[1] * one[3] % 1 == 0), *large]
+    large = [(seed, *setting) for seed in recipe["large_seeds"] for setting in recipe["large"]]
+    return [*(setting for setting in grid if setting[1] * setting[3] >= 1 and setting[1] * setting[3] % 1 == 0), *large]
 
 
 def _measure_designs(recipe: Recipe, rows: Rows) -> None:
@@ -207,7 +210,7 @@ def _measure_designs(recipe: Recipe, rows: Rows) -> None:
 def _measure_text(recipe: Recipe, rows: Rows, text: str) -> None:
     from tokengeom_studies.common.torch_runs import load_text
 
-    S = dense(load_text({"text": text}).S).astype(bool)
+    S = load_text({"text": text}).S.toarray().astype(bool)
     name = Path(text).stem
     seeds = recipe["control_seeds"] if S.size <= recipe["most_entries"] else recipe["control_seeds"][:1]
     wanted = [("none", 0), *((control, seed) for seed in seeds for control in CONTROLS)]
@@ -217,128 +220,6 @@ def _measure_text(recipe: Recipe, rows: Rows, text: str) -> None:
             continue
         drawn = S if control == "none" else random_like(S, np.random.default_rng(seed), control)
         rows.add(**setting, V=int(S.shape[0]), **solve_pattern(drawn, recipe["device"], recipe["tolerance"]))
-
-
-def _largest(rows: Sequence[Row], least_k: int = 1) -> dict[tuple[float, float], list[Row]]:
-    """Rows of the largest V per (V/m, density), where its support size is at least ``least_k``."""
-    last = {cell: by_V[max(by_V)] for cell, by_V in by_setting(rows).items()}
-    return {cell: found for cell, found in last.items() if found[0]["k"] >= least_k}
-
-
-def _compared(rows: Sequence[Row]) -> dict[tuple[float, float], list[Row]]:
-    """The settings that are compared with the limit."""
-    return {
-        cell: found for cell, found in _largest(rows, ENOUGH).items() if proxy_limit(cell[1], cell[0]).excess >= REFUTED
-    }
-
-
-def _all_exact(rows: Sequence[Row], recipe: Recipe) -> Answer:
-    if not rows:
-        return Answer("undecided", "No such design was measured.")
-    worst = max(rows, key=lambda row: row["excess_high"])
-    exact = worst["excess_high"] <= 2.0 * recipe["design_tolerance"]
-    text = f"Of {len(rows)} designs the largest proven bound is {worst['excess_high']:.1e} ({worst['name']})."
-    return Answer("yes" if exact else "no", text)
-
-
-def _partial_balance(rows: Sequence[Row]) -> Answer:
-    partial = chosen(rows, kind="design", family="partially balanced")
-    if not partial:
-        return Answer("undecided", "No partially balanced design was measured.")
-    failing = [row for row in partial if row["excess_low"] > REFUTED]
-    worst = max(partial, key=lambda row: row["excess_low"])
-    text = f"{len(failing)} of {len(partial)} are not exact; largest excess {excess_of(worst):.2%} ({worst['name']})."
-    return Answer("yes" if failing else "no", text)
-
-
-def _limit(rows: Sequence[Row]) -> Answer:
-    ratios = {
-        cell: mean_excess(found) / proxy_limit(cell[1], cell[0]).excess for cell, found in _compared(rows).items()
-    }
-    if not ratios:
-        return Answer("undecided", f"No setting with supports of at least {ENOUGH} tokens was measured.")
-    cell = max(ratios, key=lambda one: abs(ratios[one] - 1.0))
-    text = (
-        f"In {len(ratios)} settings the ratio of excess and limit is {min(ratios.values()):.3f} to "
-        f"{max(ratios.values()):.3f}; farthest from 1 at V/m={cell[0]:g}, k/V={cell[1]:.4g}."
-    )
-    return Answer("yes" if abs(ratios[cell] - 1.0) <= CLOSE else "no", text)
-
-
-def _no_decay(rows: Sequence[Row]) -> Answer:
-    fits = {
-        density: slope([row for found in by_V.values() for row in found])
-        for (ratio, density), by_V in by_setting(rows).items()
-        if ratio == 1.0 and density >= 0.125
-    }
-    known = {density: fit for density, fit in fits.items() if fit is not None}
-    if not known:
-        return Answer("undecided", "Too few sizes were measured.")
-    inside = all(fit.low >= -FLAT and fit.high <= FLAT for fit in known.values())
-    falls = any(fit.high < -FLAT for fit in known.values())
-    decision: Decision = "yes" if inside else "no" if falls else "undecided"
-    return Answer(decision, "Slopes: " + ", ".join(f"k/V={density:g}: {fit}" for density, fit in known.items()) + ".")
-
-
-def _density(rows: Sequence[Row]) -> Answer:
-    steps = failures = 0
-    last = _largest(rows)
-    for ratio in dict.fromkeys(cell[0] for cell in last):
-        mine = [cell for cell in last if cell[0] == ratio and proxy_limit(cell[1], ratio).excess >= REFUTED]
-        for thin, thick in pairwise(mine):
-            steps += 1
-            apart = min(row["excess_low"] for row in last[thin]) - max(row["excess_high"] for row in last[thick])
-            failures += apart <= 0.0
-    if not steps:
-        return Answer("undecided", "Fewer than two densities were measured.")
-    return Answer("no" if failures else "yes", f"The excess falls in {steps - failures} of {steps} steps of density.")
-
-
-def _ratio(rows: Sequence[Row]) -> Answer:
-    last = {cell: mean_excess(found) for cell, found in _largest(rows).items()}
-    k = {cell: found[0]["k"] for cell, found in _largest(rows).items()}
-    below = [last[1.0, d] - value for (r, d), value in last.items() if r != 1.0 and (1.0, d) in last]
-    factors = [
-        max(value / last[1.0 / r, d], last[1.0 / r, d] / value)
-        for (r, d), value in last.items()
-        if r < 1.0 and (1.0 / r, d) in last and proxy_limit(d, r).excess >= REFUTED
-        and min(k[r, d], k[1.0 / r, d]) >= ENOUGH
-    ]  # fmt: skip
-    if not below:
-        return Answer("undecided", "Only one V/m was measured.")
-    text = f"V = m has the larger excess in {sum(x > 0 for x in below)} of {len(below)} comparisons"
-    if not factors:
-        return Answer("no" if min(below) <= 0 else "undecided", text + "; r and 1/r could not be compared.")
-    text += f"; r and 1/r differ by a factor of at most {max(factors):.3f} in {len(factors)} settings."
-    return Answer("yes" if min(below) > 0 and max(factors) <= ALIKE else "no", text)
-
-
-def _rank(rows: Sequence[Row]) -> Answer:
-    ranks, cosines = [], []
-    for (ratio, density), found in _compared(rows).items():
-        limit = proxy_limit(density, ratio)
-        share = np.mean([row["effective_rank"] / min(row["V"], row["m"]) for row in found])
-        ranks.append(float(abs(share - limit.effective_rank)))
-        cosines.append(float(abs(np.mean([row["cosine"] for row in found]) - limit.cosine)))
-    if not ranks:
-        return Answer("undecided", f"No setting with supports of at least {ENOUGH} tokens was measured.")
-    text = f"Largest distances: effective rank {max(ranks):.4f} of min(V, m), cosine {max(cosines):.4f}."
-    return Answer("yes" if max(ranks + cosines) <= CLOSE_SHARE else "no", text)
-
-
-def _natural(rows: Sequence[Row]) -> Answer:
-    decisions, parts = [], []
-    for row in chosen(rows, kind="natural", control="none"):
-        random = Interval.of(map(excess_of, chosen(rows, kind="natural", control="sizes", text=row["text"])))
-        if random.count < 3:
-            continue
-        ours = excess_of(row)
-        decisions.append("yes" if ours < random.low else "no" if ours > random.high else "undecided")
-        parts.append(f"{row['text']}: {ours:.4f} against {random.mean:.4f}")
-    if not decisions:
-        return Answer("undecided", "No text was measured with its random supports.")
-    decision: Decision = "no" if "no" in decisions else "yes" if set(decisions) == {"yes"} else "undecided"
-    return Answer(decision, "; ".join(parts) + ".")
 
 
 def _checks(recipe: Recipe, rows: Sequence[Row]) -> list[Check]:
@@ -353,21 +234,23 @@ def _checks(recipe: Recipe, rows: Sequence[Row]) -> list[Check]:
     return checks
 
 
-def _sentence(found: Mapping[str, Answer], rows: Sequence[Row]) -> str:
-    answers = ", ".join(f"{name}: {answer.decision}" for name, answer in found.items())
-    because = " ".join(found[name].because for name in ("one class", "limit", "natural"))
+def _sentence(decided: Mapping[str, Answer], rows: Sequence[Row]) -> str:
+    answers = ", ".join(f"{name}: {answer.decision}" for name, answer in decided.items())
+    because = " ".join(decided[name].because for name in ("one class", "limit", "natural"))
     return f"{len(rows)} patterns were solved. Hypotheses ({answers}). {because}"
 
 
 def _tables(rows: Sequence[Row]) -> dict[str, Table]:
     tables: dict[str, Table] = {}
-    random = [random_line(*cell, V, found) for cell, by_V in by_setting(rows).items() for V, found in by_V.items()]
+    random = [random_line(*cell, V, draws) for cell, by_V in by_setting(rows).items() for V, draws in by_V.items()]
     if random:
         tables["random"] = table_of(random)
     known = chosen(rows, kind="design")
     if known:
-        families = sorted({(row["family"], row["classes"] == 1) for row in known}, key=lambda one: (one[0], -one[1]))
-        tables["families"] = table_of([_family_line(rows, *one) for one in families])
+        families = sorted(
+            {(row["family"], row["classes"] == 1) for row in known}, key=lambda family: (family[0], -family[1])
+        )
+        tables["families"] = table_of([_family_line(rows, *family) for family in families])
         columns = ("name", "family", "V", "m", "k", "classes", "rank", "rank_of_proxy")
         more = [row for row in known if row["classes"] != 1] or known
         tables["designs"] = table_of(
@@ -380,13 +263,13 @@ def _tables(rows: Sequence[Row]) -> dict[str, Table]:
 
 
 def _family_line(rows: Sequence[Row], family: str, one_class: bool) -> dict[str, Any]:
-    found = [row for row in chosen(rows, kind="design", family=family) if (row["classes"] == 1) == one_class]
+    designs = [row for row in chosen(rows, kind="design", family=family) if (row["classes"] == 1) == one_class]
     return {
         "family": family,
         "classes of off-support pairs": "one" if one_class else "more",
-        "designs": len(found),
-        f"excess above {REFUTED:g}": sum(row["excess_low"] > REFUTED for row in found),
-        "largest excess": f"{max(map(excess_of, found)):.1e}",
+        "designs": len(designs),
+        f"excess above {REFUTED:g}": sum(row["excess_low"] > REFUTED for row in designs),
+        "largest excess": f"{max(map(excess_of, designs)):.1e}",
     }
 
 
@@ -415,8 +298,8 @@ def _figures(rows: Sequence[Row]) -> list[Figure]:
         curves = []
         for density in (d for r, d in cells if r == ratio):
             by_V = cells[ratio, density]
-            k = np.array([found[0]["k"] for found in by_V.values()], float)
-            mean = np.array([mean_excess(found) for found in by_V.values()]) / proxy_limit(density, ratio).excess
+            k = np.array([draws[0]["k"] for draws in by_V.values()], float)
+            mean = np.array([mean_excess(draws) for draws in by_V.values()]) / proxy_limit(density, ratio).excess
             curves.append(Curve(f"k/V = {density:.3g}", k, mean))
         title, levels = f"Random supports, V/m = {ratio:g}", [("limit", 1.0)]
         panels.append(LinePanel(title, "support size k", "excess / limit", curves, "log", levels=levels))
@@ -429,11 +312,11 @@ def _figures(rows: Sequence[Row]) -> list[Figure]:
         points = [
             Points(
                 name,
-                np.array([row["k"] / row["V"] for row in found]),
-                np.array([max(row["excess_high"], 0.0) for row in found]),
+                np.array([row["k"] / row["V"] for row in draws]),
+                np.array([max(row["excess_high"], 0.0) for row in draws]),
             )
-            for name, found in groups.items()
-            if found
+            for name, draws in groups.items()
+            if draws
         ]
         panels.append(ScatterPanel("Designs", "k / V", "largest possible excess", points))
     caption = (

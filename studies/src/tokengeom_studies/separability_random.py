@@ -11,15 +11,12 @@ k = 1 Cover's count is exact, ``d* = m/2`` [cover1965].
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import pi, sqrt
+from math import sqrt
 from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.core.numerics import Float
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Curve, Figure, LinePanel, Panel, Points, ScatterPanel
+from tokengeom.extending import AbstractProgress, Curve, Figure, LinePanel, Panel, Points, ScatterPanel
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.measured import (
     AbstractMeasuredStudy,
@@ -33,16 +30,24 @@ from tokengeom_studies.common.measured import (
 )
 from tokengeom_studies.common.random_data import random_supports
 from tokengeom_studies.common.random_limits import separability_estimate, separability_limit
-from tokengeom_studies.common.separating_dimension import bracket, separates, separates_by_linear_program
+from tokengeom_studies.common.separating_dimension import (
+    NEAR,
+    STANDARD_ERRORS,
+    Slope,
+    Threshold,
+    bracket,
+    separates,
+    separates_by_linear_program,
+    shift_per_token,
+    slopes_of,
+    thresholds,
+    weighted_mean,
+)
 
-NEAR, MANY, PER_TOKEN, WIDTHS = 0.03, 1.10, (1 / 16, 3 / 16), (0.8, 1.25)
-FEW = 4
-"""Contexts per token from which on the vocabulary counts as small."""
+MANY, PER_TOKEN, WIDTHS = 1.10, (1 / 16, 3 / 16), (0.8, 1.25)
 SLOW = 20
 """Tokens from which on half as many draws are made."""
 PROVEN = 1e-9
-STANDARD_ERRORS = 3.3
-"""Standard errors beyond which a correct estimate lies with probability 0.001."""
 
 
 class SeparabilityRandom(AbstractMeasuredStudy):
@@ -120,22 +125,22 @@ class SeparabilityRandom(AbstractMeasuredStudy):
 
     def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:
         """Thresholds against the formula; the checks are about proofs, Cover's count and the linear program."""
-        found = thresholds(rows)
-        slopes = _slopes(found)
+        measured = thresholds(rows)
+        slopes = slopes_of(measured)
         answers = {
             "formula": _formula(slopes),
-            "shift": _shift(found),
-            "width": _width(found),
-            "many tokens": _many_tokens(found),
+            "shift": _shift(measured),
+            "width": _width(measured),
+            "many tokens": _many_tokens(measured),
         }
-        checks = _checks(rows, found)
+        checks = _checks(rows, measured)
         shown = table_of(
-            [{"number": one.name, "value": float(f"{one.value:.2g}"), "at most": one.high} for one in checks]
+            [{"number": check.name, "value": float(f"{check.value:.2g}"), "at most": check.high} for check in checks]
         )
-        tables = {"hypotheses": self.answers(answers), "thresholds": _table(found), "checks": shown}
+        tables = {"hypotheses": self.answers(answers), "thresholds": _table(measured), "checks": shown}
         if slopes:
             tables["slopes"] = _slope_table(slopes)
-        return self.findings(recipe, _sentence(answers, found), checks, _figures(found), tables)
+        return self.findings(recipe, _sentence(answers, measured), checks, _figures(measured), tables)
 
 
 def _tasks(recipe: Recipe) -> list[tuple[int, int, int, int]]:
@@ -164,122 +169,13 @@ def _measure_oracle(recipe: Recipe, rows: Rows) -> None:
             rows.add(**setting, d=d, separable=answer, by_program=separates_by_linear_program(S, H))
 
 
-@dataclass(frozen=True)
-class Threshold:
-    """``d*`` of one setting: location and standard deviation of the fitted logistic, with the location's error."""
-
-    V: int
-    k: int
-    m: int
-    draws: int
-    undecided: int
-    location: float
-    error: float
-    deviation: float
-
-    @property
-    def expected(self) -> float:
-        """M times the formula."""
-        return separability_limit(self.V, self.k).ratio * self.m
-
-    @property
-    def shift(self) -> float:
-        """Dimensions above the formula."""
-        return self.location - self.expected
-
-    @property
-    def few_tokens(self) -> bool:
-        """Whether ``V <= m/4``, where the formula is tested."""
-        return self.m >= self.V * FEW
-
-
-def thresholds(rows: Sequence[Row]) -> list[Threshold]:
-    """The fitted threshold of every setting, in the order of V, k and m."""
-    draws = chosen(rows, kind="draw")
-    settings = sorted({(row["V"], row["k"], row["m"]) for row in draws})
-    found = []
-    for V, k, m in settings:
-        mine = chosen(draws, V=V, k=k, m=m)
-        start = separability_limit(V, k)
-        location, error, scale = fit_logistic(
-            np.array([row["low"] for row in mine], float),
-            np.array([row["high"] for row in mine], float),
-            start.width * sqrt(m),
-        )
-        undecided = sum(row["undecided"] for row in mine)
-        found.append(Threshold(V, k, m, len(mine), undecided, location, error, scale * pi / sqrt(3.0)))
-    return found
-
-
-def fit_logistic(low: Float, high: Float, start: float) -> tuple[float, float, float]:
-    """Location, its standard error, and scale of a logistic distribution, from brackets ``(low, high)`` of its draws.
-
-    Maximum likelihood with the observed information; ``start`` is a guess of the standard deviation. A weak prior on
-    the logarithm of the scale (a factor of 4 either way) keeps the fit defined for few draws. The search starts at the
-    narrowest brackets: far from them the likelihood is 0 up to rounding, and flat.
-    """
-    from scipy.optimize import minimize
-    from scipy.special import expit
-
-    widths = high - low
-    middle = (0.5 * (low + high))[widths <= 2.0 * widths.min()]
-    log_scale = np.log(max(start, 0.3) * sqrt(3.0) / pi)
-
-    def loss(x: Float) -> float:
-        scale = np.exp(x[1])
-        share = expit((high - x[0]) / scale) - expit((low - x[0]) / scale)
-        return float(-np.log(np.maximum(share, 1e-300)).sum() + 0.5 * ((x[1] - log_scale) / np.log(4.0)) ** 2)
-
-    best = minimize(loss, [float(np.median(middle)), log_scale], method="Nelder-Mead", options={"xatol": 1e-4})
-    location, scale = float(best.x[0]), float(np.exp(best.x[1]))
-    h = 0.1 * scale
-    aside = np.array([h, 0.0])
-    curvature = (loss(best.x + aside) - 2.0 * loss(best.x) + loss(best.x - aside)) / h**2
-    return location, 1.0 / sqrt(max(curvature, 1e-12)), scale
-
-
-@dataclass(frozen=True)
-class Slope:
-    """Slope of ``d*`` over m for one (V, k), relative to the formula, with its standard error.
-
-    ``shift``
-        Weighted mean of ``(d* - m formula) / (V - 1)``.
-    """
-
-    V: int
-    k: int
-    relative: float
-    error: float
-    shift: Interval
-
-    @property
-    def refuted(self) -> bool:
-        """Whether the slope contradicts the formula."""
-        return abs(self.relative - 1.0) - STANDARD_ERRORS * self.error > NEAR
-
-
-def _slopes(found: Sequence[Threshold]) -> list[Slope]:
-    """Weighted least squares of the threshold on m, per (V, k) with at least two m."""
-    slopes = []
-    for V, k in dict.fromkeys((one.V, one.k) for one in found):
-        mine = [one for one in found if (one.V, one.k) == (V, k) and one.few_tokens]
-        if len(mine) < 2:
-            continue
-        A = np.array([[one.m, 1.0] for one in mine]) / np.array([[one.error] for one in mine])
-        covariance = np.linalg.inv(A.T @ A)
-        slope, _ = covariance @ A.T @ np.array([one.location / one.error for one in mine])
-        ratio = separability_limit(V, k).ratio
-        slopes.append(Slope(V, k, float(slope) / ratio, sqrt(covariance[0, 0]) / ratio, _shift_per_token(mine)))
-    return slopes
-
-
 def _formula(slopes: Sequence[Slope]) -> Answer:
-    slopes = [one for one in slopes if one.V > 2]
+    slopes = [slope for slope in slopes if slope.V > 2]
     if not slopes:
         return Answer("undecided", "No setting with V > 2 was measured at two numbers of contexts.")
-    mean = _weighted([one.relative for one in slopes], [one.error for one in slopes])
-    worst = max(slopes, key=lambda one: abs(one.relative - 1.0) / one.error)
-    refuted = sum(one.refuted for one in slopes)
+    mean = weighted_mean([slope.relative for slope in slopes], [slope.error for slope in slopes])
+    worst = max(slopes, key=lambda slope: abs(slope.relative - 1.0) / slope.error)
+    refuted = sum(slope.refuted for slope in slopes)
     decision = _inside(mean, 1.0 - NEAR, 1.0 + NEAR)
     text = (
         f"Mean ratio of slope and formula over {len(slopes)} settings: {mean}; {refuted} ratios "
@@ -288,52 +184,47 @@ def _formula(slopes: Sequence[Slope]) -> Answer:
     return Answer("no" if refuted else decision, text)
 
 
-def _weighted(values: Sequence[float], errors: Sequence[float]) -> Interval:
-    """Mean weighted with the inverse squares of standard errors, and its 95% interval."""
-    weights = 1.0 / np.square(errors)
-    mean, half = float(weights @ np.array(values) / weights.sum()), 1.96 / sqrt(float(weights.sum()))
-    return Interval(mean, mean - half, mean + half, len(values))
-
-
 def _inside(interval: Interval, low: float, high: float) -> Decision:
     if low <= interval.low and interval.high <= high:
         return "yes"
     return "no" if interval.high < low or interval.low > high else "undecided"
 
 
-def _shift(found: Sequence[Threshold]) -> Answer:
-    kept = [one for one in found if one.few_tokens and one.V >= 5]
+def _shift(measured: Sequence[Threshold]) -> Answer:
+    kept = [threshold for threshold in measured if threshold.few_tokens and threshold.V >= 5]
     if len(kept) < 2:
         return Answer("undecided", "Fewer than two settings have 5 <= V <= m/4.")
-    mean = _shift_per_token(kept)
+    mean = shift_per_token(kept)
     text = f"Weighted mean of the shift per V - 1 over {mean.count} settings: {mean}."
     return Answer(_inside(mean, *PER_TOKEN), text)
 
 
-def _shift_per_token(found: Sequence[Threshold]) -> Interval:
-    return _weighted([one.shift / (one.V - 1) for one in found], [one.error / (one.V - 1) for one in found])
-
-
-def _width(found: Sequence[Threshold]) -> Answer:
-    kept = [one for one in found if one.few_tokens and one.m >= 100]
+def _width(measured: Sequence[Threshold]) -> Answer:
+    kept = [threshold for threshold in measured if threshold.few_tokens and threshold.m >= 100]
     if len(kept) < 2:
         return Answer("undecided", "Fewer than two settings have m >= 100.")
-    ratios = Interval.of(one.deviation / (separability_limit(one.V, one.k).width * sqrt(one.m)) for one in kept)
+    ratios = Interval.of(
+        threshold.deviation / (separability_limit(threshold.V, threshold.k).width * sqrt(threshold.m))
+        for threshold in kept
+    )
     return Answer(_inside(ratios, *WIDTHS), f"Mean ratio of measured and conic width over {ratios.count}: {ratios}.")
 
 
-def _many_tokens(found: Sequence[Threshold]) -> Answer:
-    kept = [one for one in found if one.m <= 2 * one.V]
+def _many_tokens(measured: Sequence[Threshold]) -> Answer:
+    kept = [threshold for threshold in measured if threshold.m <= 2 * threshold.V]
     if not kept:
         return Answer("undecided", "No setting has V >= m/2.")
-    low = [(one.location - 1.96 * one.error) / one.expected for one in kept]
-    high = [(one.location + 1.96 * one.error) / one.expected for one in kept]
+    low = [(threshold.location - 1.96 * threshold.error) / threshold.expected for threshold in kept]
+    high = [(threshold.location + 1.96 * threshold.error) / threshold.expected for threshold in kept]
     decision: Decision = "yes" if min(low) > MANY else "no" if min(high) < MANY else "undecided"
-    ratios = ", ".join(f"V={one.V}, k={one.k}, m={one.m}: {one.location / one.expected:.2f}" for one in kept)
+    ratios = ", ".join(
+        f"V={threshold.V}, k={threshold.k}, m={threshold.m}: {threshold.location / threshold.expected:.2f}"
+        for threshold in kept
+    )
     return Answer(decision, f"Ratio of d* and the formula: {ratios}.")
 
 
-def _checks(rows: Sequence[Row], found: Sequence[Threshold]) -> list[Check]:
+def _checks(rows: Sequence[Row], measured: Sequence[Threshold]) -> list[Check]:
     draws, oracle = chosen(rows, kind="draw"), chosen(rows, kind="oracle")
     differ = sum(row["separable"] is not None and row["separable"] != row["by_program"] for row in oracle)
     checks = [
@@ -342,40 +233,40 @@ def _checks(rows: Sequence[Row], found: Sequence[Threshold]) -> list[Check]:
     ]
     if oracle:
         checks.append(Check(f"of {len(oracle)} answers, those that HiGHS contradicts", float(differ), high=0.0))
-    for one in found:
-        if one.V == 2:
-            away = abs(one.location - one.m / 2) / one.error
-            checks.append(Check(f"m={one.m}: standard errors from Cover's count", away, high=STANDARD_ERRORS))
+    for threshold in measured:
+        if threshold.V == 2:
+            away = abs(threshold.location - threshold.m / 2) / threshold.error
+            checks.append(Check(f"m={threshold.m}: standard errors from Cover's count", away, high=STANDARD_ERRORS))
     return checks
 
 
-def _sentence(answers: Mapping[str, Answer], found: Sequence[Threshold]) -> str:
+def _sentence(answers: Mapping[str, Answer], measured: Sequence[Threshold]) -> str:
     decisions = ", ".join(f"{name}: {answer.decision}" for name, answer in answers.items())
-    draws = sum(one.draws for one in found)
-    return f"{draws} draws in {len(found)} settings. Hypotheses ({decisions}). " + " ".join(
+    draws = sum(threshold.draws for threshold in measured)
+    return f"{draws} draws in {len(measured)} settings. Hypotheses ({decisions}). " + " ".join(
         answers[name].because for name in ("formula", "shift", "width")
     )
 
 
-def _table(found: Sequence[Threshold]) -> Table:
+def _table(measured: Sequence[Threshold]) -> Table:
     return table_of(
         [
             {
-                "V": one.V,
-                "k": one.k,
-                "m": one.m,
-                "draws": one.draws,
-                "undecided": one.undecided,
-                "d*": f"{one.location:.1f} +- {1.96 * one.error:.1f}",
-                "d*/m": round(one.location / one.m, 4),
-                "formula": round(one.expected / one.m, 4),
-                "formula without draws": round(separability_estimate(one.V, one.k), 4),
-                "d* - m formula": round(one.shift, 2),
-                "(V - 1)/8": (one.V - 1) / 8,
-                "deviation": round(one.deviation, 2),
-                "conic deviation": round(separability_limit(one.V, one.k).width * sqrt(one.m), 2),
+                "V": threshold.V,
+                "k": threshold.k,
+                "m": threshold.m,
+                "draws": threshold.draws,
+                "undecided": threshold.undecided,
+                "d*": f"{threshold.location:.1f} +- {1.96 * threshold.error:.1f}",
+                "d*/m": round(threshold.location / threshold.m, 4),
+                "formula": round(threshold.expected / threshold.m, 4),
+                "formula without draws": round(separability_estimate(threshold.V, threshold.k), 4),
+                "d* - m formula": round(threshold.shift, 2),
+                "(V - 1)/8": (threshold.V - 1) / 8,
+                "deviation": round(threshold.deviation, 2),
+                "conic deviation": round(separability_limit(threshold.V, threshold.k).width * sqrt(threshold.m), 2),
             }
-            for one in found
+            for threshold in measured
         ]
     )
 
@@ -384,38 +275,38 @@ def _slope_table(slopes: Sequence[Slope]) -> Table:
     return table_of(
         [
             {
-                "V": one.V,
-                "k": one.k,
-                "formula": round(separability_limit(one.V, one.k).ratio, 4),
-                "slope / formula": f"{one.relative:.3f} +- {1.96 * one.error:.3f}",
-                "shift / (V - 1)": f"{one.shift.mean:.3f} +- {one.shift.half:.3f}",
-                "contradicts the formula": "yes" if one.refuted else "no",
+                "V": slope.V,
+                "k": slope.k,
+                "formula": round(separability_limit(slope.V, slope.k).ratio, 4),
+                "slope / formula": f"{slope.relative:.3f} +- {1.96 * slope.error:.3f}",
+                "shift / (V - 1)": f"{slope.shift.mean:.3f} +- {slope.shift.half:.3f}",
+                "contradicts the formula": "yes" if slope.refuted else "no",
             }
-            for one in slopes
+            for slope in slopes
         ]
     )
 
 
-def _figures(found: Sequence[Threshold]) -> list[Figure]:
+def _figures(measured: Sequence[Threshold]) -> list[Figure]:
     curves = []
-    colours = {V: place for place, V in enumerate(dict.fromkeys(one.V for one in found))}
+    colours = {V: place for place, V in enumerate(dict.fromkeys(threshold.V for threshold in measured))}
     named: set[int] = set()
-    for V, k in dict.fromkeys((one.V, one.k) for one in found):
-        mine = [one for one in found if (one.V, one.k) == (V, k)]
-        expected = np.array([one.expected for one in mine])
-        y = np.array([one.location for one in mine]) / expected
-        half = 1.96 * np.array([one.error for one in mine]) / expected
-        per_token = np.array([one.m / V for one in mine])
+    for V, k in dict.fromkeys((threshold.V, threshold.k) for threshold in measured):
+        mine = [threshold for threshold in measured if (threshold.V, threshold.k) == (V, k)]
+        expected = np.array([threshold.expected for threshold in mine])
+        y = np.array([threshold.location for threshold in mine]) / expected
+        half = 1.96 * np.array([threshold.error for threshold in mine]) / expected
+        per_token = np.array([threshold.m / V for threshold in mine])
         label = f"V={V}"
         curves.append(Curve(label, per_token, y, y - half, y + half, colour=colours[V], in_legend=V not in named))
         named.add(V)
-    largest = {(one.V, one.k): one for one in found}
+    largest = {(threshold.V, threshold.k): threshold for threshold in measured}
     points = [
         Points(
             "largest m measured",
-            np.array([one.expected / one.m for one in largest.values()]),
-            np.array([one.location / one.m for one in largest.values()]),
-            [f"{one.V}, {one.k}" for one in largest.values()],
+            np.array([threshold.expected / threshold.m for threshold in largest.values()]),
+            np.array([threshold.location / threshold.m for threshold in largest.values()]),
+            [f"{threshold.V}, {threshold.k}" for threshold in largest.values()],
         ),
     ]
     caption = (

@@ -21,12 +21,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tokengeom.core.errors import InputError
-from tokengeom.core.numerics import Int
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Curve, Figure, LinePanel
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.training.settings import TrainingSettings
+from tokengeom import NextTokenStatistics, TrainingSettings
+from tokengeom.extending import AbstractProgress, Curve, Figure, InputError, Int, LinePanel, PairGeometry
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.measured import (
     AbstractMeasuredStudy,
@@ -37,9 +33,11 @@ from tokengeom_studies.common.measured import (
     Rows,
     chosen,
     decided,
+    interval_curve,
 )
-from tokengeom_studies.common.network_runs import require_device
+from tokengeom_studies.common.model_runs import require_device
 from tokengeom_studies.common.same_geometry import (
+    ITEMS,
     NORMS,
     NOT_MEASURED,
     SUPPORTS,
@@ -54,7 +52,7 @@ from tokengeom_studies.common.same_geometry import (
     predicted_geometries,
     within,
 )
-from tokengeom_studies.common.torch_runs import ITEMS, DeviceText, Geometry, SteppedRun, first_below, load_text
+from tokengeom_studies.common.torch_runs import DeviceText, first_below, load_text, training_settings
 
 ONE_PASS, SAMPLED, EXACT = "one pass", "sampled", "exact"
 CEILING, PREDICTED = 0.02, 0.03
@@ -125,23 +123,19 @@ class SingleEpoch(AbstractMeasuredStudy):
         "device": "cpu",
     }
     paper: ClassVar[Recipe] = {
-        "seed": 0,
+        **small,
         "texts": ["texts/tinystories_1000x4000.npz", "texts/stories_104x382.npz"],
         "stories": 3_000,
-        "context": 3,
         "contexts": 382,
         "vocabulary": 104,
         "networks": ["transformer", "mlp", "ufm"],
         "seeds": [0, 1, 2, 3, 4],
-        "fractions": [0.25, 1.0],
         "epoch_steps": 800,
-        "epochs": 4,
         "layers": 4,
         "heads": 8,
         "dim": 256,
         "ufm_dim": 512,
         "learning_rate": 1e-3,
-        "ufm_learning_rate": 5e-3,
         "most_steps": 3_000,
         "device": "cuda",
     }
@@ -166,15 +160,15 @@ class SingleEpoch(AbstractMeasuredStudy):
             raise InputError(
                 f"The study '{self.name}' has no comparisons yet; measure a text and a network to the end."
             )
-        ends = [cell for cell in cells if cell["fraction"] == max(one["fraction"] for one in cells)]
-        found = _answers(rows, ends)
+        ends = [cell for cell in cells if cell["fraction"] == max(other["fraction"] for other in cells)]
+        answers = _answers(rows, ends)
         tables = {
-            "hypotheses": self.answers(found),
+            "hypotheses": self.answers(answers),
             "seeds": _seed_table(rows, cells),
             "predictions": _prediction_table(rows, cells),
             "runs": _runs(rows),
         }
-        sentence = _sentence(found, rows, ends)
+        sentence = _sentence(answers, rows, ends)
         return self.findings(recipe, sentence, _checks(rows, cells), [_figure(rows, ends)], tables)
 
 
@@ -188,23 +182,14 @@ def one_pass_windows(stats: NextTokenStatistics, steps: int, seed: int) -> Int:
 
 
 def _settings(recipe: Recipe, network: str, seed: int, **changes: Any) -> TrainingSettings:
-    free = network == "ufm"
-    chosen_settings: dict[str, Any] = {
-        "dim": recipe["ufm_dim" if free else "dim"],
-        "learning_rate": recipe["ufm_learning_rate" if free else "learning_rate"],
-    }
-    if not free:
-        chosen_settings["layers"] = recipe["layers"]
-    if network == "transformer":
-        chosen_settings["heads"] = recipe["heads"]
-    return TrainingSettings(
-        model=network, optimizer="adamw", seed=seed, precision="float32", **chosen_settings, **changes
-    )
+    if network == "ufm":
+        changes |= {"dim": recipe["ufm_dim"], "learning_rate": recipe["ufm_learning_rate"]}
+    return training_settings(recipe, network, seed, **changes)
 
 
 def _measure_cell(text: DeviceText, recipe: Recipe, cell: dict[str, Any], rows: Rows) -> None:
-    runs: dict[float, dict[tuple[str, int], Geometry]] = {one: {} for one in recipe["fractions"]}
-    gaps: dict[float, list[float]] = {one: [] for one in recipe["fractions"]}
+    runs: dict[float, dict[tuple[str, int], PairGeometry]] = {share: {} for share in recipe["fractions"]}
+    gaps: dict[float, list[float]] = {share: [] for share in recipe["fractions"]}
     for seed in recipe["seeds"]:
         targets: dict[float, float] = {}
         for fraction, row, geometry in _one_pass(text, recipe, cell["network"], seed):
@@ -226,13 +211,13 @@ def _measure_cell(text: DeviceText, recipe: Recipe, cell: dict[str, Any], rows: 
 
 def _one_pass(
     text: DeviceText, recipe: Recipe, network: str, seed: int
-) -> Iterator[tuple[float, dict[str, Any], Geometry]]:
+) -> Iterator[tuple[float, dict[str, Any], PairGeometry]]:
     """The run after each fraction of the pass."""
     windows = one_pass_windows(text.stats, recipe["epoch_steps"], seed)
     steps, batch = windows.shape
     uses = np.bincount(windows.ravel(), minlength=text.stats.counts.nnz)
     settings = _settings(recipe, network, seed, steps=steps, batch=batch, rate_schedule="cosine")
-    began, run = time.monotonic(), SteppedRun(text, settings)
+    began, run = time.monotonic(), text.begin(settings)
     facts = {"batch": batch, "windows": text.stats.n, "repeated": int((uses > text.stats.counts.data).sum())}
     for fraction in sorted(recipe["fractions"]):
         until = max(1, round(fraction * steps))
@@ -245,22 +230,22 @@ def _one_pass(
 
 def _to_targets(
     text: DeviceText, recipe: Recipe, network: str, seed: int, training: str, targets: dict[float, float]
-) -> Iterator[tuple[float, dict[str, Any], Geometry | None]]:
+) -> Iterator[tuple[float, dict[str, Any], PairGeometry | None]]:
     """The run where its loss gap first falls below each target."""
     most = recipe["most_steps"] if training == EXACT else recipe["epochs"] * recipe["epoch_steps"]
     changes: dict[str, Any] = {"steps": most, "rate_schedule": "constant" if training == EXACT else "cosine"}
     if training == SAMPLED:
         changes["batch"] = max(1, text.stats.n // recipe["epoch_steps"])
-    run = SteppedRun(text, _settings(recipe, network, seed, **changes))
+    run = text.begin(_settings(recipe, network, seed, **changes))
     remaining = dict(targets)
-    for one in first_below(
-        run, list(targets.values()), every=1 if training == EXACT else 5, most_steps=most, seconds=LONGEST
+    for reached in first_below(
+        run, text, list(targets.values()), every=1 if training == EXACT else 5, most_steps=most, seconds=LONGEST
     ):
-        fraction = next(name for name, gap in remaining.items() if gap == one.target)
+        fraction = next(name for name, gap in remaining.items() if gap == reached.target)
         del remaining[fraction]
-        row = {"reached": True, "loss_gap": one.loss_gap, "target": one.target, "step": one.step}
-        row["seconds"] = one.seconds
-        yield fraction, row, text.geometry(one.W, one.H)
+        row = {"reached": True, "loss_gap": reached.loss_gap, "target": reached.target, "step": reached.step}
+        row["seconds"] = reached.seconds
+        yield fraction, row, text.geometry(reached.W, reached.H)
     for fraction, gap in remaining.items():
         yield fraction, {"reached": False, "target": gap, "step": run.step}, None
 
@@ -277,11 +262,11 @@ def _label(cell: Cell, item: str = "") -> str:
 
 def _answers(rows: Sequence[Row], cells: Sequence[Cell]) -> dict[str, Answer]:
     def across(training: str) -> Answer:
-        found = {}
+        cases = {}
         for cell, item in each_item(cells):
-            one = Compared(rows, cell).below_ceiling(training, EXACT, item)
-            found[_label(cell, item)] = (decided(one, -CEILING), one)
-        return answer_for_all(found, "Agreement across minus the lower ceiling")
+            difference = Compared(rows, cell).below_ceiling(training, EXACT, item)
+            cases[_label(cell, item)] = (decided(difference, -CEILING), difference)
+        return answer_for_all(cases, "Agreement across minus the lower ceiling")
 
     corrected = {
         _label(cell, item): Compared(rows, cell).corrected(ONE_PASS, EXACT, item) for cell, item in each_item(cells)
@@ -296,7 +281,7 @@ def _answers(rows: Sequence[Row], cells: Sequence[Cell]) -> dict[str, Answer]:
         ahead[_label(cell, item)] = (decided(lead), lead)
     common = Answer("undecided", NOT_MEASURED)
     if lowest is not None:
-        fine = all(one >= ATTENUATED for one in corrected.values())
+        fine = all(correlation >= ATTENUATED for correlation in corrected.values())
         common = Answer("yes" if fine else "no", f"Lowest of {len(corrected)}: {lowest} {corrected[lowest]:.3f}")
     return {
         "one pass": across(ONE_PASS),
@@ -314,7 +299,7 @@ def _pair(values: Sequence[float]) -> str:
 
 def _seed_table(rows: Sequence[Row], cells: Sequence[Cell]) -> Table:
     """Agreement between runs of other seeds, contexts / tokens."""
-    found = []
+    lines = []
     for cell in cells:
         here = Compared(rows, cell)
         row: dict[str, Any] = {**cell, "loss_gap": chosen(rows, kind="prediction", **cell)[0]["loss_gap"]}
@@ -323,13 +308,13 @@ def _seed_table(rows: Sequence[Row], cells: Sequence[Cell]) -> Table:
         for training in (ONE_PASS, SAMPLED):
             row[f"{training} and exact"] = _pair([mean_of(here.across(training, EXACT, item)) for item in ITEMS])
             row["corrected, " + training] = _pair([here.corrected(training, EXACT, item) for item in ITEMS])
-        found.append(row)
-    return table_of(found)
+        lines.append(row)
+    return table_of(lines)
 
 
 def _prediction_table(rows: Sequence[Row], cells: Sequence[Cell]) -> Table:
     """Agreement with predictions, contexts / tokens."""
-    found = []
+    lines = []
     for cell in cells:
         here = Compared(rows, cell)
         row: dict[str, Any] = {**cell, "loss_gap": chosen(rows, kind="prediction", **cell)[0]["loss_gap"]}
@@ -340,18 +325,18 @@ def _prediction_table(rows: Sequence[Row], cells: Sequence[Cell]) -> Table:
         for training in (ONE_PASS, SAMPLED, EXACT):
             corrected = [here.corrected_prediction(training, "gamma2", item) for item in ITEMS]
             row[f"gamma2 corrected, {training}"] = _pair(corrected)
-        found.append(row)
-    return table_of(found)
+        lines.append(row)
+    return table_of(lines)
 
 
 def _runs(rows: Sequence[Row]) -> Table:
     """Steps and loss gap of each kind of training, as means over seeds."""
-    found = []
+    lines = []
     for cell in _cells(rows):
         for training in (ONE_PASS, SAMPLED, EXACT):
             some = chosen(rows, kind="run", **cell, training=training)
             reached = [row for row in some if row["reached"]]
-            found.append({
+            lines.append({
                 **cell,
                 "training": training,
                 "runs": len(some),
@@ -359,7 +344,7 @@ def _runs(rows: Sequence[Row]) -> Table:
                 "step": Interval.of(row["step"] for row in reached).mean,
                 "loss_gap": Interval.of(row["loss_gap"] for row in reached).mean,
             })  # fmt: skip
-    return table_of(found)
+    return table_of(lines)
 
 
 def _checks(rows: Sequence[Row], cells: Sequence[Cell]) -> list[Check]:
@@ -376,12 +361,12 @@ def _checks(rows: Sequence[Row], cells: Sequence[Cell]) -> list[Check]:
     ]
 
 
-def _sentence(found: dict[str, Answer], rows: Sequence[Row], ends: Sequence[Cell]) -> str:
+def _sentence(answers: dict[str, Answer], rows: Sequence[Row], ends: Sequence[Cell]) -> str:
     said = {
         "yes": "Yes: after one pass with hard labels the geometry is that of exact soft labels at the same loss",
         "no": "No: after one pass with hard labels the geometry is not everywhere that of exact soft labels",
         "undecided": "Not decided: whether one pass with hard labels gives the geometry of exact soft labels",
-    }[found["one pass"].decision]
+    }[answers["one pass"].decision]
     parts = []
     for cell in ends:
         here = Compared(rows, cell)
@@ -395,8 +380,8 @@ def _sentence(found: dict[str, Answer], rows: Sequence[Row], ends: Sequence[Cell
         )
     return (
         f"{said}. Agreement of contexts / tokens: {'; '.join(parts)}. The prediction agrees with one pass as well as "
-        f"with exact soft labels: {found['prediction'].decision}; it is ahead of centred supports: "
-        f"{found['ahead'].decision}."
+        f"with exact soft labels: {answers['prediction'].decision}; it is ahead of centred supports: "
+        f"{answers['ahead'].decision}."
     )
 
 
@@ -406,19 +391,15 @@ def _figure(rows: Sequence[Row], cells: Sequence[Cell]) -> Figure:
         x = np.arange(1.0, len(some) + 1.0)
 
         def curve(label: str, values: Sequence[dict[int, float]], colour: int) -> Curve:
-            known = [Interval.of(one.values()) for one in values]
-            ends = [np.array([getattr(one, end) for one in known]) for end in ("mean", "low", "high")]
-            bounded = all(np.isfinite(end).all() for end in ends)
-            low, high = (ends[1], ends[2]) if bounded else (None, None)
-            return Curve(label, x, ends[0], low, high, colour=colour)
+            return interval_curve(label, x, [Interval.of(by_seed.values()) for by_seed in values], colour=colour)
 
         here = [Compared(rows, cell) for cell in some]
         curves = [
-            curve("one pass and exact", [one.across(ONE_PASS, EXACT, item) for one in here], 0),
-            curve("one pass, other seeds", [one.across(ONE_PASS, ONE_PASS, item) for one in here], 1),
-            curve("exact, other seeds", [one.across(EXACT, EXACT, item) for one in here], 2),
-            curve("gamma_2 and one pass", [one.with_prediction(ONE_PASS, "gamma2", item) for one in here], 3),
-            curve("gamma_2 and exact", [one.with_prediction(EXACT, "gamma2", item) for one in here], 4),
+            curve("one pass and exact", [compared.across(ONE_PASS, EXACT, item) for compared in here], 0),
+            curve("one pass, other seeds", [compared.across(ONE_PASS, ONE_PASS, item) for compared in here], 1),
+            curve("exact, other seeds", [compared.across(EXACT, EXACT, item) for compared in here], 2),
+            curve("gamma_2 and one pass", [compared.with_prediction(ONE_PASS, "gamma2", item) for compared in here], 3),
+            curve("gamma_2 and exact", [compared.with_prediction(EXACT, "gamma2", item) for compared in here], 4),
         ]
         names = [cell["network"] for cell in some]
         return LinePanel(f"{item.capitalize()}, {text}", "network", "agreement", curves, x_names=names)

@@ -22,33 +22,39 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.comparison.explanations.proxy import Proxy
-from tokengeom.comparison.probes import feature_probes
-from tokengeom.core.errors import InputError
-from tokengeom.core.numerics import Float, blas_threads_for
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Figure
-from tokengeom.figures.concepts import LearnedConcepts, concepts
-from tokengeom.figures.heatmaps import Snapshots, evolution, feature_heatmaps, pattern_triple
-from tokengeom.figures.training_curves import feature_training
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.concepts import Concepts
-from tokengeom.theory.features import FeaturePrediction
-from tokengeom.theory.predict import predict
-from tokengeom.theory.proxy import proxy
-from tokengeom.training.loop import Probe, State
-from tokengeom.training.run import Run
-from tokengeom.training.train import train
+from tokengeom import FeaturePrediction, NextTokenStatistics, Run, predict, train
+from tokengeom.extending import (
+    AbstractProgress,
+    Concepts,
+    Figure,
+    Float,
+    InputError,
+    LearnedConcepts,
+    Probe,
+    Snapshots,
+    State,
+    blas_threads_for,
+    concepts,
+    evolution,
+    feature_heatmaps,
+    feature_probes,
+    feature_training,
+    pattern_triple,
+    proxy,
+)
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table, table_of
-from tokengeom_studies.common.feature_runs import (
+from tokengeom_studies.common.model_runs import (
+    Trained,
+    agreement_checks,
+    agreement_table,
+    compare_run,
     count_stories,
+    outcome,
     rank_correlation,
     train_like_the_papers,
     with_probabilities_of,
 )
-from tokengeom_studies.common.network_runs import Trained, agreement_checks, agreement_table, compare_run, outcome
 from tokengeom_studies.common.random_data import repeated
-from tokengeom_studies.common.trainings import PlannedTraining, ufm_training
 
 NATURAL, REPEATS = "natural counts", "random repeats"
 SNAPSHOTS = (0.0, 0.01, 0.1, 1.0)
@@ -60,7 +66,7 @@ _COLUMN = "concept"
 class ConceptOrder:
     """Step at which each leading concept was half learned, and the predicted times, in arbitrary units."""
 
-    found: Concepts
+    of: Concepts
     learned: LearnedConcepts
     half_steps: Float
     predicted: Float
@@ -71,11 +77,11 @@ class ConceptOrder:
         return rank_correlation(self.half_steps, self.predicted)
 
 
-def strength_probe(found: Concepts, count: int) -> dict[str, Probe]:
+def strength_probe(known: Concepts, count: int) -> dict[str, Probe]:
     """Record the strengths of the leading concepts as ``concept.0``, ``concept.1``, ..."""
     if count < 2:
         raise InputError(f"An order needs at least two concepts; got {count}.")
-    U, Vt = found.U[:, :count], found.Vt[:count]
+    U, Vt = known.U[:, :count], known.Vt[:count]
 
     def strength(state: State) -> dict[str, float]:
         strengths = ((U.T @ state.L) * Vt).sum(axis=1)
@@ -84,13 +90,13 @@ def strength_probe(found: Concepts, count: int) -> dict[str, Probe]:
     return {_COLUMN: strength}
 
 
-def concept_order(found: Concepts, run: Run) -> ConceptOrder:
-    """The order in a run that was recorded with ``strength_probe(found, ...)``."""
+def concept_order(known: Concepts, run: Run) -> ConceptOrder:
+    """The order in a run that was recorded with ``strength_probe(known, ...)``."""
     names = [name for name in run.trajectory.names if name.startswith(f"{_COLUMN}.")]
     strength = np.array([run.trajectory[name] for name in names])
     steps = run.trajectory["step"]
     half = np.array([_passing(steps, row, 0.5 * row[-1]) for row in strength])
-    return ConceptOrder(found, LearnedConcepts(steps, strength), half, found.half_times()[: len(names)])
+    return ConceptOrder(known, LearnedConcepts(steps, strength), half, known.half_times()[: len(names)])
 
 
 def _passing(steps: Float, values: Float, level: float) -> float:
@@ -136,25 +142,13 @@ class UfmSimplifiedStories(AbstractStudy):
         "draws": 200,
     }
     paper: ClassVar[Recipe] = {
-        "seed": 0,
-        "stories": 3000,
-        "context": 4,
-        "contexts": 400,
-        "vocabulary": 104,
-        "repeats": 4,
-        "dim": 128,
+        **small,
         "steps": 30_000,
         "learning_rate": 1e-4,
-        "weight_decay": 1e-6,
         "order_steps": 4_000,
         "order_rate": 3.0,
-        "order_concepts": 30,
         "draws": 1000,
     }
-
-    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
-        """AdamW and gradient descent, with natural counts and with random repeats."""
-        return [ufm_training(recipe, 2), ufm_training(recipe, 2, optimizer="gd", steps=recipe["order_steps"])]
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Count and predict once, train in both modes, and compare."""
@@ -174,14 +168,14 @@ class UfmSimplifiedStories(AbstractStudy):
 def _modes(natural: NextTokenStatistics, recipe: Recipe, progress: AbstractProgress) -> dict[str, Mode]:
     prediction = predict(natural, progress=progress)
     statistics = {NATURAL: natural, REPEATS: repeated(natural, recipe["seed"], recipe["repeats"])}
-    found = Concepts.of(proxy(natural.S))
-    return {name: _mode(stats, prediction, found, recipe, progress) for name, stats in statistics.items()}
+    known = Concepts.of(proxy(natural.S))
+    return {name: _mode(stats, prediction, known, recipe, progress) for name, stats in statistics.items()}
 
 
 def _mode(
     stats: NextTokenStatistics,
     base: FeaturePrediction,
-    found: Concepts,
+    known: Concepts,
     recipe: Recipe,
     progress: AbstractProgress,
 ) -> Mode:
@@ -199,10 +193,10 @@ def _mode(
         learning_rate=recipe["order_rate"],
         seed=recipe["seed"],
         records_per_decade=20,
-        probes=strength_probe(found, recipe["order_concepts"]),
+        probes=strength_probe(known, recipe["order_concepts"]),
         progress=progress,
     )
-    return Mode(stats, prediction, compare_run(prediction, run, recipe), kept, concept_order(found, descent))
+    return Mode(stats, prediction, compare_run(prediction, run, recipe), kept, concept_order(known, descent))
 
 
 def _checks(modes: Mapping[str, Mode]) -> list[Check]:
@@ -232,7 +226,7 @@ def _sentence(modes: Mapping[str, Mode]) -> str:
 
 def _proxy(mode: Mode) -> str:
     """SIM with the proxy, which is among the explanations of every comparison."""
-    rows = [row for row in mode.trained.comparison.rows if row.rival == Proxy.name]
+    rows = [row for row in mode.trained.comparison.rows if row.rival == "S~"]
     values = " and ".join(f"{row.similarity.value:.3f} for {row.items}" for row in rows)
     return f"; SIM with the proxy {values}"
 
@@ -258,10 +252,10 @@ def _explanation_table(modes: Mapping[str, Mode]) -> Table:
 def _concept_table(modes: Mapping[str, Mode], stats: NextTokenStatistics) -> Table:
     order = modes[REPEATS].order
     leading = range(order.half_steps.size)
-    sides = [order.found.concept(k, typical=4).token_texts(stats.vocabulary) for k in leading]
+    sides = [order.of.concept(k, typical=4).token_texts(stats.vocabulary) for k in leading]
     return {
         "concept": [k + 1 for k in leading],
-        "singular_value": order.found.singular_values[: order.half_steps.size].tolist(),
+        "singular_value": order.of.singular_values[: order.half_steps.size].tolist(),
         "one_side": [" ".join(positive) for positive, _ in sides],
         "other_side": [" ".join(negative) for _, negative in sides],
         "predicted_time": order.predicted.tolist(),
@@ -277,5 +271,5 @@ def _figures(modes: Mapping[str, Mode]) -> list[Figure]:
         feature_training(runs),
         feature_heatmaps(natural.prediction, runs, stats=natural.stats),
         evolution(natural.snapshots.taken, natural.prediction, stats=natural.stats),
-        concepts(repeats.order.found, repeats.stats, learned=repeats.order.learned),
+        concepts(repeats.order.of, repeats.stats, learned=repeats.order.learned),
     ]

@@ -18,20 +18,22 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.comparison.probes import feature_probes
-from tokengeom.core.numerics import Bool, Float
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Curve, Figure, LinePanel, Scale
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.features import FeaturePrediction
-from tokengeom.theory.logit_path import PathPoint, regularisation_path
-from tokengeom.theory.predict import predict
-from tokengeom.training.optimizers.base import paper_steps
-from tokengeom.training.run import Run
-from tokengeom.training.train import train
+from tokengeom import FeaturePrediction, NextTokenStatistics, Run, predict, train
+from tokengeom.extending import (
+    AbstractProgress,
+    Bool,
+    Curve,
+    Figure,
+    Float,
+    LinePanel,
+    PathPoint,
+    Scale,
+    feature_probes,
+    paper_steps,
+    regularisation_path,
+)
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table
 from tokengeom_studies.common.random_data import random_supports, with_random_repeats
-from tokengeom_studies.common.trainings import PlannedTraining, ufm_training
 
 LOST_NOTHING = 1e-4
 """Relative excess up to which nothing is lost: training itself stops about 1e-6 above the optimum."""
@@ -92,22 +94,13 @@ class UfmSmallD(AbstractStudy):
         "learning_rate": 1e-2,
     }
     paper: ClassVar[Recipe] = {
-        "seed": 0,
+        **small,
         "V": 104,
         "supports": 40,
         "copies": 10,
         "support": 5,
-        "repeats": 4,
         "dims": [1, 2, 3, 4, 6, 8, 12, 20, 28, 34, 37, 38, 39, 40, 64, 128],
-        "ridge": 1e-4,
-        "steps": 10_000,
-        "learning_rate": 1e-2,
     }
-
-    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
-        """Two trainings per dimension: with ridge and without."""
-        contexts = recipe["supports"] * recipe["copies"]
-        return [ufm_training(recipe, 2, contexts=contexts, dim=dim, optimizer="adam") for dim in recipe["dims"]]
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Solve the convex problem once; train each d with ridge and without."""
@@ -123,9 +116,9 @@ class UfmSmallD(AbstractStudy):
                 ridge.append(train_at(d, True))
                 free.append(train_at(d, False))
                 stage.advance(1.0, f"d={d}")
-        found = SmallD(prediction, optimum, dims, ridge, free)
-        tables = {"dimensions": _table(found)}
-        return self.findings(recipe, _sentence(found), _checks(found), [_figure(found)], tables)
+        sweep = SmallD(prediction, optimum, dims, ridge, free)
+        tables = {"dimensions": _table(sweep)}
+        return self.findings(recipe, _sentence(sweep), _checks(sweep), [_figure(sweep)], tables)
 
 
 def _statistics(recipe: Recipe) -> NextTokenStatistics:
@@ -162,18 +155,18 @@ def _smallest_with_all_larger(dims: Sequence[int], holds: Bool) -> int | None:
     return dims[first] if first < len(dims) else None
 
 
-def _checks(found: SmallD) -> list[Check]:
-    dims, excess, rank = np.array(found.dims), found.excess, found.optimum.rank
+def _checks(sweep: SmallD) -> list[Check]:
+    dims, excess, rank = np.array(sweep.dims), sweep.excess, sweep.optimum.rank
     wide, narrow = excess[dims >= rank], excess[dims < 0.75 * rank]
-    similarity = found.last("context_similarity")
+    similarity = sweep.last("context_similarity")
     widest = float(similarity[-1])
     return [
-        Check("relative gap of the convex optimum", found.optimum.certificate.relative_gap, high=1e-5),
+        Check("relative gap of the convex optimum", sweep.optimum.certificate.relative_gap, high=1e-5),
         Check("smallest excess over the convex optimum (at least 0 in theory)", float(excess.min()), low=-1e-5),
         Check("largest excess at d >= rank L_lambda", _or_nan(wide.max, wide), high=LOST_NOTHING),
         Check("smallest excess at d < 3/4 rank L_lambda", _or_nan(narrow.min, narrow), low=LOST_NOTHING),
-        Check("loss gap without ridge at the smallest d", found.free[0].loss_gap, low=0.1),
-        Check("loss gap without ridge at the largest d", found.free[-1].loss_gap, high=AT_FLOOR),
+        Check("loss gap without ridge at the smallest d", sweep.free[0].loss_gap, low=0.1),
+        Check("loss gap without ridge at the largest d", sweep.free[-1].loss_gap, high=AT_FLOOR),
         Check("SIM of contexts at the largest d", widest, low=0.9),
         Check("SIM of contexts lost at the smallest d", widest - float(similarity[0]), low=0.2),
     ]
@@ -184,20 +177,20 @@ def _or_nan(extreme: Callable[[], float], values: Float) -> float:
     return float(extreme()) if values.size else float("nan")
 
 
-def _sentence(found: SmallD) -> str:
-    dims, excess, collapse = found.dims, found.excess, found.last("collapse")
-    similarity = dict(zip(dims, found.last("context_similarity", free=True), strict=True))
+def _sentence(sweep: SmallD) -> str:
+    dims, excess, collapse = sweep.dims, sweep.excess, sweep.last("collapse")
+    similarity = dict(zip(dims, sweep.last("context_similarity", free=True), strict=True))
     first, last = dims[0], dims[-1]
-    shown = dict.fromkeys([first, found.floor or last, last])
+    shown = dict.fromkeys([first, sweep.floor or last, last])
     similar = ", ".join(f"{similarity[d]:.2f} at d={d}" for d in shown)
-    below = [(d, x) for d, x in zip(dims, excess, strict=True) if d < (found.enough or last + 1)]
+    below = [(d, x) for d, x in zip(dims, excess, strict=True) if d < (sweep.enough or last + 1)]
     lost = f"d={below[-1][0]} ends {below[-1][1]:.1%} above it, and " if below else ""
-    early = found.floor is not None and found.enough is not None and found.floor < found.enough
+    early = sweep.floor is not None and sweep.enough is not None and sweep.floor < sweep.enough
     fewer = " The loss needs fewer dimensions than the geometry." if early else ""
     return (
-        f"With ridge {found.optimum.lam:.0e}, {_dims(found.enough, last)} the certified convex optimum, whose rank is "
-        f"{found.optimum.rank} (rank of L_mm: {found.prediction.rank}); {lost}d={first} at {excess[0] + 1:.2g} times "
-        f"it. Without ridge, {_dims(found.floor, last)} the entropy floor, with SIM of contexts {similar}. With ridge, "
+        f"With ridge {sweep.optimum.lam:.0e}, {_dims(sweep.enough, last)} the certified convex optimum, whose rank is "
+        f"{sweep.optimum.rank} (rank of L_mm: {sweep.prediction.rank}); {lost}d={first} at {excess[0] + 1:.2g} times "
+        f"it. Without ridge, {_dims(sweep.floor, last)} the entropy floor, with SIM of contexts {similar}. With ridge, "
         f"the spread of contexts with the same support is {collapse[0]:.2g} times that between groups at d={first} and "
         f"at most {max(collapse[1:], default=collapse[0]):.2g} times at larger d.{fewer}"
     )
@@ -207,42 +200,42 @@ def _dims(start: int | None, last: int) -> str:
     return f"no d up to {last} reaches" if start is None else f"embeddings with d >= {start} reach"
 
 
-def _table(found: SmallD) -> Table:
+def _table(sweep: SmallD) -> Table:
     names = ("context_similarity", "token_similarity", "collapse", "finite_distance", "norm_logits")
     return {
-        "d": list(found.dims),
-        "excess": found.excess.tolist(),
-        "loss_gap": found.last("loss_gap").tolist(),
-        **{name: found.last(name).tolist() for name in names},
-        "loss_gap_without_ridge": found.last("loss_gap", free=True).tolist(),
-        "context_similarity_without_ridge": found.last("context_similarity", free=True).tolist(),
-        "collapse_without_ridge": found.last("collapse", free=True).tolist(),
+        "d": list(sweep.dims),
+        "excess": sweep.excess.tolist(),
+        "loss_gap": sweep.last("loss_gap").tolist(),
+        **{name: sweep.last(name).tolist() for name in names},
+        "loss_gap_without_ridge": sweep.last("loss_gap", free=True).tolist(),
+        "context_similarity_without_ridge": sweep.last("context_similarity", free=True).tolist(),
+        "collapse_without_ridge": sweep.last("collapse", free=True).tolist(),
     }
 
 
-def _figure(found: SmallD) -> Figure:
-    x = np.array(found.dims, np.float64)
-    marks = [("rank of L_lambda", float(found.optimum.rank)), ("rank of L_mm", float(found.prediction.rank))]
+def _figure(sweep: SmallD) -> Figure:
+    x = np.array(sweep.dims, np.float64)
+    marks = [("rank of L_lambda", float(sweep.optimum.rank)), ("rank of L_mm", float(sweep.prediction.rank))]
 
     def panel(title: str, y_label: str, curves: Mapping[str, Float], y_scale: Scale = "log") -> LinePanel:
         drawn = [Curve(name, x, y) for name, y in curves.items()]
         return LinePanel(title, "dimension d", y_label, drawn, "log", y_scale, (), marks)
 
-    both = {name: (found.last(name), found.last(name, free=True)) for name in ("loss_gap", "collapse")}
+    both = {name: (sweep.last(name), sweep.last(name, free=True)) for name in ("loss_gap", "collapse")}
     panels = [
-        panel("Excess over the convex optimum", "relative excess", {"with ridge": np.maximum(found.excess, 1e-12)}),
+        panel("Excess over the convex optimum", "relative excess", {"with ridge": np.maximum(sweep.excess, 1e-12)}),
         panel("Loss gap", "CE - H (nats)", dict(zip(LABELS, both["loss_gap"], strict=True))),
         panel(
             "Similarity with L_mm, with ridge",
             "SIM",
-            {"contexts": found.last("context_similarity"), "tokens": found.last("token_similarity")},
+            {"contexts": sweep.last("context_similarity"), "tokens": sweep.last("token_similarity")},
             "linear",
         ),
         panel("Collapse by support group", "within / between", dict(zip(LABELS, both["collapse"], strict=True))),
     ]
     caption = (
-        f"Embeddings of d dimensions, trained with ridge {found.optimum.lam:.0e} and without. L_lambda has rank "
-        f"{found.optimum.rank}, L_mm rank {found.prediction.rank}. The excess is relative to the certified optimum of "
+        f"Embeddings of d dimensions, trained with ridge {sweep.optimum.lam:.0e} and without. L_lambda has rank "
+        f"{sweep.optimum.rank}, L_mm rank {sweep.prediction.rank}. The excess is relative to the certified optimum of "
         "the convex problem, which is a lower bound for every d."
     )
     return Figure("ufm-small-d", "Fewer dimensions than the rank", caption, panels)

@@ -11,22 +11,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import comb
 from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.comparison.similarity import NeuralCollapse, neural_collapse
-from tokengeom.core.numerics import Float, cosines
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Figure, HeatmapPanel, Panel
-from tokengeom.problems.instances import KnownInstance, all_subsets, one_hot
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.predict import predict
-from tokengeom.training.run import Run
-from tokengeom.training.train import train
+from tokengeom import NextTokenStatistics, Run, predict, train
+from tokengeom.extending import (
+    AbstractProgress,
+    Figure,
+    Float,
+    HeatmapPanel,
+    KnownInstance,
+    NeuralCollapse,
+    Panel,
+    all_subsets,
+    cosines,
+    neural_collapse,
+    one_hot,
+)
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table
-from tokengeom_studies.common.trainings import PlannedTraining, ufm_training
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,25 +82,19 @@ class UfmSymmetric(AbstractStudy):
         "ridge": 1e-4,
     }
 
-    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
-        """One training per instance."""
-        sizes = [(V, comb(V, k)) for V, k in recipe["subsets"]]
-        sizes.append((recipe["classes"], recipe["classes"] * recipe["copies"]))
-        return [ufm_training(recipe, tokens=V, contexts=m, optimizer="adam") for V, m in sizes]
-
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Solve and train each instance; the last one has one-hot supports."""
         instances = [all_subsets(V, k) for V, k in recipe["subsets"]]
         instances.append(one_hot(recipe["classes"], recipe["copies"]))
         stats = [NextTokenStatistics.from_probabilities(i.S / i.S.sum(axis=0)) for i in instances]
         runs = [_train(s, recipe, progress) for s in stats]
-        found = [_compare(i, s, run) for i, s, run in zip(instances, stats, runs, strict=True)]
+        cases = [_compare(i, s, run) for i, s, run in zip(instances, stats, runs, strict=True)]
         collapse = neural_collapse(runs[-1].W, runs[-1].H, instances[-1].S.argmax(axis=0))
         tables: dict[str, Table] = {
-            "instances": _table(found),
+            "instances": _table(cases),
             "neural_collapse": {name: [value] for name, value in collapse.to_dict().items()},
         }
-        return self.findings(recipe, _sentence(found, collapse), _checks(found, collapse), [_figure(found)], tables)
+        return self.findings(recipe, _sentence(cases, collapse), _checks(cases, collapse), [_figure(cases)], tables)
 
 
 def _train(stats: NextTokenStatistics, recipe: Recipe, progress: AbstractProgress) -> Run:
@@ -138,13 +135,13 @@ def _compare(instance: KnownInstance, stats: NextTokenStatistics, run: Run) -> S
     )
 
 
-def _checks(found: Sequence[Symmetry], collapse: NeuralCollapse) -> list[Check]:
+def _checks(cases: Sequence[Symmetry], collapse: NeuralCollapse) -> list[Check]:
     return [
-        Check("distance of L_mm from S~", max(s.solver for s in found), high=1e-4),
-        Check("distance of the singular values from the closed form", max(s.spectrum for s in found), high=1e-4),
-        Check("tokens: distance from an equiangular frame", max(s.frame for s in found), high=1e-2),
-        Check("contexts: variation of norms", max(s.norms for s in found), high=1e-2),
-        Check("contexts: 1 - cosine with the sum of their tokens", max(s.alignment for s in found), high=1e-3),
+        Check("distance of L_mm from S~", max(s.solver for s in cases), high=1e-4),
+        Check("distance of the singular values from the closed form", max(s.spectrum for s in cases), high=1e-4),
+        Check("tokens: distance from an equiangular frame", max(s.frame for s in cases), high=1e-2),
+        Check("contexts: variation of norms", max(s.norms for s in cases), high=1e-2),
+        Check("contexts: 1 - cosine with the sum of their tokens", max(s.alignment for s in cases), high=1e-3),
         Check("NC1", collapse.NC1, high=1e-3),
         Check("NC2", collapse.NC2, high=1e-2),
         Check("NC3", collapse.NC3, high=1e-2),
@@ -152,31 +149,31 @@ def _checks(found: Sequence[Symmetry], collapse: NeuralCollapse) -> list[Check]:
     ]
 
 
-def _sentence(found: Sequence[Symmetry], collapse: NeuralCollapse) -> str:
-    worst = max(found, key=lambda s: s.frame)
+def _sentence(cases: Sequence[Symmetry], collapse: NeuralCollapse) -> str:
+    worst = max(cases, key=lambda s: s.frame)
     return (
-        f"On {len(found)} symmetric instances the solved L_mm equals S~ to {max(s.solver for s in found):.0e}. Trained "
+        f"On {len(cases)} symmetric instances the solved L_mm equals S~ to {max(s.solver for s in cases):.0e}. Trained "
         f"tokens form an equiangular frame to {worst.frame:.0e} in cosine (worst: {worst.instance.name}); contexts "
-        f"have equal norms to {max(s.norms for s in found):.0e} and the direction of the sum of their tokens to "
-        f"{max(s.alignment for s in found):.0e}. With one-hot labels and equally many contexts per token, the measures "
+        f"have equal norms to {max(s.norms for s in cases):.0e} and the direction of the sum of their tokens to "
+        f"{max(s.alignment for s in cases):.0e}. With one-hot labels and equally many contexts per token, the measures "
         f"of neural collapse are NC1 = {collapse.NC1:.0e}, NC2 = {collapse.NC2:.0e}, NC3 = {collapse.NC3:.0e} and NC4 "
         f"= {collapse.NC4:.0e}."
     )
 
 
-def _table(found: Sequence[Symmetry]) -> Table:
+def _table(cases: Sequence[Symmetry]) -> Table:
     names = ("loss_gap", "solver", "spectrum", "frame", "norms", "alignment")
     return {
-        "instance": [s.instance.name for s in found],
-        **{name: [float(getattr(s, name)) for s in found] for name in names},
+        "instance": [s.instance.name for s in cases],
+        **{name: [float(getattr(s, name)) for s in cases] for name in names},
     }
 
 
-def _figure(found: Sequence[Symmetry]) -> Figure:
+def _figure(cases: Sequence[Symmetry]) -> Figure:
     panels: list[Panel] = [
         HeatmapPanel(f"Tokens, {s.instance.name}", s.token_cosines, "token", "token", low=-1.0, high=1.0,
                      colour_label="cosine")
-        for s in found
+        for s in cases
     ]  # fmt: skip
     caption = (
         "Cosines between trained tokens. In the closed form, an equiangular frame, they are 1 on the diagonal and "

@@ -14,17 +14,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.comparison.probes import feature_probes
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.heatmaps import feature_heatmaps, pattern_triple
-from tokengeom.figures.training_curves import feature_training
-from tokengeom.theory.features import FeaturePrediction
-from tokengeom.theory.predict import predict
-from tokengeom.training.run import Run
+from tokengeom import FeaturePrediction, Run, predict
+from tokengeom.extending import AbstractProgress, feature_heatmaps, feature_probes, feature_training, pattern_triple
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table
-from tokengeom_studies.common.feature_runs import train_like_the_papers
+from tokengeom_studies.common.model_runs import train_like_the_papers
 from tokengeom_studies.common.random_data import random_counts
-from tokengeom_studies.common.trainings import PlannedTraining, ufm_training
 
 LOSS_GAP = 2e-5
 CONTEXT_SIMILARITY = 0.96
@@ -72,21 +66,9 @@ class UfmSynthetic(AbstractStudy):
         "draws": 8,
     }
     paper: ClassVar[Recipe] = {
-        "seed": 0,
-        "V": 30,
-        "contexts": 16,
-        "support": 3,
-        "repeats": 4,
-        "dim": 128,
-        "steps": 30_000,
-        "learning_rate": 1e-4,
-        "weight_decay": 1e-6,
+        **small,
         "draws": 40,
     }
-
-    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
-        """One training per draw."""
-        return [ufm_training(recipe, recipe["draws"])]
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Predict and train each draw, and compare."""

@@ -21,14 +21,8 @@ from typing import ClassVar, TypeVar
 import numpy as np
 from scipy import sparse
 
-from tokengeom.core.errors import InputError
-from tokengeom.core.numerics import Bool, Int
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.corpus.stories import stories
-from tokengeom.corpus.tokenizers import WordTokenizer
-from tokengeom.statistics.supports import canonical
-from tokengeom.training.settings import TrainingSettings
-from tokengeom.training.train import train_many
+from tokengeom import TrainingSettings
+from tokengeom.extending import AbstractProgress, Bool, InputError, Int, WordTokenizer, stories, train_many
 from tokengeom_studies.base import Findings, Recipe
 from tokengeom_studies.common.measured import (
     AbstractMeasuredStudy,
@@ -161,17 +155,17 @@ class UnknownSupports(AbstractMeasuredStudy):
 
     def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:
         """Intervals over draws and seeds, and what they say about each hypothesis."""
-        found = PartFindings(rows)
-        answers = found.answers()
+        findings = PartFindings(rows)
+        answers = findings.answers()
         tables = {
             "hypotheses": self.answers(answers),
-            "growth": found.growth_table(),
-            "change": found.change_table(),
-            "thresholds": found.threshold_table(),
-            "model": found.model_table(),
+            "growth": findings.growth_table(),
+            "change": findings.change_table(),
+            "thresholds": findings.threshold_table(),
+            "model": findings.model_table(),
         }
         known = {name: table for name, table in tables.items() if table}
-        return self.findings(recipe, found.sentence(), found.checks(), found.figures(), known)
+        return self.findings(recipe, findings.sentence(), findings.checks(), findings.figures(), known)
 
 
 class _Compared:
@@ -195,8 +189,8 @@ class _Compared:
         first, second = self.parts(draw, share)
         counts = self.windows.counts(first)
         if not self.rows.has(kind="growth", **at):
-            found = growth(counts, self.windows.counts(second), self.windows.counts(~first))
-            self.rows.add(kind="growth", **at, **found)
+            grown = growth(counts, self.windows.counts(second), self.windows.counts(~first))
+            self.rows.add(kind="growth", **at, **grown)
         for threshold in self.recipe["thresholds"]:
             here = {**at, "part_threshold": threshold}
             if not self.rows.in_time or self.rows.has(kind="change", **here):
@@ -232,22 +226,10 @@ class _Compared:
         if not wanted or not self.rows.in_time:
             return
         whole = Part.of(self.all)
-        runs = train_many(
-            whole.stats,
-            [
-                TrainingSettings(
-                    model="ufm",
-                    dim=self.recipe["dim"],
-                    optimizer="adamw",
-                    steps=self.recipe["steps"],
-                    learning_rate=self.recipe["learning_rate"],
-                    rate_schedule="constant",
-                    seed=seed,
-                )
-                for seed in range(self.recipe["model_seeds"])
-            ],
-            backend="torch",
-        )
+        plan = {name: self.recipe[name] for name in ("dim", "steps", "learning_rate")}
+        plan |= {"model": "ufm", "optimizer": "adamw", "rate_schedule": "constant"}
+        settings = [TrainingSettings(**plan, seed=seed) for seed in range(self.recipe["model_seeds"])]
+        runs = train_many(whole.stats, settings, backend="torch")
         gap = float(np.mean([run.loss_gap for run in runs]))
         of_runs = [Directions.of(run) for run in runs]
         of_whole = whole.directions([gap])
@@ -301,22 +283,23 @@ class DocumentWindows:
         column = _numbered(seen, lambda window: window[:-1], contexts)
         chosen = Counter({window: count for window, count in seen.items() if window[:-1] in column})
         row = _numbered(chosen, lambda window: window[-1], vocabulary)
-        found = [
+        windows = [
             (number, column[window[:-1]], row[window[-1]])
             for number, tokens in enumerate(split)
             for window in _windows(tokens, length)
             if window[:-1] in column and window[-1] in row
         ]
-        if not found:
+        if not windows:
             raise InputError("The text has no windows: it needs documents that are longer than a context.")
-        document, context, token = np.array(found, np.int64).T
+        document, context, token = np.array(windows, np.int64).T
         return DocumentWindows(document, context, token, (len(row), len(column)), len(split))
 
     def counts(self, documents: Bool | None = None) -> sparse.csc_array:
         """Counts of tokens after contexts, V x m, in some of the documents or in all."""
         kept = slice(None) if documents is None else documents[self.document]
         token, context = self.token[kept], self.context[kept]
-        return canonical(sparse.coo_array((np.ones(token.size, np.int64), (token, context)), shape=self.shape))
+        # Equal pairs of token and context are added up.
+        return sparse.csc_array((np.ones(token.size, np.int64), (token, context)), shape=self.shape)
 
     def save(self, path: str | Path) -> None:
         """Write an .npz file, for machines that do not have the text."""

@@ -15,20 +15,20 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.comparison.similarity import cosine
-from tokengeom.core.numerics import Float
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.figures.base import Curve, Figure, LinePanel
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.features import FeaturePrediction
-from tokengeom.theory.logit_path import LogitPath, regularisation_path
-from tokengeom.theory.predict import predict
-from tokengeom.training.run import Run
-from tokengeom.training.train import train
+from tokengeom import FeaturePrediction, NextTokenStatistics, Run, predict, train
+from tokengeom.extending import (
+    AbstractProgress,
+    Curve,
+    Figure,
+    Float,
+    LinePanel,
+    LogitPath,
+    cosine,
+    regularisation_path,
+)
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table
-from tokengeom_studies.common.feature_runs import direction_probe, over_training
+from tokengeom_studies.common.model_runs import direction_probe, over_training
 from tokengeom_studies.common.random_data import random_counts
-from tokengeom_studies.common.trainings import PlannedTraining, ufm_training
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,33 +78,22 @@ class ZipfImbalance(AbstractStudy):
         "smallest_lambda": 1e-12,
     }
     paper: ClassVar[Recipe] = {
-        "seed": 0,
+        **small,
         "V": 40,
         "contexts": 80,
         "support": 4,
-        "repeats": 4,
         "exponents": [0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5],
-        "dim": 64,
-        "steps": 300_000,
-        "learning_rate": 0.2,
-        "level": 0.9,
-        "middle_lambda": 1e-4,
-        "smallest_lambda": 1e-12,
     }
-
-    def trainings(self, recipe: Recipe) -> list[PlannedTraining]:
-        """One descent per exponent."""
-        return [ufm_training(recipe, len(recipe["exponents"]), optimizer="gd")]
 
     def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
         """Follow path and descent for each exponent."""
         base = random_counts(recipe["seed"], recipe["V"], recipe["contexts"], recipe["support"], recipe["repeats"])
         prediction = predict(base)
-        found = [_imbalance(base, prediction, recipe, a, progress) for a in recipe["exponents"]]
-        apart = [_apart(found, ends) for ends in ("middle", "path")]
-        tables = {"exponents": _table(found, apart, recipe["level"])}
-        checks = _checks(found, apart, recipe)
-        return self.findings(recipe, _sentence(found, apart, recipe), checks, [_figure(found, recipe)], tables)
+        cases = [_imbalance(base, prediction, recipe, a, progress) for a in recipe["exponents"]]
+        apart = [_apart(cases, ends) for ends in ("middle", "path")]
+        tables = {"exponents": _table(cases, apart, recipe["level"])}
+        checks = _checks(cases, apart, recipe)
+        return self.findings(recipe, _sentence(cases, apart, recipe), checks, [_figure(cases, recipe)], tables)
 
 
 def _imbalance(
@@ -137,33 +126,33 @@ def _path_to(stats: NextTokenStatistics, prediction: FeaturePrediction, smallest
     return regularisation_path(stats.P, stats.pi, prediction.L_mm, lambdas=lambdas)
 
 
-def _apart(found: Sequence[Imbalance], end: str) -> Float:
+def _apart(cases: Sequence[Imbalance], end: str) -> Float:
     """``1 - cos`` between the logits of each exponent and of the first at the end of a path."""
-    logits = [getattr(f, end).last_logits for f in found]
+    logits = [getattr(f, end).last_logits for f in cases]
     return np.array([1.0 - cosine(L, logits[0]) for L in logits])
 
 
-def _checks(found: Sequence[Imbalance], apart: Sequence[Float], recipe: Recipe) -> list[Check]:
-    steps = [f.steps_to(recipe["level"]) for f in found]
+def _checks(cases: Sequence[Imbalance], apart: Sequence[Float], recipe: Recipe) -> list[Check]:
+    steps = [f.steps_to(recipe["level"]) for f in cases]
     slower = min((b / a for a, b in pairwise(steps) if a > 0), default=float("nan"))
-    gaps = max(float(f.path.relative_gaps.max()) for f in found)
+    gaps = max(float(f.path.relative_gaps.max()) for f in cases)
     shrink = max(float(end / middle) for middle, end in zip(apart[0][1:], apart[1][1:], strict=True))
     return [
         Check("largest duality gap on the paths", gaps, high=1e-5),
-        Check("smallest cos(L, L_mm) at the end of a path", min(f.path_cosine for f in found), low=0.99),
+        Check("smallest cos(L, L_mm) at the end of a path", min(f.path_cosine for f in cases), low=0.99),
         Check("1 - cos between exponents, smallest over middle lambda", shrink, high=0.5),
-        Check("descent: smallest cos(L, L_mm) of an exponent", min(_last(f) for f in found), low=recipe["level"]),
+        Check("descent: smallest cos(L, L_mm) of an exponent", min(_last(f) for f in cases), low=recipe["level"]),
         Check("smallest ratio of steps from one exponent to the next", slower, low=1.0),
     ]
 
 
-def _last(found: Imbalance) -> float:
-    return found.run.trajectory.last("direction_cosine")
+def _last(imbalance: Imbalance) -> float:
+    return imbalance.run.trajectory.last("direction_cosine")
 
 
-def _sentence(found: Sequence[Imbalance], apart: Sequence[Float], recipe: Recipe) -> str:
-    level, first, last = recipe["level"], found[0], found[-1]
-    steps = ", ".join(f"{_number(f.steps_to(level), recipe['steps'])} steps at a={f.exponent:g}" for f in found)
+def _sentence(cases: Sequence[Imbalance], apart: Sequence[Float], recipe: Recipe) -> str:
+    level, first, last = recipe["level"], cases[0], cases[-1]
+    steps = ", ".join(f"{_number(f.steps_to(level), recipe['steps'])} steps at a={f.exponent:g}" for f in cases)
     equal, skewed = first.steps_to(level), last.steps_to(level)
     verdict = "slows" if skewed > equal else "does not slow" if equal < float("inf") else "may slow"
     ratio = f" ({skewed / max(equal, 1.0):.1f} times as many at a={last.exponent:g} as at a={first.exponent:g})"
@@ -182,23 +171,23 @@ def _number(steps: float, last: int) -> str:
     return f"{steps:,.0f}" if steps < float("inf") else f"more than {last:,}"
 
 
-def _table(found: Sequence[Imbalance], apart: Sequence[Float], level: float) -> Table:
+def _table(cases: Sequence[Imbalance], apart: Sequence[Float], level: float) -> Table:
     return {
-        "exponent": [f.exponent for f in found],
-        "steps_to_level": [f.steps_to(level) for f in found],
-        "descent_loss_gap": [f.run.loss_gap for f in found],
-        "descent_cosine": [_last(f) for f in found],
-        "path_cosine": [f.path_cosine for f in found],
-        "path_direction_rate": [f.path.direction_rate for f in found],
+        "exponent": [f.exponent for f in cases],
+        "steps_to_level": [f.steps_to(level) for f in cases],
+        "descent_loss_gap": [f.run.loss_gap for f in cases],
+        "descent_cosine": [_last(f) for f in cases],
+        "path_cosine": [f.path_cosine for f in cases],
+        "path_direction_rate": [f.path.direction_rate for f in cases],
         "apart_at_middle_lambda": apart[0].tolist(),
         "apart_at_smallest_lambda": apart[1].tolist(),
     }
 
 
-def _figure(found: Sequence[Imbalance], recipe: Recipe) -> Figure:
-    runs = {f"a = {f.exponent:g}": f.run for f in found}
+def _figure(cases: Sequence[Imbalance], recipe: Recipe) -> Figure:
+    runs = {f"a = {f.exponent:g}": f.run for f in cases}
     paths = [
-        Curve(f"a = {f.exponent:g}", 1.0 / f.path.column("lam"), 1.0 - f.path.column("direction_cosine")) for f in found
+        Curve(f"a = {f.exponent:g}", 1.0 / f.path.column("lam"), 1.0 - f.path.column("direction_cosine")) for f in cases
     ]
     panels = [
         over_training("Loss gap", "CE - H (nats)", runs, ["loss_gap"], y_scale="log"),

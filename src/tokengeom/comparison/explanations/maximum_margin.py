@@ -11,7 +11,7 @@ import numpy as np
 from tokengeom.comparison.explanations.base import AbstractFactorFit, AbstractRival, ContextStatistics, FitInputs
 from tokengeom.comparison.target import LIMIT
 from tokengeom.core.factors import Factors
-from tokengeom.solvers.soft_margin import separating_vector
+from tokengeom.solvers.margin import separating_vector
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import predict
 

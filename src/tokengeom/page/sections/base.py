@@ -8,16 +8,16 @@ from functools import cached_property
 from typing import Any
 
 from tokengeom.figures.ordering import FeatureOrder
-from tokengeom.page.contents import Contents
-from tokengeom.page.diagnosis import Diagnosis, diagnose
-from tokengeom.page.figures import page_order
+from tokengeom.page.report_contents import ReportContents
+from tokengeom.page.sections.figures import page_order
+from tokengeom.page.sections.fit_checks import FitChecks, check_fit
 
 
 @dataclass(frozen=True, eq=False)
 class Page:
     """The contents of a page, with what several sections need computed once."""
 
-    contents: Contents
+    contents: ReportContents
 
     @cached_property
     def order(self) -> FeatureOrder:
@@ -25,9 +25,9 @@ class Page:
         return page_order(self.contents)
 
     @cached_property
-    def diagnosis(self) -> Diagnosis:
+    def diagnosis(self) -> FitChecks:
         """All checks of all runs."""
-        return diagnose(self.contents)
+        return check_fit(self.contents)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The corpus in numbers: sizes, supports, cuts with their reasons, and the most frequent contexts."""
+"""What the page is about: the corpus in numbers with its cuts and most frequent contexts, and trained models."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ import numpy as np
 from tokengeom.comparison.inputs import seen_tokens
 from tokengeom.core.numerics import Int
 from tokengeom.figures.base import Curve, Figure, LinePanel
-from tokengeom.page.contents import Contents
-from tokengeom.page.figures import Picture, picture
+from tokengeom.figures.comparisons import checkpoints
 from tokengeom.page.formatting import count, fixed, number, percent
+from tokengeom.page.read_model import ReadModel
+from tokengeom.page.report_contents import ReportContents
 from tokengeom.page.sections.base import Page, Section
-from tokengeom.statistics.completeness import half_text_correlation
+from tokengeom.page.sections.figures import Picture, picture
+from tokengeom.page.sections.fit_checks import agreements_of
 from tokengeom.statistics.cuts import Effect
 from tokengeom.statistics.next_token import OTHER, NextTokenStatistics
-from tokengeom.statistics.supports import warnings_about
+from tokengeom.statistics.supports import half_text_correlation, warnings_about
 
 CONTEXTS, FIRST_CONTEXTS, NEXT = 12, 8, 6
 """Most frequent contexts in the table, those shown without unfolding, and next tokens of each."""
@@ -50,7 +52,7 @@ def _source(source: str) -> str:
     return PurePath(source).name if PurePath(source).is_absolute() else source
 
 
-def _rows(contents: Contents) -> list[tuple[str, str, str, str]]:
+def _rows(contents: ReportContents) -> list[tuple[str, str, str, str]]:
     """Symbol, value, name and meaning."""
     stats, groups = contents.stats, contents.stats.groups
     shared = int(groups.multiplicity[groups.multiplicity > 1].sum())
@@ -128,7 +130,7 @@ def _effect(effect: Effect) -> dict[str, str]:
     }
 
 
-def _sizes(contents: Contents) -> Picture:
+def _sizes(contents: ReportContents) -> Picture:
     stats = contents.stats
     sizes, contexts = np.unique(stats.support_sizes, return_counts=True)
     windows = np.array([float(stats.pi[stats.support_sizes == size].sum()) for size in sizes])
@@ -145,7 +147,7 @@ def _sizes(contents: Contents) -> Picture:
     return picture(Figure("support-sizes", "Support sizes", caption, [panel], columns=1), bars=True)
 
 
-def _context(contents: Contents, j: int) -> dict[str, Any]:
+def _context(contents: ReportContents, j: int) -> dict[str, Any]:
     """A context with the shares of its next tokens, which are shares of all its windows in the text."""
     stats = contents.stats
     size, left_out = int(stats.support_sizes[j]), float(stats.left_out[j])
@@ -157,3 +159,65 @@ def _context(contents: Contents, j: int) -> dict[str, Any]:
         "more": max(0, size - NEXT),
         "left_out": percent(left_out) if left_out else "",
     }
+
+
+def model(page: Page) -> Section:
+    """The checkpoints in numbers, what W and H are, and the curve over training."""
+    contents = page.contents
+    curve, last = contents.curve, list(contents.models.values())[-1]
+    order = (
+        "in the order of training" if all(read.step is not None for read in contents.models.values()) else "as given"
+    )
+    view = {
+        "rows": [_model_row(contents, read) for read in contents.models.values()],
+        "steps": any(read.step is not None for read in contents.models.values()),
+        "order": order,
+        "facts": _model_facts(last),
+        "sentences": _model_sentences(last),
+        "curve": None if curve is None else picture(checkpoints(curve)),
+    }
+    return Section("model", "The model" if len(contents.models) == 1 else "The checkpoints", view)
+
+
+def _model_row(contents: ReportContents, read: ReadModel) -> dict[str, Any]:
+    comparison = contents.comparisons.get(read.name)
+    agreements = {} if comparison is None else agreements_of(comparison)
+    return {
+        "name": read.name,
+        "step": read.step,
+        "loss": read.loss,
+        "gap": read.loss_gap,
+        "contexts": agreements["contexts"].value if "contexts" in agreements else float("nan"),
+        "tokens": agreements["tokens"].value if "tokens" in agreements else float("nan"),
+        "verdict": "not compared" if comparison is None else comparison.verdict,
+    }
+
+
+def _model_facts(read: ReadModel) -> list[tuple[str, str]]:
+    """Name and value of what is known of the model."""
+    (V, d), info = read.W.shape, read.info
+    facts = [] if info is None else [("architecture", info.architecture), ("parameters", f"{info.parameters:,}")]
+    facts += [("embedding dimension d", f"{d:,}"), ("rows of the head", f"{V if info is None else info.rows:,}")]
+    return facts if info is None else [*facts, ("read on", info.device)]
+
+
+def _model_sentences(read: ReadModel) -> list[str]:
+    """What W and H are, what the model read, and how to read its loss."""
+    return [
+        *(f"{part}." for part in read.states.convention.rstrip(".").split(". ")),
+        read.bos_sentence(),
+        f"On these windows its loss is {number(read.loss, 5)} nats, {number(read.loss_gap, 4)} above the entropy "
+        "floor, with the softmax over all rows of the head.",
+        "The entropy floor is that of the windows counted here. Only a model that has memorised these windows reaches "
+        "it: one that was trained on other text, or to read longer contexts, is expected to stay above it.",
+        f"{_training(read)} A second training of it was not given.",
+    ]
+
+
+def _training(read: ReadModel) -> str:
+    """What is known of how the model was trained: the step at most."""
+    if read.step is None:
+        return "On which text, how and for how long the model was trained is not known here."
+    return (
+        f"The model was saved at training step {read.step:,}. On which text and how it was trained is not known here."
+    )

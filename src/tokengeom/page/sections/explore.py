@@ -19,9 +19,11 @@ from tokengeom.comparison.inputs import seen_tokens
 from tokengeom.core.factors import Factors, HasFactors
 from tokengeom.core.numerics import Float, Int
 from tokengeom.figures.ordering import FeatureOrder
-from tokengeom.page.contents import Contents
-from tokengeom.page.diagnosis import is_finite
-from tokengeom.page.explorer_numbers import (
+from tokengeom.page.formatting import fixed
+from tokengeom.page.read_model import ReadModel
+from tokengeom.page.report_contents import ReportContents
+from tokengeom.page.sections.base import Page, Section
+from tokengeom.page.sections.explorer_numbers import (
     COSINE_STEP,
     NearestItems,
     best_rotation,
@@ -33,10 +35,8 @@ from tokengeom.page.explorer_numbers import (
     pack,
     unit_rows,
 )
-from tokengeom.page.figures import judged_prediction
-from tokengeom.page.formatting import fixed
-from tokengeom.page.read_model import ReadModel
-from tokengeom.page.sections.base import Page, Section
+from tokengeom.page.sections.figures import judged_prediction
+from tokengeom.page.sections.fit_checks import is_finite
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.training.run import Run
 
@@ -89,7 +89,7 @@ class Source:
 class Explorer:
     """Everything behind the explorer of one page."""
 
-    def __init__(self, contents: Contents, order: FeatureOrder) -> None:
+    def __init__(self, contents: ReportContents, order: FeatureOrder) -> None:
         stats = contents.stats
         self.contents, self.stats, self.order = contents, stats, order
         self.seen = seen_tokens(stats.P)
@@ -104,7 +104,9 @@ class Explorer:
         if not self.sources:
             return None
         places, compared = self._places(), list(self._compared())
-        found = {one.key: {kind: nearest_items(getattr(one, kind)) for kind in KINDS} for one in self.sources}
+        nearest = {
+            source.key: {kind: nearest_items(getattr(source, kind)) for kind in KINDS} for source in self.sources
+        }
         return {
             "counted": self.stats.has_counts,
             "summary": self._summary(),
@@ -112,9 +114,9 @@ class Explorer:
             "tokens": self._tokens(),
             "contexts": self._contexts(),
             "follows": self._follows(),
-            "sources": [self._source(one, places[one.key], found[one.key]) for one in self.sources],
+            "sources": [self._source(source, places[source.key], nearest[source.key]) for source in self.sources],
             "path": self._path(),
-            "models": [self._model(name, model, predicted, found) for name, model, predicted in compared],
+            "models": [self._model(name, model, predicted, nearest) for name, model, predicted in compared],
             "heat": {kind: self._heat_items(kind).tolist() for kind in KINDS},
             "concepts": self._concepts(),
         }
@@ -170,17 +172,17 @@ class Explorer:
         """The source that the others are rotated to: the prediction that is judged, else the last prediction."""
         for _, _, predicted in self._compared():
             return predicted
-        return next((one for one in reversed(self.sources) if one.kind != "model"), self.sources[0])
+        return next((source for source in reversed(self.sources) if source.kind != "model"), self.sources[0])
 
     def _places(self) -> dict[str, dict[str, NDArray[np.float32]]]:
         """Coordinates of every item of every source on the leading axes of the reference."""
         reference = self._reference.stacked
         axes = leading_axes(reference)
-        found = {}
-        for one in self.sources:
-            onto = axes if one is self._reference else best_rotation(one.stacked, reference) @ axes
-            found[one.key] = {kind: on_three_axes(getattr(one, kind) @ onto) for kind in KINDS}
-        return found
+        places = {}
+        for source in self.sources:
+            onto = axes if source is self._reference else best_rotation(source.stacked, reference) @ axes
+            places[source.key] = {kind: on_three_axes(getattr(source, kind) @ onto) for kind in KINDS}
+        return places
 
     def _rotation(self) -> str:
         return (
@@ -192,13 +194,13 @@ class Explorer:
     def _path(self) -> list[int]:
         """Sources along the loss, from the largest gap to the limit."""
         on_path = [
-            (place, one)
-            for place, one in enumerate(self.sources)
-            if one.kind in ("path", "limit") or one.key.startswith("at-loss nuclear")
+            (place, source)
+            for place, source in enumerate(self.sources)
+            if source.kind in ("path", "limit") or source.key.startswith("at-loss nuclear")
         ]
         if not on_path:
-            return [place for place, one in enumerate(self.sources) if one.kind != "model"][:1]
-        return [place for place, one in sorted(on_path, key=lambda found: -(found[1].gap or 0.0))]
+            return [place for place, source in enumerate(self.sources) if source.kind != "model"][:1]
+        return [place for place, source in sorted(on_path, key=lambda entry: -(entry[1].gap or 0.0))]
 
     def _position(self, name: str, gap: float) -> float:
         """The place of a model's loss gap on the path, fractional between two of its points."""
@@ -207,7 +209,7 @@ class Explorer:
         if own is not None:
             return float(path.index(own))
         gaps = [self.sources[place].gap or 0.0 for place in path]
-        after = next((k for k, one in enumerate(gaps) if one <= gap), len(gaps) - 1)
+        after = next((k for k, position in enumerate(gaps) if position <= gap), len(gaps) - 1)
         if after == 0 or gaps[after] <= 0.0 or gaps[after] == gap:
             return float(after) if after == 0 or gaps[after] == gap else after - 0.5
         share = np.log(gaps[after - 1] / gap) / np.log(gaps[after - 1] / gaps[after])
@@ -216,8 +218,8 @@ class Explorer:
     # ---- models and their predictions -------------------------------------------------------------------------------
     def _compared(self) -> Iterator[tuple[str, Source, Source]]:
         """Name of each model, the last one trained first, with the prediction that it is judged by."""
-        by_key = {one.key: one for one in self.sources}
-        last = next((one for one in self.sources if one.kind in ("limit", "proxy")), None)
+        by_key = {source.key: source for source in self.sources}
+        last = next((source for source in self.sources if source.kind in ("limit", "proxy")), None)
         for name in reversed(list(self.contents.runs)):
             model, at = by_key.get(f"model {name}"), judged_prediction(self.contents, name)
             predicted = last if at is None else by_key[f"at-loss {at.norm} {name}"]
@@ -225,12 +227,12 @@ class Explorer:
                 yield name, model, predicted
 
     def _model(
-        self, name: str, model: Source, predicted: Source, found: Mapping[str, Mapping[str, NearestItems]]
+        self, name: str, model: Source, predicted: Source, nearest: Mapping[str, Mapping[str, NearestItems]]
     ) -> dict[str, Any]:
         assert model.gap is not None, "a model has a loss"
         compared = {
             kind: compared_items(
-                getattr(predicted, kind), getattr(model, kind), found[predicted.key][kind], found[model.key][kind]
+                getattr(predicted, kind), getattr(model, kind), nearest[predicted.key][kind], nearest[model.key][kind]
             )
             for kind in KINDS
         }
@@ -245,25 +247,25 @@ class Explorer:
 
     # ---- packed parts -----------------------------------------------------------------------------------------------
     def _source(
-        self, one: Source, places: Mapping[str, NDArray[np.float32]], found: Mapping[str, NearestItems]
+        self, source: Source, places: Mapping[str, NDArray[np.float32]], nearest: Mapping[str, NearestItems]
     ) -> dict[str, Any]:
         parts = {
             kind: {
                 "places": pack(places[kind], "int16", PLACE_STEP),
-                "neighbours": pack(found[kind].items, "uint16"),
-                "cosines": pack(found[kind].cosines, "int16") | {"step": COSINE_STEP},
+                "neighbours": pack(nearest[kind].items, "uint16"),
+                "cosines": pack(nearest[kind].cosines, "int16") | {"step": COSINE_STEP},
             }
             for kind in KINDS
         }
         return {
-            "key": one.key,
-            "label": one.label,
-            "kind": one.kind,
-            "gap": one.gap,
-            "rank": one.rank,
+            "key": source.key,
+            "label": source.label,
+            "kind": source.kind,
+            "gap": source.gap,
+            "rank": source.rank,
             **parts,
-            "heat": {kind: self._heat(getattr(one, kind), kind) for kind in KINDS},
-            "loss": None if one.loss is None else pack(one.loss, "float32"),
+            "heat": {kind: self._heat(getattr(source, kind), kind) for kind in KINDS},
+            "loss": None if source.loss is None else pack(source.loss, "float32"),
         }
 
     def _heat(self, vectors: NDArray[np.float32], kind: str) -> dict[str, Any]:
@@ -329,14 +331,14 @@ class Explorer:
             return [[places[kind][int(item)] for item in side if int(item) in places[kind]] for side in sides]
 
         concepts = self.contents.concepts
-        found = [concepts.concept(k, typical=TYPICAL) for k in range(min(CONCEPTS, len(concepts)))]
+        shown_concepts = [concepts.concept(k, typical=TYPICAL) for k in range(min(CONCEPTS, len(concepts)))]
         return [
             {
-                "label": f"Concept {one.index + 1}",
-                "tokens": shown(one.tokens, "tokens"),
-                "contexts": shown(one.contexts, "contexts"),
+                "label": f"Concept {concept.index + 1}",
+                "tokens": shown(concept.tokens, "tokens"),
+                "contexts": shown(concept.contexts, "contexts"),
             }
-            for one in found
+            for concept in shown_concepts
         ]
 
 

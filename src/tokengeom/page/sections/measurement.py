@@ -18,13 +18,13 @@ from tokengeom.core.factors import HasFactors
 from tokengeom.core.numerics import Float, Int, unit_columns
 from tokengeom.figures.base import Figure, Panel, Points, ScatterPanel
 from tokengeom.figures.training_curves import feature_training
-from tokengeom.page.contents import Contents
-from tokengeom.page.diagnosis import agreements_of, collapsing_groups, is_finite
-from tokengeom.page.figures import Picture, geometry_figures, geometry_sources, order_sentence, picture
 from tokengeom.page.formatting import listed, percent
 from tokengeom.page.formatting import name as shown_name
+from tokengeom.page.report_contents import ReportContents
 from tokengeom.page.sections.base import Page, Section
 from tokengeom.page.sections.corpus import left_out_share, other_sentence
+from tokengeom.page.sections.figures import Picture, geometry_figures, geometry_sources, order_sentence, picture
+from tokengeom.page.sections.fit_checks import agreements_of, collapsing_groups, is_finite
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.training.run import Run
 
@@ -86,7 +86,7 @@ def _curves(page: Page) -> tuple[Picture | None, Picture | None]:
     return picture(replace(figure, panels=first), caption=f"{MEASURED}{at_loss}"), picture(others, caption=predicted)
 
 
-def _run_rows(contents: Contents) -> list[dict[str, Any]]:
+def _run_rows(contents: ReportContents) -> list[dict[str, Any]]:
     """Every run, the repeats with other seeds after the one that was compared."""
     rows = []
     for name in reversed(list(contents.trained)):
@@ -129,7 +129,7 @@ def agreement(page: Page) -> Section:
         "not_finite": listed(f"'{name}'" for name in not_finite) if not_finite else "",
         "headlines": [row for name in contents.compared_models for row in _headlines(contents, name)],
         "tables": tables,
-        "rivals": [one for name in contents.compared_models if (one := _rival_tables(contents, name))],
+        "rivals": [shown for name in contents.compared_models if (shown := _rival_tables(contents, name))],
         "first_rivals": FIRST_RIVALS,
     }
     return Section("agreement", "Prediction and measurement", view)
@@ -151,7 +151,7 @@ def _heatmaps(page: Page) -> tuple[list[Picture], list[Picture]]:
     return first, [*more, picture(logits)]
 
 
-def _essential(titles: Sequence[str], contents: Contents) -> list[str]:
+def _essential(titles: Sequence[str], contents: ReportContents) -> list[str]:
     """Titles of the first model and of the prediction for it: that in the limit, where there is none at its loss."""
     measured = [title for title in titles if title in contents.runs][:1]
     judged = [title for title in titles if title in [f"predicted for: {name}" for name in measured]]
@@ -171,7 +171,7 @@ def _part(figure: Figure, panels: Sequence[Panel]) -> Figure:
     return replace(figure, panels=list(panels), columns=min(len(panels), 4))
 
 
-def _agreement_table(contents: Contents, name: str) -> dict[str, Any]:
+def _agreement_table(contents: ReportContents, name: str) -> dict[str, Any]:
     """Agreement at the loss reached, in the limit, then the other norm and the papers' measure."""
     comparison = contents.comparisons[name]
     judged = [] if comparison.target is None else [comparison.target]
@@ -201,36 +201,38 @@ def _agreement_table(contents: Contents, name: str) -> dict[str, Any]:
     }
 
 
-def _headlines(contents: Contents, name: str) -> list[tuple[str, str, dict[str, Any]]]:
+def _headlines(contents: ReportContents, name: str) -> list[tuple[str, str, dict[str, Any]]]:
     """Model, items and number of what is shown without unfolding: the numbers that the verdict is about."""
     comparison = contents.comparisons[name]
-    return [(name, items, _agreement_row("", one)) for items, one in agreements_of(comparison).items()]
+    return [(name, items, _agreement_row("", agreement)) for items, agreement in agreements_of(comparison).items()]
 
 
 def _parts(comparison: Comparison, parts: Sequence[tuple[str, Sequence[str]]]) -> list[tuple[str, list[Any]]]:
     """Title and rows of each part that has any."""
-    found = comparison.agreements
-    rows = [(title, [_agreement_row(key, found[key]) for key in keys if key in found]) for title, keys in parts]
+    agreements = comparison.agreements
+    rows = [
+        (title, [_agreement_row(key, agreements[key]) for key in keys if key in agreements]) for title, keys in parts
+    ]
     return [(f"{title[:1].upper()}{title[1:]}", some) for title, some in rows if some]
 
 
-def _agreement_row(key: str, one: Agreement) -> dict[str, Any]:
+def _agreement_row(key: str, agreement: Agreement) -> dict[str, Any]:
     return {
         "key": key,
         "meaning": MEANINGS[split_name(key)[1]] if key else "",
-        "value": one.value,
-        "interval": _interval(one),
-        "floor": one.floor,
-        "ceiling": one.ceiling,
-        "at_floor": one.has_floor and not one.above_floor,
+        "value": agreement.value,
+        "interval": _interval(agreement),
+        "floor": agreement.floor,
+        "ceiling": agreement.ceiling,
+        "at_floor": agreement.has_floor and not agreement.above_floor,
     }
 
 
-def _interval(one: Agreement) -> tuple[float, float] | None:
-    return (one.low, one.high) if math.isfinite(one.low) else None
+def _interval(agreement: Agreement) -> tuple[float, float] | None:
+    return (agreement.low, agreement.high) if math.isfinite(agreement.low) else None
 
 
-def _rival_tables(contents: Contents, name: str) -> dict[str, Any] | None:
+def _rival_tables(contents: ReportContents, name: str) -> dict[str, Any] | None:
     """Items, their rows, the best first, and the finding; taken from the comparison if rivals were not computed."""
     table = contents.rivals.get(name)
     rows: Sequence[RivalRow] = contents.comparisons[name].rows if table is None else table.rows
@@ -284,13 +286,13 @@ def collapse(page: Page) -> Section:
         "m": contents.stats.m,
         "counted": contents.stats.has_counts,
         "other": other_sentence(contents.stats),
-        "overall": [_overall(name, one, several, groups.multiplicity) for name, one in measured.items()],
+        "overall": [_overall(name, cosines, several, groups.multiplicity) for name, cosines in measured.items()],
         "scatter": _scatter(contents, measured, largest) if several.size and measured else None,
     }
     return Section("collapse", "Which contexts collapsed", view)
 
 
-def group_cosines(run: HasFactors, contents: Contents) -> GroupCosines:
+def group_cosines(run: HasFactors, contents: ReportContents) -> GroupCosines:
     """Mean cosines of a run within and between groups; NaN where a group has no pair, or there is no other group."""
     groups = contents.stats.groups
     n, m = groups.multiplicity.astype(np.float64), float(groups.label.size)
@@ -304,7 +306,7 @@ def group_cosines(run: HasFactors, contents: Contents) -> GroupCosines:
     return GroupCosines(np.where(n > 1, inside, np.nan), np.where(n < m, outside, np.nan))
 
 
-def _group(contents: Contents, g: int, measured: Mapping[str, GroupCosines]) -> dict[str, Any]:
+def _group(contents: ReportContents, g: int, measured: Mapping[str, GroupCosines]) -> dict[str, Any]:
     stats = contents.stats
     members = stats.groups.members(g)
     frequent = members[np.argsort(-stats.pi[members], kind="stable")]
@@ -317,11 +319,11 @@ def _group(contents: Contents, g: int, measured: Mapping[str, GroupCosines]) -> 
         "tokens": tokens[:SHOWN_TOKENS],
         "more_tokens": max(0, len(tokens) - SHOWN_TOKENS),
         "left_out": left_out_share(stats, members),
-        "cosines": [(run, float(one.inside[g]), float(one.outside[g])) for run, one in measured.items()],
+        "cosines": [(run, float(cosines.inside[g]), float(cosines.outside[g])) for run, cosines in measured.items()],
     }
 
 
-def support_tokens(contents: Contents, g: int) -> list[str]:
+def support_tokens(contents: ReportContents, g: int) -> list[str]:
     """Tokens of a group's support, the most frequent first."""
     stats = contents.stats
     members = stats.groups.members(g)
@@ -330,25 +332,27 @@ def support_tokens(contents: Contents, g: int) -> list[str]:
     return [stats.vocabulary[int(z)] for z in rows[np.argsort(-weight[rows], kind="stable")]]
 
 
-def _overall(name: str, one: GroupCosines, several: Int, n: Int) -> dict[str, Any]:
+def _overall(name: str, cosines: GroupCosines, several: Int, n: Int) -> dict[str, Any]:
     """Mean over pairs inside groups, and mean of the groups' cosines with others, weighted by contexts."""
     if not several.size:
         return {"run": name, "inside": float("nan"), "outside": float("nan")}
     pairs = n[several] * (n[several] - 1.0)
-    outside = one.outside[several]
+    outside = cosines.outside[several]
     return {
         "run": name,
-        "inside": float(np.average(one.inside[several], weights=pairs)),
+        "inside": float(np.average(cosines.inside[several], weights=pairs)),
         "outside": float(np.average(outside, weights=n[several])) if np.isfinite(outside).all() else float("nan"),
     }
 
 
-def _scatter(contents: Contents, measured: Mapping[str, GroupCosines], groups: Int) -> Picture | None:
+def _scatter(contents: ReportContents, measured: Mapping[str, GroupCosines], groups: Int) -> Picture | None:
     total, groups = groups.size, groups[:POINTS]
     if not np.isfinite(next(iter(measured.values())).outside[groups]).all():
         return None
     names = [_hover_text(contents, int(g)) for g in groups]
-    points = [Points(name, one.outside[groups], one.inside[groups], names) for name, one in measured.items()]
+    points = [
+        Points(name, cosines.outside[groups], cosines.inside[groups], names) for name, cosines in measured.items()
+    ]
     panel = ScatterPanel(
         "Support groups of two or more contexts",
         "mean cosine with contexts of other groups",
@@ -364,7 +368,7 @@ def _scatter(contents: Contents, measured: Mapping[str, GroupCosines], groups: I
     return picture(Figure("collapse", "Cosines within and between groups", caption, [panel], columns=1), names=False)
 
 
-def _hover_text(contents: Contents, g: int) -> str:
+def _hover_text(contents: ReportContents, g: int) -> str:
     stats = contents.stats
     contexts = [shown_name(stats.context_text(int(j)), 40) for j in stats.groups.members(g)[:3]]
     tokens = [shown_name(token, 20) for token in support_tokens(contents, g)[:6]]

@@ -11,10 +11,10 @@ from tokengeom.comparison.logit_numbers import FiniteLogits
 from tokengeom.core.numerics import Float
 from tokengeom.figures.base import LinePanel
 from tokengeom.figures.concepts import concepts as concepts_figure
-from tokengeom.page.contents import Contents
-from tokengeom.page.figures import Picture, picture, supports_figure
 from tokengeom.page.formatting import listed, number, percent
+from tokengeom.page.report_contents import ReportContents
 from tokengeom.page.sections.base import Page, Section
+from tokengeom.page.sections.figures import Picture, picture, supports_figure
 from tokengeom.theory.at_loss import NORMS
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.proxy import ProxyPrediction
@@ -58,7 +58,7 @@ def prediction(page: Page) -> Section:
     return Section("prediction", "What theory predicts", view)
 
 
-def _certified_answers(contents: Contents, predicted: FeaturePrediction) -> list[Answer]:
+def _certified_answers(contents: ReportContents, predicted: FeaturePrediction) -> list[Answer]:
     if predicted.rank == 0:
         return [
             Answer(
@@ -81,7 +81,7 @@ def _certified_answers(contents: Contents, predicted: FeaturePrediction) -> list
     ]
 
 
-def _at_loss(contents: Contents) -> list[Answer]:
+def _at_loss(contents: ReportContents) -> list[Answer]:
     """The predictions at the losses that the models reached, with their proofs; nothing where there are none."""
     models = [name for name in reversed(list(contents.runs)) if contents.at_loss.get(name)]
     if not models:
@@ -89,9 +89,9 @@ def _at_loss(contents: Contents) -> list[Answer]:
     said = []
     for name in models:
         norms = [
-            f"{NORMS[one.norm]} {number(one.norm_value, 4)}, proven within {one.relative_gap:.1e} of the smallest, "
-            f"rank {one.rank:,}"
-            for one in contents.at_loss[name]
+            f"{NORMS[at.norm]} {number(at.norm_value, 4)}, proven within {at.relative_gap:.1e} of the smallest, "
+            f"rank {at.rank:,}"
+            for at in contents.at_loss[name]
         ]
         gap = number(contents.at_loss[name][0].loss_gap)
         said.append(f"For '{name}', {gap} nats above the entropy floor: {'; '.join(norms)}.")
@@ -106,7 +106,7 @@ def _at_loss(contents: Contents) -> list[Answer]:
     ]
 
 
-def _separable(contents: Contents) -> Answer:
+def _separable(contents: ReportContents) -> Answer:
     one_hot = " Here every support is a single token, which is ordinary classification."
     return Answer(
         "Separable: can the possible next tokens of every context be separated from the impossible ones?",
@@ -130,7 +130,7 @@ def _margin(predicted: FeaturePrediction) -> Answer:
     )
 
 
-def _finite_part(contents: Contents) -> Answer:
+def _finite_part(contents: ReportContents) -> Answer:
     size = float(np.linalg.norm(FiniteLogits.of(contents.stats.P).value))
     if size == 0:
         norm = "the tokens of every support are equally frequent, so the finite part is 0"
@@ -144,7 +144,7 @@ def _finite_part(contents: Contents) -> Answer:
     )
 
 
-def _rank(contents: Contents, predicted: FeaturePrediction) -> Answer:
+def _rank(contents: ReportContents, predicted: FeaturePrediction) -> Answer:
     dims = {name: run.H.shape[0] for name, run in contents.runs.items()}
     short = [f"'{name}' (d = {d})" for name, d in dims.items() if not predicted.suffices(d)]
     runs = ""
@@ -180,7 +180,7 @@ def _unique(predicted: FeaturePrediction) -> Answer:
     return Answer(question, answer, f"{predicted.spread.sentence} {fixed}")
 
 
-def _applies(contents: Contents) -> Answer:
+def _applies(contents: ReportContents) -> Answer:
     free = [name for name, run in contents.trained.items() if run.settings.get("model") == "ufm"]
     other = [name for name in contents.runs if name not in free]
     sentences = ["L_mm describes a limit: infinitely long training with vanishing weight decay."]
@@ -194,7 +194,7 @@ def _applies(contents: Contents) -> Answer:
     return Answer("When does the limit apply?", "after long training", " ".join(sentences))
 
 
-def _proxy_answers(contents: Contents, predicted: ProxyPrediction) -> list[Answer]:
+def _proxy_answers(contents: ReportContents, predicted: ProxyPrediction) -> list[Answer]:
     return [
         _separable(contents),
         Answer(
@@ -214,14 +214,14 @@ def _quoted(names: list[str]) -> str:
 def concepts(page: Page) -> Section:
     """Contrasts between tokens and between contexts in the predicted geometry, the strongest first."""
     contents = page.contents
-    found = contents.concepts
-    count = min(CONCEPTS, len(found))
-    energy = float((found.singular_values**2).sum())
+    all_concepts = contents.concepts
+    count = min(CONCEPTS, len(all_concepts))
+    energy = float((all_concepts.singular_values**2).sum())
     view = {
         "concepts": [_concept(contents, k, energy) for k in range(count)],
         "first": FIRST_CONCEPTS,
-        "total": len(found),
-        "equal": equally_strong(found.singular_values, count),
+        "total": len(all_concepts),
+        "equal": equally_strong(all_concepts.singular_values, count),
         "curves": _curves(contents, count) if count else None,
     }
     return Section("concepts", "Concepts", view)
@@ -237,13 +237,13 @@ def equally_strong(strengths: Float, count: int) -> str:
     return f"{which} as strong as another one: only the subspace that such concepts span is determined."
 
 
-def _curves(contents: Contents, count: int) -> Picture:
+def _curves(contents: ReportContents, count: int) -> Picture:
     figure = concepts_figure(contents.concepts, contents.stats, count=min(count, CURVES))
     panels = [panel for panel in figure.panels if isinstance(panel, LinePanel)]
     return picture(replace(figure, panels=panels, title="Strength and order of learning"), caption=CURVES_CAPTION)
 
 
-def _concept(contents: Contents, k: int, energy: float) -> dict[str, Any]:
+def _concept(contents: ReportContents, k: int, energy: float) -> dict[str, Any]:
     stats, concept = contents.stats, contents.concepts.concept(k, typical=max(TYPICAL_TOKENS, TYPICAL_CONTEXTS))
     sides = [
         {

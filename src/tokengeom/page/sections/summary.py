@@ -8,11 +8,11 @@ from typing import Any
 from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.inputs import seen_tokens
-from tokengeom.page.contents import Contents
-from tokengeom.page.diagnosis import CHECKS, OF_OUTCOME, agreements_of, is_finite
-from tokengeom.page.figures import disagreement_picture
 from tokengeom.page.formatting import DASH, count, fixed, listed, percent
+from tokengeom.page.report_contents import ReportContents
 from tokengeom.page.sections.base import Page, Section
+from tokengeom.page.sections.figures import disagreement_picture
+from tokengeom.page.sections.fit_checks import CHECKS, OF_OUTCOME, agreements_of, is_finite
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.features import FeaturePrediction
 
@@ -48,7 +48,7 @@ def summary(page: Page) -> Section:
     return Section("summary", "Summary", view)
 
 
-def _text(contents: Contents) -> str:
+def _text(contents: ReportContents) -> str:
     stats = contents.stats
     seen = seen_tokens(stats.P).size
     tokens = count(seen, "possible next token")
@@ -91,47 +91,47 @@ def _answer(page: Page, name: str) -> dict[str, Any]:
         "run": name,
         "level": OF_OUTCOME[comparison.verdict],
         "outcome": comparison.verdict,
-        "verdict": comparison.reasons[0],
-        "scales": [_scale(items, one, comparison) for items, one in agreements_of(comparison).items()],
-        "notes": [*comparison.reasons[1:], *_other_best(contents, name), *([FAR_FROM_FLOOR] if far else [])],
+        "verdict": contents.reasons(name)[0],
+        "scales": [_scale(items, agreement, comparison) for items, agreement in agreements_of(comparison).items()],
+        "notes": [*contents.reasons(name)[1:], *_other_best(contents, name), *([FAR_FROM_FLOOR] if far else [])],
     }
 
 
-def _other_best(contents: Contents, name: str) -> list[str]:
+def _other_best(contents: ReportContents, name: str) -> list[str]:
     """What the table of rivals, which has more explanations than the comparison, finds best where that differs."""
     table, rows = contents.rivals.get(name), contents.comparisons[name].rows
     if table is None:
         return []
     first = {row.items: row.rival for row in reversed(rows)}
-    found = zip(table.items, table.verdicts, strict=True)
-    return [said for items, said in found if items in first and table.best[items].rival != first[items]]
+    verdicts = zip(table.items, table.verdicts, strict=True)
+    return [said for items, said in verdicts if items in first and table.best[items].rival != first[items]]
 
 
-def _scale(items: str, one: Agreement, comparison: Comparison) -> dict[str, Any]:
+def _scale(items: str, agreement: Agreement, comparison: Comparison) -> dict[str, Any]:
     """One number between its floor and its ceiling; places are percentages of an axis from 0 to 1."""
 
     def place(value: float) -> float | None:
         return round(100 * min(max(value, 0.0), 1.0), 2) if math.isfinite(value) else None
 
-    interval = f"{fixed(one.low, 2)} to {fixed(one.high, 2)}" if math.isfinite(one.low) else ""
+    interval = f"{fixed(agreement.low, 2)} to {fixed(agreement.high, 2)}" if math.isfinite(agreement.low) else ""
     floor, ceiling = (
         f"{label} {fixed(value, 2)}" if math.isfinite(value) else ""
-        for label, value in (("chance", one.floor), (_again(comparison.runs), one.ceiling))
+        for label, value in (("chance", agreement.floor), (_again(comparison.runs), agreement.ceiling))
     )
     return {
         "name": items,
-        "value": fixed(one.value, 2),
+        "value": fixed(agreement.value, 2),
         "interval": interval,
-        "at": place(one.value),
-        "below_axis": one.value < 0,
-        "low": place(one.low),
-        "high": place(one.high),
-        "floor": place(one.floor),
+        "at": place(agreement.value),
+        "below_axis": agreement.value < 0,
+        "low": place(agreement.low),
+        "high": place(agreement.high),
+        "floor": place(agreement.floor),
         "floor_label": floor,
-        "ceiling": place(one.ceiling),
+        "ceiling": place(agreement.ceiling),
         "ceiling_label": ceiling,
-        "sentence": _position(one, comparison.runs),
-        "description": _description(items, fixed(one.value, 2), interval, floor, ceiling),
+        "sentence": _position(agreement, comparison.runs),
+        "description": _description(items, fixed(agreement.value, 2), interval, floor, ceiling),
     }
 
 
@@ -147,43 +147,45 @@ def _again(runs: int) -> str:
     return "second training" if runs <= 2 else "other trainings"
 
 
-def _position(one: Agreement, runs: int) -> str:
+def _position(agreement: Agreement, runs: int) -> str:
     """Where a number is between chance and a second training, in a sentence."""
-    if not one.has_floor:
+    if not agreement.has_floor:
         return "chance was not measured"
-    chance = f"chance ({fixed(one.floor, 2)})"
-    again = f"{'a ' if runs <= 2 else ''}{_again(runs)} ({fixed(one.ceiling, 2)})"
-    if not one.above_floor:
+    chance = f"chance ({fixed(agreement.floor, 2)})"
+    again = f"{'a ' if runs <= 2 else ''}{_again(runs)} ({fixed(agreement.ceiling, 2)})"
+    if not agreement.above_floor:
         return f"not clearly above {chance}"
-    if runs < 2 or not math.isfinite(one.ceiling):
+    if runs < 2 or not math.isfinite(agreement.ceiling):
         return f"above {chance}; there is no second training to compare with"
-    if math.isnan(one.position):
+    if math.isnan(agreement.position):
         return f"above {chance}, although {again} {'is' if runs <= 2 else 'are'} not"
-    if one.position >= 1:
+    if agreement.position >= 1:
         return f"above {chance}, and at least as close to the prediction as to {again}"
-    return f"{percent(one.position)} of the way from {chance} to {again}"
+    return f"{percent(agreement.position)} of the way from {chance} to {again}"
 
 
-def _measured(contents: Contents) -> list[str]:
+def _measured(contents: ReportContents) -> list[str]:
     """How certain the agreements in the figure are: width of their intervals, and how chance was measured."""
     compared = [contents.comparisons[name] for name in contents.compared_models]
-    numbers = [one for comparison in compared for one in agreements_of(comparison).values()]
-    widths = [one.high - one.low for one in numbers if math.isfinite(one.high - one.low)]
-    found = []
+    numbers = [agreement for comparison in compared for agreement in agreements_of(comparison).values()]
+    widths = [agreement.high - agreement.low for agreement in numbers if math.isfinite(agreement.high - agreement.low)]
+    sentences = []
     if widths:
         wide = fixed(max(widths), 2)
-        found.append(
+        sentences.append(
             f"The 95% interval above is {wide} wide."
             if len(widths) == 1
             else f"The widest of the 95% intervals above is {wide} wide."
         )
     permutations = sorted({comparison.permutations for comparison in compared} - {0})
     if permutations:
-        found.append(f"Chance was measured with {' and '.join(f'{one:,}' for one in permutations)} permutations.")
-    return found
+        sentences.append(
+            f"Chance was measured with {' and '.join(f'{count:,}' for count in permutations)} permutations."
+        )
+    return sentences
 
 
-def _trainings(contents: Contents) -> list[str]:
+def _trainings(contents: ReportContents) -> list[str]:
     """How often each compared model was trained."""
     if contents.models:
         return ["The model was read, not trained here, so it has no second training to compare with."]
@@ -200,7 +202,7 @@ def _trained(runs: int, models: int) -> str:
     return f"{verb} trained {'twice' if runs == 2 else f'{runs} times'}, with different seeds"
 
 
-def _confidence(contents: Contents) -> list[str]:
+def _confidence(contents: ReportContents) -> list[str]:
     """How certain the predictions are."""
     prediction = contents.prediction
     if not isinstance(prediction, FeaturePrediction):
@@ -212,49 +214,51 @@ def _confidence(contents: Contents) -> list[str]:
     if prediction.rank == 0:
         return ["The supports leave no geometry to predict: see What theory predicts."]
     gap = prediction.certificate.relative_gap
-    at = [one.relative_gap for several in contents.at_loss.values() for one in several]
-    found = []
+    at = [at_loss.relative_gap for several in contents.at_loss.values() for at_loss in several]
+    sentences = []
     if at:
-        found.append(
+        sentences.append(
             f"The predictions at the loss are certified: their norms are proven within {max(at):.1e} of the smallest "
             "that logits with this loss can have."
         )
-    found.append(
+    sentences.append(
         f"The prediction in the limit is certified: its nuclear norm is proven within {gap:.1e} of the smallest "
         "possible one."
     )
     if prediction.spread is None:
-        found.append("Whether another prediction in the limit is equally good was not measured.")
+        sentences.append("Whether another prediction in the limit is equally good was not measured.")
     else:
-        found.append(prediction.spread.sentence)
-    return found
+        sentences.append(prediction.spread.sentence)
+    return sentences
 
 
 def diagnosis(page: Page) -> Section:
     """Every check of every run, likely causes and what to try, and where a disagreement comes from."""
-    found, contents = page.diagnosis, page.contents
+    checks, contents = page.diagnosis, page.contents
     runs = list(reversed(list(contents.runs)))
     view = {
         "runs": runs,
         "checks": CHECKS,
-        "levels": {name: {check: found.level(name, check) for check in CHECKS} for name in runs},
+        "levels": {name: {check: checks.level(name, check) for check in CHECKS} for name in runs},
         "marks": MARKS,
-        "misfits": found.misfits,
-        "fits": [one for one in found.findings if one.check.level == "fits"],
-        "not_judged": [one for one in found.findings if one.check.level == "not judged"],
+        "misfits": checks.misfits,
+        "fits": [finding for finding in checks.findings if finding.check.level == "fits"],
+        "not_judged": [finding for finding in checks.findings if finding.check.level == "not judged"],
         "sources": [_sources(contents, name) for name in contents.compared_models],
         "sources_picture": disagreement_picture(contents),
     }
     return Section("diagnosis", "Does everything fit?", view)
 
 
-def _sources(contents: Contents, name: str) -> dict[str, Any]:
+def _sources(contents: ReportContents, name: str) -> dict[str, Any]:
     """Efficiency, split and cosine of the logits, as sentences, and what to change in training where that was here."""
     comparison, trained = contents.comparisons[name], name in contents.trained
-    one = comparison.disagreement
-    sentences = [] if one is None else one.sentences()
+    disagreement = comparison.disagreement
+    sentences = [] if disagreement is None else disagreement.sentences(contents.noun)
     cosine = comparison.judged_numbers.get("logit_cosine")
     if cosine is not None and math.isfinite(cosine.value):
-        sentences.append(f"The cosine of the run's centred logits with the predicted ones is {cosine.value:.3f}.")
-    low = [] if one is None else one.remedies()
+        sentences.append(
+            f"The cosine of the {contents.noun}'s centred logits with the predicted ones is {cosine.value:.3f}."
+        )
+    low = [] if disagreement is None else disagreement.remedies()
     return {"name": name, "sentences": sentences, "remedies": low if trained else [], "none_low": not low}

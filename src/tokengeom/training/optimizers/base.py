@@ -234,7 +234,7 @@ class Optimization:
     @property
     def depends_on_steps(self) -> bool:
         """Whether a run of another length makes other first steps: a cosine ends with the run."""
-        return not all(isinstance(one, Constant | Steps) for one in (self.rate_schedule, self.decay_schedule))
+        return not all(isinstance(schedule, Constant | Steps) for schedule in (self.rate_schedule, self.decay_schedule))
 
 
 def optimizer_names() -> list[str]:

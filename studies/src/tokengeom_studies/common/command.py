@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import tomllib
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,16 +12,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tokengeom.cli.app import EXIT_CHECK_FAILED, EstimateOnly, Json, Quiet, app, guarded
-from tokengeom.cli.options import starting_with
-from tokengeom.cli.output import TerminalConsole, hash_of_saved, print_estimate, print_result, progress_shown
-from tokengeom.core.errors import InputError, ProblemError, TokengeomError, missing_extra
-from tokengeom.core.progress import WithoutSentences
-from tokengeom.results.manifests import MANIFEST
+from tokengeom import TokengeomError
+from tokengeom.extending import (
+    EXIT_CHECK_FAILED,
+    MANIFEST,
+    InputError,
+    Json,
+    Quiet,
+    TerminalConsole,
+    app,
+    guarded,
+    hash_of_saved,
+    missing_extra,
+    print_result,
+    progress_shown,
+    starting_with,
+)
 from tokengeom_studies.base import study_names
 
 if TYPE_CHECKING:
-    from tokengeom.core.progress import AbstractProgress
     from tokengeom_studies.base import AbstractStudy, Findings, Recipe
     from tokengeom_studies.common.measured import AbstractMeasuredStudy
 
@@ -82,7 +90,7 @@ def study_command(
         float | None, typer.Option(help="Time after which --rows stops measuring; the same command continues.")
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="List all studies with their questions.")] = False,
-    estimate: EstimateOnly = False,
+    estimate: Annotated[bool, typer.Option("--estimate", hidden=True)] = False,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -95,9 +103,9 @@ def study_command(
 
     * `tokengeom study --list`
     * `tokengeom study linear-overparameterised --out results/linear`
-    * `tokengeom study linear-2d proxy-exactness`
+    * `tokengeom study linear-2d ufm-symmetric`
     * `tokengeom study --all --out results/small`
-    * `tokengeom study networks-simplified-stories --size paper --estimate`
+    * `tokengeom study networks-simplified-stories --size paper`
     * `tokengeom study ufm-synthetic --set steps=3000 --json`
     * `tokengeom study optimizer-norms --from results/optimizer_norms`
     * `tokengeom study optimizer-norms --size paper --rows rows.jsonl --minutes 9`
@@ -116,8 +124,10 @@ def study_command(
     changed = dict(_setting(text) for text in changes or ())
     recipes = {study.name: study.recipe(size, **changed) for study in studies}
     if estimate:
-        _print_estimates(studies, recipes, as_json=as_json, quiet=quiet)
-        return
+        raise InputError(
+            "The time of a study is not estimated: --size small takes minutes. For one training of the paper size: "
+            "tokengeom train --estimate"
+        )
     if minutes is not None and rows is None:
         raise InputError("--minutes limits the measuring of --rows: give both.")
     if rows is not None:
@@ -187,17 +197,17 @@ def _places(
 
     if no_save and out is not None:
         raise InputError("--no-save leaves nothing for --out: give only one of them.")
-    missing = next((one for one in _DRAWN_WITH if find_spec(one) is None), None)
+    missing = next((name for name in _DRAWN_WITH if find_spec(name) is None), None)
     if missing is not None and out is not None:
         missing_extra(missing, "figures", "Saving the figures of a study")
     if no_save or missing is not None:
         return dict.fromkeys((study.name for study in studies), None)
-    found: dict[str, Path | None] = {}
+    places: dict[str, Path | None] = {}
     for study in studies:
         place = FOLDER / study.name if out is None else out / study.name if several else out
         Findings.require_target(place)
-        found[study.name] = place
-    return found
+        places[study.name] = place
+    return places
 
 
 def _measured(studies: Sequence[AbstractStudy], option: str) -> AbstractMeasuredStudy:
@@ -221,21 +231,17 @@ def _measure(
 ) -> None:
     """Add rows to a file, and say how many it has."""
     with progress_shown(quiet) as progress:
-        found = study.measure_into(study.recipe(size, **changed), path, minutes, progress)
+        measured = study.measure_into(study.recipe(size, **changed), path, minutes, progress)
     if not quiet:
-        state = "Complete" if found.in_time else "Out of time; the same command continues"
-        TerminalConsole(stderr=True).print(f"{state}: {len(found.rows)} rows in {path}.")
+        state = "Complete" if measured.in_time else "Out of time; the same command continues"
+        TerminalConsole(stderr=True).print(f"{state}: {len(measured.rows)} rows in {path}.")
 
 
 def _run(study: AbstractStudy, recipe: Recipe, out: Path | None, quiet: bool, kept: Path | None = None) -> _StudyRun:
     """Run a study, or read its kept rows, and save what it found."""
     began = time.monotonic()
     with progress_shown(quiet) as progress:
-        if kept is not None:
-            findings = _measured([study], "--from").from_kept(kept)
-        else:
-            announced = not quiet and _announce(study, recipe, progress)
-            findings = study.run(recipe, WithoutSentences(progress) if announced else progress)
+        findings = study.run(recipe, progress) if kept is None else _measured([study], "--from").from_kept(kept)
         if out is not None:
             findings.save(out)
     return _StudyRun(study.name, findings, time.monotonic() - began, out)
@@ -245,18 +251,18 @@ def _run_several(
     studies: Sequence[AbstractStudy], recipes: Mapping[str, Recipe], places: Mapping[str, Path | None], quiet: bool
 ) -> list[_StudyRun]:
     """Run studies in turn, with one line about each; an interruption says what is kept."""
-    console, found = TerminalConsole(stderr=True), list[_StudyRun]()
+    console, runs = TerminalConsole(stderr=True), list[_StudyRun]()
     try:
         for place, study in enumerate(studies, start=1):
-            found.append(_run_or_load(study, recipes[study.name], places[study.name], quiet))
+            runs.append(_run_or_load(study, recipes[study.name], places[study.name], quiet))
             if not quiet:
-                console.print(f"{place} of {len(studies)}, {study.name}: {found[-1].outcome}, {found[-1].duration}.")
+                console.print(f"{place} of {len(studies)}, {study.name}: {runs[-1].outcome}, {runs[-1].duration}.")
     except BaseException:
-        kept = sum(run.out is not None for run in found)
+        kept = sum(run.out is not None for run in runs)
         if kept:
             console.print(f"{kept} of {len(studies)} studies are saved: the same command continues with the others.")
         raise
-    return found
+    return runs
 
 
 def _run_or_load(study: AbstractStudy, recipe: Recipe, out: Path | None, quiet: bool) -> _StudyRun:
@@ -271,34 +277,6 @@ def _run_or_load(study: AbstractStudy, recipe: Recipe, out: Path | None, quiet: 
         return _run(study, recipe, out, quiet)
     except TokengeomError as error:
         return _StudyRun(study.name, None, time.monotonic() - began, None, " ".join(str(error).split()))
-
-
-def _announce(study: AbstractStudy, recipe: Recipe, progress: AbstractProgress) -> bool:
-    """Show what the study is expected to take, where it is known; returns whether it is."""
-    # A recipe that the study cannot run with is refused by the study itself.
-    with suppress(InputError, ProblemError):
-        expected = study.estimate(recipe)
-        if expected is not None:
-            expected.announce(progress)
-            return True
-    return False
-
-
-def _print_estimates(
-    studies: Sequence[AbstractStudy], recipes: Mapping[str, Recipe], *, as_json: bool, quiet: bool
-) -> None:
-    found = {study.name: study.estimate(recipes[study.name]) for study in studies}
-    if len(studies) > 1:
-        data = {name: None if one is None else one.to_dict() for name, one in found.items()}
-        lines = [f"The study {n} trains no models." if one is None else one.sentence for n, one in found.items()]
-        print_result(
-            {"studies": data}, lambda console: console.print_lines("\n".join(lines)), as_json=as_json, quiet=quiet
-        )
-        return
-    ((name, expected),) = found.items()
-    if expected is None:
-        raise InputError(f"The study '{name}' trains no models, and only trainings are estimated.")
-    print_estimate(expected, as_json=as_json, quiet=quiet)
 
 
 def _print_list(console: TerminalConsole, questions: dict[str, str]) -> None:
@@ -337,7 +315,7 @@ def _where(out: Path | None) -> str:
     if out is not None:
         seal = f", hash {hash_of_saved(out)}" if (out / MANIFEST).is_file() else ""
         return f"Figures and data are in {out}{seal}."
-    missing = next((one for one in _DRAWN_WITH if find_spec(one) is None), None)
+    missing = next((name for name in _DRAWN_WITH if find_spec(name) is None), None)
     if missing is None:
         return "Figures and data were not saved."
     return f"Figures were not saved: they need {missing} (pip install 'tokengeom[figures]')."

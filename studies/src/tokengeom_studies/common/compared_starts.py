@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.figures.base import Curve, Figure, LinePanel
+from tokengeom.extending import Curve, Figure, LinePanel
 from tokengeom_studies.base import Table, table_of
-from tokengeom_studies.common.measured import Answer, Decision, Interval, Row
+from tokengeom_studies.common.measured import Answer, Decision, Interval, Row, decided_together
 
 RANDOM, AT_LOSS, PROXY, PERMUTED = "random", "at loss", "proxy", "permuted"
 STARTS = (RANDOM, AT_LOSS, PROXY, PERMUTED)
@@ -45,10 +45,10 @@ class Cell:
     @cached_property
     def by_start(self) -> dict[str, dict[int, Row]]:
         """Runs by start and seed."""
-        found: dict[str, dict[int, Row]] = {}
+        runs: dict[str, dict[int, Row]] = {}
         for row in self.runs:
-            found.setdefault(row["start"], {})[row["seed"]] = row
-        return found
+            runs.setdefault(row["start"], {})[row["seed"]] = row
+        return runs
 
     @property
     def share_reached(self) -> float:
@@ -57,8 +57,8 @@ class Cell:
 
     def pairs(self, start: str, against: str = RANDOM) -> list[tuple[Row, Row]]:
         """Runs of two starts with the same seed."""
-        one, other = self.by_start.get(start, {}), self.by_start.get(against, {})
-        return [(one[seed], other[seed]) for seed in sorted(set(one) & set(other))]
+        mine, other = self.by_start.get(start, {}), self.by_start.get(against, {})
+        return [(mine[seed], other[seed]) for seed in sorted(set(mine) & set(other))]
 
     def ratio(self, start: str, against: str = RANDOM, *, gap: float | None = None) -> Interval:
         """Steps to a gap as a multiple of those of another start; all steps made where one of the two is not there."""
@@ -84,10 +84,10 @@ class Cell:
 
 def cells_of(runs: Sequence[Row], gaps: Mapping[str, Sequence[float]]) -> list[Cell]:
     """Runs by text, network and optimizer; ``gaps`` as in `gaps_of`."""
-    found: dict[tuple[str, str, str], list[Row]] = {}
+    by_cell: dict[tuple[str, str, str], list[Row]] = {}
     for row in runs:
-        found.setdefault((row["text"], row["network"], row["optimizer"]), []).append(row)
-    return [Cell(*place, gaps_of(gaps, place[0], place[2]), rows) for place, rows in found.items()]
+        by_cell.setdefault((row["text"], row["network"], row["optimizer"]), []).append(row)
+    return [Cell(*place, gaps_of(gaps, place[0], place[2]), rows) for place, rows in by_cell.items()]
 
 
 def gaps_of(gaps: Mapping[str, Sequence[float]], text: str, optimizer: str) -> list[float]:
@@ -101,8 +101,8 @@ Measured = Callable[[Cell], Interval]
 def at_most(cells: Sequence[Cell], measured: Measured, bound: float) -> Answer:
     """Whether a number is at most a bound in every cell."""
 
-    def decide(one: Interval) -> Decision:
-        return "yes" if one.high <= bound else "no" if one.low > bound else "undecided"
+    def decide(interval: Interval) -> Decision:
+        return "yes" if interval.high <= bound else "no" if interval.low > bound else "undecided"
 
     return _combined(cells, measured, decide)
 
@@ -110,30 +110,29 @@ def at_most(cells: Sequence[Cell], measured: Measured, bound: float) -> Answer:
 def at_least(cells: Sequence[Cell], measured: Measured, bound: float) -> Answer:
     """Whether a number is at least a bound in every cell."""
 
-    def decide(one: Interval) -> Decision:
-        return "yes" if one.low >= bound else "no" if one.high < bound else "undecided"
+    def decide(interval: Interval) -> Decision:
+        return "yes" if interval.low >= bound else "no" if interval.high < bound else "undecided"
 
     return _combined(cells, measured, decide)
 
 
 def _combined(cells: Sequence[Cell], measured: Measured, decide: Callable[[Interval], Decision]) -> Answer:
     """No where some cell says no, yes where all cells do."""
-    found = {cell.name: measured(cell) for cell in cells}
-    found = {name: one for name, one in found.items() if one.count}
-    if not found:
+    intervals = {cell.name: measured(cell) for cell in cells}
+    intervals = {name: known for name, known in intervals.items() if known.count}
+    if not intervals:
         return Answer("undecided", "not measured")
-    decisions = [decide(one) for one in found.values()]
-    decision: Decision = "no" if "no" in decisions else "undecided" if "undecided" in decisions else "yes"
-    return Answer(decision, "; ".join(f"{name}: {_shown(one)}{_few(one)}" for name, one in found.items()))
+    decision = decided_together(decide(interval) for interval in intervals.values())
+    return Answer(decision, "; ".join(f"{name}: {_shown(known)}{_few(known)}" for name, known in intervals.items()))
 
 
-def _few(one: Interval) -> str:
+def _few(interval: Interval) -> str:
     """The number of seeds where it is too small for a claim."""
-    return f" ({one.count} seeds)" if 1 < one.count < ENOUGH_SEEDS else ""
+    return f" ({interval.count} seeds)" if 1 < interval.count < ENOUGH_SEEDS else ""
 
 
-def _shown(one: Interval) -> str:
-    return str(one) if one.count > 1 else f"{one.mean:.3f} (one seed)" if one.count else "-"
+def _shown(interval: Interval) -> str:
+    return str(interval) if interval.count > 1 else f"{interval.mean:.3f} (one seed)" if interval.count else "-"
 
 
 def norm_spread(cells: Sequence[Cell]) -> float:
@@ -168,7 +167,7 @@ def held_out_table(cells: Sequence[Cell]) -> Table:
             at = [row["held_out_at"][name] for row in runs.values() if name in row["held_out_at"]]
             line: dict[str, Any] = {"text": cell.text, "network": cell.network, "start": start, "gap": cell.decisive}
             for part in ("all", "known", "new"):
-                known = [one[part] for one in at if part in one]
+                known = [losses[part] for losses in at if part in losses]
                 line[part] = f"{np.mean(known):.3f}" if known else "-"
             best = [row["best_held_out"]["all"] for row in runs.values()]
             line |= {"less random": "-" if start == RANDOM else _shown(cell.held_out(start))}
@@ -211,7 +210,7 @@ def _steps_and_held_out(cell: Cell, start: str, gap: float | None) -> str:
         return "-"
     points = [row["best_held_out"] if gap is None else row["held_out_at"][name] for row in runs]
     steps = [row["best_held_out"]["step"] if gap is None else row["steps_to"][name] for row in runs]
-    return f"{np.mean(steps):.0f} / {np.mean([one['all'] for one in points]):.3f}"
+    return f"{np.mean(steps):.0f} / {np.mean([losses['all'] for losses in points]):.3f}"
 
 
 def curve_figure(cells: Sequence[Cell]) -> Figure:
@@ -240,17 +239,17 @@ def ratio_figure(cells: Sequence[Cell]) -> Figure:
     networks, texts = (list(dict.fromkeys(getattr(cell, name) for cell in cells)) for name in ("network", "text"))
 
     def curves(start: str, optimizer: str) -> list[Curve]:
-        found = []
+        drawn = []
         for cell in (cell for cell in cells if cell.optimizer == optimizer):
             ratios = [(gap, cell.ratio(start, gap=gap)) for gap in cell.gaps]
-            known = [(gap, one) for gap, one in ratios if one.count]
+            known = [(gap, ratio) for gap, ratio in ratios if ratio.count]
             if not known:
                 continue
-            x, y = np.array([gap for gap, _ in known]), np.array([one.mean for _, one in known])
-            half = np.array([one.half if one.count >= ENOUGH_SEEDS else 0.0 for _, one in known])
+            x, y = np.array([gap for gap, _ in known]), np.array([ratio.mean for _, ratio in known])
+            half = np.array([ratio.half if ratio.count >= ENOUGH_SEEDS else 0.0 for _, ratio in known])
             place = {"colour": networks.index(cell.network), "dashed": cell.text != texts[0]}
-            found.append(Curve(f"{cell.network}, {cell.text}", x, y, low=y - half, high=y + half, **place))
-        return found
+            drawn.append(Curve(f"{cell.network}, {cell.text}", x, y, low=y - half, high=y + half, **place))
+        return drawn
 
     levels = [("random start", 1.0), ("saved", SAVED)]
     panels = [
@@ -270,7 +269,7 @@ def sentence(cells: Sequence[Cell], answers: Mapping[str, Answer]) -> str:
     """Ratios of steps with AdamW, and the answers."""
     ratios = ", ".join(f"{cell.ratio(AT_LOSS).mean:.2f} ({cell.name})" for cell in cells if cell.ratio(AT_LOSS).count)
     seeds = min((len(cell.pairs(AT_LOSS)) for cell in cells), default=0)
-    parts = ", ".join(f"{name}: {one.decision}" for name, one in answers.items())
+    parts = ", ".join(f"{name}: {answer.decision}" for name, answer in answers.items())
     return (
         f"Steps from the prediction at a loss as a multiple of those from a random start, at the gap that decides, "
         f"with AdamW and at least {seeds} seeds: {ratios or 'no run of 1 or more pairs got there'}. "

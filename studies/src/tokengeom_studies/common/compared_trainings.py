@@ -16,28 +16,28 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.core.errors import InputError
-from tokengeom.core.progress import AbstractProgress
-from tokengeom.models.devices import threads_for
-from tokengeom.models.network import Network
-from tokengeom.models.networks.base import NetworkShape
-from tokengeom.models.networks.mlp import MLP
-from tokengeom.training.settings import TrainingSettings
+from tokengeom import TrainingSettings
+from tokengeom.extending import (
+    MLP,
+    AbstractProgress,
+    InputError,
+    LogitSpectrum,
+    Network,
+    NetworkShape,
+    PairGeometry,
+    SteppedTraining,
+    threads_for,
+)
 from tokengeom_studies.base import Recipe
 from tokengeom_studies.common.measured import Row, Rows, chosen
-from tokengeom_studies.common.network_runs import require_device
+from tokengeom_studies.common.model_runs import require_device
 from tokengeom_studies.common.torch_runs import (
     DeviceText,
-    Geometry,
     Predicted,
     Reached,
-    SteppedRun,
-    agreement,
     best_candidates,
     first_below,
     load_text,
-    nuclear_norm,
-    split_exponent,
 )
 
 NORMS = ("nuclear", "gamma2")
@@ -65,13 +65,13 @@ class Training:
     last_norm: str = ""
     adapted: bool = False
 
-    def begin(self, text: DeviceText, seed: int, dim: int) -> SteppedRun:
+    def begin(self, text: DeviceText, seed: int, dim: int) -> SteppedTraining:
         """The run at its start."""
         settings = TrainingSettings(**{"model": self.model, "dim": dim, "seed": seed, **self.settings})
         network = None
         if self.last_norm:
             network = Network(NormedMLP(self.last_norm), text.stats, dim=settings.dim or dim, seed=seed + 1)
-        return SteppedRun(text, settings, network=network, start_scale=self.start_scale)
+        return text.begin(settings, network=network, start_scale=self.start_scale)
 
     def reached(
         self, text: DeviceText, seed: int, dim: int, gaps: Sequence[float], seconds: float
@@ -79,8 +79,8 @@ class Training:
         """The run at each loss gap, largest first."""
         run = self.begin(text, seed, dim)
         if self.adapted:
-            return adapted_below(run, gaps, seconds=seconds)
-        return first_below(run, gaps, seconds=seconds)
+            return adapted_below(run, text, gaps, seconds=seconds)
+        return first_below(run, text, gaps, seconds=seconds)
 
 
 class NormedMLP(MLP):
@@ -99,19 +99,21 @@ class NormedMLP(MLP):
         return body
 
 
-def adapted_below(run: SteppedRun, targets: Sequence[float], *, seconds: float, every: int = 5) -> Iterator[Reached]:
+def adapted_below(
+    run: SteppedTraining, text: DeviceText, targets: Sequence[float], *, seconds: float, every: int = 5
+) -> Iterator[Reached]:
     """Gradient descent whose rate follows the loss, at each target.
 
     The rate grows while ``every`` steps lower the gap by less than 2% and falls where they lower it by more than 4%;
     where the loss rises, the last steps are taken back.
     """
-    began, rate, last = time.monotonic(), FIRST_RATE, run.text.loss_gap(*run.factors())
+    began, rate, last = time.monotonic(), FIRST_RATE, text.loss_gap(*run.factors())
     kept, step = run.engine.state(), run.step
     remaining = sorted(targets, reverse=True)
     while remaining and time.monotonic() - began < seconds and rate > 1e-8:
         run.advance(every, rate=rate)
         W, H = run.factors()
-        gap = run.text.loss_gap(W, H)
+        gap = text.loss_gap(W, H)
         if not gap <= last + 1e-6:
             run.engine.load(kept)
             run.step, rate = step, 0.5 * rate
@@ -128,8 +130,8 @@ class Comparer:
     def __init__(self, name: str, text: DeviceText, gaps: Sequence[float], dim: int, rows: Rows) -> None:
         self.name, self.text, self.gaps, self.dim = name, text, gaps, dim
         self.predicted: dict[tuple[str, float], Predicted] = {}
-        self.geometries: dict[tuple[str, float], Geometry] = {}
-        self.others: dict[float, dict[str, Geometry]] = {gap: {} for gap in gaps}
+        self.geometries: dict[tuple[str, float], PairGeometry] = {}
+        self.others: dict[float, dict[str, PairGeometry]] = {gap: {} for gap in gaps}
         with self.threads():
             for norm in NORMS:
                 for gap in sorted(gaps, reverse=True):
@@ -137,56 +139,59 @@ class Comparer:
             self._add("limit", 0.0, text.limit, rows)
             self.rivals = text.rivals()
             free = Training("ufm", {"rate_schedule": "constant"}).reached(text, RIVAL_SEED, dim, gaps, seconds=60.0)
-            self.free = {one.target: text.geometry(one.W, one.H) for one in free}
+            self.free = {reached.target: text.geometry(reached.W, reached.H) for reached in free}
 
     def threads(self) -> AbstractContextManager[None]:
         """A context in which torch uses one thread where the text is small."""
         return threads_for(self.text.torch, 3.0 * self.text.P.numel() * self.dim)
 
-    def add(self, norm: str, gap: float, found: Predicted, rows: Rows) -> None:
+    def add(self, norm: str, gap: float, prediction: Predicted, rows: Rows) -> None:
         """Compare runs with one more prediction at a loss gap."""
-        self._add(norm, gap, found, rows)
+        self._add(norm, gap, prediction, rows)
         self.others[gap][norm] = self.geometries[norm, gap]
 
-    def _add(self, norm: str, gap: float, found: Predicted, rows: Rows) -> None:
-        self.predicted[norm, gap] = found
-        self.geometries[norm, gap] = self.text.geometry(found.W, found.H)
+    def _add(self, norm: str, gap: float, prediction: Predicted, rows: Rows) -> None:
+        self.predicted[norm, gap] = prediction
+        self.geometries[norm, gap] = self.text.geometry(prediction.W, prediction.H)
         key = {"kind": "prediction", "text": self.name, "norm": norm, "target": gap}
         if not rows.has(**key):
-            rows.add(**key, **found.facts())
+            rows.add(**key, **prediction.facts())
 
-    def compare(self, one: Reached) -> tuple[Geometry, dict[str, Any]]:
+    def compare(self, reached: Reached) -> tuple[PairGeometry, dict[str, Any]]:
         """The geometry of a run, and its numbers at the loss that it has reached."""
-        text, target = self.text, one.target
-        run = text.geometry(one.W, one.H)
-        exponent = split_exponent(one.W, one.H)
-        found = {norm: agreement(self.geometries[norm, target], run) for norm in NORMS}
-        found["limit"] = agreement(self.geometries["limit", 0.0], run)
-        found |= {name: agreement(other, run) for name, other in self.others[target].items()}
+        text, target = self.text, reached.target
+        run = text.geometry(reached.W, reached.H)
+        spectrum = LogitSpectrum.of(reached.W, reached.H)
+        exponent = spectrum.split_exponent
+        agreements = {norm: self.geometries[norm, target].agreement(run) for norm in NORMS}
+        agreements["limit"] = self.geometries["limit", 0.0].agreement(run)
+        agreements |= {name: other.agreement(run) for name, other in self.others[target].items()}
         for norm in NORMS:
-            found[f"{norm}, own split"] = agreement(self._split(norm, target, exponent), run)
+            agreements[f"{norm}, own split"] = self._split(norm, target, exponent).agreement(run)
         rivals = best_candidates(self.rivals, run)
         if target in self.free:
-            rivals["UFM"] = dict(agreement(self.free[target], run))
-        rows, columns = (one.W - one.W.mean(0)).norm(dim=1), one.H.norm(dim=0)
+            rivals["UFM"] = dict(self.free[target].agreement(run))
+        rows, columns = (reached.W - reached.W.mean(0)).norm(dim=1), reached.H.norm(dim=0)
         return run, {
-            "loss_gap": one.loss_gap,
-            "step": one.step,
-            "seconds": one.seconds,
-            "agreement": found,
+            "loss_gap": reached.loss_gap,
+            "step": reached.step,
+            "seconds": reached.seconds,
+            "agreement": agreements,
             "rivals": rivals,
-            "efficiency": self.predicted["nuclear", target].norm_value / nuclear_norm(one.W, one.H),
+            "efficiency": self.predicted["nuclear", target].norm_value / spectrum.nuclear_norm,
             "split_exponent": exponent,
             "spread_of_token_lengths": float(rows.std() / rows.mean()),
             "spread_of_context_lengths": float(columns.std() / columns.mean()),
         }
 
-    def _split(self, norm: str, target: float, exponent: float) -> Geometry:
+    def _split(self, norm: str, target: float, exponent: float) -> PairGeometry:
         """The prediction's logits shared between tokens and contexts as the run shares its own."""
-        one = self.predicted[norm, target]
+        prediction = self.predicted[norm, target]
         power = 0.5 if np.isnan(exponent) else float(np.clip(exponent, 0.0, 1.0))
-        W = self.text.torch.tensor(one.W - one.W.mean(0), dtype=self.text.torch.float64, device=self.text.device)
-        H = self.text.torch.tensor(one.H, dtype=self.text.torch.float64, device=self.text.device)
+        W = self.text.torch.tensor(
+            prediction.W - prediction.W.mean(0), dtype=self.text.torch.float64, device=self.text.device
+        )
+        H = self.text.torch.tensor(prediction.H, dtype=self.text.torch.float64, device=self.text.device)
         Q, R = self.text.torch.linalg.qr(W)
         K, T = self.text.torch.linalg.qr(H.mT)
         U, s, Vt = self.text.torch.linalg.svd(R @ T.mT)
@@ -224,18 +229,18 @@ def measure_trainings(
     title, runs = f"Training on {comparer.name}", float(len(trainings) * len(seeds))
     with comparer.threads(), progress.stage(title, runs) as stage:
         for name, training in trainings.items():
-            earlier: dict[float, list[Geometry]] = {gap: [] for gap in comparer.gaps}
+            earlier: dict[float, list[PairGeometry]] = {gap: [] for gap in comparer.gaps}
             for seed in seeds:
                 key = {"kind": "run", "text": comparer.name, "training": name, "model": training.model, "seed": seed}
                 stage.advance(1.0, f"{name}, seed {seed}")
                 if rows.has(**key) or not rows.in_time:
                     continue
                 limit = min(seconds, rows.seconds_left)
-                for one in training.reached(comparer.text, seed, comparer.dim, comparer.gaps, limit):
-                    run, numbers = comparer.compare(one)
-                    others = [agreement(before, run) for before in earlier[one.target]]
-                    earlier[one.target].append(run)
-                    rows.add(**key, target=one.target, reached=True, **numbers, with_earlier_seeds=others)
+                for reached in training.reached(comparer.text, seed, comparer.dim, comparer.gaps, limit):
+                    run, numbers = comparer.compare(reached)
+                    others = [before.agreement(run) for before in earlier[reached.target]]
+                    earlier[reached.target].append(run)
+                    rows.add(**key, target=reached.target, reached=True, **numbers, with_earlier_seeds=others)
                 known = {row["target"] for row in rows.where(**key)}
                 for gap in sorted(set(comparer.gaps) - known, reverse=True):
                     rows.add(**key, target=gap, reached=False)
@@ -267,7 +272,7 @@ class Cell:
 
     def ceiling(self, item: str) -> float:
         """Mean agreement between two seeds; NaN without two."""
-        pairs = [one[item] for row in self.runs for one in row["with_earlier_seeds"]]
+        pairs = [agreement[item] for row in self.runs for agreement in row["with_earlier_seeds"]]
         return float(np.mean(pairs)) if pairs else float("nan")
 
     def mean(self, name: str) -> float:
@@ -285,9 +290,9 @@ def cells(rows: Sequence[Row]) -> list[Cell]:
     ]
 
 
-def farthest(found: Sequence[Cell]) -> float:
+def farthest(cells: Sequence[Cell]) -> float:
     """Largest relative distance between the loss gap of a run and the one that it is compared at."""
-    return max(abs(float(row["loss_gap"]) / cell.target - 1.0) for cell in found for row in cell.runs)
+    return max(abs(float(row["loss_gap"]) / cell.target - 1.0) for cell in cells for row in cell.runs)
 
 
 def not_reached(rows: Sequence[Row]) -> list[str]:

@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from scipy import special
 
-from tokengeom.core.errors import InputError
+from tokengeom.extending import Curve, InputError
 from tokengeom_studies.base import AbstractStudy, Findings, Recipe, Table, table_of
 
 if TYPE_CHECKING:
-    from tokengeom.core.progress import AbstractProgress
+    from tokengeom.extending import AbstractProgress
 
 Row = Mapping[str, Any]
 """One measurement as plain data: what was measured, and what was found."""
@@ -101,7 +101,7 @@ def chosen(rows: Iterable[Row], **entries: Any) -> list[Row]:
 
 def read_rows(paths: Iterable[Path]) -> list[Row]:
     """The rows of files of JSON lines; a last line that was cut off by a kill is left out."""
-    found: list[Row] = []
+    rows: list[Row] = []
     for path in paths:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
         for number, line in enumerate(lines, 1):
@@ -113,8 +113,8 @@ def read_rows(paths: Iterable[Path]) -> list[Row]:
                 raise InputError(f"{path} is damaged: line {number} is not JSON ({error}).") from error
             if not isinstance(row, dict):
                 raise InputError(f"{path} is damaged: line {number} must be an object with names and values.")
-            found.append(row)
-    return found
+            rows.append(row)
+    return rows
 
 
 class AbstractMeasuredStudy(AbstractStudy):
@@ -166,19 +166,19 @@ class AbstractMeasuredStudy(AbstractStudy):
             raise InputError(f"{folder} has rows of {', '.join(map(str, other)) or 'no study'}, not of '{self.name}'.")
         return self.judge(settings[0]["recipe"], chosen_measurements(rows))
 
-    def answers(self, found: Mapping[str, Answer]) -> Table:
+    def answers(self, answers: Mapping[str, Answer]) -> Table:
         """The table of hypotheses: statement, rule, decision and the numbers behind it."""
-        missing = set(self.hypotheses) ^ set(found)
+        missing = set(self.hypotheses) ^ set(answers)
         assert not missing, f"every hypothesis has one answer: {missing}"
         return table_of(
             [
                 {
-                    "hypothesis": one.statement,
-                    "rule": one.rule,
-                    "answer": found[name].decision,
-                    "because": found[name].because,
+                    "hypothesis": hypothesis.statement,
+                    "rule": hypothesis.rule,
+                    "answer": answers[name].decision,
+                    "because": answers[name].because,
                 }
-                for name, one in self.hypotheses.items()
+                for name, hypothesis in self.hypotheses.items()
             ]
         )
 
@@ -242,6 +242,19 @@ def decided(difference: Interval, least: float = 0.0) -> Decision:
 def decided_by_share(share: float, most: float) -> Decision:
     """Yes where at least ``most`` of the cases agree, no where at most the rest of them do."""
     return "yes" if share >= most else "no" if share <= 1.0 - most else "undecided"
+
+
+def decided_together(decisions: Iterable[Decision]) -> Decision:
+    """No where one of several cases says no, yes where all of them say yes."""
+    known = set(decisions)
+    return "no" if "no" in known else "yes" if known == {"yes"} else "undecided"
+
+
+def interval_curve(label: str, x: Iterable[float], intervals: Sequence[Interval], **style: Any) -> Curve:
+    """A curve of means, with a band where every interval is known."""
+    mean, low, high = (np.array([getattr(interval, end) for interval in intervals]) for end in ("mean", "low", "high"))
+    known = bool(np.isfinite([low, high]).all())
+    return Curve(label, np.array(list(x), float), mean, low if known else None, high if known else None, **style)
 
 
 def _plain(value: object) -> Any:

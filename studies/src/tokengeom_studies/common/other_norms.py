@@ -16,11 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.core.numerics import blas_threads_for
-from tokengeom.models.devices import threads_for
-from tokengeom.problems.backend import Backend
-from tokengeom.problems.merging import Merging
-from tokengeom.solvers.logit_admm import RegularisedLoss
+from tokengeom.extending import Backend, Merging, RegularisedLoss, blas_threads_for, threads_for
 from tokengeom_studies.common.torch_runs import DeviceText, Predicted
 
 RELAXATION = 1.6
@@ -120,7 +116,7 @@ def _balanced(L: Any) -> tuple[Any, Any]:
 
 def smallest_entries(text: DeviceText, loss_gap: float, dim: int, *, seed: int = 0, steps: int = 1_500) -> Predicted:
     """W and H with entries in [-c, c] at a loss gap, c by bisection; each fit is accelerated projected descent."""
-    low, high, found = 0.02, 2.0, None
+    low, high, best = 0.02, 2.0, None
     with threads_for(text.torch, 3.0 * dim * text.P.numel()):
         for _ in range(9):
             c = math.sqrt(low * high)
@@ -128,10 +124,10 @@ def smallest_entries(text: DeviceText, loss_gap: float, dim: int, *, seed: int =
             if gap > loss_gap:
                 low = c
             else:
-                high, found = c, (W, H, gap, c)
-        if found is None:
-            found = (*_in_box(text, high, dim, seed, steps, loss_gap), high)
-    W, H, gap, c = found
+                high, best = c, (W, H, gap, c)
+        if best is None:
+            best = (*_in_box(text, high, dim, seed, steps, loss_gap), high)
+    W, H, gap, c = best
     return Predicted(W.cpu().numpy(), H.cpu().numpy(), gap, c, float("nan"), dim)
 
 

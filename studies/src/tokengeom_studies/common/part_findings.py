@@ -8,9 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.figures.base import Curve, Figure, LinePanel
+from tokengeom.extending import Figure, LinePanel
 from tokengeom_studies.base import Check, Table, table_of
-from tokengeom_studies.common.measured import Answer, Decision, Interval, Row, chosen, decided
+from tokengeom_studies.common.measured import (
+    Answer,
+    Decision,
+    Interval,
+    Row,
+    chosen,
+    decided,
+    decided_together,
+    interval_curve,
+)
 from tokengeom_studies.common.text_parts import LIMIT, NORMS, PROBABILITIES
 
 AT_LOSS = "nuclear 0.05"
@@ -48,8 +57,8 @@ class PartFindings:
     def __init__(self, rows: Sequence[Row]) -> None:
         rows = [{**row, "text": row["text"].replace("_windows_", " ")} for row in rows]
         self.growth = chosen(rows, kind="growth")
-        self.change = [{**row, **one} for row in chosen(rows, kind="change") for one in row["compared"]]
-        self.model = [{**row, **one} for row in chosen(rows, kind="model") for one in row["compared"]]
+        self.change = [{**row, **compared} for row in chosen(rows, kind="change") for compared in row["compared"]]
+        self.model = [{**row, **compared} for row in chosen(rows, kind="model") for compared in row["compared"]]
         self.texts = list(dict.fromkeys(row["text"] for row in self.growth))
         self.predictions = list(dict.fromkeys(row["prediction"] for row in self.change))
 
@@ -60,8 +69,8 @@ class PartFindings:
     def by_draw(self, item: str, text: str, share: float, prediction: str, part: int = 1, whole: int = 1) -> Values:
         """Agreement of each draw."""
         at = {"text": text, "share": share, "prediction": prediction}
-        found = chosen(self.change, **at, part_threshold=part, whole_threshold=whole)
-        return {row["draw"]: row[item] for row in found if row[item] is not None and np.isfinite(row[item])}
+        rows = chosen(self.change, **at, part_threshold=part, whole_threshold=whole)
+        return {row["draw"]: row[item] for row in rows if row[item] is not None and np.isfinite(row[item])}
 
     def answers(self) -> dict[str, Answer]:
         """What is decided about each hypothesis."""
@@ -111,10 +120,10 @@ class PartFindings:
 
     def noticed(self, share: float, prediction: str) -> Interval:
         """How much better a model agrees with the prediction from the whole text, over seeds."""
-        found = chosen(self.model, share=share, prediction=prediction)
-        seeds = sorted({row["seed"] for row in found})
+        rows = chosen(self.model, share=share, prediction=prediction)
+        seeds = sorted({row["seed"] for row in rows})
         return Interval.of(
-            float(np.mean([row["from_whole"] - row["from_part"] for row in chosen(found, seed=seed)])) for seed in seeds
+            float(np.mean([row["from_whole"] - row["from_part"] for row in chosen(rows, seed=seed)])) for seed in seeds
         )
 
     def growth_table(self) -> Table:
@@ -150,7 +159,7 @@ class PartFindings:
                     share: self.by_draw("contexts", text, share, name, part, whole) for share in self.shares(text)
                 }
                 line = {"text": text, "prediction": name, "part, at least": part, "whole text, at least": whole}
-                lines.append(line | {f"{share:g}": _shown(found.values()) for share, found in values.items()})
+                lines.append(line | {f"{share:g}": _shown(agreements.values()) for share, agreements in values.items()})
         return table_of(lines) if lines else {}
 
     def model_table(self) -> Table:
@@ -169,9 +178,9 @@ class PartFindings:
         return table_of(lines)
 
     def _model_agreement(self, text: str, share: float, name: str, side: str) -> Interval:
-        found = chosen(self.model, text=text, share=share, prediction=name)
-        seeds = sorted({row["seed"] for row in found})
-        return Interval.of(float(np.mean([row[side] for row in chosen(found, seed=seed)])) for seed in seeds)
+        rows = chosen(self.model, text=text, share=share, prediction=name)
+        seeds = sorted({row["seed"] for row in rows})
+        return Interval.of(float(np.mean([row[side] for row in chosen(rows, seed=seed)])) for seed in seeds)
 
     def checks(self) -> list[Check]:
         """Whether predictions are proven and the models trained."""
@@ -188,13 +197,13 @@ class PartFindings:
         share = QUARTER if QUARTER in shares else shares[0]
         rows = self._of(text, share)
         at_loss, limit = (_mean(self.by_draw("contexts", text, share, name).values()) for name in (AT_LOSS, LIMIT))
-        found = self.answers()
-        no = [name for name, one in found.items() if one.decision != "yes"]
+        answers = self.answers()
+        no = [name for name, answer in answers.items() if answer.decision != "yes"]
         return (
             f"From {share:.0%} of the text, {_mean(r['missing_in_twin'] for r in rows):.1%} of further windows have a "
             f"token outside the supports (Good-Turing estimates {_mean(r['missing_share'] for r in rows):.1%}). "
             f"Predictions from it agree with those of the whole text at {at_loss:.3f} (loss gap 0.05) and "
-            f"{limit:.3f} (L_mm) over contexts. Of {len(found)} hypotheses {len(found) - len(no)} hold"
+            f"{limit:.3f} (L_mm) over contexts. Of {len(answers)} hypotheses {len(answers) - len(no)} hold"
             + (f"; not, or not decided: {', '.join(no)}." if no else ".")
         )
 
@@ -231,34 +240,27 @@ class PartFindings:
         x, curves = self.shares(text), []
         plain = [name for name in self.predictions if not name.startswith(NORMS[1])]
         for name in self.predictions:
-            found = [Interval.of(self.by_draw(item, text, share, name).values()) for share in x]
+            intervals = [Interval.of(self.by_draw(item, text, share, name).values()) for share in x]
             # The two norms at one loss have one colour, so that colours suffice.
             twin = name.replace(NORMS[1], NORMS[0])
-            curves.append(_curve(name, x, found, dashed=name != twin, colour=plain.index(twin)))
+            curves.append(interval_curve(name, x, intervals, dashed=name != twin, colour=plain.index(twin)))
         return LinePanel(f"{text}: {item}", "share of the text", "agreement", curves, "log")
 
     def _growth_panel(self, text: str) -> LinePanel:
         x, curves = self.shares(text), []
         for name, label in (("missing_in_twin", "happened"), ("missing_share", "Good-Turing")):
-            found = [Interval.of(row[name] for row in self._of(text, share)) for share in x]
-            curves.append(_curve(label, x, found, dashed=name == "missing_share"))
+            intervals = [Interval.of(row[name] for row in self._of(text, share)) for share in x]
+            curves.append(interval_curve(label, x, intervals, dashed=name == "missing_share"))
         return LinePanel(text, "share of the text", "share of windows", curves, "log", "log")
 
     def _model_panel(self, text: str) -> LinePanel:
         x, curves = sorted({row["share"] for row in chosen(self.model, text=text)}), []
         for colour, name in enumerate(dict.fromkeys(row["prediction"] for row in self.model)):
             for side, dashed in (("from_part", False), ("from_whole", True)):
-                found = [self._model_agreement(text, share, name, side) for share in x]
+                intervals = [self._model_agreement(text, share, name, side) for share in x]
                 label = f"{name}, {side.replace('_', ' ')}" if dashed else name
-                curves.append(_curve(label, x, found, dashed=dashed, colour=colour, in_legend=not dashed))
+                curves.append(interval_curve(label, x, intervals, dashed=dashed, colour=colour, in_legend=not dashed))
         return LinePanel(text, "share of the text", "agreement over contexts", curves, "log")
-
-
-def _curve(label: str, x: Sequence[float], y: Sequence[Interval], **style: Any) -> Curve:
-    low, high = (np.array([getattr(one, end) for one in y]) for end in ("low", "high"))
-    known = bool(np.isfinite([low, high]).all())
-    mean = np.array([one.mean for one in y])
-    return Curve(label, np.array(x, float), mean, low if known else None, high if known else None, **style)
 
 
 def _mean(values: Iterable[float]) -> float:
@@ -273,41 +275,43 @@ def _rounded(values: Iterable[float]) -> float:
 
 def _shown(values: Iterable[float]) -> str:
     """Mean and half of the 95% interval."""
-    found = Interval.of(values)
-    return f"{found.mean:.3f} +- {found.half:.3f}" if found.count > 1 else f"{found.mean:.3f}"
+    interval = Interval.of(values)
+    return f"{interval.mean:.3f} +- {interval.half:.3f}" if interval.count > 1 else f"{interval.mean:.3f}"
 
 
-def _every(found: Sequence[tuple[str, Interval]]) -> Answer:
+def _every(differences: Sequence[tuple[str, Interval]]) -> Answer:
     """Yes where every difference is above 0, no where one is below."""
-    decisions: list[Decision] = [decided(one) for _, one in found]
-    because = "; ".join(f"{name}: {one}" for name, one in found) or "not measured"
-    return Answer(_together(decisions), because)
-
-
-def _together(decisions: Sequence[Decision]) -> Decision:
-    if "no" in decisions:
-        return "no"
-    return "yes" if decisions and all(one == "yes" for one in decisions) else "undecided"
+    decisions: list[Decision] = [decided(difference) for _, difference in differences]
+    because = "; ".join(f"{name}: {difference}" for name, difference in differences) or "not measured"
+    return Answer(decided_together(decisions), because)
 
 
 def _paired(
     sizes: Sequence[tuple[str, float]], more: Callable[[str, float], Values], less: Callable[[str, float], Values]
 ) -> Answer:
     """Whether one agreement is above another for every size, with the difference of each draw."""
-    found = []
+    differences = []
     for text, share in sizes:
         a, b = more(text, share), less(text, share)
-        found.append((f"{text}, {share:.3g}", Interval.of(a[draw] - b[draw] for draw in sorted(a.keys() & b.keys()))))
-    return _every(found)
+        differences.append(
+            (f"{text}, {share:.3g}", Interval.of(a[draw] - b[draw] for draw in sorted(a.keys() & b.keys())))
+        )
+    return _every(differences)
 
 
-def _above(found: Sequence[tuple[Interval, float]]) -> Answer:
-    decisions: list[Decision] = [decided(one, least) for one, least in found]
-    return Answer(_together(decisions), "; ".join(f"{one} (above {least:g})" for one, least in found) or "not measured")
+def _above(cases: Sequence[tuple[Interval, float]]) -> Answer:
+    decisions: list[Decision] = [decided(interval, least) for interval, least in cases]
+    return Answer(
+        decided_together(decisions),
+        "; ".join(f"{interval} (above {least:g})" for interval, least in cases) or "not measured",
+    )
 
 
-def _below(found: Sequence[Interval], most: float) -> Answer:
+def _below(intervals: Sequence[Interval], most: float) -> Answer:
     decisions: list[Decision] = [
-        "yes" if one.high < most else "no" if one.low >= most else "undecided" for one in found
+        "yes" if interval.high < most else "no" if interval.low >= most else "undecided" for interval in intervals
     ]
-    return Answer(_together(decisions), "; ".join(f"{one} (below {most:g})" for one in found) or "not measured")
+    return Answer(
+        decided_together(decisions),
+        "; ".join(f"{interval} (below {most:g})" for interval in intervals) or "not measured",
+    )

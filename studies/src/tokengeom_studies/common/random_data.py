@@ -1,15 +1,14 @@
-"""Random supports, and statistics on them."""
+"""Random supports, statistics on them, and random settings of the linear model with gradient descent on them."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import sparse
 
-from tokengeom.core.errors import InputError
-from tokengeom.core.numerics import Bool
-from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom import LinearPrediction, NextTokenStatistics, Run, train
+from tokengeom.extending import Bool, Float, InputError, linear_probes
 
 
 def random_supports(rng: np.random.Generator, V: int, m: int, size: int) -> Bool:
@@ -55,3 +54,42 @@ def dirichlet_counts(rng: np.random.Generator, S: Bool, n: int) -> NextTokenStat
         tokens = np.flatnonzero(S[:, j])
         counts[tokens, j] += rng.multinomial(more, rng.dirichlet(np.ones(len(tokens))))
     return NextTokenStatistics.from_counts(counts)
+
+
+@dataclass(frozen=True, eq=False)
+class LinearSetting:
+    """Statistics and fixed embeddings H (d x m) of their contexts."""
+
+    stats: NextTokenStatistics
+    H: Float
+
+
+def random_setting(seed: int, *, V: int, m: int, d: int, support_size: int, n: int) -> LinearSetting:
+    """The setting of docs/theory.md 6.1: supports of one size, n counted windows, embeddings N(0, I)."""
+    rng = np.random.default_rng(seed)
+    S = random_supports(rng, V, m, support_size)
+    return LinearSetting(dirichlet_counts(rng, S, n), rng.standard_normal((d, m)))
+
+
+def step_limit(setting: LinearSetting) -> float:
+    """``1 / L`` with ``L = ||sum_j pi_j h_j h_j^T||_2 / 2``.
+
+    With a step below twice this, gradient descent on the mean loss never increases it.
+    """
+    weighted = setting.H * np.sqrt(setting.stats.pi)
+    return 2.0 / float(np.linalg.norm(weighted, 2)) ** 2
+
+
+def descend(setting: LinearSetting, prediction: LinearPrediction, steps: int) -> Run:
+    """Gradient descent on the mean loss from ``W = 0`` at `step_limit`, measured against the prediction."""
+    return train(
+        setting.stats,
+        "linear",
+        embeddings=setting.H,
+        optimizer="gd",
+        reduction="mean",
+        learning_rate=step_limit(setting),
+        steps=steps,
+        init="zero",
+        probes=linear_probes(prediction),
+    )

@@ -36,9 +36,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import ndtr
 
-from tokengeom.core.errors import InputError
-from tokengeom.core.numerics import Float
-from tokengeom.problems.supports import cone_levels
+from tokengeom.extending import Float, InputError, cone_levels
 
 NODES = 2_000
 """Nodes of the quadrature over the Marchenko-Pastur law."""
@@ -104,14 +102,14 @@ def proxy_limit(density: float, ratio: float) -> ProxyLimit:
         return ProxyLimit(0.0, 1.0, mean**2, 1.0, positive)
     last = changes[-1]
     tau = brentq(lambda x: _state(x, density, s, weights).residual, TAUS[last], TAUS[last + 1], xtol=1e-12)
-    found = _state(tau, density, s, weights)
-    size = float(weights @ found.kept)
+    state = _state(tau, density, s, weights)
+    size = float(weights @ state.kept)
     variance = density * (1.0 - density)
     return ProxyLimit(
-        excess=sqrt(variance) * mean / (found.sigma * size) - 1.0,
-        rank=float(weights @ (found.kept > 0.0)),
-        effective_rank=size**2 / float(weights @ found.kept**2),
-        cosine=density * found.level / sqrt(variance * found.mean_square),
+        excess=sqrt(variance) * mean / (state.sigma * size) - 1.0,
+        rank=float(weights @ (state.kept > 0.0)),
+        effective_rank=size**2 / float(weights @ state.kept**2),
+        cosine=density * state.level / sqrt(variance * state.mean_square),
         positive=positive,
     )
 

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.core.errors import ProblemError
-from tokengeom_studies.common.measured import Answer, Decision, Interval, Row, Rows, chosen
-from tokengeom_studies.common.torch_runs import ITEMS, DeviceText, Geometry, agreement
+from tokengeom.extending import PairGeometry, ProblemError
+from tokengeom_studies.common.measured import Answer, Decision, Interval, Row, Rows, chosen, decided_together
+from tokengeom_studies.common.torch_runs import DeviceText
 
+ITEMS = ("contexts", "tokens")
 NORMS = ("nuclear", "gamma2")
 NOT_MEASURED = "not measured"
 SUPPORTS = "supports"
@@ -28,23 +29,23 @@ Cell = Mapping[str, Any]
 """What all compared runs share: text, network, and where they are read."""
 
 
-def predicted_geometries(text: DeviceText, loss_gap: float) -> tuple[dict[str, Geometry], dict[str, Any]]:
+def predicted_geometries(text: DeviceText, loss_gap: float) -> tuple[dict[str, PairGeometry], dict[str, Any]]:
     """Geometries predicted at a loss gap in both norms, that of centred supports, and the certificates.
 
     A prediction that cannot be solved is left out, with the reason among the certificates.
     """
-    found = {SUPPORTS: text.matrix_geometry(text.stats.S.toarray(), 1.0)}
+    geometries = {SUPPORTS: text.matrix_geometry(text.stats.S.toarray(), 1.0)}
     facts: dict[str, Any] = {"loss_gap": loss_gap}
     for norm in NORMS:
         try:
-            one = text.prediction(loss_gap, norm)
+            prediction = text.prediction(loss_gap, norm)
         except ProblemError as problem:
             # The runs are kept, and the check of the predictions fails.
             facts[norm] = {"problem": str(problem)}
             continue
-        found[norm] = text.geometry(one.W, one.H)
-        facts[norm] = one.facts()
-    return found, facts
+        geometries[norm] = text.geometry(prediction.W, prediction.H)
+        facts[norm] = prediction.facts()
+    return geometries, facts
 
 
 def largest_relative_gap(rows: Sequence[Row]) -> float:
@@ -54,16 +55,16 @@ def largest_relative_gap(rows: Sequence[Row]) -> float:
 
 
 def add_comparisons(
-    rows: Rows, cell: Cell, runs: Mapping[tuple[str, int], Geometry], predicted: Mapping[str, Geometry]
+    rows: Rows, cell: Cell, runs: Mapping[tuple[str, int], PairGeometry], predicted: Mapping[str, PairGeometry]
 ) -> None:
     """Rows of the agreement of all runs, named by (training, seed), with predictions and with runs of other seeds."""
-    for (training, seed), one in runs.items():
+    for (training, seed), geometry in runs.items():
         for name, other in predicted.items():
-            rows.add(kind="with", **cell, training=training, seed=seed, prediction=name, **agreement(one, other))
-    for (first, one), (second, other) in combinations(sorted(runs.items(), key=lambda pair: pair[0]), 2):
+            rows.add(kind="with", **cell, training=training, seed=seed, prediction=name, **geometry.agreement(other))
+    for (first, geometry), (second, other) in combinations(sorted(runs.items(), key=lambda pair: pair[0]), 2):
         if first[1] != second[1]:
             trainings, seeds = zip(first, second, strict=True)
-            rows.add(kind="pair", **cell, trainings=trainings, seeds=seeds, **agreement(one, other))
+            rows.add(kind="pair", **cell, trainings=trainings, seeds=seeds, **geometry.agreement(other))
 
 
 @dataclass(frozen=True)
@@ -75,12 +76,12 @@ class Compared:
 
     def across(self, a: str, b: str, item: str) -> dict[int, float]:
         """Agreement of each seed with other seeds: of one training with the other, or within one where both are it."""
-        found: dict[int, list[float]] = {}
+        by_seed: dict[int, list[float]] = {}
         for row in chosen(self.rows, kind="pair", **self.cell):
             if sorted(row["trainings"]) == sorted((a, b)):
                 for seed in row["seeds"]:
-                    found.setdefault(seed, []).append(row[item])
-        return {seed: float(np.mean(values)) for seed, values in sorted(found.items())}
+                    by_seed.setdefault(seed, []).append(row[item])
+        return {seed: float(np.mean(values)) for seed, values in sorted(by_seed.items())}
 
     def with_prediction(self, training: str, prediction: str, item: str) -> dict[int, float]:
         """Agreement of each seed with a prediction."""
@@ -89,8 +90,8 @@ class Compared:
 
     def ceiling(self, a: str, b: str, item: str) -> dict[int, float]:
         """Agreement within the training whose seeds agree less well."""
-        both = [self.across(one, one, item) for one in (a, b)]
-        return min(both, key=lambda one: float(np.mean(list(one.values()))) if one else float("inf"))
+        both = [self.across(training, training, item) for training in (a, b)]
+        return min(both, key=lambda training: float(np.mean(list(training.values()))) if training else float("inf"))
 
     def below_ceiling(self, a: str, b: str, item: str) -> Interval:
         """Agreement across two trainings minus the lower ceiling, paired by seed."""
@@ -114,7 +115,7 @@ class Compared:
 
     def prediction_changes(self, a: str, b: str, prediction: str, item: str) -> Interval:
         """Agreement of a prediction with one training minus that with the other, paired by seed."""
-        return paired(*(self.with_prediction(one, prediction, item) for one in (a, b)))
+        return paired(*(self.with_prediction(training, prediction, item) for training in (a, b)))
 
 
 def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Interval:
@@ -129,22 +130,17 @@ def within(difference: Interval, most: float) -> Decision:
     return "no" if difference.low >= most or difference.high <= -most else "undecided"
 
 
-def answer_for_all(found: Mapping[str, tuple[Decision, Interval]], what: str) -> Answer:
+def answer_for_all(cases: Mapping[str, tuple[Decision, Interval]], what: str) -> Answer:
     """Yes where every case is, no where one is; the numbers are those of the lowest and of the highest case."""
-    if not found:
+    if not cases:
         return Answer("undecided", NOT_MEASURED)
-    decisions = {name: decision for name, (decision, _) in found.items()}
-    decision: Decision = _of_all(decisions.values())
-    parts = [f"{sum(one == name for one in decisions.values())} {name}" for name in ("yes", "no", "undecided")]
-    ordered = sorted(found.items(), key=lambda pair: pair[1][1].mean)
+    decisions = {name: decision for name, (decision, _) in cases.items()}
+    decision = decided_together(decisions.values())
+    parts = [f"{sum(said == name for said in decisions.values())} {name}" for name in ("yes", "no", "undecided")]
+    ordered = sorted(cases.items(), key=lambda pair: pair[1][1].mean)
     ends = dict([ordered[0], ordered[-1]])
     numbers = "; ".join(f"{name} {interval}" for name, (_, interval) in ends.items())
-    return Answer(decision, f"{len(found)} cases: {', '.join(parts)}. {what}, lowest and highest: {numbers}")
-
-
-def _of_all(decisions: Iterable[Decision]) -> Decision:
-    known = set(decisions)
-    return "no" if "no" in known else "yes" if known == {"yes"} else "undecided"
+    return Answer(decision, f"{len(cases)} cases: {', '.join(parts)}. {what}, lowest and highest: {numbers}")
 
 
 def mean_of(values: Mapping[int, float]) -> float:

@@ -21,9 +21,7 @@ from itertools import permutations, product
 
 import numpy as np
 
-from tokengeom.core.numerics import Bool, Float, centre_columns
-from tokengeom.problems.nuclear_svm import NuclearSVM
-from tokengeom.solvers.nuclear_admm import NuclearADMM
+from tokengeom.extending import Bool, Float, NuclearADMM, NuclearSVM, centre_columns
 
 TOLERANCE = 1e-9
 """Proven relative gap of each solution."""
@@ -80,13 +78,13 @@ def supports(dims: Sequence[int], copies: int, fixed: int, orbits: Sequence[Sequ
     """
     elements = list(product(*map(range, dims)))
     place = {element: k for k, element in enumerate(elements)}
-    n, found = len(elements), set()
+    n, chosen = len(elements), set()
     for shift in elements:
-        moved = [place[tuple((a + b) % d for a, b, d in zip(one, shift, dims, strict=True))] for one in elements]
+        moved = [place[tuple((a + b) % d for a, b, d in zip(token, shift, dims, strict=True))] for token in elements]
         image = [copy * n + k for copy in range(copies) for k in moved] + list(range(copies * n, copies * n + fixed))
-        found |= {tuple(sorted(image[z] for z in orbit)) for orbit in orbits}
-    S = np.zeros((copies * n + fixed, len(found)), np.bool_)
-    for j, tokens in enumerate(sorted(found)):
+        chosen |= {tuple(sorted(image[z] for z in orbit)) for orbit in orbits}
+    S = np.zeros((copies * n + fixed, len(chosen)), np.bool_)
+    for j, tokens in enumerate(sorted(chosen)):
         S[list(tokens), j] = True
     return S
 
@@ -130,8 +128,8 @@ class SolutionSet:
         solutions = [solver(problem)]
         for size in STARTS:
             solutions += [solver(problem, start=size * rng.standard_normal(problem.shape)) for _ in range(starts)]
-        found = np.array([centre_columns(np.asarray(one.x)) for one in solutions])
-        average = found.mean(axis=0)
+        logits = np.array([centre_columns(np.asarray(each.x)) for each in solutions])
+        average = logits.mean(axis=0)
         U, s, Vt = np.linalg.svd(average, full_matrices=False)
         r = int((s > ZERO * s[0]).sum())
         U, Vt, M = U[:, :r], Vt[:r], np.diag(s[:r])
@@ -139,15 +137,15 @@ class SolutionSet:
         slack = margins @ average.ravel() - 1.0
         free = slack > ZERO
         basis = _symmetric_basis(r)
-        L = np.array([(U @ one @ Vt).ravel() for one in basis])
+        L = np.array([(U @ each @ Vt).ravel() for each in basis])
         trace = np.trace(basis, axis1=1, axis2=2)
         constraints = np.vstack([equations @ L.T, margins[~free] @ L.T, trace[None]])
         N = np.tensordot(_null_space(constraints), basis, axes=(0, 0))
-        moved = np.array([(U @ one @ Vt).ravel() for one in N]).reshape(len(N), S.size)
+        moved = np.array([(U @ each @ Vt).ravel() for each in N]).reshape(len(N), S.size)
         length = float(np.linalg.norm(average))
         return SolutionSet(
             S=S,
-            returned=found[0],
+            returned=logits[0],
             average=average,
             U=U,
             Vt=Vt,
@@ -155,9 +153,9 @@ class SolutionSet:
             N=N,
             slack=slack[free],
             B=margins[free] @ moved.T,
-            lower_bound=max(one.certificate.bound for one in solutions),
-            spread=max(float(np.linalg.norm(a - b)) for a in found for b in found) / length,
-            gap=max(one.certificate.relative_gap for one in solutions),
+            lower_bound=max(each.certificate.bound for each in solutions),
+            spread=max(float(np.linalg.norm(a - b)) for a in logits for b in logits) / length,
+            gap=max(each.certificate.relative_gap for each in solutions),
         )
 
     @property
@@ -268,9 +266,9 @@ def direction(before: Float, after: Float, S: Bool) -> Float:
     return _unit(np.where(S, level, moved))
 
 
-def distance(one: Float, other: Float) -> float:
+def distance(first: Float, other: Float) -> float:
     """Frobenius distance of centred logits of norm 1, in [0, 2]."""
-    return float(np.linalg.norm(_unit(one) - _unit(other)))
+    return float(np.linalg.norm(_unit(first) - _unit(other)))
 
 
 def _unit(L: Float) -> Float:
@@ -299,13 +297,13 @@ def _differences(pairs: list[tuple[int, int]], size: int) -> Float:
 
 def _symmetric_basis(r: int) -> Float:
     """An orthonormal basis of symmetric r x r matrices."""
-    found = []
+    basis = []
     for i in range(r):
         for j in range(i, r):
-            one = np.zeros((r, r))
-            one[i, j] = one[j, i] = 1.0 if i == j else 0.5**0.5
-            found.append(one)
-    return np.array(found)
+            matrix = np.zeros((r, r))
+            matrix[i, j] = matrix[j, i] = 1.0 if i == j else 0.5**0.5
+            basis.append(matrix)
+    return np.array(basis)
 
 
 def _null_space(A: Float) -> Float:

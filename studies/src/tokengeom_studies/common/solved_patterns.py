@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from scipy import special
 
-from tokengeom.core.numerics import Bool, Float
-from tokengeom.problems.backend import Array, blocks_of
-from tokengeom.problems.nuclear_svm import NuclearSVM
-from tokengeom.solvers.nuclear_admm import NuclearADMM
-from tokengeom_studies.common.measured import Interval, Row, chosen
+from tokengeom.extending import Bool, Float, NuclearADMM, NuclearSVM, blocks_of
+from tokengeom_studies.base import Recipe
+from tokengeom_studies.common.measured import Answer, Decision, Interval, Row, chosen, decided_together
 from tokengeom_studies.common.random_limits import proxy_limit
+
+REFUTED = 1e-3
+"""Excess that counts as a clear failure of exactness, and limit from which on ratios of excesses are compared."""
+ENOUGH = 64
+"""Support size from which on a random pattern is compared with the limit."""
+CLOSE, CLOSE_SHARE, FLAT, ALIKE = 0.10, 0.02, 0.15, 1.2
 
 RANK = 1e-3
 """Share of the largest singular value from which on a singular value counts for the rank."""
@@ -82,7 +87,7 @@ def solve_pattern(S: Bool, device: str, tolerance: float) -> dict[str, Any]:
     }
 
 
-def _spectrum(problem: NuclearSVM, X: Array) -> dict[str, Any]:
+def _spectrum(problem: NuclearSVM, X: Any) -> dict[str, Any]:
     """Singular values, and the cosines of the balanced factors: tokens and contexts (at most `MOST_COMPARED`)."""
     backend = problem.backend
     by_rows = X.shape[0] <= X.shape[1]
@@ -99,7 +104,7 @@ def _spectrum(problem: NuclearSVM, X: Array) -> dict[str, Any]:
     }
 
 
-def _cosines(factor: Array) -> Array:
+def _cosines(factor: Any) -> Any:
     """Cosines of the rows of a factor."""
     if factor.shape[0] > MOST_COMPARED:
         rng = np.random.default_rng(0)
@@ -108,7 +113,7 @@ def _cosines(factor: Array) -> Array:
     return unit @ unit.T
 
 
-def _agreement(A: Array, B: Array) -> float | None:
+def _agreement(A: Any, B: Any) -> float | None:
     """Correlation of two cosine matrices over pairs of different items; None where one side does not vary."""
     n = int(A.shape[0])
     pairs = n * (n - 1)
@@ -142,10 +147,12 @@ def mean_excess(rows: Iterable[Row]) -> float:
 
 def by_setting(rows: Sequence[Row]) -> dict[tuple[float, float], dict[int, list[Row]]]:
     """Random rows by (V/m, density), then by V, rising."""
-    found: dict[tuple[float, float], dict[int, list[Row]]] = {}
-    for row in sorted(chosen(rows, kind="random"), key=lambda one: (one["ratio"], one["density"], one["V"])):
-        found.setdefault((row["ratio"], row["density"]), {}).setdefault(row["V"], []).append(row)
-    return found
+    settings: dict[tuple[float, float], dict[int, list[Row]]] = {}
+    for row in sorted(
+        chosen(rows, kind="random"), key=lambda setting: (setting["ratio"], setting["density"], setting["V"])
+    ):
+        settings.setdefault((row["ratio"], row["density"]), {}).setdefault(row["V"], []).append(row)
+    return settings
 
 
 def slope(rows: Sequence[Row]) -> Interval | None:
@@ -164,24 +171,24 @@ def slope(rows: Sequence[Row]) -> Interval | None:
 
 def shown(values: Iterable[float]) -> str:
     """Mean with its 95% interval; the mean alone for a single value."""
-    found = Interval.of(values)
-    if found.count == 1:
-        return f"{found.mean:.4g}"
-    return f"{found.mean:.4g} [{found.low:.4g}, {found.high:.4g}]" if found.count else ""
+    interval = Interval.of(values)
+    if interval.count == 1:
+        return f"{interval.mean:.4g}"
+    return f"{interval.mean:.4g} [{interval.low:.4g}, {interval.high:.4g}]" if interval.count else ""
 
 
-def random_line(ratio: float, density: float, V: int, found: Sequence[Row]) -> dict[str, Any]:
+def random_line(ratio: float, density: float, V: int, rows: Sequence[Row]) -> dict[str, Any]:
     """Means over the draws of one setting beside their limits, as a row of a table."""
-    limit, n = proxy_limit(density, ratio), min(V, found[0]["m"])
-    highest = max(float(row["excess_high"]) for row in found)
+    limit, n = proxy_limit(density, ratio), min(V, rows[0]["m"])
+    highest = max(float(row["excess_high"]) for row in rows)
     names = ("effective_rank", "rank", "cosine", "positive", "contexts", "tokens")
-    means = {name: _mean(row[name] for row in found) for name in names}
+    means = {name: _mean(row[name] for row in rows) for name in names}
     return {
         "V/m": ratio,
         "k/V": round(density, 5),
         "V": V,
-        "seeds": len(found),
-        "excess": shown(map(excess_of, found)) if highest > SMALL else f"at most {highest:.1e}",
+        "seeds": len(rows),
+        "excess": shown(map(excess_of, rows)) if highest > SMALL else f"at most {highest:.1e}",
         "limit": float(f"{limit.excess:.4g}"),
         "rank / min(V, m)": round(means["rank"] / n, 3),
         "effective rank / min(V, m)": round(means["effective_rank"] / n, 3),
@@ -199,3 +206,134 @@ def _mean(values: Iterable[float | None]) -> float:
     """Mean of the values that are defined; NaN without any."""
     known = [value for value in values if value is not None]
     return float(np.mean(known)) if known else float("nan")
+
+
+def _largest(rows: Sequence[Row], least_k: int = 1) -> dict[tuple[float, float], list[Row]]:
+    """Rows of the largest V per (V/m, density), where its support size is at least ``least_k``."""
+    last = {cell: by_V[max(by_V)] for cell, by_V in by_setting(rows).items()}
+    return {cell: draws for cell, draws in last.items() if draws[0]["k"] >= least_k}
+
+
+def _compared(rows: Sequence[Row]) -> dict[tuple[float, float], list[Row]]:
+    """The settings that are compared with the limit."""
+    return {
+        cell: draws for cell, draws in _largest(rows, ENOUGH).items() if proxy_limit(cell[1], cell[0]).excess >= REFUTED
+    }
+
+
+def all_exact(rows: Sequence[Row], recipe: Recipe) -> Answer:
+    """Whether the proxy of every design is exact."""
+    if not rows:
+        return Answer("undecided", "No such design was measured.")
+    worst = max(rows, key=lambda row: row["excess_high"])
+    exact = worst["excess_high"] <= 2.0 * recipe["design_tolerance"]
+    text = f"Of {len(rows)} designs the largest proven bound is {worst['excess_high']:.1e} ({worst['name']})."
+    return Answer("yes" if exact else "no", text)
+
+
+def partial_balance(rows: Sequence[Row]) -> Answer:
+    """Whether some partially balanced design has a proxy that is not exact."""
+    partial = chosen(rows, kind="design", family="partially balanced")
+    if not partial:
+        return Answer("undecided", "No partially balanced design was measured.")
+    failing = [row for row in partial if row["excess_low"] > REFUTED]
+    worst = max(partial, key=lambda row: row["excess_low"])
+    text = f"{len(failing)} of {len(partial)} are not exact; largest excess {excess_of(worst):.2%} ({worst['name']})."
+    return Answer("yes" if failing else "no", text)
+
+
+def near_the_limit(rows: Sequence[Row]) -> Answer:
+    """Whether the excess of random supports is near its limit."""
+    ratios = {
+        cell: mean_excess(draws) / proxy_limit(cell[1], cell[0]).excess for cell, draws in _compared(rows).items()
+    }
+    if not ratios:
+        return Answer("undecided", f"No setting with supports of at least {ENOUGH} tokens was measured.")
+    cell = max(ratios, key=lambda ratio: abs(ratios[ratio] - 1.0))
+    text = (
+        f"In {len(ratios)} settings the ratio of excess and limit is {min(ratios.values()):.3f} to "
+        f"{max(ratios.values()):.3f}; farthest from 1 at V/m={cell[0]:g}, k/V={cell[1]:.4g}."
+    )
+    return Answer("yes" if abs(ratios[cell] - 1.0) <= CLOSE else "no", text)
+
+
+def no_decay(rows: Sequence[Row]) -> Answer:
+    """Whether the excess of random supports does not fall with V."""
+    fits = {
+        density: slope([row for draws in by_V.values() for row in draws])
+        for (ratio, density), by_V in by_setting(rows).items()
+        if ratio == 1.0 and density >= 0.125
+    }
+    known = {density: fit for density, fit in fits.items() if fit is not None}
+    if not known:
+        return Answer("undecided", "Too few sizes were measured.")
+    inside = all(fit.low >= -FLAT and fit.high <= FLAT for fit in known.values())
+    falls = any(fit.high < -FLAT for fit in known.values())
+    decision: Decision = "yes" if inside else "no" if falls else "undecided"
+    return Answer(decision, "Slopes: " + ", ".join(f"k/V={density:g}: {fit}" for density, fit in known.items()) + ".")
+
+
+def falls_with_density(rows: Sequence[Row]) -> Answer:
+    """Whether the excess falls with the density of supports."""
+    steps = failures = 0
+    last = _largest(rows)
+    for ratio in dict.fromkeys(cell[0] for cell in last):
+        mine = [cell for cell in last if cell[0] == ratio and proxy_limit(cell[1], ratio).excess >= REFUTED]
+        for thin, thick in pairwise(mine):
+            steps += 1
+            apart = min(row["excess_low"] for row in last[thin]) - max(row["excess_high"] for row in last[thick])
+            failures += apart <= 0.0
+    if not steps:
+        return Answer("undecided", "Fewer than two densities were measured.")
+    return Answer("no" if failures else "yes", f"The excess falls in {steps - failures} of {steps} steps of density.")
+
+
+def largest_where_square(rows: Sequence[Row]) -> Answer:
+    """Whether the excess is largest at V = m, and alike for V/m and m/V."""
+    last = {cell: mean_excess(draws) for cell, draws in _largest(rows).items()}
+    k = {cell: draws[0]["k"] for cell, draws in _largest(rows).items()}
+    below = [last[1.0, d] - value for (r, d), value in last.items() if r != 1.0 and (1.0, d) in last]
+    factors = [
+        max(value / last[1.0 / r, d], last[1.0 / r, d] / value)
+        for (r, d), value in last.items()
+        if r < 1.0 and (1.0 / r, d) in last and proxy_limit(d, r).excess >= REFUTED
+        and min(k[r, d], k[1.0 / r, d]) >= ENOUGH
+    ]  # fmt: skip
+    if not below:
+        return Answer("undecided", "Only one V/m was measured.")
+    text = f"V = m has the larger excess in {sum(x > 0 for x in below)} of {len(below)} comparisons"
+    if not factors:
+        return Answer("no" if min(below) <= 0 else "undecided", text + "; r and 1/r could not be compared.")
+    text += f"; r and 1/r differ by a factor of at most {max(factors):.3f} in {len(factors)} settings."
+    return Answer("yes" if min(below) > 0 and max(factors) <= ALIKE else "no", text)
+
+
+def rank_near_the_limit(rows: Sequence[Row]) -> Answer:
+    """Whether the effective rank of random supports is near its limit."""
+    ranks, cosines = [], []
+    for (ratio, density), draws in _compared(rows).items():
+        limit = proxy_limit(density, ratio)
+        share = np.mean([row["effective_rank"] / min(row["V"], row["m"]) for row in draws])
+        ranks.append(float(abs(share - limit.effective_rank)))
+        cosines.append(float(abs(np.mean([row["cosine"] for row in draws]) - limit.cosine)))
+    if not ranks:
+        return Answer("undecided", f"No setting with supports of at least {ENOUGH} tokens was measured.")
+    text = f"Largest distances: effective rank {max(ranks):.4f} of min(V, m), cosine {max(cosines):.4f}."
+    return Answer("yes" if max(ranks + cosines) <= CLOSE_SHARE else "no", text)
+
+
+def natural_below_random(rows: Sequence[Row]) -> Answer:
+    """Whether natural supports have a smaller excess than random ones of the same sizes."""
+    decisions: list[Decision] = []
+    parts = []
+    for row in chosen(rows, kind="natural", control="none"):
+        random = Interval.of(map(excess_of, chosen(rows, kind="natural", control="sizes", text=row["text"])))
+        if random.count < 3:
+            continue
+        ours = excess_of(row)
+        decisions.append("yes" if ours < random.low else "no" if ours > random.high else "undecided")
+        parts.append(f"{row['text']}: {ours:.4f} against {random.mean:.4f}")
+    if not decisions:
+        return Answer("undecided", "No text was measured with its random supports.")
+    decision = decided_together(decisions)
+    return Answer(decision, "; ".join(parts) + ".")

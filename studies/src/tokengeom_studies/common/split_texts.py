@@ -13,19 +13,27 @@ contexts, or whose next token is outside the vocabulary, are left out.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from tokengeom.core.errors import InputError
-from tokengeom.core.numerics import Bool, Int
-from tokengeom.core.progress import SilentProgress
-from tokengeom.models.network import Network
-from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom import NextTokenStatistics, ReadingSettings, count
+from tokengeom.extending import (
+    AbstractProgress,
+    AbstractTextSource,
+    Bool,
+    InputError,
+    Int,
+    Network,
+    SilentProgress,
+    WordTokenizer,
+    open_corpus,
+    stories,
+)
 from tokengeom_studies.base import Recipe
-from tokengeom_studies.common.held_out import count_parts
 
 STORIES = "stories"
 """Name of the built-in text."""
@@ -136,3 +144,46 @@ class HeldOutLoss:
             for name, part in parts.items()
             if part.any()
         }
+
+
+def count_parts(recipe: Recipe, progress: AbstractProgress) -> tuple[NextTokenStatistics, NextTokenStatistics]:
+    """Statistics of the training part of a text, and of its held-out part, with one numbering of tokens."""
+    documents = _documents(recipe)
+    share, number = recipe["held_out"], len(documents)
+    held = round(share * number)
+    if not 0 < held < number:
+        raise InputError(
+            f"Both parts need at least one document; got {number} documents and held_out={share}. Give a text of "
+            "several documents, or another separator between them, and a share near 0.5."
+        )
+    order = np.random.default_rng(recipe["seed"]).permutation(number)
+    # Both parts share one tokenizer, so that an id means the same token in both.
+    tokenizer = WordTokenizer()
+    tokenizer.encode(documents)
+    tokens = tokenizer.freeze()
+    rest, kept = (
+        count([documents[i] for i in sorted(part)], context=recipe["context"], tokenizer=tokens, progress=progress)
+        for part in (order[:held], order[held:])
+    )
+    return kept, rest
+
+
+def _documents(recipe: Recipe) -> list[str]:
+    if not recipe["text"]:
+        return list(islice(stories(recipe["seed"]), recipe["stories"]))
+    documents: list[str] = []
+    for source in open_corpus(recipe["text"], ReadingSettings(separator=recipe["separator"])):
+        if not isinstance(source, AbstractTextSource):
+            raise InputError(f"This study reads text; {source.name} holds token ids. Give the text itself.")
+        documents += _whole_documents(source)
+    return documents
+
+
+def _whole_documents(source: AbstractTextSource) -> list[str]:
+    """Documents of a source, which hands over a long one in pieces."""
+    documents: list[list[str]] = []
+    for piece in source.pieces():
+        if piece.starts or not documents:
+            documents.append([])
+        documents[-1].append(piece.text)
+    return ["".join(parts) for parts in documents]

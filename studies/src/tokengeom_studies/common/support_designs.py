@@ -19,8 +19,7 @@ from itertools import combinations, product
 
 import numpy as np
 
-from tokengeom.core.errors import InputError
-from tokengeom.core.numerics import Bool, Int
+from tokengeom.extending import Bool, InputError, Int
 
 MOST_REFINED = 400
 """Tokens and contexts together up to which classes are counted."""
@@ -181,10 +180,10 @@ def off_support_classes(S: Bool) -> int | None:
         sums = np.round(left[colours] @ right[colours], 7)
         _, colours = np.unique(np.stack([colours.ravel(), _numbered(sums).ravel()]), axis=1, return_inverse=True)
         colours = np.reshape(colours, (V + m, V + m))
-        found = int(colours.max()) + 1
-        if found == count:
+        classes = int(colours.max()) + 1
+        if classes == count:
             return int(np.unique(colours[:V, V:][~S]).size)
-        count = found
+        count = classes
 
 
 def _numbered(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> Int:

@@ -1,29 +1,36 @@
 """Directions of contexts and tokens on a text, grouped by support: blocks, agreement, SIM and angles.
 
 `GroupedText` chooses the contexts of a text that are compared; `Directions` are those of a run, a prediction or a
-simpler explanation on these contexts.
+simpler explanation on these contexts; `DirectionFindings` is what measured rows of them say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from tokengeom.comparison.explanations.base import FitInputs, explanation_classes
-from tokengeom.comparison.similarity import (
-    centred_tokens,
+from tokengeom import NextTokenStatistics
+from tokengeom.extending import (
+    FitInputs,
+    Float,
+    Int,
+    centre_columns,
+    cosines,
     directional_agreement,
     directional_similarity,
+    explanation_classes,
     subspace_collapse,
+    unit_columns,
 )
-from tokengeom.core.numerics import Float, Int, cosines, unit_columns
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom_studies.base import Recipe
+from tokengeom_studies.base import Check, Recipe, Table, table_of
+from tokengeom_studies.common.measured import Answer, Interval, Row, decided
 from tokengeom_studies.common.torch_runs import DeviceText, load_text
+
+NUCLEAR, GAMMA2, LIMIT, PROXY, SUPPORTS = "at the loss, nuclear", "at the loss, gamma_2", "L_mm", "S~", "cos S~"
 
 SAMPLED = 4_000
 """Contexts whose pairs are compared; of more, this many are drawn with a fixed seed."""
@@ -58,8 +65,8 @@ class GroupedText:
     def _simple(self) -> Iterator[tuple[str, Directions]]:
         everything = np.arange(self.stats.m)
         for kind in explanation_classes(SIMPLE):
-            for one in kind.candidates(FitInputs(has_counts=self.stats.has_counts)):
-                fit = one.fit(self.stats)
+            for rival in kind.candidates(FitInputs(has_counts=self.stats.has_counts)):
+                fit = rival.fit(self.stats)
                 yield kind.name, Directions.of(self, fit.tokens(np.arange(self.stats.V)).T, fit.contexts(everything))
 
     @cached_property
@@ -112,15 +119,15 @@ class Directions:
         """The directions of W (V x d) and H (d x m)."""
         contexts = {name: unit_columns(H[:, which].astype(np.float64)) for name, which in text.sets.items()}
         pictured = unit_columns(H[:, text.pictured].astype(np.float64))
-        return Directions(unit_columns(centred_tokens(W.astype(np.float64))), contexts, pictured, loss_gap)
+        return Directions(unit_columns(centre_columns(W.astype(np.float64)).T), contexts, pictured, loss_gap)
 
     def agreement(self, run: Directions, text: GroupedText) -> dict[str, float]:
         """Correlation of cosines over pairs of contexts with different supports, per set, and of different tokens."""
-        found = {
+        of_sets = {
             name: directional_agreement(self.contexts[name], run.contexts[name], text.groups[text.sets[name]])
             for name in SETS
         }
-        return {**found, "tokens": directional_agreement(self.tokens, run.tokens)}
+        return {**of_sets, "tokens": directional_agreement(self.tokens, run.tokens)}
 
     def similarity(self, run: Directions) -> dict[str, float]:
         """The papers' SIM of the contexts of the heat-map, and of tokens."""
@@ -154,3 +161,119 @@ class Directions:
             "ordered": float(np.mean(lowest > highest)),
             "with the sum of its tokens": float(np.mean(np.sum(sums * self.contexts["several"], axis=0))),
         }
+
+
+class DirectionFindings:
+    """Intervals over seeds, and what they decide."""
+
+    def __init__(self, runs: Sequence[Row], ceilings: Sequence[Row]) -> None:
+        self.runs, self.ceilings = runs, ceilings
+
+    def over(self, *names: str) -> Interval:
+        """The interval of one number over seeds."""
+        return Interval.of(_entry(row, names) for row in self.runs)
+
+    def difference(self, first: str, second: str) -> Interval:
+        """Paired difference of agreement on contexts with several next tokens."""
+        values = [row["agreement"][first]["several"] - row["agreement"][second]["several"] for row in self.runs]
+        return Interval.of(values)
+
+    def ceiling(self, items: str) -> Interval:
+        """Agreement between seeds."""
+        return Interval.of(row[items] for row in self.ceilings)
+
+    def answers(self) -> dict[str, Answer]:
+        """One answer per hypothesis."""
+        gap = self.over("loss_gap")
+        apart = Interval.of(row["within"] - row["between"] for row in self.runs)
+        between_seeds = self.ceiling("several").mean
+        share = Interval.of(row["agreement"][GAMMA2]["several"] / between_seeds for row in self.runs)
+        similarity = self.over("similarity", PROXY, "contexts")
+        return {
+            "entropy": Answer(decided(_negative(gap), -0.05), f"loss gap {_text(gap)} nats"),
+            "blocks": Answer(decided(apart, 0.5), f"within less between: {_text(apart)}"),
+            "collapse": Answer(decided(self.over("within"), 0.9), f"mean cosine within: {_text(self.over('within'))}"),
+            "loss": self._nearer(LIMIT),
+            "supports": self._nearer(SUPPORTS),
+            "ceiling": Answer(decided(share, 0.9), f"share {_text(share)} of {_text(self.ceiling('several'))}")
+            if self.ceilings
+            else Answer("undecided", "one seed has no ceiling"),
+            "proxy": Answer(decided(similarity, 0.8), f"SIM {_text(similarity)}"),
+            "angles": Answer(
+                decided(self.over("angles", "ordered"), 0.95),
+                f"share of contexts: {_text(self.over('angles', 'ordered'))}",
+            ),
+        }
+
+    def _nearer(self, other: str) -> Answer:
+        difference = self.difference(GAMMA2, other)
+        values = (f"{name} {_text(self.over('agreement', name, 'several'))}" for name in (GAMMA2, other))
+        return Answer(decided(difference), f"{'; '.join(values)}; difference {_text(difference)}")
+
+    def agreement_table(self) -> Table:
+        """Agreement and SIM of every explanation, and between seeds."""
+        rows = []
+        for name in self.runs[0]["agreement"]:
+            agreed = {item: _text(self.over("agreement", name, item)) for item in (*SETS, "tokens")}
+            similar = {f"SIM {item}": _text(self.over("similarity", name, item)) for item in ("contexts", "tokens")}
+            rows.append({"explanation": name, **agreed, **similar})
+        if self.ceilings:
+            agreed = {item: _text(self.ceiling(item)) for item in (*SETS, "tokens")}
+            rows.append({"explanation": "another seed", **agreed, "SIM contexts": "", "SIM tokens": ""})
+        return table_of(rows)
+
+    def block_table(self) -> Table:
+        """Mean cosines of the contexts of the heat-map, of the network and as predicted."""
+        return self._by_source((), "predicted_blocks", ("within", "between"))
+
+    def angle_table(self) -> Table:
+        """Cosines between contexts and tokens, of the network and as predicted."""
+        return self._by_source(("angles",), "predicted_angles", list(self.runs[0]["angles"]))
+
+    def _by_source(self, measured: Sequence[str], predicted: str, names: Sequence[str]) -> Table:
+        """Numbers of the network, and of the predictions."""
+        places = {"network": measured, **{name: (predicted, name) for name in (GAMMA2, LIMIT)}}
+        return table_of(
+            [
+                {"source": source, **{name: _text(self.over(*place, name)) for name in names}}
+                for source, place in places.items()
+            ]
+        )
+
+    def checks(self) -> list[Check]:
+        """Whether the runs have learned, and whether the predictions are proven."""
+        proven = max(max(row["proven"].values()) for row in self.runs)
+        return [
+            Check("largest loss gap at the end", max(row["loss_gap"] for row in self.runs), high=1.0),
+            Check("largest proven relative gap of a prediction", proven, high=2e-2),
+        ]
+
+    def sentence(self, text: Row) -> str:
+        """The answers with their numbers."""
+        decisions = ", ".join(f"{name}: {answer.decision}" for name, answer in self.answers().items())
+        values = {name: _text(self.over("agreement", name, "several")) for name in (GAMMA2, LIMIT, SUPPORTS)}
+        agreed = ", ".join(f"{value} with {name}" for name, value in values.items())
+        return (
+            f"On {text['contexts']:,} contexts and {text['tokens']} tokens (entropy {text['entropy']:.4f} nats), "
+            f"{len(self.runs)} networks reach a loss gap of {_text(self.over('loss_gap'))} nats. Cosines are "
+            f"{_text(self.over('within'))} within supports and {_text(self.over('between'))} between them. Agreement "
+            f"on contexts with several next tokens: {agreed}. Hypotheses: {decisions}."
+        )
+
+
+def _entry(row: Row, names: Sequence[str]) -> float:
+    value: Any = row
+    for name in names:
+        value = value[name]
+    return float(value)
+
+
+def _negative(interval: Interval) -> Interval:
+    return Interval(-interval.mean, -interval.high, -interval.low, interval.count)
+
+
+def _text(interval: Interval) -> str:
+    """Mean and interval; the mean alone of a single value, and nothing where a number is not defined."""
+    if not np.isfinite(interval.mean):
+        return ""
+    return str(interval) if interval.count > 1 else f"{interval.mean:.3f}"

@@ -4,35 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from tokengeom.comparison.similarity import directional_agreement
-from tokengeom.core.factors import Factors, HasFactors
-from tokengeom.core.numerics import Bool, Float, Int, centre_columns, unit_columns
-from tokengeom.problems.supports import reduce_support
-from tokengeom.statistics.completeness import estimate_completeness
-from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.theory.predict import predict
-from tokengeom.theory.proxy import proxy, proxy_factors
+from tokengeom import Factors, FeaturePrediction, LossPrediction, NextTokenStatistics, Run, predict
+from tokengeom.extending import (
+    Bool,
+    Float,
+    Int,
+    centre_columns,
+    directional_agreement,
+    estimate_completeness,
+    proxy,
+    unit_columns,
+)
 
 LIMIT, PROXY, SUPPORTS, PROBABILITIES = "L_mm", "proxy", "centred supports", "centred probabilities"
 NORMS = ("nuclear", "gamma2")
 LIMIT_TOLERANCE, NUCLEAR_TOLERANCE, GAMMA2_TOLERANCE = 1e-4, 1e-3, 1e-2
 """Proven relative gaps of the predictions."""
-
-
-@cache
-def solver_device() -> str:
-    """Device of predictions at a loss on a CPU: NumPy and numba, or PyTorch where numba is not installed."""
-    try:
-        import numba  # noqa: F401
-    except ImportError:
-        return "cpu:0"
-    return "cpu"
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +36,7 @@ class Directions:
     gap: float = 0.0
 
     @staticmethod
-    def of(given: HasFactors, gap: float = 0.0) -> Directions:
+    def of(given: Factors | FeaturePrediction | LossPrediction | Run, gap: float = 0.0) -> Directions:
         """Directions of token and context embeddings."""
         factors = Factors.of(given)
         return Directions(factors.context_directions, factors.token_directions, gap)
@@ -84,18 +76,18 @@ class Part:
         """What each kind of prediction makes of these statistics, by name."""
         stats = self.stats
         limit = predict(stats, spread_solves=0, tolerance=LIMIT_TOLERANCE)
-        found = {
+        directions = {
             LIMIT: Directions.of(limit, limit.certificate.relative_gap),
-            PROXY: Directions.of(proxy_factors(reduce_support(stats.S))),
+            PROXY: Directions.of(_proxy_factors(proxy(stats.S))),
             SUPPORTS: Directions.of_matrix(proxy(stats.S)),
             PROBABILITIES: Directions.of_matrix(stats.P.toarray()),
         }
         for norm in norms:
             tolerance = NUCLEAR_TOLERANCE if norm == "nuclear" else GAMMA2_TOLERANCE
-            path = limit.path(loss_gaps, norm=norm, tolerance=tolerance, device=solver_device())
+            path = limit.path(loss_gaps, norm=norm, tolerance=tolerance)
             for asked, at in zip(loss_gaps, path, strict=True):
-                found[f"{norm} {asked:g}"] = Directions.of(at, at.relative_gap)
-        return found
+                directions[f"{norm} {asked:g}"] = Directions.of(at, at.relative_gap)
+        return directions
 
 
 def agreement(whole: Part, of_whole: Directions, part: Part, of_part: Directions) -> dict[str, Any]:
@@ -117,11 +109,11 @@ def growth(part: sparse.csc_array, twin: sparse.csc_array, rest: sparse.csc_arra
     ``twin`` is a second part of the same size; ``rest`` is everything but the part, the twin included.
     """
     present = np.flatnonzero(np.diff(part.indptr))
-    seen, after, later = (sparse.csc_array(one[:, present]) for one in (part, twin, rest))
+    seen, after, later = (sparse.csc_array(table[:, present]) for table in (part, twin, rest))
     told = estimate_completeness(seen)
     n, twice = told.windows, int((seen.data == 2).sum())
     share = told.missing_share
-    new_in_twin, new_later = (_outside(one, seen) for one in (after, later))
+    new_in_twin, new_later = (_outside(table, seen) for table in (after, later))
     grew = np.count_nonzero(np.diff(new_in_twin.indptr))
     return {
         "windows": n,
@@ -143,13 +135,20 @@ def growth(part: sparse.csc_array, twin: sparse.csc_array, rest: sparse.csc_arra
 
 def _outside(counts: sparse.csc_array, seen: sparse.csc_array) -> sparse.csc_array:
     """Counts of the pairs that were not seen."""
-    found = sparse.csc_array(counts - counts.multiply(seen > 0))
-    found.eliminate_zeros()
-    return found
+    outside = sparse.csc_array(counts - counts.multiply(seen > 0))
+    outside.eliminate_zeros()
+    return outside
 
 
 def agreement_on(whole: Part, run: Directions, prediction: Directions, part: Part) -> float:
     """Agreement of a run with a prediction of the whole text, on the contexts that a part of it has."""
-    found = np.isin(whole.kept, part.kept)
-    groups = np.asarray(whole.stats.groups.label)[found]
-    return directional_agreement(run.contexts[:, found], prediction.contexts[:, found], groups)
+    shared = np.isin(whole.kept, part.kept)
+    groups = np.asarray(whole.stats.groups.label)[shared]
+    return directional_agreement(run.contexts[:, shared], prediction.contexts[:, shared], groups)
+
+
+def _proxy_factors(S_tilde: Float) -> Factors:
+    """Tokens ``U Sigma^{1/2}`` and contexts ``Sigma^{1/2} V^T`` of the proxy."""
+    U, s, Vt = np.linalg.svd(S_tilde, full_matrices=False)
+    root = np.sqrt(s[s > 1e-9 * s[0]])
+    return Factors(U[:, : root.size] * root, root[:, None] * Vt[: root.size])

@@ -1,0 +1,372 @@
+"""Questions about one token or context: the methods `neighbours` and `explain` of everything that has W and H."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from tokengeom.ask.item_report import (
+    SMALLEST_SHOWN,
+    Follows,
+    Group,
+    ItemReport,
+    Logit,
+    Measured,
+    Pull,
+    Pulled,
+    Support,
+)
+from tokengeom.ask.item_search import Item, find_item, names_of
+from tokengeom.ask.named_vectors import Items, frequency_of
+from tokengeom.ask.neighbours import SHARED, EmbeddedItems, Neighbours, members, overlaps, same_support
+from tokengeom.core.errors import InputError
+from tokengeom.core.factors import Factors, HasFactors
+from tokengeom.core.numerics import Bool, Float, Int, log_sum_exp
+
+if TYPE_CHECKING:
+    from tokengeom.statistics.next_token import NextTokenStatistics
+
+Observed = HasFactors | tuple[object, object]
+MOST_LISTED = 100
+"""Next tokens, or contexts, that an explanation lists."""
+MOST_NAMED = 5
+"""Items of a group that are named."""
+OFF_SUPPORT = 3
+"""Tokens outside the support whose logits are listed."""
+PULLED_TOWARDS, SMALLEST_COSINE = 3, 0.05
+"""Neighbours whose cosine is explained, and the smallest cosine that is."""
+PULLS_LISTED = 5
+"""Contributions to a cosine that are listed; the sum of the others is given."""
+
+
+class PullsItems(Protocol):
+    """What the optimality conditions of a prediction say: each vector is a sum of vectors of the other kind.
+
+    ``h_j = sum_z A_zj w_z`` and ``w_z = sum_j B_zj h_j``.
+    """
+
+    @property
+    def groups(self) -> Mapping[Items, Int]:
+        """Tokens, and contexts, that are shown together, by number."""
+
+    def on(self, item: Item) -> Float:
+        """Column j of A (V) for a context, row z of B (m) for a token."""
+
+    def note(self, item: Item) -> str:
+        """Where the conditions do not fix the item: why; empty otherwise."""
+
+
+class AnswersQuestions:
+    """Methods of everything that has W and H for the tokens and contexts of statistics."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def W(self) -> Float:
+            """Decoder, one row per token, V x d."""
+
+        @property
+        def H(self) -> Float:
+            """Context embeddings, one column per context, d x m."""
+
+    def neighbours(
+        self,
+        text: str,
+        k: int = 10,
+        items: Items | None = None,
+        stats: NextTokenStatistics | None = None,
+        *,
+        other_supports: bool = False,
+    ) -> Neighbours:
+        """The tokens or contexts that are nearest to one, with cosines and the supports that they share.
+
+        Parameters
+        ----------
+        text
+            Name of the token or context; accents and case are forgiven, and a unique beginning is completed.
+        k
+            Number of neighbours.
+        items
+            "tokens" or "contexts", where the text names both.
+        stats
+            The statistics that name them; not needed for a prediction that was made in this session.
+        other_supports
+            Leave out items with exactly the same supports.
+        """
+        named = self._named_by(stats)
+        nearest = EmbeddedItems(self, named).nearest(find_item(named, text, items), k, other_supports=other_supports)
+        return replace(nearest, source=self._source)
+
+    def explain(
+        self,
+        text: str,
+        k: int = 10,
+        items: Items | None = None,
+        stats: NextTokenStatistics | None = None,
+        *,
+        measured: Observed | Sequence[Observed] | Mapping[str, Observed] | None = None,
+    ) -> ItemReport:
+        """What the text says about a token or context, where it lies, and what pulls it there.
+
+        Parameters
+        ----------
+        text, k, items, stats
+            As in `neighbours`.
+        measured
+            Runs or trained models on the same statistics, or pairs (W, H), to show the same item in; one, several, or
+            several by name.
+        """
+        named = self._named_by(stats)
+        return _explain(self, find_item(named, text, items), named, k, measured_by_name(measured))
+
+    def _named_by(self, stats: NextTokenStatistics | None) -> NextTokenStatistics:
+        """The statistics that name tokens and contexts: those given, or its own."""
+        named: NextTokenStatistics | None = stats if stats is not None else getattr(self, "stats", None)
+        if named is None:
+            raise InputError(
+                f"This {type(self).__name__} has no names of tokens and contexts: pass the statistics that it is for "
+                "with stats=..., or on the command line --stats FOLDER."
+            )
+        return named
+
+    @property
+    def _source(self) -> str:
+        """What this geometry is, after a comma."""
+        return "as measured"
+
+    def _pulls(self) -> PullsItems | str:
+        """What pulls each item; or why that is not known."""
+        return "Only predictions have optimality conditions, which say what pulls an item; measurements have none."
+
+    def _logits_after(self, j: int) -> Mapping[str, Float]:
+        """Logits of all tokens after context j, by name; those called "logit" have a softmax."""
+        return _model_logits(self, j)
+
+
+class PlainFactors(AnswersQuestions):
+    """Factors of any object, or of a pair (W, H), with the questions that can be asked.
+
+    ``source``
+        What this geometry is, after a comma.
+    """
+
+    W: Float
+    H: Float
+
+    def __init__(self, given: Observed, source: str = "as measured") -> None:
+        factors = Factors.of(given)
+        self.W, self.H, self.bias, self.source = factors.W, factors.H, factors.bias, source
+        self.statistics_hash = getattr(given, "statistics_hash", None)
+
+    @property
+    def _source(self) -> str:
+        return self.source
+
+
+def _model_logits(given: HasFactors, j: int) -> dict[str, Float]:
+    logits = np.asarray(given.W @ given.H[:, j], np.float64)
+    bias = getattr(given, "bias", None)
+    return {"logit": logits if bias is None else logits + bias}
+
+
+def _explain(
+    asked: AnswersQuestions, item: Item, stats: NextTokenStatistics, k: int, measured: Mapping[str, Observed]
+) -> ItemReport:
+    embedded = EmbeddedItems(asked, stats)
+    nearest = embedded.nearest(item, k, other_supports=True)
+    shared, sizes = overlaps(stats, item)
+    same = same_support(shared, sizes, item.index)
+    logits, tokens, gap = _logits(asked, item, stats, k)
+    pulls = asked._pulls()
+    notes = [note for note in nearest.notes if note != item.note]
+    pulled: tuple[Pulled, ...] = ()
+    if isinstance(pulls, str):
+        notes.append(pulls)
+    elif embedded.norms(item.items)[item.index] > 0 and sizes[item.index] > 0:
+        pulled = tuple(pulled_towards(embedded, pulls, item, other) for other in (item.index, *_near(nearest, pulls)))
+        notes += [pulls.note(item)] if pulls.note(item) else []
+    return ItemReport(
+        item,
+        asked._source,
+        float(frequency_of(stats, item.items)[item.index]),
+        _count(stats, item),
+        _support(stats, item),
+        _group(embedded, item, same),
+        _companions(stats, item, shared, k),
+        logits,
+        gap,
+        nearest,
+        pulled,
+        {name: _measured(run, item, stats, nearest, same, tokens, k) for name, run in measured.items()},
+        tuple(notes),
+    )
+
+
+def _near(nearest: Neighbours, pulls: PullsItems) -> list[int]:
+    """Neighbours whose cosines are explained: the nearest ones, of those that are shown together the first."""
+    group = pulls.groups[nearest.item.items]
+    near = [row.index for row in nearest.rows if row.cosine >= SMALLEST_COSINE]
+    first = {int(group[index]): index for index in reversed(near)}
+    return [index for index in near if first[int(group[index])] == index][:PULLED_TOWARDS]
+
+
+def measured_by_name(given: object) -> dict[str, Any]:
+    """What was measured, by name: that of its folder, its own, or "run"; equal names are numbered."""
+    if given is None:
+        return {}
+    if isinstance(given, Mapping):
+        return dict(given)
+    runs: dict[str, Any] = {}
+    for run in given if isinstance(given, list) else [given]:
+        name = Path(run).name if isinstance(run, str | Path) else str(getattr(run, "name", None) or "run")
+        number = sum(known == name or known.startswith(f"{name} (") for known in runs)
+        runs[f"{name} ({number + 1})" if number else name] = run
+    return runs
+
+
+def _count(stats: NextTokenStatistics, item: Item) -> int | None:
+    if not stats.has_counts:
+        return None
+    if item.items == "contexts":
+        return int(stats.context_counts[item.index])
+    return int(np.rint(np.asarray(stats.P @ stats.context_counts)[item.index]))
+
+
+def _support(stats: NextTokenStatistics, item: Item) -> Support:
+    inside = members(stats, item)
+    if item.items == "contexts":
+        share, left_out = _column(stats, item.index)[inside], float(stats.left_out[item.index])
+        contexts, weight = np.full(inside.size, item.index), share
+    else:
+        share, left_out = stats.P.data[stats.P.indices == item.index], 0.0
+        contexts, weight = inside, share * stats.pi[inside]
+    windows = np.rint(share * stats.context_counts[contexts]).astype(np.int64) if stats.has_counts else None
+    names = names_of(stats, SHARED[item.items])
+    order = np.argsort(-weight, kind="stable")[:MOST_LISTED]
+    rows = (Follows(names[inside[i]], None if windows is None else int(windows[i]), float(share[i])) for i in order)
+    return Support(int(inside.size), tuple(rows), left_out)
+
+
+def _column(stats: NextTokenStatistics, j: int) -> Float:
+    """Probabilities of all tokens after context j, V."""
+    part = slice(stats.P.indptr[j], stats.P.indptr[j + 1])
+    column = np.zeros(stats.V)
+    column[stats.P.indices[part]] = stats.P.data[part]
+    return column
+
+
+def _group(embedded: EmbeddedItems, item: Item, same: Bool) -> Group:
+    others = np.flatnonzero(same)
+    others = others[others != item.index]
+    frequency = frequency_of(embedded.stats, item.items)
+    first = others[np.argsort(-frequency[others], kind="stable")[:MOST_NAMED]]
+    names = tuple(names_of(embedded.stats, item.items)[i] for i in first)
+    if not others.size or not embedded.norms(item.items)[item.index] > 0:
+        return Group(int(others.size) + 1, names)
+    cosine = embedded.cosines(item.items, item.index)[others]
+    return Group(int(others.size) + 1, names, float(cosine.min()), float(cosine.max()))
+
+
+def _companions(stats: NextTokenStatistics, item: Item, shared: Int, k: int) -> tuple[tuple[str, int], ...]:
+    if item.items == "contexts":
+        return ()
+    others = np.flatnonzero(shared)
+    others = others[others != item.index]
+    order = np.lexsort((others, -frequency_of(stats, "tokens")[others], -shared[others]))[:k]
+    names = names_of(stats, "tokens")
+    return tuple((names[i], int(shared[i])) for i in others[order])
+
+
+def _logits(
+    asked: AnswersQuestions, item: Item, stats: NextTokenStatistics, k: int
+) -> tuple[tuple[Logit, ...], Int, float | None]:
+    """Logits after a context, the tokens that they are of, and the loss above the entropy where there is one."""
+    if item.items == "tokens":
+        return (), np.empty(0, np.int64), None
+    columns = dict(asked._logits_after(item.index))
+    share = _column(stats, item.index)
+    highest = columns.get("logit", columns.get("direction"))
+    assert highest is not None, "a geometry has one of the two"
+    support = np.flatnonzero(share)
+    inside = support[np.argsort(-share[support], kind="stable")[:k]]
+    outside = np.flatnonzero(share == 0)
+    outside = outside[np.argsort(-highest[outside], kind="stable")[:OFF_SUPPORT]]
+    tokens = np.concatenate((inside, outside)).astype(np.int64)
+    gap = None
+    if "logit" in columns:
+        columns["probability"] = np.exp(columns["logit"] - log_sum_exp(columns["logit"]))
+        gap = context_gap(columns["logit"], share)
+        columns["logit"] = columns["logit"] - columns["logit"].mean()
+    names = names_of(stats, "tokens")
+    rows = (
+        Logit(
+            names[z], bool(share[z] > 0), float(share[z]), {name: float(column[z]) for name, column in columns.items()}
+        )
+        for z in tokens
+    )
+    return tuple(rows), tokens, gap
+
+
+def context_gap(logits: Float, share: Float) -> float:
+    """``KL(p || softmax(logits))`` of one context, in nats: its loss above its entropy."""
+    inside = share > 0
+    log_q = logits[inside] - log_sum_exp(logits)
+    return max(0.0, float(np.sum(share[inside] * (np.log(share[inside]) - log_q))))
+
+
+def pulled_towards(embedded: EmbeddedItems, pulls: PullsItems, item: Item, other: int) -> Pulled:
+    """The cosine of an item with another of its kind, or with itself, as a sum of contributions."""
+    what = SHARED[item.items]
+    vectors, norms = embedded.vectors(item.items), embedded.norms(item.items)
+    size = float(norms[item.index] * norms[other])
+    strength = pulls.on(item)
+    parts = strength * (embedded.vectors(what) @ vectors[other]) / size
+    mean = -float(embedded.mean @ vectors[other]) / size if item.items == "tokens" else 0.0
+    cosine = float(vectors[item.index] @ vectors[other]) / size
+    _, label = np.unique(pulls.groups[what], return_inverse=True)
+    sums, counted = np.bincount(label, weights=parts), np.bincount(label)
+    largest = np.argsort(-np.abs(sums), kind="stable")[:PULLS_LISTED]
+    largest = largest[np.abs(sums[largest]) >= SMALLEST_SHOWN]
+    frequency, names = frequency_of(embedded.stats, what), names_of(embedded.stats, what)
+    rows = []
+    for group in largest:
+        some = np.flatnonzero(label == group)
+        first = some[np.argmax(frequency[some])]
+        rows.append(Pull(names[first], int(counted[group]), bool(strength[some].sum() > 0), float(sums[group])))
+    others, total = float(sums.sum() - sums[largest].sum()), float(sums.sum())
+    return Pulled(
+        names_of(embedded.stats, item.items)[other],
+        other == item.index,
+        cosine,
+        tuple(rows),
+        others,
+        mean,
+        cosine - total - mean,
+    )
+
+
+def _measured(
+    given: Observed, item: Item, stats: NextTokenStatistics, predicted: Neighbours, same: Bool, tokens: Int, k: int
+) -> Measured:
+    embedded = EmbeddedItems(given, stats)
+    nearest = embedded.nearest(item, k, other_supports=True)
+    cosine = embedded.cosines(item.items, item.index)
+    near = {row.index for row in nearest.rows}
+    probabilities: tuple[float, ...] = ()
+    gap = None
+    if item.items == "contexts":
+        logits = _model_logits(embedded.factors, item.index)["logit"]
+        gap = context_gap(logits, _column(stats, item.index))
+        probabilities = tuple(float(q) for q in np.exp(logits - log_sum_exp(logits))[tokens])
+    return Measured(
+        nearest,
+        tuple(float(cosine[row.index]) for row in predicted.rows),
+        sum(row.index in near for row in predicted.rows),
+        _group(embedded, item, same),
+        probabilities,
+        gap,
+    )

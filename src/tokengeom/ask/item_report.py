@@ -1,0 +1,334 @@
+"""`ItemReport`: what the text says about a token or context, where a geometry puts it, and what pulls it there.
+
+The facts of the text come from the statistics: how frequent the item is, what follows it or what it follows, and which
+items have exactly the same support. Logits, neighbours and pulls come from a prediction, a run or a trained model; a
+prediction has pulls, because it satisfies optimality conditions (``theory.pulls``)::
+
+    cos(x, y) = sum_i c_i + residual
+
+where
+    x, y    the item, and one of its neighbours or itself
+    c_i     contribution of the i-th token to the cosine of two contexts, or of the i-th context to that of two tokens
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from tokengeom.ask.item_search import Item, quoted, shown
+from tokengeom.ask.neighbours import SHARED, Neighbours
+from tokengeom.results.contract import html_table
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+SMALLEST_SHOWN = 5e-4
+"""Contribution from which on it is listed by itself."""
+
+
+@dataclass(frozen=True)
+class Follows:
+    """A token that follows the context, or a context that the token follows.
+
+    ``count``, ``share``
+        How often, where counted, and the probability of the token after the context.
+    """
+
+    name: str
+    count: int | None
+    share: float
+
+
+@dataclass(frozen=True)
+class Support:
+    """Next tokens of a context, or contexts that a token follows: how many, and the most frequent of them.
+
+    ``left_out``
+        Share of the context's windows in the text that cuts left out.
+    """
+
+    size: int
+    rows: tuple[Follows, ...]
+    left_out: float = 0.0
+
+
+@dataclass(frozen=True)
+class Group:
+    """Items with exactly the same support: how many, itself among them, and the most frequent other ones.
+
+    ``low``, ``high``
+        Smallest and largest cosine of the item with the others; None where there are no others, or no direction.
+    """
+
+    size: int
+    names: tuple[str, ...]
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Logit:
+    """Logits of one token after the context, and the probabilities of the text and of the model.
+
+    ``values``
+        "finite" and "direction" in the limit; "logit" and "probability" at a loss and of a trained model.
+    """
+
+    token: str
+    in_support: bool
+    share: float
+    values: Mapping[str, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain data."""
+        return {"token": self.token, "in_support": self.in_support, "share": self.share, **self.values}
+
+
+@dataclass(frozen=True)
+class Pull:
+    """Contribution of one item, or of several with the same support, to a cosine.
+
+    ``members``
+        Number of items; ``name`` is the most frequent of them.
+    ``positive``
+        Whether the item itself is pulled towards them (rather than away from them).
+    """
+
+    name: str
+    members: int
+    positive: bool
+    contribution: float
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """A cosine as a sum of contributions.
+
+    ``towards``, ``own``, ``cosine``
+        The neighbour, or the item itself (``own``), and the cosine with it.
+    ``pulls``, ``others``
+        The largest contributions, and the sum of all others.
+    ``mean``
+        Of tokens: what removing the mean of the tokens adds.
+    ``residual``
+        What is left: the accuracy of the prediction.
+    """
+
+    towards: str
+    own: bool
+    cosine: float
+    pulls: tuple[Pull, ...]
+    others: float
+    mean: float
+    residual: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain data, with each contribution as a share."""
+        return asdict(self) | {"share": [self.share(pull.contribution) for pull in self.pulls]}
+
+    def share(self, contribution: float) -> float | None:
+        """A contribution as a share of the cosine; None where the cosine is nearly 0."""
+        return contribution / self.cosine if abs(self.cosine) > 1e-3 else None
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """The same item in a run or trained model.
+
+    ``neighbours``, ``cosines``, ``common``
+        Its neighbours there, the cosines of the predicted neighbours, and how many of these are neighbours there.
+    ``group``
+        Cosines within the support group.
+    ``probabilities``, ``context_gap``
+        Of a context: probabilities of the tokens in `ItemReport.logits`, and its loss above its entropy, in nats.
+    """
+
+    neighbours: Neighbours
+    cosines: tuple[float, ...]
+    common: int
+    group: Group
+    probabilities: tuple[float, ...] = ()
+    context_gap: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain data."""
+        return {
+            "neighbours": self.neighbours.to_dict()["neighbours"],
+            "cosines": list(self.cosines),
+            "common": self.common,
+            "group": asdict(self.group),
+            "probabilities": list(self.probabilities),
+            "context_gap": self.context_gap,
+        }
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ItemReport:
+    """What is known about one token or context: what `explain` returns.
+
+    ``item``, ``source``
+        What was asked for, and what its geometry is: a prediction, a run, a model.
+    ``share``, ``count``
+        Share of the windows with this context or next token, and their number where counted.
+    ``support``, ``group``
+        What follows the context, or what the token follows; and items with exactly the same support.
+    ``companions``
+        Of a token: tokens that follow the most contexts together with it, with the number of these contexts.
+    ``logits``, ``context_gap``
+        Of a context: logits of its most frequent tokens and of the highest ones outside its support; and its loss above
+        its entropy in nats, where the geometry has a loss.
+    ``neighbours``
+        Nearest items with another support.
+    ``pulled``
+        What pulls it: first the item itself, then its nearest neighbours; empty without optimality conditions.
+    ``measured``
+        The same item in runs and trained models, by name.
+    ``notes``
+        Sentences about limitations.
+    """
+
+    item: Item
+    source: str
+    share: float
+    count: int | None
+    support: Support
+    group: Group
+    companions: tuple[tuple[str, int], ...]
+    logits: tuple[Logit, ...]
+    context_gap: float | None
+    neighbours: Neighbours
+    pulled: tuple[Pulled, ...]
+    measured: Mapping[str, Measured]
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain data."""
+        of_kind = (
+            {"logits": [logit.to_dict() for logit in self.logits], "context_gap": self.context_gap}
+            if self.item.items == "contexts"
+            else {"companions": [{"token": name, "shared": number} for name, number in self.companions]}
+        )
+        return {
+            "item": self.item.name,
+            "items": self.item.items,
+            "source": self.source,
+            "share": self.share,
+            "count": self.count,
+            "support": asdict(self.support),
+            "group": asdict(self.group),
+            **of_kind,
+            "neighbours": self.neighbours.to_dict()["neighbours"],
+            "pulled": [pulled.to_dict() for pulled in self.pulled],
+            "measured": {name: measured.to_dict() for name, measured in self.measured.items()},
+            "notes": list(self.notes),
+        }
+
+    def to_frame(self) -> DataFrame:
+        """Data frame of the nearest items, as `Neighbours.to_frame` has it."""
+        return self.neighbours.to_frame()
+
+    @property
+    def title(self) -> str:
+        """Which item this is about, and in which geometry."""
+        return f"The {self.item.kind} {quoted(self.item.name)}, {self.source}"
+
+    def facts(self) -> list[str]:
+        """Sentences on the text: how frequent the item is, its support and its support group."""
+        often = "" if self.count is None else f" ({_number(self.count, 'window')})"
+        sentences = [self.item.note] if self.item.note else []
+        begins = "begins" if self.item.items == "contexts" else "ends"
+        sentences.append(f"It {begins} {self.share:.3%} of the windows that were counted{often}.")
+        size, left_out = self.support.size, self.support.left_out
+        if self.item.items == "contexts":
+            cut = f"; cuts left out {left_out:.1%} of its windows" if left_out > 0 else ""
+            sentences.append(f"{_number(size, 'token')} may follow it: {self._followed(6)}{cut}.")
+        else:
+            followed = f"It follows {_number(size, 'context')}, in this share of their windows: {self._followed(4)}."
+            sentences.append(followed if size else "It follows no context.")
+            if self.companions:
+                listed = ", ".join(f"{quoted(name)} ({number:,})" for name, number in self.companions[:6])
+                sentences.append(f"Tokens that follow the most of these contexts too: {listed}.")
+        return [*sentences, self._group_sentence()]
+
+    def _followed(self, most: int) -> str:
+        listed = ", ".join(f"{quoted(row.name)} {row.share:.0%}" for row in self.support.rows[:most])
+        more = self.support.size - min(most, len(self.support.rows))
+        return listed + (f", and {more:,} more" if more > 0 else "")
+
+    def _group_sentence(self) -> str:
+        what, group = self.item.items, self.group
+        alike = "the same next tokens" if what == "contexts" else "exactly the same contexts"
+        if group.size == 1:
+            return f"No other {self.item.kind} has {alike}."
+        verb = "has" if group.size == 2 else "have"
+        others = f"{group.size - 1:,} other {what if group.size > 2 else self.item.kind}"
+        cosines = "" if group.low is None or group.high is None else f" ({_range(group.low, group.high)})"
+        more = group.size - 1 - len(group.names)
+        listed = ", ".join(map(quoted, group.names)) + (f", and {more:,} more" if more > 0 else "")
+        return f"{others} {verb} {alike}{cosines}: {listed}."
+
+    def summary(self) -> str:
+        """Everything in sentences, one per line."""
+        lines = [f"{self.title}.", *self.facts()]
+        if self.logits:
+            shown_logits = (f"{quoted(logit.token)} {_values(logit.values)}" for logit in self.logits)
+            lines.append(f"Logits: {'; '.join(shown_logits)}.")
+        if self.context_gap is not None:
+            lines.append(f"Its loss is {self.context_gap:.3g} nats above its entropy.")
+        if self.neighbours.rows:
+            nearest = ", ".join(f"{quoted(row.name)} {row.cosine:.3f}" for row in self.neighbours.rows)
+            lines.append(f"Nearest {self.item.items} with another support: {nearest}.")
+        lines += [pulled_sentence(pulled, self.item) for pulled in self.pulled]
+        lines += [measured_sentence(name, measured, self.item) for name, measured in self.measured.items()]
+        return "\n".join([*lines, *self.notes])
+
+    def __repr__(self) -> str:
+        return f"ItemReport({self.item.kind} {shown(self.item.name)}, {self.source})"
+
+    def _repr_html_(self) -> str:
+        columns, sentences = (self.item.kind, "cosine", "shared", "of"), self.summary().splitlines()[1:]
+        return html_table(self.title, self.neighbours.table(), sentences, columns)
+
+
+Explanation = ItemReport
+"""Its name in 0.1.0."""
+
+
+def pulled_sentence(pulled: Pulled, item: Item) -> str:
+    """A cosine and its largest contributions."""
+    listed = ", ".join(f"{pull_name(pull)} {pull.contribution:+.3f}" for pull in pulled.pulls)
+    mean = f"; the mean that is removed {pulled.mean:+.3f}" if abs(pulled.mean) >= SMALLEST_SHOWN else ""
+    rest = f"; all others {pulled.others:+.3f}{mean}; residual {pulled.residual:+.1e}"
+    what = f"Its cosine with {quoted(pulled.towards)}, {pulled.cosine:.3f}, is a sum over {SHARED[item.items]}: "
+    own = f"Its direction is a sum of pulls by {SHARED[item.items]}, as shares: "
+    return f"{own if pulled.own else what}{listed}{rest}."
+
+
+def pull_name(pull: Pull) -> str:
+    """The name of what pulls, with the number of further items with the same support."""
+    return quoted(pull.name) + (f" and {pull.members - 1:,} more" if pull.members > 1 else "")
+
+
+def measured_sentence(name: str, measured: Measured, item: Item) -> str:
+    """Neighbours of an item in a run, and how many of the predicted ones are among them."""
+    nearest = ", ".join(f"{quoted(row.name)} {row.cosine:.3f}" for row in measured.neighbours.rows)
+    gap = "" if measured.context_gap is None else f" Loss above the entropy: {measured.context_gap:.3g} nats."
+    common = f"{measured.common} of {len(measured.cosines)} predicted neighbours are among them"
+    return f"In {name} the nearest {item.items} are {nearest or 'none'}; {common}.{gap}"
+
+
+def _values(values: Mapping[str, float]) -> str:
+    if "direction" in values:
+        finite = f"{values['finite']:+.2f} " if "finite" in values else ""
+        return f"{finite}{values['direction']:+.2f}R"
+    return f"{values['logit']:+.2f} ({values['probability']:.1%})"
+
+
+def _range(low: float, high: float) -> str:
+    return f"cosine {low:.3f}" if f"{low:.3f}" == f"{high:.3f}" else f"cosines {low:.3f} to {high:.3f}"
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

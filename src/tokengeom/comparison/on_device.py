@@ -1,0 +1,161 @@
+"""Agreement of many geometries of one text, computed on a torch device.
+
+Agreement is that of `compare`: the correlation of cosines over pairs of contexts with different supports, and over
+pairs of different tokens. A geometry keeps its cosines over these pairs with mean 0 and length 1, so that the agreement
+of two of them is a sum of products. There are neither intervals nor floors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokengeom.comparison.explanations.base import (
+    AbstractLogitRival,
+    AbstractRival,
+    ContextStatistics,
+    FitInputs,
+    explanation_classes,
+)
+from tokengeom.comparison.logit_numbers import split_exponent
+from tokengeom.models.networks.base import import_torch
+
+if TYPE_CHECKING:
+    from tokengeom.core.numerics import Float
+    from tokengeom.statistics.next_token import NextTokenStatistics
+
+ITEMS = ("contexts", "tokens")
+MOST_CONTEXTS = 4_000
+"""ContextStatistics whose pairs are compared; of more, this many are drawn with a fixed seed."""
+
+
+@dataclass(frozen=True, eq=False)
+class PairGeometry:
+    """Cosines over the pairs that count, with mean 0 and length 1; tensors."""
+
+    contexts: Any
+    tokens: Any
+
+    def agreement(self, other: PairGeometry) -> dict[str, float]:
+        """Correlation of the cosines of two geometries of the same text, for contexts and for tokens."""
+        return {item: float((getattr(self, item) * getattr(other, item)).sum()) for item in ITEMS}
+
+
+class TextOnDevice:
+    """Statistics of a text on a torch device.
+
+    where
+        P       next-token probabilities, V x m, float32
+        pi      shares of the contexts, m
+        kept    the contexts whose pairs are compared
+    """
+
+    def __init__(self, stats: NextTokenStatistics, device: str = "cpu") -> None:
+        self.torch = import_torch()
+        self.stats, self.device = stats, device
+        self.P = self._placed(stats.P.toarray())
+        self.pi = self._placed(stats.pi)
+        self.entropy = float(stats.entropy)
+        generator = np.random.default_rng(0)
+        few = stats.m <= MOST_CONTEXTS
+        kept = np.arange(stats.m) if few else np.sort(generator.choice(stats.m, MOST_CONTEXTS, replace=False))
+        self.kept = self.torch.as_tensor(kept, device=device)
+        group = self.torch.as_tensor(np.asarray(stats.groups.label)[kept].astype(np.int64), device=device)
+        self._apart = group[:, None] != group[None, :]
+        self._different = ~self.torch.eye(stats.V, dtype=self.torch.bool, device=device)
+
+    def _placed(self, array: Any) -> Any:
+        return self.torch.tensor(np.asarray(array), dtype=self.torch.float32, device=self.device)
+
+    def loss_gap(self, W: Any, H: Any) -> float:
+        """Loss above the entropy floor in nats, accumulated in double precision."""
+        L = W @ H
+        loss = self.torch.logsumexp(L, 0).double() - (self.P * L).sum(0, dtype=self.torch.float64)
+        return float((self.pi.double() * loss).sum() / self.pi.double().sum()) - self.entropy
+
+    def geometry(self, W: Any, H: Any) -> PairGeometry:
+        """Cosines of tokens (rows of W, mean removed) and of contexts (columns of H); arrays or tensors."""
+        W, H = (given if self.torch.is_tensor(given) else self._placed(given) for given in (W, H))
+        return PairGeometry(
+            self._standardised(_cosines(H[:, self.kept].mT), self._apart),
+            self._standardised(_cosines(W - W.mean(0)), self._different),
+        )
+
+    def _standardised(self, C: Any, counted: Any) -> Any:
+        C = C * counted
+        C = (C - C.sum(dtype=self.torch.float64).float() / counted.sum()) * counted
+        return C / C.double().square().sum().sqrt().float().clamp_min(1e-30)
+
+    def rivals(self, names: Sequence[str] | None = None) -> dict[str, list[tuple[str, PairGeometry]]]:
+        """Name of each rival explanation that needs no solver -> its candidates, with their free parameters."""
+        return dict(self._rivals(names))
+
+    def _rivals(self, names: Sequence[str] | None) -> Iterator[tuple[str, list[tuple[str, PairGeometry]]]]:
+        known = FitInputs(has_counts=self.stats.has_counts)
+        for kind in explanation_classes(names):
+            candidates = [] if kind.ours or not kind.quick else list(kind.candidates(known))
+            if candidates:
+                yield kind.name, [(rival.chosen, self._rival(rival)) for rival in candidates]
+
+    def _rival(self, rival: AbstractRival) -> PairGeometry:
+        if isinstance(rival, AbstractLogitRival):
+            contexts = ContextStatistics.of(self.stats)
+            M = contexts.P.copy()
+            M.data = rival.values(contexts, np.asarray(self.stats.P @ self.stats.pi))
+            return self.matrix_geometry(M.toarray(), rival.power)
+        fit = rival.fit(self.stats)
+        return self.geometry(fit.tokens(np.arange(self.stats.V)).T, fit.contexts(np.arange(self.stats.m)))
+
+    def matrix_geometry(self, M: Any, power: float) -> PairGeometry:
+        """Tokens ``U Sigma^p`` and contexts ``Sigma^p V^T`` of a matrix whose columns are centred first."""
+        M = self.torch.as_tensor(np.asarray(M), dtype=self.torch.float64, device=self.device)
+        M = M - M.mean(0)
+        if power == 1.0:
+            return self.geometry(M.float(), M.float())
+        values, U = self.torch.linalg.eigh(M @ M.mT)
+        s = values.clamp_min(0.0).sqrt()
+        kept = s > 1e-6 * s[-1]
+        U, s = U[:, kept], s[kept]
+        return self.geometry((U * s**power).float(), ((U.mT @ M) * s[:, None] ** (power - 1.0)).float())
+
+
+def _cosines(rows: Any) -> Any:
+    unit = rows / rows.norm(dim=1, keepdim=True).clamp_min(1e-30)
+    return unit @ unit.mT
+
+
+@dataclass(frozen=True, eq=False)
+class LogitSpectrum:
+    """Singular values of the logits ``W H`` with the mean over tokens removed, and how W carries them.
+
+    where
+        s         singular values, falling, r
+        carried   ``||W^T u_k||``, r
+    """
+
+    s: Float
+    carried: Float
+
+    @staticmethod
+    def of(W: Any, H: Any) -> LogitSpectrum:
+        """From factors on a device, by two small decompositions in double precision."""
+        torch = import_torch()
+        W = (W - W.mean(0)).double()
+        Q, R = torch.linalg.qr(W)
+        _, T = torch.linalg.qr(H.double().mT)
+        U, s, _ = torch.linalg.svd(R @ T.mT)
+        carried = (W.mT @ (Q @ U[:, : s.numel()])).norm(dim=0)
+        return LogitSpectrum(s.cpu().numpy(), carried.cpu().numpy())
+
+    @property
+    def nuclear_norm(self) -> float:
+        """Sum of the singular values."""
+        return float(self.s.sum())
+
+    @property
+    def split_exponent(self) -> float:
+        """Slope of ``log ||W^T u_k||`` against ``log sigma_k``: 1/2 where W and H share them."""
+        return split_exponent(self.carried, self.s)

@@ -1,0 +1,132 @@
+"""Figures of points in the plane.
+
+`linear_plane`          the linear model: embeddings as points, decoder rows as stars [thrampoulidis2024, Fig. 1].
+                        Tokens that occur in the same supports have the same row of W^mm (one star with all their names)
+                        and differ in W*
+`context_token_angles`  angles between contexts and tokens: what a model found compared with what is predicted
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tokengeom.core.errors import InputError
+from tokengeom.core.factors import Factors, HasFactors
+from tokengeom.core.numerics import Bool, Float, unit_columns
+from tokengeom.figures.base import Figure, Points, ScatterPanel
+from tokengeom.figures.ordering import context_names, token_names
+from tokengeom.theory.features import FeaturePrediction
+from tokengeom.theory.linear import LinearPrediction
+
+STARS = 6
+"""Index in the palette for decoder rows: grey, since colours stand for contexts."""
+MOST_PAIRS = 400
+"""Pairs of each kind in the picture; of more, this many are drawn with a fixed seed."""
+
+
+def linear_plane(prediction: LinearPrediction) -> Figure:
+    """Direction W^mm and finite part W* of a prediction with embeddings in two dimensions."""
+    data = prediction.data
+    if data.d != 2:
+        raise InputError(
+            f"The plane needs embeddings of dimension 2; got d={data.d}. Use linear_heatmaps for other dimensions."
+        )
+    panels = [
+        ScatterPanel(
+            f"{title}: rows of {name}",
+            "first coordinate",
+            "second coordinate",
+            [*_embeddings(prediction, W), _rows(prediction, W, f"rows of {name}, by token")],
+            equal=True,
+            from_origin=True,
+        )
+        for title, name, W in (
+            ("Direction", "W^mm", prediction.W_mm),
+            ("Finite part", "W*", prediction.W_star),
+        )
+    ]
+    return Figure("linear-plane", "The limit of training in the plane", _plane_caption(prediction), panels, columns=2)
+
+
+def _embeddings(prediction: LinearPrediction, rows: Float) -> list[Points]:
+    """Each context in its own colour, with the tokens of its support; scaled to the size of the decoder rows."""
+    data = prediction.data
+    names, tokens = context_names(data, data.m), token_names(data, data.V)
+    largest = float(np.linalg.norm(rows, axis=1).max())
+    scale = largest / float(np.linalg.norm(data.H, axis=0).max()) if largest > 0 else 1.0
+    H = scale * data.H
+    return [
+        Points(
+            f"{names[j]} and its next tokens",
+            H[0, j : j + 1],
+            H[1, j : j + 1],
+            ["{" + ", ".join(tokens[z] for z in np.flatnonzero(data.S[:, j])) + "}"],
+            "point",
+            colour=j if j < STARS else j + 1,
+        )
+        for j in range(data.m)
+    ]
+
+
+def _rows(prediction: LinearPrediction, W: Float, label: str) -> Points:
+    """Rows of a decoder; rows that coincide are drawn once, with all their names."""
+    tokens = token_names(prediction.data, prediction.data.V)
+    size = float(np.abs(W).max()) or 1.0
+    keys = np.round(W / size, 6) + 0.0
+    distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
+    members = [[tokens[int(z)] for z in np.flatnonzero(inverse.reshape(-1) == g)] for g in range(len(distinct))]
+    names = [" = ".join(group) for group in members]
+    return Points(label, distinct[:, 0] * size, distinct[:, 1] * size, names, "star", colour=STARS)
+
+
+def _plane_caption(prediction: LinearPrediction) -> str:
+    data = prediction.data
+    return (
+        f"The linear model with {data.m} contexts, {data.V} tokens and fixed embeddings in the plane. Points: "
+        "embeddings, one colour per context, labelled with the tokens that may follow it (its support) and scaled to "
+        "the size of the stars. Stars: rows of the max-margin decoder W^mm (left), the direction in which training "
+        "diverges, and of the finite part W* (right), to which it converges on the data subspace. On the left, tokens "
+        f"that follow the same contexts share one star. {' '.join(prediction.summary().splitlines())}"
+    )
+
+
+def context_token_angles(prediction: FeaturePrediction, run: HasFactors | tuple[Float, Float]) -> Figure:
+    """Cosine of each context with each token, predicted in the limit and found, in and off the support."""
+    measured = Factors.of(run)
+    measured.require_sizes(prediction.reduction.V, prediction.reduction.m)
+    x = context_token_cosines(Factors(prediction.W, prediction.H))
+    y = context_token_cosines(measured)
+    S = np.asarray(prediction.P.toarray() > 0)
+    generator = np.random.default_rng(0)
+    kinds = {"tokens that may follow": S, "other tokens": ~S}
+    points = [_sampled(label, x, y, pairs, generator) for label, pairs in kinds.items()]
+    panel = ScatterPanel("Contexts and tokens", "predicted cosine (L^mm)", "cosine found", points)
+    means = "; ".join(
+        f"{label}: predicted {x[pairs].mean():.3f}, found {y[pairs].mean():.3f}" for label, pairs in kinds.items()
+    )
+    caption = (
+        "One point per pair of a context and a token: the cosine between them in the limit of training, and in the "
+        f"trained model (the mean over tokens removed). Mean cosines: {means}. A context is nearer to every token that "
+        f"may follow it than to all others in {_ordered(x, S):.0%} of the contexts as predicted, and in "
+        f"{_ordered(y, S):.0%} as found. At most {MOST_PAIRS} pairs of each kind are shown."
+    )
+    return Figure("context-token-angles", "Angles between contexts and tokens", caption, [panel], columns=1)
+
+
+def context_token_cosines(factors: Factors) -> Float:
+    """Cosine of each token with each context, V x m; the mean over tokens is removed."""
+    return np.asarray(unit_columns(factors.tokens).T @ unit_columns(factors.H))
+
+
+def _ordered(C: Float, S: Bool) -> float:
+    """Share of contexts whose smallest cosine in the support is above the largest off it; full supports left out."""
+    some = S.any(axis=0) & ~S.all(axis=0)
+    lowest, highest = np.where(S, C, np.inf).min(axis=0), np.where(S, -np.inf, C).max(axis=0)
+    return float(np.mean((lowest > highest)[some])) if some.any() else float("nan")
+
+
+def _sampled(label: str, x: Float, y: Float, pairs: Bool, generator: np.random.Generator) -> Points:
+    which = np.flatnonzero(pairs)
+    if which.size > MOST_PAIRS:
+        which = np.sort(generator.choice(which, MOST_PAIRS, replace=False))
+    return Points(label, x.ravel()[which], y.ravel()[which])

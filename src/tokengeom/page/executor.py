@@ -1,0 +1,281 @@
+"""The executor of a report: finds or makes the result of every stage, shows progress, and says how long it takes.
+
+A `Stage` is data: its name, the stages, settings and code that its result depends on, the function that makes the
+result, and how it appears in progress. One piece of code saves every result, finds it again by its key and loads it
+(`tokengeom.page.cache.ResultsFolder.keep`). `tokengeom.page.stages` lists the stages of a report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, TypeVar
+
+from tokengeom.core.errors import InputError, ProblemError
+from tokengeom.core.numerics import blas_threads_for
+from tokengeom.core.progress import AbstractProgress, AbstractStage
+from tokengeom.core.resources import Estimate
+from tokengeom.page.cache import ResultsFolder, code_hash
+from tokengeom.page.read_model import Models
+from tokengeom.page.settings import ReportSettings
+from tokengeom.page.source_text import SourceText
+from tokengeom.page.training_ahead import LaterTraining, SecondProcess
+from tokengeom.results.contract import AbstractResult
+from tokengeom.statistics.next_token import NextTokenStatistics
+
+STATISTICS = "statistics"
+"""Name of the stage after which durations can be measured."""
+R = TypeVar("R", bound=AbstractResult)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a report.
+
+    ``name``
+        Name of the stage and of the folder of its result.
+    ``title``, ``seconds``
+        What progress shows, and the expected duration.
+    ``make``
+        Makes the result, given the executor with the results of earlier stages; None where there is nothing to make.
+    ``code``
+        Packages and modules, such as "theory" or "page.stages", whose code runs in ``make``.
+    ``needs``
+        Names of the stages that the result is made from. Without all of them, the stage is left out.
+    ``uses``
+        Names of stages that the result is also made from, where they have a result.
+    ``settings``
+        Everything else that decides the result, as plain data.
+    ``has_own_bars``
+        Whether ``make`` opens its own progress bars.
+    ``measure``
+        Measures time and memory for statistics, and gives None where nothing will be made; stages that share it are
+        measured once. Without it, a stage takes its expected duration.
+    ``ahead``
+        Model and place of a training that a second process makes meanwhile; None for every other stage.
+    """
+
+    name: str
+    title: str
+    seconds: float
+    make: Callable[[Executor], AbstractResult | None]
+    code: tuple[str, ...]
+    needs: tuple[str, ...] = ()
+    uses: tuple[str, ...] = ()
+    settings: Callable[[Executor], Mapping[str, Any]] = lambda executor: {}
+    has_own_bars: bool = False
+    measure: Callable[[NextTokenStatistics], Estimate | None] | None = None
+    ahead: tuple[str, int] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What a report is made of.
+
+    ``source``
+        A text, or statistics.
+    ``models``
+        Trained models that are read; None where models are trained.
+    ``names``
+        Names on the page of the models that are trained or read, by the name that their stages have.
+    ``work``
+        What is done with the models, in words.
+    ``stages``
+        What is carried out, in this order.
+    """
+
+    source: SourceText | NextTokenStatistics
+    settings: ReportSettings
+    models: Models | None
+    names: Mapping[str, str]
+    work: str
+    stages: Sequence[Stage]
+
+    @property
+    def seconds(self) -> float:
+        """Expected duration."""
+        return sum(stage.seconds for stage in self.stages)
+
+    @property
+    def shares_cores(self) -> bool:
+        """Whether trainings leave half of the cores to a second process."""
+        return any(stage.ahead for stage in self.stages)
+
+    @property
+    def after_counting(self) -> Sequence[Stage]:
+        """The stages after that of the statistics."""
+        return self.stages[[stage.name for stage in self.stages].index(STATISTICS) + 1 :]
+
+
+class Executor:
+    """Carries out the stages of a plan.
+
+    ``results``, ``keys``
+        Result and key of every stage that was carried out, by its name.
+    ``second``
+        The process that makes later trainings; None where there is none.
+    """
+
+    def __init__(self, plan: Plan, folder: ResultsFolder, progress: OverallProgress) -> None:
+        self.plan, self.folder, self.progress = plan, folder, progress
+        self.results: dict[str, AbstractResult] = {}
+        self.keys: dict[str, str] = {}
+        self.second: SecondProcess | None = None
+        self._announced = self._introduced = False
+
+    def run(self) -> None:
+        """Find or make the result of every stage."""
+        try:
+            for stage in self.plan.stages:
+                with self.progress.part(stage.seconds, stage.title):
+                    self._run_stage(stage)
+        finally:
+            if self.second is not None:
+                self.second.stop()
+
+    def result(self, name: str, kind: type[R]) -> R:
+        """The result of an earlier stage."""
+        result = self.results[name]
+        assert isinstance(result, kind), f"stage {name} must make a {kind.__name__}"
+        return result
+
+    @property
+    def statistics(self) -> NextTokenStatistics:
+        """The result of the stage of that name."""
+        return self.result(STATISTICS, NextTokenStatistics)
+
+    def _run_stage(self, stage: Stage) -> None:
+        if not set(stage.needs) <= set(self.results):
+            return
+        inputs = self._inputs(stage)
+        self.keys[stage.name] = self.folder.key(stage.name, inputs)
+        result = self.folder.keep(stage.name, inputs, partial(self._make, stage))
+        if result is None:
+            del self.keys[stage.name]
+        else:
+            self.results[stage.name] = result
+
+    def _inputs(self, stage: Stage) -> dict[str, Any]:
+        """Everything that decides the result of a stage, as plain data."""
+        present = [name for name in (*stage.needs, *stage.uses) if name in self.keys]
+        made_from = {name: self.keys[name] for name in present}
+        return {"stages": made_from, "code": code_hash(stage.code)[:16], **stage.settings(self)}
+
+    def _make(self, stage: Stage) -> AbstractResult | None:
+        self._announce(self.plan.stages[self.plan.stages.index(stage) :])
+        shape = (self.statistics.V, self.statistics.m) if STATISTICS in self.results else (0, 0)
+        with blas_threads_for(*shape), nullcontext() if stage.has_own_bars else self.progress.stage(stage.title, None):
+            return stage.make(self)
+
+    def _announce(self, left: Sequence[Stage]) -> None:
+        """Say what will be made and how long it usually takes; once there are statistics, how long it takes here."""
+        if STATISTICS not in self.results:
+            if not self._introduced:
+                self._introduced = True
+                seconds = sum(stage.seconds for stage in left)
+                usual = Estimate(f"Counting, predicting, {self.plan.work} and comparing", seconds, seconds)
+                if usual.is_long:
+                    said = f"{usual.what}: usually {usual.time} on two cores. A measured estimate follows."
+                    self.progress.shown.say(said)
+        elif not self._announced:
+            self._announced = True
+            self._train_ahead(left)
+            # What cannot be estimated cannot be made either, and its stage says why.
+            with suppress(InputError, ProblemError):
+                estimate_stages(left, self.statistics).announce(self.progress.shown)
+
+    def _train_ahead(self, left: Sequence[Stage]) -> None:
+        """Start the process that makes the later trainings which are still missing."""
+        trainings = []
+        for stage in left:
+            if stage.ahead is not None and set(stage.needs) <= set(self.keys):
+                key = self.folder.key(stage.name, self._inputs(stage))
+                if not self.folder.is_current(stage.name, key):
+                    snapshots = self.folder.snapshots(stage.name, key).absolute()
+                    trainings.append(LaterTraining(*stage.ahead, str(snapshots)))
+        if trainings:
+            self.second = SecondProcess.start(self.folder.folder / STATISTICS, self.plan.settings, trainings)
+
+
+def estimate_stages(stages: Sequence[Stage], stats: NextTokenStatistics) -> Estimate:
+    """The sum over stages: predictions and trainings are measured, the others have their expected duration.
+
+    Trainings that a second process makes take place at the same time as everything else.
+    """
+
+    @cache
+    def measured(measure: Callable[[NextTokenStatistics], Estimate | None]) -> Estimate | None:
+        return measure(stats)
+
+    own, ahead = list[Estimate](), list[Estimate]()
+    for stage in stages:
+        usual = Estimate(stage.title, stage.seconds, stage.seconds)
+        expected = usual if stage.measure is None else measured(stage.measure)
+        if expected is None:
+            continue
+        what = f"{stage.title}, at the same time" if stage.ahead else stage.title
+        (ahead if stage.ahead else own).append(Estimate(what, expected.shortest, expected.longest, expected.bytes))
+    first, second = Estimate.total("The report", own), Estimate.total("", ahead)
+    return Estimate(
+        first.what,
+        max(first.shortest, second.shortest),
+        max(first.longest, second.longest),
+        first.bytes + second.bytes,
+        (*own, *ahead),
+    )
+
+
+class OverallProgress(AbstractProgress):
+    """One bar for the whole report above the bars of its stages, in expected seconds.
+
+    While a part is open, the bars inside it move the overall bar, at most by the part's expected duration; closing
+    the part moves it to that duration.
+
+    ``shown``
+        Where everything is shown. Sentences of stages are not: the report announces all of them together.
+    """
+
+    def __init__(self, shown: AbstractProgress, bar: AbstractStage) -> None:
+        self.shown, self._bar = shown, bar
+        self._share = self._moved = 0.0
+
+    @contextmanager
+    def part(self, seconds: float, title: str) -> Iterator[None]:
+        """A part of the whole with its expected duration."""
+        self._share, self._moved = seconds, 0.0
+        self._bar.advance(0.0, title)
+        yield
+        self._bar.advance(self._share - self._moved)
+        self._share = self._moved = 0.0
+
+    @contextmanager
+    def stage(self, title: str, total: float | None) -> Iterator[AbstractStage]:
+        """Open a bar inside the current part."""
+        with self.shown.stage(title, total) as own:
+            yield _Advancing(own, self, self._share / total if total else 0.0)
+
+    def advance(self, seconds: float) -> None:
+        """Move the overall bar within the current part."""
+        seconds = min(seconds, self._share - self._moved)
+        self._moved += seconds
+        self._bar.advance(seconds)
+
+
+class _Advancing(AbstractStage):
+    """A progress bar that moves the overall bar with it."""
+
+    def __init__(self, own: AbstractStage, overall: OverallProgress, per_unit: float) -> None:
+        self._own, self._overall, self._per_unit = own, overall, per_unit
+
+    def advance(self, amount: float, note: str = "") -> None:
+        self._own.advance(amount, note)
+        self._overall.advance(amount * self._per_unit)
+
+
+@contextmanager
+def overall_progress(shown: AbstractProgress, title: str, seconds: float) -> Iterator[OverallProgress]:
+    """Open the bar of the whole."""
+    with shown.stage(title, seconds) as bar:
+        yield OverallProgress(shown, bar)

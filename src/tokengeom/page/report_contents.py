@@ -1,0 +1,274 @@
+"""`ReportContents`: everything that a page shows, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tokengeom.comparison.checkpoints import CheckpointCurve
+from tokengeom.comparison.comparison import Comparison
+from tokengeom.comparison.model_states import ModelStates
+from tokengeom.comparison.rival_table import Rivals
+from tokengeom.core.errors import InputError
+from tokengeom.page.chosen_settings import ChosenSettings
+from tokengeom.page.compare_models import TextStates, checkpoint_of
+from tokengeom.page.formatting import listed
+from tokengeom.page.read_model import ReadModel
+from tokengeom.page.settings import MODEL_NAMES
+from tokengeom.page.source_text import joined_names
+from tokengeom.results.contract import AbstractResult
+from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.theory.at_loss import LossPrediction
+from tokengeom.theory.concepts import Concepts
+from tokengeom.theory.features import FeaturePrediction
+from tokengeom.theory.predicted_path import PathPrediction, PredictedPath
+from tokengeom.theory.proxy import ProxyPrediction
+from tokengeom.training.run import Run
+
+R = TypeVar("R", bound=AbstractResult)
+
+
+@dataclass(frozen=True, eq=False)
+class ReportContents:
+    """What a page is made from.
+
+    ``title``
+        Name of the text.
+    ``runs``, ``comparisons``, ``rivals``
+        What was trained here, or the trained model that was read, agreement with the prediction and rival explanations
+        of the geometry, each by the name that the page uses ("unconstrained features", "transformer", the name of a
+        checkpoint).
+    ``repeats``, ``at_loss``
+        Other runs of the same trainings with other seeds, and predictions at the losses that the runs reached, by the
+        same names.
+    ``path``
+        Predictions along the loss, from the largest loss gap to the smallest.
+    ``models``
+        Trained models that were read, in the order of training; empty where models were trained. The last one is in
+        ``runs``, and all are in ``comparisons``.
+    ``missing``
+        Sentences: what was left out, why, and what to do about it.
+    ``provenance``
+        ``versions``, ``machine``, ``seeds``, ``settings``, ``hashes`` and ``seconds`` per stage, as plain data.
+    """
+
+    title: str
+    stats: NextTokenStatistics
+    choice: ChosenSettings
+    prediction: FeaturePrediction | ProxyPrediction
+    concepts: Concepts
+    runs: Mapping[str, Run | ReadModel]
+    comparisons: Mapping[str, Comparison]
+    rivals: Mapping[str, Rivals] = field(default_factory=dict)
+    repeats: Mapping[str, Sequence[Run]] = field(default_factory=dict)
+    at_loss: Mapping[str, Sequence[LossPrediction]] = field(default_factory=dict)
+    path: Sequence[PathPrediction] = ()
+    models: Mapping[str, ReadModel] = field(default_factory=dict)
+    missing: Sequence[str] = ()
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def trained(self) -> dict[str, Run]:
+        """The models that were trained here."""
+        return {name: run for name, run in self.runs.items() if isinstance(run, Run)}
+
+    @property
+    def curve(self) -> CheckpointCurve | None:
+        """The comparisons of several checkpoints; None where fewer than two were compared."""
+        compared = {name: model for name, model in self.models.items() if name in self.comparisons}
+        if len(compared) < 2:
+            return None
+        is_proxy = isinstance(self.prediction, ProxyPrediction)
+        points = []
+        for name, model in compared.items():
+            states = TextStates(model.states, model.states)
+            points.append(checkpoint_of(states, self.stats, self.stats, self.comparisons[name], is_proxy))
+        return CheckpointCurve(tuple(points))
+
+    @property
+    def noun(self) -> str:
+        """What sentences call that which was compared: nothing was run where a trained model was read."""
+        return "model" if self.models else "run"
+
+    def reasons(self, name: str) -> Sequence[str]:
+        """The verdict on a model as sentences, the first of which says it all."""
+        comparison = self.comparisons[name]
+        verdict = comparison.judged_as(self.noun) if self.models else None
+        made = () if verdict is None else verdict.reasons
+        # What a comparison says besides its verdict comes last, and does not name what was compared.
+        return [*made, *comparison.reasons[len(made) :]]
+
+    @property
+    def compared_models(self) -> list[str]:
+        """Models with a comparison, the last one trained first: a network before the unconstrained features."""
+        return [name for name in reversed(list(self.runs)) if name in self.comparisons]
+
+    @property
+    def main_comparison(self) -> str | None:
+        """The model whose verdict stands at the head of the page."""
+        return next(iter(self.compared_models), None)
+
+    @staticmethod
+    def from_stages(
+        results: Mapping[str, AbstractResult],
+        title: str,
+        missing: Sequence[str] = (),
+        provenance: Mapping[str, Any] | None = None,
+    ) -> ReportContents:
+        """Contents from the results of the stages, by their names (see `tokengeom.page.stages`)."""
+        stats, prediction, choice = results["statistics"], results["prediction"], results.get("choice")
+        if not isinstance(stats, NextTokenStatistics) or not isinstance(
+            prediction, FeaturePrediction | ProxyPrediction
+        ):
+            raise InputError(
+                "A report needs statistics and a prediction of learned features; got "
+                f"{type(stats).__name__} and {type(prediction).__name__}. Make the report again."
+            )
+        if prediction.stats is None:
+            prediction = replace(prediction, stats=stats)
+        names, path = _names(results), results.get("path")
+        runs: dict[str, Run | ReadModel] = dict(_by_model(results, "run-", Run, names))
+        models = {result.name: result for result in results.values() if isinstance(result, ReadModel)}
+        models = {name: models[name] for name in names.values() if name in models}
+        runs |= dict(list(models.items())[-1:])
+        known = ChosenSettings.for_model if models else ChosenSettings.given
+        return ReportContents(
+            title=title,
+            stats=stats,
+            choice=choice if isinstance(choice, ChosenSettings) else known(stats),
+            prediction=prediction,
+            concepts=concepts_of(prediction),
+            runs=runs,
+            comparisons=_by_model(results, "comparison-", Comparison, names),
+            rivals=_by_model(results, "rivals-", Rivals, names),
+            repeats=_several_by_model(results, "run-", Run, names),
+            at_loss=_several_by_model(results, "at-loss-", LossPrediction, names),
+            path=path.points if isinstance(path, PredictedPath) else (),
+            models=models,
+            missing=tuple(missing),
+            provenance=provenance or {},
+        )
+
+    @staticmethod
+    def from_comparison(comparison: Comparison) -> ReportContents:
+        """Contents of a page about one comparison, whose prediction and run, or model, must be in memory."""
+        prediction, run = comparison.compared or (None, None)
+        stats = getattr(prediction, "stats", None)
+        in_limit = prediction if isinstance(prediction, FeaturePrediction | ProxyPrediction) else None
+        if in_limit is not None and stats is not None and isinstance(run, ModelStates):
+            return _about_model(comparison, in_limit, ReadModel(run, stats.entropy), stats)
+        if not isinstance(prediction, FeaturePrediction) or not isinstance(run, Run) or stats is None:
+            raise InputError(
+                "A page about a comparison needs its statistics, prediction and run in memory: "
+                "compare(predict(stats), train(stats, ...)) with learned features, or compare(predict(stats), model), "
+                "in the same session. For saved results use `tokengeom report STATS`."
+            )
+        name = MODEL_NAMES.get(run.settings["model"], run.settings["model"])
+        return ReportContents(
+            title=title_of(stats),
+            stats=stats,
+            choice=ChosenSettings.given(stats),
+            prediction=prediction,
+            concepts=concepts_of(prediction),
+            runs={name: run},
+            comparisons={name: comparison},
+            at_loss={name: comparison.at},
+            provenance={"settings": {"training": {name: run.settings}}, "seeds": {"seed": run.settings["seed"]}},
+        )
+
+
+def missing_sentences(contents: ReportContents, trainings: int) -> tuple[str, ...]:
+    """A sentence for every run that could not be compared, every missing ceiling and prediction at a loss.
+
+    ``trainings``
+        Number of trainings of every model that were asked for.
+    """
+    sentences, without = list[str](), dict[str, list[str]]()
+    for name, model in {**contents.runs, **contents.models}.items():
+        if isinstance(model, Run):
+            compared = [run for run in (model, *contents.repeats.get(name, ())) if not run.diverged]
+            if model.diverged:
+                sentences.append(f"The model '{name}' could not be compared: its run {model.status}.")
+                continue
+            if len(compared) == 1:
+                why = "its second run diverged" if trainings > 1 else "it was trained once (--seeds 2)"
+                sentences.append(f"The model '{name}' has no ceiling: {why}.")
+        if name not in contents.at_loss:
+            without.setdefault(_why_no_loss(contents, model.loss_gap), []).append(f"'{name}'")
+    for why, names in without.items():
+        which = f"model {names[0]}" if len(names) == 1 else f"models {listed(names)}"
+        sentences.append(f"No prediction was made at the loss of the {which}: {why}.")
+    return tuple(sentences)
+
+
+def _why_no_loss(contents: ReportContents, loss_gap: float) -> str:
+    prediction = contents.prediction
+    if isinstance(prediction, ProxyPrediction):
+        return "the prediction is the proxy, which is the same at every loss"
+    if prediction.rank == 0:
+        return "no direction is predicted"
+    if not loss_gap < prediction.largest_gap:
+        return "it is not below that of a uniform guess"
+    return "the statistics are too large, or the solver did not reach it"
+
+
+def title_of(stats: NextTokenStatistics) -> str:
+    """Names of the files that statistics were counted from, as far as they are known."""
+    return joined_names(stats.corpus.get("sources", [])) or "given statistics"
+
+
+def concepts_of(prediction: FeaturePrediction | ProxyPrediction) -> Concepts:
+    """Concepts from the singular triplets of a prediction: its V x m matrix may be too large to decompose again."""
+    if isinstance(prediction, ProxyPrediction):
+        return Concepts.from_svd(prediction.U, prediction.singular_values, prediction.Vt)
+    strengths = prediction.singular_values
+    root = np.sqrt(strengths)
+    return Concepts.from_svd(prediction.W / root, strengths, prediction.H / root[:, None])
+
+
+def _about_model(
+    comparison: Comparison,
+    prediction: FeaturePrediction | ProxyPrediction,
+    model: ReadModel,
+    stats: NextTokenStatistics,
+) -> ReportContents:
+    """Contents of a page about a model that was given in memory."""
+    return ReportContents(
+        title=f"{model.name} on {title_of(stats)}",
+        stats=stats,
+        choice=ChosenSettings.for_model(stats),
+        prediction=prediction,
+        concepts=concepts_of(prediction),
+        runs={model.name: model},
+        comparisons={model.name: comparison},
+        at_loss={model.name: comparison.at},
+        models={model.name: model},
+    )
+
+
+def _names(results: Mapping[str, AbstractResult]) -> dict[str, str]:
+    """Names on the page by the name that the stages of a model have; models that were read in their order."""
+    read = {stage: model.name for stage, model in results.items() if isinstance(model, ReadModel)}
+    return {**MODEL_NAMES, **dict(sorted(read.items(), key=lambda item: int(item[0].rpartition("-")[2])))}
+
+
+def _by_model(
+    results: Mapping[str, AbstractResult], prefix: str, kind: type[R], names: Mapping[str, str]
+) -> dict[str, R]:
+    """Results of one kind of stage by the name of their model; the stage is named ``{prefix}{model}``."""
+    by_name = {name: results.get(f"{prefix}{model}") for model, name in names.items()}
+    return {name: result for name, result in by_name.items() if isinstance(result, kind)}
+
+
+def _several_by_model(
+    results: Mapping[str, AbstractResult], prefix: str, kind: type[R], names: Mapping[str, str]
+) -> dict[str, tuple[R, ...]]:
+    """The same where a model has several such stages, named ``{prefix}{model}-...``."""
+    by_name = {
+        name: tuple(r for stage, r in results.items() if stage.startswith(f"{prefix}{model}-") and isinstance(r, kind))
+        for model, name in names.items()
+    }
+    return {name: several for name, several in by_name.items() if several}

@@ -1,0 +1,222 @@
+"""The text of a report: its title, the hash of its content, a sample of it, and the tokenizer that suits it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+from tokengeom.core.errors import CorpusError
+from tokengeom.corpus.documents import (
+    AUTO,
+    KNOWN_MARKER,
+    AbstractTextSource,
+    AbstractTokenSource,
+    Piece,
+    PlainText,
+)
+from tokengeom.corpus.files import STANDARD_INPUT, exists, plain_suffix
+from tokengeom.corpus.locate import ReadingSettings, find_files, open_corpus
+from tokengeom.corpus.stories import BuiltInStories
+from tokengeom.results.manifests import file_hash
+
+SAMPLE_CHARACTERS = 4_000_000
+"""Settings are chosen from this many characters at the beginning of a text, which takes a few seconds."""
+UNSPACED = {
+    "Han": (0x3400, 0x9FFF),
+    "rare Han": (0x20000, 0x323AF),
+    "compatibility Han": (0xF900, 0xFAFF),
+    "Hiragana or Katakana": (0x3040, 0x30FF),
+    "Thai": (0x0E00, 0x0E7F),
+    "Lao": (0x0E80, 0x0EFF),
+    "Tibetan": (0x0F00, 0x0FFF),
+    "Myanmar": (0x1000, 0x109F),
+    "Khmer": (0x1780, 0x17FF),
+}
+"""Scripts written without spaces between words, by the range of their characters in Unicode."""
+FEWEST_SPACES = 0.02
+"""Share of white space below which it cannot separate words: words would have 50 characters."""
+CODE_MARKS = frozenset("{}()[]=;_")
+MOST_MARKS, MOST_INDENTED = 0.045, 0.2
+"""A text with more of these marks among its visible characters, and more indented lines, is taken for code."""
+
+
+@dataclass(frozen=True)
+class SourceText:
+    """A corpus that can be read any number of times.
+
+    ``corpus``
+        As `tokengeom.count` takes it: files, documents, or None for the built-in stories.
+    ``title``
+        Name of the text on the page.
+    ``digest``
+        SHA-256 of the content and of the suffixes that decide how it is read; the location does not matter.
+    ``skipped``
+        Files in the given folders that are not text and are not read.
+    """
+
+    corpus: list[Path] | list[str] | None
+    title: str
+    digest: str
+    reading: ReadingSettings
+    skipped: tuple[Path, ...] = ()
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that are read; none where the documents are in memory."""
+        return tuple(part for part in self.corpus or () if isinstance(part, Path))
+
+    def sources(self) -> Sequence[AbstractTextSource] | Sequence[AbstractTokenSource]:
+        """New sources of documents."""
+        return [BuiltInStories()] if self.corpus is None else open_corpus(self.corpus, self.reading)
+
+    def sample(self) -> TextSample | None:
+        """The beginning of the text; None for files of token ids."""
+        sources = self.sources()
+        texts = [source for source in sources if isinstance(source, AbstractTextSource)]
+        if len(texts) < len(sources):
+            return None
+        documents, complete = _beginning(chain.from_iterable(source.pieces() for source in texts))
+        marked = any(isinstance(source, PlainText) and source.separator == KNOWN_MARKER for source in texts)
+        return TextSample(tuple(documents), complete, marked and self.reading.separator == AUTO)
+
+
+@dataclass(frozen=True)
+class TextSample:
+    """Documents from the beginning of a text.
+
+    ``complete``
+        Whether the sample is the whole text.
+    ``marker_found``
+        Whether documents were split at a marker that was detected and not given.
+    """
+
+    documents: tuple[str, ...]
+    complete: bool
+    marker_found: bool = False
+
+    @property
+    def characters(self) -> int:
+        """Length of all documents."""
+        return sum(map(len, self.documents))
+
+
+def find_text(source: object, reading: ReadingSettings) -> SourceText:
+    """Title and hash of a text: a path, several paths, a list of documents, or None for the built-in stories."""
+    if source is None:
+        return SourceText(None, "the built-in stories", _digest([BuiltInStories().name, "stories"]), reading)
+    named = _names(source)
+    if any("://" in str(name)[:16] for name in named):
+        raise CorpusError(
+            f"A report reads its text several times, from files on this machine; got '{named[0]}'. Count it with "
+            "`tokengeom count --out STATS`, then run `tokengeom report STATS`."
+        )
+    # As in `count`, strings are documents unless each of them is the name of an existing file.
+    if isinstance(source, str | Path) or all(isinstance(item, Path) or exists(item) for item in named):
+        return _text_of_files(named, reading)
+    documents = [str(item) for item in named]
+    return SourceText(documents, f"{len(documents):,} documents", _digest(documents), reading)
+
+
+def _names(source: object) -> list[str | Path]:
+    """Paths or documents as a list, or an error that names what a report can be made of."""
+    if isinstance(source, str | Path):
+        return [source]
+    # Iterating over a mapping or a data frame would give its keys or columns.
+    keyed = isinstance(source, bytes | Mapping) or hasattr(source, "columns")
+    given = list(source) if isinstance(source, Iterable) and not keyed else []
+    named = [item for item in given if isinstance(item, str | Path)]
+    if not named or len(named) < len(given):
+        inside = f" of {type(given[0]).__name__}" if given else ""
+        raise CorpusError(
+            "A report is made from files, a list of documents (strings), statistics, a folder of saved statistics, or "
+            f"a comparison; got {type(source).__name__}{inside}. Count anything else first: "
+            "stats = tg.count(...); tg.report(stats). For a saved run or comparison, pass its statistics."
+        )
+    return named
+
+
+def _text_of_files(named: Sequence[str | Path], reading: ReadingSettings) -> SourceText:
+    given_files = find_files(named)
+    files = given_files.read
+    if STANDARD_INPUT in files:
+        raise CorpusError(
+            "A report reads its text several times, and standard input can be read only once. Save it to a file first."
+        )
+    content = [(plain_suffix(path), *content_hashes(path)) for path in files]
+    return SourceText(list(files), joined_names(named), _digest(content), reading, given_files.skipped)
+
+
+def joined_names(paths: Sequence[object]) -> str:
+    """File names of the first three paths."""
+    return ", ".join(Path(str(path)).name for path in paths[:3]) + (", ..." if len(paths) > 3 else "")
+
+
+def content_hashes(path: Path) -> Iterator[str]:
+    """SHA-256 of a file, or of every file in a folder."""
+    inside = sorted(path.rglob("*")) if path.is_dir() else [path]
+    try:
+        yield from (file_hash(file) for file in inside if file.is_file())
+    except OSError as error:
+        raise CorpusError(f"Cannot read {path}: {error.strerror}. Check the path and its permissions.") from error
+
+
+def _digest(content: object) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def _beginning(pieces: Iterable[Piece]) -> tuple[list[str], bool]:
+    """Documents of the first pieces, and whether these were all."""
+    documents: list[list[str]] = []
+    left = SAMPLE_CHARACTERS
+    for piece in pieces:
+        if piece.starts or not documents:
+            documents.append([])
+        # A piece may be longer than what is left of the sample.
+        documents[-1].append(piece.text[:left])
+        left -= len(piece.text)
+        if left < 0:
+            return ["".join(parts) for parts in documents], False
+    return ["".join(parts) for parts in documents], True
+
+
+def choose_tokenizer(documents: Iterable[str]) -> tuple[str, str]:
+    """Name of the tokenizer that suits a text, and the reason in a sentence."""
+    seen: Counter[str] = Counter()
+    lines = indented = 0
+    for document in documents:
+        seen.update(document)
+        for line in filter(str.strip, document.split("\n")):
+            lines, indented = lines + 1, indented + line[0].isspace()
+    total = max(sum(seen.values()), 1)
+    letters = max(sum(count for character, count in seen.items() if character.isalpha()), 1)
+    by_script = {
+        name: sum(n for character, n in seen.items() if a <= ord(character) <= b) for name, (a, b) in UNSPACED.items()
+    }
+    unspaced = sum(by_script.values()) / letters
+    spaces = sum(count for character, count in seen.items() if character.isspace()) / total
+    if unspaced > 0.5:
+        script = max(by_script, key=lambda name: by_script[name])
+        return "character", (
+            f"Tokens are characters: {min(unspaced, 1.0):.0%} of the letters belong to a script without spaces between "
+            f"words (mostly {script})."
+        )
+    if spaces < FEWEST_SPACES:
+        return "character", (
+            f"Tokens are characters: only {spaces:.1%} of the text is white space, too little to separate words."
+        )
+    visible = max(sum(count for character, count in seen.items() if not character.isspace()), 1)
+    marks = sum(seen[character] for character in CODE_MARKS) / visible
+    if marks > MOST_MARKS and indented > MOST_INDENTED * lines:
+        return "code", (
+            f"Tokens are those of program code, in its own case, with line breaks and indentation: {marks:.0%} of the "
+            f"visible characters are brackets and the like, and {indented / lines:.0%} of the lines are indented."
+        )
+    return "word", (
+        "Tokens are lower-case words and punctuation marks, because the text separates words with white space "
+        f"({spaces:.0%} of its characters)."
+    )

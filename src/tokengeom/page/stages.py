@@ -1,0 +1,398 @@
+"""The stages of a report as data: what each is made from, its settings, and how it is made.
+
+::
+
+    choice -> statistics -> prediction -> path
+                                       -> run-MODEL, run-MODEL-2 -> at-loss-MODEL-NORM -> comparison-MODEL, rivals-MODEL
+
+Given statistics need no choice, and a transformer is trained only where it is wanted and can be. The second run of a
+model is the same training with another seed, which gives the ceiling of agreement; predictions at the loss are made for
+the loss of the first run. On two cores or more, a second process makes the later trainings of every model meanwhile
+(`tokengeom.page.training_ahead`).
+
+Where trained models are given, reading them takes the place of training: ``model-1, model-2, ...`` instead of
+``run-...``. The text is counted with the tokenizer of the last one and its whole vocabulary, so there is no choice. The
+last model decides whether the BOS token is read, and is read first; rivals are compared for it alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tokengeom.comparison.compare import compare
+from tokengeom.comparison.comparison import Comparison
+from tokengeom.comparison.model_states import ModelStates
+from tokengeom.comparison.probes import feature_probes
+from tokengeom.comparison.rival_table import Rivals
+from tokengeom.comparison.rivals import rivals
+from tokengeom.comparison.target import AT_LOSS, norms_at_loss
+from tokengeom.core.errors import ProblemError
+from tokengeom.core.progress import AbstractProgress
+from tokengeom.core.resources import Estimate
+from tokengeom.corpus.files import exists
+from tokengeom.page.chosen_settings import ChosenSettings, choose
+from tokengeom.page.compare_models import count_for_model, predict_or_proxy, supports_for_model
+from tokengeom.page.executor import STATISTICS, Executor, Plan, Stage
+from tokengeom.page.read_model import Models, ReadModel
+from tokengeom.page.settings import MODEL_NAMES, ModelTextSettings, ReportSettings
+from tokengeom.page.source_text import SourceText, content_hashes
+from tokengeom.page.training_ahead import (
+    estimate_model,
+    expected_seconds,
+    half_of_the_threads,
+    later_trainings,
+    train_model,
+)
+from tokengeom.results.contract import carry_hash
+from tokengeom.statistics.count import count
+from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.theory.at_loss import LossPrediction
+from tokengeom.theory.features import FeaturePrediction
+from tokengeom.theory.predict import estimate_prediction, predict
+from tokengeom.theory.predicted_path import PredictedPath
+from tokengeom.theory.proxy import ProxyPrediction
+from tokengeom.training.run import Run
+
+Source = SourceText | NextTokenStatistics
+CHOICE, PREDICTION, PATH = "choice", "prediction", "path"
+READ = "model-"
+"""Beginning of the names of stages that read a trained model."""
+EVERY_STAGE = ("core", "results", "statistics", "page.executor", "page.stages", "page.settings")
+COUNTING = (*EVERY_STAGE, "corpus", "page.source_text", "page.chosen_settings")
+PREDICTING = (*EVERY_STAGE, "problems", "solvers", "theory", "page.compare_models")
+COMPARING = (*PREDICTING, "comparison", "models", "training", "page.read_model")
+TRAINING = (*COMPARING, "page.cache", "page.training_ahead")
+READING = (*COMPARING, "corpus")
+"""Code that runs in the stages of each sort, of which the key of a stage has the hash."""
+FINISHED_SECONDS, READING_SECONDS, PATH_SECONDS, AT_LOSS_SECONDS = 1.0, 8.0, 4.0, {"nuclear": 1.0, "gamma2": 4.0}
+"""Expected durations: a training that a second process made, reading a model, the path, predictions at a loss."""
+AT_LOSS_TOLERANCE = 1e-3
+"""Proven relative gap of predictions at a loss."""
+PATH_SHARES = (0.2, 0.4, 0.65, 0.85, 0.97, 0.07, 0.02, 0.004)
+"""Loss gaps of the path, as shares of the gap of a uniform guess, in the order in which they are solved."""
+SOME_GAP = 1e-3
+"""Loss gap for which predictions at a loss are estimated: that of a run is not known before it."""
+
+
+def training_stages(source: Source, settings: ReportSettings, models: Sequence[str]) -> list[Stage]:
+    """The stages of a report that trains its models."""
+    choice = Stage(CHOICE, "Choosing settings", 3.0, _choice, COUNTING, settings=_asked, has_own_bars=True)
+    stages = [choice] if isinstance(source, SourceText) else []
+    stages += [_counting(source, 1.0, COUNTING), _prediction_stage(3.0, estimate_prediction), _path_stage()]
+    ahead = later_trainings(settings, models)
+    # Trainings that differ in their seed only take the same time: they are measured once.
+    measures = {model: partial(estimate_model, model, settings, bool(ahead)) for model in models}
+
+    def training(model: str, place: int) -> Stage:
+        return _training_stage(model, place, settings, (model, place) in ahead, measures[model])
+
+    # A second process begins with the fastest model. Here the slowest comes first: then the others are compiled.
+    slowest_first = list(dict.fromkeys(model for model, _ in reversed(ahead))) or models
+    stages += [training(model, 0) for model in slowest_first]
+    for model in models:
+        later = [training(model, place) for place in range(1, settings.trainings)]
+        others = tuple(stage.name for stage in later)
+        stages += [*later, *_comparing_stages(model, MODEL_NAMES[model], others)]
+    return stages
+
+
+def model_stages(source: Source, models: Models) -> list[Stage]:
+    """The stages of a report about trained models."""
+    stages = [_counting(source, 4.0, READING), _prediction_stage(10.0), _path_stage()]
+    stages += [_reading_stage(models, place) for place in (models.last, *range(models.last))]
+    for place, name in enumerate(models.names):
+        stages += _comparing_stages(f"{READ}{place + 1}", name, with_rivals=place == models.last)
+    return stages
+
+
+def _counting(source: Source, seconds: float, code: tuple[str, ...]) -> Stage:
+    is_text = isinstance(source, SourceText)
+    title = "Counting" if is_text else "Saving the statistics"
+    return Stage(STATISTICS, title, seconds, _statistics, code, settings=_statistics_settings, has_own_bars=is_text)
+
+
+def _prediction_stage(seconds: float, measure: Callable[[NextTokenStatistics], Estimate] | None = None) -> Stage:
+    return Stage(
+        PREDICTION,
+        "Predicting",
+        seconds,
+        _prediction,
+        PREDICTING,
+        needs=(STATISTICS,),
+        settings=lambda executor: executor.plan.settings.model_prediction,
+        has_own_bars=True,
+        measure=measure,
+    )
+
+
+def _path_stage() -> Stage:
+    """The stage of the predictions along the loss, which the page's slider goes through."""
+    return Stage(
+        PATH,
+        "Predicting along the loss",
+        PATH_SECONDS,
+        _path,
+        COMPARING,
+        needs=(PREDICTION,),
+        settings=lambda executor: {"shares": list(PATH_SHARES), "tolerance": AT_LOSS_TOLERANCE},
+        measure=MEASURES["nuclear"],
+    )
+
+
+def _training_stage(
+    model: str, place: int, settings: ReportSettings, is_ahead: bool, measure: Callable[[NextTokenStatistics], Estimate]
+) -> Stage:
+    title = f"Training: {MODEL_NAMES[model]}"
+    return Stage(
+        run_stage(model, place),
+        f"{title}, training {place + 1}" if place else title,
+        FINISHED_SECONDS if is_ahead else expected_seconds(settings, model),
+        partial(_run, model, place),
+        TRAINING,
+        needs=(STATISTICS, PREDICTION),
+        settings=lambda executor: {"training": settings.training(model, place).to_dict()},
+        has_own_bars=True,
+        measure=measure,
+        ahead=(model, place) if is_ahead else None,
+    )
+
+
+def _reading_stage(models: Models, place: int) -> Stage:
+    folder = models.folders[place]
+
+    def bos(executor: Executor) -> bool | None:
+        """As requested, or as the last model was read; None where the last one is to choose."""
+        if executor.plan.settings.bos is not None or place == models.last:
+            return executor.plan.settings.bos
+        return executor.result(f"{READ}{len(models)}", ReadModel).states.bos
+
+    return Stage(
+        f"{READ}{place + 1}",
+        f"Reading: {folder.name}",
+        READING_SECONDS,
+        lambda executor: models.read(place, executor.statistics, bos(executor), executor.progress),
+        READING,
+        needs=(STATISTICS,),
+        settings=lambda executor: {**models.how_read(place), "bos": bos(executor)},
+        has_own_bars=True,
+    )
+
+
+def _comparing_stages(model: str, name: str, others: tuple[str, ...] = (), *, with_rivals: bool = True) -> list[Stage]:
+    """Stages that compare a model: predictions at its loss, the comparison, and rival explanations.
+
+    ``others``
+        Stages of the other runs of the same training.
+    """
+    run, norms = run_stage(model), {norm: f"at-loss-{model}-{norm}" for norm in AT_LOSS}
+    at_loss = [
+        Stage(
+            stage,
+            f"Predicting at the loss: {name}",
+            AT_LOSS_SECONDS[norm],
+            partial(_at_loss, model, norm),
+            COMPARING,
+            needs=(PREDICTION, run),
+            measure=MEASURES[norm],
+        )
+        for norm, stage in norms.items()
+    ]
+    judging = partial(
+        Stage,
+        code=COMPARING,
+        needs=(STATISTICS, PREDICTION, run),
+        uses=(*others, *norms.values()),
+        settings=lambda executor: executor.plan.settings.draws,
+        has_own_bars=True,
+    )
+    comparison = judging(f"comparison-{model}", f"Comparing: {name}", 3.0, partial(_comparison, model))
+    table = judging(f"rivals-{model}", f"Rival explanations: {name}", 5.0, partial(_rivals, model))
+    return [*at_loss, comparison, *([table] if with_rivals else [])]
+
+
+def run_stage(model: str, place: int = 0) -> str:
+    """Name of the stage of a model's first run (place 0) or of another one: run-ufm, run-ufm-2, ...
+
+    The stage that reads a trained model has the name that its other stages end in: model-1, model-2, ...
+    """
+    if model.startswith(READ):
+        return model
+    return f"run-{model}-{place + 1}" if place else f"run-{model}"
+
+
+def _measure_at_loss(norm: str, stats: NextTokenStatistics) -> Estimate | None:
+    """Time and memory of a prediction at a loss; None where none is made."""
+    if norm not in _norms(stats):
+        return None
+    return estimate_prediction(stats, loss_gap=SOME_GAP, norm=norm, tolerance=AT_LOSS_TOLERANCE)
+
+
+def _norms(given: NextTokenStatistics | FeaturePrediction) -> Sequence[str]:
+    """Norms in which predictions at a loss are made; others would take minutes."""
+    return norms_at_loss(given.P, None)
+
+
+MEASURES = {norm: partial(_measure_at_loss, norm) for norm in AT_LOSS}
+
+
+def _asked(executor: Executor) -> dict[str, Any]:
+    return {**_reading(executor.plan), "asked": executor.plan.settings.cuts}
+
+
+def _choice(executor: Executor) -> ChosenSettings:
+    assert isinstance(executor.plan.source, SourceText), "settings are chosen for a text only"
+    return choose(executor.plan.source, executor.plan.settings, executor.progress)
+
+
+def _reading(plan: Plan) -> dict[str, Any]:
+    """The text, how it is read, and the content of a saved tokenizer, whose file may change under the same name."""
+    tokenizer, text, models = plan.settings.tokenizer, plan.source, plan.models
+    assert isinstance(text, SourceText), "given statistics are not read"
+    saved = list(content_hashes(Path(tokenizer))) if tokenizer is not None and exists(tokenizer) else []
+    if models is not None:
+        saved = [models.folders[models.last].tokenizer_digest]
+    return {"text": text.digest, "reading": asdict(text.reading), "saved_tokenizer": saved}
+
+
+def _statistics_settings(executor: Executor) -> dict[str, Any]:
+    """Statistics depend on what was chosen, and not on why."""
+    plan = executor.plan
+    if isinstance(plan.source, NextTokenStatistics):
+        return {"given": plan.source.limited(**plan.settings.limits).hash}
+    if plan.models is not None:
+        return {**_reading(executor.plan), "settings": plan.settings.model_cuts}
+    return {**_reading(executor.plan), "settings": dict(executor.result(CHOICE, ChosenSettings).settings)}
+
+
+def _statistics(executor: Executor) -> NextTokenStatistics:
+    chosen = executor.result(CHOICE, ChosenSettings).settings if CHOICE in executor.results else {}
+    return counted(executor.plan, chosen, executor.progress)
+
+
+def counted(plan: Plan, chosen: Mapping[str, Any], progress: AbstractProgress) -> NextTokenStatistics:
+    """Statistics of the text with the chosen settings, or with the tokenizer of the last model; or the given ones."""
+    source, settings, models = plan.source, plan.settings, plan.models
+    if isinstance(source, NextTokenStatistics):
+        limited = source.limited(**settings.limits)
+        return limited if models is None else supports_for_model(limited, ModelTextSettings())
+    if models is None:
+        return count(source.corpus, progress=progress, **chosen, **asdict(source.reading))
+    model, cuts = models.load(models.last, progress), ModelTextSettings(**settings.model_cuts)
+    return supports_for_model(count_for_model(source.corpus, model, cuts, source.reading, progress), cuts)
+
+
+def _prediction(executor: Executor) -> FeaturePrediction | ProxyPrediction:
+    if executor.plan.models is None:
+        return predict(executor.statistics, progress=executor.progress)
+    return predict_or_proxy(executor.statistics, progress=executor.progress, **executor.plan.settings.model_prediction)
+
+
+def _predicted(executor: Executor) -> FeaturePrediction | ProxyPrediction:
+    """The prediction in the limit with its statistics, which a loaded one does not have."""
+    prediction = executor.results[PREDICTION]
+    assert isinstance(prediction, FeaturePrediction | ProxyPrediction), "the stage makes one of these"
+    if prediction.stats is None:
+        prediction = carry_hash(replace(prediction, stats=executor.statistics), prediction)
+        executor.results[PREDICTION] = prediction
+    return prediction
+
+
+def _path(executor: Executor) -> PredictedPath | None:
+    """Predictions along the loss; None where there are none, or they would take minutes."""
+    prediction = _predicted(executor)
+    if isinstance(prediction, ProxyPrediction) or not prediction.rank or "nuclear" not in _norms(prediction):
+        return None
+    gaps = [share * prediction.largest_gap for share in PATH_SHARES]
+    try:
+        points = prediction.path(gaps, tolerance=AT_LOSS_TOLERANCE)
+    except ProblemError:
+        return None
+    directed = [point for point in points if point.rank > 0]
+    return PredictedPath.of(directed) if directed else None
+
+
+def _run(model: str, place: int, executor: Executor) -> Run:
+    """One trained model; the first run of a model is compared with the prediction during training."""
+    name, settings = run_stage(model, place), executor.plan.settings
+    if executor.second is not None and place:
+        with executor.progress.stage(f"Training: {MODEL_NAMES[model]}, training {place + 1}", None):
+            executor.second.wait_for(model, place)
+    is_network = settings.training(model).is_network
+    with half_of_the_threads(is_network) if executor.plan.shares_cores else nullcontext():
+        run = train_model(
+            executor.statistics,
+            settings,
+            model,
+            place,
+            executor.folder.snapshots(name, executor.keys[name]),
+            probes={} if place else feature_probes(executor.result(PREDICTION, FeaturePrediction)),
+            progress=executor.progress,
+        )
+    # On Ctrl-C, `train` returns the run so far. A report must not be made from it: the next one resumes the training.
+    if run.status == "interrupted":
+        raise KeyboardInterrupt
+    return run
+
+
+def _measured(model: str, executor: Executor) -> Run | ReadModel:
+    """The first run of a model, or the model that was read."""
+    result = executor.results[run_stage(model)]
+    assert isinstance(result, Run | ReadModel), "the stage makes one of these"
+    return result
+
+
+def _compared(model: str, executor: Executor) -> list[Run | ModelStates]:
+    """What is compared: a model that was read, or the runs that did not diverge, the first one before others.
+
+    Empty where the first run diverged.
+    """
+    first = _measured(model, executor)
+    if isinstance(first, ReadModel):
+        return [carry_hash(first.states, first)]
+    names = [run_stage(model, place) for place in range(1, executor.plan.settings.trainings)]
+    others = [executor.result(name, Run) for name in names if name in executor.results]
+    return [] if first.diverged else [first, *(run for run in others if not run.diverged)]
+
+
+def _at_loss(model: str, norm: str, executor: Executor) -> LossPrediction | None:
+    """The prediction at the loss of a model; None where there is none, or it would take minutes."""
+    prediction, measured = _predicted(executor), _measured(model, executor)
+    if not _compared(model, executor) or isinstance(prediction, ProxyPrediction):
+        return None
+    gap, device = measured.loss_gap, executor.plan.settings.device
+    if not 0 < gap < prediction.largest_gap or norm not in _norms(prediction):
+        return None
+    solver = "cuda" if isinstance(measured, ReadModel) and device.startswith("cuda") else "cpu"
+    try:
+        at_loss = prediction.at(gap, norm=norm, tolerance=AT_LOSS_TOLERANCE, device=solver)
+    except ProblemError:
+        return None
+    return at_loss if at_loss.rank > 0 else None
+
+
+def _judged(model: str, executor: Executor) -> tuple[list[Run | ModelStates], list[LossPrediction]]:
+    """What is compared, and the predictions at its loss."""
+    names = [f"at-loss-{model}-{norm}" for norm in AT_LOSS]
+    at = [executor.result(name, LossPrediction) for name in names if name in executor.results]
+    return _compared(model, executor), at
+
+
+def _comparison(model: str, executor: Executor) -> Comparison | None:
+    runs, at = _judged(model, executor)
+    if not runs:
+        return None
+    limit, progress, draws = _predicted(executor), executor.progress, executor.plan.settings.draws
+    return compare(limit, list(runs), at=at or None, at_loss=bool(at), progress=progress, **draws)
+
+
+def _rivals(model: str, executor: Executor) -> Rivals | None:
+    runs, at = _judged(model, executor)
+    if not runs:
+        return None
+    limit, progress, draws = _predicted(executor), executor.progress, executor.plan.settings.draws
+    return rivals(executor.statistics, list(runs), limit, at=at, progress=progress, **draws)

@@ -1,0 +1,229 @@
+"""Problems in the gamma_2 norm: the regularised loss, one point of its path, and NTP-SVM*, the limit of the path.
+
+``min_L CE(L) + lambda gamma_2(L)``,   ``gamma_2(L) = min_{L = W H} max_i ||w_i|| max_j ||h_j||``
+
+where ``w_i`` are the rows of W and ``h_j`` the columns of H. The largest row and column take the place of the sums of
+squares whose smallest value is the nuclear norm: ``gamma_2(L) = max_{p, q} ||diag(sqrt p) L diag(sqrt q)||_*`` over
+distributions p on rows and q on columns. So for any p and q the problem of ``regularised_logits`` with weights
+``r = sqrt p`` and ``c = sqrt q`` has an optimal value that is at most this one's, and a dual that is feasible there
+proves a lower bound here:
+
+``max_{R, p, q} sum_j pi_j Ent(r_j)  s.t.  ||diag(p)^{-1/2} (P - R) diag(pi) diag(q)^{-1/2}||_2 <= lambda``
+
+At the optimum the rows of W with ``p_i > 0`` have equal norms, and so do the columns of H with ``q_j > 0``.
+
+**Merging.** Tokens with equal rows of P become one row, and contexts with equal columns of P one column, whatever their
+shares. This is exact, and multiplicities do not enter the norm. Given any ``L = W H``, replace the columns of H in a
+group by their average, weighted with the shares: by Jensen's inequality, column by column, the loss does not rise, and
+an average of vectors in a ball is in the ball, so neither does the norm. Replace the rows of W in a group by their
+mean: this averages the logits over all permutations of the group's tokens, which change no loss, so the loss does not
+rise, and the mean is in the ball too. A repeated row or column does not change a maximum.
+
+**What is proven.** The bound holds as computed, as for the nuclear norm. The value is evaluated at stored factors,
+whose largest row times largest column is at least ``gamma_2(W H)``.
+
+**The limit**, as lambda falls to 0, is in direction NTP-SVM* in the gamma_2 norm, the smallest that separates every
+support from the rest of the vocabulary:
+
+``min gamma_2(L)  s.t.  L[z,j] = L[z',j] for z, z' in S_j,   L[z,j] - L[v,j] >= 1 for z in S_j, v not in S_j``
+
+with the dual
+
+``max <S, G>  s.t.  gamma_2*(G) <= 1,  1^T G = 0,  G <= 0 off support``
+
+where
+
+``S``      support pattern of the merged problem, V' x g
+``L, G``   logits and dual, V' x g; ``gamma_2*(G) <= ||diag(p)^{-1/2} G diag(q)^{-1/2}||_2`` for any distributions p, q
+
+Equal rows and columns of the pattern merge without multiplicities: a repeated row or column changes neither the
+constraints nor a maximum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import final
+
+import numpy as np
+
+from tokengeom.core.errors import ProblemError
+from tokengeom.problems.backend import UNIT, Array, Backend, blocks_of
+from tokengeom.problems.base import AbstractProblem, Certificate
+from tokengeom.problems.columns import kept, mapped, plain
+from tokengeom.problems.nuclear_svm import largest_violation
+from tokengeom.problems.regularised_logits import RegularisedLogits
+
+NEWTON_STEPS = 60
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class MaxNormFactors:
+    """Factors W (V' x d) and H (d x m', an array or in blocks) of logits, measured by their largest row and column."""
+
+    W: Array
+    H: Array
+
+    @property
+    def logits(self) -> Array:
+        """``W H``, V' x m', in blocks where H is."""
+        return mapped(lambda H: self.W @ H, self.H)
+
+    def kept(self) -> MaxNormFactors:
+        """The same with blocks of H that do not change when what they are computed from does."""
+        return replace(self, H=kept(self.H))
+
+    def plain(self) -> MaxNormFactors:
+        """The same with H as an array, where it has one block."""
+        return replace(self, H=plain(self.H))
+
+    def shortened(self, rows: Array, columns: Array) -> MaxNormFactors:
+        """The same with each row of W and each column of H multiplied by its own factor, V' and m'."""
+        return MaxNormFactors(self.W * rows[:, None], mapped(lambda H, factor: H * factor, self.H, columns))
+
+    def norm(self, backend: Backend) -> float:
+        """``max_i ||w_i|| max_j ||h_j||``, rounded upwards: at least ``gamma_2(W H)``."""
+        if self.W.shape[1] == 0:
+            return 0.0
+        row = float((self.W**2).sum(1).max())
+        column = max(backend.largest((H**2).sum(0)) for H in blocks_of(self.H))
+        return float(np.sqrt(row * column) * (1.0 + 2.0 * (self.W.shape[1] + 4) * UNIT))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class WeightedDual:
+    """A dual matrix (V' x m') with the weights ``r = sqrt p`` of rows and ``c = sqrt q`` of columns that bound it.
+
+    The matrix is an array or in blocks.
+    """
+
+    matrix: Array
+    r: Array
+    c: Array
+
+    def kept(self) -> WeightedDual:
+        """The same with blocks that do not change when what they are computed from does."""
+        return replace(self, matrix=kept(self.matrix))
+
+    def plain(self) -> WeightedDual:
+        """The same with an array, where the matrix has one block."""
+        return replace(self, matrix=plain(self.matrix))
+
+    def normalised(self, backend: Backend) -> WeightedDual:
+        """The same with ``sum r^2 <= 1`` and ``sum c^2 <= 1``, in spite of rounding."""
+        if not (float(self.r.min()) > 0 and backend.largest(-self.c) < 0):
+            raise ProblemError("Weights of rows and columns must be > 0.")
+        size = self.r.shape[0] + float(backend.total(float(self.c.shape[0])))
+        above = 1.0 + 4.0 * (size + 8.0) * UNIT
+        r = float((self.r**2).sum()) ** 0.5 * above
+        c = float(backend.total((self.c**2).sum())) ** 0.5 * above
+        return replace(self, r=self.r / r, c=self.c / c)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Gamma2Logits(AbstractProblem[MaxNormFactors, WeightedDual]):
+    """``CE(L) + lam gamma_2(L)`` on merged tokens and contexts, without the entropy floor H.
+
+    ``loss``
+        Probabilities, shares and strength; its own weights ``r, c`` are not used.
+
+    A dual holds the change ``R - P`` and its weights.
+    """
+
+    loss: RegularisedLogits
+
+    def value(self, x: MaxNormFactors) -> float:
+        """The objective at logits W H."""
+        return self.loss.loss_gap(x.logits) + self.loss.lam * x.norm(self.loss.backend)
+
+    def certify(self, x: MaxNormFactors, dual: WeightedDual | None) -> Certificate:
+        """Certificate of factors and a dual change, which is made feasible; value and bound without H."""
+        backend = self.loss.backend
+        given = MaxNormFactors(backend.asarray(x.W), self.loss.layout.split(x.H))
+        if not (backend.all_finite(given.W) and backend.all_finite(given.H)):
+            raise ProblemError("Factors must be finite; W or H holds NaN or infinity. Likely a run that diverged.")
+        value = self.value(given)
+        if dual is None:
+            return Certificate(0.0, float("inf"), value, float("-inf"))
+        matrix, (r, c) = self.loss.layout.split(dual.matrix), (backend.asarray(weights) for weights in (dual.r, dual.c))
+        weighted = WeightedDual(matrix, r, c).normalised(backend)
+        bound, residual = self.loss.reweighted(weighted.r, weighted.c).proven_bound(weighted.matrix)
+        return Certificate(0.0, residual, value, bound)
+
+
+@final
+@dataclass(frozen=True)
+class Gamma2SVM(AbstractProblem[MaxNormFactors, WeightedDual]):
+    """NTP-SVM* in the gamma_2 norm on a merged pattern ``S``, V' x g boolean, without full columns."""
+
+    pattern: Array
+    backend: Backend = field(default_factory=Backend.on)
+
+    @cached_property
+    def S(self) -> Array:
+        """The pattern on the device."""
+        return self.backend.asarray(self.pattern)
+
+    def project(self, x: Array, p: Array, level: Array | None = None) -> tuple[Array, Array]:
+        """The nearest feasible logits to x when row i counts ``p_i``, and the in-support level of each column.
+
+        Per column, the level is the root of ``sum_in p (level - x) - sum_off p (x + 1 - level)_+``, found by Newton's
+        method, which rises to it from the left.
+        """
+        xp, backend = self.backend.xp, self.backend
+        weight = p @ backend.as_float(self.S)
+        inside = p @ xp.where(self.S, x, 0.0)
+        raised = xp.where(self.S, -np.inf, x + 1.0)
+        level = inside / weight if level is None else level
+        for _ in range(NEWTON_STEPS):
+            excess = raised - level
+            slope = weight + p @ backend.as_float(excess > 0)
+            step = (weight * level - inside - p @ backend.at_least(excess, 0.0)) / slope
+            level = level - step
+            if float(abs(step).max()) <= 1e-13 * (1.0 + float(abs(level).max())):
+                break
+        return xp.where(self.S, level, xp.minimum(x, level - 1.0)), level
+
+    def primal_violation(self, L: Array) -> float:
+        """Largest violation of an equality or a margin by logits L, in units of the margin 1."""
+        return largest_violation(self.backend, self.S, L)
+
+    def certify(self, x: MaxNormFactors, dual: WeightedDual | None) -> Certificate:
+        """Certificate of factors and a dual, made feasible: the bound is proven, and so is the value up to rounding.
+
+        Logits that violate constraints by ``delta`` are within ``2 delta`` of feasible ones in every entry, which adds
+        at most ``2 delta sqrt(min(V', g))`` to their norm.
+        """
+        backend = self.backend
+        given = MaxNormFactors(backend.asarray(x.W), backend.asarray(x.H))
+        if not (backend.all_finite(given.W) and backend.all_finite(given.H)):
+            raise ProblemError("Factors must be finite; W or H holds NaN or infinity. Likely a run that diverged.")
+        delta = self.primal_violation(given.logits)
+        value = given.norm(backend) + 2.0 * delta * min(self.S.shape) ** 0.5
+        if dual is None:
+            return Certificate(delta, float("inf"), value, float("-inf"))
+        weighted = WeightedDual(*map(backend.asarray, (dual.matrix, dual.r, dual.c))).normalised(backend)
+        G, moved = self.repair_dual(weighted.matrix)
+        return Certificate(delta, moved, value, self.proven_bound(WeightedDual(G, weighted.r, weighted.c)))
+
+    def repair_dual(self, G: Array) -> tuple[Array, float]:
+        """G clipped off support, with column sums restored on support; and the largest change that this made."""
+        S = self.backend.as_float(self.S)
+        fixed = self.backend.xp.where(self.S, G, self.backend.at_most(G, 0.0))
+        fixed = fixed - S * (fixed.sum(0) / S.sum(0))
+        return fixed, self.backend.largest(abs(fixed - G))
+
+    def proven_bound(self, dual: WeightedDual) -> float:
+        """``<S, G> / gamma_2*(G)``, rounded downwards; a column that sums to ``delta`` has it taken off its support."""
+        G, weight = dual.matrix, dual.r[:, None] * dual.c[None, :]
+        S, size = self.backend.as_float(self.S), float(G.shape[0] + G.shape[1])
+        delta = abs(G.sum(0)) + 4.0 * size * UNIT * abs(G).sum(0)
+        inner = float((S * G).sum()) - 2.0 * (size + 8.0) * UNIT * float(abs(S * G).sum()) - float(delta.sum())
+        scaled = G / weight
+        moved = 1.1 * self.backend.norm(S * (delta / S.sum(0)) / weight) + 8.0 * UNIT * self.backend.norm(scaled)
+        spectral = self.backend.proven_spectral_norm(scaled) + moved
+        return inner / max(spectral, 1e-300) if inner > 0.0 else 0.0

@@ -1,0 +1,250 @@
+"""How predictions are saved: the entries of their manifests, and arrays that are checked when they are read.
+
+Entries of a kind are a small dataclass, which `results.convert` writes and reads. Here are those of predictions of
+learned features in the limit and at a loss, with their arrays, and what other kinds of predictions share with them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save_file
+from scipy.sparse import csc_array
+
+from tokengeom.core.errors import StatisticsError
+from tokengeom.core.numerics import Float
+from tokengeom.problems.base import Certificate
+from tokengeom.problems.gamma2 import MaxNormFactors
+from tokengeom.problems.regularised_logits import Merging
+from tokengeom.problems.supports import SupportReduction
+from tokengeom.results.contract import SAME
+from tokengeom.results.convert import Digest, Within, from_manifest, to_plain
+from tokengeom.statistics.arrays_file import LARGEST_ENTRY, SUM_TOLERANCE, SavedArrays
+from tokengeom.statistics.supports import check_table
+from tokengeom.theory.uniqueness import SolutionBounds, Spread
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    from tokengeom.theory.at_loss import LossPrediction
+    from tokengeom.theory.features import FeaturePrediction
+
+FEATURES, AT_LOSS = "features.safetensors", "at-loss.safetensors"
+"""Files with the arrays of a prediction in the limit, and at a loss."""
+MOST_WINDOWS = 2**53
+"""More windows than any text has; up to it, counts are exact in floating-point numbers."""
+SMALLEST_LAM = 1e-50
+"""Smallest lambda of a saved prediction; the path cannot be followed as far."""
+
+T = TypeVar("T", bound="DataclassInstance")
+NotNegative = Annotated[float, Within(0.0)]
+Size = Annotated[float, Within(0.0, LARGEST_ENTRY)]
+Strength = Annotated[float, Within(SMALLEST_LAM, LARGEST_ENTRY)]
+
+
+@dataclass(frozen=True)
+class FeatureEntries:
+    """Entries of the manifest of a `FeaturePrediction`."""
+
+    certificate: Certificate
+    entropy: NotNegative
+    rank: Annotated[int, Within(0)]
+    rank_bound: Annotated[int, Within(0)]
+    proxy_nuclear_norm: Size
+    proxy_is_exact: bool
+    proxy_sentence: str
+    spread: Spread | None
+    warnings: tuple[str, ...]
+    status: str
+    seconds: NotNegative
+    tolerance: NotNegative
+    statistics_hash: Digest | None
+    windows: Annotated[int, Within(1, MOST_WINDOWS)] | None
+    coverage: Annotated[float, Within(0.0, 1.0)] | None
+
+
+@dataclass(frozen=True)
+class LossEntries:
+    """Entries of the manifest of a `LossPrediction`."""
+
+    lam: Strength
+    loss_gap: Size
+    entropy: NotNegative
+    status: str
+    seconds: NotNegative
+    norm: Literal["nuclear", "gamma2"]
+    statistics_hash: Digest | None
+    certificate: Certificate
+
+
+def entries_of(kind: type[T], result: object, **others: object) -> dict[str, Any]:
+    """Plain data of entries that are the attributes of a result with the same names, or given."""
+    known = {field.name: getattr(result, field.name) for field in fields(kind) if field.name not in others}
+    plain: dict[str, Any] = to_plain(kind(**known, **others))
+    return plain
+
+
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write arrays of any order and type to a safetensors file."""
+    save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
+
+
+def write_features(prediction: FeaturePrediction, folder: Path) -> dict[str, Any]:
+    """Write the arrays of a prediction in the limit; returns the entries of its manifest."""
+    P, reduction = csc_array(prediction.P), prediction.reduction
+    arrays = {
+        "S_red": reduction.S_red.astype(np.uint8),
+        "row_of": reduction.row_of.astype(np.int64),
+        "column_of": reduction.column_of.astype(np.int64),
+        "L_merged": prediction.L_merged,
+        "dual_merged": prediction.dual_merged,
+        "slack_bound": prediction.solution_bounds.slack_bound,
+        "pi": prediction.pi,
+        "P_data": P.data.astype(np.float64),
+        "P_indices": P.indices.astype(np.int64),
+        "P_indptr": P.indptr.astype(np.int64),
+    }
+    write_arrays(folder / FEATURES, arrays)
+    return entries_of(FeatureEntries, prediction, rank_bound=prediction.solution_bounds.rank_bound)
+
+
+def read_features(kind: type[FeaturePrediction], folder: Path, manifest: dict[str, Any]) -> FeaturePrediction:
+    """The prediction in the limit that `write_features` wrote."""
+    saved, arrays = from_manifest(FeatureEntries, manifest, folder), SavedArrays(folder / FEATURES)
+    reduction = _read_reduction(arrays)
+    P, pi = _read_probabilities(arrays, reduction.V, reduction.m)
+    shape = reduction.S_red.shape
+    if saved.windows is not None and not are_counts(P, pi, saved.windows):
+        raise arrays.damaged(f"P and pi are not those of {saved.windows} windows")
+    if max(saved.rank, saved.rank_bound) > min(shape):
+        raise arrays.damaged(f"rank and rank_bound must be at most {min(shape)}; got {saved.rank}, {saved.rank_bound}")
+    require_finite(arrays, saved.certificate)
+    _require_entropy(arrays, saved.entropy, reduction.V)
+    return kind(
+        reduction=reduction,
+        L_merged=arrays.floats("L_merged", shape),
+        dual_merged=arrays.floats("dual_merged", shape),
+        certificate=saved.certificate,
+        P=P,
+        pi=pi,
+        entropy=saved.entropy,
+        proxy_nuclear_norm=saved.proxy_nuclear_norm,
+        proxy_is_exact=saved.proxy_is_exact,
+        proxy_sentence=saved.proxy_sentence,
+        solution_bounds=SolutionBounds(_read_slack(arrays, reduction), saved.rank_bound),
+        spread=saved.spread,
+        warnings=saved.warnings,
+        status=saved.status,
+        seconds=saved.seconds,
+        tolerance=saved.tolerance,
+        statistics_hash=saved.statistics_hash,
+        windows=saved.windows,
+        coverage=saved.coverage,
+        claimed=manifest,
+    )
+
+
+def _read_reduction(arrays: SavedArrays) -> SupportReduction:
+    """The merged pattern of supports."""
+    S_red = arrays.wholes("S_red", (None, None), 0, 1, np.uint8)
+    rows, columns = S_red.shape
+    reduction = SupportReduction(
+        S_red != 0,
+        arrays.wholes("row_of", (None,), 0, rows - 1),
+        arrays.wholes("column_of", (None,), -1, columns - 1),
+    )
+    if not reduction.V or not reduction.m or 0 in reduction.a or 0 in reduction.n:
+        raise arrays.damaged("row_of and column_of must name every row and column of the merged pattern")
+    inside = reduction.S_red.sum(axis=0)
+    if (inside == 0).any() or (inside == rows).any():
+        raise arrays.damaged("a column of the merged pattern S_red is empty or full")
+    return reduction
+
+
+def _read_probabilities(arrays: SavedArrays, V: int, m: int) -> tuple[csc_array, Float]:
+    P, pi = arrays.table("P_", np.float64, (V, m)), arrays.shares("pi", m)
+    try:
+        check_table(P, pi)
+    except StatisticsError as error:
+        raise arrays.damaged(str(error).rstrip(".")) from error
+    return P, pi
+
+
+def _read_slack(arrays: SavedArrays, reduction: SupportReduction) -> Float:
+    """Upper bounds on the slack: NaN on support, at least 0 elsewhere."""
+    slack = arrays.array("slack_bound", np.float64, reduction.S_red.shape)
+    if not (np.isnan(slack) == reduction.S_red).all() or (slack < 0).any():
+        raise arrays.damaged("slack_bound must be NaN on support and at least 0 elsewhere")
+    return slack
+
+
+def require_finite(arrays: SavedArrays, certificate: Certificate) -> None:
+    """Refuse a certificate that proves nothing."""
+    if not all(map(math.isfinite, vars(certificate).values())):
+        raise arrays.damaged(f"certificate must have finite residuals, value and bound; got {certificate}")
+
+
+def _require_entropy(arrays: SavedArrays, entropy: float, V: int) -> None:
+    if entropy > math.log(V) + SAME:
+        raise arrays.damaged(f"entropy must be at most log({V}); got {entropy}")
+
+
+def are_counts(P: csc_array, pi: Float, windows: int) -> bool:
+    """Whether probabilities times shares times windows are whole numbers, as those of counted windows are."""
+    counts = P.data * np.repeat(pi * windows, np.diff(P.indptr))
+    return bool((np.abs(counts - np.rint(counts)) <= 1e-6 + 1e-9 * counts).all() and (counts > 0.5).all())
+
+
+def write_at_loss(prediction: LossPrediction, folder: Path) -> dict[str, Any]:
+    """Write the arrays of a prediction at a loss; returns the entries of its manifest."""
+    merging, factors, weights = prediction.merging, prediction.factors, prediction.weights
+    arrays = {name: getattr(prediction, name) for name in ("P_merged", "pi", "change_merged")}
+    arrays |= {"row_of": merging.row_of, "column_of": merging.column_of}
+    if factors is None or weights is None:
+        arrays["L_merged"] = prediction.L_merged
+    else:
+        arrays |= {"W_merged": factors.W, "H_merged": factors.H, "p": weights[0], "q": weights[1]}
+    write_arrays(folder / AT_LOSS, arrays)
+    return entries_of(LossEntries, prediction)
+
+
+def read_at_loss(kind: type[LossPrediction], folder: Path, manifest: dict[str, Any]) -> LossPrediction:
+    """The prediction at a loss that `write_at_loss` wrote."""
+    saved, arrays = from_manifest(LossEntries, manifest, folder), SavedArrays(folder / AT_LOSS)
+    P = arrays.floats("P_merged", (None, None), 0.0, 1.0)
+    rows, columns = P.shape
+    merging = read_merging(arrays, rows, columns)
+    if np.abs(merging.a @ P - 1.0).max() > SUM_TOLERANCE:
+        raise arrays.damaged("each column of P_merged must sum to 1 over all tokens")
+    require_finite(arrays, saved.certificate)
+    _require_entropy(arrays, saved.entropy, merging.row_of.size)
+    factors = weights = None
+    if saved.norm == "gamma2":
+        W = arrays.floats("W_merged", (rows, None))
+        factors = MaxNormFactors(W, arrays.floats("H_merged", (W.shape[1], columns)))
+        weights = arrays.shares("p", rows), arrays.shares("q", columns)
+    return kind(
+        merging=merging,
+        P_merged=P,
+        pi=arrays.shares("pi", merging.column_of.size),
+        L_merged=arrays.floats("L_merged", P.shape) if factors is None else factors.logits,
+        change_merged=arrays.floats("change_merged", P.shape),
+        factors=factors,
+        weights=weights,
+        **vars(saved),
+    )
+
+
+def read_merging(arrays: SavedArrays, rows: int, columns: int) -> Merging:
+    """Groups of equal tokens and contexts, which must name every row and column of the merged arrays."""
+    of_tokens = arrays.wholes("row_of", (None,), 0, rows - 1)
+    merging = Merging(of_tokens, arrays.wholes("column_of", (None,), 0, columns - 1))
+    if (merging.a.size, merging.n.size) != (rows, columns) or 0 in merging.a or 0 in merging.n:
+        raise arrays.damaged("row_of and column_of must name every row and column of the merged arrays")
+    return merging

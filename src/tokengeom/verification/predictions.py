@@ -1,0 +1,329 @@
+"""Checks of saved predictions: what logits, duals, proofs and statistics show without solving again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokengeom.core.numerics import Float, dense, x_log_x
+from tokengeom.problems.backend import Backend
+from tokengeom.problems.base import LARGEST_GAP, Certificate, Solution
+from tokengeom.problems.gamma2 import Gamma2Logits, WeightedDual
+from tokengeom.problems.linear_limit import CompatibilitySystem, EffectiveSupportProblem, ReducedLoss
+from tokengeom.problems.ntp_svm import MarginProblem
+from tokengeom.problems.nuclear_svm import NuclearSVM
+from tokengeom.problems.regularised_logits import Merging
+from tokengeom.problems.supports import margins, reduce_support
+from tokengeom.results.contract import SAME, NearbyResults, under
+from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.statistics.supports import degenerate_support_warnings
+from tokengeom.theory.at_loss import LossPrediction
+from tokengeom.theory.conditions import describe_compatibility, describe_separability
+from tokengeom.theory.features import FeaturePrediction
+from tokengeom.theory.linear import LinearPrediction
+from tokengeom.theory.predicted_path import PredictedPath
+from tokengeom.theory.proxy import ProxyPrediction, captured_share, centred_operator, norm_of_rest, proxy_exactness
+from tokengeom.theory.uniqueness import solution_bounds
+from tokengeom.verification.checks import Checks, same
+
+if TYPE_CHECKING:
+    from scipy.sparse import csc_array
+
+    from tokengeom.problems.regularised_logits import RegularisedLogits
+
+    Prediction = FeaturePrediction | LossPrediction | PredictedPath | ProxyPrediction | LinearPrediction
+
+SAME_PROBABILITY = 1e-12
+FEASIBLE = 1e-9
+"""Largest residual of logits and dual of a prediction in the limit."""
+PROOF = 1e-7
+"""Residual up to which a witness or a refutation of the linear model is accepted."""
+ORTHONORMAL = 1e-8
+"""Largest entry of ``U^T U - I`` for singular vectors from ARPACK, whose own tolerance is rounding."""
+WITHIN = f"within {LARGEST_GAP:.0%} of the smallest"
+OTHER_SIZE: Checks = {"there is one row per token and one column per context of the statistics": False}
+OBJECTIVE = "regularised objective", "objective", " of the objective"
+SAME_PROBABILITIES = "probabilities and shares are those of the statistics"
+
+
+def check_features(prediction: FeaturePrediction, nearby: NearbyResults) -> Checks:
+    """Certificate, claims and probabilities of a prediction in the limit."""
+    proof = NuclearSVM(prediction.reduction).certify(prediction.L_merged, prediction.dual_merged)
+    unmeasured: Checks = {"how far solutions from random starts are apart: those solutions are not kept": None}
+    return {
+        "the merged pattern is that of the probabilities": prediction.reduction.equals(reduce_support(prediction.P)),
+        "the logits are feasible": proof.primal_residual <= FEASIBLE,
+        "the dual is feasible": proof.dual_residual <= FEASIBLE,
+        **_certificate_checks(prediction.certificate, proof, "nuclear norm", "nuclear norm"),
+        **_feature_claims(prediction),
+        **against_statistics(prediction, nearby, lambda stats: _feature_statistics(prediction, stats)),
+        **({} if prediction.spread is None else unmeasured),
+        "the solver's status, tolerance and time: only solving again would show them": None,
+    }
+
+
+def _feature_claims(prediction: FeaturePrediction) -> Checks:
+    """Whether numbers and sentences are those that logits, dual and probabilities give."""
+    problem, certificate, spread = NuclearSVM(prediction.reduction), prediction.certificate, prediction.spread
+    exactness = proxy_exactness(problem)
+    exact, sentence = exactness.verdict(certificate, prediction.tolerance)
+    answer = Solution(prediction.L_merged, prediction.dual_merged, certificate, "", 0, 0.0)
+    bounds, claimed = solution_bounds(problem, answer), prediction.solution_bounds
+    sizes, groups = np.diff(prediction.P.indptr), np.unique(prediction.context_groups).size
+    rank = None if prediction.claimed is None else prediction.claimed.get("rank")
+    entropy = -float(np.repeat(prediction.pi, sizes) @ x_log_x(prediction.P.data))
+    return {
+        "the rank is the one claimed": rank is None or rank == prediction.rank,
+        "the entropy floor is the one claimed": close(prediction.entropy, entropy),
+        "the proxy's nuclear norm is the one claimed": close(exactness.nuclear_norm, prediction.proxy_nuclear_norm),
+        "whether the proxy is exact is as claimed": exact == prediction.proxy_is_exact
+        and same(prediction.proxy_sentence, sentence),
+        "the bounds on every solution are the ones claimed": bounds.rank_bound == claimed.rank_bound
+        and np.allclose(bounds.slack_bound, claimed.slack_bound, rtol=1e-6, atol=0.0, equal_nan=True),
+        "the warnings are those of the supports": list(prediction.warnings)
+        == degenerate_support_warnings(sizes, prediction.reduction.V, groups),
+        "the gap of the solutions compared is not below that of L_mm": spread is None
+        or spread.gap >= certificate.relative_gap * (1 - 1e-6) - SAME,
+    }
+
+
+def _feature_statistics(prediction: FeaturePrediction, stats: NextTokenStatistics) -> Checks:
+    windows = stats.n if stats.has_counts else None
+    same_windows = prediction.windows == windows and prediction.coverage == stats.coverage
+    return {
+        SAME_PROBABILITIES: same_probabilities(prediction.P, stats.P) and same_entries(prediction.pi, stats.pi),
+        "windows and coverage are those of the statistics": same_windows,
+    }
+
+
+def check_at_loss(prediction: LossPrediction, nearby: NearbyResults) -> Checks:
+    """Loss, certificate and probabilities of a prediction at a loss."""
+    problem, gap = prediction.problem(), prediction.relative_gap
+    proof = _certificate_at_loss(prediction, problem)
+    entropy = -float((prediction.merging.a @ x_log_x(prediction.P_merged)) @ prediction.pi_merged)
+    proven: Checks = {f"the norm is proven to be {WITHIN}": True}
+    if gap > LARGEST_GAP:
+        # Close to zero logits an exact solution can prove little about its norm; then nothing is compared with it.
+        proven = {f"the norm: it is proven only to be within {gap:.0%}, and is not compared with": None}
+    return {
+        "the loss gap is the one claimed": close(prediction.loss_gap, problem.loss_gap(prediction.L_merged)),
+        **_certificate_checks(prediction.certificate, proof, *OBJECTIVE),
+        **proven,
+        "the entropy floor is the one claimed": close(prediction.entropy, entropy),
+        **against_statistics(prediction, nearby, lambda stats: _loss_statistics(prediction, stats)),
+        "the solver's status and time: only solving again would show them": None,
+    }
+
+
+def _certificate_at_loss(prediction: LossPrediction, problem: RegularisedLogits) -> Certificate:
+    if prediction.factors is None or prediction.weights is None:
+        return problem.certify(prediction.L_merged, prediction.change_merged)
+    p, q = prediction.weights
+    dual = WeightedDual(prediction.change_merged, np.sqrt(p), np.sqrt(q))
+    return Gamma2Logits(problem).certify(prediction.factors, dual)
+
+
+def _loss_statistics(prediction: LossPrediction, stats: NextTokenStatistics) -> Checks:
+    rows, columns = prediction.merging.row_of, prediction.merging.column_of
+    if (stats.V, stats.m) != (rows.size, columns.size):
+        return OTHER_SIZE
+    P = stats.P
+    # Only where statistics have an entry: all V x m of them may not fit in memory.
+    saved = prediction.P_merged[rows[P.indices], np.repeat(columns, np.diff(P.indptr))]
+    sizes = (prediction.merging.a @ (prediction.P_merged > 0))[columns]
+    same_P = same_entries(saved, P.data) and np.array_equal(sizes, stats.support_sizes)
+    return {SAME_PROBABILITIES: same_P and same_entries(prediction.pi, stats.pi)}
+
+
+def check_path(path: PredictedPath, nearby: NearbyResults) -> Checks:
+    """Loss and certificate of every point, computed again with the statistics."""
+    return {
+        "the loss gaps fall": all(a.loss_gap >= b.loss_gap for a, b in zip(path, path.points[1:], strict=False)),
+        **against_statistics(path, nearby, lambda stats: _path_statistics(path, stats)),
+        "the time that solving took: only solving again would show it": None,
+    }
+
+
+def _path_statistics(path: PredictedPath, stats: NextTokenStatistics) -> Checks:
+    saved, sentence = path.points[0].merging, "equal tokens and contexts are those of the statistics"
+    if (stats.V, stats.m) != (saved.row_of.size, saved.column_of.size):
+        return OTHER_SIZE
+    merging = Merging.of(stats.P, stats.pi)
+    if not all(map(np.array_equal, (merging.row_of, merging.column_of), (saved.row_of, saved.column_of))):
+        return {sentence: False}
+    problem = merging.problem(stats.P, stats.pi, 1.0, Backend.on(None))
+    checks: Checks = {sentence: True}
+    for place, point in enumerate(path, start=1):
+        loss_gap, proof = point.recomputed(problem)
+        claims: Checks = {"the loss gap is the one claimed": close(point.loss_gap, loss_gap)}
+        checks |= under(f"point {place}", claims | _certificate_checks(point.certificate, proof, *OBJECTIVE))
+    return checks
+
+
+def check_proxy(prediction: ProxyPrediction, nearby: NearbyResults) -> Checks:
+    """Singular triplets of the proxy, alone and against the statistics."""
+    U, s, Vt = prediction.U, prediction.singular_values, prediction.Vt
+    identity = np.eye(s.size)
+    return {
+        "the singular vectors of tokens are orthonormal": _near(U.T @ U, identity),
+        "the singular vectors of contexts are orthonormal": _near(Vt @ Vt.T, identity),
+        "the columns of the logits are centred": _near((U * s).sum(axis=0), 0.0, float(s.max(initial=0.0))),
+        "the singular values are at least 0 and falling": bool((s >= 0).all() and (np.diff(s) <= 0).all()),
+        "the captured share is in (0, 1]": 0.0 < prediction.captured <= 1.0,
+        **against_statistics(prediction, nearby, lambda stats: _proxy_statistics(prediction, stats)),
+    }
+
+
+def _proxy_statistics(prediction: ProxyPrediction, stats: NextTokenStatistics) -> Checks:
+    """Whether these are the leading singular triplets of the proxy of statistics."""
+    U, s, Vt = prediction.U, prediction.singular_values, prediction.Vt
+    if (stats.V, stats.m) != (U.shape[0], Vt.shape[1]):
+        return {"there is one vector per token and context of the statistics": False}
+    operator, size = centred_operator(stats.S), float(s.max(initial=0.0))
+    left, right = operator.matmat(Vt.T) - U * s, operator.rmatmat(U) - Vt.T * s
+    rest = norm_of_rest(operator, U, s, Vt)
+    return {
+        "they are singular vectors of the proxy of the statistics": _near(left, 0.0, size) and _near(right, 0.0, size),
+        "no singular value that was left out is larger": rest <= float(s.min(initial=size)) + ORTHONORMAL * size,
+        "the captured share is the one claimed": close(prediction.captured, captured_share(stats, s)),
+    }
+
+
+def _near(computed: Float, wanted: Float | float, scale: float = 1.0) -> bool:
+    return bool(np.max(np.abs(computed - wanted), initial=0.0) <= ORTHONORMAL * scale)
+
+
+def check_linear(prediction: LinearPrediction, nearby: NearbyResults) -> Checks:
+    """Conditions, limit and certificates of the linear model."""
+    return {
+        **_linear_conditions(prediction),
+        **_linear_limit(prediction),
+        **against_statistics(prediction, nearby, lambda stats: _linear_statistics(prediction, stats)),
+        "that the embeddings are the ones given: they are kept nowhere else": None,
+    }
+
+
+def _linear_conditions(prediction: LinearPrediction) -> Checks:
+    """Whether each condition is proven, and described as its proof shows it."""
+    data, compatible, separable = prediction.data, prediction.compatible, prediction.separable
+    system, problem = CompatibilitySystem(data.S, data.P, data.H), MarginProblem(data.S, data.H)
+    checks: Checks = {}
+    if compatible:
+        residual = system.certify(compatible.proof, None).primal_residual
+        checks["a decoder solves the equations of compatibility"] = residual <= PROOF
+    else:
+        proof = system.refute(compatible.proof)
+        checks["the refutation of compatibility is valid"] = PROOF * abs(proof.value) >= proof.primal_residual
+    margin = 0.0
+    if separable:
+        missing = problem.certify(separable.proof, None).primal_residual
+        checks["a decoder separates the supports"] = missing <= PROOF
+        margin = prediction.effective_margin
+    else:
+        checks["the refutation of separability is valid"] = problem.refute(separable.proof).value <= PROOF
+    checks["the margin is the one claimed"] = close(prediction.margin, margin)
+    described = describe_compatibility(data, compatible.holds, compatible.certificate, compatible.proof)
+    checks["compatibility is described as its proof shows it"] = same(compatible.to_dict(), described.to_dict())
+    described = describe_separability(data, separable.holds, separable.certificate, separable.proof)
+    checks["separability is described as its proof shows it"] = same(separable.to_dict(), described.to_dict())
+    return checks
+
+
+def _linear_limit(prediction: LinearPrediction) -> Checks:
+    """Whether finite part and direction are what they must be, and certificates those of the saved answers."""
+    data, S, W_star, W_mm = prediction.data, prediction.effective_support, prediction.W_star, prediction.W_mm
+    compatible, separable = prediction.compatible, prediction.separable
+    system, problem = CompatibilitySystem(data.S, data.P, data.H), MarginProblem(data.S, data.H)
+    direction = MarginProblem(S, data.H).certify(W_mm, prediction.multipliers)
+    support = EffectiveSupportProblem(data.S, data.H).certify(W_mm, prediction.blocking)
+    loss = ReducedLoss(S, data.P, data.pi, data.H)
+    finite = loss.certify(W_star, loss.distribution(W_star))
+    solved = system.certify(compatible.proof, None) if compatible else system.refute(compatible.proof)
+    if compatible:
+        # The bound is that of a dual that is not kept. It equals the value, as W_star lies in the data subspace.
+        solved = replace(solved, dual_residual=compatible.certificate.dual_residual, bound=solved.value)
+    separated = direction if separable else problem.refute(separable.proof)
+    limit, gap = _largest_gap(prediction.certificate), direction.relative_gap if W_mm.any() else 0.0
+    outside, size = (float(np.linalg.norm(W)) for W in (W_star - prediction.finite_part(W_star), W_star))
+    reduced = compatible.certificate if prediction.reaches_entropy else finite
+    return {
+        "the effective supports contain the supports": bool((S >= data.S).all()),
+        "the direction separates every effective support from the other tokens": bool(S.all())
+        or float(margins(W_mm @ data.H, S)[~S].min()) >= 1 - PROOF,
+        "the pairs that the direction does not separate are proven inseparable": support.holds(PROOF),
+        f"the direction is proven within {limit:.1e} of the smallest norm": gap <= min(limit, LARGEST_GAP),
+        "the finite part is stationary for the reduced loss": finite.dual_residual <= PROOF,
+        "the finite part lies in the data subspace": outside <= PROOF * max(1.0, size),
+        "the floor of the loss is the one claimed": abs(finite.value - prediction.loss_floor) <= PROOF,
+        "the entropy is the one claimed": close(prediction.entropy, data.entropy),
+        "the certificate of the direction is the one claimed": close(prediction.certificate, direction),
+        "the certificate of the effective supports is the one claimed": close(prediction.support_certificate, support),
+        "the certificate of compatibility is the one claimed": close(compatible.certificate, solved),
+        "the certificate of separability is the one claimed": close(separable.certificate, separated),
+        "the certificate of the finite part is the one claimed": close(prediction.finite_certificate, reduced),
+    }
+
+
+def _linear_statistics(prediction: LinearPrediction, stats: NextTokenStatistics) -> Checks:
+    data = prediction.data
+    if (stats.V, stats.m) != (data.V, data.m):
+        return OTHER_SIZE
+    named = stats.contexts is not None or stats.labels is not None
+    contexts = [stats.context_text(j) for j in range(stats.m)] if named else None
+    saved = [None if names is None else list(names) for names in (data.token_names, data.context_names)]
+    return {
+        SAME_PROBABILITIES: same_entries(data.P, dense(stats.P)) and same_entries(data.pi, stats.pi),
+        "the names are those of the statistics": saved == [list(stats.vocabulary), contexts],
+    }
+
+
+def _certificate_checks(claimed: Certificate, proof: Certificate, value: str, norm: str, of: str = "") -> Checks:
+    """Whether a certificate is the one claimed, and proves enough; the texts are names in the sentences."""
+    limit, residuals = _largest_gap(claimed), replace(proof, value=claimed.value, bound=claimed.bound)
+    return {
+        f"the proven gap{of} is within {limit:.1e}": proof.relative_gap <= limit,
+        f"the {norm} is proven to be {WITHIN}": proof.relative_gap <= LARGEST_GAP,
+        f"the {value} is the one claimed": close(claimed.value, proof.value),
+        f"the lower bound{of} is the one claimed": close(claimed.bound, proof.bound),
+        "the residuals are the ones claimed": close(claimed, residuals),
+    }
+
+
+def _largest_gap(claimed: Certificate) -> float:
+    """The gap that is claimed, up to rounding."""
+    return claimed.relative_gap * (1 + 1e-6) + SAME
+
+
+def against_statistics(
+    prediction: Prediction, nearby: NearbyResults, compare: Callable[[NextTokenStatistics], Checks]
+) -> Checks:
+    """The checks of a prediction against its statistics, where these are at hand or lie beside it."""
+    stats, wanted = prediction.stats, prediction.statistics_hash
+    if wanted is None:
+        return {"that the probabilities are those of statistics: the prediction was made from arrays": None}
+    stats = stats or nearby.find(NextTokenStatistics, hash=wanted)
+    if stats is None:
+        return {
+            "that the prediction is for its statistics: they are not beside it; name their folder with --with": None
+        }
+    return {"the statistics have the hash that the prediction names": stats.hash == wanted, **compare(stats)}
+
+
+def same_entries(claimed: Float, expected: Float) -> bool:
+    """Whether shares, or probabilities in the same places, are equal up to rounding."""
+    return claimed.shape == expected.shape and bool(np.abs(claimed - expected).max(initial=0.0) <= SAME_PROBABILITY)
+
+
+def same_probabilities(claimed: csc_array, expected: csc_array) -> bool:
+    """Whether sparse probabilities are equal, up to rounding."""
+    same_places = np.array_equal(claimed.indptr, expected.indptr) and np.array_equal(claimed.indices, expected.indices)
+    return claimed.shape == expected.shape and same_places and same_entries(claimed.data, expected.data)
+
+
+def close(claimed: float | Certificate, again: float | Certificate) -> bool:
+    """Whether numbers, or residuals, value and bound, agree as far as two machines do."""
+    a, b = (vars(value) if isinstance(value, Certificate) else value for value in (claimed, again))
+    return same(a, b, SAME)

@@ -1,0 +1,159 @@
+"""Checks of saved statistics and of counted pairs: what follows from counts, contexts and names is computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import chain
+
+import numpy as np
+
+from tokengeom.core.errors import InputError, StatisticsError
+from tokengeom.corpus.tokenizers import AbstractTokenizer
+from tokengeom.results.contract import SAME, NearbyResults
+from tokengeom.results.convert import to_plain
+from tokengeom.statistics.cuts import WINDOWS, Effect, Totals
+from tokengeom.statistics.engines import open_engine, temporary_folder
+from tokengeom.statistics.next_token import OTHER, SHARED, NextTokenStatistics
+from tokengeom.statistics.ordered_pairs import pair_rows, read_ordered_shards
+from tokengeom.statistics.pairs import CountedPairs
+from tokengeom.statistics.saved_statistics import in_order, rises
+from tokengeom.statistics.sorting import PairRows
+from tokengeom.verification.checks import Checks, same
+
+
+def check_statistics(stats: NextTokenStatistics, nearby: NearbyResults) -> Checks:
+    """Whether everything that follows from counts, contexts and names is what the manifest states."""
+    if stats.claimed is None:
+        return {}
+    computed, claimed = stats.to_dict(), stats.claimed
+
+    def equal(*names: str) -> bool:
+        return all(same(claimed.get(name), computed[name], SAME) for name in names)
+
+    return {
+        "the sizes are the ones claimed": equal("windows", "contexts", "vocabulary"),
+        "the cuts lead to these sizes": not stats.has_counts or lead_to(stats.effects, stats.totals),
+        "coverage and share left out are the ones claimed": equal("coverage", "left_out"),
+        "the entropy floor is the one claimed": equal("entropy_nats"),
+        "the supports are the ones claimed": equal("distinct_supports", "one_hot_share"),
+        "the estimates of completeness are the ones claimed": equal("completeness"),
+        "the tokenizer is the one claimed": equal("tokenizer"),
+        "counts, contexts and vocabulary have the hash claimed": equal("hash"),
+        **_check_text(stats),
+    }
+
+
+def _check_text(stats: NextTokenStatistics) -> Checks:
+    """What can be known of the text, which is not kept."""
+    if stats.windows is None:
+        return {"that numbers and names are the ones given: they are kept nowhere else": None}
+    unknown = "that contexts, counts and corpus are those of the text: the text is not kept with the statistics"
+    if any(effect.cut == SHARED for effect in stats.effects):
+        # The order of what two texts share is that of the first text, and names may be those of either.
+        return {unknown: None}
+    assert stats.contexts is not None
+    return {
+        "tokens have the names of their ids, in order": names_fit(
+            stats.vocabulary, stats.tokenizer, stats.text_vocabulary
+        ),
+        "contexts are in the order of their ids": in_order(stats.contexts),
+        unknown: None,
+    }
+
+
+def names_fit(names: Sequence[str], tokenizer: AbstractTokenizer | None, vocabulary: int) -> bool:
+    """Whether names are those of tokens of a text, in the order of their ids; a cut may have left out some.
+
+    ``vocabulary``
+        Number of tokens that the text could have. The token that stands for merged ones comes after all others.
+    """
+    known: Iterable[str] = () if tokenizer is None else tokenizer.vocabulary()[:vocabulary]
+    size = 0 if tokenizer is None else min(tokenizer.size, vocabulary)
+    everything = iter(chain(known, (f"token {row}" for row in range(size, vocabulary)), [OTHER]))
+    return all(name in everything for name in names)
+
+
+def lead_to(effects: Sequence[Effect], end: Totals) -> bool:
+    """Whether each cut starts from the sizes that the one before it left, and the last one leaves ``end``."""
+    left, met = [effect.after for effect in effects], [*(effect.before for effect in effects[1:]), end]
+    return not effects or same(to_plain(left), to_plain(met), SAME)
+
+
+def check_pairs(pairs: CountedPairs, nearby: NearbyResults) -> Checks:
+    """Whether pairs can be those of a text, and sizes and entropy floor are those that the manifest states."""
+    claimed = pairs.known_totals
+    if claimed is None:
+        return {}
+    possible: Checks = {"every pair has ids in range and a count of at least 1": _are_possible(pairs)}
+    if pairs.ordered:
+        possible["the pairs are in order"] = _are_in_order(pairs)
+    if not all(possible.values()):
+        return possible
+    try:
+        with temporary_folder() as spill, open_engine(spill) as engine:
+            computed = pairs.with_totals(engine).totals
+        fits = _windows_fit(pairs)
+    except InputError:
+        return {**possible, "the pairs can be added up": False}
+    return {
+        **possible,
+        "no context has more windows in its pairs than in the text": fits,
+        "the sizes are the ones claimed": replace(computed, entropy=0.0) == replace(claimed, entropy=0.0),
+        "the entropy floor is the one claimed": same(claimed.entropy, computed.entropy, SAME),
+        "the cuts lead to these sizes": lead_to(pairs.effects, claimed),
+        "that pairs and corpus are those of the text: the text is not kept with the pairs": None,
+    }
+
+
+def _are_possible(pairs: CountedPairs) -> bool:
+    """Whether every pair, read one part at a time, has ids that a text can have, and a count of at least 1."""
+    try:
+        for table in read_ordered_shards(pairs.paths, pairs.columns):
+            if any(column.null_count for column in table.columns) or not _in_range(pairs, pair_rows(table)):
+                return False
+    except StatisticsError:
+        return False
+    return True
+
+
+def _in_range(pairs: CountedPairs, part: PairRows) -> bool:
+    """Whether contexts have fields that windows can have, next tokens are among the rows, and counts at least 1."""
+    if not part.size:
+        return True
+    packing = pairs.packing
+    limits = [packing.base ** len(span) for span in packing.spans]
+    if not all(0 <= key.min() <= key.max() < limit for key, limit in zip(part.keys, limits, strict=True)):
+        return False
+    fields = packing.unpack([key[part.context_starts()] for key in part.keys])
+    possible = int(fields.min()) >= pairs.windows.lowest_field and int(part.count.min()) >= 1
+    return possible and bool(np.isin(part.next, pairs.rows).all())
+
+
+def _are_in_order(pairs: CountedPairs) -> bool:
+    """Whether pairs, read one part at a time, rise by context and next token, so that none occurs twice."""
+    last: list[int] = []
+    try:
+        for part in map(pair_rows, read_ordered_shards(pairs.paths, pairs.columns)):
+            if not part.size:
+                continue
+            *sorted_by, _ = part.columns
+            first = [int(column[0]) for column in sorted_by]
+            if (last and first <= last) or not rises(sorted_by).all():
+                return False
+            last = [int(column[-1]) for column in sorted_by]
+    except StatisticsError:
+        return False
+    return True
+
+
+def _windows_fit(pairs: CountedPairs) -> bool:
+    """Whether contexts that lost windows to a cut have one number of windows in the text, and no fewer left."""
+    with temporary_folder() as spill, open_engine(spill) as engine:
+        table = pairs.table(engine)
+        if WINDOWS not in table.columns:
+            return True
+        windows, left = table[WINDOWS], table["count"].sum()
+        contexts = table.group_by(pairs.packing.columns).aggregate(low=windows.min(), high=windows.max(), left=left)
+        wrong = contexts.filter((contexts.low != contexts.high) | (contexts.low < contexts.left))
+        return int(engine.numbers(wrong.aggregate(contexts=wrong.count()))["contexts"]) == 0

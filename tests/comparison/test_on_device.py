@@ -1,0 +1,71 @@
+"""Agreement, rivals and spectra on a torch device, compared with those of `compare`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from study_cases import counted_text
+from tokengeom import Factors
+from tokengeom.comparison import disagreement
+from tokengeom.comparison.explanations.log_counts import LogCounts
+from tokengeom.comparison.explanations.simplex_frame import SimplexFrame
+from tokengeom.comparison.on_device import LogitSpectrum, TextOnDevice
+from tokengeom.comparison.similarity_numbers import SimilarityNumbers
+from tokengeom.training.objective import SoftLabels
+
+
+@pytest.fixture(scope="module")
+def text() -> TextOnDevice:
+    return TextOnDevice(counted_text())
+
+
+def random_factors(text: TextOnDevice, seed: int) -> Factors:
+    generator = np.random.default_rng(seed)
+    return Factors(generator.normal(size=(text.stats.V, 6)), generator.normal(size=(6, text.stats.m)))
+
+
+def placed(text: TextOnDevice, found: Factors) -> tuple[object, object]:
+    return text.torch.tensor(found.W).float(), text.torch.tensor(found.H).float()
+
+
+def test_agreement_is_that_of_compare(text: TextOnDevice) -> None:
+    one, other = random_factors(text, 1), random_factors(text, 2)
+    found = text.geometry(*placed(text, one)).agreement(text.geometry(*placed(text, other)))
+    groups = np.asarray(text.stats.groups.label)
+    contexts = SimilarityNumbers.of("contexts", one.H, {"": other.H}, groups).values()
+    tokens = SimilarityNumbers.of("tokens", one.tokens, {"": other.tokens}).values()
+    assert found["contexts"] == pytest.approx(contexts["", "context_agreement"], abs=1e-5)
+    assert found["tokens"] == pytest.approx(tokens["", "token_agreement"], abs=1e-5)
+
+
+def test_agreement_does_not_change_under_a_rotation_or_a_softmax_shift(text: TextOnDevice) -> None:
+    one, other = random_factors(text, 1), random_factors(text, 2)
+    Q = np.linalg.qr(np.random.default_rng(0).normal(size=(6, 6)))[0]
+    turned = Factors(one.W @ Q + 3.0, Q.T @ one.H)
+    before = text.geometry(one.W, one.H).agreement(text.geometry(other.W, other.H))
+    after = text.geometry(turned.W, turned.H).agreement(text.geometry(other.W, other.H))
+    assert after == pytest.approx(before, abs=1e-5)
+
+
+def test_loss_gap_and_norms_are_those_of_the_library(text: TextOnDevice) -> None:
+    one = random_factors(text, 3)
+    W, H = placed(text, one)
+    assert text.loss_gap(W, H) == pytest.approx(
+        SoftLabels.from_statistics(text.stats).loss_gap(one.W @ one.H), rel=1e-4
+    )
+    centred = one.W @ one.H - (one.W @ one.H).mean(axis=0)
+    assert LogitSpectrum.of(W, H).nuclear_norm == pytest.approx(np.linalg.norm(centred, "nuc"), rel=1e-5)
+    _, carried, s = disagreement.balanced_factors(one)
+    assert LogitSpectrum.of(W, H).split_exponent == pytest.approx(disagreement.split_exponent(carried, s), abs=1e-5)
+
+
+def test_rivals_have_the_geometry_of_their_fits(text: TextOnDevice) -> None:
+    rivals = text.rivals()
+    everything = np.arange(text.stats.m)
+    for name, kind in (("log-counts", LogCounts(0.1, 0.5)), ("ETF", SimplexFrame())):
+        fit = kind.fit(text.stats)
+        expected = text.geometry(fit.tokens(np.arange(text.stats.V)).T, fit.contexts(everything))
+        candidates = dict(rivals[name])
+        found = candidates[kind.chosen]
+        assert found.agreement(expected)["contexts"] == pytest.approx(1.0, abs=1e-4)

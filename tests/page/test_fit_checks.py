@@ -1,0 +1,216 @@
+"""Checks of a run: each fails where its cause was introduced, and only there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from page_cases import RUN, diverged_contents, one_group_contents, one_hot_contents, story_contents
+from tokengeom import compare
+from tokengeom.comparison.agreement import Agreement
+from tokengeom.comparison.verdict import level_of
+from tokengeom.page.report_contents import ReportContents
+from tokengeom.page.sections.base import Page
+from tokengeom.page.sections.fit_checks import CHECKS, _group_causes, check_fit, frequency_error, still_falling
+from tokengeom.page.sections.summary import FAR_FROM_FLOOR, diagnosis, summary
+from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.theory.features import finite_part
+from tokengeom.training.run import Trajectory
+
+
+def limit(scale: float = 40.0) -> tuple[ReportContents, Any, Any]:
+    """Contents whose run is the predicted limit itself: ``L = L_in + scale L_mm``, balanced."""
+    contents = story_contents()
+    prediction: Any = contents.prediction
+    L = finite_part(contents.stats.P) + scale * prediction.L_mm
+    U, s, Vt = np.linalg.svd(L, full_matrices=False)
+    return contents, U * np.sqrt(s), np.sqrt(s)[:, None] * Vt
+
+
+def with_run(contents: ReportContents, W: Any, H: Any, loss_gap: float = 1e-9) -> ReportContents:
+    run = replace(contents.trained[RUN], W=W, H=H, loss_gap=loss_gap)
+    comparison = compare(contents.prediction, run, at_loss=False, permutations=40)
+    return replace(contents, runs={RUN: run}, comparisons={RUN: comparison}, at_loss={}, repeats={})
+
+
+def levels(contents: ReportContents) -> dict[str, str]:
+    found = check_fit(contents)
+    return {check: found.level(RUN, check) for check in CHECKS}
+
+
+def test_the_predicted_limit_passes_every_check() -> None:
+    contents = with_run(*limit())
+    assert set(levels(contents).values()) == {"fits"}
+    assert check_fit(contents).misfits == ()
+
+
+def test_a_loss_above_the_floor_fails_one_check_only() -> None:
+    found = levels(with_run(*limit(), loss_gap=2.0))
+    assert found == {"loss": "does not fit", "alignment": "fits", "collapse": "fits", "frequencies": "fits"}
+
+
+def test_shuffled_contexts_lose_alignment_and_collapse() -> None:
+    contents, W, H = limit()
+    found = levels(with_run(contents, W, H[:, np.random.default_rng(0).permutation(H.shape[1])]))
+    assert found["alignment"] == found["collapse"] == "does not fit"
+
+
+def test_wrong_frequencies_are_found_with_their_size() -> None:
+    contents = story_contents()
+    prediction: Any = contents.prediction
+    U, s, Vt = np.linalg.svd(40.0 * prediction.L_mm, full_matrices=False)
+    wrong = with_run(contents, U * np.sqrt(s), np.sqrt(s)[:, None] * Vt)
+    assert levels(wrong)["frequencies"] == "does not fit"
+    P = contents.stats.P.toarray()
+    several = (P > 0).sum(axis=0) > 1
+    centred = [np.log(p[p > 0]) - np.log(p[p > 0]).mean() for p in P.T[several]]
+    expected = np.sqrt(np.mean(np.concatenate(centred) ** 2))
+    assert frequency_error(wrong, RUN) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_misfit_names_a_dimension_that_is_too_small() -> None:
+    contents, W, H = limit()
+    narrow = with_run(contents, W[:, :3], H[:3])
+    judged = replace(narrow.comparisons[RUN], verdict="agrees in part")
+    found = check_fit(replace(narrow, comparisons={RUN: judged}))
+    (one,) = [finding for finding in found.findings if finding.check.name == "alignment"]
+    assert "3 dimensions" in one.causes[0]
+    assert f"at least {contents.prediction.rank} dimensions" in one.remedies[0]  # type: ignore[union-attr]
+
+
+def test_agreement_that_shuffling_cannot_change_is_not_judged() -> None:
+    assert check_fit(one_group_contents()).level(RUN) == "not judged"
+    assert check_fit(one_hot_contents()).level(RUN, "frequencies") == "not judged"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "level", "title"),
+    [
+        ("agrees", "fits", "The geometry agrees with the prediction"),
+        ("agrees in part", "in part", "The geometry agrees in part with the prediction"),
+        ("another explanation fits better", "in part", "Another explanation fits the geometry better: counts"),
+        ("does not agree", "does not fit", "The geometry does not agree with the prediction"),
+        ("cannot be determined", "not judged", "The geometry agrees with the prediction"),
+    ],
+)
+def test_head_and_diagnosis_say_what_the_verdict_says(outcome: Any, level: str, title: str) -> None:
+    contents = story_contents()
+    better = "counts" if outcome.startswith("another") else None
+    reasons = (f"The verdict: {outcome}.", "A reason.")
+    judged = replace(contents.comparisons[RUN], verdict=outcome, reasons=reasons, better_explanation=better)
+    page = Page(replace(contents, comparisons={RUN: judged}))
+    assert page.diagnosis.level(RUN) == level
+    (finding,) = [one for one in page.diagnosis.findings if one.check.name == "alignment"]
+    assert finding.title == title
+    assert finding.check.sentence.startswith(reasons[0])
+    (answer,) = summary(page).view["answers"]
+    assert (answer["level"], answer["verdict"], answer["notes"]) == (level, reasons[0], ["A reason."])
+
+
+def test_contexts_and_tokens_are_judged_by_the_rule_of_the_verdict() -> None:
+    contents = story_contents()
+    comparison = contents.comparisons[RUN]
+    assert comparison.target is not None
+    tied = replace(comparison.token_agreement, value=0.5, low=0.4, high=0.6, null=0.45)
+    found = {**comparison.agreements, comparison.target.named("token_agreement"): tied}
+    check = next(
+        one.check
+        for one in check_fit(replace(contents, comparisons={RUN: replace(comparison, agreements=found)})).findings
+        if one.check.name == "alignment"
+    )
+    assert level_of(tied) == "does not agree"
+    said = {"agrees": "agree", "in part": "agree in part"}[level_of(comparison.context_agreement)]
+    assert f"By themselves, contexts {said} and tokens do not agree." in check.sentence
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ({"floor": 0.2, "ceiling": 0.8}, "50% of the way from chance (0.20) to a second training (0.80)"),
+        ({"floor": 0.2, "ceiling": 0.4}, "at least as close to the prediction as to a second training (0.40)"),
+        ({"floor": 0.2}, "there is no second training"),
+        ({"floor": 0.45, "ceiling": 0.8}, "not clearly above chance (0.45)"),
+        ({"ceiling": 0.8}, "chance was not measured"),
+    ],
+)
+def test_a_number_is_placed_between_chance_and_a_second_training(numbers: dict[str, float], said: str) -> None:
+    contents = story_contents()
+    comparison = contents.comparisons[RUN]
+    assert comparison.target is not None
+    nan = float("nan")
+    one = Agreement(0.5, 0.4, 0.6, numbers.get("floor", nan), ceiling=numbers.get("ceiling", nan))
+    found = {**comparison.agreements, comparison.target.named("context_agreement"): one}
+    page = Page(replace(contents, comparisons={RUN: replace(comparison, agreements=found)}))
+    scale = summary(page).view["answers"][0]["scales"][0]
+    assert said in scale["sentence"]
+    assert (scale["name"], scale["value"], scale["at"], scale["low"]) == ("contexts", "0.50", 50.0, 40.0)
+    assert scale["floor"] == (None if "floor" not in numbers else 100 * numbers["floor"])
+
+
+def test_where_a_disagreement_comes_from_is_said_with_what_to_do() -> None:
+    contents = story_contents()
+    comparison = contents.comparisons[RUN]
+    assert comparison.disagreement is not None
+    wasteful = replace(comparison.disagreement, efficiency=0.39, efficiency_high=0.4, split_exponent=0.1)
+    changed = replace(comparison, disagreement=wasteful, verdict="agrees in part")
+    page = Page(replace(contents, comparisons={RUN: changed}))
+    (source,) = diagnosis(page).view["sources"]
+    assert source["sentences"][:2] == wasteful.sentences()
+    assert source["remedies"] == wasteful.remedies()
+    assert len(wasteful.remedies()) == 2
+    (finding,) = [one for one in page.diagnosis.findings if one.check.name == "alignment"]
+    assert set(wasteful.remedies()) <= set(finding.remedies)
+    cosine = comparison.judged_numbers["logit_cosine"].value
+    assert source["sentences"][2].endswith(f"predicted ones is {cosine:.3f}.")
+
+
+def test_a_wide_enough_model_is_not_called_too_small() -> None:
+    contents, W, H = limit()
+    shuffled = H[:, np.random.default_rng(0).permutation(H.shape[1])]
+    misfits = check_fit(with_run(contents, W, shuffled, loss_gap=2.0)).misfits
+    said = " ".join(sentence for one in misfits for sentence in (*one.causes, *one.remedies))
+    assert {"loss", "collapse"} <= {one.check.name for one in misfits}
+    assert not any(token in said for token in ("too few parameters", "dimension may be too small", "deeper"))
+    narrow = check_fit(with_run(contents, W[:, :3], shuffled[:3], loss_gap=2.0)).misfits
+    assert any("dimension may be too small" in cause for one in narrow for cause in one.causes)
+
+
+def test_groups_are_called_few_or_small_only_where_they_are() -> None:
+    def causes(groups: int, contexts: int) -> list[str]:
+        counts = np.repeat(np.eye(groups, dtype=int), contexts, axis=1)
+        return _group_causes(replace(story_contents(), stats=NextTokenStatistics.from_counts(counts)))
+
+    assert causes(10, 3) == []
+    assert causes(10, 2) == ["The groups may be too small to judge."]
+    assert causes(9, 3) == ["The groups may be too few to judge."]
+    assert causes(9, 2) == ["The groups may be too few and too small to judge."]
+
+
+def test_a_partial_fit_has_a_title_of_its_own() -> None:
+    contents = with_run(*limit())
+    uniform = np.log(contents.stats.V) - contents.stats.entropy
+    (one,) = check_fit(with_run(*limit(), loss_gap=0.05 * uniform)).misfits
+    assert one.title == "The loss is close to the entropy floor, but not there yet"
+
+
+def test_agreement_far_above_the_floor_is_qualified() -> None:
+    for gap, far in ((1e-9, False), (2.0, True)):
+        contents = with_run(*limit(), loss_gap=gap)
+        (answer,) = summary(Page(contents)).view["answers"]
+        assert (FAR_FROM_FLOOR in answer["notes"]) == far
+
+
+def test_a_diverged_run_is_a_misfit_with_one_remedy() -> None:
+    found = [one for one in check_fit(diverged_contents()).misfits if one.check.run == "transformer"]
+    assert [one.check.level for one in found] == ["does not fit"]
+    assert "learning rate" in found[0].remedies[0]
+
+
+@pytest.mark.parametrize(("gaps", "falling"), [([1.0, 0.5, 0.4, 0.2], True), ([1.0, 0.2, 0.2, 0.195], False)])
+def test_a_loss_that_still_falls_is_distinguished_from_one_that_settled(gaps: list[float], falling: bool) -> None:
+    run = story_contents().trained[RUN]
+    trajectory = Trajectory({"step": [0, 10, 50, 100], "seconds": [0, 1, 2, 3], "loss_gap": gaps})
+    assert still_falling(replace(run, trajectory=trajectory)) is falling

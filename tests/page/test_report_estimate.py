@@ -1,0 +1,104 @@
+"""Estimates of a report: the sum over the stages that are still to be made, shown once."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tokengeom as tg
+from estimate_cases import Said
+from pipeline_cases import QUICK, plain_page, quick, write_text
+from tokengeom.core import resources
+from tokengeom.core.errors import InputError, ResourceError
+from tokengeom.core.progress import AbstractStage
+from tokengeom.core.resources import Estimate
+from tokengeom.page import stages, training_ahead
+from tokengeom.page.executor import estimate_stages
+from tokengeom.page.report import estimate
+
+
+@pytest.fixture(autouse=True)
+def _plain_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain_page(monkeypatch)
+
+
+@pytest.fixture
+def everything_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources, "LONG", 0.0)
+
+
+class Shown(Said):
+    """Keeps sentences, and the titles of stages, in their order."""
+
+    def stage(self, title: str, total: float | None) -> AbstractContextManager[AbstractStage]:
+        self.sentences.append(title)
+        return super().stage(title, total)
+
+
+@pytest.mark.usefixtures("everything_is_long")
+def test_a_report_states_once_what_is_still_to_be_made(tmp_path: Path) -> None:
+    text, page, shown = write_text(tmp_path / "stories.txt"), tmp_path / "page.html", Shown()
+    quick(text, page, progress=shown)
+    (sentence,) = [one for one in shown.sentences if one.startswith("The report: ")]
+    assert shown.sentences.index(sentence) < shown.sentences.index("Predicting")
+    assert [line.split(":")[0].strip() for line in sentence.splitlines()[1:]][:3] == [
+        "Predicting",
+        "Predicting along the loss",
+        "Training",
+    ]
+    assert "training 2" in sentence
+    later = Shown()
+    quick(text, page, progress=later, permutations=25)
+    (rest,) = [one for one in later.sentences if one.startswith("The report: ")]
+    assert "Comparing" in rest
+    assert "Training" not in rest
+    last = Shown()
+    quick(text, page, progress=last, permutations=25)
+    assert [one for one in last.sentences if one.startswith("The report: ")] == []
+
+
+def test_the_estimate_is_the_sum_of_predictions_trainings_and_expected_durations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def one(kind: str, seconds: float) -> Any:
+        def made(stats: object, **settings: Any) -> Estimate:
+            asked.append({"kind": kind, **settings})
+            return Estimate(kind, seconds, 2 * seconds, 10**9)
+
+        return made
+
+    monkeypatch.setattr(stages, "estimate_prediction", one("predict", 100.0))
+    monkeypatch.setattr(training_ahead, "estimate_training", one("train", 1000.0))
+    found = estimate("report", write_text(tmp_path / "stories.txt"), **QUICK)
+    expected = [part.shortest for part in found.parts if part.what.startswith(("Comparing", "Rival"))]
+    # The limit, the path, two trainings and two norms at a loss.
+    assert found.shortest == pytest.approx(100 + 100 + 2 * 1000 + 2 * 100 + sum(expected))
+    assert found.longest == pytest.approx(2 * found.shortest - sum(expected))
+    assert found.bytes == 10**9
+    assert [one["kind"] for one in asked] == ["predict", "predict", "train", "predict"]
+    assert {one.get("norm") for one in asked if "loss_gap" in one} == {"nuclear", "gamma2"}
+
+
+def test_a_report_that_does_not_fit_is_refused_before_anything_is_solved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = write_text(tmp_path / "stories.txt")
+    monkeypatch.setattr("tokengeom.page.stages.predict", lambda *given, **settings: pytest.fail("solved"))
+    monkeypatch.setattr(resources, "free_memory", lambda device=None: 10_000)
+    with pytest.raises(ResourceError, match="Keep"):
+        quick(text, tmp_path / "page.html")
+
+
+def test_verbs_without_an_estimate_are_refused() -> None:
+    with pytest.raises(InputError, match=r"'trian' cannot be estimated\. Did you mean 'train'"):
+        tg.estimate("trian")  # type: ignore[call-overload]
+
+
+def test_no_stage_takes_no_time() -> None:
+    stats = tg.NextTokenStatistics.from_counts([[1, 2], [0, 3], [2, 0]])
+    assert estimate_stages([], stats).seconds == 0.0
