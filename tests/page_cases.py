@@ -16,7 +16,7 @@ from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.probes import feature_probes
 from tokengeom.comparison.target import LIMIT
 from tokengeom.corpus.stories import stories
-from tokengeom.page.chosen_settings import ChosenSettings
+from tokengeom.page.chosen_settings import Choice
 from tokengeom.page.render import render
 from tokengeom.page.report_contents import ReportContents
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -47,9 +47,7 @@ def contents_of(stats: NextTokenStatistics, *, steps: int = 300, **changes: Any)
     made = ReportContents(
         title="a small text",
         stats=stats,
-        choice=ChosenSettings(
-            {"context": 2, "tokenizer": "word"}, ("Chosen by a test.",), ({"context": 2, "groups": 5},)
-        ),
+        choice=Choice({"context": 2, "tokenizer": "word"}, ("Chosen by a test.",), ({"context": 2, "groups": 5},)),
         prediction=prediction,
         concepts=Concepts.of(proxy(np.asarray(stats.S.toarray()) > 0)),
         runs={RUN: run},
@@ -91,7 +89,7 @@ def hostile_contents() -> ReportContents:
         at_loss={bad: made.at_loss[RUN]},
         missing=(f"Nothing of {ATTACK} is missing.",),
         provenance={"settings": {"path": ATTACK}},
-        choice=ChosenSettings({"tokenizer": ATTACK}, (f"Because of {ATTACK}.",), ({"<b>": ATTACK},)),
+        choice=Choice({"tokenizer": ATTACK}, (f"Because of {ATTACK}.",), ({"<b>": ATTACK},)),
     )
 
 
@@ -145,7 +143,7 @@ def untrained_contents() -> ReportContents:
     P = rng.random((5, 6)) * (rng.random((5, 6)) < 0.5)
     P[0] += 0.1
     made = contents_of(NextTokenStatistics.from_probabilities(P / P.sum(axis=0)))
-    return replace(made, runs={}, comparisons={}, at_loss={}, choice=ChosenSettings({}), provenance={})
+    return replace(made, runs={}, comparisons={}, at_loss={}, choice=Choice({}), provenance={})
 
 
 def unmeasured_contents() -> ReportContents:

@@ -11,15 +11,15 @@ import pytest
 from tokengeom.core.errors import InputError
 from tokengeom.page import cache as module
 from tokengeom.page.cache import ResultsFolder, results_folder
-from tokengeom.page.chosen_settings import ChosenSettings
+from tokengeom.page.chosen_settings import Choice
 from tokengeom.results.manifests import as_json, sealed
 from tokengeom.training.run import Run
 from tokengeom.training.train import train
 from training_problems import random_statistics
 
 
-def result(text: str) -> ChosenSettings:
-    return ChosenSettings({"text": text})
+def result(text: str) -> Choice:
+    return Choice({"text": text})
 
 
 def run_at_step(steps: int) -> Run:
@@ -28,7 +28,7 @@ def run_at_step(steps: int) -> Run:
 
 def keep(results: ResultsFolder, name: str, inputs: Mapping[str, object], text: str = "x") -> str:
     found = results.keep(name, inputs, lambda: result(text))
-    assert isinstance(found, ChosenSettings)
+    assert isinstance(found, Choice)
     return str(found.settings["text"])
 
 
@@ -128,7 +128,7 @@ def test_a_kill_never_leaves_a_record_that_claims_what_is_not_there(
     def killed(*arguments: object) -> None:
         raise SystemExit
 
-    monkeypatch.setattr(ChosenSettings, "save", killed)
+    monkeypatch.setattr(Choice, "save", killed)
     with pytest.raises(SystemExit):
         keep(results, "a", {"n": 2})
     again = ResultsFolder(results_folder(page), "1")

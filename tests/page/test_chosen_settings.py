@@ -18,16 +18,16 @@ from tokengeom.core.errors import CorpusError, InputError
 from tokengeom.core.progress import SilentProgress
 from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.corpus.tokenizers import WordTokenizer
-from tokengeom.page.chosen_settings import ChosenSettings, choose
+from tokengeom.page.chosen_settings import Choice, choose
 from tokengeom.page.settings import ReportSettings
 from tokengeom.page.source_text import choose_tokenizer, find_text
 
 
-def chosen(source: object, reading: ReadingSettings | None = None, **asked: Any) -> ChosenSettings:
+def chosen(source: object, reading: ReadingSettings | None = None, **asked: Any) -> Choice:
     return choose(find_text(source, reading or ReadingSettings()), ReportSettings(**asked), SilentProgress())
 
 
-def row(choice: ChosenSettings, **values: object) -> dict[str, object]:
+def row(choice: Choice, **values: object) -> dict[str, object]:
     (found,) = [dict(one) for one in choice.candidates if values.items() <= one.items()]
     return found
 
@@ -148,7 +148,7 @@ def test_a_long_text_is_judged_by_its_beginning_and_a_reason_says_so(
     assert "first 2,0" in chosen(documents).reasons[0]
 
 
-def reason(choice: ChosenSettings, beginning: str) -> str:
+def reason(choice: Choice, beginning: str) -> str:
     (found,) = [one for one in choice.reasons if one.startswith(beginning)]
     return found
 
@@ -251,20 +251,18 @@ def test_token_ids_get_their_names_from_a_saved_tokenizer(tmp_path: Path) -> Non
 
 
 def test_given_statistics_state_only_what_is_known_of_them() -> None:
-    plain = ChosenSettings.given(NextTokenStatistics.from_counts([[1, 2], [3, 0]]))
+    plain = Choice.given(NextTokenStatistics.from_counts([[1, 2], [3, 0]]))
     assert plain.settings == {"contexts": 2, "vocabulary": 2}
     assert plain.reasons == ("The statistics were given: nothing was chosen.",)
-    ids = ChosenSettings.given(
-        NextTokenStatistics.from_counts([[1, 2], [3, 0]], contexts=np.array([[4], [5]], np.int32))
-    )
+    ids = Choice.given(NextTokenStatistics.from_counts([[1, 2], [3, 0]], contexts=np.array([[4], [5]], np.int32)))
     assert "ids without a tokenizer" in ids.reasons[1]
-    words = ChosenSettings.given(count(["a b c a b"], context=1))
+    words = Choice.given(count(["a b c a b"], context=1))
     assert (words.settings["tokenizer"], words.settings["context"]) == ("word", 1)
 
 
 def test_a_choice_can_be_saved_and_described(tmp_path: Path, documents: list[str]) -> None:
     choice = chosen(documents)
-    again = ChosenSettings.load(choice.save(tmp_path / "choice"))
+    again = Choice.load(choice.save(tmp_path / "choice"))
     assert again.to_dict() == choice.to_dict()
     assert again.summary().splitlines() == list(choice.reasons)
     assert "context=" in repr(choice)
@@ -312,4 +310,4 @@ def saved(documents: list[str], tmp_path: Path) -> Path:
 def test_a_choice_with_wrong_parts_is_refused(saved: Path, entry: str, value: object) -> None:
     forge_json(saved, "choice.json", entry, lambda before: value)
     with pytest.raises(InputError, match="choice is damaged"):
-        ChosenSettings.load(saved)
+        Choice.load(saved)

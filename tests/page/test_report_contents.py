@@ -8,7 +8,7 @@ import pytest
 from page_cases import RUN, from_pattern, story_contents
 from tokengeom import compare
 from tokengeom.core.errors import InputError
-from tokengeom.page.chosen_settings import ChosenSettings
+from tokengeom.page.chosen_settings import Choice
 from tokengeom.page.report_contents import ReportContents, title_of
 from tokengeom.results.contract import AbstractResult
 
@@ -37,13 +37,13 @@ def test_results_of_stages_are_found_by_the_name_of_their_model() -> None:
     assert contents.rivals == {}
     assert contents.compared_models == [RUN]
     assert contents.main_comparison == RUN
-    assert contents.choice.to_dict() == ChosenSettings.given(contents.stats).to_dict()
+    assert contents.choice.to_dict() == Choice.given(contents.stats).to_dict()
     assert (contents.title, contents.missing) == ("a title", ("something is missing",))
     assert len(contents.concepts) > 0
 
 
 def test_a_choice_among_the_stages_is_kept() -> None:
-    choice = ChosenSettings({"context": 2})
+    choice = Choice({"context": 2})
     assert ReportContents.from_stages({**stages(), "choice": choice}, "t").choice is choice
 
 

@@ -25,7 +25,7 @@ from tokengeom.comparison.checkpoints import CheckpointCurve
 from tokengeom.comparison.compare_texts import compare_texts
 from tokengeom.comparison.model_states import ModelStates
 from tokengeom.core.errors import InputError, MissingExtraError
-from tokengeom.page.chosen_settings import ChosenSettings
+from tokengeom.page.chosen_settings import Choice
 from tokengeom.page.read_model import ReadModel
 from tokengeom.results.contract import ALONE, AbstractResult, NearbyResults, close, html_table, saved_hash, under
 from tokengeom.results.manifests import read_seal
@@ -74,7 +74,7 @@ def samples(folder: Path) -> Samples:
         "checkpoints": (curve := checkpoint_curve(folder)),
         "model": model_that_was_read(curve),
         "findings": run_study("linear-2d", steps=50),
-        "choice": ChosenSettings.load(report.results / "choice"),
+        "choice": Choice.load(report.results / "choice"),
         "report": report,
     }
 

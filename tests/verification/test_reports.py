@@ -20,7 +20,7 @@ from tokengeom.core.errors import InputError
 from tokengeom.core.progress import SilentProgress
 from tokengeom.corpus.stories import stories
 from tokengeom.page.cache import key_of
-from tokengeom.page.chosen_settings import ChosenSettings, choose
+from tokengeom.page.chosen_settings import Choice, choose
 from tokengeom.page.report import Report
 from tokengeom.page.settings import ReportSettings
 from tokengeom.page.source_text import find_text
@@ -278,7 +278,7 @@ def beside_statistics(tmp_path: Path) -> Path:
 def verified(folder: Path) -> Verification:
     """A choice as a report checks it, with the statistics that were counted with it."""
     stats = tg.NextTokenStatistics.load(folder.parent / "statistics")
-    return Verification.of(reports.check_choice(ChosenSettings.load(folder), ALONE, stats))
+    return Verification.of(reports.check_choice(Choice.load(folder), ALONE, stats))
 
 
 def test_a_choice_alone_is_not_compared_with_any_statistics_beside_it(beside_statistics: Path) -> None:

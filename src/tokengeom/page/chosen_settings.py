@@ -63,7 +63,7 @@ FROM_SAMPLE = "The settings were chosen from the first"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ChosenSettings(AbstractResult):
+class Choice(AbstractResult):
     """Settings of a report's text, with the reasons for them.
 
     ``settings``
@@ -91,7 +91,7 @@ class ChosenSettings(AbstractResult):
             raise ValueError("its candidates do not have the same entries")
 
     @staticmethod
-    def given(stats: NextTokenStatistics) -> ChosenSettings:
+    def given(stats: NextTokenStatistics) -> Choice:
         """Settings of given statistics, as far as they are known."""
         known: dict[str, Any] = {}
         reasons = ["The statistics were given: nothing was chosen."]
@@ -101,10 +101,10 @@ class ChosenSettings(AbstractResult):
             reasons.append("Tokens are ids without a tokenizer, and are shown as numbers.")
         if stats.windows is not None:
             known["context"] = stats.windows.context
-        return ChosenSettings({**known, "contexts": stats.m, "vocabulary": stats.V}, tuple(reasons))
+        return Choice({**known, "contexts": stats.m, "vocabulary": stats.V}, tuple(reasons))
 
     @staticmethod
-    def for_model(stats: NextTokenStatistics) -> ChosenSettings:
+    def for_model(stats: NextTokenStatistics) -> Choice:
         """Settings of statistics that a trained model was read on, and how much of the text they are."""
         known: dict[str, Any] = {} if stats.windows is None else {"context": stats.windows.context}
         seen = int(np.unique(stats.P.indices).size)
@@ -122,7 +122,7 @@ class ChosenSettings(AbstractResult):
         once = occur_once(stats) if stats.has_counts and stats.coverage != 1 else 0
         if once:
             reasons.append(f"{once:,} of these contexts occur once in the text, and were drawn at random.")
-        return ChosenSettings({"tokenizer": "the model's own", **known, "contexts": stats.m}, tuple(reasons))
+        return Choice({"tokenizer": "the model's own", **known, "contexts": stats.m}, tuple(reasons))
 
     def to_dict(self) -> dict[str, Any]:
         """Settings, reasons and candidates as plain data."""
@@ -145,8 +145,8 @@ class ChosenSettings(AbstractResult):
         return {"settings": dict(self.settings)}
 
     @classmethod
-    def _read(cls, folder: Path, manifest: dict[str, Any]) -> ChosenSettings:
-        choice = read_json_as(ChosenSettings, folder / FILE)
+    def _read(cls, folder: Path, manifest: dict[str, Any]) -> Choice:
+        choice = read_json_as(Choice, folder / FILE)
         if manifest.get("settings") != dict(choice.settings):
             raise damaged(folder, f"the settings are not the same in {FILE} and in the manifest")
         return choice
@@ -231,7 +231,7 @@ def _other_share(stats: NextTokenStatistics) -> float:
     return (merged + total - stats.n) / total
 
 
-def choose(text: SourceText, asked: ReportSettings, progress: AbstractProgress) -> ChosenSettings:
+def choose(text: SourceText, asked: ReportSettings, progress: AbstractProgress) -> Choice:
     """Settings for a text, with the candidates that were considered and the reasons."""
     sample = text.sample()
     given = None if asked.tokenizer is None else str(asked.tokenizer)
@@ -263,7 +263,7 @@ def choose(text: SourceText, asked: ReportSettings, progress: AbstractProgress) 
         if len(candidates) > 1
         else []
     )
-    return ChosenSettings(settings, tuple(reasons), tuple(rows))
+    return Choice(settings, tuple(reasons), tuple(rows))
 
 
 def _tokens(text: SourceText, sample: TextSample | None, given: str | None) -> tuple[str | None, list[str]]:

@@ -13,7 +13,7 @@ from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.model_states import ModelStates
 from tokengeom.comparison.rival_table import Rivals
 from tokengeom.core.errors import InputError
-from tokengeom.page.chosen_settings import ChosenSettings
+from tokengeom.page.chosen_settings import Choice
 from tokengeom.page.compare_models import TextStates, checkpoint_of
 from tokengeom.page.formatting import listed
 from tokengeom.page.read_model import ReadModel
@@ -57,7 +57,7 @@ class ReportContents:
 
     title: str
     stats: NextTokenStatistics
-    choice: ChosenSettings
+    choice: Choice
     prediction: FeaturePrediction | ProxyPrediction
     concepts: Concepts
     runs: Mapping[str, Run | ReadModel]
@@ -134,11 +134,11 @@ class ReportContents:
         models = {result.name: result for result in results.values() if isinstance(result, ReadModel)}
         models = {name: models[name] for name in names.values() if name in models}
         runs |= dict(list(models.items())[-1:])
-        known = ChosenSettings.for_model if models else ChosenSettings.given
+        known = Choice.for_model if models else Choice.given
         return ReportContents(
             title=title,
             stats=stats,
-            choice=choice if isinstance(choice, ChosenSettings) else known(stats),
+            choice=choice if isinstance(choice, Choice) else known(stats),
             prediction=prediction,
             concepts=concepts_of(prediction),
             runs=runs,
@@ -170,7 +170,7 @@ class ReportContents:
         return ReportContents(
             title=title_of(stats),
             stats=stats,
-            choice=ChosenSettings.given(stats),
+            choice=Choice.given(stats),
             prediction=prediction,
             concepts=concepts_of(prediction),
             runs={name: run},
@@ -239,7 +239,7 @@ def _about_model(
     return ReportContents(
         title=f"{model.name} on {title_of(stats)}",
         stats=stats,
-        choice=ChosenSettings.for_model(stats),
+        choice=Choice.for_model(stats),
         prediction=prediction,
         concepts=concepts_of(prediction),
         runs={model.name: model},

@@ -35,7 +35,7 @@ from tokengeom.core.errors import ProblemError
 from tokengeom.core.progress import AbstractProgress
 from tokengeom.core.resources import Estimate
 from tokengeom.corpus.files import exists
-from tokengeom.page.chosen_settings import ChosenSettings, choose
+from tokengeom.page.chosen_settings import Choice, choose
 from tokengeom.page.compare_models import count_for_model, predict_or_proxy, supports_for_model
 from tokengeom.page.executor import STATISTICS, Executor, Plan, Stage
 from tokengeom.page.read_model import Models, ReadModel
@@ -244,7 +244,7 @@ def _asked(executor: Executor) -> dict[str, Any]:
     return {**_reading(executor.plan), "asked": executor.plan.settings.cuts}
 
 
-def _choice(executor: Executor) -> ChosenSettings:
+def _choice(executor: Executor) -> Choice:
     assert isinstance(executor.plan.source, SourceText), "settings are chosen for a text only"
     return choose(executor.plan.source, executor.plan.settings, executor.progress)
 
@@ -266,11 +266,11 @@ def _statistics_settings(executor: Executor) -> dict[str, Any]:
         return {"given": plan.source.limited(**plan.settings.limits).hash}
     if plan.models is not None:
         return {**_reading(executor.plan), "settings": plan.settings.model_cuts}
-    return {**_reading(executor.plan), "settings": dict(executor.result(CHOICE, ChosenSettings).settings)}
+    return {**_reading(executor.plan), "settings": dict(executor.result(CHOICE, Choice).settings)}
 
 
 def _statistics(executor: Executor) -> NextTokenStatistics:
-    chosen = executor.result(CHOICE, ChosenSettings).settings if CHOICE in executor.results else {}
+    chosen = executor.result(CHOICE, Choice).settings if CHOICE in executor.results else {}
     return counted(executor.plan, chosen, executor.progress)
 
 

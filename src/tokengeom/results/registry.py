@@ -27,7 +27,7 @@ KINDS = {
     "tokengeom-checkpoints": "tokengeom.comparison.checkpoints.CheckpointCurve",
     "tokengeom-rivals": "tokengeom.comparison.rival_table.Rivals",
     "tokengeom-texts": "tokengeom.comparison.text_comparison.TextComparison",
-    "tokengeom-choice": "tokengeom.page.chosen_settings.ChosenSettings",
+    "tokengeom-choice": "tokengeom.page.chosen_settings.Choice",
     "tokengeom-report": "tokengeom.page.report.Report",
 }
 """Kind of a saved folder -> the class that reads it. Classes are imported when they are needed."""

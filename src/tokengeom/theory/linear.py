@@ -14,11 +14,6 @@ for compatible and separable data, under gradient descent with a small step and 
 
 When the data are compatible and separable, the effective supports are the supports and the floor is the entropy. Every
 answer has a certificate that can be checked without solving again.
-
-`max_margin` has the largest margin in each norm that an optimizer is known or conjectured to follow: the Frobenius
-norm (gradient descent), the max norm (sign descent, Adam), the spectral norm (Muon), its dual norm, the nuclear norm,
-and the entrywise-sum norm. For one-hot labels normalised steepest descent in a norm maximises its margin. For sparse
-soft labels this is open; these margins are what a run is compared with.
 """
 
 from __future__ import annotations
@@ -35,7 +30,7 @@ from tokengeom.core.numerics import Bool, Float, Matrix
 from tokengeom.problems.base import Certificate, Solution
 from tokengeom.problems.linear_data import LinearData, SoftLabels
 from tokengeom.problems.linear_limit import CompatibilitySystem, ReducedLoss
-from tokengeom.problems.ntp_svm import MarginProblem, norm_named
+from tokengeom.problems.ntp_svm import MarginProblem
 from tokengeom.results.contract import SAME, AbstractResult, data_frame
 from tokengeom.results.convert import Digest, Within, from_manifest
 from tokengeom.solvers.effective_support import EffectiveSupport, find_effective_support
@@ -46,7 +41,6 @@ from tokengeom.solvers.finite_part import (
     solve_reduced_loss,
 )
 from tokengeom.solvers.least_distance import MarginAnswer
-from tokengeom.solvers.margin import solve_margin
 from tokengeom.solvers.ntp_svm import orthonormal_factor, solve_ntp_svm
 from tokengeom.statistics.arrays_file import SavedArrays
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -317,38 +311,3 @@ def _finite_part(
         return compatible.solution, data.entropy
     solution = solve_reduced_loss(ReducedLoss(effective.S, data.P, data.pi, data.H))
     return solution, solution.certificate.value
-
-
-@dataclass(frozen=True, eq=False)
-class MaxMargin:
-    """The decoder of largest margin in one norm.
-
-    ``W``
-        V x d; 0 when the data are not separable.
-    ``margin``
-        Margin of W per unit of its norm; 0 when the data are not separable.
-    ``certificate``
-        Certificate of W, or of the refutation of separability.
-    ``status``
-        How the solver ended; where the gap is larger than asked for, it says so.
-    """
-
-    norm: str
-    separable: bool
-    W: Float
-    margin: float
-    certificate: Certificate
-    status: str
-
-
-def max_margin(stats: SoftLabels, embeddings: Matrix, norm: str = "frobenius", tolerance: float = 1e-6) -> MaxMargin:
-    """The decoder of largest margin in a norm: ``frobenius``, ``max``, ``spectral``, ``nuclear`` or ``sum``.
-
-    ``tolerance`` is the relative gap to prove in the spectral and the nuclear norm; others are exact up to rounding.
-    """
-    data = LinearData.of(stats, embeddings)
-    problem = MarginProblem(data.S, data.H, norm_named(norm))
-    answer = solve_margin(problem, tolerance)
-    W = answer.solution.x
-    margin = problem.margin(W) if answer.separable and np.any(W) else 0.0
-    return MaxMargin(norm, answer.separable, W, margin, answer.solution.certificate, answer.solution.status)

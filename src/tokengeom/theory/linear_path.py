@@ -1,4 +1,4 @@
-"""The regularisation paths of the linear model, whose end is the limit of training.
+"""The regularisation paths of the linear model, whose end is the limit of training, and margins in other norms.
 
 ::
 
@@ -9,6 +9,11 @@ As ``B -> inf`` or ``mu -> 0`` both have ``P_F(W) -> W_star`` and ``W / ||W|| ->
 Thm 1]. They are one curve: ``W_B = W_mu`` at the strength mu where the norm is B. Each point starts on the tangent at
 the last one (``solvers.path_newton``). ``CE - loss_floor`` falls like ``exp(-B * margin)``, so its logarithm is
 computed.
+
+`max_margin` has the largest margin in each norm that an optimizer is known or conjectured to follow: the Frobenius
+norm (gradient descent), the max norm (sign descent, Adam), the spectral norm (Muon), its dual norm, the nuclear norm,
+and the entrywise-sum norm. For one-hot labels normalised steepest descent in a norm maximises its margin. For sparse
+soft labels this is open; these margins are what a run is compared with.
 """
 
 from __future__ import annotations
@@ -19,8 +24,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from tokengeom.core.errors import ProblemError, ResourceError
-from tokengeom.core.numerics import Float, blas_threads_for
+from tokengeom.core.numerics import Float, Matrix, blas_threads_for
+from tokengeom.problems.base import Certificate
+from tokengeom.problems.linear_data import LinearData, SoftLabels
 from tokengeom.problems.linear_limit import ReducedLoss
+from tokengeom.problems.ntp_svm import MarginProblem, norm_named
+from tokengeom.solvers.margin import solve_margin
 from tokengeom.solvers.ntp_svm import orthonormal_factor
 from tokengeom.solvers.path_newton import PathNewton, PathState, path_newton
 from tokengeom.theory.linear import LinearPrediction
@@ -206,3 +215,38 @@ class _Curve:
 def _cosine(X: Float, Y: Float) -> float:
     size = float(np.linalg.norm(X)) * float(np.linalg.norm(Y))
     return float(np.vdot(X, Y)) / size if size > 0 else float("nan")
+
+
+@dataclass(frozen=True, eq=False)
+class MaxMargin:
+    """The decoder of largest margin in one norm.
+
+    ``W``
+        V x d; 0 when the data are not separable.
+    ``margin``
+        Margin of W per unit of its norm; 0 when the data are not separable.
+    ``certificate``
+        Certificate of W, or of the refutation of separability.
+    ``status``
+        How the solver ended; where the gap is larger than asked for, it says so.
+    """
+
+    norm: str
+    separable: bool
+    W: Float
+    margin: float
+    certificate: Certificate
+    status: str
+
+
+def max_margin(stats: SoftLabels, embeddings: Matrix, norm: str = "frobenius", tolerance: float = 1e-6) -> MaxMargin:
+    """The decoder of largest margin in a norm: ``frobenius``, ``max``, ``spectral``, ``nuclear`` or ``sum``.
+
+    ``tolerance`` is the relative gap to prove in the spectral and the nuclear norm; others are exact up to rounding.
+    """
+    data = LinearData.of(stats, embeddings)
+    problem = MarginProblem(data.S, data.H, norm_named(norm))
+    answer = solve_margin(problem, tolerance)
+    W = answer.solution.x
+    margin = problem.margin(W) if answer.separable and np.any(W) else 0.0
+    return MaxMargin(norm, answer.separable, W, margin, answer.solution.certificate, answer.solution.status)

@@ -11,6 +11,7 @@ import numpy as np
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.settings import member_names, nearest_hint, option, options_of
 from tokengeom.models.factored import FACTORED, Init
+from tokengeom.models.networks.base import architecture_named
 from tokengeom.training.optimizers.base import (
     AbstractOptimizer,
     Optimization,
@@ -35,11 +36,7 @@ def model_names() -> list[str]:
 
 def model_options(model: str) -> tuple[str, ...]:
     """Names of the settings under the heading "Model" that a model has, as its class lists them."""
-    if model in FACTORED:
-        return FACTORED[model].options
-    from tokengeom.models.networks.base import architecture_named
-
-    return architecture_named(model).options
+    return FACTORED[model].options if model in FACTORED else architecture_named(model).options
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,6 +22,8 @@ from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.core.resources import Estimate, fewer_contexts, require_memory
 from tokengeom.core.settings import make, takes
 from tokengeom.models.factored import UFM, AbstractFactoredModel, Linear, factored_bytes
+from tokengeom.models.network import Network, network_bytes
+from tokengeom.models.networks.base import architecture_named
 from tokengeom.results.manifests import MANIFEST
 from tokengeom.training.loop import ENOUGH, AbstractEngine, Loop, OnRecord, Probe, TrainingHooks
 from tokengeom.training.objective import SoftLabels, WindowSampler
@@ -33,10 +35,9 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from tokengeom.keywords import TrainKeywords
-    from tokengeom.models.network import Network
     from tokengeom.statistics.next_token import NextTokenStatistics
 
-    Model: TypeAlias = AbstractFactoredModel | Network
+Model = AbstractFactoredModel | Network
 
 
 @takes(TrainingSettings)
@@ -159,7 +160,7 @@ def _build_loop(
     predicted = None if start is None else _predicted_start(start, labels, settings, hooks.progress)
     models = [_build_model(statistics, labels, replicate, H, predicted) for replicate in settings]
     if first.is_network:
-        held = _network_memory(cast("Network", models[0]), labels, first)
+        held = _network_memory(cast(Network, models[0]), labels, first)
     return Loop(
         engine=_build_engine(labels, first, models, backend),
         labels=labels,
@@ -250,9 +251,6 @@ def build_network(
     stats: NextTokenStatistics, settings: TrainingSettings, start: PredictedStart | None = None
 ) -> Network:
     """A network at its start, on the contexts of the statistics; its W is random, or a predicted one."""
-    from tokengeom.models.network import Network
-    from tokengeom.models.networks.base import architecture_named
-
     architecture = architecture_named(settings.model)
     options = {name: getattr(settings, name) for name in architecture.defaults}
     seed = _network_seed(settings.seed, 0)
@@ -310,7 +308,7 @@ def _build_engine(labels: SoftLabels, first: TrainingSettings, models: list[Mode
         from tokengeom.training.network_engine import NetworkEngine
 
         return NetworkEngine(
-            cast("Network", models[0]),
+            cast(Network, models[0]),
             labels,
             optimizer,
             scale=scale,
@@ -319,7 +317,7 @@ def _build_engine(labels: SoftLabels, first: TrainingSettings, models: list[Mode
             seed=_network_seed(first.seed, 1),
             compiled=first.compiled,
         )
-    factored, dtype = cast("list[AbstractFactoredModel]", models), np.dtype(precision)
+    factored, dtype = cast(list[AbstractFactoredModel], models), np.dtype(precision)
     if backend == "torch":
         from tokengeom.training.torch_engine import TorchEngine
 
@@ -360,8 +358,6 @@ def _factored_memory(labels: SoftLabels, settings: Sequence[TrainingSettings], H
 
 def _network_memory(network: Network, labels: SoftLabels, settings: TrainingSettings) -> int:
     """Bytes that a network needs; refused where there is not as much memory."""
-    from tokengeom.models.network import network_bytes
-
     needed = network_bytes(network, labels.V, labels.m, settings.batch)
     return _available(needed, labels, [network.dim], settings.device)
 

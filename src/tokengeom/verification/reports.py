@@ -28,7 +28,7 @@ from tokengeom.page.cache import (
     read_finished,
     read_record,
 )
-from tokengeom.page.chosen_settings import Candidate, ChosenSettings, best_candidate
+from tokengeom.page.chosen_settings import Candidate, Choice, best_candidate
 from tokengeom.page.executor import STATISTICS
 from tokengeom.page.read_model import ReadModel
 from tokengeom.page.stages import CHOICE, PATH, PREDICTION, READ
@@ -142,7 +142,7 @@ def _check_results(folder: Path, stages: Mapping[str, Any]) -> Checks:
         return checks
     nearby = NearbyResults(folder / STATISTICS)
     for name, result in results.items():
-        if isinstance(result, ChosenSettings):
+        if isinstance(result, Choice):
             checks |= under(name, check_choice(result, nearby, stats))
         else:
             checks |= under(name, check_result(result, nearby))
@@ -244,7 +244,7 @@ def _merged(checks: Checks) -> Checks:
     return decided | {f"{', '.join(several)}: {said}": None for said, several in names.items()}
 
 
-def check_choice(choice: ChosenSettings, nearby: NearbyResults, stats: NextTokenStatistics | None = None) -> Checks:
+def check_choice(choice: Choice, nearby: NearbyResults, stats: NextTokenStatistics | None = None) -> Checks:
     """Whether the chosen settings are the best of the candidates, with the numbers of the statistics.
 
     ``stats``
@@ -257,7 +257,7 @@ def check_choice(choice: ChosenSettings, nearby: NearbyResults, stats: NextToken
         return checks | {f"the candidates can be read ({type(error).__name__})": False}
 
 
-def _check_candidates(choice: ChosenSettings, stats: NextTokenStatistics | None) -> Checks:
+def _check_candidates(choice: Choice, stats: NextTokenStatistics | None) -> Checks:
     """What the candidates say of the choice, and the statistics, which were counted with it, of the chosen one."""
     settings, checks = choice.settings, dict[str, bool | None]()
     rows = [Candidate(**{key: x for key, x in row.items() if key != "chosen"}) for row in choice.candidates]

@@ -12,7 +12,8 @@ from tokengeom.corpus.synthetic import random_soft_labels
 from tokengeom.problems.instances import clusters, one_hot_orthonormal, overparameterised
 from tokengeom.problems.linear_data import LinearData
 from tokengeom.problems.ntp_svm import NORMS
-from tokengeom.theory.linear import max_margin, predict_linear
+from tokengeom.theory.linear import predict_linear
+from tokengeom.theory.linear_path import max_margin
 
 
 def setting(d: int) -> tuple[NextTokenStatistics, Float]:
