@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "ask.verbs": MEETING,
     "callbacks": MEETING,
     "figures": MEETING,
-    "page": MEETING | VERBS | {"figures", "verification"},
+    "page": MEETING | VERBS | {"figures"},
     "verification": MEETING | VERBS | {"figures", "page"},
     "cli": MEETING | VERBS | {"figures", "page", "verification"},
     "keywords": MEETING | VERBS | {"page"},
