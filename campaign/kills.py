@@ -186,7 +186,8 @@ def lost(scenario: Scenario, place: Place) -> str | None:
 def in_child(scenario: Scenario, place: Place, stop: Stop | None = None, log: int | None = None) -> None:
     """What happens in the child before the command: snapshots at every record, and the operations are watched."""
     from tokengeom.results import folders
-    from tokengeom.training import loop, run
+    from tokengeom.training import loop
+    from tokengeom.training.run import Trajectory
 
     # Python itself writes and removes a file there once, to see whether it can; it would be counted as ours.
     tempfile.gettempdir()
@@ -212,13 +213,13 @@ def in_child(scenario: Scenario, place: Place, stop: Stop | None = None, log: in
     watched = FileOperations([place.work, place.temporary], when, at, struck, log)
     watched.install()
     if when == "before":
-        append = run.Trajectory.append
+        append = Trajectory.append
 
         def recorded(self: object, row: object) -> None:
             watched.reached(RECORD)
             append(self, row)  # type: ignore[arg-type]
 
-        run.Trajectory.append = recorded  # type: ignore[method-assign]
+        Trajectory.append = recorded  # type: ignore[method-assign]
 
 
 def undisturbed(scenario: Scenario, material: Material, folder: Path) -> Undisturbed:

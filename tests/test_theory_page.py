@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tokengeom.comparison import agreement, disagreement, rival_table, similarity_numbers, verdict
+from tokengeom.comparison import agreement, logit_numbers, rival_table, similarity_numbers, verdict
 from tokengeom.comparison.compare import MOST_CHOOSING
 from tokengeom.comparison.inputs import CompareSettings
 from tokengeom.problems.base import LARGEST_GAP
@@ -174,7 +174,7 @@ def permutations() -> int:
         f"agree *in part* from {verdict.IN_PART:g} of the scale on",
         f"in one of them by at least {verdict.CLEARLY_AHEAD:g}",
         f"Fewer than {verdict.FEWEST_GROUPS} support groups or tokens are not judged",
-        f"singular values above {disagreement.SMALLEST_SINGULAR:g} of the largest",
+        f"singular values above {logit_numbers.SMALLEST_SINGULAR:g} of the largest",
         f"whose gap is above {LARGEST_GAP:.0%}",
     ],
 )

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from tokengeom.cli.output import hash_of_saved as hash_of_saved
     from tokengeom.cli.output import print_result as print_result
     from tokengeom.cli.output import progress_shown as progress_shown
-    from tokengeom.comparison.collapse import NeuralCollapse as NeuralCollapse
-    from tokengeom.comparison.collapse import neural_collapse as neural_collapse
-    from tokengeom.comparison.collapse import subspace_collapse as subspace_collapse
     from tokengeom.comparison.explanations.base import AbstractRival as AbstractRival
     from tokengeom.comparison.explanations.base import FitInputs as FitInputs
     from tokengeom.comparison.explanations.base import explanation_classes as explanation_classes
@@ -37,9 +34,12 @@ if TYPE_CHECKING:
     from tokengeom.comparison.on_device import TextOnDevice as TextOnDevice
     from tokengeom.comparison.probes import feature_probes as feature_probes
     from tokengeom.comparison.probes import linear_probes as linear_probes
+    from tokengeom.comparison.similarity import NeuralCollapse as NeuralCollapse
     from tokengeom.comparison.similarity import cosine as cosine
     from tokengeom.comparison.similarity import directional_agreement as directional_agreement
     from tokengeom.comparison.similarity import directional_similarity as directional_similarity
+    from tokengeom.comparison.similarity import neural_collapse as neural_collapse
+    from tokengeom.comparison.similarity import subspace_collapse as subspace_collapse
     from tokengeom.core.errors import InputError as InputError
     from tokengeom.core.errors import ProblemError as ProblemError
     from tokengeom.core.errors import ResourceError as ResourceError
@@ -152,7 +152,10 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "core.errors": ("InputError", "ProblemError", "ResourceError", "missing_extra"),
     # Types of arrays, and the operations that define the geometry: centring, cosines, agreement; threads of small work.
     "core.numerics": ("Bool", "Float", "Int", "blas_threads_for", "centre_columns", "cosines", "unit_columns"),
-    "comparison.similarity": ("cosine", "directional_agreement", "directional_similarity"),
+    "comparison.similarity": (
+        *("cosine", "directional_agreement", "directional_similarity"),
+        *("NeuralCollapse", "neural_collapse", "subspace_collapse"),
+    ),
     # Progress, which verbs and studies report to.
     "core.progress": ("AbstractProgress", "AbstractStage", "SilentProgress"),
     # Settings as dataclasses, and members of a package that are added as files and found by name.
@@ -206,7 +209,6 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "models.networks.mlp": ("MLP",),
     # Comparison: one number, many geometries on a device, collapse, and rival explanations.
     "comparison.on_device": ("LogitSpectrum", "PairGeometry", "TextOnDevice"),
-    "comparison.collapse": ("NeuralCollapse", "neural_collapse", "subspace_collapse"),
     "comparison.explanations.base": ("AbstractRival", "FitInputs", "explanation_classes"),
     # Paths of the theory: at many losses, over regularisation, over norms; and its parts.
     "theory.at_loss": ("LossSettings",),

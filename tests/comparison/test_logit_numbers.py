@@ -7,9 +7,8 @@ import pytest
 
 from tokengeom.comparison import logit_numbers
 from tokengeom.comparison.agreement import assess, permutation_orders
-from tokengeom.comparison.collapse import subspace_collapse
-from tokengeom.comparison.logit_numbers import CollapseNumbers, FiniteLogits, LogitNumbers
-from tokengeom.comparison.similarity import cosine
+from tokengeom.comparison.logit_numbers import FiniteLogits, LogitNumbers
+from tokengeom.comparison.similarity import CollapseNumbers, cosine, subspace_collapse
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Float, centre_columns
 from tokengeom.theory.features import finite_part, project_on_F

@@ -7,7 +7,7 @@ import pytest
 
 from study_cases import counted_text
 from tokengeom import Factors
-from tokengeom.comparison import disagreement
+from tokengeom.comparison import logit_numbers
 from tokengeom.comparison.explanations.log_counts import LogCounts
 from tokengeom.comparison.explanations.simplex_frame import SimplexFrame
 from tokengeom.comparison.on_device import LogitSpectrum, TextOnDevice
@@ -56,8 +56,8 @@ def test_loss_gap_and_norms_are_those_of_the_library(text: TextOnDevice) -> None
     )
     centred = one.W @ one.H - (one.W @ one.H).mean(axis=0)
     assert LogitSpectrum.of(W, H).nuclear_norm == pytest.approx(np.linalg.norm(centred, "nuc"), rel=1e-5)
-    _, carried, s = disagreement.balanced_factors(one)
-    assert LogitSpectrum.of(W, H).split_exponent == pytest.approx(disagreement.split_exponent(carried, s), abs=1e-5)
+    _, carried, s = logit_numbers.balanced_factors(one)
+    assert LogitSpectrum.of(W, H).split_exponent == pytest.approx(logit_numbers.split_exponent(carried, s), abs=1e-5)
 
 
 def test_rivals_have_the_geometry_of_their_fits(text: TextOnDevice) -> None:

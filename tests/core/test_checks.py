@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pytest
 from scipy.sparse import csc_array
 
 from tokengeom import NextTokenStatistics, predict
 from tokengeom.core.checks import (
-    Entries,
     check_duplicates,
     check_embeddings,
     check_seed,
@@ -61,52 +57,6 @@ def test_whole_numbers_of_any_library_are_accepted_and_others_are_refused() -> N
     for value in (1.5, "4", None):
         with pytest.raises(InputError, match="context must be a whole number"):
             whole_number("context", value)
-
-
-def entries(**content: object) -> Entries:
-    return Entries(content, Path("run"))
-
-
-def test_entries_are_read_by_type() -> None:
-    found = entries(text="a", number=2, none=None, flag=True, list=["a"], object={"n": 3}, rows=[{"n": 1}])
-    assert found.text("text", ("a", "b")) == "a"
-    assert found.number("number") == 2.0
-    assert found.whole("number") == 2
-    assert np.isnan(found.number_or_nan("none"))
-    assert found.flag("flag") is True
-    assert found.texts("list") == ("a",)
-    assert found.inside("object").whole("n") == found.plain("object")["n"] == 3
-    assert [one.whole("n") for one in found.several("rows")] == [1]
-    assert np.isinf(entries(x=float("inf")).number("x", finite=False))
-
-
-@pytest.mark.parametrize(
-    ("read", "says"),
-    [
-        (lambda: entries().text("x"), "x is missing"),
-        (lambda: entries(x=1).text("x"), "x must be a text; got 1"),
-        (lambda: entries(x="c").text("x", ("a", "b")), "x must be one of a, b; got 'c'"),
-        (lambda: entries(x=True).number("x"), "x must be a number; got True"),
-        (lambda: entries(x=10**400).number("x"), "x must be a number; got 1000"),
-        (lambda: entries(x=float("nan")).number("x"), "x must be a finite number"),
-        (lambda: entries(x=2.0).whole("x"), "x must be a whole number >= 0"),
-        (lambda: entries(x=0).whole("x", 1), "x must be a whole number >= 1"),
-        (lambda: entries(x=2**63).whole("x"), "x must be a whole number"),
-        (lambda: entries(x=1).flag("x"), "x must be true or false"),
-        (lambda: entries(x=["a", 1]).texts("x"), "x must be a list of texts"),
-        (lambda: entries(x=[3]).several("x"), "x 0 must be an object with names; got 3"),
-        (lambda: entries(x={"y": 1}).inside("x").text("y"), "x, y must be a text"),
-        (lambda: entries(x="f" * 63).digest("x"), "64 hexadecimal digits"),
-        (lambda: entries(x="../y").file_name("x"), "a plain name, without a path"),
-        (lambda: entries(x=1).only("y"), "'x' is not an entry"),
-        (lambda: entries(x="\x1b[31m" + 99 * "a").whole("x"), r"got '\x1b[31maaa"),
-    ],
-)
-def test_an_entry_of_another_type_is_refused_with_the_name_of_the_folder(read: Callable[[], object], says: str) -> None:
-    with pytest.raises(InputError, match="run is damaged") as found:
-        read()
-    assert says in str(found.value)
-    assert str(found.value).endswith("Make the result again.")
 
 
 def test_plain_names_have_no_path() -> None:

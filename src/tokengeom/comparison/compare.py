@@ -29,7 +29,6 @@ from tokengeom.comparison.agreement import (
     with_reference,
 )
 from tokengeom.comparison.comparison import Comparison
-from tokengeom.comparison.disagreement import Disagreement, disagreement
 from tokengeom.comparison.explanations.base import FitInputs, explanation_classes
 from tokengeom.comparison.held_out import FoldedNumbers
 from tokengeom.comparison.inputs import (
@@ -51,10 +50,10 @@ from tokengeom.comparison.inputs import (
     training_limitations,
 )
 from tokengeom.comparison.linear_numbers import compare_decoder
-from tokengeom.comparison.logit_numbers import CollapseNumbers, FiniteLogits, LogitNumbers
+from tokengeom.comparison.logit_numbers import Disagreement, FiniteLogits, LogitNumbers, disagreement
+from tokengeom.comparison.model_states import on_shared_tokens
 from tokengeom.comparison.rival_table import RivalRow, rival_rows
-from tokengeom.comparison.shared_tokens import on_shared_tokens
-from tokengeom.comparison.similarity import NO_VARIATION
+from tokengeom.comparison.similarity import NO_VARIATION, CollapseNumbers
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers, sampling_limitations
 from tokengeom.comparison.target import (
     AT_LOSS,
@@ -145,7 +144,10 @@ def compare(
         runs = runs_of(run, behind, tokenizer, shown)
     else:
         mine, theirs = (statistics_of(given, "compare") for given in (prediction, shared_tokens))
-        expected, runs = on_shared_tokens(mine, runs_of(run, theirs, tokenizer, shown), theirs, shown)
+        runs = runs_of(run, theirs, tokenizer, shown)
+        for observed in runs:
+            require_same_statistics("statistics of the runs", theirs.hash, "run", hash_of(observed))
+        expected, runs = on_shared_tokens(mine, runs, theirs, shown)
     given = () if at is None else (at,) if isinstance(at, LossPrediction) else tuple(at)
     origin = None
     if shared_tokens is None:

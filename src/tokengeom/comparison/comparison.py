@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn, Self
 
 from tokengeom.comparison.agreement import Agreement, describe_scale
-from tokengeom.comparison.disagreement import Disagreement
 from tokengeom.comparison.inputs import MadeFrom
+from tokengeom.comparison.logit_numbers import Disagreement
 from tokengeom.comparison.rival_table import RivalRow
 from tokengeom.comparison.target import AT_LOSS, LIMIT, MEANINGS, TARGETS, NormName, Target, meaning, tables_of
 from tokengeom.comparison.verdict import Circumstances, Evidence, Outcome, Verdict, judge, judge_decoder

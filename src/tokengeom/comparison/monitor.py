@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokengeom.comparison.collapse import subspace_collapse
 from tokengeom.comparison.inputs import (
     OTHER_TEXT,
     Observed,
@@ -42,6 +41,7 @@ from tokengeom.comparison.inputs import (
 )
 from tokengeom.comparison.model_states import ModelStates, read_model
 from tokengeom.comparison.probes import PredictionsAtLoss
+from tokengeom.comparison.similarity import subspace_collapse
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers
 from tokengeom.comparison.target import AT_LOSS, LIMIT, choose_norm, norm_of, norms_at_loss, too_large
 from tokengeom.core.checks import whole_number

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokengeom.comparison.disagreement import split_exponent
 from tokengeom.comparison.explanations.base import (
     AbstractLogitRival,
     AbstractRival,
@@ -21,6 +20,7 @@ from tokengeom.comparison.explanations.base import (
     FitInputs,
     explanation_classes,
 )
+from tokengeom.comparison.logit_numbers import split_exponent
 from tokengeom.models.networks.base import import_torch
 
 if TYPE_CHECKING:

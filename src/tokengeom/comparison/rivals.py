@@ -37,6 +37,7 @@ from tokengeom.comparison.inputs import (
     runs_of,
     support_labels,
 )
+from tokengeom.comparison.model_states import restrict
 from tokengeom.comparison.rival_table import RivalRow, Rivals, rival_rows
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers, sampling_limitations
 from tokengeom.comparison.target import (
@@ -64,7 +65,7 @@ from tokengeom.training.objective import SoftLabels
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from tokengeom.core.numerics import Float, Int
+    from tokengeom.core.numerics import Float
     from tokengeom.core.progress import AbstractProgress, AbstractStage
     from tokengeom.keywords import RivalKeywords
     from tokengeom.models.language_model import AbstractLanguageModel
@@ -341,7 +342,7 @@ class _Table:
         placed: dict[str, list[Float]] = {kind.name: [] for kind in classes}
         notes, whole = [], self.inputs.run.rows(self.inputs.seen)
         for fold in folds:
-            run = _part(whole, fold.kept_tokens, fold.kept_columns)
+            run = restrict(whole, fold.kept_tokens, fold.kept_columns)
             known = self._known_without(fold, run)
             everything = np.arange(fold.kept.m, dtype=np.int64)
             for kind in classes:
@@ -395,11 +396,6 @@ class _Table:
         numbers = FoldedNumbers(parts, [np.arange(first, last) for first, last in pairwise(ends)], groups)
         assessed = assess_run(self.inputs, numbers, lambda factors: factors.H[:, columns], self.settings)
         return rival_rows(assessed, infos, reference if reference in infos else None)
-
-
-def _part(run: Factors, tokens: Int, columns: Int) -> Factors:
-    """Some tokens and contexts of a run."""
-    return Factors(run.W[tokens], run.H[:, columns], None if run.bias is None else run.bias[tokens])
 
 
 def _fit_limitations(fitted: Fitted) -> list[str]:

@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokengeom.comparison.agreement import AbstractNumbers, Better, ItemKind, Name
-from tokengeom.comparison.collapse import group_means, group_sums
-from tokengeom.comparison.similarity import NO_VARIATION, STABILISER
+from tokengeom.comparison.similarity import NO_VARIATION, STABILISER, group_means, group_sums
 from tokengeom.core.numerics import cosines, unit_columns
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The contract that every result keeps: save, load, describe itself, and check itself again.
+"""The contract that every result keeps: save, load, describe itself.
 
 A result is a frozen dataclass that derives from `AbstractResult`. It says what its files are (``_write``), how it is
 read back (``_read``), what it holds as plain data (``to_dict``), as a data frame (``to_frame``), in sentences
@@ -122,14 +122,6 @@ class AbstractResult(ABC):
     def _read(cls, folder: Path, manifest: dict[str, Any]) -> Self:
         """Read what `_write` wrote; `load` has compared every file with its hash."""
 
-    def checks(self, beside: NearbyResults = ALONE) -> Mapping[str, bool | None]:
-        """What can be recomputed from the result, and from the saved results that lie beside it.
-
-        Sentence -> whether it holds. None means that it was not checked; the sentence then says what was not checked,
-        and why.
-        """
-        return {}
-
     def save(self, folder: str | Path) -> Path:
         """Write the result to a folder, which appears complete or not at all; returns the folder.
 
@@ -145,18 +137,6 @@ class AbstractResult(ABC):
     def load(cls, folder: str | Path) -> Self:
         """Read a saved result of this kind, after comparing every file with its hash."""
         return read_saved(folder, cls.kind, cls.format_version, cls._read)
-
-    @classmethod
-    def check_saved(cls, folder: Path, beside: NearbyResults) -> Mapping[str, bool | None]:
-        """Check a saved folder of this kind: files against their hashes, then everything that `checks` recomputes."""
-        unchanged = check_hashes(folder)
-        if not all(unchanged.values()):
-            return unchanged
-        try:
-            result = cls.load(folder)
-        except InputError as error:
-            return {**unchanged, f"the result can be read ({error})": False}
-        return {**unchanged, **result.checks(beside)}
 
     @classmethod
     def require_target(cls, folder: str | Path) -> None:

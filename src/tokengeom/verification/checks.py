@@ -64,8 +64,6 @@ def check_folder(folder: Path, nearby: NearbyResults) -> Checks:
     if kind in FOLDER_CHECKS:
         whole: Checks = _named(FOLDER_CHECKS[kind])(folder, nearby)
         return whole
-    if kind not in CHECKS and not entry_points(group=GROUP, name=kind):
-        return dict(result_class(kind).check_saved(folder, nearby))
     checks: Checks = {**check_hashes(folder)}
     if not all(checks.values()):
         return checks
@@ -82,7 +80,7 @@ def check_result(result: AbstractResult, nearby: NearbyResults = ALONE) -> Check
         checks: Checks = _named(CHECKS[result.kind])(result, nearby)
         return checks
     added = entry_points(group=GROUP, name=result.kind)
-    return next(iter(added)).load()(result, nearby) if added else dict(result.checks(nearby))
+    return next(iter(added)).load()(result, nearby) if added else {}
 
 
 def _named(place: str) -> Callable[..., Any]:

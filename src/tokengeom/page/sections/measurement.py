@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from tokengeom.comparison.agreement import Agreement
-from tokengeom.comparison.collapse import group_sums
 from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.rival_table import RivalRow
+from tokengeom.comparison.similarity import group_sums
 from tokengeom.comparison.target import MEANINGS, TARGETS, split_name
 from tokengeom.core.factors import HasFactors
 from tokengeom.core.numerics import Float, Int, unit_columns

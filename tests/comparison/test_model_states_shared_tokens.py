@@ -7,7 +7,7 @@ import pytest
 
 from tokengeom.comparison.compare import compare
 from tokengeom.comparison.inputs import training_limitations
-from tokengeom.comparison.shared_tokens import RestrictedRun, on_shared_tokens
+from tokengeom.comparison.model_states import RestrictedRun, on_shared_tokens
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors
 from tokengeom.statistics.count import count

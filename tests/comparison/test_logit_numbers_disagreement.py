@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tokengeom.comparison import disagreement as module
-from tokengeom.comparison.disagreement import Disagreement, balanced_factors, disagreement
+from tokengeom.comparison import logit_numbers as module
+from tokengeom.comparison.logit_numbers import Disagreement, balanced_factors, disagreement
 from tokengeom.core.factors import Factors
 from tokengeom.results.convert import to_plain
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tokengeom.comparison.collapse import neural_collapse, subspace_collapse
+from tokengeom.comparison.similarity import neural_collapse, subspace_collapse
 from tokengeom.core.errors import ProblemError
 
 
