@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class SteppedTraining:
-    """A training on one torch device, in float32 unless the settings say otherwise.
+    """A training on one torch device: networks in the precision of the settings, other models in float32.
 
     ``settings``
         Settings of `train`; ``steps``, records and checkpoints have no meaning here.
