@@ -18,7 +18,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -27,7 +27,7 @@ from typing import Annotated, Any, NoReturn, ParamSpec, TypeVar
 import typer
 
 from tokengeom.cli.options import expanded, gathered, option_names, read_settings
-from tokengeom.cli.output import TerminalConsole, escaped_streams, stdout_for_result_only
+from tokengeom.cli.output import TerminalConsole, chosen_output, escaped_streams
 from tokengeom.core.errors import TokengeomError
 from tokengeom.core.processes import Interruption, handle_signals
 from tokengeom.results.manifests import recording_command
@@ -169,8 +169,6 @@ __all__ = [
     "EXIT_CHECK_FAILED",
     "EXIT_INTERRUPTED",
     "EstimateOnly",
-    "Json",
-    "Quiet",
     "app",
     "guarded",
     "main",
@@ -276,17 +274,18 @@ def guarded(command: Callable[Arguments, Result]) -> Callable[..., Result]:
 
     Its settings become options (see `options`); it gets ``--settings`` and ``--debug``; its errors are paragraphs; its
     settings go into the manifest of everything that it saves; with ``--json`` nothing but the result reaches the
-    standard output; with ``--quiet`` there are no warnings.
+    standard output; with ``--quiet`` there are no warnings. What it prints through `output` obeys these two.
     """
 
     @functools.wraps(command)
-    def run(typer_context: typer.Context, settings_file: Path | None, debug: bool, **kwargs: Any) -> Result:
-        stdout = stdout_for_result_only() if kwargs.get("as_json", False) else nullcontext()
+    def run(
+        typer_context: typer.Context, as_json: bool, quiet: bool, settings_file: Path | None, debug: bool, **kwargs: Any
+    ) -> Result:
         with errors_as_paragraphs(), recording_command(_as_typed(typer_context)), warnings.catch_warnings():
             warnings.showwarning = _print_warning  # type: ignore[assignment]
-            if kwargs.get("quiet", False):
+            if quiet:
                 warnings.simplefilter("ignore")
-            with stdout:
+            with chosen_output(as_json=as_json, quiet=quiet):
                 return command(**gathered(kwargs, groups))  # type: ignore[call-arg]
 
     own = inspect.signature(command, eval_str=True).parameters.values()
@@ -297,7 +296,13 @@ def guarded(command: Callable[Arguments, Result]) -> Callable[..., Result]:
     return run
 
 
-def _shared(typer_context: typer.Context, settings_file: SettingsFile = None, debug: DebugFlag = False) -> None:
+def _shared(
+    typer_context: typer.Context,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    settings_file: SettingsFile = None,
+    debug: DebugFlag = False,
+) -> None:
     """Parameters that every command has besides its own."""
 
 

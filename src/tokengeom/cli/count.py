@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tokengeom.ask.item_search import shown
-from tokengeom.cli.app import Json, Quiet, app, guarded
+from tokengeom.cli.app import app, guarded
 from tokengeom.cli.options import corpus_of, keywords
 from tokengeom.cli.output import plain_table, print_summary, progress_shown
 from tokengeom.core.errors import InputError
@@ -54,8 +54,6 @@ def count_command(
         Path | None,
         typer.Option(help="Folder to keep the uncut pairs in, to be merged later.", rich_help_panel=OUTPUT),
     ] = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Count which tokens follow which contexts, exactly.
 
@@ -74,11 +72,11 @@ def count_command(
     how = keywords(counting, reading, engine_settings)
     if pairs is not None and out is None and cuts == CutSettings():
         # A shard that is kept to be merged later is not gathered in memory.
-        with progress_shown(quiet) as progress:
+        with progress_shown() as progress:
             counted = count_pairs(named, pairs, progress=progress, **how)
-        print_summary(counted, began=began, out=pairs, as_json=as_json, quiet=quiet, more={"pairs": str(pairs)})
+        print_summary(counted, began=began, out=pairs, more={"pairs": str(pairs)})
         return
-    with progress_shown(quiet) as progress:
+    with progress_shown() as progress:
         statistics = count(named, pairs=pairs, progress=progress, **how, **keywords(cuts))
         if out is not None:
             with progress.stage(f"Saving {out}", None):
@@ -87,8 +85,6 @@ def count_command(
         statistics,
         began=began,
         out=out,
-        as_json=as_json,
-        quiet=quiet,
         print_text=lambda console: print_statistics(statistics, console),
     )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tokengeom.cli.app import Json, Quiet, app, guarded
+from tokengeom.cli.app import app, guarded
 from tokengeom.cli.options import MODEL, ModelText, corpus_of, keywords
 from tokengeom.cli.output import print_summary, progress_shown, require_figure_path, save_figure
 from tokengeom.comparison.rivals import RivalSettings
@@ -60,8 +60,6 @@ def rivals_command(
         Path | None, typer.Option(help="Draw the table: .png, .svg, .pdf or .html.", show_default=False)
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder to save the table in.")] = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Compare rival explanations of a model's geometry, with intervals, floors, a ceiling and held-out contexts.
 
@@ -79,7 +77,7 @@ def rivals_command(
     _require_one_source(statistics, run, prediction, model, text)
     if out is not None:
         Rivals.require_target(out)
-    with progress_shown(quiet) as progress:
+    with progress_shown() as progress:
         if model is not None:
             table = _of_model(model, text or [], keywords(trained, reading, settings), progress)
         else:
@@ -89,7 +87,7 @@ def rivals_command(
             table = rivals(statistics, list(run or []), prediction, progress=progress, **keywords(settings))
         if out is not None:
             table.save(out)
-    print_summary(table, began=began, out=out, as_json=as_json, quiet=quiet)
+    print_summary(table, began=began, out=out)
     # The numbers are printed by now: a figure that cannot be drawn does not lose them.
     if figure is not None:
         from tokengeom.figures.comparisons import rival_bars
