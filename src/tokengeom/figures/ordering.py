@@ -57,8 +57,8 @@ class Order:
     breaks: tuple[int, ...]
 
     def names(self, names: Sequence[str]) -> list[str]:
-        """Names in this order; none where none are given."""
-        return [names[int(i)] for i in self.indices] if len(names) else []
+        """Names in this order."""
+        return [names[int(i)] for i in self.indices]
 
     def thinned(self, most: int | None) -> Order:
         """At most ``most`` indices, evenly spaced along the order; breaks move to the next index that is kept."""
@@ -121,6 +121,11 @@ def _breaks(sizes: Int) -> tuple[int, ...]:
     return tuple(int(end) for end in ends[several])
 
 
+def cosine_panel(title: str, kind: str, C: Float, names: Sequence[str], breaks: Sequence[int]) -> HeatmapPanel:
+    """Heat-map of the cosines between items of one kind, which are in order."""
+    return HeatmapPanel(title, C, kind, kind, names, names, breaks, breaks, -1.0, 1.0, "cosine")
+
+
 @dataclass(frozen=True, eq=False)
 class FeatureOrder:
     """Contexts and tokens in the order of the prediction, with their names in that order."""
@@ -135,33 +140,18 @@ class FeatureOrder:
     def context_cosines(self, title: str, H: Float) -> HeatmapPanel:
         """Heat-map of the cosines between contexts (columns of H, d x m), in this order."""
         values = cosines(H[:, self.contexts.indices])
-        names, breaks = self.context_names, self.contexts.breaks
-        return HeatmapPanel(title, values, "contexts", "contexts", names, names, breaks, breaks, -1.0, 1.0, "cosine")
+        return cosine_panel(title, "contexts", values, self.context_names, self.contexts.breaks)
 
     def token_cosines(self, title: str, W: Float) -> HeatmapPanel:
         """Heat-map of the cosines between tokens (rows of W, V x d), in this order."""
         values = cosines(W[self.tokens.indices].T)
-        names, breaks = self.token_names, self.tokens.breaks
-        return HeatmapPanel(title, values, "tokens", "tokens", names, names, breaks, breaks, -1.0, 1.0, "cosine")
+        return cosine_panel(title, "tokens", values, self.token_names, self.tokens.breaks)
 
-    def logits(
-        self, title: str, L: Float, low: float | None = None, high: float | None = None, label: str = ""
-    ) -> HeatmapPanel:
+    def logits(self, title: str, L: Float, low: float, high: float, label: str) -> HeatmapPanel:
         """Heat-map of a V x m matrix, in this order."""
         values = np.asarray(L[np.ix_(self.tokens.indices, self.contexts.indices)], dtype=np.float64)
-        return HeatmapPanel(
-            title,
-            values,
-            "contexts",
-            "tokens",
-            self.context_names,
-            self.token_names,
-            self.contexts.breaks,
-            self.tokens.breaks,
-            low,
-            high,
-            label,
-        )
+        names, breaks = (self.context_names, self.token_names), (self.contexts.breaks, self.tokens.breaks)
+        return HeatmapPanel(title, values, "contexts", "tokens", *names, *breaks, low, high, label)
 
     def sentence(self) -> str:
         """How the heat-maps are ordered, for a caption."""

@@ -1,9 +1,6 @@
-"""Figures of points in the plane.
+"""The linear model in the plane: embeddings as points, decoder rows as stars [thrampoulidis2024, Fig. 1].
 
-`linear_plane`          the linear model: embeddings as points, decoder rows as stars [thrampoulidis2024, Fig. 1].
-                        Tokens that occur in the same supports have the same row of W^mm (one star with all their names)
-                        and differ in W*
-`context_token_angles`  angles between contexts and tokens: what a model found compared with what is predicted
+Tokens that occur in the same supports have the same row of W^mm (one star with all their names) and differ in W*.
 """
 
 from __future__ import annotations
@@ -11,17 +8,13 @@ from __future__ import annotations
 import numpy as np
 
 from tokengeom.core.errors import InputError
-from tokengeom.core.factors import Factors, HasFactors
-from tokengeom.core.numerics import Bool, Float, unit_columns
+from tokengeom.core.numerics import Float
 from tokengeom.figures.base import Figure, Points, ScatterPanel
 from tokengeom.figures.ordering import context_names, token_names
-from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.linear import LinearPrediction
 
 STARS = 6
 """Index in the palette for decoder rows: grey, since colours stand for contexts."""
-MOST_PAIRS = 400
-"""Pairs of each kind in the picture; of more, this many are drawn with a fixed seed."""
 
 
 def linear_plane(prediction: LinearPrediction) -> Figure:
@@ -88,45 +81,3 @@ def _plane_caption(prediction: LinearPrediction) -> str:
         "diverges, and of the finite part W* (right), to which it converges on the data subspace. On the left, tokens "
         f"that follow the same contexts share one star. {' '.join(prediction.summary().splitlines())}"
     )
-
-
-def context_token_angles(prediction: FeaturePrediction, run: HasFactors | tuple[Float, Float]) -> Figure:
-    """Cosine of each context with each token, predicted in the limit and found, in and off the support."""
-    measured = Factors.of(run)
-    measured.require_sizes(prediction.reduction.V, prediction.reduction.m)
-    x = context_token_cosines(Factors(prediction.W, prediction.H))
-    y = context_token_cosines(measured)
-    S = np.asarray(prediction.P.toarray() > 0)
-    generator = np.random.default_rng(0)
-    kinds = {"tokens that may follow": S, "other tokens": ~S}
-    points = [_sampled(label, x, y, pairs, generator) for label, pairs in kinds.items()]
-    panel = ScatterPanel("Contexts and tokens", "predicted cosine (L^mm)", "cosine found", points)
-    means = "; ".join(
-        f"{label}: predicted {x[pairs].mean():.3f}, found {y[pairs].mean():.3f}" for label, pairs in kinds.items()
-    )
-    caption = (
-        "One point per pair of a context and a token: the cosine between them in the limit of training, and in the "
-        f"trained model (the mean over tokens removed). Mean cosines: {means}. A context is nearer to every token that "
-        f"may follow it than to all others in {_ordered(x, S):.0%} of the contexts as predicted, and in "
-        f"{_ordered(y, S):.0%} as found. At most {MOST_PAIRS} pairs of each kind are shown."
-    )
-    return Figure("context-token-angles", "Angles between contexts and tokens", caption, [panel], columns=1)
-
-
-def context_token_cosines(factors: Factors) -> Float:
-    """Cosine of each token with each context, V x m; the mean over tokens is removed."""
-    return np.asarray(unit_columns(factors.tokens).T @ unit_columns(factors.H))
-
-
-def _ordered(C: Float, S: Bool) -> float:
-    """Share of contexts whose smallest cosine in the support is above the largest off it; full supports left out."""
-    some = S.any(axis=0) & ~S.all(axis=0)
-    lowest, highest = np.where(S, C, np.inf).min(axis=0), np.where(S, -np.inf, C).max(axis=0)
-    return float(np.mean((lowest > highest)[some])) if some.any() else float("nan")
-
-
-def _sampled(label: str, x: Float, y: Float, pairs: Bool, generator: np.random.Generator) -> Points:
-    which = np.flatnonzero(pairs)
-    if which.size > MOST_PAIRS:
-        which = np.sort(generator.choice(which, MOST_PAIRS, replace=False))
-    return Points(label, x.ravel()[which], y.ravel()[which])
