@@ -165,16 +165,6 @@ def _drop_unwritten(error: BaseException) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-__all__ = [
-    "EXIT_CHECK_FAILED",
-    "EXIT_INTERRUPTED",
-    "EstimateOnly",
-    "app",
-    "guarded",
-    "main",
-    "run_command",
-]
-
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 

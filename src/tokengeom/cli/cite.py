@@ -33,7 +33,4 @@ def cite_command(
     * `tokengeom cite --format text`
     """
     citation = cite(style)
-    print_result(
-        {"format": style, "citation": citation},
-        lambda console: console.print_lines(citation),
-    )
+    print_result({"format": style, "citation": citation}, lambda console: console.print_lines(citation))

@@ -105,9 +105,8 @@ def compare_command(
 
     if out is not None:
         CheckpointCurve.require_target(out)
-    corpus = corpus_of(text)
     with progress_shown() as progress:
-        curve = compare_models(model, corpus, progress=progress, **keywords(trained, reading, settings))
+        curve = compare_models(model, corpus_of(text), progress=progress, **keywords(trained, reading, settings))
         if out is not None:
             curve.save(out)
     drawn = {} if figure is None else {"figure": str(figure)}

@@ -81,12 +81,7 @@ def count_command(
         if out is not None:
             with progress.stage(f"Saving {out}", None):
                 statistics.save(out)
-    print_summary(
-        statistics,
-        began=began,
-        out=out,
-        print_text=lambda console: print_statistics(statistics, console),
-    )
+    print_summary(statistics, began=began, out=out, print_text=lambda console: print_statistics(statistics, console))
 
 
 def _require_targets(out: Path | None, pairs: Path | None) -> None:
@@ -123,48 +118,26 @@ def _numbers(statistics: NextTokenStatistics) -> Table:
     table.show_header = False
     separators = ", ".join(map(repr, corpus.get("separators", [])))
     between = f"separated by {separators}" if separators else ""
+    covered = "" if statistics.coverage is None else f"{statistics.coverage:.1%} of the text's"
+    tokenizer = statistics.tokenizer
+    named = "" if tokenizer is None else f"{tokenizer.kind} tokenizer {tokenizer.content_hash[:12]}"
     rows = [
         ("documents", f"{corpus.get('documents', 0):,}", between),
         ("tokens", f"{corpus.get('tokens', 0):,}", ""),
-        ("windows n", f"{statistics.n:,}", _coverage(statistics)),
+        ("windows n", f"{statistics.n:,}", covered if statistics.effects else ""),
         ("distinct contexts m", f"{statistics.m:,}", f"{statistics.n / statistics.m:.1f} windows each"),
-        ("vocabulary V", f"{statistics.V:,}", _tokenizer(statistics)),
+        ("vocabulary V", f"{statistics.V:,}", named or "token ids, without a tokenizer"),
         ("entropy floor H", f"{statistics.entropy:.4f}", "nats: no model's loss on these windows is lower"),
         ("distinct supports", f"{statistics.groups.count:,}", ""),
         ("support size", f"{sizes.mean():.2f}", f"on average; median {np.median(sizes):.0f}, largest {sizes.max():,}"),
         ("one-hot contexts", f"{statistics.one_hot_share:.1%}", "with a single next token"),
-        *_completeness(statistics),
     ]
+    if (completeness := statistics.completeness) is not None:
+        share = f"{completeness.missing_share:.1%}"
+        rows.append(("outside supports", share, "of further windows of these contexts, by Good-Turing"))
     for name, value, note in rows:
         table.add_row(name, Text(value, justify="right"), Text(note, style="dim"))
     return table
-
-
-def _coverage(statistics: NextTokenStatistics) -> str:
-    share = statistics.coverage
-    return "" if share is None or not statistics.effects else f"{share:.1%} of the text's"
-
-
-def _completeness(statistics: NextTokenStatistics) -> list[tuple[str, str, str]]:
-    completeness = statistics.completeness
-    if completeness is None:
-        return []
-    return [
-        (
-            "outside supports",
-            f"{completeness.missing_share:.1%}",
-            "of further windows of these contexts, by Good-Turing",
-        )
-    ]
-
-
-def _tokenizer(statistics: NextTokenStatistics) -> str:
-    tokenizer = statistics.tokenizer
-    return (
-        "token ids, without a tokenizer"
-        if tokenizer is None
-        else f"{tokenizer.kind} tokenizer {tokenizer.content_hash[:12]}"
-    )
 
 
 def _cuts(statistics: NextTokenStatistics) -> Table:

@@ -75,12 +75,10 @@ def predict_command(
     if estimate:
         if proxy or embeddings is not None:
             raise InputError("--estimate is for learned features: leave --proxy and --embeddings out.")
-        expected = estimate_prediction(statistics, loss_gap=loss_gap, **keywords(settings))
-        print_estimate(expected)
+        print_estimate(estimate_prediction(statistics, loss_gap=loss_gap, **keywords(settings)))
         return
-    kind: type[AbstractResult] = FeaturePrediction
-    if proxy or embeddings is not None or loss_gap is not None:
-        kind = ProxyPrediction if proxy else LossPrediction if embeddings is None else LinearPrediction
+    limit = FeaturePrediction if embeddings is None else LinearPrediction
+    kind: type[AbstractResult] = ProxyPrediction if proxy else limit if loss_gap is None else LossPrediction
     if out is not None:
         kind.require_target(out)
     with progress_shown() as progress:

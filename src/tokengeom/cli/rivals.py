@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -15,10 +15,6 @@ from tokengeom.comparison.rivals import RivalSettings
 from tokengeom.core.errors import InputError
 from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.page.settings import ModelTextSettings
-
-if TYPE_CHECKING:
-    from tokengeom.comparison.rival_table import Rivals
-    from tokengeom.core.progress import AbstractProgress
 
 
 @app.command("rivals")
@@ -79,7 +75,10 @@ def rivals_command(
         Rivals.require_target(out)
     with progress_shown() as progress:
         if model is not None:
-            table = _of_model(model, text or [], keywords(trained, reading, settings), progress)
+            from tokengeom.page.compare_models import model_rivals
+
+            how = keywords(trained, reading, settings)
+            table = model_rivals(model, corpus_of(text or []), progress=progress, **how)
         else:
             from tokengeom.comparison.rivals import rivals
 
@@ -110,10 +109,3 @@ def _require_one_source(
         raise InputError("--model makes its own statistics from --text: leave out STATS, RUN and --prediction.")
     elif not text:
         raise InputError("--model needs --text FILE, which the contexts and the explanations come from.")
-
-
-def _of_model(model: Path, text: list[str], settings: dict[str, Any], progress: AbstractProgress) -> Rivals:
-    from tokengeom.page.compare_models import model_rivals
-
-    corpus = corpus_of(text)
-    return model_rivals(model, corpus, progress=progress, **settings)

@@ -79,30 +79,19 @@ def train_command(
 
     began = time.monotonic()
     stats = statistics_of(statistics, "train")
-    H = None if embeddings is None else load_embeddings(embeddings)
-    probes = None if prediction is None else _probes(prediction, stats)
+    how = keywords(settings) | {
+        "embeddings": None if embeddings is None else load_embeddings(embeddings),
+        "start": start,
+        "probes": None if prediction is None else _probes(prediction, stats),
+    }
     if estimate:
-        expected = estimate_training(stats, **keywords(settings), embeddings=H, start=start, probes=probes)
-        print_estimate(expected)
+        print_estimate(estimate_training(stats, **how))
         return
     with progress_shown() as progress:
-        run = train(
-            stats,
-            **keywords(settings),
-            embeddings=H,
-            start=start,
-            probes=probes,
-            progress=progress,
-            checkpoint=out,
-            resume=resume,
-        )
+        run = train(stats, **how, progress=progress, checkpoint=out, resume=resume)
     final = {name: float(run.trajectory[name][-1]) for name in run.trajectory.names}
     print_summary(
-        run,
-        began=began,
-        out=out,
-        print_text=lambda console: _print_run(run, final, console),
-        more={"final": final},
+        run, began=began, out=out, print_text=lambda console: _print_run(run, final, console), more={"final": final}
     )
     if run.status == "interrupted":
         if out is not None:
