@@ -22,11 +22,10 @@ from tokengeom.figures.layout import (
     LEGEND_LEFT,
     PanelSize,
     PlacedName,
-    grid_columns,
-    grid_sizes,
     names_are_turned,
     panel_size,
     place_names,
+    place_panels,
     scatter_limits,
     wrap,
 )
@@ -114,17 +113,11 @@ class Place:
 
 def to_plotly(figure: Figure) -> go.Figure:
     """A figure as a plotly figure, without its caption."""
-    try:
-        import plotly.graph_objects as go
-    except ModuleNotFoundError:
-        missing_extra("plotly", "figures", "Drawing an interactive figure")
-
-    sizes, widths, heights = grid_sizes(figure, stacked=True)
-    columns = grid_columns(figure)
+    placed, width, height = place_panels(figure, stacked=True)
     # Wide enough for the title.
-    width = max(sum(widths), 4.0, len(figure.title) * 0.62 * TITLE_SIZE * 1.25 / PIXELS) + 0.2
-    height = sum(heights) + HEAD
-    drawn = go.Figure()
+    width = max(width, 4.0, len(figure.title) * 0.62 * TITLE_SIZE * 1.25 / PIXELS) + 0.2
+    height += HEAD
+    drawn = empty_picture()
     drawn.update_layout(
         template="none",
         title={"text": escape(figure.title, quote=False), "x": 0.1 / width, "xanchor": "left", "y": 1 - 0.22 / height},
@@ -138,12 +131,19 @@ def to_plotly(figure: Figure) -> go.Figure:
         hovermode="closest",
         hoverlabel={"namelength": -1, "align": "left"},
     )
-    for number, (panel, size) in enumerate(zip(figure.panels, sizes, strict=True)):
-        row, column = divmod(number, columns)
-        left = 0.1 + sum(widths[:column]) + size.left
-        top = height - HEAD - sum(heights[:row]) - size.top
-        add_panel(drawn, panel, size, Place(number, left, top, width, height))
+    for number, here in enumerate(placed):
+        place = Place(number, 0.1 + here.left, height - HEAD - here.top, width, height)
+        add_panel(drawn, here.panel, here.size, place)
     return drawn
+
+
+def empty_picture() -> go.Figure:
+    """A plotly figure without any trace."""
+    try:
+        import plotly.graph_objects as go
+    except ModuleNotFoundError:
+        missing_extra("plotly", "figures", "Drawing an interactive figure")
+    return go.Figure()
 
 
 def to_fragment(figure: Figure, *, plotly_code: bool = False) -> str:
@@ -235,8 +235,6 @@ def _legend(size: PanelSize, place: Place) -> dict[str, Any]:
 
 
 def _add_lines(drawn: go.Figure, panel: LinePanel, place: Place, where: dict[str, str]) -> None:
-    import plotly.graph_objects as go
-
     scales = axis_scales(panel)
     for axis, scale in zip("xy", scales, strict=True):
         log: dict[str, Any] = {"type": scale}
@@ -256,26 +254,22 @@ def _add_lines(drawn: go.Figure, panel: LinePanel, place: Place, where: dict[str
         clean, shade = clean_curve(curve, scales), colour(index)
         if clean.low is not None and clean.high is not None:
             band = {"mode": "lines", "line_width": 0, "hoverinfo": "skip", "showlegend": False, **where}
-            drawn.add_trace(go.Scatter(x=_list(clean.x), y=_list(clean.low), **band))
+            drawn.add_scatter(x=_list(clean.x), y=_list(clean.low), **band)
             upper = {"fill": "tonexty", "fillcolor": _faint(shade), **band}
-            drawn.add_trace(go.Scatter(x=_list(clean.x), y=_list(clean.high), **upper))
+            drawn.add_scatter(x=_list(clean.x), y=_list(clean.high), **upper)
         dash = "dash" if curve.dashed else "dot" if curve.dotted else "solid"
-        drawn.add_trace(
-            go.Scatter(
-                x=_list(clean.x), y=_list(clean.y), name=plotly_text(curve.label),
-                mode="lines" if clean.x.size > FEW_POINTS or dash != "solid" else "lines+markers", marker_size=4,
-                line={"color": shade, "width": LINE * LARGER, "dash": dash},
-                text=[plotly_text(curve.label)] * clean.x.size, showlegend=bool(curve.label) and curve.in_legend,
-                hovertemplate="%{text}<br>x = %{x:.6g}<br>y = %{y:.6g}<extra></extra>", **where,
-            )
+        drawn.add_scatter(
+            x=_list(clean.x), y=_list(clean.y), name=plotly_text(curve.label),
+            mode="lines" if clean.x.size > FEW_POINTS or dash != "solid" else "lines+markers", marker_size=4,
+            line={"color": shade, "width": LINE * LARGER, "dash": dash},
+            text=[plotly_text(curve.label)] * clean.x.size, showlegend=bool(curve.label) and curve.in_legend,
+            hovertemplate="%{text}<br>x = %{x:.6g}<br>y = %{y:.6g}<extra></extra>", **where,
         )  # fmt: skip
     _add_straight_lines(drawn, panel, scales, where)
 
 
 def _add_straight_lines(drawn: go.Figure, panel: LinePanel, scales: tuple[Scale, Scale], where: dict[str, str]) -> None:
     """Named straight lines across the range of the curves."""
-    import plotly.graph_objects as go
-
     clean = [clean_curve(curve, scales) for curve in panel.curves]
     xs = list(x_limits(panel, scales[0]))
     ys = list(finite_range([c.y for c in clean]))
@@ -283,18 +277,14 @@ def _add_straight_lines(drawn: go.Figure, panel: LinePanel, scales: tuple[Scale,
     lines += [(name, [v, v], ys, v, scales[0], MARKS[i % 2]) for i, (name, v) in enumerate(panel.marks)]
     for name, x, y, value, scale, dash in lines:
         if np.isfinite(drawable(np.array([value]), scale)).all():
-            drawn.add_trace(
-                go.Scatter(
-                    x=x, y=y, name=plotly_text(name), text=[plotly_text(name)] * 2, mode="lines",
-                    line={"color": FAINT, "width": 1.6, "dash": dash},
-                    customdata=[value] * 2, hovertemplate="%{text}<br>%{customdata:.6g}<extra></extra>", **where,
-                )
+            drawn.add_scatter(
+                x=x, y=y, name=plotly_text(name), text=[plotly_text(name)] * 2, mode="lines",
+                line={"color": FAINT, "width": 1.6, "dash": dash},
+                customdata=[value] * 2, hovertemplate="%{text}<br>%{customdata:.6g}<extra></extra>", **where,
             )  # fmt: skip
 
 
 def _add_heatmap(drawn: go.Figure, panel: HeatmapPanel, size: PanelSize, place: Place, where: dict[str, str]) -> None:
-    import plotly.graph_objects as go
-
     rows, columns = panel.values.shape
     colours = colour_range(panel)
     x, y = place.domain(size)
@@ -303,13 +293,11 @@ def _add_heatmap(drawn: go.Figure, panel: HeatmapPanel, size: PanelSize, place: 
         "x": x[1] + 0.06 / place.width, "xanchor": "left", "xpad": 0, "y": y[0], "yanchor": "bottom", "ypad": 0,
         "len": y[1] - y[0], "lenmode": "fraction", "thickness": 12, "outlinewidth": 0.5, "tickfont_size": 10,
     }  # fmt: skip
-    drawn.add_trace(
-        go.Heatmap(
-            z=drawn_matrix(panel).astype(np.float32), x0=0, dx=1, y0=0, dy=1, zmin=colours.low, zmax=colours.high,
-            colorscale=steps, colorbar=bar, hoverongaps=False, **where,
-            hovertemplate=f"{_template(panel.y_label)}: %{{y}}<br>{_template(panel.x_label)}: %{{x}}<br>"
-            "%{z:.4g}<extra></extra>",
-        )
+    drawn.add_heatmap(
+        z=drawn_matrix(panel).astype(np.float32), x0=0, dx=1, y0=0, dy=1, zmin=colours.low, zmax=colours.high,
+        colorscale=steps, colorbar=bar, hoverongaps=False, **where,
+        hovertemplate=f"{_template(panel.y_label)}: %{{y}}<br>{_template(panel.x_label)}: %{{x}}<br>"
+        "%{z:.4g}<extra></extra>",
     )  # fmt: skip
     drawn.add_annotation(
         text=plotly_text(panel.colour_label), x=x[1] + 0.72 / place.width, y=(y[0] + y[1]) / 2, xref="paper",
@@ -347,8 +335,6 @@ def _tick_labels(names: Sequence[str], count: int, inches: float, limits: list[f
 
 
 def _add_breaks(drawn: go.Figure, panel: HeatmapPanel, size: PanelSize, where: dict[str, str]) -> None:
-    import plotly.graph_objects as go
-
     rows, columns = panel.values.shape
     x: list[float | None] = []
     y: list[float | None] = []
@@ -360,12 +346,10 @@ def _add_breaks(drawn: go.Figure, panel: HeatmapPanel, size: PanelSize, where: d
         y += [index - 0.5, index - 0.5, None]
     if x:
         line = {"color": colour_range(panel).break_colour, "width": 0.7}
-        drawn.add_trace(go.Scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False, **where))
+        drawn.add_scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False, **where)
 
 
 def _add_scatter(drawn: go.Figure, panel: ScatterPanel, size: PanelSize, place: Place, where: dict[str, str]) -> None:
-    import plotly.graph_objects as go
-
     names_of = place_names(panel, size.width, size.height)
     for points, index, placed in zip(panel.points, colour_indices(panel.points), names_of, strict=True):
         x, y, shade = drawable(points.x), drawable(points.y), colour(index)
@@ -374,16 +358,14 @@ def _add_scatter(drawn: go.Figure, panel: ScatterPanel, size: PanelSize, place: 
             rays = {"mode": "lines", "hoverinfo": "skip", "showlegend": False, "opacity": 0.5, **where}
             spokes = [[0.0, float(a), None] for a in x], [[0.0, float(b), None] for b in y]
             flat = [[v for spoke in side for v in spoke] for side in spokes]
-            drawn.add_trace(go.Scatter(x=flat[0], y=flat[1], line={"color": shade, "width": 1}, **rays))
+            drawn.add_scatter(x=flat[0], y=flat[1], line={"color": shade, "width": 1}, **rays)
         _add_names(drawn, placed, shade, where)
-        drawn.add_trace(
-            go.Scatter(
-                x=_list(x), y=_list(y), name=plotly_text(points.label), showlegend=bool(points.label),
-                mode="markers", text=names, customdata=[plotly_text(points.label)] * x.size,
-                marker={"color": shade, "symbol": SYMBOLS[points.marker], "size": SIZES[points.marker],
-                        "line": {"color": "white", "width": 0.8}},
-                hovertemplate="%{text}<br>%{customdata}<br>(%{x:.4g}, %{y:.4g})<extra></extra>", **where,
-            )
+        drawn.add_scatter(
+            x=_list(x), y=_list(y), name=plotly_text(points.label), showlegend=bool(points.label),
+            mode="markers", text=names, customdata=[plotly_text(points.label)] * x.size,
+            marker={"color": shade, "symbol": SYMBOLS[points.marker], "size": SIZES[points.marker],
+                    "line": {"color": "white", "width": 0.8}},
+            hovertemplate="%{text}<br>%{customdata}<br>(%{x:.4g}, %{y:.4g})<extra></extra>", **where,
         )  # fmt: skip
     both = {"zeroline": panel.from_origin, "zerolinecolor": GRID, "showgrid": not panel.from_origin}
     limits = scatter_limits(panel, size.width, size.height)

@@ -115,21 +115,30 @@ def legend_grid(labels: Sequence[str], inches: float) -> tuple[int, int]:
     return per_row, -(-len(labels) // per_row)
 
 
-def grid_sizes(figure: Figure, stacked: bool = False) -> tuple[list[PanelSize], list[float], list[float]]:
-    """Size of each panel, widths of the grid's columns and heights of its rows."""
-    columns = grid_columns(figure)
+@dataclass(frozen=True, eq=False)
+class PlacedPanel:
+    """A panel with the upper left corner of its axes, in inches to the right of and below that of the grid."""
+
+    panel: Panel
+    size: PanelSize
+    left: float
+    top: float
+
+
+def place_panels(figure: Figure, stacked: bool = False) -> tuple[list[PlacedPanel], float, float]:
+    """All panels with their places in the grid, and the grid's width and height."""
+    columns = max(1, min(figure.columns, len(figure.panels)))
     sizes = [panel_size(panel, columns, stacked) for panel in figure.panels]
     # Axes in one column of the grid start at the same distance from its left edge.
     lefts = [max(size.left for size in sizes[c::columns]) for c in range(columns)]
     sizes = [replace(size, left=lefts[index % columns]) for index, size in enumerate(sizes)]
     widths = [max(size.whole[0] for size in sizes[c::columns]) for c in range(columns)]
     heights = [max(size.whole[1] for size in sizes[r : r + columns]) for r in range(0, len(sizes), columns)]
-    return sizes, widths, heights
-
-
-def grid_columns(figure: Figure) -> int:
-    """Number of columns that have a panel."""
-    return max(1, min(figure.columns, len(figure.panels)))
+    placed = []
+    for index, (panel, size) in enumerate(zip(figure.panels, sizes, strict=True)):
+        row, column = divmod(index, columns)
+        placed.append(PlacedPanel(panel, size, sum(widths[:column]) + size.left, sum(heights[:row]) + size.top))
+    return placed, sum(widths), sum(heights)
 
 
 def _axes_size(panel: Panel, columns: int) -> tuple[float, float]:
@@ -177,11 +186,10 @@ def scatter_limits(panel: ScatterPanel, width: float, height: float) -> tuple[Li
     """Ends of both axes of a scatter panel, with space for the names beside the points."""
     x, y = _point_ranges(panel)
     unit = _unit(panel, width)
+    y_unit = (y[1] - y[0]) / max(height - 0.7, 0.5)
     if panel.equal:
-        unit = max(unit, (y[1] - y[0]) / max(height - 0.7, 0.5))
-        return _centred(_range_with_names(panel, x, unit), unit * width), _centred(y, unit * height)
-    y_unit = (y[1] - y[0]) / max(height - 0.7, 0.5) or 1.0 / height
-    return _centred(_range_with_names(panel, x, unit), unit * width), _centred(y, y_unit * height)
+        unit = y_unit = max(unit, y_unit)
+    return _centred(_range_with_names(panel, x, unit), unit * width), _centred(y, (y_unit or 1.0 / height) * height)
 
 
 def place_names(panel: ScatterPanel, width: float, height: float) -> list[list[PlacedName]]:

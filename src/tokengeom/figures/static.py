@@ -16,11 +16,10 @@ from tokengeom.figures.layout import (
     LEGEND_LEFT,
     PanelSize,
     PlacedName,
-    grid_columns,
-    grid_sizes,
     names_are_turned,
     panel_size,
     place_names,
+    place_panels,
     scatter_limits,
     wrap,
 )
@@ -80,24 +79,21 @@ def draw(figure: Figure, *, caption: bool = True) -> Canvas:
     except ModuleNotFoundError:
         missing_extra("matplotlib", "figures", "Drawing a static figure")
 
-    sizes, widths, heights = grid_sizes(figure)
-    width = max(sum(widths), 4.0) + 2 * MARGIN
+    placed, width, height = place_panels(figure)
+    width = max(width, 4.0) + 2 * MARGIN
     lines = wrap(figure.caption, width - 2 * MARGIN, CAPTION_SIZE) if caption and figure.caption else []
     titles = wrap(figure.title, width - 2 * MARGIN, TITLE_SIZE)
     head, foot = _text_height(titles, TITLE_SIZE), _text_height(lines, CAPTION_SIZE)
     with matplotlib.rc_context(_settings()):
-        canvas = Canvas(figsize=(width, sum(heights) + head + foot), facecolor=BACKGROUND)
+        canvas = Canvas(figsize=(width, height + head + foot), facecolor=BACKGROUND)
         FigureCanvasAgg(canvas)
         whole = canvas.get_figheight()
         _write(canvas, titles, 1 - MARGIN / whole, TITLE_SIZE, "bold")
         _write(canvas, lines, foot / whole - MARGIN / whole, CAPTION_SIZE, "normal")
-        columns = grid_columns(figure)
-        for index, (panel, size) in enumerate(zip(figure.panels, sizes, strict=True)):
-            row, column = divmod(index, columns)
-            left = MARGIN + sum(widths[:column]) + size.left
-            top = whole - head - sum(heights[:row]) - size.top
+        for here in placed:
+            size, left, top = here.size, MARGIN + here.left, whole - head - here.top
             box = (left / width, (top - size.height) / whole, size.width / width, size.height / whole)
-            _draw_panel(canvas, panel, size, box)
+            _draw_panel(canvas, here.panel, size, box)
     return canvas
 
 
@@ -135,10 +131,10 @@ def _draw_panel(canvas: Canvas, panel: Panel, size: PanelSize, box: tuple[float,
     axes.tick_params(labelsize=TICK_SIZE, width=0.6, length=3)
     if isinstance(panel, HeatmapPanel):
         _draw_heatmap(canvas, axes, panel, size)
-    elif isinstance(panel, LinePanel):
-        _legend(axes, _draw_lines(axes, panel), size)
     else:
-        _legend(axes, _draw_scatter(axes, panel, size), size)
+        entries = _draw_lines(axes, panel) if isinstance(panel, LinePanel) else _draw_scatter(axes, panel, size)
+        axes.spines[["top", "right"]].set_visible(False)
+        _legend(axes, entries, size)
     across = "\n".join(wrap(panel.x_label, size.width, LABEL_SIZE))
     upwards = "\n".join(wrap(panel.y_label, size.height, LABEL_SIZE))
     axes.set_xlabel(across, fontsize=LABEL_SIZE, parse_math=False)
@@ -169,7 +165,6 @@ def _draw_lines(axes: Axes, panel: LinePanel) -> list[tuple[str, Any]]:
         axes.set_xticks(range(1, len(panel.x_names) + 1), [legible(name) for name in panel.x_names], rotation=turn)
     axes.grid(True, color=GRID, linewidth=THIN)
     axes.set_axisbelow(True)
-    _frame(axes)
     return entries
 
 
@@ -196,10 +191,6 @@ def _straight_lines(
         if np.isfinite(drawable(np.array([value]), scale)).all():
             entries.append((name, line(value, color=FAINT, linewidth=1.1, linestyle=dashes[index % 2])))
     return entries
-
-
-def _frame(axes: Axes) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _legend(axes: Axes, entries: list[tuple[str, Any]], size: PanelSize) -> None:
@@ -296,7 +287,6 @@ def _draw_scatter(axes: Axes, panel: ScatterPanel, size: PanelSize) -> list[tupl
     across, upwards = scatter_limits(panel, size.width, size.height)
     axes.set_xlim(*across)
     axes.set_ylim(*upwards)
-    _frame(axes)
     return entries
 
 
