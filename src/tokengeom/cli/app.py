@@ -63,7 +63,8 @@ def errors_as_paragraphs() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(EXIT_CLOSED_PIPE) from None
     except BaseException as error:
-        if not isinstance(error, Exception) and not _is_panic(error):
+        # A library written in Rust may panic; such an error is not an `Exception`.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         # Some libraries replace the interruption by an error of their own, such as "Query interrupted".
         if Interruption.arrived:
@@ -72,20 +73,15 @@ def errors_as_paragraphs() -> Iterator[None]:
         if Debug.enabled and not _is_usage(error):
             traceback.print_exc()
         else:
-            print_error(paragraph(error))
+            console = TerminalConsole(stderr=True)
+            console.print("Error:", style="bold red", end=" ")
+            console.print(paragraph(error))
         raise typer.Exit(EXIT_WRONG_INPUT) from None
 
 
 def _end_interrupted() -> NoReturn:
     TerminalConsole(stderr=True).print("Interrupted. Nothing half-written was left behind.", style="yellow")
     raise typer.Exit(EXIT_INTERRUPTED) from None
-
-
-def print_error(text: str) -> None:
-    """Print an error message."""
-    console = TerminalConsole(stderr=True)
-    console.print("Error:", style="bold red", end=" ")
-    console.print(text)
 
 
 def paragraph(error: BaseException) -> str:
@@ -127,11 +123,6 @@ def _system(error: OSError) -> str:
     if error.errno in _FULL:
         return f"{place} could not be written: {error.strerror}. Free some space or choose another disk. {_INTACT}"
     return f"{place} cannot be used: {error.strerror}. Check the name and the permissions. {_INTACT}"
-
-
-def _is_panic(error: BaseException) -> bool:
-    """Whether a library written in Rust panicked; such an error is not an `Exception`."""
-    return type(error).__name__ == "PanicException"
 
 
 def _is_about_input(error: BaseException) -> bool:

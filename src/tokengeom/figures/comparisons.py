@@ -12,8 +12,7 @@ from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.rival_table import RivalRow, Rivals
 from tokengeom.core.errors import InputError
 from tokengeom.core.numerics import Float
-from tokengeom.figures.base import Curve, Figure, LinePanel, Scale
-from tokengeom.figures.training_curves import EQUAL
+from tokengeom.figures.base import EQUAL, Curve, Figure, LinePanel, Scale
 
 WIDE = 20.0
 """Ratio of the largest to the smallest step, or loss gap, beyond which its axis is logarithmic."""

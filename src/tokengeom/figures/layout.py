@@ -145,7 +145,11 @@ def _axes_size(panel: Panel, columns: int) -> tuple[float, float]:
     if isinstance(panel, LinePanel):
         return 3.6, 2.4
     if isinstance(panel, ScatterPanel):
-        return 4.6, _fitting_height(panel, 4.6, 2.6, 4.6) if panel.equal else 3.2
+        if not panel.equal:
+            return 4.6, 3.2
+        _, y = _point_ranges(panel)
+        # A height that leaves little of the axes empty.
+        return 4.6, float(np.clip((y[1] - y[0]) / _unit(panel, 4.6) + 0.7, 2.6, 4.6))
     rows, across = panel.values.shape
     least, most = LEAST_HEATMAP[columns], LARGEST[columns]
     width = _grown(least, most, across if panel.x_names else 0)
@@ -176,12 +180,6 @@ def _longest(names: Sequence[str]) -> float:
     return max((text_width(short(name), NAME_SIZE) for name in names), default=0.0)
 
 
-def _fitting_height(panel: ScatterPanel, width: float, least: float, most: float) -> float:
-    """Height of axes with equal scales that leaves little of them empty."""
-    _, y = _point_ranges(panel)
-    return float(np.clip((y[1] - y[0]) / _unit(panel, width) + 0.7, least, most))
-
-
 def scatter_limits(panel: ScatterPanel, width: float, height: float) -> tuple[Limits, Limits]:
     """Ends of both axes of a scatter panel, with space for the names beside the points."""
     x, y = _point_ranges(panel)
@@ -197,7 +195,7 @@ def place_names(panel: ScatterPanel, width: float, height: float) -> list[list[P
     x_ends, y_ends = scatter_limits(panel, width, height)
     scale = width / (x_ends[1] - x_ends[0]), height / (y_ends[1] - y_ends[0])
     dots = [
-        _dot(a * scale[0], b * scale[1])
+        (a * scale[0] - DOT, b * scale[1] - DOT, a * scale[0] + DOT, b * scale[1] + DOT)
         for points in panel.points
         for a, b in zip(points.x, points.y, strict=True)
         if np.isfinite(a) and np.isfinite(b)
@@ -239,10 +237,6 @@ def _name_box(x: float, y: float, name: str, side: tuple[int, int]) -> Rectangle
     left = x + AWAY if side[0] > 0 else x - AWAY - wide if side[0] < 0 else x - wide / 2
     bottom = y + AWAY if side[1] > 0 else y - AWAY - high if side[1] < 0 else y - high / 2
     return left, bottom, left + wide, bottom + high
-
-
-def _dot(x: float, y: float) -> Rectangle:
-    return x - DOT, y - DOT, x + DOT, y + DOT
 
 
 def _overlap(first: Rectangle, second: Rectangle) -> float:

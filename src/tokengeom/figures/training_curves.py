@@ -20,13 +20,12 @@ import numpy as np
 from tokengeom.comparison.target import LIMIT, PROXY
 from tokengeom.core.errors import InputError
 from tokengeom.core.numerics import Float
-from tokengeom.figures.base import Curve, Figure, LinePanel, Scale
+from tokengeom.figures.base import EQUAL, Curve, Figure, LinePanel, Scale
 from tokengeom.theory.linear import LinearPrediction
 from tokengeom.theory.linear_path import RegularisationPath
 from tokengeom.theory.logit_path import LogitPath
 from tokengeom.training.run import Run
 
-EQUAL = [("equal geometry", 1.0)]
 FEW_RUNS = 4
 """Runs up to which the legend of a panel with several curves per run lists them all."""
 
