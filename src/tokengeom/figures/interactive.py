@@ -96,8 +96,8 @@ def to_plotly(figure: Figure) -> go.Figure:
         hoverlabel={"namelength": -1, "align": "left"},
     )
     for number, here in enumerate(placed):
-        place = Place(number, 0.1 + here.left, height - HEAD - here.top, width, height)
-        add_panel(drawn, here.panel, here.size, place)
+        left, top = 0.1 + here.left + here.size.left, height - HEAD - here.top - here.size.top
+        add_panel(drawn, here.panel, here.size, Place(number, left, top, width, height))
     return drawn
 
 

@@ -117,7 +117,7 @@ def legend_grid(labels: Sequence[str], inches: float) -> tuple[int, int]:
 
 @dataclass(frozen=True, eq=False)
 class PlacedPanel:
-    """A panel with the upper left corner of its axes, in inches to the right of and below that of the grid."""
+    """A panel with the upper left corner of its cell, in inches to the right of and below that of the grid."""
 
     panel: Panel
     size: PanelSize
@@ -137,7 +137,7 @@ def place_panels(figure: Figure, stacked: bool = False) -> tuple[list[PlacedPane
     placed = []
     for index, (panel, size) in enumerate(zip(figure.panels, sizes, strict=True)):
         row, column = divmod(index, columns)
-        placed.append(PlacedPanel(panel, size, sum(widths[:column]) + size.left, sum(heights[:row]) + size.top))
+        placed.append(PlacedPanel(panel, size, sum(widths[:column]), sum(heights[:row])))
     return placed, sum(widths), sum(heights)
 
 

@@ -63,7 +63,8 @@ def draw(figure: Figure, *, caption: bool = True) -> Canvas:
         _write(canvas, titles, 1 - MARGIN / whole, prepare.TITLE_SIZE, "bold")
         _write(canvas, lines, foot / whole - MARGIN / whole, prepare.CAPTION_SIZE, "normal")
         for here in placed:
-            size, left, top = here.size, MARGIN + here.left, whole - head - here.top
+            size = here.size
+            left, top = MARGIN + here.left + size.left, whole - head - here.top - size.top
             box = (left / width, (top - size.height) / whole, size.width / width, size.height / whole)
             _draw_panel(canvas, here.panel, size, box)
     return canvas
