@@ -9,7 +9,7 @@ import numpy as np
 from tokengeom.core.errors import InputError
 from tokengeom.core.numerics import Float, Int
 from tokengeom.figures.base import Curve, Figure, HeatmapPanel, LinePanel, Panel
-from tokengeom.figures.ordering import context_names, token_names
+from tokengeom.figures.ordering import names_of
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.concepts import Concepts
 
@@ -40,8 +40,8 @@ def concepts(
     titles = [f"concept {i + 1}" for i in range(k)]
     tokens = _most_typical(vectors.U[:, :k], typical)
     contexts = _most_typical(vectors.Vt[:k].T, typical)
-    names = token_names(stats, vectors.U.shape[0])
-    texts, s = context_names(stats, vectors.Vt.shape[1]), vectors.singular_values
+    names = names_of(stats, "tokens", vectors.U.shape[0])
+    texts, s = names_of(stats, "contexts", vectors.Vt.shape[1]), vectors.singular_values
     panels: list[Panel] = [
         _heat("Typical tokens", vectors.U[tokens, :k], titles, [names[int(z)] for z in tokens], "tokens"),
         _heat("Typical contexts", vectors.Vt[:k].T[contexts], titles, [texts[int(j)] for j in contexts], "contexts"),

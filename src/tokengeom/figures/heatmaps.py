@@ -10,10 +10,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal
 
 import numpy as np
 
+from tokengeom.ask.named_vectors import Items
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.factors import Factors, HasFactors
 from tokengeom.core.numerics import Float, Int, centre_columns, cosines
@@ -21,12 +21,11 @@ from tokengeom.figures.base import Figure, HeatmapPanel
 from tokengeom.figures.ordering import (
     MANY,
     FeatureOrder,
-    context_names,
     cosine_panel,
     feature_order,
+    names_of,
     order_by_cosines,
     order_groups,
-    token_names,
 )
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.features import FeaturePrediction
@@ -138,7 +137,7 @@ def labelled_contexts(
 ) -> Figure:
     """Cosines between up to ``each`` contexts of each of the largest support groups, with the contexts on the axes."""
     chosen = _of_largest(prediction.context_groups, groups, each)
-    panels = _labelled("contexts", chosen, context_names(stats, prediction.reduction.m), prediction, run)
+    panels = _labelled("contexts", chosen, names_of(stats, "contexts", prediction.reduction.m), prediction, run)
     supports = len(np.unique(prediction.context_groups[chosen]))
     caption = (
         f"Cosines between {chosen.size} contexts of the {supports} largest support groups, at most {each} contexts per "
@@ -155,7 +154,7 @@ def labelled_tokens(
     """Cosines between the tokens that follow the most contexts, with the tokens on the axes."""
     degree = np.diff(prediction.P.tocsr().indptr)
     chosen = np.sort(np.argsort(-degree, kind="stable")[:most])
-    panels = _labelled("tokens", chosen, token_names(stats, prediction.reduction.V), prediction, run)
+    panels = _labelled("tokens", chosen, names_of(stats, "tokens", prediction.reduction.V), prediction, run)
     caption = (
         f"Cosines between the {chosen.size} tokens that follow the most contexts: {_predicted_and(run)}; the mean "
         "over all tokens is removed. In theory, tokens that follow exactly the same contexts share one direction "
@@ -171,13 +170,13 @@ def linear_heatmaps(prediction: LinearPrediction, *, most: int = MANY) -> Figure
     rows = order_by_cosines(cosines(data.P.T)).thinned(most)
     _, group = np.unique(data.S, axis=1, return_inverse=True)
     columns = order_groups(group.reshape(-1), cosines(data.P)).thinned(most)
-    tokens = rows.names(token_names(data, data.V))
+    tokens = rows.names(names_of(data, "tokens", data.V))
     probabilities = HeatmapPanel(
         "P: next-token probabilities",
         data.P[np.ix_(rows.indices, columns.indices)],
         "contexts",
         "tokens",
-        columns.names(context_names(data, data.m)),
+        columns.names(names_of(data, "contexts", data.m)),
         tokens,
         columns.breaks,
         low=0.0,
@@ -224,7 +223,7 @@ def _geometry_panels(sources: Mapping[str, Factors], order: FeatureOrder) -> lis
 
 
 def _labelled(
-    kind: Literal["contexts", "tokens"],
+    kind: Items,
     chosen: Int,
     names: list[str],
     prediction: FeaturePrediction,

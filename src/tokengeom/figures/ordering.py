@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tokengeom.ask.named_vectors import Items, item_names
 from tokengeom.core.errors import InputError
 from tokengeom.core.numerics import Float, Int, cosines
 from tokengeom.figures.base import HeatmapPanel
@@ -31,22 +32,12 @@ Named = NextTokenStatistics | LinearData
 """What knows the names of contexts and tokens."""
 
 
-def context_names(source: Named | None, m: int) -> list[str]:
-    """Text of each context; its index where the text is not known."""
+def names_of(source: Named | None, items: Items, count: int) -> list[str]:
+    """Text of each token or context; its number where the text is not known."""
     if isinstance(source, NextTokenStatistics):
-        return [source.context_text(j) for j in range(m)]
-    if source is not None and source.context_names is not None:
-        return [str(name) for name in source.context_names]
-    return [f"context {j}" for j in range(m)]
-
-
-def token_names(source: Named | None, V: int) -> list[str]:
-    """Text of each token; its index where the text is not known."""
-    if isinstance(source, NextTokenStatistics):
-        return list(source.vocabulary)
-    if source is not None and source.token_names is not None:
-        return [str(name) for name in source.token_names]
-    return [f"token {z}" for z in range(V)]
+        return list(item_names(source, items))
+    known = None if source is None else source.token_names if items == "tokens" else source.context_names
+    return [f"{items[:-1]} {i}" for i in range(count)] if known is None else [str(name) for name in known]
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,5 +162,5 @@ def feature_order(
     m, V = prediction.reduction.m, prediction.reduction.V
     contexts = order_groups(prediction.context_groups, prediction.context_cosines).thinned(most)
     tokens = order_groups(prediction.token_groups, prediction.token_cosines).thinned(most)
-    names = contexts.names(context_names(stats, m)), tokens.names(token_names(stats, V))
+    names = contexts.names(names_of(stats, "contexts", m)), tokens.names(names_of(stats, "tokens", V))
     return FeatureOrder(contexts, tokens, *names, m, V)

@@ -10,7 +10,7 @@ import numpy as np
 from tokengeom.core.errors import InputError
 from tokengeom.core.numerics import Float
 from tokengeom.figures.base import Figure, Points, ScatterPanel
-from tokengeom.figures.ordering import context_names, token_names
+from tokengeom.figures.ordering import names_of
 from tokengeom.theory.linear import LinearPrediction
 
 STARS = 6
@@ -44,7 +44,7 @@ def linear_plane(prediction: LinearPrediction) -> Figure:
 def _embeddings(prediction: LinearPrediction, rows: Float) -> list[Points]:
     """Each context in its own colour, with the tokens of its support; scaled to the size of the decoder rows."""
     data = prediction.data
-    names, tokens = context_names(data, data.m), token_names(data, data.V)
+    names, tokens = names_of(data, "contexts", data.m), names_of(data, "tokens", data.V)
     largest = float(np.linalg.norm(rows, axis=1).max())
     scale = largest / float(np.linalg.norm(data.H, axis=0).max()) if largest > 0 else 1.0
     H = scale * data.H
@@ -63,7 +63,7 @@ def _embeddings(prediction: LinearPrediction, rows: Float) -> list[Points]:
 
 def _rows(prediction: LinearPrediction, W: Float, label: str) -> Points:
     """Rows of a decoder; rows that coincide are drawn once, with all their names."""
-    tokens = token_names(prediction.data, prediction.data.V)
+    tokens = names_of(prediction.data, "tokens", prediction.data.V)
     size = float(np.abs(W).max()) or 1.0
     keys = np.round(W / size, 6) + 0.0
     distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
