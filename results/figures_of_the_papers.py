@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tokengeom import Factors, NextTokenStatistics, predict
+from tokengeom import Factors, FeaturePrediction, NextTokenStatistics, Run, predict
 from tokengeom.extending import (
     Bool,
     Figure,
@@ -27,15 +27,13 @@ from tokengeom.extending import (
     cosines,
     draw,
     evolution,
+    feature_order,
     feature_training,
     labelled_contexts,
     labelled_tokens,
     pattern_triple,
     unit_columns,
 )
-from tokengeom.figures.ordering import feature_order
-from tokengeom.theory.features import FeaturePrediction
-from tokengeom.training.run import Run
 from tokengeom_studies.base import Findings, find_study
 from tokengeom_studies.common.measured import AbstractMeasuredStudy
 from tokengeom_studies.common.model_runs import (

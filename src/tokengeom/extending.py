@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from tokengeom.figures.heatmaps import feature_heatmaps as feature_heatmaps, labelled_contexts as labelled_contexts
     from tokengeom.figures.heatmaps import labelled_tokens as labelled_tokens, linear_heatmaps as linear_heatmaps
     from tokengeom.figures.heatmaps import pattern_triple as pattern_triple
+    from tokengeom.figures.ordering import feature_order as feature_order
     from tokengeom.figures.training_curves import feature_training as feature_training
     from tokengeom.figures.training_curves import linear_training as linear_training, path as path
     from tokengeom.figures.concepts import LearnedConcepts as LearnedConcepts, concepts as concepts
