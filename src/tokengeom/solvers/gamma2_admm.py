@@ -303,12 +303,8 @@ class Gamma2ADMM(AbstractSplitting):
         state = WarmStart(run.Z, run.dual(), run.rho, u, levels, run.r, run.c, problem.loss.lam)
         # What the acceleration remembers is as large as several matrices, and no longer needed.
         del run, term
-        certificate = problem.certify(best.answer, best.dual)
-        converged = certificate.relative_gap <= 1.01 * self.tolerance
-        problem.loss.backend.synchronise()
-        status, seconds = self.status_of(iterations, certificate.relative_gap, converged), time.perf_counter() - began
-        x, dual = best.answer.plain(), best.dual.plain()
-        return Solution(x, dual, certificate, status, iterations, seconds, converged), state
+        certificate, x, dual = problem.certify(best.answer, best.dual), best.answer.plain(), best.dual.plain()
+        return self.solution(x, dual, certificate, iterations, began, problem.loss.backend), state
 
 
 def _larger_strengths(problem: Gamma2Logits, start: WarmStart | None) -> list[float]:

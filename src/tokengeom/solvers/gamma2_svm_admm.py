@@ -84,14 +84,8 @@ class Gamma2MarginADMM(AbstractSplitting):
         for _ in self.steps(run):
             if run.iterations % BALANCE_EVERY == 0:
                 self._balance(run)
-        certificate = problem.certify(run.best.answer, run.best.dual)
-        converged = certificate.relative_gap <= 1.01 * self.tolerance
-        backend.synchronise()
-        status, seconds = (
-            self.status_of(run.iterations, certificate.relative_gap, converged),
-            time.perf_counter() - began,
-        )
-        return Solution(run.best.answer, run.best.dual, certificate, status, run.iterations, seconds, converged)
+        x, dual = run.best.answer, run.best.dual
+        return self.solution(x, dual, problem.certify(x, dual), run.iterations, began, backend)
 
     def _balance(self, run: Gamma2Run) -> None:
         """Replace the best factors by shorter ones of the same logits: weights of the best bound need not suit them."""
