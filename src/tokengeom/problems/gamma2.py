@@ -51,7 +51,7 @@ import numpy as np
 from tokengeom.core.errors import ProblemError
 from tokengeom.problems.backend import UNIT, Array, Backend, blocks_of
 from tokengeom.problems.base import AbstractProblem, Certificate
-from tokengeom.problems.columns import kept, mapped, plain
+from tokengeom.problems.columns import mapped
 from tokengeom.problems.nuclear_svm import largest_violation, nearest_feasible
 from tokengeom.problems.regularised_logits import RegularisedLogits
 
@@ -68,14 +68,6 @@ class MaxNormFactors:
     def logits(self) -> Array:
         """``W H``, V' x m', in blocks where H is."""
         return mapped(lambda H: self.W @ H, self.H)
-
-    def kept(self) -> MaxNormFactors:
-        """The same with blocks of H that do not change when what they are computed from does."""
-        return replace(self, H=kept(self.H))
-
-    def plain(self) -> MaxNormFactors:
-        """The same with H as an array, where it has one block."""
-        return replace(self, H=plain(self.H))
 
     def shortened(self, rows: Array, columns: Array) -> MaxNormFactors:
         """The same with each row of W and each column of H multiplied by its own factor, V' and m'."""
@@ -101,14 +93,6 @@ class WeightedDual:
     matrix: Array
     r: Array
     c: Array
-
-    def kept(self) -> WeightedDual:
-        """The same with blocks that do not change when what they are computed from does."""
-        return replace(self, matrix=kept(self.matrix))
-
-    def plain(self) -> WeightedDual:
-        """The same with an array, where the matrix has one block."""
-        return replace(self, matrix=plain(self.matrix))
 
     def normalised(self, backend: Backend) -> WeightedDual:
         """The same with ``sum r^2 <= 1`` and ``sum c^2 <= 1``, in spite of rounding."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, final
 from tokengeom.core.numerics import blas_threads_for
 from tokengeom.problems.backend import Blocks
 from tokengeom.problems.base import Solution
-from tokengeom.problems.columns import Layout
+from tokengeom.problems.columns import Layout, plain
 from tokengeom.problems.gamma2 import MaxNormFactors, WeightedDual
 from tokengeom.solvers.gamma2_admm import AbstractWeightedTerm, Gamma2Run, Triplets
 from tokengeom.solvers.gamma2_norm import balance
@@ -53,7 +53,7 @@ class _Constraints(AbstractWeightedTerm):
         G = scaled * self.weight
         inner = float((backend.as_float(self.problem.S) * G).sum())
         bound = inner / max(float(backend.fast_singular_values(scaled)[-1]), 1e-300)
-        return Bounds(factors.norm(backend), factors.plain(), bound, WeightedDual(G, self.r, self.c))
+        return Bounds(factors.norm(backend), plain(factors), bound, WeightedDual(G, self.r, self.c))
 
 
 @final

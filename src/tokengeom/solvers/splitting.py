@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, final
 from tokengeom.core.errors import ProblemError
 from tokengeom.problems.backend import Blocks
 from tokengeom.problems.base import Solution
-from tokengeom.problems.columns import Columns, Computed, mapped
+from tokengeom.problems.columns import Columns, Computed, kept, mapped
 from tokengeom.solvers.anderson import MEMORY, AndersonMemory
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class Iterate:
 class Bounds:
     """A value of the objective with the answer that has it, and a lower bound with the dual that proves it.
 
-    Answer and dual are blocks, or objects with blocks in them and a method ``kept`` that copies these.
+    Answer and dual are blocks, or dataclasses with blocks in them.
     """
 
     value: float
@@ -292,14 +292,11 @@ class AbstractSolve(ABC):
         best = self.best
         if new.value < best.value:
             best = replace(best, value=new.value, answer=None)
-            best = replace(best, answer=self._kept(new.answer))
+            best = replace(best, answer=kept(new.answer))
         if new.bound > best.bound:
             best = replace(best, bound=new.bound, dual=None)
-            best = replace(best, dual=self._kept(new.dual))
+            best = replace(best, dual=kept(new.dual))
         self.best = best
-
-    def _kept(self, answer: Any) -> Any:
-        return self.layout.kept(answer) if isinstance(answer, Blocks) else answer.kept()
 
     def find_Z(self, prox: Callable[[int, Array, float], Array], measured: bool) -> float:
         """Compute Z of every block; where ``measured``, the norm of its change since the last iteration."""
