@@ -9,40 +9,37 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
-from importlib import import_module
-from importlib.metadata import entry_points
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from tokengeom.core.errors import InputError
 from tokengeom.results.contract import ALONE, AbstractResult, NearbyResults, check_hashes
 from tokengeom.results.manifests import read_kind
-from tokengeom.results.registry import EXPORTED, result_class
+from tokengeom.results.registry import EXPORTED, registered, result_class
 
 Checks = dict[str, bool | None]
 """Sentence -> whether it holds; None where it was not checked."""
 
 CHECKS: dict[str, str] = {
-    "tokengeom-features": "predictions.check_features",
-    "tokengeom-at-loss": "predictions.check_at_loss",
-    "tokengeom-path": "predictions.check_path",
-    "tokengeom-linear": "predictions.check_linear",
-    "tokengeom-proxy": "predictions.check_proxy",
-    "tokengeom-statistics": "statistics.check_statistics",
-    "tokengeom-pairs": "statistics.check_pairs",
-    "tokengeom-run": "runs.check_run",
-    "tokengeom-comparison": "comparisons.check_comparison",
-    "tokengeom-rivals": "comparisons.check_rivals",
-    "tokengeom-checkpoints": "comparisons.check_checkpoints",
-    "tokengeom-texts": "comparisons.check_texts",
-    "tokengeom-choice": "reports.check_choice",
-    "tokengeom-model": "reports.check_model",
+    "tokengeom-features": "tokengeom.verification.predictions.check_features",
+    "tokengeom-at-loss": "tokengeom.verification.predictions.check_at_loss",
+    "tokengeom-path": "tokengeom.verification.predictions.check_path",
+    "tokengeom-linear": "tokengeom.verification.predictions.check_linear",
+    "tokengeom-proxy": "tokengeom.verification.predictions.check_proxy",
+    "tokengeom-statistics": "tokengeom.verification.statistics.check_statistics",
+    "tokengeom-pairs": "tokengeom.verification.statistics.check_pairs",
+    "tokengeom-run": "tokengeom.verification.runs.check_run",
+    "tokengeom-comparison": "tokengeom.verification.comparisons.check_comparison",
+    "tokengeom-rivals": "tokengeom.verification.comparisons.check_rivals",
+    "tokengeom-checkpoints": "tokengeom.verification.comparisons.check_checkpoints",
+    "tokengeom-texts": "tokengeom.verification.comparisons.check_texts",
+    "tokengeom-choice": "tokengeom.verification.reports.check_choice",
+    "tokengeom-model": "tokengeom.verification.reports.check_model",
 }
-"""Kind of a result -> module of this package and function that checks such a result: ``check(result, nearby)``."""
+"""Kind of a result -> the function that checks such a result: ``check(result, nearby)``."""
 FOLDER_CHECKS: dict[str, str] = {
-    "tokengeom-run": "runs.check_runs",
-    "tokengeom-report": "reports.check_report",
+    "tokengeom-run": "tokengeom.verification.runs.check_runs",
+    "tokengeom-report": "tokengeom.verification.reports.check_report",
 }
 """The same for kinds whose folder is checked as a whole: ``check(folder, nearby)``."""
 GROUP = "tokengeom.checks"
@@ -61,10 +58,11 @@ def check_folder(folder: Path, nearby: NearbyResults) -> Checks:
     kind = read_kind(folder)
     if kind == EXPORTED:
         return {**check_hashes(folder), "the exported numbers: compare them with the result they were made from": None}
+    checks: Checks
     if kind in FOLDER_CHECKS:
-        whole: Checks = _named(FOLDER_CHECKS[kind])(folder, nearby)
-        return whole
-    checks: Checks = {**check_hashes(folder)}
+        checks = registered(kind, FOLDER_CHECKS, GROUP)(folder, nearby)
+        return checks
+    checks = {**check_hashes(folder)}
     if not all(checks.values()):
         return checks
     try:
@@ -76,17 +74,19 @@ def check_folder(folder: Path, nearby: NearbyResults) -> Checks:
 
 def check_result(result: AbstractResult, nearby: NearbyResults = ALONE) -> Checks:
     """What can be recomputed from a result, and from the saved results that lie beside it."""
-    if result.kind in CHECKS:
-        checks: Checks = _named(CHECKS[result.kind])(result, nearby)
-        return checks
-    added = entry_points(group=GROUP, name=result.kind)
-    return next(iter(added)).load()(result, nearby) if added else {}
+    check = registered(result.kind, CHECKS, GROUP)
+    return {} if check is None else check(result, nearby)
 
 
-def _named(place: str) -> Callable[..., Any]:
-    module, _, name = place.rpartition(".")
-    function: Callable[..., Any] = getattr(import_module(f"tokengeom.verification.{module}"), name)
-    return function
+def not_computed(what: str, why: str) -> Checks:
+    """What was not computed again, and why."""
+    return {f"{what} were not computed again: {why}": None}
+
+
+def not_beside(name: str, seal: str) -> str:
+    """That the result with this hash is missing, as the end of a sentence."""
+    is_not, whose = ("are not", "their") if name == "statistics" else ("is not", "its")
+    return f"the {name} with the hash {seal[:8]} {is_not} beside it (give {whose} folder: --with FOLDER)"
 
 
 def same(claimed: object, again: object, tolerance: float = RECOMPUTED) -> bool:

@@ -33,14 +33,11 @@ class Verification:
     @staticmethod
     def of(checks: Mapping[str, bool | None], seal: str = "", *, expected: bool = False) -> Verification:
         """From sentences and whether each holds; None means not checked."""
-        return Verification(
-            tuple(sentence for sentence, holds in checks.items() if holds is not None),
-            # A truth value of NumPy is not the object False.
-            tuple(sentence for sentence, holds in checks.items() if holds is not None and not holds),
-            tuple(sentence for sentence, holds in checks.items() if holds is None),
-            seal,
-            expected,
-        )
+        checked = tuple(sentence for sentence, holds in checks.items() if holds is not None)
+        # A truth value of NumPy is not the object False.
+        failed = tuple(sentence for sentence in checked if not checks[sentence])
+        not_checked = tuple(sentence for sentence, holds in checks.items() if holds is None)
+        return Verification(checked, failed, not_checked, seal, expected)
 
     @property
     def ok(self) -> bool:
