@@ -21,9 +21,9 @@ from tokengeom.figures.heatmaps import (
     labelled_contexts,
     labelled_tokens,
     linear_heatmaps,
+    linear_plane,
     pattern_triple,
 )
-from tokengeom.figures.scatters import linear_plane
 from tokengeom.figures.training_curves import feature_training, linear_training, path
 from tokengeom.problems.instances import overparameterised, plane
 from tokengeom.statistics.next_token import NextTokenStatistics

@@ -31,8 +31,7 @@ from tokengeom.results.contract import ALONE, SAME, AbstractResult, NearbyResult
 from tokengeom.results.manifests import read_seal
 from tokengeom.results.registry import KINDS, load, result_class
 from tokengeom.statistics.count import count_pairs
-from tokengeom.verification.checks import same
-from tokengeom.verification.verify import Verification, verify
+from tokengeom.verification.verify import Verification, same, verify
 from tokengeom_studies.base import Findings
 
 DRAWS: dict[str, Any] = {"permutations": 20}

@@ -31,8 +31,8 @@ from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.linear import LinearPrediction
 from tokengeom.theory.proxy import ProxyPrediction
 from tokengeom.training.run import Run
-from tokengeom.verification.checks import RECOMPUTED, Checks, not_beside, not_computed, same
 from tokengeom.verification.statistics import find_statistics
+from tokengeom.verification.verify import RECOMPUTED, Checks, not_beside, not_computed, same
 
 SOLVED_AGAIN = 2e-3
 """Difference within which numbers are equal where predictions had to be solved for again, exact to their proven gap."""

@@ -28,7 +28,7 @@ from tokengeom.theory.linear import LinearPrediction
 from tokengeom.theory.predicted_path import PredictedPath
 from tokengeom.theory.proxy import ProxyPrediction, captured_share, centred_operator, norm_of_rest, proxy_exactness
 from tokengeom.theory.uniqueness import solution_bounds
-from tokengeom.verification.checks import Checks, same
+from tokengeom.verification.verify import Checks, same
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array

@@ -11,8 +11,8 @@ from tokengeom.core.factors import Factors
 from tokengeom.results.contract import SAME, NearbyResults, check_hashes, under
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.run import Run, load_runs
-from tokengeom.verification.checks import Checks, not_beside, not_computed, same
 from tokengeom.verification.statistics import find_statistics
+from tokengeom.verification.verify import Checks, not_beside, not_computed, same
 
 NOT_CHECKED: Checks = {
     "records before the last one, and seconds: only training again would show them": None,

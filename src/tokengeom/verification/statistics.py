@@ -19,7 +19,7 @@ from tokengeom.statistics.ordered_pairs import pair_rows, read_ordered_shards
 from tokengeom.statistics.pairs import CountedPairs
 from tokengeom.statistics.saved_statistics import in_order, rises
 from tokengeom.statistics.sorting import PairRows
-from tokengeom.verification.checks import Checks, same
+from tokengeom.verification.verify import Checks, same
 
 
 def find_statistics(nearby: NearbyResults, wanted: str | None) -> NextTokenStatistics | None:
