@@ -29,15 +29,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from tokengeom.core.errors import ProblemError
+from tokengeom.core.numerics import Float, Int
 from tokengeom.results.convert import Number
-
-if TYPE_CHECKING:
-    from tokengeom.core.numerics import Float, Int
 
 Better = Literal["higher", "lower"]
 Reference = Literal["untrained", "ceiling"]

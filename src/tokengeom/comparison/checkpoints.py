@@ -13,6 +13,7 @@ from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.target import PROXY
 from tokengeom.core.factors import Factors, FactorsInside
+from tokengeom.core.numerics import Arrays, Float
 from tokengeom.results.contract import AbstractResult, data_frame, html_table
 from tokengeom.results.convert import Skipped, Within, damaged, read_json_as, write_json
 from tokengeom.statistics.arrays_file import SavedArrays
@@ -22,8 +23,6 @@ from tokengeom.theory.proxy import ProxyPrediction
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-    from tokengeom.core.numerics import Arrays, Float
 
 FILE, ARRAYS = "checkpoints.json", "checkpoints.safetensors"
 _STORED = (

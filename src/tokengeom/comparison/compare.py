@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from tokengeom.comparison.agreement import (
     with_reference,
 )
 from tokengeom.comparison.comparison import Comparison
-from tokengeom.comparison.explanations.base import FitInputs, explanation_classes
+from tokengeom.comparison.explanations.base import AbstractFit, AbstractRival, FitInputs, explanation_classes
 from tokengeom.comparison.held_out import FoldedNumbers
 from tokengeom.comparison.inputs import (
     OTHER_TEXT,
@@ -74,9 +74,10 @@ from tokengeom.comparison.target import (
 )
 from tokengeom.comparison.verdict import Circumstances, Evidence, judge
 from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import blas_threads_for, cosines
+from tokengeom.core.numerics import Float, Int, blas_threads_for, cosines
 from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.core.settings import make, takes
+from tokengeom.models.language_model import AbstractLanguageModel
 from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
@@ -84,12 +85,7 @@ from tokengeom.theory.linear import LinearPrediction
 from tokengeom.theory.proxy import ProxyPrediction
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
-    from tokengeom.comparison.explanations.base import AbstractFit, AbstractRival
-    from tokengeom.core.numerics import Float, Int
     from tokengeom.keywords import CompareKeywords
-    from tokengeom.models.language_model import AbstractLanguageModel
 
 MOST_CHOOSING = 500
 """Contexts on which a free parameter is chosen; of more, this many drawn at random."""

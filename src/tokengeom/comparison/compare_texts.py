@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 from scipy import sparse
 
 from tokengeom.ask.named_vectors import Items, item_names
-from tokengeom.comparison.agreement import ItemKind, Name, assess, check_permutations
+from tokengeom.comparison.agreement import Agreement, ItemKind, Name, assess, check_permutations
 from tokengeom.comparison.similarity import NO_VARIATION
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers, sampling_limitations
 from tokengeom.comparison.target import AT_LOSS_ENTRIES
@@ -31,8 +31,8 @@ from tokengeom.comparison.text_comparison import (
 from tokengeom.core.checks import check_seed, check_tolerance
 from tokengeom.core.errors import InputError
 from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import blas_threads_for, unit_columns
-from tokengeom.core.progress import SilentProgress
+from tokengeom.core.numerics import Float, Int, blas_threads_for, unit_columns
+from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.core.settings import make, option, takes
 from tokengeom.problems.base import LARGEST_GAP
 from tokengeom.problems.regularised_logits import Merging
@@ -45,11 +45,6 @@ from tokengeom.theory.predict import predict
 from tokengeom.theory.proxy import ProxyPrediction, predict_proxy
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
-    from tokengeom.comparison.agreement import Agreement
-    from tokengeom.core.numerics import Float, Int
-    from tokengeom.core.progress import AbstractProgress
     from tokengeom.keywords import CompareTextsKeywords
 
 LIMIT_ENTRIES = 2_000_000

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,10 +20,8 @@ from tokengeom.comparison.agreement import AbstractNumbers, Better, ItemKind, Na
 from tokengeom.comparison.explanations.base import ContextStatistics
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers
 from tokengeom.core.errors import ProblemError
+from tokengeom.core.numerics import Float, Int
 from tokengeom.statistics.next_token import NextTokenStatistics
-
-if TYPE_CHECKING:
-    from tokengeom.core.numerics import Float, Int
 
 HELD_OUT: ItemKind = "held-out contexts"
 FEWEST = 3

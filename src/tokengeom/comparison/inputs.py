@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csc_array
@@ -20,21 +20,19 @@ from tokengeom.comparison.target import AT_LOSS, LIMIT, PROXY
 from tokengeom.core.checks import check_seed, check_tolerance
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors, HasFactors
+from tokengeom.core.numerics import Float, Int
+from tokengeom.core.progress import AbstractProgress
 from tokengeom.core.settings import option
 from tokengeom.models.language_model import AbstractLanguageModel
 from tokengeom.results.contract import AbstractResult, saved_hash
 from tokengeom.results.convert import Digest
 from tokengeom.results.registry import load
+from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.linear import LinearPrediction
 from tokengeom.theory.proxy import ProxyPrediction
 from tokengeom.training.objective import SoftLabels
-
-if TYPE_CHECKING:
-    from tokengeom.core.numerics import Float, Int
-    from tokengeom.core.progress import AbstractProgress
-    from tokengeom.statistics.next_token import NextTokenStatistics
 
 PANEL = "Floors and prediction at the loss"
 OTHER_TEXT = (

@@ -11,31 +11,24 @@ permuted. A margin is a minimum, for which the jackknife is not valid: it has a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokengeom.comparison.agreement import AbstractNumbers, Agreement, Better, ItemKind, Name, assess
 from tokengeom.comparison.comparison import Comparison
-from tokengeom.comparison.inputs import run_limitations
+from tokengeom.comparison.inputs import CompareSettings, Observed, run_limitations
 from tokengeom.comparison.target import flat_names
 from tokengeom.comparison.verdict import judge_decoder
 from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import blas_threads_for
+from tokengeom.core.numerics import Bool, Float, Int, blas_threads_for
 from tokengeom.problems.ntp_svm import NORMS
 from tokengeom.problems.supports import margins
 from tokengeom.solvers.least_distance import equality_rows
 from tokengeom.solvers.ntp_svm import orthonormal_factor
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tokengeom.comparison.inputs import CompareSettings, Observed
-    from tokengeom.core.numerics import Bool, Float, Int
-    from tokengeom.theory.linear import LinearPrediction
+from tokengeom.theory.linear import LinearPrediction
 
 EMBEDDING_TOLERANCE = 1e-9
 """Embeddings with a relative distance below this are the same."""

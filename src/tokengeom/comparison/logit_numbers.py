@@ -25,21 +25,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.sparse import csc_array
 
 from tokengeom.comparison.agreement import AbstractNumbers, Better, ItemKind, Name
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers
 from tokengeom.comparison.target import NormName
 from tokengeom.core.factors import Factors
+from tokengeom.core.numerics import Float, Int
 from tokengeom.results.convert import Number
 from tokengeom.theory.at_loss import NORMS
-
-if TYPE_CHECKING:
-    from scipy.sparse import csc_array
-
-    from tokengeom.core.numerics import Float, Int
 
 CHUNK = 1 << 20
 """Pairs whose logits are computed at once, which bounds the memory for a long corpus to this times d."""

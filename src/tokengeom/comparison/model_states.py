@@ -15,6 +15,7 @@ distribution given that one of them comes next, so its loss is defined there too
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,20 +24,17 @@ import numpy as np
 from tokengeom.ask.explain import AnswersQuestions
 from tokengeom.core.errors import CheckpointError, InputError, StatisticsError
 from tokengeom.core.factors import Factors, FactorsInside
-from tokengeom.core.progress import SilentProgress
+from tokengeom.core.numerics import Float, Int
+from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.models.language_model import AbstractLanguageModel, language_model
+from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.statistics.shared import shared_statistics
+from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import predict
 from tokengeom.training.objective import SoftLabels
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tokengeom.comparison.inputs import Observed
-    from tokengeom.core.numerics import Float, Int
-    from tokengeom.core.progress import AbstractProgress
-    from tokengeom.statistics.next_token import NextTokenStatistics
-    from tokengeom.theory.features import FeaturePrediction
 
 BOS_CONTEXTS = 128
 """Contexts that decide whether the model reads its BOS token."""

@@ -24,10 +24,11 @@ from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from tokengeom.comparison.agreement import Name
 from tokengeom.comparison.inputs import (
     OTHER_TEXT,
     Observed,
@@ -47,18 +48,13 @@ from tokengeom.comparison.target import AT_LOSS, LIMIT, choose_norm, norm_of, no
 from tokengeom.core.checks import whole_number
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import blas_threads_for
+from tokengeom.core.numerics import Float, Int, blas_threads_for
 from tokengeom.models.checkpoint_head import is_finite, undisturbed, unwrapped
 from tokengeom.models.language_model import AbstractLanguageModel, language_model
 from tokengeom.problems.base import LARGEST_GAP
-from tokengeom.theory.at_loss import require_norm
+from tokengeom.theory.at_loss import LossPrediction, require_norm
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.training.objective import SoftLabels
-
-if TYPE_CHECKING:
-    from tokengeom.comparison.agreement import Name
-    from tokengeom.core.numerics import Float, Int
-    from tokengeom.theory.at_loss import LossPrediction
 
 NAMES = (
     "loss_gap",

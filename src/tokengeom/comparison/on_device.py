@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,11 +21,9 @@ from tokengeom.comparison.explanations.base import (
     explanation_classes,
 )
 from tokengeom.comparison.logit_numbers import split_exponent
+from tokengeom.core.numerics import Float
 from tokengeom.models.networks.base import import_torch
-
-if TYPE_CHECKING:
-    from tokengeom.core.numerics import Float
-    from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.statistics.next_token import NextTokenStatistics
 
 ITEMS = ("contexts", "tokens")
 MOST_CONTEXTS = 4_000

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,18 +25,15 @@ from tokengeom.comparison.similarity import (
 from tokengeom.comparison.target import LIMIT, PROXY
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors, factored_logit_distance
+from tokengeom.core.numerics import Bool, Int
 from tokengeom.problems.ntp_svm import NORMS, Norm
 from tokengeom.problems.regularised_logits import Merging
-from tokengeom.theory.at_loss import LossSettings
+from tokengeom.theory.at_loss import LossPrediction, LossSettings
+from tokengeom.theory.features import FeaturePrediction
+from tokengeom.theory.linear import LinearPrediction
 from tokengeom.theory.loss_path import LossPath
 from tokengeom.theory.proxy import proxy_factors
-
-if TYPE_CHECKING:
-    from tokengeom.core.numerics import Bool, Int
-    from tokengeom.theory.at_loss import LossPrediction
-    from tokengeom.theory.features import FeaturePrediction
-    from tokengeom.theory.linear import LinearPrediction
-    from tokengeom.training.loop import Probe, State
+from tokengeom.training.loop import Probe, State
 
 Measure = Callable[[Factors], float]
 

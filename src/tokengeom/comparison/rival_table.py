@@ -17,13 +17,12 @@ from tokengeom.comparison.agreement import Agreement, AssessedNumbers, ItemKind,
 from tokengeom.comparison.held_out import FoldedNumbers
 from tokengeom.comparison.inputs import MadeFrom
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers
+from tokengeom.comparison.target import ExplanationInfo
 from tokengeom.results.contract import AbstractResult, data_frame, html_table
 from tokengeom.results.convert import Number, Within, read_json_as, require_same_entries, to_plain, write_json
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-    from tokengeom.comparison.target import ExplanationInfo
 
 FILE = "rivals.json"
 RESOLUTION = 1e-3

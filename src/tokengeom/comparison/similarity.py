@@ -47,16 +47,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokengeom.comparison.agreement import AbstractNumbers, Better, ItemKind, Name
 from tokengeom.core.errors import ProblemError
-from tokengeom.core.numerics import centre_columns, unit_columns
-
-if TYPE_CHECKING:
-    from tokengeom.core.numerics import Bool, Float, Int
+from tokengeom.core.numerics import Bool, Float, Int, centre_columns, unit_columns
 
 STABILISER = 1e-5
 """C of SIM: keeps the ratio defined where a matrix is constant; entries of cosine matrices vary far more."""

@@ -21,16 +21,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokengeom.comparison.agreement import AbstractNumbers, Better, ItemKind, Name
 from tokengeom.comparison.similarity import NO_VARIATION, STABILISER, group_means, group_sums
-from tokengeom.core.numerics import cosines, unit_columns
-
-if TYPE_CHECKING:
-    from tokengeom.core.numerics import Float, Int
+from tokengeom.core.numerics import Float, Int, cosines, unit_columns
 
 MOST_ITEMS = 1000
 """Items of which all pairs are used; of more, this many are drawn at random (8 MB per matrix)."""

@@ -13,24 +13,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+from scipy.sparse import csc_array
 
+from tokengeom.comparison.agreement import Agreement, Name
 from tokengeom.core.errors import ProblemError
+from tokengeom.core.factors import Factors
+from tokengeom.core.progress import AbstractProgress
 from tokengeom.problems.base import LARGEST_GAP
 from tokengeom.problems.regularised_logits import Merging
 from tokengeom.results.convert import Matches
 from tokengeom.theory.at_loss import NORMS, LossPrediction, LossSettings
+from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.loss_path import LossPath
+from tokengeom.theory.proxy import ProxyPrediction
 from tokengeom.training.optimizers.base import optimizer_named, optimizer_names
 
 if TYPE_CHECKING:
-    from scipy.sparse import csc_array
-
-    from tokengeom.comparison.agreement import Agreement, Name
     from tokengeom.comparison.inputs import CompareSettings
-    from tokengeom.core.factors import Factors
-    from tokengeom.core.progress import AbstractProgress
-    from tokengeom.theory.features import FeaturePrediction
-    from tokengeom.theory.proxy import ProxyPrediction
 
 NormName = Annotated[str, Matches("|".join(NORMS), f"one of {', '.join(NORMS)}")]
 NORM_OF_OPTIMIZER = {

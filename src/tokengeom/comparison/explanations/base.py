@@ -19,22 +19,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from scipy.sparse import csc_array
 
 from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import centre_columns
+from tokengeom.core.numerics import Float, Int, centre_columns
 from tokengeom.core.settings import member, member_names
+from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.theory.at_loss import LossPrediction
+from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.proxy import RANK_TOLERANCE, SVD_SIDE, leading_triplets
-
-if TYPE_CHECKING:
-    from scipy.sparse import csc_array
-
-    from tokengeom.core.numerics import Float, Int
-    from tokengeom.statistics.next_token import NextTokenStatistics
-    from tokengeom.theory.at_loss import LossPrediction
-    from tokengeom.theory.features import FeaturePrediction
 
 EXPLANATIONS = "tokengeom.comparison.explanations"
 MOST_ENTRIES = 4_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,9 +17,7 @@ from tokengeom.comparison.explanations.base import (
     FitInputs,
 )
 from tokengeom.core.errors import ProblemError
-
-if TYPE_CHECKING:
-    from tokengeom.core.numerics import Float
+from tokengeom.core.numerics import Float
 
 ALPHAS = (0.001, 0.01, 0.1, 1.0, 10.0)
 """Values of alpha that are tried, in windows."""
