@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, Unpack
 import numpy as np
 
 from tokengeom.comparison.agreement import (
+    CONTEXTS_AND_TOKENS,
     AbstractNumbers,
     Agreement,
     AssessedNumbers,
-    ItemKind,
     Name,
     Reference,
     assess,
-    with_reference,
 )
 from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.explanations.base import AbstractFit, AbstractRival, FitInputs, explanation_classes
@@ -246,8 +245,7 @@ def pair_numbers(
     agreements: dict[Name, Agreement] = {}
     rows: list[RivalRow] = []
     infos = {key: explanation.info for key, explanation in explained.items()}
-    kinds: tuple[ItemKind, ItemKind] = ("contexts", "tokens")
-    for items in kinds:
+    for items in CONTEXTS_AND_TOKENS:
         vectors = {key: getattr(explanation, items) for key, explanation in explained.items()}
         units = inputs.groups[inputs.kept] if items == "contexts" else None
         numbers = SimilarityNumbers.of(items, inputs.vectors(inputs.run, items), vectors, units, floors)
@@ -349,12 +347,12 @@ def _context_sums(inputs: Inputs, settings: CompareSettings) -> dict[Name, Agree
         families.append((CollapseNumbers(run.H, groups), None if start is None else CollapseNumbers(start.H, groups)))
     agreements: dict[Name, Agreement] = {}
     for numbers, before in families:
-        family = assess(numbers, **settings.draws).agreements()
+        references: dict[Reference, Mapping[Name, float]] = {}
         if before is not None and settings.permutations:
-            family = with_reference(family, "untrained", before.values())
-        agreements |= family
-    if len(inputs.runs) > 1:
-        agreements = with_reference(agreements, "ceiling", logits.with_other_runs(inputs.runs[1:]))
+            references["untrained"] = before.values()
+        if numbers is logits and len(inputs.runs) > 1:
+            references["ceiling"] = logits.with_other_runs(inputs.runs[1:])
+        agreements |= replace(assess(numbers, **settings.draws), references=references).agreements()
     return agreements
 
 

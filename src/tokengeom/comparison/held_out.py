@@ -169,11 +169,6 @@ class FoldedNumbers(AbstractNumbers):
         return int(self.groups.size)
 
     @property
-    def units(self) -> Int:
-        """Support group of each context."""
-        return self.groups
-
-    @property
     def better(self) -> Mapping[Name, Better]:
         """Higher for all of them: 1 is best."""
         return self.parts[0].better

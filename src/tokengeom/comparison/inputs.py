@@ -162,10 +162,12 @@ def gather(
     for factors in (*runs, *(Factors(known.W, known.H) for known in at)):
         factors.require_sizes(V, m)
     at = (prediction, *at) if isinstance(prediction, LossPrediction) else tuple(at)
+    start = getattr(observed[0], "start", None)
+    same_size = isinstance(start, Factors) and (start.W.shape[0], start.H.shape[1]) == (V, m)
     return Inputs(
         observed=observed,
         runs=runs,
-        start=_start_of(observed[0], V, m),
+        start=start if same_size else None,
         prediction=prediction,
         at=at,
         targets=targets_of(prediction, at),
@@ -203,12 +205,6 @@ def _loss_gap(run: Observed, factors: Factors, given: float | None, stats: NextT
             "that diverged: lower its learning rate. To compare directions alone, divide W and H by their norms."
         )
     return SoftLabels.from_statistics(stats).loss_gap_of(factors)
-
-
-def _start_of(run: object, V: int, m: int) -> Factors | None:
-    """W and H of a run before training, where it has them for the same tokens and contexts."""
-    start = getattr(run, "start", None)
-    return start if isinstance(start, Factors) and (start.W.shape[0], start.H.shape[1]) == (V, m) else None
 
 
 def support_groups(prediction: FeaturesPredicted) -> Int:

@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokengeom.ask.explain import AnswersQuestions
+from tokengeom.ask.named_vectors import Items, item_names
 from tokengeom.core.errors import CheckpointError, InputError, StatisticsError
 from tokengeom.core.factors import Factors, FactorsInside
-from tokengeom.core.numerics import Float, Int
+from tokengeom.core.numerics import Int
 from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.models.language_model import AbstractLanguageModel, language_model
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -182,12 +183,10 @@ def states_of(
 
 
 @dataclass(frozen=True, eq=False)
-class RestrictedRun:
+class RestrictedRun(FactorsInside):
     """W, H and bias of a run on some of its tokens and contexts, with its settings and its state before training."""
 
-    W: Float
-    H: Float
-    bias: Float | None
+    factors: Factors
     start: Factors | None
     settings: object
 
@@ -204,16 +203,14 @@ def on_shared_tokens(
         Statistics of the text that the prediction is for, and of the text that the runs were trained on.
     """
     mine, theirs = shared_statistics(stats, stats_of_runs)
-    tokens = _places(theirs.vocabulary, stats_of_runs.vocabulary)
-    contexts = _places(_context_texts(theirs), _context_texts(stats_of_runs))
+    tokens, contexts = _places(theirs, stats_of_runs, "tokens"), _places(theirs, stats_of_runs, "contexts")
     restricted: list[Observed] = []
     for run in runs:
         factors = Factors.of(run)
         factors.require_sizes(stats_of_runs.V, stats_of_runs.m)
         start, settings = getattr(run, "start", None), getattr(run, "settings", None)
         before = restrict(start, tokens, contexts) if isinstance(start, Factors) else None
-        kept = restrict(factors, tokens, contexts)
-        restricted.append(RestrictedRun(kept.W, kept.H, kept.bias, before, settings))
+        restricted.append(RestrictedRun(restrict(factors, tokens, contexts), before, settings))
     return predict(mine, progress=progress), restricted
 
 
@@ -222,10 +219,7 @@ def restrict(run: Factors, tokens: Int, contexts: Int) -> Factors:
     return Factors(run.W[tokens], run.H[:, contexts], None if run.bias is None else run.bias[tokens])
 
 
-def _context_texts(stats: NextTokenStatistics) -> list[str]:
-    return [stats.context_text(j) for j in range(stats.m)]
-
-
-def _places(names: Sequence[str], among: Sequence[str]) -> Int:
-    place = {name: k for k, name in enumerate(among)}
-    return np.array([place[name] for name in names], dtype=np.int64)
+def _places(shared: NextTokenStatistics, whole: NextTokenStatistics, items: Items) -> Int:
+    """Place of each shared token or context among all."""
+    place = {name: k for k, name in enumerate(item_names(whole, items))}
+    return np.array([place[name] for name in item_names(shared, items)], dtype=np.int64)

@@ -305,13 +305,10 @@ def _table(rows: Sequence[RivalRow]) -> list[str]:
     width = max(len(row.rival) for row in rows)
     return [
         f"  {row.rival:<{width}}  agreement {row.agreement}; CKA {row.cka.value:.3g}; SIM {row.similarity.value:.3g}"
-        f"{f'; behind by {row.behind}' if place else ''}{_missing(row)}"
+        f"{f'; behind by {row.behind}' if place else ''}"
+        f"{f'; no direction for {row.without_direction}' if row.without_direction else ''}"
         for place, row in enumerate(rows)
     ]
-
-
-def _missing(row: RivalRow) -> str:
-    return f"; no direction for {row.without_direction}" if row.without_direction else ""
 
 
 def _numbers(row: RivalRow) -> dict[str, Any]:

@@ -168,18 +168,14 @@ def _predictions(
             f"{type(prediction).__name__}. Call predict(stats) without embeddings."
         )
     if isinstance(prediction, FeaturePrediction) and prediction.statistics_hash in (None, stats.hash):
-        _require_same_supports(stats, prediction)
+        theirs = prediction.P
+        if theirs.shape != stats.P.shape or (theirs.astype(bool) != stats.P.astype(bool)).nnz:
+            raise ProblemError(
+                f"The prediction must be for these statistics; it has {theirs.shape[0]} tokens, {theirs.shape[1]} "
+                f"contexts and {theirs.nnz} pairs, and the statistics {stats.V}, {stats.m} and {stats.table.nnz}. "
+                "Predict again from these statistics, or leave the prediction out."
+            )
     return prediction, list({loss.norm: loss for loss in losses}.values())
-
-
-def _require_same_supports(stats: NextTokenStatistics, prediction: FeaturePrediction) -> None:
-    theirs = prediction.P
-    if theirs.shape != stats.P.shape or (theirs.astype(bool) != stats.P.astype(bool)).nnz:
-        raise ProblemError(
-            f"The prediction must be for these statistics; it has {theirs.shape[0]} tokens, {theirs.shape[1]} contexts "
-            f"and {theirs.nnz} pairs, and the statistics {stats.V}, {stats.m} and {stats.table.nnz}. Predict again "
-            "from these statistics, or leave the prediction out."
-        )
 
 
 def _on_partial_supports(inputs: Inputs) -> Inputs:

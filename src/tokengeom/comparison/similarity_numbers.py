@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from tokengeom.comparison.agreement import AbstractNumbers, Better, ItemKind, Name
 from tokengeom.comparison.similarity import NO_VARIATION, STABILISER, group_means, group_sums
@@ -83,11 +84,6 @@ class SimilarityNumbers(AbstractNumbers):
         return int(self.run.shape[1])
 
     @property
-    def units(self) -> Int:
-        """Support group of each context; each token is its own unit."""
-        return super().units if self.groups is None else self.groups
-
-    @property
     def better(self) -> Mapping[Name, Better]:
         """Higher for all of them: 1 is best."""
         return {(key, self.number(kind)): "higher" for key in self.targets for kind in KINDS}
@@ -123,7 +119,7 @@ class SimilarityNumbers(AbstractNumbers):
         (X, K), unit = self._run, self.units
         n = np.bincount(unit).astype(np.float64)
         (sum_x, inside_x), (sum_xx, inside_xx), (sum_k, _) = (
-            _trace_cleared(_block_sums(M, unit)) for M in (X, X * X, K)
+            _trace_cleared(group_sums(group_sums(M, unit).T, unit)) for M in (X, X * X, K)
         )
         kk = float(np.vdot(self._apart * K, K))
         apart, inside = float(n.sum() ** 2 - n @ n), float(n @ n)
@@ -145,7 +141,7 @@ class SimilarityNumbers(AbstractNumbers):
             Y, G = pairs[place]
             y, yy, gg = (_quadratic(size, M) for M in (Y, Y * Y, G * G))
             numbers[key, self.number("agreement")] = _correlation(apart, x, y, xx, yy, xy[:, place])
-            numbers[key, self.number("cka")] = _alignment(kg[:, place], kk, gg)
+            numbers[key, self.number("cka")] = cosine_of_products(kg[:, place], kk, gg)
             sums = (x + inside_x, y + inside, xx + inside_xx, yy + inside, xy[:, place] + inside_x)
             numbers[key, self.number("similarity")] = _correlation(apart + inside, *sums, STABILISER)
         return numbers
@@ -218,8 +214,6 @@ class _Sums:
     """
 
     def __init__(self, mask: Float | None, draws: Float) -> None:
-        from scipy.sparse import csr_array
-
         self.mask, self.left_out = mask, csr_array(1.0 - draws)
         self.pairs = np.sum(draws, axis=1) ** 2 if mask is None else self._sum(mask)
         self._of_x: tuple[Float, Float, Float] | None = None
@@ -250,10 +244,11 @@ class _Sums:
         masked = self._masked(K)
         if self._of_K is None:
             self._of_K = self._sum(masked * K)
-        return _alignment(self._sum(masked * G), self._of_K, self._sum(self._masked(G) * G))
+        return cosine_of_products(self._sum(masked * G), self._of_K, self._sum(self._masked(G) * G))
 
 
-def _alignment(kg: Float, kk: Float | float, gg: Float) -> Float:
+def cosine_of_products(kg: Float, kk: Float | float, gg: Float | float) -> Float:
+    """``<K, G> / (||K|| ||G||)`` from inner products; NaN where one of them is 0."""
     with np.errstate(invalid="ignore", divide="ignore"):
         size = np.sqrt(np.maximum(kk * gg, 0.0))
         return np.where(size > 0, np.clip(kg / size, -1.0, 1.0), np.nan)
@@ -278,11 +273,6 @@ def _correlation(
             return np.asarray((covariance + stabiliser) / (np.sqrt(variance_x * variance_y) + stabiliser))
         varied = np.minimum(variance_x, variance_y) > NO_VARIATION
         return np.where(varied, np.clip(covariance / np.sqrt(variance_x * variance_y), -1.0, 1.0), np.nan)
-
-
-def _block_sums(X: Float, unit: Int) -> Float:
-    """Sum of X over the pairs of each two units, G x G."""
-    return group_sums(group_sums(X, unit).T, unit)
 
 
 def _trace_cleared(X: Float) -> tuple[Float, float]:

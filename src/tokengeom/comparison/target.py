@@ -213,18 +213,18 @@ def predictions_at(
     notes = [f"No prediction was made at the loss reached in the {norm}: {why}" for norm in left_out]
     predictions = []
     for norm in norms:
-        path = LossPath(
-            prediction.P,
-            prediction.pi,
-            entropy=prediction.entropy,
-            statistics_hash=prediction.statistics_hash,
-            settings=LossSettings(norm=norm, tolerance=settings.tolerance),
-        )
+        path = loss_path(prediction, norm, settings.tolerance)
         try:
             predictions.append(path.at(gap, progress))
         except ProblemError as problem:
             notes.append(f"The prediction at the loss reached failed in the {NORMS[norm]}: {problem}")
     return tuple(predictions), notes
+
+
+def loss_path(prediction: FeaturePrediction, norm: str, tolerance: float) -> LossPath:
+    """Predictions at any loss for the statistics of a prediction in the limit."""
+    known, settings = prediction, LossSettings(norm=norm, tolerance=tolerance)
+    return LossPath(known.P, known.pi, entropy=known.entropy, statistics_hash=known.statistics_hash, settings=settings)
 
 
 def proven(at: Iterable[LossPrediction]) -> tuple[tuple[LossPrediction, ...], list[str]]:

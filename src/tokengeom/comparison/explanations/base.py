@@ -77,7 +77,16 @@ class ContextStatistics:
 
 
 class AbstractFit(ABC):
-    """An explanation fitted to statistics of m contexts and V tokens."""
+    """An explanation fitted to statistics of m contexts and V tokens.
+
+    ``is_truncated``
+        Whether only leading singular vectors were kept.
+    ``limitation``
+        How the fit falls short of what the explanation says, as a sentence; empty where it does not.
+    """
+
+    is_truncated: bool = False
+    limitation: str = ""
 
     @abstractmethod
     def tokens(self, tokens: Int) -> Float:
@@ -90,16 +99,6 @@ class AbstractFit(ABC):
     @abstractmethod
     def place(self, contexts: ContextStatistics) -> Float:
         """Vectors of new contexts on the same tokens, as columns."""
-
-    @property
-    def is_truncated(self) -> bool:
-        """Whether only leading singular vectors were kept."""
-        return False
-
-    @property
-    def limitation(self) -> str:
-        """How the fit falls short of what the explanation says, as a sentence; empty where it does not."""
-        return ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,7 +207,7 @@ class AbstractLogitRival(AbstractRival):
         )
 
 
-Rule = Callable[[ContextStatistics], "csc_array"]
+Rule = Callable[[ContextStatistics], csc_array]
 """From contexts to their logits before centring, V x k."""
 
 
@@ -366,7 +365,5 @@ def most_frequent(P: csc_array, tie: float = 1e-9) -> Float:
 
 
 def _with_values(P: csc_array, values: Float) -> csc_array:
-    from scipy.sparse import csc_array
-
     exact = np.where(np.abs(values) > ROUNDING, values, 0.0)
     return csc_array((exact, P.indices, P.indptr), shape=P.shape)

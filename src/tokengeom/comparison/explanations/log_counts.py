@@ -9,13 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.comparison.explanations.base import (
-    POWERS,
-    AbstractLogitRival,
-    AbstractRival,
-    ContextStatistics,
-    FitInputs,
-)
+from tokengeom.comparison.explanations.base import POWERS, AbstractLogitRival, ContextStatistics, FitInputs
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import Float
 
@@ -44,7 +38,7 @@ class LogCounts(AbstractLogitRival):
             raise ProblemError(f"Smoothing needs a finite alpha > 0; got alpha={self.alpha}. 1 is usual.")
 
     @classmethod
-    def candidates(cls, known: FitInputs) -> Sequence[AbstractRival]:
+    def candidates(cls, known: FitInputs) -> Sequence[AbstractLogitRival]:
         """With each alpha of `ALPHAS` at both powers; left out where there are no counts."""
         return [cls(alpha, power) for alpha, power in product(ALPHAS, POWERS)] if known.has_counts else []
 

@@ -9,13 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.comparison.explanations.base import (
-    POWERS,
-    AbstractLogitRival,
-    AbstractRival,
-    ContextStatistics,
-    FitInputs,
-)
+from tokengeom.comparison.explanations.base import POWERS, AbstractLogitRival, ContextStatistics, FitInputs
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import Float
 
@@ -44,7 +38,7 @@ class ShiftedPMI(AbstractLogitRival):
             raise ProblemError(f"The shift log k of PMI needs a finite k > 0; got k={self.k}. 1 means no shift.")
 
     @classmethod
-    def candidates(cls, known: FitInputs) -> Sequence[AbstractRival]:
+    def candidates(cls, known: FitInputs) -> Sequence[AbstractLogitRival]:
         """With each k of `SHIFTS` at both powers."""
         return [cls(k, power) for k, power in product(SHIFTS, POWERS)]
 
