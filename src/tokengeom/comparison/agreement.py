@@ -148,10 +148,13 @@ class AbstractNumbers(ABC):
         What they average over: "contexts", "tokens" or "held-out contexts".
     ``groups``
         Unit of each item, numbered from 0; None where each item is its own.
+    ``permutes_items``
+        Whether a permutation exchanges items one by one, instead of whole units.
     """
 
     items: ItemKind
     groups: Int | None = None
+    permutes_items: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -165,8 +168,8 @@ class AbstractNumbers(ABC):
 
     @property
     def exchangeable(self) -> int:
-        """How many things a permutation exchanges: units, unless a class says otherwise."""
-        return int(self.units.max(initial=-1)) + 1
+        """How many things a permutation exchanges."""
+        return self.size if self.permutes_items else int(self.units.max(initial=-1)) + 1
 
     @property
     @abstractmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
@@ -25,12 +25,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 FILE, ARRAYS = "checkpoints.json", "checkpoints.safetensors"
-_STORED = (
-    "model", "step", "convention", "loss_gap", "entropy", "bos", "other_gap", "windows", "context", "is_proxy",
-    "occur_once",
-)  # fmt: skip
-
-
 _NOT_READ = Factors(np.zeros((0, 0)), np.zeros((0, 0)))
 """In place of the factors of a checkpoint until its arrays are read."""
 
@@ -113,9 +107,10 @@ class CheckpointComparison(FactorsInside):
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers of the comparison by name, then what was compared."""
+        about = {field.name: getattr(self, field.name) for field in fields(self)}
+        del about["comparison"], about["factors"]
         sizes = {"contexts": self.m, "vocabulary": self.V, "dimension": self.d}
-        losses = {"compared_loss_gap": self.comparison.loss_gap}
-        return self.comparison.to_dict() | {name: getattr(self, name) for name in _STORED} | losses | sizes
+        return self.comparison.to_dict() | about | {"compared_loss_gap": self.comparison.loss_gap} | sizes
 
     def summary(self) -> str:
         """What was compared, the loss, and the comparison, one sentence per line."""

@@ -20,7 +20,6 @@ import numpy as np
 
 from tokengeom.comparison.agreement import (
     CONTEXTS_AND_TOKENS,
-    AbstractNumbers,
     Agreement,
     AssessedNumbers,
     Name,
@@ -49,7 +48,7 @@ from tokengeom.comparison.inputs import (
     training_limitations,
 )
 from tokengeom.comparison.linear_numbers import compare_decoder
-from tokengeom.comparison.logit_numbers import Disagreement, FiniteLogits, LogitNumbers, disagreement
+from tokengeom.comparison.logit_numbers import FiniteLogits, LogitNumbers, disagreement
 from tokengeom.comparison.model_states import on_shared_tokens
 from tokengeom.comparison.rival_table import RivalRow, rival_rows
 from tokengeom.comparison.similarity import NO_VARIATION, CollapseNumbers
@@ -188,6 +187,8 @@ def _compare_features(inputs: Inputs, settings: CompareSettings) -> Comparison:
     ours = {name: agreement for name, agreement in numbers.items() if name[0] in inputs.targets}
     agreements = flat_names(ours | _context_sums(inputs, settings))
     tables, circumstances = tables_of(agreements), _circumstances(inputs, target)
+    judged = next((at for at in inputs.at if at.norm == norm), None)
+    efficiency = (float("nan"), float("nan")) if judged is None else judged.efficiency(inputs.run.logits)
     verdict = judge(Evidence.of(tables, rows, target, inputs.gap, circumstances))
     return Comparison(
         prediction_kind="features",
@@ -200,7 +201,7 @@ def _compare_features(inputs: Inputs, settings: CompareSettings) -> Comparison:
         seed=settings.seed,
         agreements=agreements,
         rows=tuple(rows),
-        disagreement=_sources(inputs, norm),
+        disagreement=disagreement(inputs.run, inputs.groups, norm or "nuclear", efficiency, inputs.seen),
         circumstances=circumstances,
         reasons=(*verdict.reasons, *norm_sentence(norm, run, tables)),
         limitations=(*inputs.limitations, *sampling_limitations(inputs.size[0], inputs.kept, inputs.seen)),
@@ -324,10 +325,8 @@ def _explanations(inputs: Inputs) -> dict[str, Explained]:
         return explained
     stats = on_seen_tokens(inputs.stats, inputs.seen)
     everything = np.arange(stats.V, dtype=np.int64)
-    for kind in explanation_classes():
-        best = (
-            best_candidate(kind, stats, FitInputs(), inputs.run.H, inputs.kept, inputs.groups) if kind.quick else None
-        )
+    for kind in (kind for kind in explanation_classes() if kind.quick):
+        best = best_candidate(kind, stats, FitInputs(), inputs.run.H, inputs.kept, inputs.groups)
         if best is not None:
             info, fit = best
             explained[info.name] = Explained(info, fit.contexts(inputs.kept), fit.tokens(everything))
@@ -339,44 +338,29 @@ def _context_sums(inputs: Inputs, settings: CompareSettings) -> dict[Name, Agree
     prediction, run, start = inputs.prediction, inputs.run, inputs.start
     finite = FiniteLogits.of(prediction.P) if isinstance(prediction, FeaturePrediction) else None
     logits = LogitNumbers(run, inputs.targets, inputs.groups, finite)
-    families: list[tuple[AbstractNumbers, AbstractNumbers | None]] = [
-        (logits, None if start is None else replace(logits, run=start))
-    ]
+    families: list[LogitNumbers | CollapseNumbers] = [logits]
     if isinstance(prediction, FeaturePrediction):
-        groups = prediction.context_groups
-        families.append((CollapseNumbers(run.H, groups), None if start is None else CollapseNumbers(start.H, groups)))
+        families.append(CollapseNumbers(run, prediction.context_groups))
     agreements: dict[Name, Agreement] = {}
-    for numbers, before in families:
+    for numbers in families:
         references: dict[Reference, Mapping[Name, float]] = {}
-        if before is not None and settings.permutations:
-            references["untrained"] = before.values()
+        if start is not None and settings.permutations:
+            references["untrained"] = replace(numbers, run=start).values()
         if numbers is logits and len(inputs.runs) > 1:
             references["ceiling"] = logits.with_other_runs(inputs.runs[1:])
         agreements |= replace(assess(numbers, **settings.draws), references=references).agreements()
     return agreements
 
 
-def _sources(inputs: Inputs, norm: str | None) -> Disagreement:
-    """Efficiency and split of the run."""
-    unknown = (float("nan"), float("nan"))
-    judged = next((at for at in inputs.at if at.norm == norm), None)
-    efficiency = unknown if judged is None else judged.efficiency(inputs.run.logits)
-    return disagreement(inputs.run, inputs.groups, norm or "nuclear", efficiency, inputs.seen)
-
-
 def _circumstances(inputs: Inputs, target: Target) -> Circumstances:
-    prediction = inputs.prediction
-    one_hot, gaps = False, tuple[float | None, float | None]((None, None))
-    if isinstance(prediction, FeaturePrediction):
-        one_hot = bool(np.all(np.diff(prediction.P.indptr) == 1))
-        gaps = frequency_gap(prediction), prediction.largest_gap
+    limit = inputs.prediction if isinstance(inputs.prediction, FeaturePrediction) else None
     return Circumstances(
         groups=int(np.unique(inputs.groups[inputs.kept]).size),
         V=inputs.size[0],
-        one_hot=one_hot,
-        coverage=getattr(prediction, "coverage", None),
-        frequency_gap=gaps[0],
-        uniform_gap=gaps[1],
+        one_hot=limit is not None and bool(np.all(np.diff(limit.P.indptr) == 1)),
+        coverage=getattr(inputs.prediction, "coverage", None),
+        frequency_gap=None if limit is None else frequency_gap(limit),
+        uniform_gap=None if limit is None else limit.largest_gap,
         d=int(inputs.run.W.shape[1]),
         rank=int(inputs.targets[target.key].W.shape[1]),
     )

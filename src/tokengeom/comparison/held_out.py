@@ -102,20 +102,12 @@ def leave_out(stats: NextTokenStatistics, columns: Int) -> Fold:
     placed = columns[mass[columns] > 0]
     windows = np.rint(stats.context_counts[placed] * mass[placed]).astype(np.int64) if stats.has_counts else None
     share = stats.pi[placed] * mass[placed] / stats.pi[kept].sum()
-    return Fold(
-        _statistics(stats, seen, kept),
-        kept,
-        seen,
-        placed,
-        ContextStatistics((inside[:, placed] / mass[placed]).tocsc(), share, windows),
-    )
-
-
-def _statistics(stats: NextTokenStatistics, tokens: Int, columns: Int) -> NextTokenStatistics:
-    table = stats.table.tocsr()[tokens].tocsc()[:, columns]
+    contexts = ContextStatistics((inside[:, placed] / mass[placed]).tocsc(), share, windows)
+    table = stats.table.tocsr()[seen].tocsc()[:, kept]
     if stats.has_counts:
-        return NextTokenStatistics.from_counts(table)
-    return NextTokenStatistics.from_probabilities(table, stats.pi[columns] / stats.pi[columns].sum())
+        return Fold(NextTokenStatistics.from_counts(table), kept, seen, placed, contexts)
+    pi = stats.pi[kept] / stats.pi[kept].sum()
+    return Fold(NextTokenStatistics.from_probabilities(table, pi), kept, seen, placed, contexts)
 
 
 def held_out_limitations(folds: Sequence[Fold], evaluated: int, m: int, solved: Sequence[str]) -> list[str]:

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from scipy.sparse import csc_array
@@ -128,10 +129,13 @@ class FiniteLogits:
 class LogitNumbers(AbstractNumbers):
     """``logit_cosine`` with each prediction (by key) and, if L_in is known, ``finite_distance``, over m contexts.
 
+    Contexts are permuted one by one: columns of logits keep their sizes.
+
     ``groups``
         Unit of each context, m.
     """
 
+    permutes_items: ClassVar[bool] = True
     run: Factors
     targets: Mapping[str, Factors]
     groups: Int
@@ -142,11 +146,6 @@ class LogitNumbers(AbstractNumbers):
     def size(self) -> int:
         """Number of contexts."""
         return int(self.run.H.shape[1])
-
-    @property
-    def exchangeable(self) -> int:
-        """Contexts are permuted one by one: columns of logits keep their sizes."""
-        return self.size
 
     @property
     def better(self) -> Mapping[Name, Better]:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 BOS_CONTEXTS = 128
 """Contexts that decide whether the model reads its BOS token."""
 
-_Part = tuple["Int", Factors]
+_Part = tuple[Int, Factors]
 """Some contexts, and W and H on them."""
 
 
@@ -96,13 +96,16 @@ def read_model(
     _require_same_tokens(model, stats)
     labels = SoftLabels.from_statistics(stats)
     shown = progress or SilentProgress()
-    chosen = bool(bos)
-    known: _Part | None = None
-    excess: float | None = None
+    chosen, excess = bool(bos), None
+    parts: list[_Part] = []
     has_room = model.positions is None or stats.contexts.shape[1] < model.positions
     if bos is None and model.bos is not None and has_room:
-        chosen, known, excess = _read_both(model, stats, labels, shown)
-    whole = _read_rest(model, stats, chosen, known, shown)
+        chosen, part, excess = _read_both(model, stats, labels, shown)
+        parts.append(part)
+    rest = np.setdiff1d(np.arange(stats.m), [j for contexts, _ in parts for j in contexts])
+    if rest.size:
+        parts.append((rest, model.readout(stats.contexts[rest], bos=chosen, progress=shown)))
+    whole = _joined(parts, stats.m)
     gap = labels.loss_gap_of(whole, model.head.capped)
     factors = Factors(whole.W[: stats.V], whole.H, None if whole.bias is None else whole.bias[: stats.V])
     other = None if excess is None else gap + excess
@@ -122,24 +125,12 @@ def _read_both(
     return chosen, (some, read[chosen]), gaps[not chosen] - gaps[chosen]
 
 
-def _read_rest(
-    model: AbstractLanguageModel,
-    stats: NextTokenStatistics,
-    bos: bool,
-    known: _Part | None,
-    progress: AbstractProgress,
-) -> Factors:
-    """W and H on all contexts, of which some are known."""
-    assert stats.contexts is not None
-    if known is None:
-        return model.readout(stats.contexts, bos=bos, progress=progress)
-    some, state = known
-    rest = np.setdiff1d(np.arange(stats.m), some)
-    if not rest.size:
-        return state
-    read = model.readout(stats.contexts[rest], bos=bos, progress=progress)
-    H = np.empty((read.H.shape[0], stats.m), dtype=read.H.dtype)
-    H[:, some], H[:, rest] = state.H, read.H
+def _joined(parts: Sequence[_Part], m: int) -> Factors:
+    """W and H on all m contexts."""
+    _, read = parts[-1]
+    H = np.empty((read.H.shape[0], m), dtype=read.H.dtype)
+    for contexts, state in parts:
+        H[:, contexts] = state.H
     return Factors(read.W, H, read.bias)
 
 

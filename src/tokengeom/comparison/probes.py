@@ -16,12 +16,7 @@ import numpy as np
 from tokengeom.comparison.inputs import support_groups
 from tokengeom.comparison.linear_numbers import FiniteDecoder, margin
 from tokengeom.comparison.logit_numbers import FiniteLogits
-from tokengeom.comparison.similarity import (
-    cosine,
-    directional_agreement,
-    directional_similarity,
-    subspace_collapse,
-)
+from tokengeom.comparison.similarity import cosine, directional_agreement, directional_similarity, subspace_collapse
 from tokengeom.comparison.target import LIMIT, PROXY, loss_path
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors, factored_logit_distance

@@ -47,12 +47,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from tokengeom.comparison.agreement import AbstractNumbers, Better, ItemKind, Name
 from tokengeom.core.errors import ProblemError
+from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Bool, Float, Int, unit_columns
 
 STABILISER = 1e-5
@@ -200,13 +202,14 @@ def group_sums(X: Float, group: Int) -> Float:
 class CollapseNumbers(AbstractNumbers):
     """``collapse``: the score of the run's context directions by support group."""
 
-    H: Float
+    permutes_items: ClassVar[bool] = True
+    run: Factors
     labels: Int
     items: ItemKind = "contexts"
 
     @cached_property
     def _data(self) -> tuple[Float, Int]:
-        return directions_and_groups(self.H, self.labels)
+        return directions_and_groups(self.run.H, self.labels)
 
     @property
     def size(self) -> int:
@@ -219,18 +222,13 @@ class CollapseNumbers(AbstractNumbers):
         return self._data[1]
 
     @property
-    def exchangeable(self) -> int:
-        """Contexts are assigned to groups at random."""
-        return self.size
-
-    @property
     def better(self) -> Mapping[Name, Better]:
         """Lower: 0 is best."""
         return {("", "collapse"): "lower"}
 
     def values(self) -> Mapping[Name, float]:
         """The score itself."""
-        return {("", "collapse"): subspace_collapse(self.H, self.labels)}
+        return {("", "collapse"): subspace_collapse(self.run.H, self.labels)}
 
     def resampled(self, draws: Float) -> Mapping[Name, Float]:
         """The score of each selection of contexts."""

@@ -37,8 +37,10 @@ GATHERED = 4_000_000
 MANY_UNITS = 300
 """Units from which permuted matrices are held in float32: their sums are then exact to about 1e-6."""
 
-_Matrices = tuple["Float", "Float"]
+_Matrices = tuple[Float, Float]
 """Cosines between items, and the Gram matrix of their centred vectors."""
+_Sum = Float | float
+"""A sum over pairs of items, or one per selection."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,28 +249,19 @@ class _Sums:
         return cosine_of_products(self._sum(masked * G), self._of_K, self._sum(self._masked(G) * G))
 
 
-def cosine_of_products(kg: Float, kk: Float | float, gg: Float | float) -> Float:
+def cosine_of_products(kg: Float, kk: _Sum, gg: _Sum) -> Float:
     """``<K, G> / (||K|| ||G||)`` from inner products; NaN where one of them is 0."""
     with np.errstate(invalid="ignore", divide="ignore"):
         size = np.sqrt(np.maximum(kk * gg, 0.0))
         return np.where(size > 0, np.clip(kg / size, -1.0, 1.0), np.nan)
 
 
-def _correlation(
-    pairs: Float | float,
-    x: Float | float,
-    y: Float | float,
-    xx: Float | float,
-    yy: Float | float,
-    xy: Float | float,
-    stabiliser: float = 0.0,
-) -> Float:
+def _correlation(pairs: _Sum, x: _Sum, y: _Sum, xx: _Sum, yy: _Sum, xy: _Sum, stabiliser: float = 0.0) -> Float:
     """Correlation from sums over pairs; with a stabiliser it is SIM. NaN where there are no pairs or nothing varies."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        mean_x, mean_y = x / np.asarray(pairs), y / np.asarray(pairs)
-        variance_x = np.maximum(xx / np.asarray(pairs) - mean_x**2, 0.0)
-        variance_y = np.maximum(yy / np.asarray(pairs) - mean_y**2, 0.0)
-        covariance = xy / np.asarray(pairs) - mean_x * mean_y
+        mean_x, mean_y, mean_xx, mean_yy, mean_xy = (total / np.asarray(pairs) for total in (x, y, xx, yy, xy))
+        variance_x, variance_y = np.maximum(mean_xx - mean_x**2, 0.0), np.maximum(mean_yy - mean_y**2, 0.0)
+        covariance = mean_xy - mean_x * mean_y
         if stabiliser:
             return np.asarray((covariance + stabiliser) / (np.sqrt(variance_x * variance_y) + stabiliser))
         varied = np.minimum(variance_x, variance_y) > NO_VARIATION
@@ -293,8 +286,8 @@ def _gathered(M: Float, orders: Int) -> Float:
 def _unit_matrices(target: Float, unit: Int) -> _Matrices:
     """Cosines between the mean directions of units and the Gram matrix of their mean vectors, with diagonals of 0."""
     Y = cosines(group_means(unit_columns(target), unit))
-    G = _gram(group_means(_centred(target), unit))
-    return _trace_cleared(Y)[0], _trace_cleared(G)[0]
+    means = group_means(_centred(target), unit)
+    return _trace_cleared(Y)[0], _trace_cleared(means.T @ means)[0]
 
 
 def _quadratic(weights: Float, M: Float) -> Float:
@@ -306,15 +299,12 @@ def _quadratic(weights: Float, M: Float) -> Float:
 
 def _matrices(columns: Float) -> _Matrices:
     """Cosines between columns, and the Gram matrix of the columns with their mean removed."""
-    return full_cosines(columns), _gram(_centred(columns))
+    centred = _centred(columns)
+    return full_cosines(columns), centred.T @ centred
 
 
 def _centred(columns: Float) -> Float:
     return np.asarray(columns - columns.mean(axis=1, keepdims=True)) if columns.size else columns
-
-
-def _gram(columns: Float) -> Float:
-    return np.asarray(columns.T @ columns)
 
 
 def full_cosines(columns: Float) -> Float:

@@ -115,22 +115,17 @@ class Target:
         return f"{self.key}_{number}"
 
 
-_USES = "probabilities and the loss"
 AT_LOSS = {
-    "nuclear": Target(
-        "nuclear",
-        ExplanationInfo("at loss, nuclear", "prediction at the loss, nuclear norm", _USES, ours=True),
-        "at the loss reached, nuclear norm",
-        "prediction at the loss reached (nuclear norm)",
-        norm="nuclear",
-    ),
-    "gamma2": Target(
-        "gamma2",
-        ExplanationInfo("at loss, gamma_2", "prediction at the loss, gamma_2 norm", _USES, ours=True),
-        "at the loss reached, gamma_2 norm",
-        "prediction at the loss reached (gamma_2 norm)",
-        norm="gamma2",
-    ),
+    norm: Target(
+        norm,
+        ExplanationInfo(
+            f"at loss, {shown}", f"prediction at the loss, {shown} norm", "probabilities and the loss", ours=True
+        ),
+        f"at the loss reached, {shown} norm",
+        f"prediction at the loss reached ({shown} norm)",
+        norm,
+    )
+    for norm, shown in (("nuclear", "nuclear"), ("gamma2", "gamma_2"))
 }
 """Norm -> prediction at the loss that the run has reached."""
 LIMIT = Target(
