@@ -169,7 +169,8 @@ def _with_targets(inputs: Inputs, settings: CompareSettings, progress: AbstractP
         limitations += proxy_limitations(prediction)
     elif isinstance(prediction, FeaturePrediction):
         assert inputs.gap is not None, "it has all probabilities"
-        made, notes = (at, []) if at else predictions_at(inputs.gap, prediction, settings, progress)
+        asked = settings.at_loss, settings.tolerance
+        made, notes = (at, []) if at else predictions_at(inputs.gap, prediction, *asked, progress)
         at, unproven = proven(made)
         limitations += [*notes, *unproven, *feature_limitations(prediction, inputs.run)]
     targets = targets_of(prediction, at)

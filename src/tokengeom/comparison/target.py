@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
 from scipy.sparse import csc_array
@@ -27,9 +27,6 @@ from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.loss_path import LossPath
 from tokengeom.theory.proxy import ProxyPrediction
 from tokengeom.training.optimizers.base import optimizer_named, optimizer_names
-
-if TYPE_CHECKING:
-    from tokengeom.comparison.inputs import CompareSettings
 
 NormName = Annotated[str, Matches("|".join(NORMS), f"one of {', '.join(NORMS)}")]
 NORM_OF_OPTIMIZER = {
@@ -140,7 +137,7 @@ PROXY = Target(
 TARGETS = {target.key: target for target in (*AT_LOSS.values(), LIMIT, PROXY)}
 """Every target by its key, in the order of tables."""
 
-Tables = Mapping[str, Mapping[str, "Agreement"]]
+Tables = Mapping[str, Mapping[str, Agreement]]
 """Key of each target -> its numbers by name; the numbers of the run alone are under the empty key."""
 
 
@@ -190,17 +187,17 @@ def too_large(P: csc_array) -> str:
 
 
 def predictions_at(
-    gap: float, prediction: FeaturePrediction, settings: CompareSettings, progress: AbstractProgress
+    gap: float, prediction: FeaturePrediction, asked: bool | None, tolerance: float, progress: AbstractProgress
 ) -> tuple[tuple[LossPrediction, ...], list[str]]:
-    """Predictions at a loss gap in each norm, and why one is missing."""
-    if settings.at_loss is False:
+    """Predictions at a loss gap in each norm, and why one is missing; ``asked`` as in `norms_at_loss`."""
+    if asked is False:
         return (), []
     if not gap < prediction.largest_gap:
         return (), [
             f"Nothing is predicted at the loss reached: the run's loss gap, {gap:.3g} nats, is at least that of a "
             f"uniform guess, {prediction.largest_gap:.3g}."
         ]
-    norms = norms_at_loss(prediction.P, settings.at_loss)
+    norms = norms_at_loss(prediction.P, asked)
     if not norms:
         return (), [f"No prediction was made at the loss reached: {too_large(prediction.P)}"]
     left_out = [NORMS[norm] for norm in AT_LOSS if norm not in norms]
@@ -208,7 +205,7 @@ def predictions_at(
     notes = [f"No prediction was made at the loss reached in the {norm}: {why}" for norm in left_out]
     predictions = []
     for norm in norms:
-        path = loss_path(prediction, norm, settings.tolerance)
+        path = loss_path(prediction, norm, tolerance)
         try:
             predictions.append(path.at(gap, progress))
         except ProblemError as problem:
