@@ -7,8 +7,8 @@ learned earlier :cite:p:`zhao2025`.
 """
 
 import tokengeom as tg
-from tokengeom.figures.concepts import concepts as draw_concepts
 from tokengeom.figures.static import save_static
+from tokengeom.figures.training_curves import concepts as draw_concepts
 from tokengeom.theory.concepts import Concepts
 
 stats = tg.count(context=3).limited(top_contexts=80, vocabulary=40)

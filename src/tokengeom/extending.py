@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from tokengeom.figures.ordering import feature_order as feature_order
     from tokengeom.figures.training_curves import feature_training as feature_training
     from tokengeom.figures.training_curves import linear_training as linear_training, path as path
-    from tokengeom.figures.concepts import LearnedConcepts as LearnedConcepts, concepts as concepts
+    from tokengeom.figures.training_curves import LearnedConcepts as LearnedConcepts, concepts as concepts
     from tokengeom.figures.heatmaps import linear_plane as linear_plane
 
     # Texts: the built-in stories, a text document by document, and what a text does not show.

@@ -13,7 +13,6 @@ from tokengeom.comparison.probes import feature_probes, linear_probes
 from tokengeom.comparison.rivals import rivals
 from tokengeom.figures.base import Figure
 from tokengeom.figures.comparisons import checkpoints, disagreement, rival_bars
-from tokengeom.figures.concepts import LearnedConcepts, concepts
 from tokengeom.figures.heatmaps import (
     Snapshots,
     evolution,
@@ -24,7 +23,7 @@ from tokengeom.figures.heatmaps import (
     linear_plane,
     pattern_triple,
 )
-from tokengeom.figures.training_curves import feature_training, linear_training, path
+from tokengeom.figures.training_curves import LearnedConcepts, concepts, feature_training, linear_training, path
 from tokengeom.problems.instances import overparameterised, plane
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.concepts import Concepts

@@ -25,7 +25,7 @@ from tokengeom.statistics.cuts import (
     support_policy,
 )
 from tokengeom.statistics.next_token import OTHER
-from tokengeom.verification.statistics import lead_to
+from tokengeom.verification.sources import lead_to
 
 CUTS = st.one_of(
     st.builds(MostFrequentContexts, st.integers(1, 12)),

@@ -20,8 +20,7 @@ from tokengeom.statistics.count import count_lengths
 from tokengeom.statistics.cuts import CommonestTokens, MinimumCount, MostFrequentContexts, SupportByMass
 from tokengeom.statistics.engines import AbstractEngine, EngineName, EngineSettings, open_engine
 from tokengeom.statistics.ordered_pairs import build_statistics
-from tokengeom.statistics.spark_engine import SparkEngine
-from tokengeom.statistics.spark_session import require_spark
+from tokengeom.statistics.spark_engine import SparkEngine, require_spark
 from tokengeom.statistics.windows import WindowKind
 
 pytestmark = NEEDS_SPARK

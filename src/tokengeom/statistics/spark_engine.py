@@ -1,10 +1,22 @@
-"""The Spark engine: the same queries on a cluster, for corpora that are too large for one machine."""
+"""The Spark engine: the same queries on a cluster, for corpora that are too large for one machine.
+
+Sessions start within a bounded time, or the error is one paragraph without output of Java.
+
+Without these limits Spark would try a silent master for more than a minute, and wait for a first worker forever:
+
+``ANSWER_SECONDS``
+    for a standalone master to accept a connection, and to answer a request for a file that does not exist;
+``spark.scheduler.maxRegisteredResourcesWaitingTime``
+    for a cluster without any executor, at the start and during a query: a setting of Spark, 30 s by default.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import shutil
+import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -12,23 +24,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokengeom.core.errors import ResourceError
+from tokengeom.core.errors import ResourceError, StatisticsError, missing_extra
 from tokengeom.core.progress import AbstractProgress, SilentProgress
-from tokengeom.statistics.engines import AbstractEngine
-from tokengeom.statistics.spark_session import (
-    clear_errors,
-    executors,
-    is_local,
-    no_executor,
-    open_session,
-    patience,
-    require_spark,
-)
+from tokengeom.statistics.engines import AbstractEngine, memory_bytes
 
 if TYPE_CHECKING:
     import ibis
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
 
 _INPUT_BYTES_PER_PARTITION = 1 << 25
 """Bytes of Parquet per partition of a shuffle: of 4 bytes per token, counting shuffles about four times as many."""
@@ -229,3 +233,217 @@ def _rows_in(folder: Path) -> int:
     import pyarrow.parquet as pq
 
     return sum(pq.read_metadata(shard).num_rows for shard in folder.glob("*.parquet"))
+
+
+ANSWER_SECONDS = 30.0
+WAITING_TIME = "spark.scheduler.maxRegisteredResourcesWaitingTime"
+
+_DRIVER_HOST = "spark.driver.host"
+_SMALLEST = 470
+"""MiB of the smallest Java process that Spark accepts: 450, and what the garbage collector reserves."""
+
+_REMEDIES = (
+    ("OutOfMemoryError", "Raise --memory, which each executor and the driver get."),
+    ("No space left", "Free some space on the workers' local disks (SPARK_LOCAL_DIRS) and where --temp is."),
+    (
+        "FileNotFound|FILE_NOT_EXIST|does not exist",
+        "The corpus, --temp and --pairs must be on storage that this machine and every worker reach under the same "
+        "path, such as NFS; Parquet shards may also be at an address like hdfs:// or s3a://.",
+    ),
+    ("PATH_NOT_FOUND", "Check the path; the workers must reach it too."),
+    ("stopped SparkContext", "The cluster did not accept the application. Check that it has this version of Spark."),
+)
+
+
+def open_session(address: str, memory: str | None, spill: Path) -> SparkSession:
+    """A new session, with at least one executor if the master is a cluster; otherwise `ResourceError`, in time.
+
+    Parameters
+    ----------
+    memory
+        Memory of the driver and of each executor, such as 2GB; by default Spark's.
+    spill
+        Folder for the driver's temporary files and for the output of Java.
+    """
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    own_address = _check_answers(address)
+    size = None if memory is None else f"{mebibytes(memory)}m"
+    if SparkContext._gateway is None:
+        _start_java(address, size, spill / "java.log")
+    with clear_errors(f"Spark could not start on the master '{address}'"):
+        # From here on the settings of spark-defaults.conf and PYSPARK_SUBMIT_ARGS are known.
+        conf = SparkConf().setMaster(address).setAppName("tokengeom").set("spark.local.dir", str(spill))
+        if size is not None:
+            conf.set("spark.driver.memory", size).set("spark.executor.memory", size)
+        if own_address is not None and not {"SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME"} & set(os.environ):
+            conf.setIfMissing(_DRIVER_HOST, own_address)
+        conf.setIfMissing("spark.ui.enabled", "false").set("spark.ui.showConsoleProgress", "false")
+        # Hadoop's client would try a resource manager of YARN that does not answer for a quarter of an hour.
+        conf.setIfMissing("spark.hadoop.yarn.resourcemanager.connect.max-wait.ms", str(int(ANSWER_SECONDS * 1000)))
+        session = SparkSession.builder.config(conf=conf).getOrCreate()
+        session.sparkContext.setLogLevel("OFF")
+    try:
+        _await_executors(session, address, memory)
+    except BaseException:
+        session.stop()
+        raise
+    return session
+
+
+def require_spark() -> None:
+    """Raise an error if PySpark or Java is not installed."""
+    try:
+        import pyspark  # noqa: F401
+    except ImportError:
+        missing_extra("pyspark", "spark", "The Spark engine")
+    home = os.environ.get("JAVA_HOME")
+    if home and shutil.which("java", path=str(Path(home) / "bin")) is None:
+        raise ResourceError(
+            f"The Spark engine needs Java 17 or newer, and JAVA_HOME is {home}, which has no bin/java. Correct it."
+        )
+    if not home and shutil.which("java") is None:
+        raise ResourceError("The Spark engine needs Java 17 or newer, which was not found. Install it.")
+
+
+def mebibytes(memory: str) -> int:
+    """Whole MiB of a size such as 2GB or 1.5GiB: Spark accepts no fractions; less than Spark needs is refused."""
+    size = memory_bytes(memory) // 2**20
+    if size < _SMALLEST:
+        raise StatisticsError(f"Spark needs a --memory of at least 500MB; got {memory}.")
+    return size
+
+
+def is_local(address: str) -> bool:
+    """Whether a master is threads of this machine instead of a cluster."""
+    return address.startswith("local")
+
+
+def executors(session: SparkSession) -> int:
+    """Number of executors of a cluster that are alive now."""
+    return int(session.sparkContext._jsc.sc().getExecutorMemoryStatus().size()) - 1
+
+
+def patience(session: SparkSession) -> float:
+    """Seconds without any executor after which a cluster is given up."""
+    return float(session.sparkContext._jsc.sc().conf().getTimeAsMs(WAITING_TIME, "30s")) / 1000
+
+
+def no_executor(address: str, memory: str | None, seconds: float, own_address: str) -> ResourceError:
+    """The error for a cluster without workers that could run a task."""
+    return ResourceError(
+        f"No worker of the Spark master '{address}' provided an executor with {memory or 'the default'} memory for "
+        f"{seconds:.0f} seconds. Check that workers are registered with the master, that they are not busy, that each "
+        f"has this much memory (otherwise lower --memory), and that they can connect to this machine at "
+        f"{own_address}. To wait longer, raise Spark's setting {WAITING_TIME}; nothing was saved."
+    )
+
+
+def _check_answers(address: str) -> str | None:
+    """Refuse a standalone cluster whose masters do not answer, before Java is started.
+
+    Returns this machine's address on the way to the master: the one that workers can most likely connect to.
+    """
+    if not address.startswith("spark://"):
+        return None
+    reasons = []
+    for place in address.removeprefix("spark://").split(","):
+        host, _, port = place.rpartition(":")
+        if not host or not port.isdecimal() or int(port) > 65535:
+            reasons.append(f"'{place}' does not have the form host:port")
+            continue
+        try:
+            with socket.create_connection((host, int(port)), ANSWER_SECONDS) as connection:
+                own = str(connection.getsockname()[0])
+                answer = _answer(connection)
+            if not answer.startswith(b"HTTP"):
+                # Spark wants IPv6 addresses in a form of its own, so there it chooses one itself.
+                return None if ":" in own else own
+            reasons.append("it is the port of a web page; the master's own port is usually 7077")
+        except TimeoutError:
+            reasons.append(f"there was no answer within {ANSWER_SECONDS:.0f} seconds")
+        except OSError as error:
+            reasons.append(error.strerror or str(error))
+    raise ResourceError(
+        f"No Spark master answers at '{address}': {reasons[0]}. Check host and port, and that the master is running, "
+        "or count on this machine with --engine duckdb; nothing was saved."
+    )
+
+
+def _answer(connection: socket.socket) -> bytes:
+    """First bytes of the answer to a request for a file that no master has, in Spark's protocol.
+
+    A frame is its length, the kind of message (6: a stream is requested) and the name of the stream. A master that
+    wants encryption ends the connection instead, which is an answer too.
+    """
+    name = b"/files/tokengeom"
+    connection.sendall(struct.pack(">qbi", 8 + 1 + 4 + len(name), 6, len(name)) + name)
+    try:
+        return connection.recv(64)
+    except ConnectionError:
+        return b""
+
+
+def _start_java(address: str, memory: str | None, log: Path) -> None:
+    """Start the Java process of the driver with its output in a file instead of on the terminal."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+
+    # With the master known, Java itself refuses an address that it cannot use, and says why.
+    conf = SparkConf(loadDefaults=False).setMaster(address)
+    if memory is not None:
+        conf.set("spark.driver.memory", memory)
+    try:
+        with log.open("wb") as output:
+            gateway = launch_gateway(conf, popen_kwargs={"stdout": output, "stderr": output})
+    except PySparkRuntimeError as error:
+        raise ResourceError(
+            f"Spark could not start on the master '{address}', as Java ended with: {_last_words(log)}. "
+            "Check the address and Spark's settings; nothing was saved."
+        ) from error
+    SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _last_words(log: Path) -> str:
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    named = [line for line in lines if "xception" in line or line.startswith("Error")]
+    return (named or lines or ["it printed nothing"])[0].removeprefix('Exception in thread "main" ').rstrip(".")
+
+
+def _await_executors(session: SparkSession, address: str, memory: str | None) -> None:
+    """Wait until a task could run, unless executors are started only when there are tasks."""
+    settings = session.sparkContext.getConf()
+    if is_local(address) or settings.get("spark.dynamicAllocation.enabled", "false") == "true":
+        return
+    seconds = patience(session)
+    deadline = time.monotonic() + seconds
+    with clear_errors(f"Spark could not start on the master '{address}'"):
+        while executors(session) == 0:
+            if time.monotonic() > deadline:
+                raise no_executor(address, memory, seconds, settings.get(_DRIVER_HOST, "its address"))
+            time.sleep(0.1)
+
+
+@contextmanager
+def clear_errors(failed: str) -> Iterator[None]:
+    """Raise errors of Spark as one paragraph: what failed, the reason in the Java stack trace, and a remedy."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (Py4JError, PySparkException, ConnectionError) as error:
+        text = str(error)
+        remedy = next((remedy for marker, remedy in _REMEDIES if re.search(marker, text)), "Check the cluster.")
+        reason = _reason(text) or type(error).__name__
+        raise ResourceError(f"{failed}: {reason}. {remedy} Nothing was saved.") from error
+
+
+def _reason(text: str) -> str:
+    """The line that names the Java exception, else the first line; and the first cause, where there is one."""
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()] or [""]
+    named = next((line.removeprefix(": ") for line in lines if line.startswith(": ")), lines[0]).rstrip(".")
+    causes = [line.removeprefix("Caused by: ").rstrip(".") for line in lines if line.startswith("Caused by: ")]
+    return f"{named}, because of {causes[-1]}" if causes and causes[-1] not in named else named

@@ -31,7 +31,7 @@ from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.linear import LinearPrediction
 from tokengeom.theory.proxy import ProxyPrediction
 from tokengeom.training.run import Run
-from tokengeom.verification.statistics import find_statistics
+from tokengeom.verification.sources import find_statistics
 from tokengeom.verification.verify import RECOMPUTED, Checks, not_beside, not_computed, same
 
 SOLVED_AGAIN = 2e-3

@@ -40,7 +40,7 @@ from tokengeom.theory.features import FeaturePrediction
 from tokengeom.training.loop import State, measure
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.run import Run
-from tokengeom.verification.statistics import find_statistics
+from tokengeom.verification.sources import find_statistics
 from tokengeom.verification.verify import Checks, check_result, not_beside, not_computed, same
 
 KINDS_OF_STAGES = {

@@ -27,9 +27,9 @@ CHECKS: dict[str, str] = {
     "tokengeom-path": "tokengeom.verification.predictions.check_path",
     "tokengeom-linear": "tokengeom.verification.predictions.check_linear",
     "tokengeom-proxy": "tokengeom.verification.predictions.check_proxy",
-    "tokengeom-statistics": "tokengeom.verification.statistics.check_statistics",
-    "tokengeom-pairs": "tokengeom.verification.statistics.check_pairs",
-    "tokengeom-run": "tokengeom.verification.runs.check_run",
+    "tokengeom-statistics": "tokengeom.verification.sources.check_statistics",
+    "tokengeom-pairs": "tokengeom.verification.sources.check_pairs",
+    "tokengeom-run": "tokengeom.verification.sources.check_run",
     "tokengeom-comparison": "tokengeom.verification.comparisons.check_comparison",
     "tokengeom-rivals": "tokengeom.verification.comparisons.check_rivals",
     "tokengeom-checkpoints": "tokengeom.verification.comparisons.check_checkpoints",
@@ -39,7 +39,7 @@ CHECKS: dict[str, str] = {
 }
 """Kind of a result -> the function that checks such a result: ``check(result, nearby)``."""
 FOLDER_CHECKS: dict[str, str] = {
-    "tokengeom-run": "tokengeom.verification.runs.check_runs",
+    "tokengeom-run": "tokengeom.verification.sources.check_runs",
     "tokengeom-report": "tokengeom.verification.reports.check_report",
 }
 """The same for kinds whose folder is checked as a whole: ``check(folder, nearby)``."""

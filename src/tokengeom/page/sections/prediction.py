@@ -10,7 +10,7 @@ import numpy as np
 from tokengeom.comparison.logit_numbers import FiniteLogits
 from tokengeom.core.numerics import Float
 from tokengeom.figures.base import LinePanel
-from tokengeom.figures.concepts import concepts as concepts_figure
+from tokengeom.figures.training_curves import concepts as concepts_figure
 from tokengeom.page.formatting import listed, number, percent
 from tokengeom.page.report_contents import ReportContents
 from tokengeom.page.sections.base import Page, Section

@@ -25,7 +25,7 @@ from tokengeom.core.progress import AbstractProgress, AbstractStage, SilentProgr
 from tokengeom.statistics import spark_engine
 from tokengeom.statistics.count import count_pairs
 from tokengeom.statistics.engines import AbstractEngine, EngineSettings, open_engine
-from tokengeom.statistics.spark_session import _check_answers, _reason, executors, mebibytes
+from tokengeom.statistics.spark_engine import _check_answers, _reason, executors, mebibytes
 from tokengeom.statistics.windows import ContextPacking, WindowKind, Windows, count_windows
 
 # Starting a cluster takes half a minute; test_spark_engine runs on a local master in every suite.
@@ -154,7 +154,7 @@ def test_storage_that_workers_do_not_share_is_refused(
 
 def _count_in_a_new_process(*arguments: str, before: str = "pass", **environment: str) -> Done:
     """What a terminal shows, all output of Java included; the process must end by itself."""
-    program = f"from tokengeom.statistics import spark_session; {before}; from tokengeom.cli import main; main()"
+    program = f"from tokengeom.statistics import spark_engine; {before}; from tokengeom.cli import main; main()"
     command = [sys.executable, "-c", program, "count", "--engine", "spark", *arguments]
     run = subprocess.run(command, capture_output=True, text=True, timeout=240, env=os.environ | environment)
     return Done(run.returncode, run.stdout, run.stderr)
@@ -169,7 +169,7 @@ def _wait(seconds: float) -> dict[str, str]:
 def test_a_port_that_accepts_and_never_answers_is_refused_in_one_paragraph() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as silent:
         master = f"spark://127.0.0.1:{silent.getsockname()[1]}"
-        done = _count_in_a_new_process("--master", master, before="spark_session.ANSWER_SECONDS = 1.0")
+        done = _count_in_a_new_process("--master", master, before="spark_engine.ANSWER_SECONDS = 1.0")
     assert_one_paragraph(done)
     assert f"No Spark master answers at '{master}': there was no answer within 1 seconds." in done.err
 

@@ -5,7 +5,7 @@ import pytest
 
 from figure_cases import heatmap, line_panel
 from tokengeom.core.errors import InputError
-from tokengeom.figures.concepts import LearnedConcepts, concepts
+from tokengeom.figures.training_curves import LearnedConcepts, concepts
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.concepts import Concepts
 from tokengeom.theory.proxy import proxy

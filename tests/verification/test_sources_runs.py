@@ -14,7 +14,7 @@ import pytest
 from forging import forge
 from tokengeom.training.run import Run
 from tokengeom.training.train import train
-from tokengeom.verification.runs import same_loss
+from tokengeom.verification.sources import same_loss
 from tokengeom.verification.verify import check_result, verify
 from training_problems import random_statistics
 
