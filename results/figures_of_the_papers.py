@@ -10,26 +10,29 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
-from tokengeom import Factors, NextTokenStatistics, predict
+from tokengeom import Factors, FeaturePrediction, NextTokenStatistics, Run, predict
 from tokengeom.extending import (
+    Bool,
     Figure,
+    Float,
+    Points,
+    ScatterPanel,
     SilentProgress,
     Snapshots,
-    context_token_angles,
-    context_token_cosines,
     cosines,
     draw,
     evolution,
+    feature_order,
     feature_training,
     labelled_contexts,
     labelled_tokens,
     pattern_triple,
-    support_heatmaps,
+    unit_columns,
 )
 from tokengeom_studies.base import Findings, find_study
 from tokengeom_studies.common.measured import AbstractMeasuredStudy
@@ -47,6 +50,9 @@ PICTURES = ROOT / "docs" / "results" / "figures"
 DOTS_PER_INCH = 60
 FOR_NAMES = 90
 """Dots per inch of pictures with many names."""
+
+MOST_PAIRS = 400
+"""Pairs of each kind in the picture of angles; of more, this many are drawn with a fixed seed."""
 
 COUNTER_EXAMPLE = np.array([[1, 1, 1], [0, 1, 0], [0, 0, 1], [0, 0, 0]])
 """Supports {1}, {1, 2} and {1, 3} of 4 tokens; studies/tests/test_proxy_excess.py tries all smaller patterns."""
@@ -172,6 +178,67 @@ def stories() -> Iterator[Number]:
     )
 
 
+def support_heatmaps(prediction: FeaturePrediction, runs: Mapping[str, Run], stats: NextTokenStatistics) -> Figure:
+    """Cosines between contexts and between tokens: of each run (by name), of L^mm, and of columns and rows of S."""
+    sources = {name: Factors.of(run) for name, run in runs.items()} | {"L^mm": Factors(prediction.W, prediction.H)}
+    S = np.asarray(prediction.P.toarray() > 0).astype(np.float64)
+    order = feature_order(prediction, stats)
+    panels = [
+        *(order.context_cosines(f"cos(H, H): {name}", factors.H) for name, factors in sources.items()),
+        order.context_cosines("cos(S, S): overlap of supports", S),
+        *(order.token_cosines(f"cos(W, W): {name}", factors.tokens.T) for name, factors in sources.items()),
+        order.token_cosines("cos(S^T, S^T): shared contexts", S),
+    ]
+    caption = (
+        "Cosines between contexts (top) and between tokens (bottom; the mean over tokens removed): "
+        f"{', '.join(runs)} and L^mm. Right: cosines of the columns and rows of the supports S, which are 0 or more, "
+        f"since they count what two supports share. {order.sentence()}"
+    )
+    title = "Geometry found, geometry predicted, and overlaps of supports"
+    return Figure("support-heatmaps", title, caption, panels, columns=len(sources) + 1)
+
+
+def context_token_angles(prediction: FeaturePrediction, factors: Factors) -> Figure:
+    """Cosine of each context with each token, predicted in the limit and found, in and off the support."""
+    factors.require_sizes(prediction.reduction.V, prediction.reduction.m)
+    x, y = context_token_cosines(Factors(prediction.W, prediction.H)), context_token_cosines(factors)
+    S = np.asarray(prediction.P.toarray() > 0)
+    generator = np.random.default_rng(0)
+    kinds = {"tokens that may follow": S, "other tokens": ~S}
+    points = [sampled(label, x, y, pairs, generator) for label, pairs in kinds.items()]
+    panel = ScatterPanel("Contexts and tokens", "predicted cosine (L^mm)", "cosine found", points)
+    means = "; ".join(
+        f"{label}: predicted {x[pairs].mean():.3f}, found {y[pairs].mean():.3f}" for label, pairs in kinds.items()
+    )
+    caption = (
+        "One point per pair of a context and a token: the cosine between them in the limit of training, and in the "
+        f"trained model (the mean over tokens removed). Mean cosines: {means}. A context is nearer to every token that "
+        f"may follow it than to all others in {ordered(x, S):.0%} of the contexts as predicted, and in "
+        f"{ordered(y, S):.0%} as found. At most {MOST_PAIRS} pairs of each kind are shown."
+    )
+    return Figure("context-token-angles", "Angles between contexts and tokens", caption, [panel], columns=1)
+
+
+def context_token_cosines(factors: Factors) -> Float:
+    """Cosine of each token with each context, V x m; the mean over tokens is removed."""
+    return np.asarray(unit_columns(factors.tokens).T @ unit_columns(factors.H))
+
+
+def ordered(C: Float, S: Bool) -> float:
+    """Share of contexts whose smallest cosine in the support is above the largest off it; full supports left out."""
+    some = S.any(axis=0) & ~S.all(axis=0)
+    lowest, highest = np.where(S, C, np.inf).min(axis=0), np.where(S, -np.inf, C).max(axis=0)
+    return float(np.mean((lowest > highest)[some])) if some.any() else float("nan")
+
+
+def sampled(label: str, x: Float, y: Float, pairs: Bool, generator: np.random.Generator) -> Points:
+    """The pairs of one kind as points, or some of them."""
+    which = np.flatnonzero(pairs)
+    if which.size > MOST_PAIRS:
+        which = np.sort(generator.choice(which, MOST_PAIRS, replace=False))
+    return Points(label, x.ravel()[which], y.ravel()[which])
+
+
 def networks() -> Iterator[Number]:
     """Paper 2 and talk: transformer, UFM, L^mm and supports side by side; labelled heat-maps; angles."""
     recipe = {**find_study("networks-simplified-stories").recipe(), "draws": 20}
@@ -183,12 +250,12 @@ def networks() -> Iterator[Number]:
     network = train_and_compare(stats, prediction, recipe, probes={"snapshots": kept}, progress=progress)
     ufm = train_ufm_and_compare(stats, prediction, recipe, progress)
     runs = {"transformer": network.run, "UFM": ufm.run}
-    save(support_heatmaps(prediction, runs, stats=stats), "support-heatmaps")
+    save(support_heatmaps(prediction, runs, stats), "support-heatmaps")
     save(feature_training(runs), "feature-training")
     save(evolution(kept.taken, prediction, stats=stats), "evolution")
     save(labelled_contexts(prediction, natural, run=network.run), "labelled-contexts", FOR_NAMES)
     save(labelled_tokens(prediction, natural, run=network.run, most=30), "labelled-tokens", FOR_NAMES)
-    save(context_token_angles(prediction, network.run), "context-token-angles", FOR_NAMES)
+    save(context_token_angles(prediction, Factors.of(network.run)), "context-token-angles", FOR_NAMES)
     reported = {
         "transformer": "1.6159 after 10,000 steps, 1.6156 after 50,000; entropy 1.6156",
         "UFM": "falls to H; no values in the text",

@@ -19,7 +19,7 @@ from tokengeom.results.contract import AbstractResult
 from tokengeom.solvers.nuclear_admm import NuclearADMM
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.predict import predict
-from tokengeom.verification.checks import check_result
+from tokengeom.verification.verify import check_result
 
 SHAPES = {"odd": (9, 13), "tall": (12, 5), "one column": (6, 1)}
 LOSS_GAP = 0.05

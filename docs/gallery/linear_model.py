@@ -10,7 +10,7 @@ import numpy as np
 
 import tokengeom as tg
 from tokengeom.corpus.synthetic import random_soft_labels
-from tokengeom.figures.scatters import linear_plane
+from tokengeom.figures.heatmaps import linear_plane
 from tokengeom.figures.static import save_static
 
 truth = random_soft_labels(V=10, m=12, k=3, seed=0).truth

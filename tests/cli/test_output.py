@@ -9,20 +9,22 @@ import numpy as np
 import pytest
 
 from tokengeom import NextTokenStatistics
-from tokengeom.cli.output import print_result, print_summary, progress_shown, require_figure_path
+from tokengeom.cli.output import chosen_output, print_result, print_summary, progress_shown, require_figure_path
 from tokengeom.core.errors import InputError
 from tokengeom.core.progress import SilentProgress
 
 
 def test_json_has_neither_infinities_nor_arrays(capsys: pytest.CaptureFixture[str]) -> None:
     data = {"a": np.inf, "b": np.array([1.0, np.nan]), "c": (np.int64(3), "x"), "e": {"d": -np.inf}}
-    print_result(data, lambda console: None, as_json=True, quiet=False)
+    with chosen_output(as_json=True):
+        print_result(data, lambda console: None)
     assert json.loads(capsys.readouterr().out) == {"a": None, "b": [1.0, None], "c": [3, "x"], "e": {"d": None}}
 
 
 def test_text_is_printed_unless_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     for quiet, printed in ((False, "hello\n"), (True, "")):
-        print_result({}, lambda console: console.print("hello"), as_json=False, quiet=quiet)
+        with chosen_output(quiet=quiet):
+            print_result({}, lambda console: console.print("hello"))
         assert capsys.readouterr().out == printed
 
 
@@ -30,7 +32,8 @@ def test_only_the_first_of_several_processes_prints(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("RANK", "1")
-    print_result({"a": 1}, lambda console: console.print("hello"), as_json=True, quiet=False)
+    with chosen_output(as_json=True):
+        print_result({"a": 1}, lambda console: console.print("hello"))
     assert capsys.readouterr().out == ""
 
 
@@ -38,15 +41,16 @@ def test_a_summary_says_where_the_result_is(tmp_path: Path, capsys: pytest.Captu
     stats = NextTokenStatistics.from_counts([[1, 2], [3, 0]])
     stats.save(tmp_path / "stats")
     seal = json.loads((tmp_path / "stats" / "manifest.json").read_text())["seal"]
-    print_summary(stats, began=0.0, out=tmp_path / "stats", as_json=False, quiet=False)
+    print_summary(stats, began=0.0, out=tmp_path / "stats")
     assert f"Saved in {tmp_path / 'stats'}, hash {seal}." in capsys.readouterr().out.replace("\n", "")
-    print_summary(stats, began=0.0, out=None, as_json=True, quiet=False, more={"extra": 5})
+    with chosen_output(as_json=True):
+        print_summary(stats, began=0.0, out=None, more={"extra": 5})
     data = json.loads(capsys.readouterr().out)
     assert (data["out"], data["extra"], data["contexts"]) == (None, 5, 2)
 
 
 def test_progress_is_silent_without_a_terminal() -> None:
-    with progress_shown(quiet=False) as progress:
+    with progress_shown() as progress:
         assert isinstance(progress, SilentProgress)
 
 

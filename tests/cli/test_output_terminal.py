@@ -17,7 +17,14 @@ from rich.text import Text
 
 from command_line import all_commands, say, say_on_terminal
 from tokengeom import NextTokenStatistics, predict, train
-from tokengeom.cli.output import TerminalConsole, escaped_streams, print_result, printable, progress_shown
+from tokengeom.cli.output import (
+    TerminalConsole,
+    chosen_output,
+    escaped_streams,
+    print_result,
+    printable,
+    progress_shown,
+)
 
 # Sets the title of a terminal, rings, begins a sequence (C1), deletes, reverses the writing direction, ends a line.
 EVIL = "\x1b]0;owned\x07\x9b\x7f\u202e\u2066\u2028[bold]:cat:"
@@ -87,7 +94,8 @@ def test_json_has_the_characters_as_escapes(work: Path, capsys: pytest.CaptureFi
     done = say(capsys, "count", f"text{EVIL}.txt", "--context", "1", "--out", f"out{EVIL}", "--json")
     assert json.loads(done.out)["out"] == f"out{EVIL}"
     assert RAW.search(done.out) is None
-    print_result({"name": "\udcff"}, lambda console: None, as_json=True, quiet=False)
+    with chosen_output(as_json=True):
+        print_result({"name": "\udcff"}, lambda console: None)
     assert capsys.readouterr().out == '{"name": "\\udcff"}\n'
 
 
@@ -153,7 +161,7 @@ def test_warnings_loggers_and_prints_are_escaped(
 
 def test_progress_shows_titles_and_notes_as_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
     def work_with_bars(*given: object, **settings: object) -> None:
-        with progress_shown(quiet=False) as progress, progress.stage(f"title[/]{EVIL}", 2) as stage:
+        with progress_shown() as progress, progress.stage(f"title[/]{EVIL}", 2) as stage:
             stage.advance(1, f"note[/]{EVIL}")
             progress.say(f"sentence[/]{EVIL}")
 

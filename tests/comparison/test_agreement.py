@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,6 @@ from tokengeom.comparison.agreement import (
     check_permutations,
     jackknife_interval,
     leave_out_blocks,
-    with_reference,
 )
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers
 from tokengeom.core.errors import ProblemError
@@ -118,11 +118,12 @@ def test_units_are_left_out_whole_and_very_many_in_blocks() -> None:
 
 
 def test_references_are_added_by_name() -> None:
-    a, b = ("limit", "a"), ("limit", "b")
-    found = {a: Agreement(0.5), b: Agreement(0.6)}
-    added = with_reference(with_reference(found, "untrained", {a: 0.1}), "ceiling", {b: 0.9})
+    H = np.random.default_rng(0).normal(size=(3, 8))
+    a, b = ("limit", "context_agreement"), ("limit", "context_cka")
+    assessed = assess(SimilarityNumbers.of("contexts", H, {"limit": H}), permutations=0, seed=0)
+    added = replace(assessed, references={"untrained": {a: 0.1}, "ceiling": {b: 0.9}}).agreements()
     assert (added[a].untrained, added[b].ceiling) == (0.1, 0.9)
-    assert np.isnan(added[b].untrained)
+    assert np.isnan([added[b].untrained, added[a].ceiling]).all()
 
 
 def test_one_item_has_a_value_at_most() -> None:

@@ -78,7 +78,7 @@ def test_zero_logits_have_no_cosine() -> None:
 def test_collapse_is_that_of_the_selected_or_reassigned_contexts() -> None:
     rng = np.random.default_rng(3)
     H, labels = rng.standard_normal((6, 40)), np.repeat(np.arange(10), 4)
-    numbers = CollapseNumbers(H, labels)
+    numbers = CollapseNumbers(Factors(np.eye(6), H), labels)
     assessed = assess(numbers, permutations=100, seed=0)
     one = assessed.agreements()["", "collapse"]
     assert one.value == pytest.approx(subspace_collapse(H, labels))

@@ -62,6 +62,6 @@ def test_a_run_on_another_text_is_compared_on_what_is_shared(
 
 
 def test_runs_that_differ_in_more_than_their_seed_are_no_ceiling() -> None:
-    one, other = (RestrictedRun(np.eye(2), np.eye(2), None, None, {"seed": k, "dim": 2 + k}) for k in (0, 1))
+    one, other = (RestrictedRun(Factors(np.eye(2), np.eye(2)), None, {"seed": k, "dim": 2 + k}) for k in (0, 1))
     assert "differ in more than their seed (dim)" in training_limitations([one, other])[0]
     assert training_limitations([one]) == []

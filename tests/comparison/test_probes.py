@@ -202,9 +202,9 @@ def test_a_diverged_state_gives_nan_and_another_shape_an_error(
     stats, p = features
     here = measured(p, state(np.full((stats.V, 3), np.nan), np.ones((3, stats.m))))
     assert np.isnan(list(here.values())).all()
-    with pytest.raises(ProblemError, match=f"V x m = {stats.V} x {stats.m}"):
+    with pytest.raises(ProblemError, match=f"V={stats.V} tokens"):
         measured(p, state(np.ones((stats.V + 1, 3)), np.ones((3, stats.m))))
-    with pytest.raises(ProblemError, match="V x d = 10 x 60"):
+    with pytest.raises(ProblemError, match=r"V x d; the prediction's is \(10, 60\)"):
         measured(linear, state(np.ones((10, 61)), np.ones((61, 50))))
 
 

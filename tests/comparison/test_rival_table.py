@@ -15,8 +15,7 @@ from tokengeom.comparison.rivals import rivals
 from tokengeom.core.errors import InputError
 from tokengeom.results.registry import load
 from tokengeom.statistics.next_token import NextTokenStatistics
-from tokengeom.verification.checks import check_result
-from tokengeom.verification.verify import verify
+from tokengeom.verification.verify import check_result, verify
 
 
 @pytest.fixture(scope="module")

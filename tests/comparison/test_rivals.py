@@ -41,7 +41,7 @@ from tokengeom.theory.proxy import predict_proxy
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.run import Run
 from tokengeom.training.train import train
-from tokengeom.verification.checks import check_result
+from tokengeom.verification.verify import check_result
 
 V, M, D = 12, 24, 9
 NAMES = tuple(kind.name for kind in explanation_classes())

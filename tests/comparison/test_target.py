@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 
 from tokengeom.comparison.agreement import Agreement
-from tokengeom.comparison.inputs import CompareSettings
 from tokengeom.comparison.target import (
     AT_LOSS,
     LIMIT,
@@ -116,6 +115,6 @@ def test_a_norm_in_which_the_prediction_fails_is_missing_with_a_reason(monkeypat
     monkeypatch.setattr(LossPath, "at", fails)
     prediction = predict(random_statistics(0), spread_solves=0)
     assert isinstance(prediction, FeaturePrediction)
-    found, notes = predictions_at(0.1, prediction, CompareSettings(), SilentProgress())
+    found, notes = predictions_at(0.1, prediction, None, 1e-3, SilentProgress())
     assert [one.norm for one in found] == ["nuclear"]
     assert notes == ["The prediction at the loss reached failed in the gamma_2 norm: The search ended early."]

@@ -21,8 +21,15 @@ def with_ceiling(one: Agreement, ceiling: float) -> Agreement:
 
 
 def evidence(contexts: Agreement = HIGH, tokens: Agreement = HIGH, **more: object) -> Evidence:
-    known = {"collapse": None, "rows": (), "target": "prediction at the loss reached", "groups": 40, "V": 40}
-    return Evidence(contexts, tokens, **{**known, **more})  # type: ignore[arg-type]
+    known: dict[str, object] = {
+        "collapse": None,
+        "rows": (),
+        "target": "prediction at the loss reached",
+        "loss_gap": None,
+    }
+    known |= {"groups": 40, "V": 40, "one_hot": False, "coverage": None, "d": 40, "rank": 40}
+    known |= {"frequency_gap": None, "uniform_gap": None}
+    return Evidence(contexts=contexts, tokens=tokens, **{**known, **more})  # type: ignore[arg-type]
 
 
 def row(

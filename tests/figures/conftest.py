@@ -21,10 +21,9 @@ from tokengeom.figures.heatmaps import (
     labelled_contexts,
     labelled_tokens,
     linear_heatmaps,
+    linear_plane,
     pattern_triple,
-    support_heatmaps,
 )
-from tokengeom.figures.scatters import context_token_angles, linear_plane
 from tokengeom.figures.training_curves import feature_training, linear_training, path
 from tokengeom.problems.instances import overparameterised, plane
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -142,8 +141,6 @@ def figures(
         "evolution": [evolution(snapshots.taken, prediction, stats=stats)],
         "labelled_contexts": [labelled_contexts(prediction, stats, run=run), labelled_contexts(prediction, stats)],
         "labelled_tokens": [labelled_tokens(prediction, stats, run=run), labelled_tokens(prediction, stats)],
-        "support_heatmaps": [support_heatmaps(prediction, {"UFM": run}, stats=stats)],
-        "context_token_angles": [context_token_angles(prediction, run)],
         "path": [
             path(norm_path(linear, np.logspace(0.5, 4, 8))),
             path(regularisation_path(stats.P, stats.pi, prediction.L_mm, lambdas=np.logspace(-1, -4, 4))),

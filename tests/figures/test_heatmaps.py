@@ -11,7 +11,6 @@ from tokengeom.figures.heatmaps import (
     feature_heatmaps,
     labelled_contexts,
     pattern_triple,
-    support_heatmaps,
 )
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.features import FeaturePrediction
@@ -45,17 +44,6 @@ def test_cosines_are_those_of_the_run(prediction: FeaturePrediction, stats: Next
     assert contexts.values[0, 1] == pytest.approx(h[:, 0] @ h[:, 1] / np.prod(np.linalg.norm(h, axis=0)))
     w = (run.W - run.W.mean(axis=0))[[stats.vocabulary.index(name) for name in tokens.x_names[:2]]]
     assert tokens.values[0, 1] == pytest.approx(w[0] @ w[1] / np.prod(np.linalg.norm(w, axis=1)))
-
-
-def test_overlaps_count_shared_tokens(prediction: FeaturePrediction, stats: NextTokenStatistics, run: Run) -> None:
-    maps = support_heatmaps(prediction, {"UFM": run}, stats=stats)
-    assert maps.columns == 3
-    overlaps, shared = heatmap(maps, 2), heatmap(maps, 5)
-    S = stats.S.toarray() > 0
-    one, other = (set(np.flatnonzero(S[:, context_index(stats, name)])) for name in overlaps.x_names[:2])
-    assert overlaps.values[0, 1] == pytest.approx(len(one & other) / np.sqrt(len(one) * len(other)))
-    one, other = (set(np.flatnonzero(S[stats.vocabulary.index(name)])) for name in shared.x_names[:2])
-    assert shared.values[0, 1] == pytest.approx(len(one & other) / np.sqrt(len(one) * len(other)))
 
 
 def test_contexts_with_one_support_are_between_breaks(

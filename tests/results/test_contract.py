@@ -27,11 +27,11 @@ from tokengeom.comparison.model_states import ModelStates
 from tokengeom.core.errors import InputError, MissingExtraError
 from tokengeom.page.chosen_settings import Choice
 from tokengeom.page.read_model import ReadModel
-from tokengeom.results.contract import ALONE, AbstractResult, NearbyResults, close, html_table, saved_hash, under
+from tokengeom.results.contract import ALONE, SAME, AbstractResult, NearbyResults, html_table, saved_hash, under
 from tokengeom.results.manifests import read_seal
 from tokengeom.results.registry import KINDS, load, result_class
 from tokengeom.statistics.count import count_pairs
-from tokengeom.verification.verify import Verification, verify
+from tokengeom.verification.verify import Verification, same, verify
 from tokengeom_studies.base import Findings
 
 DRAWS: dict[str, Any] = {"permutations": 20}
@@ -293,9 +293,9 @@ def test_a_verification_is_true_when_nothing_failed() -> None:
     assert (bool(found), found.failed, found.not_checked) == (False, ("b holds",), ("c: not kept",))
     assert found.summary() == "2 checks, 1 failed; 1 claim not checked."
     assert under("x", {"a holds": True, "b holds": False}) == {"x: a holds": True, "x: b holds": False}
-    assert close(1.0, 1.0 + 1e-12)
-    assert not close(1.0, 1.0 + 1e-6)
-    assert close(np.inf, np.inf)
+    assert same(1.0, 1.0 + 1e-12, SAME)
+    assert not same(1.0, 1.0 + 1e-6, SAME)
+    assert same(np.inf, np.inf, SAME)
 
 
 def test_first_facts_of_statistics_are_their_repr() -> None:

@@ -15,7 +15,7 @@ from tokengeom import NextTokenStatistics, count
 from tokengeom.core.errors import StatisticsError
 from tokengeom.statistics.count import count_pairs
 from tokengeom.statistics.next_token import statistics_of
-from tokengeom.verification.checks import check_result
+from tokengeom.verification.verify import check_result
 
 
 def random_counts(seed: int, V: int = 7, m: int = 9) -> np.ndarray:

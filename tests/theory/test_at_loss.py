@@ -19,7 +19,7 @@ from tokengeom.solvers.logit_admm import LogitADMM
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.loss_path import GAP_ACCURACY
-from tokengeom.verification.checks import check_result
+from tokengeom.verification.verify import check_result
 
 
 def statistics(V: int = 12, m: int = 15, seed: int = 0) -> NextTokenStatistics:

@@ -24,7 +24,7 @@ from tokengeom.theory.predict import predict
 from tokengeom.theory.storage import FEATURES as ARRAYS
 from tokengeom.theory.storage import are_counts
 from tokengeom.theory.uniqueness import solution_bounds
-from tokengeom.verification.checks import check_result
+from tokengeom.verification.verify import check_result
 
 STATS = from_counts(random_counts(9, 20, 3, seed=0))
 

@@ -10,7 +10,7 @@ from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction, LossSettings
 from tokengeom.theory.loss_path import LossPath
 from tokengeom.theory.predict import predict
-from tokengeom.verification.checks import check_result
+from tokengeom.verification.verify import check_result
 
 
 def statistics() -> NextTokenStatistics:

@@ -16,7 +16,7 @@ from tokengeom.core.numerics import Float
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.problems.supports import reduce_support
 from tokengeom.theory.proxy import ARRAYS, ProxyPrediction, predict_proxy, proxy, proxy_factors
-from tokengeom.verification.checks import check_result
+from tokengeom.verification.verify import check_result
 
 STATS = from_counts(random_counts(20, 50, 4, seed=1))
 

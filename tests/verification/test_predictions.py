@@ -12,8 +12,8 @@ from tokengeom.problems.base import Certificate
 from tokengeom.results.contract import ALONE
 from tokengeom.theory.linear import predict_linear
 from tokengeom.theory.predict import predict
-from tokengeom.verification.checks import check_result
 from tokengeom.verification.predictions import against_statistics, close, same_entries, same_probabilities
+from tokengeom.verification.verify import check_result
 
 STATS = from_counts(random_counts(6, 9, 2, seed=0))
 PROOF = Certificate(1e-12, 0.0, 2.0, 1.9)

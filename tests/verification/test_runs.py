@@ -14,9 +14,8 @@ import pytest
 from forging import forge
 from tokengeom.training.run import Run
 from tokengeom.training.train import train
-from tokengeom.verification.checks import check_result
 from tokengeom.verification.runs import same_loss
-from tokengeom.verification.verify import verify
+from tokengeom.verification.verify import check_result, verify
 from training_problems import random_statistics
 
 

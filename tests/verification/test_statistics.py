@@ -21,8 +21,8 @@ from tokengeom.statistics.cuts import Effect, Totals
 from tokengeom.statistics.next_token import OTHER
 from tokengeom.statistics.shared import shared_statistics
 from tokengeom.statistics.windows import WindowKind
-from tokengeom.verification.checks import check_result
 from tokengeom.verification.statistics import lead_to, names_fit
+from tokengeom.verification.verify import check_result
 
 FORGED = {
     "windows": ("windows", lambda x: x + 1, "the sizes are the ones claimed"),

@@ -84,18 +84,7 @@ class AnswersQuestions:
     ) -> Neighbours:
         """The tokens or contexts that are nearest to one, with cosines and the supports that they share.
 
-        Parameters
-        ----------
-        text
-            Name of the token or context; accents and case are forgiven, and a unique beginning is completed.
-        k
-            Number of neighbours.
-        items
-            "tokens" or "contexts", where the text names both.
-        stats
-            The statistics that name them; not needed for a prediction that was made in this session.
-        other_supports
-            Leave out items with exactly the same supports.
+        Parameters are those of `tokengeom.neighbours`. A prediction that was made in this session needs no ``stats``.
         """
         named = self._named_by(stats)
         nearest = EmbeddedItems(self, named).nearest(find_item(named, text, items), k, other_supports=other_supports)
@@ -112,13 +101,7 @@ class AnswersQuestions:
     ) -> ItemReport:
         """What the text says about a token or context, where it lies, and what pulls it there.
 
-        Parameters
-        ----------
-        text, k, items, stats
-            As in `neighbours`.
-        measured
-            Runs or trained models on the same statistics, or pairs (W, H), to show the same item in; one, several, or
-            several by name.
+        Parameters are those of `tokengeom.explain`, where ``measured`` are runs, models or pairs (W, H), not folders.
         """
         named = self._named_by(stats)
         return _explain(self, find_item(named, text, items), named, k, measured_by_name(measured))

@@ -78,12 +78,8 @@ def find_item(stats: NextTokenStatistics, text: str, items: Items | None = None)
         raise InputError(f"items must be tokens or contexts; got {items!r}.")
     kinds = KINDS if items is None else (items,)
     for form in (None, *FORMS):
-        indices: dict[Items, list[int]] = {}
-        for kind in kinds:
-            names = _names(stats, kind)
-            indices[kind] = names.exact(text) if form is None else names.equal(text, form)
-        matching = [kind for kind in kinds if indices[kind]]
-        if matching:
+        indices = {kind: _names(stats, kind).equal(text, form) for kind in kinds}
+        if matching := [kind for kind in kinds if indices[kind]]:
             return _chosen(stats, text, matching, indices[matching[0]], same=form is None)
     return _completed(stats, text, kinds)
 
@@ -153,13 +149,11 @@ class _Names:
             self._forms[make] = list(map(make, self.names))
         return self._forms[make]
 
-    def equal(self, text: str, make: Callable[[str], str]) -> list[int]:
-        """Indices of the names that are equal to a text in one form."""
-        wanted = make(text)
-        return _equal(self.form(make), wanted) if wanted else []
-
-    def exact(self, text: str) -> list[int]:
-        """Indices of the names that are a text as it is, or as it is printed."""
+    def equal(self, text: str, make: Callable[[str], str] | None) -> list[int]:
+        """Indices of the names that are equal to a text in one form; or (None) as it is, or as it is printed."""
+        if make is not None:
+            wanted = make(text)
+            return _equal(self.form(make), wanted) if wanted else []
         same = _equal(self.names, text)
         if same or "\\" not in text:
             return same
@@ -263,10 +257,12 @@ def _close(stats: NextTokenStatistics, wanted: str, kinds: Sequence[Items]) -> l
         for edged in (f"\x02{name}\x03",)
     ]
     best = nlargest(MOST_COMPARED, scored, key=itemgetter(0))
-    compared = [(_similarity(wanted, _names(stats, kind).form(fold)[index]), kind, index) for _, kind, index in best]
-    close = [(similarity, kind, index) for similarity, kind, index in compared if similarity >= CLOSE]
-    close.sort(key=itemgetter(0), reverse=True)
-    return [names_of(stats, kind)[index] for _, kind, index in close]
+    compared = [
+        (_similarity(wanted, _names(stats, kind).form(fold)[index]), names_of(stats, kind)[index])
+        for _, kind, index in best
+    ]
+    compared.sort(key=itemgetter(0), reverse=True)
+    return [name for similarity, name in compared if similarity >= CLOSE]
 
 
 def _similarity(a: str, b: str) -> float:

@@ -85,10 +85,7 @@ class ExportSettings:
     items: Choice = option("both", "Which embeddings: tokens, contexts, or both.")
 
     def __post_init__(self) -> None:
-        for name, value, known in (
-            ("format", self.format, get_args(Format)),
-            ("items", self.items, get_args(Choice)),
-        ):
+        for name, value, known in (("format", self.format, get_args(Format)), ("items", self.items, get_args(Choice))):
             if value not in known:
                 hint = nearest_hint(str(value), known)
                 raise InputError(f"{name} must be one of {', '.join(known)}; got {value!r}.{hint}")
@@ -149,7 +146,10 @@ def explain(
     chosen = make(AskSettings, settings, "explain")
     shown = progress or SilentProgress()
     asked, known = _asked(result, stats, chosen, tokenizer, shown)
-    runs = {name: _run(run, known, tokenizer, shown) for name, run in measured_by_name(measured).items()}
+    runs = {
+        name: states_of(run, known, tokenizer, shown) if is_model(run) else run_of(run)
+        for name, run in measured_by_name(measured).items()
+    }
     return asked.explain(text, chosen.k, chosen.items, known, measured=runs)
 
 
@@ -235,19 +235,14 @@ def _asked(
     if known is None:
         what = f"the {type(given).__name__}" if place is None else f"{place}"
         raise _no_statistics(what, "Name its statistics: ")
-    return _at_loss(asked, chosen), known
-
-
-def _at_loss(asked: AnswersQuestions, chosen: AskSettings) -> AnswersQuestions:
-    """The prediction at a loss, where one is asked for."""
     if chosen.loss_gap is None:
-        return asked
+        return asked, known
     if not isinstance(asked, FeaturePrediction):
         raise ProblemError(
             f"A loss gap can be chosen for the prediction in the limit alone; got a {type(asked).__name__}. Leave out "
             "loss_gap (--loss-gap), or give the folder that `tokengeom predict --out` wrote."
         )
-    return asked.at(chosen.loss_gap, norm=chosen.norm or "nuclear", tolerance=chosen.tolerance)
+    return asked.at(chosen.loss_gap, norm=chosen.norm or "nuclear", tolerance=chosen.tolerance), known
 
 
 def _place(folder: Path) -> Path:
@@ -314,7 +309,3 @@ def _no_statistics(what: str, advice: str) -> InputError:
         f"Names of tokens and contexts come from statistics, and none are known for {what}. {advice}stats=..., or on "
         "the command line --stats FOLDER."
     )
-
-
-def _run(given: Any, stats: NextTokenStatistics, tokenizer: object, progress: AbstractProgress) -> Observed:
-    return states_of(given, stats, tokenizer, progress) if is_model(given) else run_of(given)

@@ -18,7 +18,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -27,7 +27,7 @@ from typing import Annotated, Any, NoReturn, ParamSpec, TypeVar
 import typer
 
 from tokengeom.cli.options import expanded, gathered, option_names, read_settings
-from tokengeom.cli.output import TerminalConsole, escaped_streams, stdout_for_result_only
+from tokengeom.cli.output import TerminalConsole, chosen_output, escaped_streams
 from tokengeom.core.errors import TokengeomError
 from tokengeom.core.processes import Interruption, handle_signals
 from tokengeom.results.manifests import recording_command
@@ -63,7 +63,8 @@ def errors_as_paragraphs() -> Iterator[None]:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(EXIT_CLOSED_PIPE) from None
     except BaseException as error:
-        if not isinstance(error, Exception) and not _is_panic(error):
+        # A library written in Rust may panic; such an error is not an `Exception`.
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         # Some libraries replace the interruption by an error of their own, such as "Query interrupted".
         if Interruption.arrived:
@@ -72,20 +73,15 @@ def errors_as_paragraphs() -> Iterator[None]:
         if Debug.enabled and not _is_usage(error):
             traceback.print_exc()
         else:
-            print_error(paragraph(error))
+            console = TerminalConsole(stderr=True)
+            console.print("Error:", style="bold red", end=" ")
+            console.print(paragraph(error))
         raise typer.Exit(EXIT_WRONG_INPUT) from None
 
 
 def _end_interrupted() -> NoReturn:
     TerminalConsole(stderr=True).print("Interrupted. Nothing half-written was left behind.", style="yellow")
     raise typer.Exit(EXIT_INTERRUPTED) from None
-
-
-def print_error(text: str) -> None:
-    """Print an error message."""
-    console = TerminalConsole(stderr=True)
-    console.print("Error:", style="bold red", end=" ")
-    console.print(text)
 
 
 def paragraph(error: BaseException) -> str:
@@ -129,11 +125,6 @@ def _system(error: OSError) -> str:
     return f"{place} cannot be used: {error.strerror}. Check the name and the permissions. {_INTACT}"
 
 
-def _is_panic(error: BaseException) -> bool:
-    """Whether a library written in Rust panicked; such an error is not an `Exception`."""
-    return type(error).__name__ == "PanicException"
-
-
 def _is_about_input(error: BaseException) -> bool:
     """Whether input caused this rather than a defect: a library's own error, deep nesting, a huge number, bad text."""
     ours = type(error).__module__.split(".")[0] in ("builtins", "tokengeom")
@@ -164,18 +155,6 @@ def _drop_unwritten(error: BaseException) -> None:
     if isinstance(error, OSError) and error.errno in _FULL and error.filename is None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
-
-__all__ = [
-    "EXIT_CHECK_FAILED",
-    "EXIT_INTERRUPTED",
-    "EstimateOnly",
-    "Json",
-    "Quiet",
-    "app",
-    "guarded",
-    "main",
-    "run_command",
-]
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -276,17 +255,18 @@ def guarded(command: Callable[Arguments, Result]) -> Callable[..., Result]:
 
     Its settings become options (see `options`); it gets ``--settings`` and ``--debug``; its errors are paragraphs; its
     settings go into the manifest of everything that it saves; with ``--json`` nothing but the result reaches the
-    standard output; with ``--quiet`` there are no warnings.
+    standard output; with ``--quiet`` there are no warnings. What it prints through `output` obeys these two.
     """
 
     @functools.wraps(command)
-    def run(typer_context: typer.Context, settings_file: Path | None, debug: bool, **kwargs: Any) -> Result:
-        stdout = stdout_for_result_only() if kwargs.get("as_json", False) else nullcontext()
+    def run(
+        typer_context: typer.Context, as_json: bool, quiet: bool, settings_file: Path | None, debug: bool, **kwargs: Any
+    ) -> Result:
         with errors_as_paragraphs(), recording_command(_as_typed(typer_context)), warnings.catch_warnings():
             warnings.showwarning = _print_warning  # type: ignore[assignment]
-            if kwargs.get("quiet", False):
+            if quiet:
                 warnings.simplefilter("ignore")
-            with stdout:
+            with chosen_output(as_json=as_json, quiet=quiet):
                 return command(**gathered(kwargs, groups))  # type: ignore[call-arg]
 
     own = inspect.signature(command, eval_str=True).parameters.values()
@@ -297,7 +277,13 @@ def guarded(command: Callable[Arguments, Result]) -> Callable[..., Result]:
     return run
 
 
-def _shared(typer_context: typer.Context, settings_file: SettingsFile = None, debug: DebugFlag = False) -> None:
+def _shared(
+    typer_context: typer.Context,
+    as_json: Json = False,
+    quiet: Quiet = False,
+    settings_file: SettingsFile = None,
+    debug: DebugFlag = False,
+) -> None:
     """Parameters that every command has besides its own."""
 
 

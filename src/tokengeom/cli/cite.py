@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tokengeom.cli.app import Json, Quiet, app, guarded
+from tokengeom.cli.app import app, guarded
 from tokengeom.cli.options import starting_with
 from tokengeom.cli.output import print_result
 from tokengeom.core.citation import STYLES, cite
@@ -24,9 +24,6 @@ def cite_command(
             autocompletion=starting_with(lambda: list(STYLES)),
         ),
     ] = "bibtex",
-    *,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Print how to cite this software and the papers whose theory it implements.
 
@@ -36,9 +33,4 @@ def cite_command(
     * `tokengeom cite --format text`
     """
     citation = cite(style)
-    print_result(
-        {"format": style, "citation": citation},
-        lambda console: console.print_lines(citation),
-        as_json=as_json,
-        quiet=quiet,
-    )
+    print_result({"format": style, "citation": citation}, lambda console: console.print_lines(citation))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tokengeom.cli.app import Json, Quiet, app, guarded
+from tokengeom.cli.app import app, guarded
 from tokengeom.cli.options import MODEL, ModelText, corpus_of, keywords
 from tokengeom.cli.output import print_summary, progress_shown, require_figure_path, save_figure
 from tokengeom.comparison.inputs import CompareSettings
@@ -75,8 +75,6 @@ def compare_command(
     trained: ModelTextSettings,
     reading: ReadingSettings,
     settings: CompareSettings,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Compare a run or a trained model with a prediction: a verdict, and numbers between chance and a second training.
 
@@ -92,8 +90,8 @@ def compare_command(
     if not model:
         if text or figure is not None:
             raise InputError("--text and --figure need --model PATH: name the model's folder, or leave them out.")
-        comparison = _compare_run(prediction, run or [], arrays, shared_tokens, out, settings, quiet)
-        print_summary(comparison, began=began, out=out, as_json=as_json, quiet=quiet)
+        comparison = _compare_run(prediction, run or [], arrays, shared_tokens, out, settings)
+        print_summary(comparison, began=began, out=out)
         return
     if prediction is not None or run or arrays is not None or shared_tokens is not None:
         raise InputError(
@@ -107,13 +105,12 @@ def compare_command(
 
     if out is not None:
         CheckpointCurve.require_target(out)
-    corpus = corpus_of(text)
-    with progress_shown(quiet) as progress:
-        curve = compare_models(model, corpus, progress=progress, **keywords(trained, reading, settings))
+    with progress_shown() as progress:
+        curve = compare_models(model, corpus_of(text), progress=progress, **keywords(trained, reading, settings))
         if out is not None:
             curve.save(out)
     drawn = {} if figure is None else {"figure": str(figure)}
-    print_summary(curve, began=began, out=out, as_json=as_json, quiet=quiet, more=drawn)
+    print_summary(curve, began=began, out=out, more=drawn)
     # The numbers are printed by now: a figure that cannot be drawn does not lose them.
     if figure is not None:
         _draw(curve, figure)
@@ -126,7 +123,6 @@ def _compare_run(
     shared_tokens: Path | None,
     out: Path | None,
     settings: CompareSettings,
-    quiet: bool,
 ) -> Comparison:
     from tokengeom.comparison.compare import compare
     from tokengeom.comparison.comparison import Comparison
@@ -139,7 +135,7 @@ def _compare_run(
         )
     if out is not None:
         Comparison.require_target(out)
-    with progress_shown(quiet) as progress:
+    with progress_shown() as progress:
         measured = [*runs] if arrays is None else load_arrays(arrays)
         comparison = compare(prediction, measured, shared_tokens=shared_tokens, progress=progress, **keywords(settings))
         if out is not None:

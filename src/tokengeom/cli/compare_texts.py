@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tokengeom.cli.app import Json, Quiet, app, guarded
+from tokengeom.cli.app import app, guarded
 from tokengeom.cli.options import keywords
 from tokengeom.cli.output import print_summary, progress_shown
 from tokengeom.comparison.compare_texts import CompareTextsSettings
@@ -29,8 +29,6 @@ def compare_texts_command(
     ] = None,
     settings: CompareTextsSettings,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder to save the comparison in.")] = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Compare the predicted geometries of two texts on the tokens and contexts that both have.
 
@@ -49,8 +47,8 @@ def compare_texts_command(
     began = time.monotonic()
     if out is not None:
         TextComparison.require_target(out)
-    with progress_shown(quiet) as progress:
+    with progress_shown() as progress:
         comparison = compare_texts(first, second, loss_gap=loss_gap, progress=progress, **keywords(settings))
         if out is not None:
             comparison.save(out)
-    print_summary(comparison, began=began, out=out, as_json=as_json, quiet=quiet)
+    print_summary(comparison, began=began, out=out)

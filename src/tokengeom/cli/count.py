@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tokengeom.ask.item_search import shown
-from tokengeom.cli.app import Json, Quiet, app, guarded
+from tokengeom.cli.app import app, guarded
 from tokengeom.cli.options import corpus_of, keywords
 from tokengeom.cli.output import plain_table, print_summary, progress_shown
 from tokengeom.core.errors import InputError
@@ -54,8 +54,6 @@ def count_command(
         Path | None,
         typer.Option(help="Folder to keep the uncut pairs in, to be merged later.", rich_help_panel=OUTPUT),
     ] = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Count which tokens follow which contexts, exactly.
 
@@ -74,23 +72,16 @@ def count_command(
     how = keywords(counting, reading, engine_settings)
     if pairs is not None and out is None and cuts == CutSettings():
         # A shard that is kept to be merged later is not gathered in memory.
-        with progress_shown(quiet) as progress:
+        with progress_shown() as progress:
             counted = count_pairs(named, pairs, progress=progress, **how)
-        print_summary(counted, began=began, out=pairs, as_json=as_json, quiet=quiet, more={"pairs": str(pairs)})
+        print_summary(counted, began=began, out=pairs, more={"pairs": str(pairs)})
         return
-    with progress_shown(quiet) as progress:
+    with progress_shown() as progress:
         statistics = count(named, pairs=pairs, progress=progress, **how, **keywords(cuts))
         if out is not None:
             with progress.stage(f"Saving {out}", None):
                 statistics.save(out)
-    print_summary(
-        statistics,
-        began=began,
-        out=out,
-        as_json=as_json,
-        quiet=quiet,
-        print_text=lambda console: print_statistics(statistics, console),
-    )
+    print_summary(statistics, began=began, out=out, print_text=lambda console: print_statistics(statistics, console))
 
 
 def _require_targets(out: Path | None, pairs: Path | None) -> None:
@@ -127,48 +118,26 @@ def _numbers(statistics: NextTokenStatistics) -> Table:
     table.show_header = False
     separators = ", ".join(map(repr, corpus.get("separators", [])))
     between = f"separated by {separators}" if separators else ""
+    covered = "" if statistics.coverage is None else f"{statistics.coverage:.1%} of the text's"
+    tokenizer = statistics.tokenizer
+    named = "" if tokenizer is None else f"{tokenizer.kind} tokenizer {tokenizer.content_hash[:12]}"
     rows = [
         ("documents", f"{corpus.get('documents', 0):,}", between),
         ("tokens", f"{corpus.get('tokens', 0):,}", ""),
-        ("windows n", f"{statistics.n:,}", _coverage(statistics)),
+        ("windows n", f"{statistics.n:,}", covered if statistics.effects else ""),
         ("distinct contexts m", f"{statistics.m:,}", f"{statistics.n / statistics.m:.1f} windows each"),
-        ("vocabulary V", f"{statistics.V:,}", _tokenizer(statistics)),
+        ("vocabulary V", f"{statistics.V:,}", named or "token ids, without a tokenizer"),
         ("entropy floor H", f"{statistics.entropy:.4f}", "nats: no model's loss on these windows is lower"),
         ("distinct supports", f"{statistics.groups.count:,}", ""),
         ("support size", f"{sizes.mean():.2f}", f"on average; median {np.median(sizes):.0f}, largest {sizes.max():,}"),
         ("one-hot contexts", f"{statistics.one_hot_share:.1%}", "with a single next token"),
-        *_completeness(statistics),
     ]
+    if (completeness := statistics.completeness) is not None:
+        share = f"{completeness.missing_share:.1%}"
+        rows.append(("outside supports", share, "of further windows of these contexts, by Good-Turing"))
     for name, value, note in rows:
         table.add_row(name, Text(value, justify="right"), Text(note, style="dim"))
     return table
-
-
-def _coverage(statistics: NextTokenStatistics) -> str:
-    share = statistics.coverage
-    return "" if share is None or not statistics.effects else f"{share:.1%} of the text's"
-
-
-def _completeness(statistics: NextTokenStatistics) -> list[tuple[str, str, str]]:
-    completeness = statistics.completeness
-    if completeness is None:
-        return []
-    return [
-        (
-            "outside supports",
-            f"{completeness.missing_share:.1%}",
-            "of further windows of these contexts, by Good-Turing",
-        )
-    ]
-
-
-def _tokenizer(statistics: NextTokenStatistics) -> str:
-    tokenizer = statistics.tokenizer
-    return (
-        "token ids, without a tokenizer"
-        if tokenizer is None
-        else f"{tokenizer.kind} tokenizer {tokenizer.content_hash[:12]}"
-    )
 
 
 def _cuts(statistics: NextTokenStatistics) -> Table:

@@ -12,7 +12,7 @@ from tokengeom.ask.item_report import SMALLEST_SHOWN, measured_sentence, pull_na
 from tokengeom.ask.item_search import quoted, shown
 from tokengeom.ask.neighbours import SHARED
 from tokengeom.ask.verbs import AskSettings
-from tokengeom.cli.app import Json, Quiet, app, guarded
+from tokengeom.cli.app import app, guarded
 from tokengeom.cli.neighbours import Item, Model, Result, Stats, last_checkpoint, print_table, required_item
 from tokengeom.cli.options import ModelText, corpus_of, keywords
 from tokengeom.cli.output import TerminalConsole, print_result, progress_shown
@@ -48,8 +48,6 @@ def explain_command(
     text: ModelText = None,
     trained: ModelTextSettings,
     reading: ReadingSettings,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Explain a token or context: how frequent it is, what follows it, where it lies, and what pulls it there.
 
@@ -67,13 +65,13 @@ def explain_command(
         raise InputError("--model is shown beside the prediction for --text: leave out --run.")
     asked: Asked
     measured: list[Path] | dict[str, ModelStates]
-    with progress_shown(quiet) as progress:
+    with progress_shown() as progress:
         if model is None:
             asked, measured = str(result), list(run or [])
         else:
             asked, measured = _model_and_prediction(model, text or (), trained, reading, progress)
         report = explain(asked, name, stats=stats, measured=measured, progress=progress, **keywords(settings))
-    print_result(report.to_dict(), lambda console: print_report(console, report), as_json=as_json, quiet=quiet)
+    print_result(report.to_dict(), lambda console: print_report(console, report))
 
 
 def print_report(console: TerminalConsole, report: ItemReport) -> None:

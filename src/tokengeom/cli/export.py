@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tokengeom.ask.verbs import ExportSettings
-from tokengeom.cli.app import Json, Quiet, app, guarded
+from tokengeom.cli.app import app, guarded
 from tokengeom.cli.neighbours import Stats
 from tokengeom.cli.options import keywords
 from tokengeom.cli.output import TerminalConsole, hash_of_saved, print_result
@@ -28,8 +28,6 @@ def export_command(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write the files to.", show_default=False)],
     stats: Stats = None,
     settings: ExportSettings,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Write the embeddings of tokens and contexts, with their names, for TensorBoard, gensim or NumPy.
 
@@ -53,4 +51,4 @@ def export_command(
 
     seal = hash_of_saved(folder)
     data = {"out": str(folder), "hash": seal, "files": files, "seconds": seconds}
-    print_result(data, print_text, as_json=as_json, quiet=quiet)
+    print_result(data, print_text)

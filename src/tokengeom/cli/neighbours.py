@@ -12,7 +12,7 @@ import typer
 from rich.text import Text
 
 from tokengeom.ask.verbs import AskSettings
-from tokengeom.cli.app import Json, Quiet, app, guarded
+from tokengeom.cli.app import app, guarded
 from tokengeom.cli.options import MODEL, ModelText, corpus_of, keywords
 from tokengeom.cli.output import TerminalConsole, plain_table, print_result, progress_shown
 from tokengeom.core.errors import InputError, TokengeomError
@@ -94,8 +94,6 @@ def neighbours_command(
     text: ModelText = None,
     trained: ModelTextSettings,
     reading: ReadingSettings,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """List the tokens or contexts that are nearest to one, with cosines and the supports that they share.
 
@@ -112,13 +110,13 @@ def neighbours_command(
     name = required_item("neighbours", result, item, stats, model, text)
     asked: Asked
     named: Path | NextTokenStatistics | None
-    with progress_shown(quiet) as progress:
+    with progress_shown() as progress:
         if model is None:
             asked, named = str(result), stats
         else:
             asked, named = _model_on_text(model, text or (), trained, reading, progress)
         nearest = neighbours(asked, name, stats=named, progress=progress, **keywords(settings))
-    print_result(nearest.to_dict(), lambda console: print_neighbours(console, nearest), as_json=as_json, quiet=quiet)
+    print_result(nearest.to_dict(), lambda console: print_neighbours(console, nearest))
 
 
 def required_item(

@@ -14,7 +14,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
 WEB_PAGE = ".html"
 FIGURE_SUFFIXES = (WEB_PAGE, ".png", ".svg", ".pdf")
-_RESULT_TO: ContextVar[TextIO | None] = ContextVar("result_to", default=None)
+_JSON_TO: ContextVar[TextIO | None] = ContextVar("json_to", default=None)
+_QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters (C0, DEL, C1), line separators, overrides of the writing direction, and lone surrogates."""
 
@@ -114,21 +115,30 @@ def escaped_streams() -> Iterator[None]:
 
 
 @contextmanager
-def stdout_for_result_only() -> Iterator[None]:
-    """Let nothing but the result reach the standard output; what libraries print goes to the standard error."""
-    token = _RESULT_TO.set(sys.stdout)
+def chosen_output(*, as_json: bool = False, quiet: bool = False) -> Iterator[None]:
+    """Print results as ``--json`` and ``--quiet`` say.
+
+    With ``--json`` nothing but the result reaches the standard output; what libraries print goes to the standard error.
+    """
+    json_to, be_quiet = _JSON_TO.set(sys.stdout if as_json else None), _QUIET.set(quiet)
     try:
-        with redirect_stdout(sys.stderr):
+        with redirect_stdout(sys.stderr) if as_json else nullcontext():
             yield
     finally:
-        _RESULT_TO.reset(token)
+        _JSON_TO.reset(json_to)
+        _QUIET.reset(be_quiet)
+
+
+def is_quiet() -> bool:
+    """Whether the command was asked with ``--quiet`` to print no progress and no summary."""
+    return _QUIET.get()
 
 
 @contextmanager
-def progress_shown(quiet: bool) -> Iterator[AbstractProgress]:
+def progress_shown() -> Iterator[AbstractProgress]:
     """Progress bars on a terminal, only sentences such as estimates in a pipe, and nothing with ``--quiet``."""
     console = TerminalConsole(stderr=True, soft_wrap=False)
-    if quiet or not is_main_process():
+    if is_quiet() or not is_main_process():
         yield SilentProgress()
     elif not console.is_terminal:
         yield SentenceProgress(console)
@@ -138,20 +148,19 @@ def progress_shown(quiet: bool) -> Iterator[AbstractProgress]:
             yield progress
 
 
-def print_result(
-    data: Mapping[str, Any], print_text: Callable[[TerminalConsole], None], *, as_json: bool, quiet: bool
-) -> None:
-    """Print one JSON object, or text for a reader, or nothing.
+def print_result(data: Mapping[str, Any], print_text: Callable[[TerminalConsole], None]) -> None:
+    """Print one JSON object, or text for a reader, or nothing, as `chosen_output` says.
 
     The object has the command's ``settings``, unless ``data`` has its own under that name.
     """
     if not is_main_process():
         return
-    if as_json:
+    json_to = _JSON_TO.get()
+    if json_to is not None:
         command = current_command()
         data = data if command is None else {"settings": command["settings"], **data}
-        (_RESULT_TO.get() or sys.stdout).write(_json(_plain(data)) + "\n")
-    elif not quiet:
+        json_to.write(_json(_plain(data)) + "\n")
+    elif not is_quiet():
         print_text(TerminalConsole())
 
 
@@ -163,10 +172,9 @@ def plain_table(title: str, columns: Sequence[str], names: int, overflow: Overfl
     return table
 
 
-def print_estimate(estimate: Estimate, *, as_json: bool, quiet: bool) -> None:
+def print_estimate(estimate: Estimate) -> None:
     """Print the expected time and memory of a command."""
-    data = estimate.to_dict()
-    print_result(data, lambda console: console.print_lines(estimate.sentence), as_json=as_json, quiet=quiet)
+    print_result(estimate.to_dict(), lambda console: console.print_lines(estimate.sentence))
 
 
 def print_summary(
@@ -174,8 +182,6 @@ def print_summary(
     *,
     began: float,
     out: Path | None,
-    as_json: bool,
-    quiet: bool,
     print_text: Callable[[TerminalConsole], None] | None = None,
     more: Mapping[str, Any] | None = None,
 ) -> None:
@@ -201,7 +207,7 @@ def print_summary(
 
     place = {"out": None if out is None else str(out), "hash": saved_hash}
     data = {**result.to_dict(), **(more or {}), **place, "seconds": seconds}
-    print_result(data, text, as_json=as_json, quiet=quiet)
+    print_result(data, text)
 
 
 def hash_of_saved(folder: Path) -> str:

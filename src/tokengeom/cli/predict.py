@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tokengeom.cli.app import EstimateOnly, Json, Quiet, app, guarded
+from tokengeom.cli.app import EstimateOnly, app, guarded
 from tokengeom.cli.options import keywords
 from tokengeom.cli.output import print_estimate, print_summary, progress_shown
 from tokengeom.core.errors import InputError
@@ -46,8 +46,6 @@ def predict_command(
     settings: PredictSettings,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder to save the prediction in.")] = None,
     estimate: EstimateOnly = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Predict the geometry that training tends to, with a certificate that the prediction solves its problem.
 
@@ -77,15 +75,13 @@ def predict_command(
     if estimate:
         if proxy or embeddings is not None:
             raise InputError("--estimate is for learned features: leave --proxy and --embeddings out.")
-        expected = estimate_prediction(statistics, loss_gap=loss_gap, **keywords(settings))
-        print_estimate(expected, as_json=as_json, quiet=quiet)
+        print_estimate(estimate_prediction(statistics, loss_gap=loss_gap, **keywords(settings)))
         return
-    kind: type[AbstractResult] = FeaturePrediction
-    if proxy or embeddings is not None or loss_gap is not None:
-        kind = ProxyPrediction if proxy else LossPrediction if embeddings is None else LinearPrediction
+    limit = FeaturePrediction if embeddings is None else LinearPrediction
+    kind: type[AbstractResult] = ProxyPrediction if proxy else limit if loss_gap is None else LossPrediction
     if out is not None:
         kind.require_target(out)
-    with progress_shown(quiet) as progress:
+    with progress_shown() as progress:
         prediction: AbstractResult
         if loss_gap is not None:
             prediction = predict(statistics, loss_gap=loss_gap, progress=progress, **keywords(settings))
@@ -98,7 +94,7 @@ def predict_command(
             prediction = predict(statistics, progress=progress, **keywords(settings))
         if out is not None and is_main_process():
             prediction.save(out)
-    print_summary(prediction, began=began, out=out, as_json=as_json, quiet=quiet)
+    print_summary(prediction, began=began, out=out)
 
 
 def load_embeddings(path: Path) -> Float:

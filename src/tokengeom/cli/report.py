@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tokengeom.cli.app import EXIT_INTERRUPTED, EstimateOnly, Json, Quiet, app, guarded
+from tokengeom.cli.app import EXIT_INTERRUPTED, EstimateOnly, app, guarded
 from tokengeom.cli.options import keywords
 from tokengeom.cli.output import TerminalConsole, hash_of_saved, print_estimate, print_result, progress_shown
 from tokengeom.corpus.locate import ReadingSettings
@@ -34,8 +34,6 @@ def report_command(
     settings: ReportSettings,
     reading: ReadingSettings,
     estimate: EstimateOnly = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Count, predict, train and compare, and write one page about it; with --model, about a trained model.
 
@@ -55,12 +53,12 @@ def report_command(
     from tokengeom.page.report import estimate_report, report
 
     if estimate:
-        with progress_shown(quiet) as progress:
+        with progress_shown() as progress:
             expected = estimate_report(text or None, progress=progress, **keywords(settings, reading))
-        print_estimate(expected, as_json=as_json, quiet=quiet)
+        print_estimate(expected)
         return
     try:
-        with progress_shown(quiet) as progress:
+        with progress_shown() as progress:
             made = report(text or None, out, progress=progress, **keywords(settings, reading))
     except KeyboardInterrupt:
         where = results_folder(out)
@@ -73,4 +71,4 @@ def report_command(
         console.print_lines(made.summary())
         console.print(f"The hash of the results is {hash_of_results}.")
 
-    print_result({**made.to_dict(), "hash": hash_of_results}, print_text, as_json=as_json, quiet=quiet)
+    print_result({**made.to_dict(), "hash": hash_of_results}, print_text)

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from tokengeom.cli.app import Json, Quiet, app, guarded
+from tokengeom.cli.app import app, guarded
 from tokengeom.cli.options import MODEL, ModelText, corpus_of, keywords
 from tokengeom.cli.output import print_summary, progress_shown, require_figure_path, save_figure
 from tokengeom.comparison.rivals import RivalSettings
 from tokengeom.core.errors import InputError
 from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.page.settings import ModelTextSettings
-
-if TYPE_CHECKING:
-    from tokengeom.comparison.rival_table import Rivals
-    from tokengeom.core.progress import AbstractProgress
 
 
 @app.command("rivals")
@@ -60,8 +56,6 @@ def rivals_command(
         Path | None, typer.Option(help="Draw the table: .png, .svg, .pdf or .html.", show_default=False)
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder to save the table in.")] = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Compare rival explanations of a model's geometry, with intervals, floors, a ceiling and held-out contexts.
 
@@ -79,9 +73,12 @@ def rivals_command(
     _require_one_source(statistics, run, prediction, model, text)
     if out is not None:
         Rivals.require_target(out)
-    with progress_shown(quiet) as progress:
+    with progress_shown() as progress:
         if model is not None:
-            table = _of_model(model, text or [], keywords(trained, reading, settings), progress)
+            from tokengeom.page.compare_models import model_rivals
+
+            how = keywords(trained, reading, settings)
+            table = model_rivals(model, corpus_of(text or []), progress=progress, **how)
         else:
             from tokengeom.comparison.rivals import rivals
 
@@ -89,7 +86,7 @@ def rivals_command(
             table = rivals(statistics, list(run or []), prediction, progress=progress, **keywords(settings))
         if out is not None:
             table.save(out)
-    print_summary(table, began=began, out=out, as_json=as_json, quiet=quiet)
+    print_summary(table, began=began, out=out)
     # The numbers are printed by now: a figure that cannot be drawn does not lose them.
     if figure is not None:
         from tokengeom.figures.comparisons import rival_bars
@@ -112,10 +109,3 @@ def _require_one_source(
         raise InputError("--model makes its own statistics from --text: leave out STATS, RUN and --prediction.")
     elif not text:
         raise InputError("--model needs --text FILE, which the contexts and the explanations come from.")
-
-
-def _of_model(model: Path, text: list[str], settings: dict[str, Any], progress: AbstractProgress) -> Rivals:
-    from tokengeom.page.compare_models import model_rivals
-
-    corpus = corpus_of(text)
-    return model_rivals(model, corpus, progress=progress, **settings)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tokengeom.cli.app import Json, Quiet, app, guarded
+from tokengeom.cli.app import app, guarded
 from tokengeom.cli.output import print_result
 
 
@@ -18,8 +18,6 @@ def stories_command(
     *,
     words: Annotated[int, typer.Option(help="Write at least this many words, ending with a whole story.")] = 100_000,
     seed: Annotated[int, typer.Option(help="The same seed writes the same stories.")] = 0,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Write short stories to try the other commands on.
 
@@ -30,4 +28,4 @@ def stories_command(
     written = write_stories(path, words, seed)
     text = f"{written:,} words written to {path}."
     data = {"words": written, "out": str(path)}
-    print_result(data, lambda console: console.print(text, markup=False), as_json=as_json, quiet=quiet)
+    print_result(data, lambda console: console.print(text, markup=False))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tokengeom.cli.app import EXIT_CHECK_FAILED, EXIT_INTERRUPTED, EstimateOnly, Json, Quiet, app, guarded
+from tokengeom.cli.app import EXIT_CHECK_FAILED, EXIT_INTERRUPTED, EstimateOnly, app, guarded
 from tokengeom.cli.options import keywords
 from tokengeom.cli.output import TerminalConsole, print_estimate, print_summary, progress_shown
 from tokengeom.cli.predict import load_embeddings
@@ -60,8 +60,6 @@ def train_command(
         bool, typer.Option("--resume", help="Continue an interrupted run in --out.", rich_help_panel=OUTPUT)
     ] = False,
     estimate: EstimateOnly = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Train a model on exact soft labels, and record metrics during training.
 
@@ -81,32 +79,19 @@ def train_command(
 
     began = time.monotonic()
     stats = statistics_of(statistics, "train")
-    H = None if embeddings is None else load_embeddings(embeddings)
-    probes = None if prediction is None else _probes(prediction, stats)
+    how = keywords(settings) | {
+        "embeddings": None if embeddings is None else load_embeddings(embeddings),
+        "start": start,
+        "probes": None if prediction is None else _probes(prediction, stats),
+    }
     if estimate:
-        expected = estimate_training(stats, **keywords(settings), embeddings=H, start=start, probes=probes)
-        print_estimate(expected, as_json=as_json, quiet=quiet)
+        print_estimate(estimate_training(stats, **how))
         return
-    with progress_shown(quiet) as progress:
-        run = train(
-            stats,
-            **keywords(settings),
-            embeddings=H,
-            start=start,
-            probes=probes,
-            progress=progress,
-            checkpoint=out,
-            resume=resume,
-        )
+    with progress_shown() as progress:
+        run = train(stats, **how, progress=progress, checkpoint=out, resume=resume)
     final = {name: float(run.trajectory[name][-1]) for name in run.trajectory.names}
     print_summary(
-        run,
-        began=began,
-        out=out,
-        as_json=as_json,
-        quiet=quiet,
-        print_text=lambda console: _print_run(run, final, console),
-        more={"final": final},
+        run, began=began, out=out, print_text=lambda console: _print_run(run, final, console), more={"final": final}
     )
     if run.status == "interrupted":
         if out is not None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tokengeom.cli.app import EXIT_CHECK_FAILED, Json, Quiet, app, guarded
+from tokengeom.cli.app import EXIT_CHECK_FAILED, app, guarded
 from tokengeom.cli.output import TerminalConsole, print_result
 
 
@@ -31,8 +31,6 @@ def verify_command(
             show_default=False,
         ),
     ] = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Compare every file of a saved result with its hash, and compute again what it claims.
 
@@ -69,6 +67,6 @@ def verify_command(
         "not_checked": verification.not_checked,
         "hash": verification.hash,
     }
-    print_result(data, print_text, as_json=as_json, quiet=quiet)
+    print_result(data, print_text)
     if not verification.ok:
         raise typer.Exit(EXIT_CHECK_FAILED)

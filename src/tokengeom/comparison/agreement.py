@@ -28,21 +28,20 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from tokengeom.core.errors import ProblemError
+from tokengeom.core.numerics import Float, Int
 from tokengeom.results.convert import Number
-
-if TYPE_CHECKING:
-    from tokengeom.core.numerics import Float, Int
 
 Better = Literal["higher", "lower"]
 Reference = Literal["untrained", "ceiling"]
 ItemKind = Literal["contexts", "tokens", "held-out contexts"]
 """What a number is about."""
+CONTEXTS_AND_TOKENS: tuple[ItemKind, ItemKind] = ("contexts", "tokens")
 Name = tuple[str, str]
 """Key of what the run is compared with (`tokengeom.comparison.target`, or the name of another explanation; empty for a
 number of the run alone), and the number, such as ``("limit", "context_cka")``."""
@@ -147,9 +146,15 @@ class AbstractNumbers(ABC):
 
     ``items``
         What they average over: "contexts", "tokens" or "held-out contexts".
+    ``groups``
+        Unit of each item, numbered from 0; None where each item is its own.
+    ``permutes_items``
+        Whether a permutation exchanges items one by one, instead of whole units.
     """
 
     items: ItemKind
+    groups: Int | None = None
+    permutes_items: ClassVar[bool] = False
 
     @property
     @abstractmethod
@@ -158,23 +163,18 @@ class AbstractNumbers(ABC):
 
     @property
     def units(self) -> Int:
-        """Unit of each item, numbered from 0; items of one unit are left out together. By default each is its own."""
-        return np.arange(self.size, dtype=np.int64)
+        """Unit of each item; items of one unit, such as contexts of one support, are left out together."""
+        return np.arange(self.size, dtype=np.int64) if self.groups is None else self.groups
 
     @property
     def exchangeable(self) -> int:
-        """How many things a permutation exchanges: units, unless a class says otherwise."""
-        return int(self.units.max(initial=-1)) + 1
+        """How many things a permutation exchanges."""
+        return self.size if self.permutes_items else int(self.units.max(initial=-1)) + 1
 
     @property
     @abstractmethod
     def better(self) -> Mapping[Name, Better]:
-        """Name of each number -> whether higher or lower is better."""
-
-    @property
-    def bounded(self) -> bool:
-        """Whether the numbers for which higher is better lie in [-1, 1]."""
-        return True
+        """Name of each number -> whether higher or lower is better; with an interval, "higher" means in [-1, 1]."""
 
     @abstractmethod
     def resampled(self, draws: Float) -> Mapping[Name, Float]:
@@ -215,18 +215,15 @@ class AssessedNumbers:
 
     def agreements(self) -> dict[Name, Agreement]:
         """Every number with its interval, floors and ceiling."""
-        agreements = {name: self._agreement(name, better) for name, better in self.numbers.better.items()}
-        for reference, values in self.references.items():
-            agreements = with_reference(agreements, reference, values)
-        return agreements
+        return {name: self._agreement(name, better) for name, better in self.numbers.better.items()}
 
     def _agreement(self, name: Name, better: Better) -> Agreement:
         value, level = self.values[name], 0.95 if better == "higher" else 0.05
-        bounded = self.numbers.bounded and better == "higher"
         both = self.pairs, self.left_out_pairs.get(name)
-        low, high = jackknife_interval(value, self.left_out.get(name), *both, bounded=bounded)
+        low, high = jackknife_interval(value, self.left_out.get(name), *both, bounded=better == "higher")
         null, gaussian = (_quantile(draws.get(name), level) for draws in (self.permuted, self.gaussian))
-        return Agreement(value, low, high, null, gaussian, better=better, items=self.numbers.items)
+        references = {reference: values[name] for reference, values in self.references.items() if name in values}
+        return Agreement(value, low, high, null, gaussian, better=better, items=self.numbers.items, **references)
 
     def difference(self, name: Name, other: Name) -> tuple[float, float, float]:
         """How much larger one number in [-1, 1] is than another, and the 95% interval of the paired difference.
@@ -261,20 +258,6 @@ def assess(numbers: AbstractNumbers, *, permutations: int, seed: int) -> Assesse
     permuted = numbers.permuted(orders) if permutations else {}
     gaussian = numbers.gaussian(rng, GAUSSIAN_DRAWS) if permutations else {}
     return AssessedNumbers(numbers, numbers.values(), left_out, permuted, gaussian, both, pairs)
-
-
-def with_reference(
-    agreements: Mapping[Name, Agreement], reference: Reference, values: Mapping[Name, float]
-) -> dict[Name, Agreement]:
-    """The agreements with one more reference: the number before training, or that between two trainings."""
-    added = {
-        name: replace(agreement, untrained=values[name])
-        if reference == "untrained"
-        else replace(agreement, ceiling=values[name])
-        for name, agreement in agreements.items()
-        if name in values
-    }
-    return {**agreements, **added}
 
 
 def describe_scale(permutations: int) -> list[str]:

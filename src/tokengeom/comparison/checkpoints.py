@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
@@ -13,6 +13,7 @@ from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.target import PROXY
 from tokengeom.core.factors import Factors, FactorsInside
+from tokengeom.core.numerics import Float
 from tokengeom.results.contract import AbstractResult, data_frame, html_table
 from tokengeom.results.convert import Skipped, Within, damaged, read_json_as, write_json
 from tokengeom.statistics.arrays_file import SavedArrays
@@ -23,15 +24,7 @@ from tokengeom.theory.proxy import ProxyPrediction
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from tokengeom.core.numerics import Arrays, Float
-
 FILE, ARRAYS = "checkpoints.json", "checkpoints.safetensors"
-_STORED = (
-    "model", "step", "convention", "loss_gap", "entropy", "bos", "other_gap", "windows", "context", "is_proxy",
-    "occur_once",
-)  # fmt: skip
-
-
 _NOT_READ = Factors(np.zeros((0, 0)), np.zeros((0, 0)))
 """In place of the factors of a checkpoint until its arrays are read."""
 
@@ -114,17 +107,26 @@ class CheckpointComparison(FactorsInside):
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers of the comparison by name, then what was compared."""
+        about = {field.name: getattr(self, field.name) for field in fields(self)}
+        del about["comparison"], about["factors"]
         sizes = {"contexts": self.m, "vocabulary": self.V, "dimension": self.d}
-        losses = {"compared_loss_gap": self.comparison.loss_gap}
-        return self.comparison.to_dict() | {name: getattr(self, name) for name in _STORED} | losses | sizes
+        return self.comparison.to_dict() | about | {"compared_loss_gap": self.comparison.loss_gap} | sizes
 
     def summary(self) -> str:
         """What was compared, the loss, and the comparison, one sentence per line."""
         saved = "" if self.step is None else f", step {self.step:,}"
         lines = [
             f"{self.model}{saved}: {self.m:,} contexts of {self.context} tokens ({self.windows:,} windows), "
-            f"{self.V:,} tokens, d={self.d}.",
-            *self._repeats(),
+            f"{self.V:,} tokens, d={self.d}."
+        ]
+        if self.occur_once:
+            lines.append(
+                f"{self.occur_once:,} of these contexts occur once in the text, and {self.m - self.occur_once:,} "
+                "repeat. A single token follows a context that occurs once: the theory then predicts one direction per "
+                "next token, and the loss above the floor counts everything that the model leaves open. Shorter "
+                "contexts repeat more."
+            )
+        lines += [
             self.convention,
             self._bos_sentence(),
             f"On these contexts its loss is {self.entropy + self.loss_gap:.4f} nats: {self.loss_gap:.4f} above the "
@@ -137,16 +139,6 @@ class CheckpointComparison(FactorsInside):
                 "this gap."
             )
         return "\n".join([*lines, self.comparison.summary()])
-
-    def _repeats(self) -> list[str]:
-        """What contexts that occur once mean, where there are some."""
-        if not self.occur_once:
-            return []
-        return [
-            f"{self.occur_once:,} of these contexts occur once in the text, and {self.m - self.occur_once:,} repeat. A "
-            "single token follows a context that occurs once: the theory then predicts one direction per next token, "
-            "and the loss above the floor counts everything that the model leaves open. Shorter contexts repeat more."
-        ]
 
     def _bos_sentence(self) -> str:
         read = "its BOS token before every context" if self.bos else "the contexts alone, without its BOS token"
@@ -184,10 +176,9 @@ class CheckpointCurve(AbstractResult):
     @property
     def steps(self) -> Float:
         """Training steps; 1, 2, 3, ... where the step of a checkpoint is not known."""
-        known = [point.step for point in self.points]
-        if any(step is None for step in known):
-            return np.arange(1.0, len(known) + 1)
-        return np.array(known, dtype=np.float64)
+        if not self.steps_known:
+            return np.arange(1.0, len(self) + 1)
+        return np.array([point.step for point in self.points], dtype=np.float64)
 
     @property
     def steps_known(self) -> bool:
@@ -232,7 +223,13 @@ class CheckpointCurve(AbstractResult):
     def _write(self, folder: Path) -> dict[str, Any]:
         from safetensors.numpy import save_file
 
-        save_file(_arrays(self.points), folder / ARRAYS)
+        arrays = {
+            f"{place}.{name}": np.ascontiguousarray(getattr(point, name))
+            for place, point in enumerate(self.points)
+            for name in ("W", "H", "bias")
+            if getattr(point, name) is not None
+        }
+        save_file(arrays, folder / ARRAYS)
         write_json(folder / FILE, self)
         return {"checkpoints": len(self)}
 
@@ -253,14 +250,6 @@ def _row(point: CheckpointComparison) -> dict[str, Any]:
     for name, number in point.comparison.agreements.items():
         cells |= {name: number.value, f"{name}_low": number.low, f"{name}_high": number.high}
     return cells
-
-
-def _arrays(points: tuple[CheckpointComparison, ...]) -> Arrays:
-    """Arrays of all checkpoints under the names ``0.W``, ``0.H``, ``0.bias``, ``1.W``, ..."""
-    arrays = {
-        f"{place}.{name}": getattr(point, name) for place, point in enumerate(points) for name in ("W", "H", "bias")
-    }
-    return {name: np.ascontiguousarray(array) for name, array in arrays.items() if array is not None}
 
 
 def read_factors(arrays: SavedArrays, prefix: str = "") -> Factors:

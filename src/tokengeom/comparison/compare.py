@@ -14,22 +14,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
 from tokengeom.comparison.agreement import (
-    AbstractNumbers,
+    CONTEXTS_AND_TOKENS,
     Agreement,
     AssessedNumbers,
-    ItemKind,
     Name,
     Reference,
     assess,
-    with_reference,
 )
 from tokengeom.comparison.comparison import Comparison
-from tokengeom.comparison.explanations.base import FitInputs, explanation_classes
+from tokengeom.comparison.explanations.base import AbstractFit, AbstractRival, FitInputs, explanation_classes
 from tokengeom.comparison.held_out import FoldedNumbers
 from tokengeom.comparison.inputs import (
     OTHER_TEXT,
@@ -50,7 +48,7 @@ from tokengeom.comparison.inputs import (
     training_limitations,
 )
 from tokengeom.comparison.linear_numbers import compare_decoder
-from tokengeom.comparison.logit_numbers import Disagreement, FiniteLogits, LogitNumbers, disagreement
+from tokengeom.comparison.logit_numbers import FiniteLogits, LogitNumbers, disagreement
 from tokengeom.comparison.model_states import on_shared_tokens
 from tokengeom.comparison.rival_table import RivalRow, rival_rows
 from tokengeom.comparison.similarity import NO_VARIATION, CollapseNumbers
@@ -74,9 +72,10 @@ from tokengeom.comparison.target import (
 )
 from tokengeom.comparison.verdict import Circumstances, Evidence, judge
 from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import blas_threads_for, cosines
+from tokengeom.core.numerics import Float, Int, blas_threads_for, cosines
 from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.core.settings import make, takes
+from tokengeom.models.language_model import AbstractLanguageModel
 from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
@@ -84,12 +83,7 @@ from tokengeom.theory.linear import LinearPrediction
 from tokengeom.theory.proxy import ProxyPrediction
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
-    from tokengeom.comparison.explanations.base import AbstractFit, AbstractRival
-    from tokengeom.core.numerics import Float, Int
     from tokengeom.keywords import CompareKeywords
-    from tokengeom.models.language_model import AbstractLanguageModel
 
 MOST_CHOOSING = 500
 """Contexts on which a free parameter is chosen; of more, this many drawn at random."""
@@ -175,7 +169,8 @@ def _with_targets(inputs: Inputs, settings: CompareSettings, progress: AbstractP
         limitations += proxy_limitations(prediction)
     elif isinstance(prediction, FeaturePrediction):
         assert inputs.gap is not None, "it has all probabilities"
-        made, notes = (at, []) if at else predictions_at(inputs.gap, prediction, settings, progress)
+        asked = settings.at_loss, settings.tolerance
+        made, notes = (at, []) if at else predictions_at(inputs.gap, prediction, *asked, progress)
         at, unproven = proven(made)
         limitations += [*notes, *unproven, *feature_limitations(prediction, inputs.run)]
     targets = targets_of(prediction, at)
@@ -193,6 +188,8 @@ def _compare_features(inputs: Inputs, settings: CompareSettings) -> Comparison:
     ours = {name: agreement for name, agreement in numbers.items() if name[0] in inputs.targets}
     agreements = flat_names(ours | _context_sums(inputs, settings))
     tables, circumstances = tables_of(agreements), _circumstances(inputs, target)
+    judged = next((at for at in inputs.at if at.norm == norm), None)
+    efficiency = (float("nan"), float("nan")) if judged is None else judged.efficiency(inputs.run.logits)
     verdict = judge(Evidence.of(tables, rows, target, inputs.gap, circumstances))
     return Comparison(
         prediction_kind="features",
@@ -205,7 +202,7 @@ def _compare_features(inputs: Inputs, settings: CompareSettings) -> Comparison:
         seed=settings.seed,
         agreements=agreements,
         rows=tuple(rows),
-        disagreement=_sources(inputs, norm),
+        disagreement=disagreement(inputs.run, inputs.groups, norm or "nuclear", efficiency, inputs.seen),
         circumstances=circumstances,
         reasons=(*verdict.reasons, *norm_sentence(norm, run, tables)),
         limitations=(*inputs.limitations, *sampling_limitations(inputs.size[0], inputs.kept, inputs.seen)),
@@ -250,8 +247,7 @@ def pair_numbers(
     agreements: dict[Name, Agreement] = {}
     rows: list[RivalRow] = []
     infos = {key: explanation.info for key, explanation in explained.items()}
-    kinds: tuple[ItemKind, ItemKind] = ("contexts", "tokens")
-    for items in kinds:
+    for items in CONTEXTS_AND_TOKENS:
         vectors = {key: getattr(explanation, items) for key, explanation in explained.items()}
         units = inputs.groups[inputs.kept] if items == "contexts" else None
         numbers = SimilarityNumbers.of(items, inputs.vectors(inputs.run, items), vectors, units, floors)
@@ -330,10 +326,8 @@ def _explanations(inputs: Inputs) -> dict[str, Explained]:
         return explained
     stats = on_seen_tokens(inputs.stats, inputs.seen)
     everything = np.arange(stats.V, dtype=np.int64)
-    for kind in explanation_classes():
-        best = (
-            best_candidate(kind, stats, FitInputs(), inputs.run.H, inputs.kept, inputs.groups) if kind.quick else None
-        )
+    for kind in (kind for kind in explanation_classes() if kind.quick):
+        best = best_candidate(kind, stats, FitInputs(), inputs.run.H, inputs.kept, inputs.groups)
         if best is not None:
             info, fit = best
             explained[info.name] = Explained(info, fit.contexts(inputs.kept), fit.tokens(everything))
@@ -345,44 +339,29 @@ def _context_sums(inputs: Inputs, settings: CompareSettings) -> dict[Name, Agree
     prediction, run, start = inputs.prediction, inputs.run, inputs.start
     finite = FiniteLogits.of(prediction.P) if isinstance(prediction, FeaturePrediction) else None
     logits = LogitNumbers(run, inputs.targets, inputs.groups, finite)
-    families: list[tuple[AbstractNumbers, AbstractNumbers | None]] = [
-        (logits, None if start is None else replace(logits, run=start))
-    ]
+    families: list[LogitNumbers | CollapseNumbers] = [logits]
     if isinstance(prediction, FeaturePrediction):
-        groups = prediction.context_groups
-        families.append((CollapseNumbers(run.H, groups), None if start is None else CollapseNumbers(start.H, groups)))
+        families.append(CollapseNumbers(run, prediction.context_groups))
     agreements: dict[Name, Agreement] = {}
-    for numbers, before in families:
-        family = assess(numbers, **settings.draws).agreements()
-        if before is not None and settings.permutations:
-            family = with_reference(family, "untrained", before.values())
-        agreements |= family
-    if len(inputs.runs) > 1:
-        agreements = with_reference(agreements, "ceiling", logits.with_other_runs(inputs.runs[1:]))
+    for numbers in families:
+        references: dict[Reference, Mapping[Name, float]] = {}
+        if start is not None and settings.permutations:
+            references["untrained"] = replace(numbers, run=start).values()
+        if numbers is logits and len(inputs.runs) > 1:
+            references["ceiling"] = logits.with_other_runs(inputs.runs[1:])
+        agreements |= replace(assess(numbers, **settings.draws), references=references).agreements()
     return agreements
 
 
-def _sources(inputs: Inputs, norm: str | None) -> Disagreement:
-    """Efficiency and split of the run."""
-    unknown = (float("nan"), float("nan"))
-    judged = next((at for at in inputs.at if at.norm == norm), None)
-    efficiency = unknown if judged is None else judged.efficiency(inputs.run.logits)
-    return disagreement(inputs.run, inputs.groups, norm or "nuclear", efficiency, inputs.seen)
-
-
 def _circumstances(inputs: Inputs, target: Target) -> Circumstances:
-    prediction = inputs.prediction
-    one_hot, gaps = False, tuple[float | None, float | None]((None, None))
-    if isinstance(prediction, FeaturePrediction):
-        one_hot = bool(np.all(np.diff(prediction.P.indptr) == 1))
-        gaps = frequency_gap(prediction), prediction.largest_gap
+    limit = inputs.prediction if isinstance(inputs.prediction, FeaturePrediction) else None
     return Circumstances(
         groups=int(np.unique(inputs.groups[inputs.kept]).size),
         V=inputs.size[0],
-        one_hot=one_hot,
-        coverage=getattr(prediction, "coverage", None),
-        frequency_gap=gaps[0],
-        uniform_gap=gaps[1],
+        one_hot=limit is not None and bool(np.all(np.diff(limit.P.indptr) == 1)),
+        coverage=getattr(inputs.prediction, "coverage", None),
+        frequency_gap=None if limit is None else frequency_gap(limit),
+        uniform_gap=None if limit is None else limit.largest_gap,
         d=int(inputs.run.W.shape[1]),
         rank=int(inputs.targets[target.key].W.shape[1]),
     )

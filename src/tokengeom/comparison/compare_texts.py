@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 from scipy import sparse
 
 from tokengeom.ask.named_vectors import Items, item_names
-from tokengeom.comparison.agreement import ItemKind, Name, assess, check_permutations
+from tokengeom.comparison.agreement import CONTEXTS_AND_TOKENS, Agreement, Name, assess, check_permutations
 from tokengeom.comparison.similarity import NO_VARIATION
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers, sampling_limitations
 from tokengeom.comparison.target import AT_LOSS_ENTRIES
@@ -31,8 +31,8 @@ from tokengeom.comparison.text_comparison import (
 from tokengeom.core.checks import check_seed, check_tolerance
 from tokengeom.core.errors import InputError
 from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import blas_threads_for, unit_columns
-from tokengeom.core.progress import SilentProgress
+from tokengeom.core.numerics import Float, Int, blas_threads_for, unit_columns
+from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.core.settings import make, option, takes
 from tokengeom.problems.base import LARGEST_GAP
 from tokengeom.problems.regularised_logits import Merging
@@ -45,11 +45,6 @@ from tokengeom.theory.predict import predict
 from tokengeom.theory.proxy import ProxyPrediction, predict_proxy
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
-    from tokengeom.comparison.agreement import Agreement
-    from tokengeom.core.numerics import Float, Int
-    from tokengeom.core.progress import AbstractProgress
     from tokengeom.keywords import CompareTextsKeywords
 
 LIMIT_ENTRIES = 2_000_000
@@ -210,8 +205,7 @@ def _units(shared: Sequence[NextTokenStatistics]) -> Int:
 def _agreements(sides: Sequence[dict[str, Float]], units: Int, settings: CompareTextsSettings) -> dict[str, Agreement]:
     """The numbers that `compare` gives, between two predictions, over items with a direction in both."""
     agreements: dict[Name, Agreement] = {}
-    kinds: tuple[ItemKind, ItemKind] = ("contexts", "tokens")
-    for items in kinds:
+    for items in CONTEXTS_AND_TOKENS:
         pair = [side[items] for side in sides]
         kept = np.flatnonzero(np.logical_and.reduce([vectors.any(axis=0) for vectors in pair]))
         groups = units[kept] if items == "contexts" else None
@@ -309,11 +303,8 @@ def _neighbours(
 
 def _followers(counts: Sequence[sparse.sparray], i: int) -> list[dict[int, int]]:
     """Support of item i in each text, with counts; ``counts`` are compressed along the items."""
-    supports = []
-    for table in counts:
-        part = slice(table.indptr[i], table.indptr[i + 1])
-        supports.append(dict(zip(table.indices[part].tolist(), table.data[part].tolist(), strict=True)))
-    return supports
+    parts = [(table, slice(table.indptr[i], table.indptr[i + 1])) for table in counts]
+    return [dict(zip(table.indices[p].tolist(), table.data[p].tolist(), strict=True)) for table, p in parts]
 
 
 def _only(here: dict[int, int], there: dict[int, int], names: Sequence[str]) -> tuple[Follower, ...]:
@@ -340,18 +331,18 @@ def _limitations(predictions: Sequence[Prediction], shared: Sequence[NextTokenSt
     """Proof and uniqueness of each prediction, and which items the agreement is about."""
     sentences = []
     for name, prediction in zip(("first", "second"), predictions, strict=True):
+        about, proof = [], 0.0
         if isinstance(prediction, FeaturePrediction):
-            sentences += [f"The {name} text: {sentence}" for sentence in prediction.warnings]
+            about, proof = list(prediction.warnings), prediction.certificate.relative_gap
             if prediction.spread is not None and not prediction.spread.looks_unique:
-                sentences.append(f"The {name} text: {prediction.spread.sentence} Smaller movements have no meaning.")
-        proof = prediction.certificate.relative_gap if isinstance(prediction, FeaturePrediction) else None
-        proof = prediction.relative_gap if isinstance(prediction, LossPrediction) else proof
-        if proof is not None and proof > LARGEST_GAP:
-            sentences.append(f"The {name} text: the prediction is proven only to a relative gap of {proof:.1e}.")
-        if isinstance(prediction, ProxyPrediction) and prediction.captured < 0.999:
-            sentences.append(
-                f"The {name} text: the proxy's leading directions hold {prediction.captured:.1%} of its squared norm."
-            )
+                about.append(f"{prediction.spread.sentence} Smaller movements have no meaning.")
+        elif isinstance(prediction, LossPrediction):
+            proof = prediction.relative_gap
+        elif prediction.captured < 0.999:
+            about.append(f"the proxy's leading directions hold {prediction.captured:.1%} of its squared norm.")
+        if proof > LARGEST_GAP:
+            about.append(f"the prediction is proven only to a relative gap of {proof:.1e}.")
+        sentences += [f"The {name} text: {sentence}" for sentence in about]
     kept = np.flatnonzero(np.logical_and.reduce([known.H.any(axis=0) for known in predictions]))
     if kept.size < shared[0].m:
         sentences.append(

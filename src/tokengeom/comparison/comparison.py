@@ -13,7 +13,17 @@ from tokengeom.comparison.agreement import Agreement, describe_scale
 from tokengeom.comparison.inputs import MadeFrom
 from tokengeom.comparison.logit_numbers import Disagreement
 from tokengeom.comparison.rival_table import RivalRow
-from tokengeom.comparison.target import AT_LOSS, LIMIT, MEANINGS, TARGETS, NormName, Target, meaning, tables_of
+from tokengeom.comparison.target import (
+    AT_LOSS,
+    LIMIT,
+    MEANINGS,
+    TARGETS,
+    NormName,
+    Target,
+    meaning,
+    split_name,
+    tables_of,
+)
 from tokengeom.comparison.verdict import Circumstances, Evidence, Outcome, Verdict, judge, judge_decoder
 from tokengeom.core.errors import ProblemError
 from tokengeom.results.contract import AbstractResult, data_frame, html_table
@@ -102,22 +112,17 @@ class Comparison(AbstractResult):
 
     def __post_init__(self) -> None:
         """Refuse a comparison without a number that its verdict is about, or with one that has no meaning."""
-        for key, table in self.targets.items():
-            for number in table:
-                if number not in MEANINGS:
-                    flat = TARGETS[key].named(number) if key else number
-                    raise ValueError(f"it has a number {flat!r}, which does not exist")
+        for name in self.agreements:
+            if split_name(name)[1] not in MEANINGS:
+                raise ValueError(f"it has a number {name!r}, which does not exist")
         if not self.reasons:
             raise ValueError("the reason of the verdict is missing")
-        needed: list[tuple[dict[str, Agreement], tuple[str, ...]]]
-        needed = [(self.targets.get("", {}), ("cosine_without_finite",))]
+        missing = {"cosine_without_finite"} - set(self.agreements)
         if self.prediction_kind == "features":
-            needed = [(self.judged_numbers, _HEADLINE), (self._papers, _PAPERS)]
-            needed += [(self.in_limit, _HEADLINE)] if self.in_limit else []
-        for table, numbers in needed:
-            for number in numbers:
-                if number not in table:
-                    raise ValueError(f"{number} is missing")
+            missing = {*_HEADLINE} - {*self.judged_numbers} | {*_PAPERS} - {*self._papers}
+            missing |= {*_HEADLINE} - {*self.in_limit} if self.in_limit else set()
+        if missing:
+            raise ValueError(f"{min(missing)} is missing")
 
     @cached_property
     def targets(self) -> dict[str, dict[str, Agreement]]:

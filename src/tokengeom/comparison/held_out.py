@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,10 +20,8 @@ from tokengeom.comparison.agreement import AbstractNumbers, Better, ItemKind, Na
 from tokengeom.comparison.explanations.base import ContextStatistics
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers
 from tokengeom.core.errors import ProblemError
+from tokengeom.core.numerics import Float, Int
 from tokengeom.statistics.next_token import NextTokenStatistics
-
-if TYPE_CHECKING:
-    from tokengeom.core.numerics import Float, Int
 
 HELD_OUT: ItemKind = "held-out contexts"
 FEWEST = 3
@@ -105,20 +102,12 @@ def leave_out(stats: NextTokenStatistics, columns: Int) -> Fold:
     placed = columns[mass[columns] > 0]
     windows = np.rint(stats.context_counts[placed] * mass[placed]).astype(np.int64) if stats.has_counts else None
     share = stats.pi[placed] * mass[placed] / stats.pi[kept].sum()
-    return Fold(
-        _statistics(stats, seen, kept),
-        kept,
-        seen,
-        placed,
-        ContextStatistics((inside[:, placed] / mass[placed]).tocsc(), share, windows),
-    )
-
-
-def _statistics(stats: NextTokenStatistics, tokens: Int, columns: Int) -> NextTokenStatistics:
-    table = stats.table.tocsr()[tokens].tocsc()[:, columns]
+    contexts = ContextStatistics((inside[:, placed] / mass[placed]).tocsc(), share, windows)
+    table = stats.table.tocsr()[seen].tocsc()[:, kept]
     if stats.has_counts:
-        return NextTokenStatistics.from_counts(table)
-    return NextTokenStatistics.from_probabilities(table, stats.pi[columns] / stats.pi[columns].sum())
+        return Fold(NextTokenStatistics.from_counts(table), kept, seen, placed, contexts)
+    pi = stats.pi[kept] / stats.pi[kept].sum()
+    return Fold(NextTokenStatistics.from_probabilities(table, pi), kept, seen, placed, contexts)
 
 
 def held_out_limitations(folds: Sequence[Fold], evaluated: int, m: int, solved: Sequence[str]) -> list[str]:
@@ -170,11 +159,6 @@ class FoldedNumbers(AbstractNumbers):
     def size(self) -> int:
         """Number of items."""
         return int(self.groups.size)
-
-    @property
-    def units(self) -> Int:
-        """Support group of each context."""
-        return self.groups
 
     @property
     def better(self) -> Mapping[Name, Better]:

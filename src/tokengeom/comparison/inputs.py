@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csc_array
@@ -20,21 +20,19 @@ from tokengeom.comparison.target import AT_LOSS, LIMIT, PROXY
 from tokengeom.core.checks import check_seed, check_tolerance
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors, HasFactors
+from tokengeom.core.numerics import Float, Int
+from tokengeom.core.progress import AbstractProgress
 from tokengeom.core.settings import option
 from tokengeom.models.language_model import AbstractLanguageModel
 from tokengeom.results.contract import AbstractResult, saved_hash
 from tokengeom.results.convert import Digest
 from tokengeom.results.registry import load
+from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.linear import LinearPrediction
 from tokengeom.theory.proxy import ProxyPrediction
 from tokengeom.training.objective import SoftLabels
-
-if TYPE_CHECKING:
-    from tokengeom.core.numerics import Float, Int
-    from tokengeom.core.progress import AbstractProgress
-    from tokengeom.statistics.next_token import NextTokenStatistics
 
 PANEL = "Floors and prediction at the loss"
 OTHER_TEXT = (
@@ -164,10 +162,12 @@ def gather(
     for factors in (*runs, *(Factors(known.W, known.H) for known in at)):
         factors.require_sizes(V, m)
     at = (prediction, *at) if isinstance(prediction, LossPrediction) else tuple(at)
+    start = getattr(observed[0], "start", None)
+    same_size = isinstance(start, Factors) and (start.W.shape[0], start.H.shape[1]) == (V, m)
     return Inputs(
         observed=observed,
         runs=runs,
-        start=_start_of(observed[0], V, m),
+        start=start if same_size else None,
         prediction=prediction,
         at=at,
         targets=targets_of(prediction, at),
@@ -205,12 +205,6 @@ def _loss_gap(run: Observed, factors: Factors, given: float | None, stats: NextT
             "that diverged: lower its learning rate. To compare directions alone, divide W and H by their norms."
         )
     return SoftLabels.from_statistics(stats).loss_gap_of(factors)
-
-
-def _start_of(run: object, V: int, m: int) -> Factors | None:
-    """W and H of a run before training, where it has them for the same tokens and contexts."""
-    start = getattr(run, "start", None)
-    return start if isinstance(start, Factors) and (start.W.shape[0], start.H.shape[1]) == (V, m) else None
 
 
 def support_groups(prediction: FeaturesPredicted) -> Int:

@@ -11,31 +11,24 @@ permuted. A margin is a minimum, for which the jackknife is not valid: it has a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokengeom.comparison.agreement import AbstractNumbers, Agreement, Better, ItemKind, Name, assess
+from tokengeom.comparison.agreement import AbstractNumbers, Better, ItemKind, Name, assess
 from tokengeom.comparison.comparison import Comparison
-from tokengeom.comparison.inputs import run_limitations
+from tokengeom.comparison.inputs import CompareSettings, Observed, run_limitations
 from tokengeom.comparison.target import flat_names
 from tokengeom.comparison.verdict import judge_decoder
 from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import blas_threads_for
+from tokengeom.core.numerics import Bool, Float, Int, blas_threads_for
 from tokengeom.problems.ntp_svm import NORMS
 from tokengeom.problems.supports import margins
 from tokengeom.solvers.least_distance import equality_rows
 from tokengeom.solvers.ntp_svm import orthonormal_factor
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tokengeom.comparison.inputs import CompareSettings, Observed
-    from tokengeom.core.numerics import Bool, Float, Int
-    from tokengeom.theory.linear import LinearPrediction
+from tokengeom.theory.linear import LinearPrediction
 
 EMBEDDING_TOLERANCE = 1e-9
 """Embeddings with a relative distance below this are the same."""
@@ -75,7 +68,7 @@ class FiniteDecoder:
 
 @dataclass(frozen=True, eq=False)
 class DecoderNumbers(AbstractNumbers):
-    """Cosines with W_mm and error of the finite part, over the V tokens."""
+    """Cosines with W_mm, error of the finite part, and normalised margins on the effective supports, over V tokens."""
 
     run: Factors
     prediction: LinearPrediction
@@ -92,11 +85,18 @@ class DecoderNumbers(AbstractNumbers):
 
     @property
     def better(self) -> Mapping[Name, Better]:
-        """Higher for cosines, lower for the error."""
-        return {("", "cosine"): "higher", ("", "cosine_without_finite"): "higher", ("", "finite_error"): "lower"}
+        """Higher for cosines and margins, lower for the error."""
+        names = ("cosine", "cosine_without_finite", *(f"margin_{norm}" for norm in NORMS))
+        return {**{("", name): "higher" for name in names}, ("", "finite_error"): "lower"}
+
+    def values(self) -> Mapping[Name, float]:
+        """The numbers themselves."""
+        L, S = self.run.W @ self.run.H, self.prediction.effective_support
+        margins_by_norm = {("", f"margin_{name}"): margin(L, S, norm.value(self.run.W)) for name, norm in NORMS.items()}
+        return {**super().values(), **margins_by_norm}
 
     def resampled(self, draws: Float) -> dict[Name, Float]:
-        """Each number in each resample of tokens."""
+        """Cosines and error in each resample of tokens; the jackknife is not valid for a margin, which is a minimum."""
         W, W_mm, W_star = self.run.W, self.prediction.W_mm, self.prediction.W_star
         error = draws @ np.sum((self._finite.project(W) - W_star) ** 2, axis=1)
         size = draws @ np.sum(W_star**2, axis=1)
@@ -107,7 +107,10 @@ class DecoderNumbers(AbstractNumbers):
         }
 
     def permuted(self, orders: Int) -> dict[Name, Float]:
-        """Each number when the run's tokens are permuted; the error of the finite part only where F was factored."""
+        """Each number when the run's tokens are permuted, which does not change the norms of W.
+
+        The error of the finite part is among them only where F was factored.
+        """
         W, W_mm, W_star = self.run.W, self.prediction.W_mm, self.prediction.W_star
         numbers = {
             ("", "cosine"): _permuted_cosine(W, W_mm, orders),
@@ -115,42 +118,11 @@ class DecoderNumbers(AbstractNumbers):
         }
         if self._finite.is_factored:
             numbers["", "finite_error"] = np.array([self._finite.error(W[order]) for order in orders])
-        return numbers
-
-
-@dataclass(frozen=True, eq=False)
-class MarginNumbers(AbstractNumbers):
-    """Normalised margins on the effective supports."""
-
-    run: Factors
-    prediction: LinearPrediction
-    items: ItemKind = "tokens"
-
-    @property
-    def size(self) -> int:
-        """Number of tokens to permute."""
-        return int(self.run.W.shape[0])
-
-    @property
-    def better(self) -> Mapping[Name, Better]:
-        """Higher: larger margins separate better."""
-        return {("", f"margin_{name}"): "higher" for name in NORMS}
-
-    def values(self) -> Mapping[Name, float]:
-        """The margins themselves."""
-        L, S = self.run.W @ self.run.H, self.prediction.effective_support
-        return {("", f"margin_{name}"): margin(L, S, norm.value(self.run.W)) for name, norm in NORMS.items()}
-
-    def resampled(self, draws: Float) -> dict[Name, Float]:
-        """Nothing: the jackknife is not valid for a minimum."""
-        return {}
-
-    def permuted(self, orders: Int) -> dict[Name, Float]:
-        """Margins when tokens are permuted, which does not change the norms of W."""
-        L, S = self.run.W @ self.run.H, self.prediction.effective_support
+        L, S = W @ self.run.H, self.prediction.effective_support
         smallest = np.array([margin(L[order], S, 1.0) for order in orders])
-        sizes = {name: norm.value(self.run.W) for name, norm in NORMS.items()}
-        return {("", f"margin_{name}"): smallest / (size if size > 0 else np.nan) for name, size in sizes.items()}
+        for name, norm in NORMS.items():
+            numbers["", f"margin_{name}"] = smallest / (norm.value(W) or np.nan)
+        return numbers
 
 
 def compare_decoder(
@@ -160,10 +132,8 @@ def compare_decoder(
     factors = Factors.of(run)
     factors.require_sizes(prediction.data.V, prediction.data.m)
     factors.require_decoder(prediction.W_mm.shape)
-    numbers: dict[Name, Agreement] = {}
     with blas_threads_for(factors.W.shape[0], factors.H.shape[1]):
-        for family in (DecoderNumbers(factors, prediction), MarginNumbers(factors, prediction)):
-            numbers |= assess(family, **settings.draws).agreements()
+        numbers = assess(DecoderNumbers(factors, prediction), **settings.draws).agreements()
     floor = 0.0 if prediction.reaches_entropy else prediction.loss_floor - prediction.entropy
     verdict = judge_decoder(numbers["", "cosine_without_finite"])
     gap = getattr(run, "loss_gap", None) if loss_gap is None else loss_gap

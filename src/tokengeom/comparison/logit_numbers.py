@@ -25,21 +25,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 import numpy as np
+from scipy.sparse import csc_array
 
 from tokengeom.comparison.agreement import AbstractNumbers, Better, ItemKind, Name
-from tokengeom.comparison.similarity_numbers import SimilarityNumbers
+from tokengeom.comparison.similarity_numbers import SimilarityNumbers, cosine_of_products
 from tokengeom.comparison.target import NormName
 from tokengeom.core.factors import Factors
+from tokengeom.core.numerics import Float, Int
 from tokengeom.results.convert import Number
 from tokengeom.theory.at_loss import NORMS
-
-if TYPE_CHECKING:
-    from scipy.sparse import csc_array
-
-    from tokengeom.core.numerics import Float, Int
 
 CHUNK = 1 << 20
 """Pairs whose logits are computed at once, which bounds the memory for a long corpus to this times d."""
@@ -48,8 +45,7 @@ MOST_DENSE = 1 << 25
 SLOW_PERMUTATIONS = 20
 """Permutations of the finite part beyond that, where each takes about a second: just enough for a 5th percentile."""
 LOW_EFFICIENCY = 0.7
-LOW_SPLIT = 0.9
-"""Values below which the diagnosis names a cause."""
+"""Efficiency below which the diagnosis names a cause."""
 FAR_EXPONENT = 0.15
 """Distance of the split exponent from 1/2 from which on a factor is called lazy."""
 SMALLEST_SINGULAR = 1e-3
@@ -74,8 +70,6 @@ class FiniteLogits:
     @staticmethod
     def of(P: csc_array | Float) -> FiniteLogits:
         """From V x m probabilities, dense or scipy sparse."""
-        from scipy.sparse import csc_array
-
         table = csc_array(P, copy=True)  # the arrays of statistics cannot be changed
         table.eliminate_zeros()
         sizes = np.diff(table.indptr)
@@ -100,10 +94,6 @@ class FiniteLogits:
         """Whether the logits of all tokens that occur fit in memory as a matrix."""
         return self.seen[0].size * self.sizes.size <= MOST_DENSE
 
-    def logits(self, state: Factors) -> Float:
-        """Logits on support."""
-        return next(self.permuted_logits(state, [np.arange(self.sizes.size)]))
-
     def permuted_logits(self, state: Factors, places: Iterable[Int]) -> Iterator[Float]:
         """Logits on support for each ``place`` (m), where context j has the embedding of context ``place[j]``."""
         W, H = state.centred_logits
@@ -122,15 +112,13 @@ class FiniteLogits:
 
     def squared_errors(self, state: Factors) -> Float:
         """``||P_F(L)_j - L_in_j||^2`` of each context, m."""
-        return self._squared_errors(self.logits(state))
+        return next(self.permuted_errors(state, [np.arange(self.sizes.size)]))
 
-    def permuted_errors(self, state: Factors, places: Int) -> Float:
-        """``||P_F(L) - L_in||_F^2`` for each permutation of the contexts (b x m), b numbers."""
-        return np.array([self._squared_errors(L).sum() for L in self.permuted_logits(state, places)])
-
-    def _squared_errors(self, logits: Float) -> Float:
-        error = self.centre(logits) - self.value
-        return np.asarray(np.bincount(self.context, error * error, minlength=self.sizes.size))
+    def permuted_errors(self, state: Factors, places: Iterable[Int]) -> Iterator[Float]:
+        """The same for each permutation of the contexts."""
+        for logits in self.permuted_logits(state, places):
+            error = self.centre(logits) - self.value
+            yield np.asarray(np.bincount(self.context, error * error, minlength=self.sizes.size), dtype=np.float64)
 
     def distance(self, state: Factors) -> float:
         """``||P_F(L) - L_in||_F``."""
@@ -141,10 +129,13 @@ class FiniteLogits:
 class LogitNumbers(AbstractNumbers):
     """``logit_cosine`` with each prediction (by key) and, if L_in is known, ``finite_distance``, over m contexts.
 
+    Contexts are permuted one by one: columns of logits keep their sizes.
+
     ``groups``
         Unit of each context, m.
     """
 
+    permutes_items: ClassVar[bool] = True
     run: Factors
     targets: Mapping[str, Factors]
     groups: Int
@@ -155,16 +146,6 @@ class LogitNumbers(AbstractNumbers):
     def size(self) -> int:
         """Number of contexts."""
         return int(self.run.H.shape[1])
-
-    @property
-    def units(self) -> Int:
-        """Support group of each context."""
-        return self.groups
-
-    @property
-    def exchangeable(self) -> int:
-        """Contexts are permuted one by one: columns of logits keep their sizes."""
-        return self.size
 
     @property
     def better(self) -> Mapping[Name, Better]:
@@ -180,7 +161,7 @@ class LogitNumbers(AbstractNumbers):
         own = draws @ self._own
         for key, (pulled, theirs) in self._products.items():
             cross = np.einsum("im,im->m", self.run.centred_logits[1], pulled)
-            numbers[key, "logit_cosine"] = _cosine(draws @ cross, own, draws @ theirs)
+            numbers[key, "logit_cosine"] = cosine_of_products(draws @ cross, own, draws @ theirs)
         return numbers
 
     def permuted(self, orders: Int) -> Mapping[Name, Float]:
@@ -188,11 +169,12 @@ class LogitNumbers(AbstractNumbers):
         numbers: dict[Name, Float] = {}
         if self.finite is not None:
             few = orders if self.finite.is_small else orders[:SLOW_PERMUTATIONS]
-            numbers["", "finite_distance"] = np.sqrt(self.finite.permuted_errors(self.run, few))
+            errors = [by_context.sum() for by_context in self.finite.permuted_errors(self.run, few)]
+            numbers["", "finite_distance"] = np.sqrt(errors)
         B, own = self.run.centred_logits[1], self._own.sum()
         for key, (pulled, theirs) in self._products.items():
             cross = np.array([float(np.vdot(pulled, B[:, order])) for order in orders])
-            numbers[key, "logit_cosine"] = _cosine(cross, own, theirs.sum())
+            numbers[key, "logit_cosine"] = cosine_of_products(cross, own, theirs.sum())
         return numbers
 
     @cached_property
@@ -201,7 +183,7 @@ class LogitNumbers(AbstractNumbers):
 
     @cached_property
     def _own(self) -> Float:
-        return column_products(self.run, self.run)
+        return _column_norms(self.run)
 
     @cached_property
     def _products(self) -> dict[str, tuple[Float, Float]]:
@@ -213,7 +195,7 @@ class LogitNumbers(AbstractNumbers):
         products = {}
         for key, target in self.targets.items():
             C, D = target.centred_logits
-            products[key] = (A.T @ C) @ D, column_products(target, target)
+            products[key] = (A.T @ C) @ D, _column_norms(target)
         return products
 
     def with_other_runs(self, runs: list[Factors]) -> Mapping[Name, float]:
@@ -223,17 +205,10 @@ class LogitNumbers(AbstractNumbers):
         return {(key, "logit_cosine"): mean for key in self.targets}
 
 
-def column_products(x: Factors, y: Factors) -> Float:
-    """``<L_x[:, j], L_y[:, j]>`` of centred logits, m."""
-    (A, B), (C, D) = x.centred_logits, y.centred_logits
-    return np.asarray(np.einsum("im,im->m", B, (A.T @ C) @ D))
-
-
-def _cosine(cross: Float, xx: Float, yy: Float) -> Float:
-    """Cosine from inner products; NaN where either side is 0."""
-    size = np.sqrt(xx * yy)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(size > 0, np.clip(cross / size, -1.0, 1.0), np.nan)
+def _column_norms(factors: Factors) -> Float:
+    """``||L_j||^2`` of each column of the centred logits, m."""
+    A, B = factors.centred_logits
+    return np.asarray(np.einsum("im,im->m", B, (A.T @ A) @ B))
 
 
 @dataclass(frozen=True)
@@ -269,15 +244,13 @@ class Disagreement:
                 f"logits with this loss have less than {self.efficiency:.1%} of the {noun}'s {NORMS[self.norm]}."
             )
         if np.isfinite(self.split_contexts):
+            known = np.isfinite(self.split_exponent)
+            exponent = f"; the split exponent is {self.split_exponent:.2f} (0.5 when balanced)" if known else ""
             sentences.append(
                 f"Split: the {noun}'s contexts and tokens agree with the balanced factors of its own logits to "
-                f"{self.split_contexts:.3f} and {self.split_tokens:.3f}{self._exponent()}."
+                f"{self.split_contexts:.3f} and {self.split_tokens:.3f}{exponent}."
             )
         return sentences
-
-    def _exponent(self) -> str:
-        known = np.isfinite(self.split_exponent)
-        return f"; the split exponent is {self.split_exponent:.2f} (0.5 when balanced)" if known else ""
 
     def remedies(self) -> list[str]:
         """What to change in training, for numbers that are low."""

@@ -15,33 +15,32 @@ distribution given that one of them comes next, so its loss is defined there too
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokengeom.ask.explain import AnswersQuestions
+from tokengeom.ask.named_vectors import Items, item_names
 from tokengeom.core.errors import CheckpointError, InputError, StatisticsError
 from tokengeom.core.factors import Factors, FactorsInside
-from tokengeom.core.progress import SilentProgress
+from tokengeom.core.numerics import Int
+from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.models.language_model import AbstractLanguageModel, language_model
+from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.statistics.shared import shared_statistics
+from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import predict
 from tokengeom.training.objective import SoftLabels
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tokengeom.comparison.inputs import Observed
-    from tokengeom.core.numerics import Float, Int
-    from tokengeom.core.progress import AbstractProgress
-    from tokengeom.statistics.next_token import NextTokenStatistics
-    from tokengeom.theory.features import FeaturePrediction
 
 BOS_CONTEXTS = 128
 """Contexts that decide whether the model reads its BOS token."""
 
-_Part = tuple["Int", Factors]
+_Part = tuple[Int, Factors]
 """Some contexts, and W and H on them."""
 
 
@@ -97,13 +96,16 @@ def read_model(
     _require_same_tokens(model, stats)
     labels = SoftLabels.from_statistics(stats)
     shown = progress or SilentProgress()
-    chosen = bool(bos)
-    known: _Part | None = None
-    excess: float | None = None
+    chosen, excess = bool(bos), None
+    parts: list[_Part] = []
     has_room = model.positions is None or stats.contexts.shape[1] < model.positions
     if bos is None and model.bos is not None and has_room:
-        chosen, known, excess = _read_both(model, stats, labels, shown)
-    whole = _read_rest(model, stats, chosen, known, shown)
+        chosen, part, excess = _read_both(model, stats, labels, shown)
+        parts.append(part)
+    rest = np.setdiff1d(np.arange(stats.m), [j for contexts, _ in parts for j in contexts])
+    if rest.size:
+        parts.append((rest, model.readout(stats.contexts[rest], bos=chosen, progress=shown)))
+    whole = _joined(parts, stats.m)
     gap = labels.loss_gap_of(whole, model.head.capped)
     factors = Factors(whole.W[: stats.V], whole.H, None if whole.bias is None else whole.bias[: stats.V])
     other = None if excess is None else gap + excess
@@ -123,24 +125,12 @@ def _read_both(
     return chosen, (some, read[chosen]), gaps[not chosen] - gaps[chosen]
 
 
-def _read_rest(
-    model: AbstractLanguageModel,
-    stats: NextTokenStatistics,
-    bos: bool,
-    known: _Part | None,
-    progress: AbstractProgress,
-) -> Factors:
-    """W and H on all contexts, of which some are known."""
-    assert stats.contexts is not None
-    if known is None:
-        return model.readout(stats.contexts, bos=bos, progress=progress)
-    some, state = known
-    rest = np.setdiff1d(np.arange(stats.m), some)
-    if not rest.size:
-        return state
-    read = model.readout(stats.contexts[rest], bos=bos, progress=progress)
-    H = np.empty((read.H.shape[0], stats.m), dtype=read.H.dtype)
-    H[:, some], H[:, rest] = state.H, read.H
+def _joined(parts: Sequence[_Part], m: int) -> Factors:
+    """W and H on all m contexts."""
+    _, read = parts[-1]
+    H = np.empty((read.H.shape[0], m), dtype=read.H.dtype)
+    for contexts, state in parts:
+        H[:, contexts] = state.H
     return Factors(read.W, H, read.bias)
 
 
@@ -184,12 +174,10 @@ def states_of(
 
 
 @dataclass(frozen=True, eq=False)
-class RestrictedRun:
+class RestrictedRun(FactorsInside):
     """W, H and bias of a run on some of its tokens and contexts, with its settings and its state before training."""
 
-    W: Float
-    H: Float
-    bias: Float | None
+    factors: Factors
     start: Factors | None
     settings: object
 
@@ -206,16 +194,14 @@ def on_shared_tokens(
         Statistics of the text that the prediction is for, and of the text that the runs were trained on.
     """
     mine, theirs = shared_statistics(stats, stats_of_runs)
-    tokens = _places(theirs.vocabulary, stats_of_runs.vocabulary)
-    contexts = _places(_context_texts(theirs), _context_texts(stats_of_runs))
+    tokens, contexts = _places(theirs, stats_of_runs, "tokens"), _places(theirs, stats_of_runs, "contexts")
     restricted: list[Observed] = []
     for run in runs:
         factors = Factors.of(run)
         factors.require_sizes(stats_of_runs.V, stats_of_runs.m)
         start, settings = getattr(run, "start", None), getattr(run, "settings", None)
         before = restrict(start, tokens, contexts) if isinstance(start, Factors) else None
-        kept = restrict(factors, tokens, contexts)
-        restricted.append(RestrictedRun(kept.W, kept.H, kept.bias, before, settings))
+        restricted.append(RestrictedRun(restrict(factors, tokens, contexts), before, settings))
     return predict(mine, progress=progress), restricted
 
 
@@ -224,10 +210,7 @@ def restrict(run: Factors, tokens: Int, contexts: Int) -> Factors:
     return Factors(run.W[tokens], run.H[:, contexts], None if run.bias is None else run.bias[tokens])
 
 
-def _context_texts(stats: NextTokenStatistics) -> list[str]:
-    return [stats.context_text(j) for j in range(stats.m)]
-
-
-def _places(names: Sequence[str], among: Sequence[str]) -> Int:
-    place = {name: k for k, name in enumerate(among)}
-    return np.array([place[name] for name in names], dtype=np.int64)
+def _places(shared: NextTokenStatistics, whole: NextTokenStatistics, items: Items) -> Int:
+    """Place of each shared token or context among all."""
+    place = {name: k for k, name in enumerate(item_names(whole, items))}
+    return np.array([place[name] for name in item_names(shared, items)], dtype=np.int64)

@@ -21,13 +21,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from tokengeom.comparison.agreement import Name
 from tokengeom.comparison.inputs import (
     OTHER_TEXT,
     Observed,
@@ -51,14 +51,9 @@ from tokengeom.core.numerics import blas_threads_for
 from tokengeom.models.checkpoint_head import is_finite, undisturbed, unwrapped
 from tokengeom.models.language_model import AbstractLanguageModel, language_model
 from tokengeom.problems.base import LARGEST_GAP
-from tokengeom.theory.at_loss import require_norm
+from tokengeom.theory.at_loss import LossPrediction, require_norm
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.training.objective import SoftLabels
-
-if TYPE_CHECKING:
-    from tokengeom.comparison.agreement import Name
-    from tokengeom.core.numerics import Float, Int
-    from tokengeom.theory.at_loss import LossPrediction
 
 NAMES = (
     "loss_gap",
@@ -124,8 +119,11 @@ class Monitor:
         self.limitations: tuple[str, ...] = ()
         if not self.at_loss and at_loss is None:
             self.limitations = (f"No prediction is made at the loss reached: {too_large(limit.P)}",)
-        accuracy: dict[str, Any] = {"per_decade": PER_DECADE, "tolerance": TOLERANCE}
-        self._paths = {name: PredictionsAtLoss(limit, name, **accuracy) for name in AT_LOSS}
+        self._groups, self._seen = support_groups(limit), seen_tokens(limit.statistics.P)
+        self._labels = SoftLabels.from_statistics(limit.statistics)
+        self._paths = {
+            name: PredictionsAtLoss(limit, name, per_decade=PER_DECADE, tolerance=TOLERANCE) for name in AT_LOSS
+        }
 
     def __repr__(self) -> str:
         sizes = f"V={self.prediction.W.shape[0]:,}, m={self.prediction.H.shape[1]:,}"
@@ -200,26 +198,11 @@ class Monitor:
             return {}
         kept = np.flatnonzero(np.logical_and.reduce([target.H.any(axis=0) for target in targets.values()]))
         contexts = {key: target.H[:, kept] for key, target in targets.items()}
-        tokens = {key: self._tokens(target) for key, target in targets.items()}
+        tokens = {key: target.rows(self._seen).tokens for key, target in targets.items()}
         return {
             **SimilarityNumbers.of("contexts", run.H[:, kept], contexts, self._groups[kept]).values(),
-            **SimilarityNumbers.of("tokens", self._tokens(run), tokens).values(),
+            **SimilarityNumbers.of("tokens", run.rows(self._seen).tokens, tokens).values(),
         }
-
-    def _tokens(self, factors: Factors) -> Float:
-        return factors.rows(self._seen).tokens
-
-    @cached_property
-    def _groups(self) -> Int:
-        return support_groups(self.prediction)
-
-    @cached_property
-    def _seen(self) -> Int:
-        return seen_tokens(self.prediction.statistics.P)
-
-    @cached_property
-    def _labels(self) -> SoftLabels:
-        return SoftLabels.from_statistics(self.prediction.statistics)
 
 
 def norm_of_optimizer(optimizer: Any) -> str | None:

@@ -7,9 +7,9 @@ of two of them is a sum of products. There are neither intervals nor floors.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,15 +21,13 @@ from tokengeom.comparison.explanations.base import (
     explanation_classes,
 )
 from tokengeom.comparison.logit_numbers import split_exponent
+from tokengeom.core.numerics import Float
 from tokengeom.models.networks.base import import_torch
-
-if TYPE_CHECKING:
-    from tokengeom.core.numerics import Float
-    from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.statistics.next_token import NextTokenStatistics
 
 ITEMS = ("contexts", "tokens")
 MOST_CONTEXTS = 4_000
-"""ContextStatistics whose pairs are compared; of more, this many are drawn with a fixed seed."""
+"""Contexts whose pairs are compared; of more, this many are drawn with a fixed seed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +57,9 @@ class TextOnDevice:
         self.P = self._placed(stats.P.toarray())
         self.pi = self._placed(stats.pi)
         self.entropy = float(stats.entropy)
-        generator = np.random.default_rng(0)
-        few = stats.m <= MOST_CONTEXTS
-        kept = np.arange(stats.m) if few else np.sort(generator.choice(stats.m, MOST_CONTEXTS, replace=False))
+        kept = np.arange(stats.m)
+        if stats.m > MOST_CONTEXTS:
+            kept = np.sort(np.random.default_rng(0).choice(stats.m, MOST_CONTEXTS, replace=False))
         self.kept = self.torch.as_tensor(kept, device=device)
         group = self.torch.as_tensor(np.asarray(stats.groups.label)[kept].astype(np.int64), device=device)
         self._apart = group[:, None] != group[None, :]
@@ -91,14 +89,13 @@ class TextOnDevice:
 
     def rivals(self, names: Sequence[str] | None = None) -> dict[str, list[tuple[str, PairGeometry]]]:
         """Name of each rival explanation that needs no solver -> its candidates, with their free parameters."""
-        return dict(self._rivals(names))
-
-    def _rivals(self, names: Sequence[str] | None) -> Iterator[tuple[str, list[tuple[str, PairGeometry]]]]:
         known = FitInputs(has_counts=self.stats.has_counts)
-        for kind in explanation_classes(names):
-            candidates = [] if kind.ours or not kind.quick else list(kind.candidates(known))
-            if candidates:
-                yield kind.name, [(rival.chosen, self._rival(rival)) for rival in candidates]
+        candidates = {
+            kind.name: [(rival.chosen, self._rival(rival)) for rival in kind.candidates(known)]
+            for kind in explanation_classes(names)
+            if kind.quick and not kind.ours
+        }
+        return {name: geometries for name, geometries in candidates.items() if geometries}
 
     def _rival(self, rival: AbstractRival) -> PairGeometry:
         if isinstance(rival, AbstractLogitRival):

@@ -8,38 +8,29 @@ defined (nothing diverges, so there is no direction to compare with; a state tha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokengeom.comparison.inputs import support_groups
 from tokengeom.comparison.linear_numbers import FiniteDecoder, margin
 from tokengeom.comparison.logit_numbers import FiniteLogits
-from tokengeom.comparison.similarity import (
-    cosine,
-    directional_agreement,
-    directional_similarity,
-    subspace_collapse,
-)
-from tokengeom.comparison.target import LIMIT, PROXY
+from tokengeom.comparison.similarity import cosine, directional_agreement, directional_similarity, subspace_collapse
+from tokengeom.comparison.target import LIMIT, PROXY, loss_path
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors, factored_logit_distance
+from tokengeom.core.numerics import Bool, Int
 from tokengeom.problems.ntp_svm import NORMS, Norm
 from tokengeom.problems.regularised_logits import Merging
-from tokengeom.theory.at_loss import LossSettings
+from tokengeom.theory.at_loss import LossPrediction
+from tokengeom.theory.features import FeaturePrediction
+from tokengeom.theory.linear import LinearPrediction
 from tokengeom.theory.loss_path import LossPath
 from tokengeom.theory.proxy import proxy_factors
+from tokengeom.training.loop import Probe, State
 
-if TYPE_CHECKING:
-    from tokengeom.core.numerics import Bool, Int
-    from tokengeom.theory.at_loss import LossPrediction
-    from tokengeom.theory.features import FeaturePrediction
-    from tokengeom.theory.linear import LinearPrediction
-    from tokengeom.training.loop import Probe, State
-
-Measure = Callable[[Factors], float]
+Measure = Callable[[State], float]
 
 PER_DECADE = 4
 """Losses per decade at which predictions are made: every other loss is within a factor of 1.34 of one of them."""
@@ -66,12 +57,6 @@ def linear_probes(prediction: LinearPrediction) -> dict[str, Probe]:
         logit, per unit of a norm of W. Positive once all contexts are separated; larger is better. The Frobenius margin
         tends to ``prediction.effective_margin``. NaN when there is no other token, or W = 0.
     """
-    measures = linear_measures(prediction)
-    return {name: partial(_measure_linear, measure, prediction.W_mm.shape) for name, measure in measures.items()}
-
-
-def linear_measures(prediction: LinearPrediction) -> dict[str, Measure]:
-    """The same numbers as functions of W and H."""
     finite = FiniteDecoder.of(prediction)
     W_mm, W_star, S = prediction.W_mm, prediction.W_star, prediction.effective_support
     measures: dict[str, Measure] = {
@@ -81,7 +66,7 @@ def linear_measures(prediction: LinearPrediction) -> dict[str, Measure]:
     }
     for name, norm in NORMS.items():
         measures[f"margin_{name}"] = partial(_margin, S, norm)
-    return measures
+    return _probes(measures, lambda run: run.require_decoder(W_mm.shape))
 
 
 def feature_probes(
@@ -114,28 +99,22 @@ def feature_probes(
         Norm of these predictions: nuclear, or gamma2, which goes with AdamW.
     """
     V, m = prediction.reduction.V, prediction.reduction.m
-    probes: dict[str, Probe] = {}
+    limit, proxy = Factors(prediction.W, prediction.H), proxy_factors(prediction.reduction)
+    finite, groups = FiniteLogits.of(prediction.P), support_groups(prediction)
+    measures: dict[str, Measure] = {}
     if Merging.of(prediction.P).entries <= AT_LOSS_ENTRIES if at_loss is None else at_loss:
-        path = _PathOfRun(prediction, norm)
-        probes = {"context_agreement": path.context_agreement, "token_agreement": path.token_agreement}
-    return probes | {name: partial(_measure, measure, (V, m)) for name, measure in feature_measures(prediction).items()}
-
-
-def feature_measures(prediction: FeaturePrediction) -> dict[str, Measure]:
-    """The numbers that need no solver, as functions of W and H."""
-    direction, proxy = Factors(prediction.W, prediction.H), proxy_factors(prediction.reduction)
-    finite, groups = FiniteLogits.of(prediction.P), prediction.context_groups
-    return {
-        LIMIT.named("context_agreement"): partial(_context_agreement, direction, groups),
-        LIMIT.named("token_agreement"): partial(_token_agreement, direction),
-        "finite_distance": finite.distance,
-        "logit_distance": partial(factored_logit_distance, direction),
-        "context_similarity": partial(_context_similarity, direction),
-        "token_similarity": partial(_token_similarity, direction),
-        PROXY.named("context_similarity"): partial(_context_similarity, proxy),
-        PROXY.named("token_similarity"): partial(_token_similarity, proxy),
-        "collapse": partial(_collapse, groups),
+        predictions = PredictionsAtLoss(prediction, norm)
+        measures |= _agreements(lambda state: predictions.factors_at(state.labels.loss_gap(state.L)), groups)
+    in_limit = _agreements(lambda state: limit, groups)
+    measures |= {LIMIT.named(name): measure for name, measure in in_limit.items()}
+    measures |= {
+        "finite_distance": lambda state: finite.distance(state.readout),
+        "logit_distance": lambda state: factored_logit_distance(limit, state.readout),
+        **_similarities(limit),
+        **{PROXY.named(name): measure for name, measure in _similarities(proxy).items()},
+        "collapse": lambda state: subspace_collapse(state.H, prediction.context_groups),
     }
+    return _probes(measures, lambda run: run.require_sizes(V, m))
 
 
 class PredictionsAtLoss:
@@ -150,20 +129,13 @@ class PredictionsAtLoss:
     def __init__(
         self, prediction: FeaturePrediction, norm: str, *, per_decade: int = PER_DECADE, tolerance: float = TOLERANCE
     ) -> None:
-        self.prediction, self.per_decade = prediction, per_decade
-        self.settings = LossSettings(norm=norm, tolerance=tolerance)
+        self.prediction, self.norm = prediction, norm
+        self.per_decade, self.tolerance = per_decade, tolerance
         self._solved: dict[int, LossPrediction | None] = {}
 
     @cached_property
     def _path(self) -> LossPath:
-        limit = self.prediction
-        return LossPath(
-            limit.P,
-            limit.pi,
-            entropy=limit.entropy,
-            statistics_hash=limit.statistics_hash,
-            settings=self.settings,
-        )
+        return loss_path(self.prediction, self.norm, self.tolerance)
 
     def at(self, gap: float) -> LossPrediction | None:
         """The prediction at the loss of the grid nearest to this one; None where there is none."""
@@ -181,70 +153,50 @@ class PredictionsAtLoss:
                 self._solved[step] = None
         return self._solved[step]
 
-
-class _PathOfRun:
-    """Agreement of a run's records with the prediction at the loss of each."""
-
-    def __init__(self, prediction: FeaturePrediction, norm: str) -> None:
-        self.shape = prediction.reduction.V, prediction.reduction.m
-        self.groups, self.predictions = support_groups(prediction), PredictionsAtLoss(prediction, norm)
-
-    def context_agreement(self, state: State) -> float:
-        """Over pairs of contexts with different supports."""
-        return self._agreement(state, lambda target, run: _context_agreement(target, self.groups, run))
-
-    def token_agreement(self, state: State) -> float:
-        """Over pairs of different tokens."""
-        return self._agreement(state, _token_agreement)
-
-    def _agreement(self, state: State, number: Callable[[Factors, Factors], float]) -> float:
-        def measure(run: Factors) -> float:
-            target = self.predictions.at(state.labels.loss_gap(state.L))
-            return float("nan") if target is None else number(Factors(target.W, target.H), run)
-
-        return _measure(measure, self.shape, state)
+    def factors_at(self, gap: float) -> Factors | None:
+        """W and H of that prediction."""
+        prediction = self.at(gap)
+        return None if prediction is None else Factors(prediction.W, prediction.H)
 
 
-def _measure(measure: Measure, shape: tuple[int, int], state: State) -> float:
-    """Value of a measure for a state of the right shape; NaN where the state is not finite (a run that diverged)."""
-    if (state.W.shape[0], state.H.shape[1]) != shape:
-        raise ProblemError(
-            f"The prediction is for V x m = {shape[0]} x {shape[1]}; the run has W of shape {state.W.shape} and H of "
-            f"shape {state.H.shape}. Likely different statistics: predict and train on the same ones."
-        )
-    if not (np.isfinite(state.W).all() and np.isfinite(state.H).all()):
-        return float("nan")
-    return measure(state.readout)
+def _probes(measures: Mapping[str, Measure], require_shape: Callable[[Factors], None]) -> dict[str, Probe]:
+    """Measures of states that are checked first; NaN where a state is not finite (a run that diverged)."""
+
+    def probe(measure: Measure, state: State) -> float:
+        require_shape(state.readout)
+        is_finite = np.isfinite(state.W).all() and np.isfinite(state.H).all()
+        return measure(state) if is_finite else float("nan")
+
+    return {name: partial(probe, measure) for name, measure in measures.items()}
 
 
-def _measure_linear(measure: Measure, shape: tuple[int, int], state: State) -> float:
-    if state.W.shape != shape:
-        raise ProblemError(
-            f"The prediction is for a decoder V x d = {shape[0]} x {shape[1]}; the run has W of shape "
-            f"{state.W.shape}. Train with the embeddings that the prediction was made for."
-        )
-    return _measure(measure, (shape[0], state.H.shape[1]), state)
-
-
-def _margin(S: Bool, norm: Norm, state: Factors) -> float:
+def _margin(S: Bool, norm: Norm, state: State) -> float:
     return margin(state.W @ state.H, S, norm.value(state.W))
 
 
-def _context_similarity(target: Factors, state: Factors) -> float:
-    return directional_similarity(target.context_directions, state.context_directions)
+def _similarities(target: Factors) -> dict[str, Measure]:
+    """SIM of contexts and of tokens with a target."""
+    return {
+        "context_similarity": lambda state: directional_similarity(
+            target.context_directions, state.readout.context_directions
+        ),
+        "token_similarity": lambda state: directional_similarity(
+            target.token_directions, state.readout.token_directions
+        ),
+    }
 
 
-def _token_similarity(target: Factors, state: Factors) -> float:
-    return directional_similarity(target.token_directions, state.token_directions)
+def _agreements(target_of: Callable[[State], Factors | None], groups: Int) -> dict[str, Measure]:
+    """Agreement of contexts and of tokens with the target of each state; NaN where it has none."""
 
+    def contexts(state: State) -> float:
+        target, run = target_of(state), state.readout
+        if target is None:
+            return float("nan")
+        return directional_agreement(target.context_directions, run.context_directions, groups)
 
-def _context_agreement(target: Factors, groups: Int, state: Factors) -> float:
-    return directional_agreement(target.context_directions, state.context_directions, groups)
+    def tokens(state: State) -> float:
+        target, run = target_of(state), state.readout
+        return float("nan") if target is None else directional_agreement(target.token_directions, run.token_directions)
 
-
-def _token_agreement(target: Factors, state: Factors) -> float:
-    return directional_agreement(target.token_directions, state.token_directions)
-
-
-def _collapse(groups: Int, state: Factors) -> float:
-    return subspace_collapse(state.H, groups)
+    return {"context_agreement": contexts, "token_agreement": tokens}

@@ -17,13 +17,12 @@ from tokengeom.comparison.agreement import Agreement, AssessedNumbers, ItemKind,
 from tokengeom.comparison.held_out import FoldedNumbers
 from tokengeom.comparison.inputs import MadeFrom
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers
+from tokengeom.comparison.target import ExplanationInfo
 from tokengeom.results.contract import AbstractResult, data_frame, html_table
 from tokengeom.results.convert import Number, Within, read_json_as, require_same_entries, to_plain, write_json
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-    from tokengeom.comparison.target import ExplanationInfo
 
 FILE = "rivals.json"
 RESOLUTION = 1e-3
@@ -306,13 +305,10 @@ def _table(rows: Sequence[RivalRow]) -> list[str]:
     width = max(len(row.rival) for row in rows)
     return [
         f"  {row.rival:<{width}}  agreement {row.agreement}; CKA {row.cka.value:.3g}; SIM {row.similarity.value:.3g}"
-        f"{f'; behind by {row.behind}' if place else ''}{_missing(row)}"
+        f"{f'; behind by {row.behind}' if place else ''}"
+        f"{f'; no direction for {row.without_direction}' if row.without_direction else ''}"
         for place, row in enumerate(rows)
     ]
-
-
-def _missing(row: RivalRow) -> str:
-    return f"; no direction for {row.without_direction}" if row.without_direction else ""
 
 
 def _numbers(row: RivalRow) -> dict[str, Any]:

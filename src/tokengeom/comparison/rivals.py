@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
@@ -52,9 +52,10 @@ from tokengeom.comparison.target import (
 )
 from tokengeom.core.errors import ProblemError, ResourceError
 from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import blas_threads_for
-from tokengeom.core.progress import SilentProgress
+from tokengeom.core.numerics import Float, blas_threads_for
+from tokengeom.core.progress import AbstractProgress, AbstractStage, SilentProgress
 from tokengeom.core.settings import make, member_names, option, takes
+from tokengeom.models.language_model import AbstractLanguageModel
 from tokengeom.results.registry import load
 from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
 from tokengeom.theory.at_loss import LossPrediction
@@ -63,12 +64,7 @@ from tokengeom.theory.proxy import ProxyPrediction
 from tokengeom.training.objective import SoftLabels
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
-    from tokengeom.core.numerics import Float
-    from tokengeom.core.progress import AbstractProgress, AbstractStage
     from tokengeom.keywords import RivalKeywords
-    from tokengeom.models.language_model import AbstractLanguageModel
 
 FOLD_ENTRIES = 60_000
 """Tokens times contexts up to which explanations that need a solver are fitted again in every fold."""
@@ -172,18 +168,14 @@ def _predictions(
             f"{type(prediction).__name__}. Call predict(stats) without embeddings."
         )
     if isinstance(prediction, FeaturePrediction) and prediction.statistics_hash in (None, stats.hash):
-        _require_same_supports(stats, prediction)
+        theirs = prediction.P
+        if theirs.shape != stats.P.shape or (theirs.astype(bool) != stats.P.astype(bool)).nnz:
+            raise ProblemError(
+                f"The prediction must be for these statistics; it has {theirs.shape[0]} tokens, {theirs.shape[1]} "
+                f"contexts and {theirs.nnz} pairs, and the statistics {stats.V}, {stats.m} and {stats.table.nnz}. "
+                "Predict again from these statistics, or leave the prediction out."
+            )
     return prediction, list({loss.norm: loss for loss in losses}.values())
-
-
-def _require_same_supports(stats: NextTokenStatistics, prediction: FeaturePrediction) -> None:
-    theirs = prediction.P
-    if theirs.shape != stats.P.shape or (theirs.astype(bool) != stats.P.astype(bool)).nnz:
-        raise ProblemError(
-            f"The prediction must be for these statistics; it has {theirs.shape[0]} tokens, {theirs.shape[1]} contexts "
-            f"and {theirs.nnz} pairs, and the statistics {stats.V}, {stats.m} and {stats.table.nnz}. Predict again "
-            "from these statistics, or leave the prediction out."
-        )
 
 
 def _on_partial_supports(inputs: Inputs) -> Inputs:

@@ -11,7 +11,7 @@ number                       range     best  over
 
 A number that is not defined (nothing varies, a matrix is 0) is NaN. W and H are known up to ``W R, R^T H`` with R
 orthogonal, so Gram matrices and cosines are compared instead of W and H. Logits are known up to a constant per column,
-that is W up to ``W + 1 a^T``, so the mean token is subtracted first (``centred_tokens``).
+that is W up to ``W + 1 a^T``, so the mean token is subtracted first (`Factors.tokens`).
 
 The numbers from factors need no m x m matrix, and are cheap enough for every record of a run. With
 ``x_ij = X_i . X_j`` and ``y_ij = Y_i . Y_j`` they need sums over pairs of items alone, and
@@ -47,16 +47,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from tokengeom.comparison.agreement import AbstractNumbers, Better, ItemKind, Name
 from tokengeom.core.errors import ProblemError
-from tokengeom.core.numerics import centre_columns, unit_columns
-
-if TYPE_CHECKING:
-    from tokengeom.core.numerics import Bool, Float, Int
+from tokengeom.core.factors import Factors
+from tokengeom.core.numerics import Bool, Float, Int, unit_columns
 
 STABILISER = 1e-5
 """C of SIM: keeps the ratio defined where a matrix is constant; entries of cosine matrices vary far more."""
@@ -82,11 +81,6 @@ def cosine(X: Float, Y: Float) -> float:
     X, Y = _same_shape(X, Y)
     size = float(np.linalg.norm(X)) * float(np.linalg.norm(Y))
     return float(np.clip(np.vdot(X, Y) / size, -1.0, 1.0)) if size > 0 else float("nan")
-
-
-def centred_tokens(W: Float) -> Float:
-    """``W^T`` (d x V) with the mean token removed: the part of W that softmax can see, one column per token."""
-    return centre_columns(W).T
 
 
 def _same_shape(A: Float, B: Float) -> tuple[Float, Float]:
@@ -129,19 +123,21 @@ def directional_agreement(target: Float, run: Float, groups: Int | None = None) 
     X, Y = target[:, kept], run[:, kept]
     sums = _pair_sums(X, Y)
     if groups is None:
-        inside = np.array([X.shape[1], *[np.sum(A * B) for A, B in ((X, X), (Y, Y))], *_squared_norms(X, Y)])
+        # Pairs of each item with itself.
+        x, y = np.einsum("ij,ij->j", X, X), np.einsum("ij,ij->j", Y, Y)
+        inside = np.array([X.shape[1], np.sum(X * X), np.sum(Y * Y), x @ x, y @ y, x @ y])
     else:
         labels = groups[kept]
         order = np.argsort(labels, kind="stable")
         ends = np.flatnonzero(np.diff(labels[order])) + 1
         inside = np.sum([_pair_sums(X[:, part], Y[:, part]) for part in np.split(order, ends)], axis=0)
-    pairs, x, y, xx, yy, xy = sums - inside
+    pairs, sum_x, sum_y, xx, yy, xy = sums - inside
     if not pairs > 0:
         return float("nan")
-    variance = xx / pairs - (x / pairs) ** 2, yy / pairs - (y / pairs) ** 2
+    variance = xx / pairs - (sum_x / pairs) ** 2, yy / pairs - (sum_y / pairs) ** 2
     if not min(variance) > NO_VARIATION:
         return float("nan")
-    return float(np.clip((xy / pairs - x * y / pairs**2) / np.sqrt(variance[0] * variance[1]), -1.0, 1.0))
+    return float(np.clip((xy / pairs - sum_x * sum_y / pairs**2) / np.sqrt(variance[0] * variance[1]), -1.0, 1.0))
 
 
 def _pair_sums(X: Float, Y: Float) -> Float:
@@ -152,12 +148,6 @@ def _pair_sums(X: Float, Y: Float) -> Float:
         return np.array([n * n, x.sum(), y.sum(), np.vdot(x, x), np.vdot(y, y), np.vdot(x, y)])
     first = [np.sum(A.sum(axis=1) ** 2) for A in (X, Y)]
     return np.array([n * n, *first, *(np.sum((A @ B.T) ** 2) for A, B in ((X, X), (Y, Y), (X, Y)))])
-
-
-def _squared_norms(X: Float, Y: Float) -> tuple[float, float, float]:
-    """Sums of x_ii^2, y_ii^2 and x_ii y_ii."""
-    x, y = np.einsum("ij,ij->j", X, X), np.einsum("ij,ij->j", Y, Y)
-    return float(x @ x), float(y @ y), float(x @ y)
 
 
 def with_direction(unit: Float) -> Bool:
@@ -204,8 +194,6 @@ def group_means(X: Float, group: Int) -> Float:
 
 def group_sums(X: Float, group: Int) -> Float:
     """Sum of X's columns in each group, d x G."""
-    from scipy.sparse import csr_array
-
     member = csr_array((np.ones(group.size), (group, np.arange(group.size))))
     return np.asarray((member @ np.ascontiguousarray(X.T)).T)
 
@@ -214,13 +202,14 @@ def group_sums(X: Float, group: Int) -> Float:
 class CollapseNumbers(AbstractNumbers):
     """``collapse``: the score of the run's context directions by support group."""
 
-    H: Float
+    permutes_items: ClassVar[bool] = True
+    run: Factors
     labels: Int
     items: ItemKind = "contexts"
 
     @cached_property
     def _data(self) -> tuple[Float, Int]:
-        return directions_and_groups(self.H, self.labels)
+        return directions_and_groups(self.run.H, self.labels)
 
     @property
     def size(self) -> int:
@@ -233,18 +222,13 @@ class CollapseNumbers(AbstractNumbers):
         return self._data[1]
 
     @property
-    def exchangeable(self) -> int:
-        """Contexts are assigned to groups at random."""
-        return self.size
-
-    @property
     def better(self) -> Mapping[Name, Better]:
         """Lower: 0 is best."""
         return {("", "collapse"): "lower"}
 
     def values(self) -> Mapping[Name, float]:
         """The score itself."""
-        return {("", "collapse"): subspace_collapse(self.H, self.labels)}
+        return {("", "collapse"): subspace_collapse(self.run.H, self.labels)}
 
     def resampled(self, draws: Float) -> Mapping[Name, Float]:
         """The score of each selection of contexts."""
@@ -305,7 +289,7 @@ def neural_collapse(W: Float, H: Float, labels: Int) -> NeuralCollapse:
     distance = np.sum(means**2, axis=0)[:, None] - 2.0 * means.T @ H
     return NeuralCollapse(
         NC1=_within_by_between(H - means[:, group.reshape(-1)], M),
-        NC2=_simplex_distance(M),
+        NC2=_normalised_distance(M.T @ M, np.eye(classes.size) - 1.0 / classes.size),
         NC2_norms=norms,
         NC2_angles=angles,
         NC3=_normalised_distance(decoder.T, M),
@@ -330,11 +314,6 @@ def _equiangularity(M: Float) -> tuple[float, float]:
     off = (X.T @ X)[~np.eye(C, dtype=bool)]
     size = float(norms.mean())
     return float(np.mean(np.abs(off + 1.0 / (C - 1)))), float(norms.std()) / size if size > 0 else float("nan")
-
-
-def _simplex_distance(M: Float) -> float:
-    C = M.shape[1]
-    return _normalised_distance(M.T @ M, np.eye(C) - 1.0 / C)
 
 
 def _normalised_distance(A: Float, B: Float) -> float:

@@ -21,16 +21,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from tokengeom.comparison.agreement import AbstractNumbers, Better, ItemKind, Name
 from tokengeom.comparison.similarity import NO_VARIATION, STABILISER, group_means, group_sums
-from tokengeom.core.numerics import cosines, unit_columns
-
-if TYPE_CHECKING:
-    from tokengeom.core.numerics import Float, Int
+from tokengeom.core.numerics import Float, Int, cosines, unit_columns
 
 MOST_ITEMS = 1000
 """Items of which all pairs are used; of more, this many are drawn at random (8 MB per matrix)."""
@@ -40,8 +37,10 @@ GATHERED = 4_000_000
 MANY_UNITS = 300
 """Units from which permuted matrices are held in float32: their sums are then exact to about 1e-6."""
 
-_Matrices = tuple["Float", "Float"]
+_Matrices = tuple[Float, Float]
 """Cosines between items, and the Gram matrix of their centred vectors."""
+_Sum = Float | float
+"""A sum over pairs of items, or one per selection."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,11 +86,6 @@ class SimilarityNumbers(AbstractNumbers):
         return int(self.run.shape[1])
 
     @property
-    def units(self) -> Int:
-        """Support group of each context; each token is its own unit."""
-        return super().units if self.groups is None else self.groups
-
-    @property
     def better(self) -> Mapping[Name, Better]:
         """Higher for all of them: 1 is best."""
         return {(key, self.number(kind)): "higher" for key in self.targets for kind in KINDS}
@@ -127,7 +121,7 @@ class SimilarityNumbers(AbstractNumbers):
         (X, K), unit = self._run, self.units
         n = np.bincount(unit).astype(np.float64)
         (sum_x, inside_x), (sum_xx, inside_xx), (sum_k, _) = (
-            _trace_cleared(_block_sums(M, unit)) for M in (X, X * X, K)
+            _trace_cleared(group_sums(group_sums(M, unit).T, unit)) for M in (X, X * X, K)
         )
         kk = float(np.vdot(self._apart * K, K))
         apart, inside = float(n.sum() ** 2 - n @ n), float(n @ n)
@@ -149,7 +143,7 @@ class SimilarityNumbers(AbstractNumbers):
             Y, G = pairs[place]
             y, yy, gg = (_quadratic(size, M) for M in (Y, Y * Y, G * G))
             numbers[key, self.number("agreement")] = _correlation(apart, x, y, xx, yy, xy[:, place])
-            numbers[key, self.number("cka")] = _alignment(kg[:, place], kk, gg)
+            numbers[key, self.number("cka")] = cosine_of_products(kg[:, place], kk, gg)
             sums = (x + inside_x, y + inside, xx + inside_xx, yy + inside, xy[:, place] + inside_x)
             numbers[key, self.number("similarity")] = _correlation(apart + inside, *sums, STABILISER)
         return numbers
@@ -222,8 +216,6 @@ class _Sums:
     """
 
     def __init__(self, mask: Float | None, draws: Float) -> None:
-        from scipy.sparse import csr_array
-
         self.mask, self.left_out = mask, csr_array(1.0 - draws)
         self.pairs = np.sum(draws, axis=1) ** 2 if mask is None else self._sum(mask)
         self._of_x: tuple[Float, Float, Float] | None = None
@@ -254,39 +246,26 @@ class _Sums:
         masked = self._masked(K)
         if self._of_K is None:
             self._of_K = self._sum(masked * K)
-        return _alignment(self._sum(masked * G), self._of_K, self._sum(self._masked(G) * G))
+        return cosine_of_products(self._sum(masked * G), self._of_K, self._sum(self._masked(G) * G))
 
 
-def _alignment(kg: Float, kk: Float | float, gg: Float) -> Float:
+def cosine_of_products(kg: Float, kk: _Sum, gg: _Sum) -> Float:
+    """``<K, G> / (||K|| ||G||)`` from inner products; NaN where one of them is 0."""
     with np.errstate(invalid="ignore", divide="ignore"):
         size = np.sqrt(np.maximum(kk * gg, 0.0))
         return np.where(size > 0, np.clip(kg / size, -1.0, 1.0), np.nan)
 
 
-def _correlation(
-    pairs: Float | float,
-    x: Float | float,
-    y: Float | float,
-    xx: Float | float,
-    yy: Float | float,
-    xy: Float | float,
-    stabiliser: float = 0.0,
-) -> Float:
+def _correlation(pairs: _Sum, x: _Sum, y: _Sum, xx: _Sum, yy: _Sum, xy: _Sum, stabiliser: float = 0.0) -> Float:
     """Correlation from sums over pairs; with a stabiliser it is SIM. NaN where there are no pairs or nothing varies."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        mean_x, mean_y = x / np.asarray(pairs), y / np.asarray(pairs)
-        variance_x = np.maximum(xx / np.asarray(pairs) - mean_x**2, 0.0)
-        variance_y = np.maximum(yy / np.asarray(pairs) - mean_y**2, 0.0)
-        covariance = xy / np.asarray(pairs) - mean_x * mean_y
+        mean_x, mean_y, mean_xx, mean_yy, mean_xy = (total / np.asarray(pairs) for total in (x, y, xx, yy, xy))
+        variance_x, variance_y = np.maximum(mean_xx - mean_x**2, 0.0), np.maximum(mean_yy - mean_y**2, 0.0)
+        covariance = mean_xy - mean_x * mean_y
         if stabiliser:
             return np.asarray((covariance + stabiliser) / (np.sqrt(variance_x * variance_y) + stabiliser))
         varied = np.minimum(variance_x, variance_y) > NO_VARIATION
         return np.where(varied, np.clip(covariance / np.sqrt(variance_x * variance_y), -1.0, 1.0), np.nan)
-
-
-def _block_sums(X: Float, unit: Int) -> Float:
-    """Sum of X over the pairs of each two units, G x G."""
-    return group_sums(group_sums(X, unit).T, unit)
 
 
 def _trace_cleared(X: Float) -> tuple[Float, float]:
@@ -307,8 +286,8 @@ def _gathered(M: Float, orders: Int) -> Float:
 def _unit_matrices(target: Float, unit: Int) -> _Matrices:
     """Cosines between the mean directions of units and the Gram matrix of their mean vectors, with diagonals of 0."""
     Y = cosines(group_means(unit_columns(target), unit))
-    G = _gram(group_means(_centred(target), unit))
-    return _trace_cleared(Y)[0], _trace_cleared(G)[0]
+    means = group_means(_centred(target), unit)
+    return _trace_cleared(Y)[0], _trace_cleared(means.T @ means)[0]
 
 
 def _quadratic(weights: Float, M: Float) -> Float:
@@ -320,15 +299,12 @@ def _quadratic(weights: Float, M: Float) -> Float:
 
 def _matrices(columns: Float) -> _Matrices:
     """Cosines between columns, and the Gram matrix of the columns with their mean removed."""
-    return full_cosines(columns), _gram(_centred(columns))
+    centred = _centred(columns)
+    return full_cosines(columns), centred.T @ centred
 
 
 def _centred(columns: Float) -> Float:
     return np.asarray(columns - columns.mean(axis=1, keepdims=True)) if columns.size else columns
-
-
-def _gram(columns: Float) -> Float:
-    return np.asarray(columns.T @ columns)
 
 
 def full_cosines(columns: Float) -> Float:

@@ -10,27 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
+from scipy.sparse import csc_array
 
+from tokengeom.comparison.agreement import Agreement, Name
 from tokengeom.core.errors import ProblemError
+from tokengeom.core.factors import Factors
+from tokengeom.core.progress import AbstractProgress
 from tokengeom.problems.base import LARGEST_GAP
 from tokengeom.problems.regularised_logits import Merging
 from tokengeom.results.convert import Matches
 from tokengeom.theory.at_loss import NORMS, LossPrediction, LossSettings
+from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.loss_path import LossPath
+from tokengeom.theory.proxy import ProxyPrediction
 from tokengeom.training.optimizers.base import optimizer_named, optimizer_names
-
-if TYPE_CHECKING:
-    from scipy.sparse import csc_array
-
-    from tokengeom.comparison.agreement import Agreement, Name
-    from tokengeom.comparison.inputs import CompareSettings
-    from tokengeom.core.factors import Factors
-    from tokengeom.core.progress import AbstractProgress
-    from tokengeom.theory.features import FeaturePrediction
-    from tokengeom.theory.proxy import ProxyPrediction
 
 NormName = Annotated[str, Matches("|".join(NORMS), f"one of {', '.join(NORMS)}")]
 NORM_OF_OPTIMIZER = {
@@ -116,22 +112,17 @@ class Target:
         return f"{self.key}_{number}"
 
 
-_USES = "probabilities and the loss"
 AT_LOSS = {
-    "nuclear": Target(
-        "nuclear",
-        ExplanationInfo("at loss, nuclear", "prediction at the loss, nuclear norm", _USES, ours=True),
-        "at the loss reached, nuclear norm",
-        "prediction at the loss reached (nuclear norm)",
-        norm="nuclear",
-    ),
-    "gamma2": Target(
-        "gamma2",
-        ExplanationInfo("at loss, gamma_2", "prediction at the loss, gamma_2 norm", _USES, ours=True),
-        "at the loss reached, gamma_2 norm",
-        "prediction at the loss reached (gamma_2 norm)",
-        norm="gamma2",
-    ),
+    norm: Target(
+        norm,
+        ExplanationInfo(
+            f"at loss, {shown}", f"prediction at the loss, {shown} norm", "probabilities and the loss", ours=True
+        ),
+        f"at the loss reached, {shown} norm",
+        f"prediction at the loss reached ({shown} norm)",
+        norm,
+    )
+    for norm, shown in (("nuclear", "nuclear"), ("gamma2", "gamma_2"))
 }
 """Norm -> prediction at the loss that the run has reached."""
 LIMIT = Target(
@@ -146,7 +137,7 @@ PROXY = Target(
 TARGETS = {target.key: target for target in (*AT_LOSS.values(), LIMIT, PROXY)}
 """Every target by its key, in the order of tables."""
 
-Tables = Mapping[str, Mapping[str, "Agreement"]]
+Tables = Mapping[str, Mapping[str, Agreement]]
 """Key of each target -> its numbers by name; the numbers of the run alone are under the empty key."""
 
 
@@ -196,17 +187,17 @@ def too_large(P: csc_array) -> str:
 
 
 def predictions_at(
-    gap: float, prediction: FeaturePrediction, settings: CompareSettings, progress: AbstractProgress
+    gap: float, prediction: FeaturePrediction, asked: bool | None, tolerance: float, progress: AbstractProgress
 ) -> tuple[tuple[LossPrediction, ...], list[str]]:
-    """Predictions at a loss gap in each norm, and why one is missing."""
-    if settings.at_loss is False:
+    """Predictions at a loss gap in each norm, and why one is missing; ``asked`` as in `norms_at_loss`."""
+    if asked is False:
         return (), []
     if not gap < prediction.largest_gap:
         return (), [
             f"Nothing is predicted at the loss reached: the run's loss gap, {gap:.3g} nats, is at least that of a "
             f"uniform guess, {prediction.largest_gap:.3g}."
         ]
-    norms = norms_at_loss(prediction.P, settings.at_loss)
+    norms = norms_at_loss(prediction.P, asked)
     if not norms:
         return (), [f"No prediction was made at the loss reached: {too_large(prediction.P)}"]
     left_out = [NORMS[norm] for norm in AT_LOSS if norm not in norms]
@@ -214,18 +205,18 @@ def predictions_at(
     notes = [f"No prediction was made at the loss reached in the {norm}: {why}" for norm in left_out]
     predictions = []
     for norm in norms:
-        path = LossPath(
-            prediction.P,
-            prediction.pi,
-            entropy=prediction.entropy,
-            statistics_hash=prediction.statistics_hash,
-            settings=LossSettings(norm=norm, tolerance=settings.tolerance),
-        )
+        path = loss_path(prediction, norm, tolerance)
         try:
             predictions.append(path.at(gap, progress))
         except ProblemError as problem:
             notes.append(f"The prediction at the loss reached failed in the {NORMS[norm]}: {problem}")
     return tuple(predictions), notes
+
+
+def loss_path(prediction: FeaturePrediction, norm: str, tolerance: float) -> LossPath:
+    """Predictions at any loss for the statistics of a prediction in the limit."""
+    known, settings = prediction, LossSettings(norm=norm, tolerance=tolerance)
+    return LossPath(known.P, known.pi, entropy=known.entropy, statistics_hash=known.statistics_hash, settings=settings)
 
 
 def proven(at: Iterable[LossPrediction]) -> tuple[tuple[LossPrediction, ...], list[str]]:

@@ -131,13 +131,11 @@ class MovedItem:
 
     def cells(self) -> tuple[str, ...]:
         """Number, neighbours and supports as a table shows them."""
-        near = (", ".join(map(quoted, some)) for some in (self.gained, self.lost))
-        return (f"{self.moved:.3f}", *near, *(self._followers(k) for k in (0, 1)))
-
-    def _followers(self, text: int) -> str:
-        listed, count = (self.only_second, self.in_second) if text else (self.only_first, self.in_first)
-        more = [f"{count - len(listed):,} more"] if count > len(listed) else []
-        return ", ".join([*(f"{quoted(follower)} ({follower.count:,})" for follower in listed), *more])
+        cells = [f"{self.moved:.3f}", *(", ".join(map(quoted, some)) for some in (self.gained, self.lost))]
+        for listed, count in ((self.only_first, self.in_first), (self.only_second, self.in_second)):
+            more = [f"{count - len(listed):,} more"] if count > len(listed) else []
+            cells.append(", ".join([*(f"{quoted(follower)} ({follower.count:,})" for follower in listed), *more]))
+        return tuple(cells)
 
     @property
     def label(self) -> str:
@@ -147,15 +145,12 @@ class MovedItem:
     def sentence(self, items: Items, *, in_limit: bool) -> str:
         """Name, number and neighbours, then the reason in the supports."""
         _, gained, lost, first, second = self.cells()
-        near = [f"gained {gained}"] if gained else []
-        near += [f"lost {lost}"] if lost else []
+        near = [f"{verb} {names}" for verb, names in (("gained", gained), ("lost", lost)) if names]
         text = f"{self.label} moved by {self.moved:.3f}: {'; '.join(near) or 'the same neighbours'}."
-        verb = "followed by" if items == "contexts" else "follows"
-        reasons = [f"in the first text alone {verb} {first}"] if first else []
-        reasons += [f"in the second text alone {verb} {second}"] if second else []
+        verb, alone = "followed by" if items == "contexts" else "follows", (("first", first), ("second", second))
+        reasons = "; ".join(f"in the {place} text alone {verb} {names}" for place, names in alone if names)
         if reasons:
-            joined = "; ".join(reasons)
-            return f"{text} {joined[:1].upper()}{joined[1:]}."
+            return f"{text} {reasons[:1].upper()}{reasons[1:]}."
         alike = "The same tokens follow it" if items == "contexts" else "It follows the same contexts"
         differs = "the supports of others" if in_limit else "how often, or the supports of others"
         return f"{text} {alike} in both texts; what differs: {differs}."
@@ -323,10 +318,8 @@ class TextComparison(AbstractResult):
             ("shared tokens", f"{len(self.tokens.names):,}"),
             ("shared contexts", f"{len(self.contexts.names):,}"),
             ("windows compared", f"{self.first.share:.0%} and {self.second.share:.0%}"),
-            *(
-                (name.replace("_", " "), str(self.agreements[name]))
-                for name in ("context_agreement", "token_agreement")
-            ),
+            ("context agreement", str(self.agreements["context_agreement"])),
+            ("token agreement", str(self.agreements["token_agreement"])),
             ("prediction", self.prediction),
         ]
 

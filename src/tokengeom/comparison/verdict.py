@@ -60,7 +60,19 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What a verdict depends on besides the numbers; the fields are those of `Evidence` with the same names."""
+    """What a verdict depends on besides the numbers.
+
+    ``groups``, ``V``
+        Number of support groups and of tokens.
+    ``one_hot``
+        Whether every context has one next token.
+    ``coverage``
+        Share of the text's windows that the contexts stand for; None where not known.
+    ``frequency_gap``, ``uniform_gap``
+        Loss gaps of a guess by the tokens' frequencies, and of a uniform guess, in nats; None where not known.
+    ``d``, ``rank``
+        Dimensions of the run's embeddings, and rank of the prediction.
+    """
 
     groups: Annotated[int, Within(0)]
     V: Annotated[int, Within(0)]
@@ -72,8 +84,8 @@ class Circumstances:
     rank: Annotated[int, Within(0)]
 
 
-@dataclass(frozen=True)
-class Evidence:
+@dataclass(frozen=True, kw_only=True)
+class Evidence(Circumstances):
     """What a verdict is based on.
 
     ``contexts``, ``tokens``
@@ -84,17 +96,8 @@ class Evidence:
         Explanations of contexts and of tokens, the prediction among them.
     ``target``
         What the run is compared with: "prediction at the loss reached", "prediction in the limit", "proxy".
-    ``groups``, ``V``
-        Number of support groups and of tokens.
-    ``one_hot``
-        Whether every context has one next token.
-    ``coverage``
-        Share of the text's windows that the contexts stand for; None where not known.
-    ``loss_gap``, ``frequency_gap``, ``uniform_gap``
-        Loss gaps of the run, of a guess by the tokens' frequencies, and of a uniform guess, in nats; None where not
-        known.
-    ``d``, ``rank``
-        Dimensions of the run's embeddings, and rank of the prediction.
+    ``loss_gap``
+        Loss gap of the run in nats; None where not known.
     """
 
     contexts: Agreement
@@ -102,15 +105,7 @@ class Evidence:
     collapse: Agreement | None
     rows: Sequence[RivalRow]
     target: str
-    groups: int
-    V: int
-    one_hot: bool = False
-    coverage: float | None = None
-    loss_gap: float | None = None
-    frequency_gap: float | None = None
-    uniform_gap: float | None = None
-    d: int | None = None
-    rank: int | None = None
+    loss_gap: float | None
 
     @staticmethod
     def of(
@@ -132,18 +127,9 @@ class Evidence:
             **asdict(circumstances),
         )
 
-    @property
-    def above_uniform(self) -> bool:
-        """Whether the loss is not below that of a uniform guess, so that no logits on the path have it."""
-        return _not_below(self.loss_gap, self.uniform_gap)
-
-    @property
-    def ignores_contexts(self) -> bool:
-        """Whether the loss is not below that of a guess by the tokens' frequencies, the same in every context."""
-        return _not_below(self.loss_gap, self.frequency_gap)
-
 
 def _not_below(gap: float | None, other: float | None) -> bool:
+    """Whether a loss gap is known to be no better than another, or is NaN."""
     return gap is not None and other is not None and not gap < other
 
 
@@ -153,18 +139,12 @@ def level_of(agreement: Agreement) -> Level:
         return "not judged"
     if not agreement.above_floor:
         return "does not agree"
-    if not math.isnan(agreement.position):
-        return (
-            "agrees"
-            if agreement.position >= AGREES
-            else "in part"
-            if agreement.position >= IN_PART
-            else "does not agree"
-        )
-    share = (agreement.value - agreement.floor) / max(1.0 - agreement.floor, 1e-9)
-    if agreement.value >= AGREES and share >= HALF_WAY:
-        return "agrees"
-    return "in part" if share >= IN_PART else "does not agree"
+    share = agreement.position
+    agrees = share >= AGREES
+    if math.isnan(share):
+        share = (agreement.value - agreement.floor) / max(1.0 - agreement.floor, 1e-9)
+        agrees = agreement.value >= AGREES and share >= HALF_WAY
+    return "agrees" if agrees else "in part" if share >= IN_PART else "does not agree"
 
 
 def judge(evidence: Evidence, noun: str = "run") -> Verdict:
@@ -206,14 +186,14 @@ def _outcome(evidence: Evidence, contexts: Level, tokens: Level) -> tuple[Outcom
     better = better_explanation(evidence.rows)
     if better is not None:
         return "another explanation fits better", "", better
-    if evidence.ignores_contexts and not (all(above) and levels <= {"agrees", "in part"}):
+    if _not_below(evidence.loss_gap, evidence.frequency_gap) and not (all(above) and levels <= {"agrees", "in part"}):
         why = "the loss is not below that of the tokens' frequencies alone"
         return "cannot be determined" if levels == {"agrees", "not judged"} else "does not agree", why, None
     if not any(above):
         if _collapses(evidence):
             return "agrees in part", "contexts with equal supports collapse, but the arrangement is not the one", None
         return "does not agree", "it is no better than chance", None
-    if evidence.above_uniform:
+    if _not_below(evidence.loss_gap, evidence.uniform_gap):
         return "cannot be determined", "the loss is above that of a uniform guess, where there is no prediction", None
     if levels <= {"agrees", "not judged"}:
         return "agrees", "", None
@@ -297,7 +277,7 @@ def _details(evidence: Evidence, better: str | None, noun: str) -> list[str]:
             "There is no ceiling: compare with a second run of the same training, trained with another seed, to see "
             "how much of the geometry is reproducible."
         )
-    if evidence.d is not None and evidence.rank is not None and evidence.d < evidence.rank:
+    if evidence.d < evidence.rank:
         sentences.append(
             f"The {noun} has d={evidence.d} dimensions and the prediction needs {evidence.rank}: some disagreement is "
             "expected, and is not evidence against the prediction."

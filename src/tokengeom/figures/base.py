@@ -14,6 +14,8 @@ from tokengeom.core.numerics import Float
 
 Scale = Literal["linear", "log"]
 Marker = Literal["point", "star", "square", "cross"]
+EQUAL = [("equal geometry", 1.0)]
+"""Level of the best agreement."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tokengeom.core.errors import missing_extra
 from tokengeom.figures.base import Figure, HeatmapPanel, LinePanel, Panel
-from tokengeom.figures.interactive import Place, add_panel, plotly_text
+from tokengeom.figures.interactive import Place, add_panel, empty_picture, plotly_text
 from tokengeom.figures.layout import panel_size
 from tokengeom.figures.prepare import BACKGROUND, FAINT, TEXT, WEB_FONT, drawn_matrix, legend_labels, short
 
@@ -50,13 +49,8 @@ def to_boxes(figure: Figure) -> list[Box]:
 
 
 def _box(panel: Panel, columns: int) -> Box:
-    try:
-        import plotly.graph_objects as go
-    except ModuleNotFoundError:
-        missing_extra("plotly", "figures", "Drawing an interactive figure")
-
     size = panel_size(panel, columns, stacked=True)
-    drawn = go.Figure()
+    drawn = empty_picture()
     # The axes take the whole picture; plotly adds margins for labels itself.
     add_panel(drawn, replace(panel, title=""), size, Place(0, 0.0, size.height, size.width, size.height))
     plain: dict[str, Any] = drawn.to_plotly_json()

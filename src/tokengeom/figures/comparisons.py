@@ -12,11 +12,10 @@ from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.rival_table import RivalRow, Rivals
 from tokengeom.core.errors import InputError
 from tokengeom.core.numerics import Float
-from tokengeom.figures.base import Curve, Figure, LinePanel, Scale
+from tokengeom.figures.base import EQUAL, Curve, Figure, LinePanel, Scale
 
 WIDE = 20.0
 """Ratio of the largest to the smallest step, or loss gap, beyond which its axis is logarithmic."""
-EQUAL = [("equal geometry", 1.0)]
 SOURCES = ("efficiency", "logits", "split: H", "split: W")
 EXPONENT = ("split: W and H",)
 
@@ -129,18 +128,11 @@ def disagreement(comparisons: Mapping[str, Comparison], noun: str = "run") -> Fi
                 target = exponents if place > len(SOURCES) else shares
                 x = np.full(known.size, float((place - 1) % len(SOURCES) + 1) + offset)
                 target.append(Curve(name, x, known, colour=index, in_legend=not any(c.label == name for c in target)))
-    panels = []
-    if shares:
-        panels.append(
-            LinePanel(
-                "How close to 1", "what is measured", "share or cosine", shares, levels=[("best", 1.0)], x_names=SOURCES
-            )
-        )
-    if exponents:
-        balanced = [("balanced", 0.5)]
-        panels.append(
-            LinePanel("Split exponent", "what is measured", "exponent", exponents, levels=balanced, x_names=EXPONENT)
-        )
+    x_label, best, balanced = "what is measured", [("best", 1.0)], [("balanced", 0.5)]
+    panels = [
+        LinePanel("How close to 1", x_label, "share or cosine", shares, levels=best, x_names=SOURCES),
+        LinePanel("Split exponent", x_label, "exponent", exponents, levels=balanced, x_names=EXPONENT),
+    ]
     caption = (
         f"Efficiency: smallest norm of logits with the {noun}'s loss over the norm of the {noun}'s logits, from the "
         f"proven lower bound to the value found. Logits: cosine of the {noun}'s centred logits with the predicted "
@@ -148,7 +140,8 @@ def disagreement(comparisons: Mapping[str, Comparison], noun: str = "run") -> Fi
         "factors of its own logits. Split exponent: 0.5 where W and H share the logits equally, below it where the "
         "tokens carry less than their share, above it where the contexts do."
     )
-    return Figure("disagreement", "Where a disagreement comes from", caption, panels, columns=2)
+    shown = [panel for panel in panels if panel.curves]
+    return Figure("disagreement", "Where a disagreement comes from", caption, shown, columns=2)
 
 
 def _sources(comparison: Comparison) -> dict[int, Float]:

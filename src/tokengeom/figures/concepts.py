@@ -9,7 +9,7 @@ import numpy as np
 from tokengeom.core.errors import InputError
 from tokengeom.core.numerics import Float, Int
 from tokengeom.figures.base import Curve, Figure, HeatmapPanel, LinePanel, Panel
-from tokengeom.figures.ordering import context_names, token_names
+from tokengeom.figures.ordering import names_of
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.concepts import Concepts
 
@@ -40,15 +40,18 @@ def concepts(
     titles = [f"concept {i + 1}" for i in range(k)]
     tokens = _most_typical(vectors.U[:, :k], typical)
     contexts = _most_typical(vectors.Vt[:k].T, typical)
-    names = token_names(stats, vectors.U.shape[0])
-    texts = context_names(stats, vectors.Vt.shape[1])
+    names = names_of(stats, "tokens", vectors.U.shape[0])
+    texts, s = names_of(stats, "contexts", vectors.Vt.shape[1]), vectors.singular_values
     panels: list[Panel] = [
         _heat("Typical tokens", vectors.U[tokens, :k], titles, [names[int(z)] for z in tokens], "tokens"),
         _heat("Typical contexts", vectors.Vt[:k].T[contexts], titles, [texts[int(j)] for j in contexts], "contexts"),
-        _importance(vectors),
-        _learning(vectors, k, learned),
+        LinePanel(
+            "Importance of each concept", "concept", "singular value", [Curve("", np.arange(1.0, s.size + 1.0), s)]
+        ),
+        _learning(vectors, titles, learned),
     ]
-    sides = "; ".join(_sides(vectors, i, names) for i in range(k))
+    typical_tokens = [vectors.concept(i, typical=3).token_texts(names) for i in range(k)]
+    sides = "; ".join(f"{i}: {', '.join(red)} | {', '.join(blue)}" for i, (red, blue) in enumerate(typical_tokens, 1))
     measured = "predicted by the square-loss surrogate" if learned is None else "measured during training"
     caption = (
         "Concepts are the singular vectors of the geometry: each contrasts two sides (red and blue) of tokens and of "
@@ -74,14 +77,8 @@ def _heat(title: str, values: Float, across: list[str], down: list[str], label: 
     return HeatmapPanel(title, values, "concepts, most important first", label, across, down, colour_label="typicality")
 
 
-def _importance(vectors: Concepts) -> LinePanel:
-    s = vectors.singular_values
-    curve = Curve("", np.arange(1.0, s.size + 1.0), s)
-    return LinePanel("Importance of each concept", "concept", "singular value", [curve])
-
-
-def _learning(vectors: Concepts, k: int, learned: LearnedConcepts | None) -> LinePanel:
-    names = [f"concept {i + 1}" for i in range(k)]
+def _learning(vectors: Concepts, names: list[str], learned: LearnedConcepts | None) -> LinePanel:
+    k = len(names)
     if learned is not None:
         rows = learned.strength[:k]
         largest = np.abs(rows).max(axis=1, initial=0.0)
@@ -93,8 +90,3 @@ def _learning(vectors: Concepts, k: int, learned: LearnedConcepts | None) -> Lin
     shares = vectors.learning_curve(times)[:k] / vectors.singular_values[:k, None]
     curves = [Curve(n, times, row, dashed=True) for n, row in zip(names, shares, strict=True)]
     return LinePanel("Order of learning, predicted", "time of the surrogate model", "share learned", curves)
-
-
-def _sides(vectors: Concepts, i: int, names: list[str]) -> str:
-    positive, negative = vectors.concept(i, typical=3).token_texts(names)
-    return f"{i + 1}: {', '.join(positive)} | {', '.join(negative)}"

@@ -13,9 +13,9 @@ import io
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import numpy as np
 
@@ -35,6 +35,11 @@ from tokengeom.figures.prepare import all_names
 from tokengeom.results.convert import Matches, Number, Within, from_plain, to_plain
 from tokengeom.results.folders import replace_file, require_ours
 from tokengeom.results.manifests import read_json
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Record = TypeVar("Record", bound="DataclassInstance")
 
 CURVE_COLUMNS = ("curve", "x", "y", "low", "high")
 POINT_COLUMNS = ("kind", "name", "x", "y")
@@ -182,40 +187,26 @@ def slug(title: str) -> str:
 
 def _saved(panel: Panel, table: str) -> SavedPanel:
     """Everything except the numbers of the table."""
-    labels = (panel.title, panel.x_label, panel.y_label)
     if isinstance(panel, LinePanel):
-        curves = tuple(
-            SavedCurve(c.label, c.dashed, c.dotted, c.colour, c.in_legend, len(c.x), c.low is not None)
-            for c in panel.curves
-        )
-        lines = _plain(panel.levels), _plain(panel.marks), _plain(panel.x_names)
-        return SavedLines("line", *labels, panel.x_scale, panel.y_scale, *lines, curves, table)
+        curves = tuple(_like(SavedCurve, c, size=len(c.x), band=c.low is not None) for c in panel.curves)
+        return _like(SavedLines, panel, kind="line", curves=curves, table=table)
     if isinstance(panel, HeatmapPanel):
-        rows, columns = panel.values.shape
-        low, high = _plain((panel.low, panel.high))
-        return SavedHeatmap(
-            "heatmap",
-            *labels,
-            _plain(panel.x_names),
-            _plain(panel.y_names),
-            _plain(panel.x_breaks),
-            _plain(panel.y_breaks),
-            low,
-            high,
-            panel.colour_label,
-            (rows, columns),
-            table,
-        )
-    points = tuple(SavedPoints(p.label, p.marker, p.colour, len(p.x), len(p.names)) for p in panel.points)
-    return SavedScatter("scatter", *labels, panel.equal, panel.from_origin, points, table)
+        return _like(SavedHeatmap, panel, kind="heatmap", shape=panel.values.shape, table=table)
+    points = tuple(_like(SavedPoints, p, size=len(p.x), names=len(p.names)) for p in panel.points)
+    return _like(SavedScatter, panel, kind="scatter", points=points, table=table)
 
 
-def _plain(values: Sequence[Any]) -> tuple[Any, ...]:
-    """The same values as Python's own, where they are NumPy's."""
-    return tuple(
-        _plain(item) if isinstance(item, tuple | list) else item.item() if isinstance(item, np.generic) else item
-        for item in values
-    )
+def _like(record: type[Record], source: object, **own: Any) -> Record:
+    """A record with the same fields as another, except for its own."""
+    names = (field.name for field in fields(record) if field.name not in own)
+    return record(**{name: _plain(getattr(source, name)) for name in names}, **own)
+
+
+def _plain(value: Any) -> Any:
+    """The same value as Python's own, where it is NumPy's."""
+    if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str):
+        return tuple(map(_plain, value))
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _table(panel: Panel) -> dict[str, Any]:
@@ -255,24 +246,20 @@ def _cells(panel: HeatmapPanel) -> dict[str, Any]:
 
 
 def _panel(saved: SavedPanel, table: Mapping[str, list[Any]]) -> Panel:
-    labels = (saved.title, saved.x_label, saved.y_label)
     if isinstance(saved, SavedHeatmap):
-        values = np.asarray(table["value"], np.float64).reshape(saved.shape)
-        axes = (saved.x_names, saved.y_names, saved.x_breaks, saved.y_breaks, saved.low, saved.high)
-        return HeatmapPanel(saved.title, values, saved.x_label, saved.y_label, *axes, saved.colour_label)
+        return _like(HeatmapPanel, saved, values=np.asarray(table["value"], np.float64).reshape(saved.shape))
     numbers = {name: np.asarray(table[name], np.float64) for name in ("x", "y", "low", "high") if name in table}
     if isinstance(saved, SavedScatter):
         points = [
-            Points(p.label, numbers["x"][part], numbers["y"][part], table["name"][part][: p.names], p.marker, p.colour)
+            _like(Points, p, x=numbers["x"][part], y=numbers["y"][part], names=table["name"][part][: p.names])
             for p, part in zip(saved.points, _parts(saved.points), strict=True)
         ]
-        return ScatterPanel(*labels, points, saved.equal, saved.from_origin)
+        return _like(ScatterPanel, saved, points=points)
     curves = []
     for c, part in zip(saved.curves, _parts(saved.curves), strict=True):
-        x, y, low, high = (numbers[name][part] for name in CURVE_COLUMNS[1:])
-        curve = Curve(c.label, x, y, dashed=c.dashed, dotted=c.dotted, colour=c.colour, in_legend=c.in_legend)
-        curves.append(replace(curve, low=low, high=high) if c.band else curve)
-    return LinePanel(*labels, curves, saved.x_scale, saved.y_scale, saved.levels, saved.marks, saved.x_names)
+        drawn = {name: numbers[name][part] for name in CURVE_COLUMNS[1:]}
+        curves.append(_like(Curve, c, **drawn if c.band else drawn | {"low": None, "high": None}))
+    return _like(LinePanel, saved, curves=curves)
 
 
 def _parts(saved: Sequence[SavedCurve | SavedPoints]) -> list[slice]:

@@ -3,9 +3,11 @@
 `feature_heatmaps`    cos(H, H), cos(W, W) and logits of runs, of L^mm and of the proxy
 `evolution`           the same for one run at several steps (recorded with `Snapshots`), then L^mm
 `pattern_triple`      S | S~ | L^mm: from the supports to the geometry
-`support_heatmaps`    cos(H, H) and cos(W, W) of runs and of L^mm beside the cosines of the supports themselves
 `labelled_contexts`, `labelled_tokens`   cosines of few items, so that every name can be read
 `linear_heatmaps`     the linear model: P | W^mm | W*
+`linear_plane`        the linear model in the plane: embeddings as points, decoder rows as stars (Fig. 1 of
+                      [thrampoulidis2024]). Tokens that occur in the same supports have the same row of W^mm (one star
+                      with all their names) and differ in W*
 """
 
 from __future__ import annotations
@@ -14,19 +16,19 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from tokengeom.ask.named_vectors import Items
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.factors import Factors, HasFactors
 from tokengeom.core.numerics import Float, Int, centre_columns, cosines
-from tokengeom.figures.base import Figure, HeatmapPanel
+from tokengeom.figures.base import Figure, HeatmapPanel, Points, ScatterPanel
 from tokengeom.figures.ordering import (
     MANY,
     FeatureOrder,
-    Order,
-    context_names,
+    cosine_panel,
     feature_order,
+    names_of,
     order_by_cosines,
     order_groups,
-    token_names,
 )
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.features import FeaturePrediction
@@ -36,6 +38,11 @@ from tokengeom.training.loop import State
 
 FEW = 150
 """Contexts or tokens in each of many small panels."""
+
+ROWS = (
+    "Rows: cosines between contexts (top), cosines between tokens (middle; the mean over tokens removed) and "
+    "logits (bottom; columns centred, root mean square 1)."
+)
 
 Source = HasFactors | tuple[Float, Float]
 """A run, a model's readout, or a pair (W, H)."""
@@ -49,44 +56,15 @@ def feature_heatmaps(
     most: int | None = MANY,
 ) -> Figure:
     """Cosines and logits, with one column per source: each run (by name), then L^mm, then the proxy."""
-    sources = {name: _checked(name, run, prediction) for name, run in (runs or {}).items()}
-    sources["L^mm"] = Factors(prediction.W, prediction.H)
-    sources["proxy S~"] = proxy_factors(prediction.reduction)
-    order = feature_order(prediction, stats, most=most)
+    sources = _with_prediction(runs or {}, prediction) | {"proxy S~": proxy_factors(prediction.reduction)}
+    order, names = feature_order(prediction, stats, most=most), list(sources)
     caption = (
-        f"{_rows_sentence()} Columns: {_listed(list(sources))}. L^mm is the predicted direction in the limit of "
+        f"{ROWS} Columns: {', '.join(names[:-1])} and {names[-1]}. L^mm is the predicted direction in the limit of "
         f"training; the proxy S~ is the matrix of supports with its columns centred. {order.sentence()} Proven "
         f"relative gap of L^mm: {prediction.certificate.relative_gap:.1e}; rank {prediction.rank}."
     )
     panels = _geometry_panels(sources, order)
     return Figure("feature-heatmaps", "Geometry found and geometry predicted", caption, panels, columns=len(sources))
-
-
-def support_heatmaps(
-    prediction: FeaturePrediction,
-    runs: Mapping[str, Source],
-    *,
-    stats: NextTokenStatistics | None = None,
-    most: int | None = MANY,
-) -> Figure:
-    """Cosines between contexts and between tokens: of each run (by name), of L^mm, and of columns and rows of S."""
-    sources = {name: _checked(name, run, prediction) for name, run in runs.items()}
-    sources["L^mm"] = Factors(prediction.W, prediction.H)
-    S = np.asarray(prediction.P.toarray() > 0).astype(np.float64)
-    order = feature_order(prediction, stats, most=most)
-    panels = [
-        *(order.context_cosines(f"cos(H, H): {name}", factors.H) for name, factors in sources.items()),
-        order.context_cosines("cos(S, S): overlap of supports", S),
-        *(order.token_cosines(f"cos(W, W): {name}", factors.tokens.T) for name, factors in sources.items()),
-        order.token_cosines("cos(S^T, S^T): shared contexts", S),
-    ]
-    caption = (
-        "Cosines between contexts (top) and between tokens (bottom; the mean over tokens removed): "
-        f"{_listed([*sources])}. Right: cosines of the columns and rows of the supports S, which are 0 or more, since "
-        f"they count what two supports share. {order.sentence()}"
-    )
-    title = "Geometry found, geometry predicted, and overlaps of supports"
-    return Figure("support-heatmaps", title, caption, panels, columns=len(sources) + 1)
 
 
 class Snapshots:
@@ -118,12 +96,10 @@ def evolution(
     """Cosines and logits during training, with one column per step (step -> W and H), then L^mm."""
     if not snapshots:
         raise InputError("An evolution needs snapshots of at least one step; got none. Record them with Snapshots.")
-    names = {f"step {step:,}": snapshots[step] for step in sorted(snapshots)}
-    sources = {name: _checked(name, factors, prediction) for name, factors in names.items()}
-    sources["L^mm"] = Factors(prediction.W, prediction.H)
+    sources = _with_prediction({f"step {step:,}": snapshots[step] for step in sorted(snapshots)}, prediction)
     order = feature_order(prediction, stats, most=most)
     caption = (
-        f"{_rows_sentence()} Steps increase from left to right; the last column is L^mm, the predicted direction in "
+        f"{ROWS} Steps increase from left to right; the last column is L^mm, the predicted direction in "
         f"the limit of training. {order.sentence()}"
     )
     panels = _geometry_panels(sources, order)
@@ -164,20 +140,14 @@ def labelled_contexts(
 ) -> Figure:
     """Cosines between up to ``each`` contexts of each of the largest support groups, with the contexts on the axes."""
     chosen = _of_largest(prediction.context_groups, groups, each)
-    sources = {"predicted": Factors(prediction.W, prediction.H)}
-    if run is not None:
-        sources["trained"] = _checked("run", run, prediction)
-    matrices = {source: cosines(factors.H[:, chosen]) for source, factors in sources.items()}
-    order = order_groups(prediction.context_groups[chosen], matrices["predicted"])
-    names = [context_names(stats, prediction.reduction.m)[int(j)] for j in chosen]
+    panels = _labelled("contexts", chosen, names_of(stats, "contexts", prediction.reduction.m), prediction, run)
     supports = len(np.unique(prediction.context_groups[chosen]))
     caption = (
         f"Cosines between {chosen.size} contexts of the {supports} largest support groups, at most {each} contexts per "
-        f"group: {_listed(list(matrices))}. Thin lines separate the groups. In theory, contexts of one group share one "
+        f"group: {_predicted_and(run)}. Thin lines separate the groups. In theory, contexts of one group share one "
         "direction (cosine 1, dark red), whatever their tokens and probabilities are. White is a right angle; blue "
         "cosines are negative."
     )
-    panels = _cosine_panels("contexts", matrices, order, names)
     return Figure("labelled-contexts", "Contexts grouped by support", caption, panels, columns=2)
 
 
@@ -187,19 +157,13 @@ def labelled_tokens(
     """Cosines between the tokens that follow the most contexts, with the tokens on the axes."""
     degree = np.diff(prediction.P.tocsr().indptr)
     chosen = np.sort(np.argsort(-degree, kind="stable")[:most])
-    sources = {"predicted": Factors(prediction.W, prediction.H)}
-    if run is not None:
-        sources["trained"] = _checked("run", run, prediction)
-    matrices = {source: cosines(factors.tokens[:, chosen]) for source, factors in sources.items()}
-    order = order_groups(prediction.token_groups[chosen], matrices["predicted"])
-    names = [token_names(stats, prediction.reduction.V)[int(z)] for z in chosen]
+    panels = _labelled("tokens", chosen, names_of(stats, "tokens", prediction.reduction.V), prediction, run)
     caption = (
-        f"Cosines between the {chosen.size} tokens that follow the most contexts: {_listed(list(matrices))}; the mean "
+        f"Cosines between the {chosen.size} tokens that follow the most contexts: {_predicted_and(run)}; the mean "
         "over all tokens is removed. In theory, tokens that follow exactly the same contexts share one direction "
         "(cosine 1, dark red); thin lines separate such groups. White is a right angle; blue cosines are negative. "
         "Neighbours have a high predicted cosine."
     )
-    panels = _cosine_panels("tokens", matrices, order, names)
     return Figure("labelled-tokens", "Tokens that follow the most contexts", caption, panels, columns=2)
 
 
@@ -209,13 +173,13 @@ def linear_heatmaps(prediction: LinearPrediction, *, most: int = MANY) -> Figure
     rows = order_by_cosines(cosines(data.P.T)).thinned(most)
     _, group = np.unique(data.S, axis=1, return_inverse=True)
     columns = order_groups(group.reshape(-1), cosines(data.P)).thinned(most)
-    tokens = rows.names(token_names(data, data.V))
+    tokens = rows.names(names_of(data, "tokens", data.V))
     probabilities = HeatmapPanel(
         "P: next-token probabilities",
         data.P[np.ix_(rows.indices, columns.indices)],
         "contexts",
         "tokens",
-        columns.names(context_names(data, data.m)),
+        columns.names(names_of(data, "contexts", data.m)),
         tokens,
         columns.breaks,
         low=0.0,
@@ -261,22 +225,38 @@ def _geometry_panels(sources: Mapping[str, Factors], order: FeatureOrder) -> lis
     ]
 
 
-def _rows_sentence() -> str:
-    return (
-        "Rows: cosines between contexts (top), cosines between tokens (middle; the mean over tokens removed) and "
-        "logits (bottom; columns centred, root mean square 1)."
-    )
-
-
-def _cosine_panels(kind: str, matrices: Mapping[str, Float], order: Order, names: list[str]) -> list[HeatmapPanel]:
-    shown = order.names(names)
+def _labelled(
+    kind: Items,
+    chosen: Int,
+    names: list[str],
+    prediction: FeaturePrediction,
+    run: Source | None,
+) -> list[HeatmapPanel]:
+    """Cosines between the chosen items, as predicted and, where there is a run, as trained."""
+    sources = {"predicted": Factors(prediction.W, prediction.H)}
+    if run is not None:
+        sources["trained"] = _checked("run", run, prediction)
+    if kind == "contexts":
+        groups, vectors = prediction.context_groups, {name: factors.H for name, factors in sources.items()}
+    else:
+        groups, vectors = prediction.token_groups, {name: factors.tokens for name, factors in sources.items()}
+    matrices = {source: cosines(columns[:, chosen]) for source, columns in vectors.items()}
+    order = order_groups(groups[chosen], matrices["predicted"])
+    inside, shown = np.ix_(order.indices, order.indices), order.names([names[int(i)] for i in chosen])
     return [
-        HeatmapPanel(
-            f"Cosines between {kind}, {source}", values[np.ix_(order.indices, order.indices)], kind, kind, shown, shown,
-            order.breaks, order.breaks, -1.0, 1.0, "cosine",
-        )
-        for source, values in matrices.items()
-    ]  # fmt: skip
+        cosine_panel(f"Cosines between {kind}, {source}", kind, C[inside], shown, order.breaks)
+        for source, C in matrices.items()
+    ]
+
+
+def _predicted_and(run: Source | None) -> str:
+    return "predicted" if run is None else "predicted and trained"
+
+
+def _with_prediction(runs: Mapping[str, Source], prediction: FeaturePrediction) -> dict[str, Factors]:
+    """Factors of the runs by name, then those of L^mm."""
+    sources = {name: _checked(name, run, prediction) for name, run in runs.items()}
+    return sources | {"L^mm": Factors(prediction.W, prediction.H)}
 
 
 def _checked(name: str, source: Source, prediction: FeaturePrediction) -> Factors:
@@ -303,6 +283,71 @@ def _norm(L: Float) -> float:
     return float(np.linalg.norm(L)) or 1.0
 
 
-def _listed(names: list[str]) -> str:
-    *first, last = names
-    return f"{', '.join(first)} and {last}" if first else last
+STARS = 6
+"""Index in the palette for decoder rows: grey, since colours stand for contexts."""
+
+
+def linear_plane(prediction: LinearPrediction) -> Figure:
+    """Direction W^mm and finite part W* of a prediction with embeddings in two dimensions."""
+    data = prediction.data
+    if data.d != 2:
+        raise InputError(
+            f"The plane needs embeddings of dimension 2; got d={data.d}. Use linear_heatmaps for other dimensions."
+        )
+    panels = [
+        ScatterPanel(
+            f"{title}: rows of {name}",
+            "first coordinate",
+            "second coordinate",
+            [*_embeddings(prediction, W), _rows(prediction, W, f"rows of {name}, by token")],
+            equal=True,
+            from_origin=True,
+        )
+        for title, name, W in (
+            ("Direction", "W^mm", prediction.W_mm),
+            ("Finite part", "W*", prediction.W_star),
+        )
+    ]
+    return Figure("linear-plane", "The limit of training in the plane", _plane_caption(prediction), panels, columns=2)
+
+
+def _embeddings(prediction: LinearPrediction, rows: Float) -> list[Points]:
+    """Each context in its own colour, with the tokens of its support; scaled to the size of the decoder rows."""
+    data = prediction.data
+    names, tokens = names_of(data, "contexts", data.m), names_of(data, "tokens", data.V)
+    largest = float(np.linalg.norm(rows, axis=1).max())
+    scale = largest / float(np.linalg.norm(data.H, axis=0).max()) if largest > 0 else 1.0
+    H = scale * data.H
+    return [
+        Points(
+            f"{names[j]} and its next tokens",
+            H[0, j : j + 1],
+            H[1, j : j + 1],
+            ["{" + ", ".join(tokens[z] for z in np.flatnonzero(data.S[:, j])) + "}"],
+            "point",
+            colour=j if j < STARS else j + 1,
+        )
+        for j in range(data.m)
+    ]
+
+
+def _rows(prediction: LinearPrediction, W: Float, label: str) -> Points:
+    """Rows of a decoder; rows that coincide are drawn once, with all their names."""
+    tokens = names_of(prediction.data, "tokens", prediction.data.V)
+    size = float(np.abs(W).max()) or 1.0
+    keys = np.round(W / size, 6) + 0.0
+    distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
+    members = [[tokens[int(z)] for z in np.flatnonzero(inverse.reshape(-1) == g)] for g in range(len(distinct))]
+    names = [" = ".join(group) for group in members]
+    return Points(label, distinct[:, 0] * size, distinct[:, 1] * size, names, "star", colour=STARS)
+
+
+def _plane_caption(prediction: LinearPrediction) -> str:
+    data = prediction.data
+    return (
+        f"The linear model with {data.m} contexts, {data.V} tokens and fixed embeddings in the plane. Points: "
+        "embeddings, one colour per context, labelled with the tokens that may follow it (its support) and scaled to "
+        "the size of the stars. Stars: rows of the max-margin decoder W^mm (left), the direction in which training "
+        "diverges, and of the finite part W* (right), to which it converges on the data subspace. On the left, tokens "
+        f"that follow the same contexts share one star. {' '.join(prediction.summary().splitlines())}"
+    )

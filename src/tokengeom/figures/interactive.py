@@ -17,45 +17,8 @@ import numpy as np
 
 from tokengeom.core.errors import InputError, missing_extra
 from tokengeom.core.numerics import Float
+from tokengeom.figures import layout, prepare
 from tokengeom.figures.base import Figure, HeatmapPanel, LinePanel, Panel, Scale, ScatterPanel
-from tokengeom.figures.layout import (
-    LEGEND_LEFT,
-    PanelSize,
-    PlacedName,
-    grid_columns,
-    grid_sizes,
-    names_are_turned,
-    panel_size,
-    place_names,
-    scatter_limits,
-    wrap,
-)
-from tokengeom.figures.prepare import (
-    BACKGROUND,
-    FAINT,
-    FEW_POINTS,
-    GRID,
-    LABEL_SIZE,
-    LINE,
-    MISSING,
-    PANEL_SIZE,
-    TEXT,
-    TITLE_SIZE,
-    WEB_FONT,
-    all_names,
-    axis_scales,
-    clean_curve,
-    colour,
-    colour_indices,
-    colour_range,
-    drawable,
-    drawn_breaks,
-    drawn_matrix,
-    finite_range,
-    legible,
-    names_fit,
-    x_limits,
-)
 from tokengeom.results.folders import FIGURE_BY_US, replace_file, require_ours
 
 if TYPE_CHECKING:
@@ -105,7 +68,7 @@ class Place:
         """What plotly appends to the names of this panel's axes."""
         return "" if self.number == 0 else str(self.number + 1)
 
-    def domain(self, size: PanelSize) -> tuple[list[float], list[float]]:
+    def domain(self, size: layout.PanelSize) -> tuple[list[float], list[float]]:
         """Extent of the axes in x and y, as shares of the picture."""
         x = [self.left / self.width, (self.left + size.width) / self.width]
         y = [(self.top - size.height) / self.height, self.top / self.height]
@@ -114,44 +77,37 @@ class Place:
 
 def to_plotly(figure: Figure) -> go.Figure:
     """A figure as a plotly figure, without its caption."""
+    placed, width, height = layout.place_panels(figure, stacked=True)
+    # Wide enough for the title.
+    width = max(width, 4.0, len(figure.title) * 0.62 * prepare.TITLE_SIZE * 1.25 / PIXELS) + 0.2
+    height += HEAD
+    drawn = empty_picture()
+    drawn.update_layout(
+        template="none",
+        title={"text": escape(figure.title, quote=False), "x": 0.1 / width, "xanchor": "left", "y": 1 - 0.22 / height},
+        title_font_size=prepare.TITLE_SIZE * 1.25,
+        width=round(width * PIXELS),
+        height=round(height * PIXELS),
+        margin={"l": 0, "r": 0, "t": 0, "b": 0},
+        font={"family": prepare.WEB_FONT, "color": prepare.TEXT, "size": 12},
+        paper_bgcolor=prepare.BACKGROUND,
+        plot_bgcolor=prepare.BACKGROUND,
+        hovermode="closest",
+        hoverlabel={"namelength": -1, "align": "left"},
+    )
+    for number, here in enumerate(placed):
+        left, top = 0.1 + here.left + here.size.left, height - HEAD - here.top - here.size.top
+        add_panel(drawn, here.panel, here.size, Place(number, left, top, width, height))
+    return drawn
+
+
+def empty_picture() -> go.Figure:
+    """A plotly figure without any trace."""
     try:
         import plotly.graph_objects as go
     except ModuleNotFoundError:
         missing_extra("plotly", "figures", "Drawing an interactive figure")
-
-    sizes, widths, heights = grid_sizes(figure, stacked=True)
-    columns = grid_columns(figure)
-    # Wide enough for the title.
-    width = max(sum(widths), 4.0, len(figure.title) * 0.62 * TITLE_SIZE * 1.25 / PIXELS) + 0.2
-    height = sum(heights) + HEAD
-    drawn = go.Figure()
-    drawn.update_layout(
-        template="none",
-        title={"text": escape(figure.title, quote=False), "x": 0.1 / width, "xanchor": "left", "y": 1 - 0.22 / height},
-        title_font_size=TITLE_SIZE * 1.25,
-        width=round(width * PIXELS),
-        height=round(height * PIXELS),
-        margin={"l": 0, "r": 0, "t": 0, "b": 0},
-        font={"family": WEB_FONT, "color": TEXT, "size": 12},
-        paper_bgcolor=BACKGROUND,
-        plot_bgcolor=BACKGROUND,
-        hovermode="closest",
-        hoverlabel={"namelength": -1, "align": "left"},
-    )
-    for number, (panel, size) in enumerate(zip(figure.panels, sizes, strict=True)):
-        row, column = divmod(number, columns)
-        left = 0.1 + sum(widths[:column]) + size.left
-        top = height - HEAD - sum(heights[:row]) - size.top
-        add_panel(drawn, panel, size, Place(number, left, top, width, height))
-    return drawn
-
-
-def to_fragment(figure: Figure, *, plotly_code: bool = False) -> str:
-    """The picture as a fragment of HTML; the first one on a page needs plotly's code (``plotly_code=True``)."""
-    drawn = to_plotly(figure)
-    # An id made from the content: equal figures give equal pages, and different figures can share a page.
-    name = f"figure-{sha256(drawn.to_json().encode()).hexdigest()[:16]}"
-    return str(drawn.to_html(full_html=False, include_plotlyjs=plotly_code, config=CONFIG, div_id=name))
+    return go.Figure()
 
 
 def save_interactive(figure: Figure, path: str | Path) -> Path:
@@ -161,28 +117,31 @@ def save_interactive(figure: Figure, path: str | Path) -> Path:
         raise InputError(
             f"An interactive figure is written as .html; got '{target.name}'. Use save_static for pictures."
         )
+    drawn = to_plotly(figure)
+    # An id made from the content: equal figures give equal pages.
+    name = f"figure-{sha256(drawn.to_json().encode()).hexdigest()[:16]}"
     page = _PAGE.format(
         title=escape(figure.title),
         caption=escape(figure.caption, quote=False),
-        picture=to_fragment(figure, plotly_code=True),
+        picture=drawn.to_html(full_html=False, include_plotlyjs=True, config=CONFIG, div_id=name),
         policy=POLICY,
-        font=WEB_FONT,
-        text=TEXT,
-        background=BACKGROUND,
+        font=prepare.WEB_FONT,
+        text=prepare.TEXT,
+        background=prepare.BACKGROUND,
     )
     require_ours(target, FIGURE_BY_US)
     replace_file(target, page.encode("utf-8"))
     return target
 
 
-def add_panel(drawn: go.Figure, panel: Panel, size: PanelSize, place: Place) -> None:
+def add_panel(drawn: go.Figure, panel: Panel, size: layout.PanelSize, place: Place) -> None:
     """Add a panel's traces, axes, title and legend."""
     axes = {"xaxis": f"x{place.suffix}", "yaxis": f"y{place.suffix}"}
     x, y = place.domain(size)
-    title = "<br>".join(plotly_text(line) for line in wrap(panel.title, size.width, PANEL_SIZE))
+    title = "<br>".join(plotly_text(line) for line in layout.wrap(panel.title, size.width, prepare.PANEL_SIZE))
     drawn.add_annotation(
         text=title, x=x[0], y=y[1], xref="paper", yref="paper", xanchor="left", yanchor="bottom", align="left",
-        showarrow=False, yshift=4, font_size=PANEL_SIZE * LARGER,
+        showarrow=False, yshift=4, font_size=prepare.PANEL_SIZE * LARGER,
     )  # fmt: skip
     drawn.update_layout({f"xaxis{place.suffix}": _axis(panel.x_label, size.width, x, f"y{place.suffix}")})
     drawn.update_layout({f"yaxis{place.suffix}": _axis(panel.y_label, size.height, y, f"x{place.suffix}")})
@@ -199,7 +158,7 @@ def add_panel(drawn: go.Figure, panel: Panel, size: PanelSize, place: Place) -> 
 
 def plotly_text(name: str) -> str:
     """A name as text for plotly: no part of it can become an HTML tag."""
-    return escape(legible(name), quote=False)
+    return escape(prepare.legible(name), quote=False)
 
 
 def _share(value: float) -> float:
@@ -208,13 +167,16 @@ def _share(value: float) -> float:
 
 def _axis(label: str, inches: float, domain: list[float], anchor: str) -> dict[str, Any]:
     return {
-        "title": {"text": "<br>".join(plotly_text(line) for line in wrap(label, inches, LABEL_SIZE)), "standoff": 8},
-        "title_font_size": LABEL_SIZE * LARGER,
+        "title": {
+            "text": "<br>".join(plotly_text(line) for line in layout.wrap(label, inches, prepare.LABEL_SIZE)),
+            "standoff": 8,
+        },
+        "title_font_size": prepare.LABEL_SIZE * LARGER,
         "domain": domain,
         "anchor": anchor,
-        "gridcolor": GRID,
+        "gridcolor": prepare.GRID,
         "zeroline": False,
-        "linecolor": TEXT,
+        "linecolor": prepare.TEXT,
         "showline": True,
         "ticks": "outside",
         "ticklen": 3,
@@ -222,102 +184,92 @@ def _axis(label: str, inches: float, domain: list[float], anchor: str) -> dict[s
     }
 
 
-def _legend(size: PanelSize, place: Place) -> dict[str, Any]:
+def _legend(size: layout.PanelSize, place: Place) -> dict[str, Any]:
     return {
-        "x": _share((place.left - LEGEND_LEFT) / place.width),
+        "x": _share((place.left - layout.LEGEND_LEFT) / place.width),
         "y": _share((place.top - size.height - size.below) / place.height),
         "xanchor": "left",
         "yanchor": "top",
         "traceorder": "normal",
-        "font_size": LABEL_SIZE * LARGER,
+        "font_size": prepare.LABEL_SIZE * LARGER,
         "bgcolor": "rgba(0,0,0,0)",
     }
 
 
 def _add_lines(drawn: go.Figure, panel: LinePanel, place: Place, where: dict[str, str]) -> None:
-    import plotly.graph_objects as go
-
-    scales = axis_scales(panel)
+    scales = prepare.axis_scales(panel)
     for axis, scale in zip("xy", scales, strict=True):
         log: dict[str, Any] = {"type": scale}
         if scale == "log":
             log |= {"exponentformat": "power", "dtick": _decades([getattr(curve, axis) for curve in panel.curves])}
         drawn.update_layout({f"{axis}axis{place.suffix}": log})
-    ends = x_limits(panel, scales[0])
+    ends = prepare.x_limits(panel, scales[0])
     shown = np.log10(ends).tolist() if scales[0] == "log" else list(ends)
     drawn.update_layout({f"xaxis{place.suffix}": {"range": shown}})
     if panel.x_names:
         names = {"tickvals": list(range(1, len(panel.x_names) + 1)), "ticktext": [*map(plotly_text, panel.x_names)]}
-        turn = 270 if names_are_turned(panel.x_names, panel_size(panel, 1).width) else 0
+        turn = 270 if layout.names_are_turned(panel.x_names, layout.panel_size(panel, 1).width) else 0
         drawn.update_layout(
             {f"xaxis{place.suffix}": {"tickmode": "array", **names, "showgrid": False, "tickangle": turn}}
         )
-    for curve, index in zip(panel.curves, colour_indices(panel.curves), strict=True):
-        clean, shade = clean_curve(curve, scales), colour(index)
+    for curve, index in zip(panel.curves, prepare.colour_indices(panel.curves), strict=True):
+        clean, shade = prepare.clean_curve(curve, scales), prepare.colour(index)
         if clean.low is not None and clean.high is not None:
             band = {"mode": "lines", "line_width": 0, "hoverinfo": "skip", "showlegend": False, **where}
-            drawn.add_trace(go.Scatter(x=_list(clean.x), y=_list(clean.low), **band))
+            drawn.add_scatter(x=_list(clean.x), y=_list(clean.low), **band)
             upper = {"fill": "tonexty", "fillcolor": _faint(shade), **band}
-            drawn.add_trace(go.Scatter(x=_list(clean.x), y=_list(clean.high), **upper))
+            drawn.add_scatter(x=_list(clean.x), y=_list(clean.high), **upper)
         dash = "dash" if curve.dashed else "dot" if curve.dotted else "solid"
-        drawn.add_trace(
-            go.Scatter(
-                x=_list(clean.x), y=_list(clean.y), name=plotly_text(curve.label),
-                mode="lines" if clean.x.size > FEW_POINTS or dash != "solid" else "lines+markers", marker_size=4,
-                line={"color": shade, "width": LINE * LARGER, "dash": dash},
-                text=[plotly_text(curve.label)] * clean.x.size, showlegend=bool(curve.label) and curve.in_legend,
-                hovertemplate="%{text}<br>x = %{x:.6g}<br>y = %{y:.6g}<extra></extra>", **where,
-            )
+        drawn.add_scatter(
+            x=_list(clean.x), y=_list(clean.y), name=plotly_text(curve.label),
+            mode="lines" if clean.x.size > prepare.FEW_POINTS or dash != "solid" else "lines+markers", marker_size=4,
+            line={"color": shade, "width": prepare.LINE * LARGER, "dash": dash},
+            text=[plotly_text(curve.label)] * clean.x.size, showlegend=bool(curve.label) and curve.in_legend,
+            hovertemplate="%{text}<br>x = %{x:.6g}<br>y = %{y:.6g}<extra></extra>", **where,
         )  # fmt: skip
     _add_straight_lines(drawn, panel, scales, where)
 
 
 def _add_straight_lines(drawn: go.Figure, panel: LinePanel, scales: tuple[Scale, Scale], where: dict[str, str]) -> None:
     """Named straight lines across the range of the curves."""
-    import plotly.graph_objects as go
-
-    clean = [clean_curve(curve, scales) for curve in panel.curves]
-    xs = list(x_limits(panel, scales[0]))
-    ys = list(finite_range([c.y for c in clean]))
+    clean = [prepare.clean_curve(curve, scales) for curve in panel.curves]
+    xs = list(prepare.x_limits(panel, scales[0]))
+    ys = list(prepare.finite_range([c.y for c in clean]))
     lines = [(name, xs, [v, v], v, scales[1], LEVELS[i % 2]) for i, (name, v) in enumerate(panel.levels)]
     lines += [(name, [v, v], ys, v, scales[0], MARKS[i % 2]) for i, (name, v) in enumerate(panel.marks)]
     for name, x, y, value, scale, dash in lines:
-        if np.isfinite(drawable(np.array([value]), scale)).all():
-            drawn.add_trace(
-                go.Scatter(
-                    x=x, y=y, name=plotly_text(name), text=[plotly_text(name)] * 2, mode="lines",
-                    line={"color": FAINT, "width": 1.6, "dash": dash},
-                    customdata=[value] * 2, hovertemplate="%{text}<br>%{customdata:.6g}<extra></extra>", **where,
-                )
+        if np.isfinite(prepare.drawable(np.array([value]), scale)).all():
+            drawn.add_scatter(
+                x=x, y=y, name=plotly_text(name), text=[plotly_text(name)] * 2, mode="lines",
+                line={"color": prepare.FAINT, "width": 1.6, "dash": dash},
+                customdata=[value] * 2, hovertemplate="%{text}<br>%{customdata:.6g}<extra></extra>", **where,
             )  # fmt: skip
 
 
-def _add_heatmap(drawn: go.Figure, panel: HeatmapPanel, size: PanelSize, place: Place, where: dict[str, str]) -> None:
-    import plotly.graph_objects as go
-
+def _add_heatmap(
+    drawn: go.Figure, panel: HeatmapPanel, size: layout.PanelSize, place: Place, where: dict[str, str]
+) -> None:
     rows, columns = panel.values.shape
-    colours = colour_range(panel)
+    colours = prepare.colour_range(panel)
     x, y = place.domain(size)
     steps = [[i / (len(colours.colours) - 1), c] for i, c in enumerate(colours.colours)]
     bar = {
         "x": x[1] + 0.06 / place.width, "xanchor": "left", "xpad": 0, "y": y[0], "yanchor": "bottom", "ypad": 0,
         "len": y[1] - y[0], "lenmode": "fraction", "thickness": 12, "outlinewidth": 0.5, "tickfont_size": 10,
     }  # fmt: skip
-    drawn.add_trace(
-        go.Heatmap(
-            z=drawn_matrix(panel).astype(np.float32), x0=0, dx=1, y0=0, dy=1, zmin=colours.low, zmax=colours.high,
-            colorscale=steps, colorbar=bar, hoverongaps=False, **where,
-            hovertemplate=f"{_template(panel.y_label)}: %{{y}}<br>{_template(panel.x_label)}: %{{x}}<br>"
-            "%{z:.4g}<extra></extra>",
-        )
+    drawn.add_heatmap(
+        z=prepare.drawn_matrix(panel).astype(np.float32), x0=0, dx=1, y0=0, dy=1, zmin=colours.low, zmax=colours.high,
+        colorscale=steps, colorbar=bar, hoverongaps=False, **where,
+        hovertemplate=f"{_template(panel.y_label)}: %{{y}}<br>{_template(panel.x_label)}: %{{x}}<br>"
+        "%{z:.4g}<extra></extra>",
     )  # fmt: skip
     drawn.add_annotation(
         text=plotly_text(panel.colour_label), x=x[1] + 0.72 / place.width, y=(y[0] + y[1]) / 2, xref="paper",
         yref="paper", xanchor="center", yanchor="middle", textangle=-90, showarrow=False,
-        font_size=LABEL_SIZE * LARGER - 1,
+        font_size=prepare.LABEL_SIZE * LARGER - 1,
     )  # fmt: skip
     _add_breaks(drawn, panel, size, where)
-    turn = 270 if names_are_turned(panel.x_names, size.width) else 0
+    turn = 270 if layout.names_are_turned(panel.x_names, size.width) else 0
     drawn.update_layout(
         {
             f"xaxis{place.suffix}": _tick_labels(panel.x_names, columns, size.width, [-0.5, columns - 0.5], turn),
@@ -325,8 +277,8 @@ def _add_heatmap(drawn: go.Figure, panel: HeatmapPanel, size: PanelSize, place: 
         }
     )
     drawn.add_shape(
-        type="rect", x0=x[0], x1=x[1], y0=y[0], y1=y[1], xref="paper", yref="paper", fillcolor=MISSING, line_width=0,
-        layer="below",
+        type="rect", x0=x[0], x1=x[1], y0=y[0], y1=y[1], xref="paper", yref="paper",
+        fillcolor=prepare.MISSING, line_width=0, layer="below",
     )  # fmt: skip
 
 
@@ -337,8 +289,8 @@ def _template(label: str) -> str:
 
 def _tick_labels(names: Sequence[str], count: int, inches: float, limits: list[float], turn: int) -> dict[str, Any]:
     """Names of rows or columns: always shown on hover, and as tick labels where all of them fit."""
-    shown = [plotly_text(name) for name in all_names(names, count)]
-    fits = names_fit(min(len(names), count), inches)
+    shown = [plotly_text(name) for name in prepare.all_names(names, count)]
+    fits = prepare.names_fit(min(len(names), count), inches)
     limits = limits if count else [-0.5, 0.5]
     return {
         "range": limits, "tickmode": "array", "tickvals": list(range(count)), "ticktext": shown,
@@ -346,53 +298,49 @@ def _tick_labels(names: Sequence[str], count: int, inches: float, limits: list[f
     }  # fmt: skip
 
 
-def _add_breaks(drawn: go.Figure, panel: HeatmapPanel, size: PanelSize, where: dict[str, str]) -> None:
-    import plotly.graph_objects as go
-
+def _add_breaks(drawn: go.Figure, panel: HeatmapPanel, size: layout.PanelSize, where: dict[str, str]) -> None:
     rows, columns = panel.values.shape
     x: list[float | None] = []
     y: list[float | None] = []
-    for index in drawn_breaks(panel.x_breaks, columns, size.width):
+    for index in prepare.drawn_breaks(panel.x_breaks, columns, size.width):
         x += [index - 0.5, index - 0.5, None]
         y += [-0.5, rows - 0.5, None]
-    for index in drawn_breaks(panel.y_breaks, rows, size.height):
+    for index in prepare.drawn_breaks(panel.y_breaks, rows, size.height):
         x += [-0.5, columns - 0.5, None]
         y += [index - 0.5, index - 0.5, None]
     if x:
-        line = {"color": colour_range(panel).break_colour, "width": 0.7}
-        drawn.add_trace(go.Scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False, **where))
+        line = {"color": prepare.colour_range(panel).break_colour, "width": 0.7}
+        drawn.add_scatter(x=x, y=y, mode="lines", line=line, hoverinfo="skip", showlegend=False, **where)
 
 
-def _add_scatter(drawn: go.Figure, panel: ScatterPanel, size: PanelSize, place: Place, where: dict[str, str]) -> None:
-    import plotly.graph_objects as go
-
-    names_of = place_names(panel, size.width, size.height)
-    for points, index, placed in zip(panel.points, colour_indices(panel.points), names_of, strict=True):
-        x, y, shade = drawable(points.x), drawable(points.y), colour(index)
-        names = [plotly_text(name) for name in all_names(points.names, x.size)]
+def _add_scatter(
+    drawn: go.Figure, panel: ScatterPanel, size: layout.PanelSize, place: Place, where: dict[str, str]
+) -> None:
+    names_of = layout.place_names(panel, size.width, size.height)
+    for points, index, placed in zip(panel.points, prepare.colour_indices(panel.points), names_of, strict=True):
+        x, y, shade = prepare.drawable(points.x), prepare.drawable(points.y), prepare.colour(index)
+        names = [plotly_text(name) for name in prepare.all_names(points.names, x.size)]
         if panel.from_origin:
             rays = {"mode": "lines", "hoverinfo": "skip", "showlegend": False, "opacity": 0.5, **where}
             spokes = [[0.0, float(a), None] for a in x], [[0.0, float(b), None] for b in y]
             flat = [[v for spoke in side for v in spoke] for side in spokes]
-            drawn.add_trace(go.Scatter(x=flat[0], y=flat[1], line={"color": shade, "width": 1}, **rays))
+            drawn.add_scatter(x=flat[0], y=flat[1], line={"color": shade, "width": 1}, **rays)
         _add_names(drawn, placed, shade, where)
-        drawn.add_trace(
-            go.Scatter(
-                x=_list(x), y=_list(y), name=plotly_text(points.label), showlegend=bool(points.label),
-                mode="markers", text=names, customdata=[plotly_text(points.label)] * x.size,
-                marker={"color": shade, "symbol": SYMBOLS[points.marker], "size": SIZES[points.marker],
-                        "line": {"color": "white", "width": 0.8}},
-                hovertemplate="%{text}<br>%{customdata}<br>(%{x:.4g}, %{y:.4g})<extra></extra>", **where,
-            )
+        drawn.add_scatter(
+            x=_list(x), y=_list(y), name=plotly_text(points.label), showlegend=bool(points.label),
+            mode="markers", text=names, customdata=[plotly_text(points.label)] * x.size,
+            marker={"color": shade, "symbol": SYMBOLS[points.marker], "size": SIZES[points.marker],
+                    "line": {"color": "white", "width": 0.8}},
+            hovertemplate="%{text}<br>%{customdata}<br>(%{x:.4g}, %{y:.4g})<extra></extra>", **where,
         )  # fmt: skip
-    both = {"zeroline": panel.from_origin, "zerolinecolor": GRID, "showgrid": not panel.from_origin}
-    limits = scatter_limits(panel, size.width, size.height)
+    both = {"zeroline": panel.from_origin, "zerolinecolor": prepare.GRID, "showgrid": not panel.from_origin}
+    limits = layout.scatter_limits(panel, size.width, size.height)
     drawn.update_layout({f"xaxis{place.suffix}": {**both, "range": list(limits[0])}})
     equal = {"scaleanchor": f"x{place.suffix}", "scaleratio": 1} if panel.equal else {}
     drawn.update_layout({f"yaxis{place.suffix}": {**both, **equal, "range": list(limits[1])}})
 
 
-def _add_names(drawn: go.Figure, placed: Sequence[PlacedName], shade: str, where: dict[str, str]) -> None:
+def _add_names(drawn: go.Figure, placed: Sequence[layout.PlacedName], shade: str, where: dict[str, str]) -> None:
     """Names beside their points, as annotations at the same distance as in the static picture."""
     notes = [
         {
@@ -408,7 +356,7 @@ def _add_names(drawn: go.Figure, placed: Sequence[PlacedName], shade: str, where
 
 def _decades(values: Sequence[Float]) -> int:
     """Decades between labelled ticks, for at most about eight ticks."""
-    low, high = finite_range([drawable(v, "log") for v in values])
+    low, high = prepare.finite_range([prepare.drawable(v, "log") for v in values])
     return max(1, int(np.ceil(np.log10(max(high / low, 1.0)) / 8))) if low > 0 else 1
 
 

@@ -115,28 +115,41 @@ def legend_grid(labels: Sequence[str], inches: float) -> tuple[int, int]:
     return per_row, -(-len(labels) // per_row)
 
 
-def grid_sizes(figure: Figure, stacked: bool = False) -> tuple[list[PanelSize], list[float], list[float]]:
-    """Size of each panel, widths of the grid's columns and heights of its rows."""
-    columns = grid_columns(figure)
+@dataclass(frozen=True, eq=False)
+class PlacedPanel:
+    """A panel with the upper left corner of its cell, in inches to the right of and below that of the grid."""
+
+    panel: Panel
+    size: PanelSize
+    left: float
+    top: float
+
+
+def place_panels(figure: Figure, stacked: bool = False) -> tuple[list[PlacedPanel], float, float]:
+    """All panels with their places in the grid, and the grid's width and height."""
+    columns = max(1, min(figure.columns, len(figure.panels)))
     sizes = [panel_size(panel, columns, stacked) for panel in figure.panels]
     # Axes in one column of the grid start at the same distance from its left edge.
     lefts = [max(size.left for size in sizes[c::columns]) for c in range(columns)]
     sizes = [replace(size, left=lefts[index % columns]) for index, size in enumerate(sizes)]
     widths = [max(size.whole[0] for size in sizes[c::columns]) for c in range(columns)]
     heights = [max(size.whole[1] for size in sizes[r : r + columns]) for r in range(0, len(sizes), columns)]
-    return sizes, widths, heights
-
-
-def grid_columns(figure: Figure) -> int:
-    """Number of columns that have a panel."""
-    return max(1, min(figure.columns, len(figure.panels)))
+    placed = []
+    for index, (panel, size) in enumerate(zip(figure.panels, sizes, strict=True)):
+        row, column = divmod(index, columns)
+        placed.append(PlacedPanel(panel, size, sum(widths[:column]), sum(heights[:row])))
+    return placed, sum(widths), sum(heights)
 
 
 def _axes_size(panel: Panel, columns: int) -> tuple[float, float]:
     if isinstance(panel, LinePanel):
         return 3.6, 2.4
     if isinstance(panel, ScatterPanel):
-        return 4.6, _fitting_height(panel, 4.6, 2.6, 4.6) if panel.equal else 3.2
+        if not panel.equal:
+            return 4.6, 3.2
+        _, y = _point_ranges(panel)
+        # A height that leaves little of the axes empty.
+        return 4.6, float(np.clip((y[1] - y[0]) / _unit(panel, 4.6) + 0.7, 2.6, 4.6))
     rows, across = panel.values.shape
     least, most = LEAST_HEATMAP[columns], LARGEST[columns]
     width = _grown(least, most, across if panel.x_names else 0)
@@ -167,21 +180,14 @@ def _longest(names: Sequence[str]) -> float:
     return max((text_width(short(name), NAME_SIZE) for name in names), default=0.0)
 
 
-def _fitting_height(panel: ScatterPanel, width: float, least: float, most: float) -> float:
-    """Height of axes with equal scales that leaves little of them empty."""
-    _, y = _point_ranges(panel)
-    return float(np.clip((y[1] - y[0]) / _unit(panel, width) + 0.7, least, most))
-
-
 def scatter_limits(panel: ScatterPanel, width: float, height: float) -> tuple[Limits, Limits]:
     """Ends of both axes of a scatter panel, with space for the names beside the points."""
     x, y = _point_ranges(panel)
     unit = _unit(panel, width)
+    y_unit = (y[1] - y[0]) / max(height - 0.7, 0.5)
     if panel.equal:
-        unit = max(unit, (y[1] - y[0]) / max(height - 0.7, 0.5))
-        return _centred(_range_with_names(panel, x, unit), unit * width), _centred(y, unit * height)
-    y_unit = (y[1] - y[0]) / max(height - 0.7, 0.5) or 1.0 / height
-    return _centred(_range_with_names(panel, x, unit), unit * width), _centred(y, y_unit * height)
+        unit = y_unit = max(unit, y_unit)
+    return _centred(_range_with_names(panel, x, unit), unit * width), _centred(y, (y_unit or 1.0 / height) * height)
 
 
 def place_names(panel: ScatterPanel, width: float, height: float) -> list[list[PlacedName]]:
@@ -189,7 +195,7 @@ def place_names(panel: ScatterPanel, width: float, height: float) -> list[list[P
     x_ends, y_ends = scatter_limits(panel, width, height)
     scale = width / (x_ends[1] - x_ends[0]), height / (y_ends[1] - y_ends[0])
     dots = [
-        _dot(a * scale[0], b * scale[1])
+        (a * scale[0] - DOT, b * scale[1] - DOT, a * scale[0] + DOT, b * scale[1] + DOT)
         for points in panel.points
         for a, b in zip(points.x, points.y, strict=True)
         if np.isfinite(a) and np.isfinite(b)
@@ -231,10 +237,6 @@ def _name_box(x: float, y: float, name: str, side: tuple[int, int]) -> Rectangle
     left = x + AWAY if side[0] > 0 else x - AWAY - wide if side[0] < 0 else x - wide / 2
     bottom = y + AWAY if side[1] > 0 else y - AWAY - high if side[1] < 0 else y - high / 2
     return left, bottom, left + wide, bottom + high
-
-
-def _dot(x: float, y: float) -> Rectangle:
-    return x - DOT, y - DOT, x + DOT, y + DOT
 
 
 def _overlap(first: Rectangle, second: Rectangle) -> float:

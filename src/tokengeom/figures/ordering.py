@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tokengeom.ask.named_vectors import Items, item_names
 from tokengeom.core.errors import InputError
 from tokengeom.core.numerics import Float, Int, cosines
 from tokengeom.figures.base import HeatmapPanel
@@ -31,22 +32,12 @@ Named = NextTokenStatistics | LinearData
 """What knows the names of contexts and tokens."""
 
 
-def context_names(source: Named | None, m: int) -> list[str]:
-    """Text of each context; its index where the text is not known."""
+def names_of(source: Named | None, items: Items, count: int) -> list[str]:
+    """Text of each token or context; its number where the text is not known."""
     if isinstance(source, NextTokenStatistics):
-        return [source.context_text(j) for j in range(m)]
-    if source is not None and source.context_names is not None:
-        return [str(name) for name in source.context_names]
-    return [f"context {j}" for j in range(m)]
-
-
-def token_names(source: Named | None, V: int) -> list[str]:
-    """Text of each token; its index where the text is not known."""
-    if isinstance(source, NextTokenStatistics):
-        return list(source.vocabulary)
-    if source is not None and source.token_names is not None:
-        return [str(name) for name in source.token_names]
-    return [f"token {z}" for z in range(V)]
+        return list(item_names(source, items))
+    known = None if source is None else source.token_names if items == "tokens" else source.context_names
+    return [f"{items[:-1]} {i}" for i in range(count)] if known is None else [str(name) for name in known]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,8 +48,8 @@ class Order:
     breaks: tuple[int, ...]
 
     def names(self, names: Sequence[str]) -> list[str]:
-        """Names in this order; none where none are given."""
-        return [names[int(i)] for i in self.indices] if len(names) else []
+        """Names in this order."""
+        return [names[int(i)] for i in self.indices]
 
     def thinned(self, most: int | None) -> Order:
         """At most ``most`` indices, evenly spaced along the order; breaks move to the next index that is kept."""
@@ -121,6 +112,11 @@ def _breaks(sizes: Int) -> tuple[int, ...]:
     return tuple(int(end) for end in ends[several])
 
 
+def cosine_panel(title: str, kind: str, C: Float, names: Sequence[str], breaks: Sequence[int]) -> HeatmapPanel:
+    """Heat-map of the cosines between items of one kind, which are in order."""
+    return HeatmapPanel(title, C, kind, kind, names, names, breaks, breaks, -1.0, 1.0, "cosine")
+
+
 @dataclass(frozen=True, eq=False)
 class FeatureOrder:
     """Contexts and tokens in the order of the prediction, with their names in that order."""
@@ -135,33 +131,18 @@ class FeatureOrder:
     def context_cosines(self, title: str, H: Float) -> HeatmapPanel:
         """Heat-map of the cosines between contexts (columns of H, d x m), in this order."""
         values = cosines(H[:, self.contexts.indices])
-        names, breaks = self.context_names, self.contexts.breaks
-        return HeatmapPanel(title, values, "contexts", "contexts", names, names, breaks, breaks, -1.0, 1.0, "cosine")
+        return cosine_panel(title, "contexts", values, self.context_names, self.contexts.breaks)
 
     def token_cosines(self, title: str, W: Float) -> HeatmapPanel:
         """Heat-map of the cosines between tokens (rows of W, V x d), in this order."""
         values = cosines(W[self.tokens.indices].T)
-        names, breaks = self.token_names, self.tokens.breaks
-        return HeatmapPanel(title, values, "tokens", "tokens", names, names, breaks, breaks, -1.0, 1.0, "cosine")
+        return cosine_panel(title, "tokens", values, self.token_names, self.tokens.breaks)
 
-    def logits(
-        self, title: str, L: Float, low: float | None = None, high: float | None = None, label: str = ""
-    ) -> HeatmapPanel:
+    def logits(self, title: str, L: Float, low: float, high: float, label: str) -> HeatmapPanel:
         """Heat-map of a V x m matrix, in this order."""
         values = np.asarray(L[np.ix_(self.tokens.indices, self.contexts.indices)], dtype=np.float64)
-        return HeatmapPanel(
-            title,
-            values,
-            "contexts",
-            "tokens",
-            self.context_names,
-            self.token_names,
-            self.contexts.breaks,
-            self.tokens.breaks,
-            low,
-            high,
-            label,
-        )
+        names, breaks = (self.context_names, self.token_names), (self.contexts.breaks, self.tokens.breaks)
+        return HeatmapPanel(title, values, "contexts", "tokens", *names, *breaks, low, high, label)
 
     def sentence(self) -> str:
         """How the heat-maps are ordered, for a caption."""
@@ -181,5 +162,5 @@ def feature_order(
     m, V = prediction.reduction.m, prediction.reduction.V
     contexts = order_groups(prediction.context_groups, prediction.context_cosines).thinned(most)
     tokens = order_groups(prediction.token_groups, prediction.token_cosines).thinned(most)
-    names = contexts.names(context_names(stats, m)), tokens.names(token_names(stats, V))
+    names = contexts.names(names_of(stats, "contexts", m)), tokens.names(names_of(stats, "tokens", V))
     return FeatureOrder(contexts, tokens, *names, m, V)

@@ -52,30 +52,19 @@ BREAK_WIDTH = 0.4
 DOTS_PER_INCH = 200
 
 # On a dark page: the palette made lighter, and the diverging scale with its middle dark (as in Crameri's berlin).
+DARK_COLOURS = ("#5AA9E6", "#F08A4B", "#2FC29A", "#E39BC6", "#9AD4F5", "#F2B93B", "#BDBDBD", "#D9CB4A")
+DARK_DIVERGING = (
+    "#A8DDFB", "#74BDEA", "#4A97CC", "#33709F", "#234A69", "#1A1E23", "#5A2F26", "#8F4433", "#C0604A", "#E38E76",
+    "#FBC4B1",
+)  # fmt: skip
 DARK = {
-    **dict(
-        zip(
-            COLOURS,
-            ("#5AA9E6", "#F08A4B", "#2FC29A", "#E39BC6", "#9AD4F5", "#F2B93B", "#BDBDBD", "#D9CB4A"),
-            strict=True,
-        )
-    ),
-    **dict(
-        zip(
-            DIVERGING,
-            (
-                "#A8DDFB", "#74BDEA", "#4A97CC", "#33709F", "#234A69", "#1A1E23", "#5A2F26", "#8F4433", "#C0604A",
-                "#E38E76", "#FBC4B1",
-            ),
-            strict=True,
-        )
-    ),
+    **dict(zip((*COLOURS, *DIVERGING), (*DARK_COLOURS, *DARK_DIVERGING), strict=True)),
     TEXT: "#DEDCD6",
     FAINT: "#9A9A98",
     GRID: "#31363C",
     BREAK: "#7C8288",
     MISSING: "#3A3F45",
-}  # fmt: skip
+}
 """Colour of the light theme -> its replacement on a dark page; colours that are not listed stay as they are."""
 
 NAME_HEIGHT = (NAME_SIZE + 1.6) / 72
@@ -114,12 +103,9 @@ def drawable(values: Float, scale: Scale = "linear") -> Float:
 
 def axis_scales(panel: LinePanel) -> tuple[Scale, Scale]:
     """Scales of a panel's axes; a log axis without a positive number becomes linear."""
-    return _usable(panel.x_scale, [c.x for c in panel.curves]), _usable(panel.y_scale, [c.y for c in panel.curves])
-
-
-def _usable(scale: Scale, values: Sequence[Float]) -> Scale:
-    usable = any(np.isfinite(drawable(v, scale)).any() for v in values)
-    return scale if usable else "linear"
+    x = any(np.isfinite(drawable(curve.x, panel.x_scale)).any() for curve in panel.curves)
+    y = any(np.isfinite(drawable(curve.y, panel.y_scale)).any() for curve in panel.curves)
+    return panel.x_scale if x else "linear", panel.y_scale if y else "linear"
 
 
 def clean_curve(curve: Curve, scales: tuple[Scale, Scale]) -> Curve:

@@ -11,51 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokengeom.core.errors import InputError, missing_extra
+from tokengeom.figures import layout, prepare
 from tokengeom.figures.base import Figure, HeatmapPanel, LinePanel, Panel, Scale, ScatterPanel
-from tokengeom.figures.layout import (
-    LEGEND_LEFT,
-    PanelSize,
-    PlacedName,
-    grid_columns,
-    grid_sizes,
-    names_are_turned,
-    panel_size,
-    place_names,
-    scatter_limits,
-    wrap,
-)
-from tokengeom.figures.prepare import (
-    BACKGROUND,
-    BREAK_WIDTH,
-    CAPTION_SIZE,
-    DOTS_PER_INCH,
-    FAINT,
-    FEW_POINTS,
-    FONT,
-    GRID,
-    LABEL_SIZE,
-    LINE,
-    MISSING,
-    NAME_SIZE,
-    PANEL_SIZE,
-    POINT_NAME_SIZE,
-    TEXT,
-    THIN,
-    TICK_SIZE,
-    TITLE_SIZE,
-    axis_scales,
-    clean_curve,
-    colour,
-    colour_indices,
-    colour_range,
-    drawable,
-    drawn_breaks,
-    drawn_matrix,
-    legible,
-    names_fit,
-    short,
-    x_limits,
-)
 from tokengeom.results.folders import FIGURE_BY_US, replace_file, require_ours
 
 if TYPE_CHECKING:
@@ -69,6 +26,20 @@ MARKS = ((0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
 SUFFIXES = (".png", ".svg", ".pdf")
 MARGIN = 0.12
 LINE_HEIGHT = 1.35
+SETTINGS = {
+    "font.family": prepare.FONT,
+    "font.size": prepare.TICK_SIZE,
+    "text.color": prepare.TEXT,
+    "axes.labelcolor": prepare.TEXT,
+    "xtick.color": prepare.TEXT,
+    "ytick.color": prepare.TEXT,
+    "axes.edgecolor": prepare.TEXT,
+    "axes.linewidth": 0.7,
+    "axes.unicode_minus": True,
+    "svg.hashsalt": "tokengeom",
+    "svg.fonttype": "path",
+    "pdf.fonttype": 42,
+}
 
 
 def draw(figure: Figure, *, caption: bool = True) -> Canvas:
@@ -80,24 +51,22 @@ def draw(figure: Figure, *, caption: bool = True) -> Canvas:
     except ModuleNotFoundError:
         missing_extra("matplotlib", "figures", "Drawing a static figure")
 
-    sizes, widths, heights = grid_sizes(figure)
-    width = max(sum(widths), 4.0) + 2 * MARGIN
-    lines = wrap(figure.caption, width - 2 * MARGIN, CAPTION_SIZE) if caption and figure.caption else []
-    titles = wrap(figure.title, width - 2 * MARGIN, TITLE_SIZE)
-    head, foot = _text_height(titles, TITLE_SIZE), _text_height(lines, CAPTION_SIZE)
-    with matplotlib.rc_context(_settings()):
-        canvas = Canvas(figsize=(width, sum(heights) + head + foot), facecolor=BACKGROUND)
+    placed, width, height = layout.place_panels(figure)
+    width = max(width, 4.0) + 2 * MARGIN
+    lines = layout.wrap(figure.caption, width - 2 * MARGIN, prepare.CAPTION_SIZE) if caption and figure.caption else []
+    titles = layout.wrap(figure.title, width - 2 * MARGIN, prepare.TITLE_SIZE)
+    head, foot = _text_height(titles, prepare.TITLE_SIZE), _text_height(lines, prepare.CAPTION_SIZE)
+    with matplotlib.rc_context(SETTINGS):
+        canvas = Canvas(figsize=(width, height + head + foot), facecolor=prepare.BACKGROUND)
         FigureCanvasAgg(canvas)
         whole = canvas.get_figheight()
-        _write(canvas, titles, 1 - MARGIN / whole, TITLE_SIZE, "bold")
-        _write(canvas, lines, foot / whole - MARGIN / whole, CAPTION_SIZE, "normal")
-        columns = grid_columns(figure)
-        for index, (panel, size) in enumerate(zip(figure.panels, sizes, strict=True)):
-            row, column = divmod(index, columns)
-            left = MARGIN + sum(widths[:column]) + size.left
-            top = whole - head - sum(heights[:row]) - size.top
+        _write(canvas, titles, 1 - MARGIN / whole, prepare.TITLE_SIZE, "bold")
+        _write(canvas, lines, foot / whole - MARGIN / whole, prepare.CAPTION_SIZE, "normal")
+        for here in placed:
+            size = here.size
+            left, top = MARGIN + here.left + size.left, whole - head - here.top - size.top
             box = (left / width, (top - size.height) / whole, size.width / width, size.height / whole)
-            _draw_panel(canvas, panel, size, box)
+            _draw_panel(canvas, here.panel, size, box)
     return canvas
 
 
@@ -117,59 +86,63 @@ def save_static(figure: Figure, path: str | Path, *, caption: bool = True) -> Pa
     suffix, mark = target.suffix.lower(), FIGURE_BY_US.decode()
     undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix, {})
     about = {"Title": figure.title, "Software" if suffix == ".png" else "Creator": mark, **undated}
-    with warnings.catch_warnings(), matplotlib.rc_context(_settings()):
+    with warnings.catch_warnings(), matplotlib.rc_context(SETTINGS):
         # A character that the font lacks is drawn as an empty box; the saved data have it.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font", category=UserWarning)
-        drawn.savefig(content, format=target.suffix.lower()[1:], dpi=DOTS_PER_INCH, metadata=about)
+        drawn.savefig(content, format=target.suffix.lower()[1:], dpi=prepare.DOTS_PER_INCH, metadata=about)
     require_ours(target, FIGURE_BY_US)
     replace_file(target, content.getvalue())
     return target
 
 
-def _draw_panel(canvas: Canvas, panel: Panel, size: PanelSize, box: tuple[float, float, float, float]) -> None:
+def _draw_panel(canvas: Canvas, panel: Panel, size: layout.PanelSize, box: tuple[float, float, float, float]) -> None:
     """Add a panel with its axes in a box (left, bottom, width, height, as shares of the canvas)."""
     axes = canvas.add_axes(box)
     axes.set_title(
-        "\n".join(wrap(panel.title, size.width, PANEL_SIZE)), fontsize=PANEL_SIZE, loc="left", parse_math=False
+        "\n".join(layout.wrap(panel.title, size.width, prepare.PANEL_SIZE)),
+        fontsize=prepare.PANEL_SIZE,
+        loc="left",
+        parse_math=False,
     )
-    axes.tick_params(labelsize=TICK_SIZE, width=0.6, length=3)
+    axes.tick_params(labelsize=prepare.TICK_SIZE, width=0.6, length=3)
     if isinstance(panel, HeatmapPanel):
         _draw_heatmap(canvas, axes, panel, size)
-    elif isinstance(panel, LinePanel):
-        _legend(axes, _draw_lines(axes, panel), size)
     else:
-        _legend(axes, _draw_scatter(axes, panel, size), size)
-    across = "\n".join(wrap(panel.x_label, size.width, LABEL_SIZE))
-    upwards = "\n".join(wrap(panel.y_label, size.height, LABEL_SIZE))
-    axes.set_xlabel(across, fontsize=LABEL_SIZE, parse_math=False)
-    axes.set_ylabel(upwards, fontsize=LABEL_SIZE, parse_math=False)
+        entries = _draw_lines(axes, panel) if isinstance(panel, LinePanel) else _draw_scatter(axes, panel, size)
+        axes.spines[["top", "right"]].set_visible(False)
+        _legend(axes, entries, size)
+    across = "\n".join(layout.wrap(panel.x_label, size.width, prepare.LABEL_SIZE))
+    upwards = "\n".join(layout.wrap(panel.y_label, size.height, prepare.LABEL_SIZE))
+    axes.set_xlabel(across, fontsize=prepare.LABEL_SIZE, parse_math=False)
+    axes.set_ylabel(upwards, fontsize=prepare.LABEL_SIZE, parse_math=False)
 
 
 def _draw_lines(axes: Axes, panel: LinePanel) -> list[tuple[str, Any]]:
-    scales = axis_scales(panel)
+    scales = prepare.axis_scales(panel)
     axes.set_xscale(scales[0])
     axes.set_yscale(scales[1])
     entries = []
-    for curve, index in zip(panel.curves, colour_indices(panel.curves), strict=True):
-        clean, shade = clean_curve(curve, scales), colour(index)
+    for curve, index in zip(panel.curves, prepare.colour_indices(panel.curves), strict=True):
+        clean, shade = prepare.clean_curve(curve, scales), prepare.colour(index)
         style = "--" if curve.dashed else ":" if curve.dotted else "-"
-        marker = "o" if clean.x.size <= FEW_POINTS and not (curve.dashed or curve.dotted) else ""
-        (line,) = axes.plot(clean.x, clean.y, style, color=shade, linewidth=LINE, marker=marker, markersize=2.6)
+        marker = "o" if clean.x.size <= prepare.FEW_POINTS and not (curve.dashed or curve.dotted) else ""
+        (line,) = axes.plot(clean.x, clean.y, style, color=shade, linewidth=prepare.LINE, marker=marker, markersize=2.6)
         if clean.low is not None and clean.high is not None:
             axes.fill_between(clean.x, clean.low, clean.high, color=shade, alpha=0.18, linewidth=0)
         entries.append((curve.label if curve.in_legend else "", line))
     entries += _straight_lines(axes.axhline, panel.levels, scales[1], LEVELS)
     entries += _straight_lines(axes.axvline, panel.marks, scales[0], MARKS)
-    axes.set_xlim(*x_limits(panel, scales[0]))
+    axes.set_xlim(*prepare.x_limits(panel, scales[0]))
     for axis, scale, ends in ((axes.xaxis, scales[0], axes.get_xlim()), (axes.yaxis, scales[1], axes.get_ylim())):
         if scale == "log":
             _label_decades(axis, ends)
     if panel.x_names:
-        turn = 90 if names_are_turned(panel.x_names, panel_size(panel, 1).width) else 0
-        axes.set_xticks(range(1, len(panel.x_names) + 1), [legible(name) for name in panel.x_names], rotation=turn)
-    axes.grid(True, color=GRID, linewidth=THIN)
+        turn = 90 if layout.names_are_turned(panel.x_names, layout.panel_size(panel, 1).width) else 0
+        axes.set_xticks(
+            range(1, len(panel.x_names) + 1), [prepare.legible(name) for name in panel.x_names], rotation=turn
+        )
+    axes.grid(True, color=prepare.GRID, linewidth=prepare.THIN)
     axes.set_axisbelow(True)
-    _frame(axes)
     return entries
 
 
@@ -184,7 +157,7 @@ def _label_decades(axis: Any, ends: tuple[float, float]) -> None:
     axis.set_major_formatter(plain)
     axis.set_minor_locator(LogLocator(subs=(2.0, 5.0)))
     axis.set_minor_formatter(plain)
-    axis.set_tick_params(which="minor", labelsize=TICK_SIZE)
+    axis.set_tick_params(which="minor", labelsize=prepare.TICK_SIZE)
 
 
 def _straight_lines(
@@ -193,16 +166,12 @@ def _straight_lines(
     """Named straight lines across the panel, with alternating dashes."""
     entries = []
     for index, (name, value) in enumerate(named):
-        if np.isfinite(drawable(np.array([value]), scale)).all():
-            entries.append((name, line(value, color=FAINT, linewidth=1.1, linestyle=dashes[index % 2])))
+        if np.isfinite(prepare.drawable(np.array([value]), scale)).all():
+            entries.append((name, line(value, color=prepare.FAINT, linewidth=1.1, linestyle=dashes[index % 2])))
     return entries
 
 
-def _frame(axes: Axes) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def _legend(axes: Axes, entries: list[tuple[str, Any]], size: PanelSize) -> None:
+def _legend(axes: Axes, entries: list[tuple[str, Any]], size: layout.PanelSize) -> None:
     """Legend below the axis label, where it cannot cover a curve."""
     named = [(label, handle) for label, handle in entries if label]
     if not named:
@@ -211,9 +180,9 @@ def _legend(axes: Axes, entries: list[tuple[str, Any]], size: PanelSize) -> None
         [handle for _, handle in named],
         [str(index) for index in range(len(named))],
         loc="upper left",
-        bbox_to_anchor=(-LEGEND_LEFT / size.width, -size.below / size.height),
+        bbox_to_anchor=(-layout.LEGEND_LEFT / size.width, -size.below / size.height),
         ncols=size.legend_columns,
-        fontsize=LABEL_SIZE,
+        fontsize=prepare.LABEL_SIZE,
         frameon=False,
         borderaxespad=0.0,
         borderpad=0.0,
@@ -224,16 +193,16 @@ def _legend(axes: Axes, entries: list[tuple[str, Any]], size: PanelSize) -> None
     # Set afterwards: as arguments, labels are parsed as formulas, and those that begin with an underscore are dropped.
     for text, (label, _) in zip(legend.get_texts(), named, strict=True):
         text.set_parse_math(False)
-        text.set_text(legible(label))
+        text.set_text(prepare.legible(label))
 
 
-def _draw_heatmap(canvas: Canvas, axes: Axes, panel: HeatmapPanel, size: PanelSize) -> None:
+def _draw_heatmap(canvas: Canvas, axes: Axes, panel: HeatmapPanel, size: layout.PanelSize) -> None:
     from matplotlib.colors import LinearSegmentedColormap
 
-    colours = colour_range(panel)
-    palette = LinearSegmentedColormap.from_list("tokengeom", list(colours.colours)).with_extremes(bad=MISSING)
+    colours = prepare.colour_range(panel)
+    palette = LinearSegmentedColormap.from_list("tokengeom", list(colours.colours)).with_extremes(bad=prepare.MISSING)
     rows, columns = panel.values.shape
-    values = np.ma.masked_invalid(drawn_matrix(panel))
+    values = np.ma.masked_invalid(prepare.drawn_matrix(panel))
     image = axes.imshow(
         values, cmap=palette, vmin=colours.low, vmax=colours.high, aspect="auto", interpolation="nearest"
     )
@@ -241,23 +210,23 @@ def _draw_heatmap(canvas: Canvas, axes: Axes, panel: HeatmapPanel, size: PanelSi
         (panel.x_breaks, columns, axes.axvline, size.width),
         (panel.y_breaks, rows, axes.axhline, size.height),
     ):
-        for index in drawn_breaks(breaks, cells, inches):
-            line(index - 0.5, color=colours.break_colour, linewidth=BREAK_WIDTH)
+        for index in prepare.drawn_breaks(breaks, cells, inches):
+            line(index - 0.5, color=colours.break_colour, linewidth=prepare.BREAK_WIDTH)
     _tick_labels(
-        axes.xaxis, panel.x_names, columns, size.width, 90 if names_are_turned(panel.x_names, size.width) else 0
+        axes.xaxis, panel.x_names, columns, size.width, 90 if layout.names_are_turned(panel.x_names, size.width) else 0
     )
     _tick_labels(axes.yaxis, panel.y_names, rows, size.height, 0)
     _colour_bar(canvas, axes, image, panel, size)
 
 
-def _colour_bar(canvas: Canvas, axes: Axes, image: Any, panel: HeatmapPanel, size: PanelSize) -> None:
+def _colour_bar(canvas: Canvas, axes: Axes, image: Any, panel: HeatmapPanel, size: layout.PanelSize) -> None:
     box = axes.get_position()
     inch = box.width / size.width
     beside = canvas.add_axes((box.x1 + 0.07 * inch, box.y0, 0.11 * inch, box.height))
     bar = canvas.colorbar(image, cax=beside)
     bar.outline.set_linewidth(0.5)
-    bar.ax.tick_params(labelsize=TICK_SIZE - 0.5, width=0.5, length=2)
-    bar.set_label(panel.colour_label, fontsize=LABEL_SIZE - 0.5, parse_math=False)
+    bar.ax.tick_params(labelsize=prepare.TICK_SIZE - 0.5, width=0.5, length=2)
+    bar.set_label(panel.colour_label, fontsize=prepare.LABEL_SIZE - 0.5, parse_math=False)
 
 
 def _tick_labels(axis: Any, names: Sequence[str], count: int, inches: float, turn: int) -> None:
@@ -267,20 +236,22 @@ def _tick_labels(axis: Any, names: Sequence[str], count: int, inches: float, tur
 
         axis.set_major_locator(MaxNLocator(6, integer=True))
         return
-    fits = names_fit(min(len(names), count), inches)
+    fits = prepare.names_fit(min(len(names), count), inches)
     axis.set_ticks(range(len(names)) if fits else [])
     if not fits:
         return
-    axis.set_ticklabels([short(name) for name in names], fontsize=NAME_SIZE, rotation=turn, parse_math=False)
+    axis.set_ticklabels(
+        [prepare.short(name) for name in names], fontsize=prepare.NAME_SIZE, rotation=turn, parse_math=False
+    )
     axis.set_tick_params(length=0, pad=2)
 
 
-def _draw_scatter(axes: Axes, panel: ScatterPanel, size: PanelSize) -> list[tuple[str, Any]]:
+def _draw_scatter(axes: Axes, panel: ScatterPanel, size: layout.PanelSize) -> list[tuple[str, Any]]:
     entries = []
-    names = place_names(panel, size.width, size.height)
-    for points, index, placed in zip(panel.points, colour_indices(panel.points), names, strict=True):
-        x, y = drawable(points.x), drawable(points.y)
-        shade = colour(index)
+    names = layout.place_names(panel, size.width, size.height)
+    for points, index, placed in zip(panel.points, prepare.colour_indices(panel.points), names, strict=True):
+        x, y = prepare.drawable(points.x), prepare.drawable(points.y)
+        shade = prepare.colour(index)
         if panel.from_origin:
             for a, b in zip(x, y, strict=True):
                 axes.plot([0, a], [0, b], color=shade, linewidth=0.8, alpha=0.55, zorder=1)
@@ -291,39 +262,21 @@ def _draw_scatter(axes: Axes, panel: ScatterPanel, size: PanelSize) -> list[tupl
         _write_names(axes, placed, shade)
         entries.append((points.label, handle))
     if panel.from_origin:
-        axes.axhline(0, color=GRID, linewidth=0.8, zorder=0)
-        axes.axvline(0, color=GRID, linewidth=0.8, zorder=0)
-    across, upwards = scatter_limits(panel, size.width, size.height)
+        axes.axhline(0, color=prepare.GRID, linewidth=0.8, zorder=0)
+        axes.axvline(0, color=prepare.GRID, linewidth=0.8, zorder=0)
+    across, upwards = layout.scatter_limits(panel, size.width, size.height)
     axes.set_xlim(*across)
     axes.set_ylim(*upwards)
-    _frame(axes)
     return entries
 
 
-def _write_names(axes: Axes, placed: Sequence[PlacedName], shade: str) -> None:
+def _write_names(axes: Axes, placed: Sequence[layout.PlacedName], shade: str) -> None:
     for name in placed:
         axes.annotate(
             name.text, (name.x, name.y), xytext=(6 * name.right, 5 * name.up), textcoords="offset points", color=shade,
-            fontsize=POINT_NAME_SIZE, ha=("center", "left", "right")[name.right],
+            fontsize=prepare.POINT_NAME_SIZE, ha=("center", "left", "right")[name.right],
             va=("center", "bottom", "top")[name.up], parse_math=False, zorder=4,
         )  # fmt: skip
-
-
-def _settings() -> dict[str, Any]:
-    return {
-        "font.family": FONT,
-        "font.size": TICK_SIZE,
-        "text.color": TEXT,
-        "axes.labelcolor": TEXT,
-        "xtick.color": TEXT,
-        "ytick.color": TEXT,
-        "axes.edgecolor": TEXT,
-        "axes.linewidth": 0.7,
-        "axes.unicode_minus": True,
-        "svg.hashsalt": "tokengeom",
-        "svg.fonttype": "path",
-        "pdf.fonttype": 42,
-    }
 
 
 def _text_height(lines: list[str], size: float) -> float:

@@ -20,13 +20,12 @@ import numpy as np
 from tokengeom.comparison.target import LIMIT, PROXY
 from tokengeom.core.errors import InputError
 from tokengeom.core.numerics import Float
-from tokengeom.figures.base import Curve, Figure, LinePanel, Scale
+from tokengeom.figures.base import EQUAL, Curve, Figure, LinePanel, Scale
 from tokengeom.theory.linear import LinearPrediction
 from tokengeom.theory.linear_path import RegularisationPath
 from tokengeom.theory.logit_path import LogitPath
 from tokengeom.training.run import Run
 
-EQUAL = [("equal geometry", 1.0)]
 FEW_RUNS = 4
 """Runs up to which the legend of a panel with several curves per run lists them all."""
 
@@ -39,16 +38,17 @@ def feature_training(runs: Mapping[str, Run]) -> Figure:
         *_curves(runs, "norm_H", "{run}: contexts ||H||", dotted=True),
         *_curves(runs, "norm_logits", "{run}: logits ||L||", dashed=True),
     ]
+    correlation = "correlation of cosines"
     panels = [
         _panel("Loss gap", "CE - H, nats", _curves(runs, "loss_gap"), "log"),
         _panel("Norms", "Frobenius norm", norms, "log"),
         _panel("Finite part: distance on F", "||P_F(L) - L^in||", _curves(runs, "finite_distance"), "log"),
         _panel("Direction: distance of normalised logits", "distance", _curves(runs, "logit_distance")),
-        _agreement("Contexts: agreement across supports", runs, "context_agreement"),
-        _agreement("Tokens: agreement", runs, "token_agreement"),
+        _panel("Contexts: agreement across supports", correlation, _agreement(runs, "context_agreement"), levels=EQUAL),
+        _panel("Tokens: agreement", correlation, _agreement(runs, "token_agreement"), levels=EQUAL),
         _panel("Collapse: spread in support groups", "within / between", _curves(runs, "collapse"), "log"),
-        _similarity("Contexts: the papers' SIM", runs, "context_similarity"),
-        _similarity("Tokens: the papers' SIM", runs, "token_similarity"),
+        _panel("Contexts: the papers' SIM", "SIM", _similarity(runs, "context_similarity"), levels=EQUAL),
+        _panel("Tokens: the papers' SIM", "SIM", _similarity(runs, "token_similarity"), levels=EQUAL),
     ]
     names = {item: f"{item[:-1]}_agreement" for item in ("contexts", "tokens")}
     ends = _ends(
@@ -124,20 +124,14 @@ def _loss_panels(runs: Mapping[str, Run], prediction: LinearPrediction) -> list[
     ]
 
 
-def _agreement(title: str, runs: Mapping[str, Run], column: str) -> LinePanel:
-    curves = [
-        *_curves(runs, column, "{run}, at its loss"),
-        *_curves(runs, LIMIT.named(column), "{run}, with L^mm", dashed=True),
-    ]
-    return _panel(title, "correlation of cosines", curves, levels=EQUAL)
+def _agreement(runs: Mapping[str, Run], column: str) -> list[Curve]:
+    at_loss = _curves(runs, column, "{run}, at its loss")
+    return at_loss + _curves(runs, LIMIT.named(column), "{run}, with L^mm", dashed=True)
 
 
-def _similarity(title: str, runs: Mapping[str, Run], column: str) -> LinePanel:
-    curves = [
-        *_curves(runs, column, "{run} with L^mm"),
-        *_curves(runs, PROXY.named(column), "{run} with proxy", dotted=True),
-    ]
-    return _panel(title, "SIM", curves, levels=EQUAL)
+def _similarity(runs: Mapping[str, Run], column: str) -> list[Curve]:
+    in_limit = _curves(runs, column, "{run} with L^mm")
+    return in_limit + _curves(runs, PROXY.named(column), "{run} with proxy", dotted=True)
 
 
 def _panel(
@@ -174,17 +168,14 @@ def _shifted(curve: Curve, by: float) -> Curve:
 
 def _ends(runs: Mapping[str, Run], *measured: tuple[str, str, str]) -> str:
     """Last values of each run: loss gap, then the given (label, column, format) that it has."""
-    return "; ".join(f"{name}: {_end(run, measured)}" for name, run in runs.items())
-
-
-def _end(run: Run, measured: Sequence[tuple[str, str, str]]) -> str:
-    values = [
-        (label, run.trajectory.last(column), form)
-        for label, column, form in measured
-        if column in run.trajectory.names and len(run.trajectory)
-    ]
-    known = "".join(f", {label} = {value:{form}}" for label, value, form in values if not np.isnan(value))
-    return f"{run.steps:,} steps, CE - H = {run.loss_gap:.2g} nats{known}"
+    ends = []
+    for name, run in runs.items():
+        end = f"{name}: {run.steps:,} steps, CE - H = {run.loss_gap:.2g} nats"
+        for label, column, form in measured:
+            if column in run.trajectory.names and len(run.trajectory) and not np.isnan(run.trajectory.last(column)):
+                end += f", {label} = {run.trajectory.last(column):{form}}"
+        ends.append(end)
+    return "; ".join(ends)
 
 
 def _require_runs(runs: Mapping[str, Run]) -> None:
@@ -249,7 +240,6 @@ def _of_linear(solved: RegularisationPath) -> _Columns:
 def _of_logits(solved: LogitPath) -> _Columns:
     with np.errstate(divide="ignore"):
         loss = np.log10(solved.column("loss_gap"))
-    gaps = solved.relative_gaps
     return _Columns(
         1.0 / solved.column("lam"),
         "1 / lambda",
@@ -259,5 +249,5 @@ def _of_logits(solved: LogitPath) -> _Columns:
         "||P_F(L) - L^in|| / ||L^in||",
         [("L with L^mm", solved.column("direction_cosine"))],
         "The logits that minimise CE + lambda ||L||_*, as lambda decreases (learned features); each point is optimal "
-        f"within a proven relative duality gap of {float(np.max(gaps)):.1e}.",
+        f"within a proven relative duality gap of {float(np.max(solved.relative_gaps)):.1e}.",
     )

@@ -11,7 +11,7 @@ A matrix of one block is an ordinary array in the functions of `Backend`, and no
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast, final, overload
 
@@ -201,14 +201,20 @@ def mapped(function: Callable[..., Array], x: Array | Blocks, *vectors: Array) -
     return Computed(x.layout, lambda k: function(x[k], *(vector[slices[k]] for vector in vectors)))
 
 
-def kept(x: Array | Blocks) -> Array | Columns:
-    """An array as it is; blocks as a copy that does not change when what they are computed from does."""
-    return x.layout.kept(x) if isinstance(x, Blocks) else x
+def kept(x: Any) -> Any:
+    """An array as it is; blocks, also those in a dataclass, as a copy that does not change when their origin does."""
+    return _with_blocks(x, lambda blocks: blocks.layout.kept(blocks))
 
 
-def plain(x: Array | Blocks) -> Array:
-    """An array as it is; blocks as one array, where `Layout.plain` makes one."""
-    return x.layout.plain(x) if isinstance(x, Blocks) else x
+def plain(x: Any) -> Any:
+    """An array as it is; blocks, also those in a dataclass, as one array, where `Layout.plain` makes one."""
+    return _with_blocks(x, lambda blocks: blocks.layout.plain(blocks))
+
+
+def _with_blocks(x: Any, function: Callable[[Blocks], Array]) -> Any:
+    if is_dataclass(x) and not isinstance(x, type):
+        return replace(x, **{name: _with_blocks(item, function) for name, item in vars(x).items()})
+    return function(x) if isinstance(x, Blocks) else x
 
 
 def per_column(function: Callable[[Array], Array], x: Array | Blocks) -> Array:

@@ -51,11 +51,9 @@ import numpy as np
 from tokengeom.core.errors import ProblemError
 from tokengeom.problems.backend import UNIT, Array, Backend, blocks_of
 from tokengeom.problems.base import AbstractProblem, Certificate
-from tokengeom.problems.columns import kept, mapped, plain
-from tokengeom.problems.nuclear_svm import largest_violation
+from tokengeom.problems.columns import mapped
+from tokengeom.problems.nuclear_svm import largest_violation, nearest_feasible
 from tokengeom.problems.regularised_logits import RegularisedLogits
-
-NEWTON_STEPS = 60
 
 
 @final
@@ -70,14 +68,6 @@ class MaxNormFactors:
     def logits(self) -> Array:
         """``W H``, V' x m', in blocks where H is."""
         return mapped(lambda H: self.W @ H, self.H)
-
-    def kept(self) -> MaxNormFactors:
-        """The same with blocks of H that do not change when what they are computed from does."""
-        return replace(self, H=kept(self.H))
-
-    def plain(self) -> MaxNormFactors:
-        """The same with H as an array, where it has one block."""
-        return replace(self, H=plain(self.H))
 
     def shortened(self, rows: Array, columns: Array) -> MaxNormFactors:
         """The same with each row of W and each column of H multiplied by its own factor, V' and m'."""
@@ -103,14 +93,6 @@ class WeightedDual:
     matrix: Array
     r: Array
     c: Array
-
-    def kept(self) -> WeightedDual:
-        """The same with blocks that do not change when what they are computed from does."""
-        return replace(self, matrix=kept(self.matrix))
-
-    def plain(self) -> WeightedDual:
-        """The same with an array, where the matrix has one block."""
-        return replace(self, matrix=plain(self.matrix))
 
     def normalised(self, backend: Backend) -> WeightedDual:
         """The same with ``sum r^2 <= 1`` and ``sum c^2 <= 1``, in spite of rounding."""
@@ -169,24 +151,8 @@ class Gamma2SVM(AbstractProblem[MaxNormFactors, WeightedDual]):
         return self.backend.asarray(self.pattern)
 
     def project(self, x: Array, p: Array, level: Array | None = None) -> tuple[Array, Array]:
-        """The nearest feasible logits to x when row i counts ``p_i``, and the in-support level of each column.
-
-        Per column, the level is the root of ``sum_in p (level - x) - sum_off p (x + 1 - level)_+``, found by Newton's
-        method, which rises to it from the left.
-        """
-        xp, backend = self.backend.xp, self.backend
-        weight = p @ backend.as_float(self.S)
-        inside = p @ xp.where(self.S, x, 0.0)
-        raised = xp.where(self.S, -np.inf, x + 1.0)
-        level = inside / weight if level is None else level
-        for _ in range(NEWTON_STEPS):
-            excess = raised - level
-            slope = weight + p @ backend.as_float(excess > 0)
-            step = (weight * level - inside - p @ backend.at_least(excess, 0.0)) / slope
-            level = level - step
-            if float(abs(step).max()) <= 1e-13 * (1.0 + float(abs(level).max())):
-                break
-        return xp.where(self.S, level, xp.minimum(x, level - 1.0)), level
+        """The nearest feasible logits to x when row i counts ``p_i``, and the in-support level of each column."""
+        return nearest_feasible(self.backend, self.S, x, p, p @ self.backend.as_float(self.S), level)
 
     def primal_violation(self, L: Array) -> float:
         """Largest violation of an equality or a margin by logits L, in units of the margin 1."""

@@ -55,9 +55,7 @@ class LinearData:
             return data
         if stats.contexts is not None:
             check_duplicates(stats.contexts, H)
-        named = stats.contexts is not None or stats.labels is not None
-        contexts = [stats.context_text(j) for j in range(stats.m)] if named else None
-        return LinearData(data.S, P, data.pi, H, contexts, list(stats.vocabulary))
+        return LinearData(data.S, P, data.pi, H, context_names(stats), list(stats.vocabulary))
 
     @property
     def V(self) -> int:
@@ -94,6 +92,12 @@ class LinearData:
     def list_pairs(self, pairs: Sequence[tuple[int, int]]) -> str:
         """Names of (context, token) pairs for a sentence; a long list is cut."""
         return _listing([f"{self.token_name(v)} after {self.context_name(j)}" for j, v in pairs])
+
+
+def context_names(stats: NextTokenStatistics) -> list[str] | None:
+    """Text or label of every context; None where statistics have neither."""
+    named = stats.contexts is not None or stats.labels is not None
+    return [stats.context_text(j) for j in range(stats.m)] if named else None
 
 
 def _listing(names: list[str]) -> str:

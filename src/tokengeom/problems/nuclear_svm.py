@@ -159,20 +159,10 @@ class NuclearSVM(AbstractProblem[Array, Array]):
         start and rises to it in finitely many steps; the ``level`` of the last call is a good start. ``margin`` takes
         the place of 1.
         """
-        xp, backend = self.backend.xp, self.backend
-        x = self.unscale(X)
-        inside = self.a @ xp.where(self.S, x, 0.0)
-        raised = xp.where(self.S, -np.inf, x + margin)
-        alpha = inside / self.support_weight if level is None else level
-        for _ in range(NEWTON_STEPS):
-            excess = raised - alpha
-            slope = self.support_weight + self.a @ backend.as_float(excess > 0)
-            step = (self.support_weight * alpha - inside - self.a @ backend.at_least(excess, 0.0)) / slope
-            alpha = alpha - step
-            # Columns do not depend on each other, so a process does not ask the others when to stop.
-            if alpha.shape[0] == 0 or float(abs(step).max()) <= 1e-13 * (1.0 + float(abs(alpha).max())):
-                break
-        return self.scale(xp.where(self.S, alpha, xp.minimum(x, alpha - margin))), alpha
+        L, level = nearest_feasible(
+            self.backend, self.S, self.unscale(X), self.a, self.support_weight, level, margin=margin
+        )
+        return self.scale(L), level
 
     def project_dual(self, G: Array, level: Array | None = None) -> tuple[Array, Array]:
         """Nearest G whose columns sum to 0 (weighted with sqrt a) and that is <= 0 off support, and its levels.
@@ -263,6 +253,28 @@ class NuclearSVM(AbstractProblem[Array, Array]):
                 "that diverged. Check its status."
             )
         return blocks
+
+
+def nearest_feasible(
+    backend: Backend, S: Array, x: Array, a: Array, weight: Array, level: Array | None, *, margin: float = 1.0
+) -> tuple[Array, Array]:
+    """The nearest feasible logits to x when row i counts ``a_i``, and their levels, as in `NuclearSVM.project`.
+
+    ``weight`` is the sum of a inside each support.
+    """
+    xp = backend.xp
+    inside = a @ xp.where(S, x, 0.0)
+    raised = xp.where(S, -np.inf, x + margin)
+    alpha = inside / weight if level is None else level
+    for _ in range(NEWTON_STEPS):
+        excess = raised - alpha
+        slope = weight + a @ backend.as_float(excess > 0)
+        step = (weight * alpha - inside - a @ backend.at_least(excess, 0.0)) / slope
+        alpha = alpha - step
+        # Columns do not depend on each other, so a process does not ask the others when to stop.
+        if alpha.shape[0] == 0 or float(abs(step).max()) <= 1e-13 * (1.0 + float(abs(alpha).max())):
+            break
+    return xp.where(S, alpha, xp.minimum(x, alpha - margin)), alpha
 
 
 def largest_violation(backend: Backend, S: Array, L: Array) -> float:

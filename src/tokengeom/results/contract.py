@@ -21,14 +21,7 @@ from weakref import WeakKeyDictionary
 
 from tokengeom.core.errors import InputError, MissingExtraError, TokengeomError, missing_extra
 from tokengeom.results.folders import atomic_folder, check_target, sweep
-from tokengeom.results.manifests import (
-    MANIFEST,
-    SEAL,
-    changed_files,
-    read_json,
-    read_manifest,
-    write_manifest,
-)
+from tokengeom.results.manifests import MANIFEST, SEAL, changed_files, read_json, read_manifest, write_manifest
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -236,11 +229,6 @@ def data_frame(content: Any, **settings: Any) -> DataFrame:
     except ModuleNotFoundError:
         missing_extra("pandas", "pandas", "A data frame (to_dict needs nothing)")
     return pd.DataFrame(content, **settings)
-
-
-def close(a: float, b: float) -> bool:
-    """Whether two numbers agree as far as two machines do; equal infinities agree."""
-    return bool(a == b or abs(a - b) <= SAME * max(abs(a), abs(b), 1.0))
 
 
 _TABLE = "border-collapse:collapse;color:inherit;background:transparent;margin:0.3em 0"

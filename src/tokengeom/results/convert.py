@@ -29,6 +29,7 @@ import math
 import re
 import types
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum, auto
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
@@ -60,27 +61,20 @@ class Matches:
     what: str
 
 
-class _NanAsNull:
-    """A float that may be NaN."""
+class _Mark(Enum):
+    """What a type does not say of a field."""
+
+    NAN_AS_NULL = auto()
+    INFINITE = auto()
+    AS_LIST = auto()
+    SKIPPED = auto()
 
 
-class _Infinite:
-    """A float that may be infinite."""
-
-
-class _AsList:
-    """A vector that is saved as a list."""
-
-
-class _Skipped:
-    """A field that is not saved."""
-
-
-Number = Annotated[float, _NanAsNull]
-Extended = Annotated[float, _Infinite]
-Vector = Annotated[Float, _AsList]
+Number = Annotated[float, _Mark.NAN_AS_NULL]
+Extended = Annotated[float, _Mark.INFINITE]
+Vector = Annotated[Float, _Mark.AS_LIST]
 Digest = Annotated[str, Matches("[0-9a-f]{64}", "a hash of 64 hexadecimal digits")]
-Skipped = _Skipped
+Skipped = _Mark.SKIPPED
 """Marks a field that is not saved: ``Annotated[SomeType, Skipped]``."""
 
 
@@ -88,9 +82,12 @@ def to_plain(value: Any) -> Any:
     """A value as plain data for JSON: dataclasses as objects, tuples as lists, NaN and infinities as null."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields, derived = _saved_fields(type(value)), getattr(value, "derived", ())
-        extended = any(_Infinite in getattr(kind, "__metadata__", ()) for kind in fields.values())
+        extended = any(_Mark.INFINITE in getattr(kind, "__metadata__", ()) for kind in fields.values())
         values = {name: getattr(value, name) for name in (*fields, *derived)}
-        return {name: item if extended and _is_infinite(item) else to_plain(item) for name, item in values.items()}
+        return {
+            name: item if extended and isinstance(item, float) and math.isinf(item) else to_plain(item)
+            for name, item in values.items()
+        }
     if isinstance(value, Mapping):
         return {name: to_plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
@@ -100,10 +97,6 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return to_plain(value.tolist())
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _is_infinite(value: object) -> bool:
-    return isinstance(value, float) and math.isinf(value)
 
 
 def from_plain(kind: Callable[..., T], content: object, folder: Path, place: str = "") -> T:
@@ -189,11 +182,10 @@ def _saved_fields(kind: type[Any]) -> dict[str, Any]:
 
 def _read(expected: Any, content: Any, folder: Path, place: str) -> Any:
     """A value of the expected type."""
-    marks: tuple[Any, ...] = ()
+    marks: Sequence[Any] = ()
     if get_origin(expected) is Annotated:
-        expected, *rest = get_args(expected)
-        marks = tuple(rest)
-    if _AsList in marks:
+        expected, *marks = get_args(expected)
+    if _Mark.AS_LIST in marks:
         items = _list(content, folder, place)
         return np.array([_read_scalar(float, marks, item, folder, f"{place} {k}") for k, item in enumerate(items)])
     origin, inside = get_origin(expected), get_args(expected)
@@ -255,9 +247,9 @@ def _read_scalar(expected: Any, marks: Sequence[Any], content: Any, folder: Path
     value, must = content, ""
     if expected is float:
         is_number = isinstance(content, int | float) and not isinstance(content, bool) and abs(content) <= LARGEST_FLOAT
-        if _NanAsNull in marks and content is None:
+        if _Mark.NAN_AS_NULL in marks and content is None:
             return math.nan
-        is_number = is_number or (_Infinite in marks and content in (math.inf, -math.inf))
+        is_number = is_number or (_Mark.INFINITE in marks and content in (math.inf, -math.inf))
         value, must = (float(content), "") if is_number else (content, "a finite number")
     elif expected is int:
         is_whole = type(content) is int and abs(content) <= LARGEST

@@ -152,7 +152,7 @@ def sweep(parent: Path) -> None:
 
 def _sweep_one(work: Path) -> None:
     about = work.lstat()
-    if not stat.S_ISDIR(about.st_mode) or about.st_uid != _user(about.st_uid):
+    if not stat.S_ISDIR(about.st_mode) or (hasattr(os, "getuid") and about.st_uid != os.getuid()):
         return
     if not os.path.lexists(work / _OWNER):
         # A process may be killed before it has written its owner file; only an empty folder is removed.
@@ -206,25 +206,21 @@ def _remove_work(work: Path) -> None:
     """Remove a work folder, the owner file last, so that a kill in between leaves a folder that can be recognised."""
     with suppress(FileNotFoundError):
         for path in work.iterdir():
-            if path.name != _OWNER:
-                _remove(path)
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name != _OWNER:
+                path.unlink(missing_ok=True)
     (work / _OWNER).unlink(missing_ok=True)
     with suppress(OSError):
         work.rmdir()
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _refuse_other_content(target: Path, kind: str) -> None:
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return
     ours = target.is_dir() and (target / MANIFEST).is_file() and read_kind(target) == kind
-    other = added(target) if ours else _names_in(target)
+    inside = sorted(path.name for path in target.iterdir()) if target.is_dir() else [target.name]
+    other = added(target) if ours else [name for name in inside if name != MANIFEST] or inside
     if other:
         raise InputError(
             f"{target} exists and contains something other than a result of the kind '{kind}' (such as {other[0]}); "
@@ -307,15 +303,6 @@ def _lock(descriptor: int, *, wait: bool = True) -> bool:
     return True
 
 
-def _user(default: int) -> int:
-    return os.getuid() if hasattr(os, "getuid") else default
-
-
 def _link_target(target: Path) -> Path:
     """The path that a symbolic link points to; any other path itself."""
     return Path(os.path.realpath(target)) if target.is_symlink() else target
-
-
-def _names_in(target: Path) -> list[str]:
-    names = sorted(path.name for path in target.iterdir()) if target.is_dir() else [target.name]
-    return [name for name in names if name != MANIFEST] or names

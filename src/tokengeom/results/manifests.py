@@ -231,7 +231,10 @@ def _read(folder: Path) -> dict[str, Any]:
     try:
         return read_json(folder / MANIFEST)
     except FileNotFoundError:
-        raise InputError(f"{folder} {_why_no_result(folder)}") from None
+        why = (
+            f"contains no saved result: it has no {MANIFEST}." if folder.exists() else "does not exist. Check the path."
+        )
+        raise InputError(f"{folder} {why}") from None
     except NotADirectoryError:
         raise InputError(f"{folder} is a file; a saved result is a folder with a {MANIFEST}.") from None
     except OSError as error:
@@ -250,12 +253,6 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(f"{path} cannot be read: it must contain an object and contains a {type(content).__name__}.")
     return content
-
-
-def _why_no_result(folder: Path) -> str:
-    if not folder.exists():
-        return "does not exist. Check the path."
-    return f"contains no saved result: it has no {MANIFEST}."
 
 
 def _version() -> str:

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 from tokengeom.core.errors import InputError, MissingExtraError
 from tokengeom.results.contract import AbstractResult, saved_folder
@@ -61,14 +63,9 @@ def result_class(kind: str) -> type[AbstractResult]:
             "This folder is an export, which is made for other programs. Use the result that it was made from; "
             "tokengeom.load_arrays reads its numbers."
         )
-    if kind in KINDS:
-        module, _, name = KINDS[kind].rpartition(".")
-        named: type[AbstractResult] = getattr(import_module(module), name)
-        return named
-    added = entry_points(group=GROUP, name=kind)
-    if added:
-        loaded: type[AbstractResult] = next(iter(added)).load()
-        return loaded
+    known: type[AbstractResult] | None = registered(kind, KINDS, GROUP)
+    if known is not None:
+        return known
     if kind in ELSEWHERE:
         raise MissingExtraError(
             f"Results of the kind '{kind}' are read by the distribution {ELSEWHERE[kind]}, which is not installed. "
@@ -78,3 +75,11 @@ def result_class(kind: str) -> type[AbstractResult]:
         f"There is no kind of result called '{kind}'; tokengeom knows {', '.join(sorted([*KINDS, *ELSEWHERE]))}. "
         "Likely it was saved by a newer version or by other software."
     )
+
+
+def registered(kind: str, names: Mapping[str, str], group: str) -> Any:
+    """What belongs to a kind: the object with its dotted name, or the entry point of another distribution, or None."""
+    if kind in names:
+        module, _, name = names[kind].rpartition(".")
+        return getattr(import_module(module), name)
+    return next((point.load() for point in entry_points(group=group, name=kind)), None)

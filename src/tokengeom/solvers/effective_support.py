@@ -27,7 +27,7 @@ from tokengeom.solvers.least_distance import (
     equality_rows,
     margin_rows,
     multipliers_of_pairs,
-    null_space,
+    row_and_null_space,
 )
 from tokengeom.solvers.ntp_svm import orthonormal_factor, solve_ntp_svm
 
@@ -68,7 +68,7 @@ def find_effective_support(S: Bool, H: Float, first: MarginAnswer, tolerance: fl
 def _linear_program(S: Bool, H: Float) -> tuple[Bool, Float]:
     R, _ = orthonormal_factor(H)
     R = R / float(np.max(np.linalg.norm(R, axis=0)))
-    N = null_space(equality_rows(S, R), S.shape[0] * R.shape[0])
+    _, N = row_and_null_space(equality_rows(S, R), S.shape[0] * R.shape[0])
     G = margin_rows(S, R) @ N
     pairs, unknowns = G.shape
     cost = np.concatenate([np.zeros(unknowns), -np.ones(pairs)])

@@ -22,7 +22,7 @@ from tokengeom.problems.base import Solution
 from tokengeom.problems.linear_limit import CompatibilitySystem, ReducedLoss
 from tokengeom.problems.supports import centre_on
 from tokengeom.solvers.conjugate_gradients import conjugate_gradients, fit_on_face
-from tokengeom.solvers.least_distance import equality_multipliers, equality_rows
+from tokengeom.solvers.least_distance import equality_multipliers, equality_rows, in_support_pairs
 from tokengeom.solvers.ntp_svm import orthonormal_factor
 
 CONSISTENT = 1e-9
@@ -90,7 +90,8 @@ def _iterative(S: Bool, B: Float, R: Float) -> tuple[Float, Float, Float, int]:
 
 def pair_differences(S: Bool, B: Float) -> Float:
     """Differences of consecutive in-support entries, in the order of ``equality_rows``."""
-    return np.concatenate([-np.diff(B[S[:, j], j]) for j in range(S.shape[1])])
+    plus, minus, context = in_support_pairs(S)
+    return np.asarray(B[plus, context] - B[minus, context])
 
 
 def _sparsest(problem: CompatibilitySystem, residual: Float, R: Float) -> Float:

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, ClassVar, cast, final
 from tokengeom.core.numerics import blas_threads_for
 from tokengeom.problems.backend import Blocks, blocks_of
 from tokengeom.problems.base import Solution
-from tokengeom.problems.columns import Computed, kept, mapped, per_column
+from tokengeom.problems.columns import Computed, kept, mapped, per_column, plain
 from tokengeom.problems.gamma2 import Gamma2Logits, MaxNormFactors, WeightedDual
 from tokengeom.solvers.logit_admm import RegularisedLoss, WarmStart, first_state
 from tokengeom.solvers.splitting import SMALLEST_SIDE, AbstractSolve, AbstractSplitting, Bounds
@@ -303,12 +303,8 @@ class Gamma2ADMM(AbstractSplitting):
         state = WarmStart(run.Z, run.dual(), run.rho, u, levels, run.r, run.c, problem.loss.lam)
         # What the acceleration remembers is as large as several matrices, and no longer needed.
         del run, term
-        certificate = problem.certify(best.answer, best.dual)
-        converged = certificate.relative_gap <= 1.01 * self.tolerance
-        problem.loss.backend.synchronise()
-        status, seconds = self.status_of(iterations, certificate.relative_gap, converged), time.perf_counter() - began
-        x, dual = best.answer.plain(), best.dual.plain()
-        return Solution(x, dual, certificate, status, iterations, seconds, converged), state
+        certificate, x, dual = problem.certify(best.answer, best.dual), plain(best.answer), plain(best.dual)
+        return self.solution(x, dual, certificate, iterations, began, problem.loss.backend), state
 
 
 def _larger_strengths(problem: Gamma2Logits, start: WarmStart | None) -> list[float]:

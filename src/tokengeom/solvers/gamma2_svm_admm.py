@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, final
 from tokengeom.core.numerics import blas_threads_for
 from tokengeom.problems.backend import Blocks
 from tokengeom.problems.base import Solution
-from tokengeom.problems.columns import Layout
+from tokengeom.problems.columns import Layout, plain
 from tokengeom.problems.gamma2 import MaxNormFactors, WeightedDual
 from tokengeom.solvers.gamma2_admm import AbstractWeightedTerm, Gamma2Run, Triplets
 from tokengeom.solvers.gamma2_norm import balance
@@ -53,7 +53,7 @@ class _Constraints(AbstractWeightedTerm):
         G = scaled * self.weight
         inner = float((backend.as_float(self.problem.S) * G).sum())
         bound = inner / max(float(backend.fast_singular_values(scaled)[-1]), 1e-300)
-        return Bounds(factors.norm(backend), factors.plain(), bound, WeightedDual(G, self.r, self.c))
+        return Bounds(factors.norm(backend), plain(factors), bound, WeightedDual(G, self.r, self.c))
 
 
 @final
@@ -84,14 +84,8 @@ class Gamma2MarginADMM(AbstractSplitting):
         for _ in self.steps(run):
             if run.iterations % BALANCE_EVERY == 0:
                 self._balance(run)
-        certificate = problem.certify(run.best.answer, run.best.dual)
-        converged = certificate.relative_gap <= 1.01 * self.tolerance
-        backend.synchronise()
-        status, seconds = (
-            self.status_of(run.iterations, certificate.relative_gap, converged),
-            time.perf_counter() - began,
-        )
-        return Solution(run.best.answer, run.best.dual, certificate, status, run.iterations, seconds, converged)
+        x, dual = run.best.answer, run.best.dual
+        return self.solution(x, dual, problem.certify(x, dual), run.iterations, began, backend)
 
     def _balance(self, run: Gamma2Run) -> None:
         """Replace the best factors by shorter ones of the same logits: weights of the best bound need not suit them."""

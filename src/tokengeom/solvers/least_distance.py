@@ -13,11 +13,15 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
 
 from tokengeom.core.numerics import Bool, Float
 from tokengeom.problems.base import Solution
 from tokengeom.problems.ntp_svm import MarginProblem
 
+Pairs = tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]
+"""Of each pair of tokens: the one whose logit counts, the one whose logit is subtracted, and the context."""
 SMALLEST_MARGIN = 1e-7
 """Margins below this share of the largest embedding cannot be distinguished from 0 in double precision."""
 
@@ -30,46 +34,53 @@ class MarginAnswer:
     solution: Solution[Float, Float]
 
 
+def in_support_pairs(S: Bool) -> Pairs:
+    """Consecutive tokens of each support, and their context."""
+    context, token = np.nonzero(S.T)
+    same = context[:-1] == context[1:]
+    return token[:-1][same], token[1:][same], context[:-1][same]
+
+
+def margin_pairs(S: Bool) -> Pairs:
+    """First token of the support, token off support, and their context."""
+    context, token = np.nonzero(~S.T)
+    return np.argmax(S, axis=0)[context], token, context
+
+
+def difference_rows(pairs: Pairs, V: int, R: Float) -> sparse.csr_array:
+    """Rows ``(e_plus - e_minus) h_context^T`` of pairs over ``vec(W)``, W of V x r, row by row of W."""
+    plus, minus, context = pairs
+    r, n = R.shape[0], len(plus)
+    columns = np.concatenate([plus[:, None] * r + np.arange(r), minus[:, None] * r + np.arange(r)], axis=1)
+    values = np.concatenate([R[:, context].T, -R[:, context].T], axis=1)
+    return sparse.csr_array((values.ravel(), columns.ravel(), np.arange(n + 1) * (2 * r)), shape=(n, V * r))
+
+
 def equality_rows(S: Bool, R: Float) -> Float:
-    """Rows of "in-support logits are equal" on ``vec(W)``, W of V x r: one per consecutive pair of tokens."""
-    V, r = S.shape[0], R.shape[0]
-    rows = []
-    for j in range(S.shape[1]):
-        tokens = np.flatnonzero(S[:, j])
-        block = np.zeros((len(tokens) - 1, V, r))
-        index = np.arange(len(tokens) - 1)
-        block[index, tokens[:-1]] = R[:, j]
-        block[index, tokens[1:]] -= R[:, j]
-        rows.append(block.reshape(len(index), V * r))
-    return np.concatenate(rows) if rows else np.zeros((0, V * r))
+    """Rows of "in-support logits are equal" on ``vec(W)``: one per consecutive pair of tokens."""
+    return np.asarray(difference_rows(in_support_pairs(S), S.shape[0], R).toarray())
 
 
 def margin_rows(S: Bool, R: Float) -> Float:
     """Rows of the off-support margins on ``vec(W)``: first in-support token minus the other token."""
-    V, r = S.shape[0], R.shape[0]
-    j, v = np.nonzero(~S.T)
-    anchor = np.argmax(S, axis=0)[j]
-    rows = np.zeros((len(j), V, r))
-    index = np.arange(len(j))
-    rows[index, anchor] = R[:, j].T
-    rows[index, v] -= R[:, j].T
-    return rows.reshape(len(j), V * r)
+    return np.asarray(difference_rows(margin_pairs(S), S.shape[0], R).toarray())
 
 
-def null_space(E: Float, columns: int) -> Float:
-    """Orthonormal basis of ``{x : E x = 0}``, as columns."""
+def row_and_null_space(E: Float, columns: int) -> tuple[Float, Float]:
+    """Orthonormal bases, as columns, of the span of the rows of E and of ``{x : E x = 0}``."""
     if len(E) == 0:
-        return np.eye(columns)
+        return np.zeros((columns, 0)), np.eye(columns)
     _, singular, right = np.linalg.svd(E, full_matrices=True)
     tiny = max(E.shape) * np.finfo(np.float64).eps * float(singular.max(initial=0.0))
-    return np.asarray(right[int(np.count_nonzero(singular > tiny)) :].T)
+    rank = int(np.count_nonzero(singular > tiny))
+    return np.asarray(right[:rank].T), np.asarray(right[rank:].T)
 
 
 def solve_least_distance(problem: MarginProblem, R: Float, U: Float) -> MarginAnswer:
     """The answer for ``H = U R`` with U orthonormal (d x r), found for the r columns of ``W U``."""
     began = time.perf_counter()
     V, r = problem.S.shape[0], R.shape[0]
-    N = null_space(equality_rows(problem.S, R), V * r)
+    _, N = row_and_null_space(equality_rows(problem.S, R), V * r)
     # Embeddings of unit size give the last row of E the same weight as the others.
     scale = float(np.max(np.linalg.norm(R, axis=0)))
     G = (margin_rows(problem.S, R) @ N) / scale
@@ -127,12 +138,8 @@ def pair_multipliers(S: Bool, u: Float) -> Float:
 
 def equality_multipliers(S: Bool, weights: Float) -> Float:
     """Weights of ``equality_rows`` as a V x m matrix: each adds to one token and subtracts from the next."""
+    plus, minus, context = in_support_pairs(S)
     total = np.zeros(S.shape)
-    position = 0
-    for j in range(S.shape[1]):
-        tokens = np.flatnonzero(S[:, j])
-        share = weights[position : position + len(tokens) - 1]
-        total[tokens[:-1], j] += share
-        total[tokens[1:], j] -= share
-        position += len(share)
+    total[plus, context] += weights
+    total[minus, context] -= weights
     return total

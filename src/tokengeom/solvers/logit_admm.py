@@ -188,12 +188,8 @@ class LogitADMM(AbstractSplitting):
         # What the acceleration remembers is as large as several matrices, and no longer needed.
         del run, term
         L = layout.kept(problem.weighted(best.answer, -1))
-        certificate = problem.certify(L, best.dual)
-        converged = certificate.relative_gap <= 1.01 * self.tolerance
-        problem.backend.synchronise()
-        status, seconds = self.status_of(iterations, certificate.relative_gap, converged), time.perf_counter() - began
-        x, change = layout.plain(L), layout.plain(best.dual)
-        return Solution(x, change, certificate, status, iterations, seconds, converged), state
+        certificate, x, change = problem.certify(L, best.dual), layout.plain(L), layout.plain(best.dual)
+        return self.solution(x, change, certificate, iterations, began, problem.backend), state
 
 
 def first_state(problem: RegularisedLogits) -> WarmStart:

@@ -31,18 +31,22 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
 from tokengeom.core.errors import ProblemError, ResourceError
 from tokengeom.core.numerics import Bool, Float
 from tokengeom.problems.base import Solution
 from tokengeom.problems.ntp_svm import FROBENIUS, MarginProblem
-from tokengeom.solvers.least_distance import MarginAnswer, equality_multipliers, pair_multipliers
+from tokengeom.solvers.least_distance import (
+    MarginAnswer,
+    difference_rows,
+    equality_multipliers,
+    in_support_pairs,
+    margin_pairs,
+    pair_multipliers,
+)
 from tokengeom.solvers.margin_newton import solve_singular_margin
 from tokengeom.solvers.ntp_svm import column_lengths, solve_ntp_svm
-
-Index = NDArray[np.intp]
 
 SMALLEST_MARGIN = 1e-8
 """Per unit of norm and of the largest embedding; HiGHS is accurate to about 1e-9."""
@@ -59,7 +63,7 @@ def solve_margin_program(problem: MarginProblem) -> MarginAnswer:
     began = time.perf_counter()
     S, scale = problem.S, float(np.max(np.linalg.norm(problem.H, axis=0)))
     H = problem.H / scale
-    E, G = (_difference_rows(*pairs, S.shape[0], H) for pairs in (_in_support_pairs(S), _margin_pairs(S)))
+    E, G = (difference_rows(pairs, S.shape[0], H) for pairs in (in_support_pairs(S), margin_pairs(S)))
     W, program = _program(E, G, problem.norm.name)
     A = pair_multipliers(S, -program.ineqlin.marginals[: G.shape[0]])
     if len(program.eqlin.marginals):
@@ -73,26 +77,6 @@ def solve_margin_program(problem: MarginProblem) -> MarginAnswer:
     decoder = W.reshape(S.shape[0], -1) / (gain * scale)
     certificate = problem.certify(decoder, A)
     return MarginAnswer(True, Solution(decoder, A, certificate, "optimal", int(program.nit), took))
-
-
-def _in_support_pairs(S: Bool) -> tuple[Index, Index, Index]:
-    context, token = np.nonzero(S.T)
-    same = context[:-1] == context[1:]
-    return token[:-1][same], token[1:][same], context[:-1][same]
-
-
-def _margin_pairs(S: Bool) -> tuple[Index, Index, Index]:
-    context, token = np.nonzero(~S.T)
-    return np.argmax(S, axis=0)[context], token, context
-
-
-def _difference_rows(plus: Index, minus: Index, context: Index, V: int, H: Float) -> sparse.csr_array:
-    """Rows ``(e_plus - e_minus) h_context^T`` over ``vec(W)``, row by row of W."""
-    d, n = H.shape[0], len(plus)
-    columns = np.concatenate([plus[:, None] * d + np.arange(d), minus[:, None] * d + np.arange(d)], axis=1)
-    values = np.concatenate([H[:, context].T, -H[:, context].T], axis=1)
-    pointers = np.arange(n + 1) * (2 * d)
-    return sparse.csr_array((values.ravel(), columns.ravel(), pointers), shape=(n, V * d))
 
 
 def _program(E: sparse.csr_array, G: sparse.csr_array, norm: str) -> tuple[Float, Any]:

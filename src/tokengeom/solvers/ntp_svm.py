@@ -56,17 +56,15 @@ def separating_decoder(problem: MarginProblem, W: Float) -> Float | None:
         R = H / column_lengths(H)
         small = 1e-15 * float(np.linalg.norm(W))
         for _ in range(2):
-            W = (
-                W
-                - conjugate_gradients(
-                    lambda X: centre_on(S, X @ R),
-                    centre_on(S, W @ R),
-                    transpose=lambda residual: np.asarray(residual @ R.T),
-                    stop=lambda residual, _: bool(np.linalg.norm(residual) <= small),
-                    flat=1e-30,
-                    max_iterations=500,
-                ).x
+            unequal = conjugate_gradients(
+                lambda X: centre_on(S, X @ R),
+                centre_on(S, W @ R),
+                transpose=lambda residual: np.asarray(residual @ R.T),
+                stop=lambda residual, _: bool(np.linalg.norm(residual) <= small),
+                flat=1e-30,
+                max_iterations=500,
             )
+            W = W - unequal.x
     L = W @ H
     smallest = float(np.min(margins(L, S)))
     if not smallest > 0.0 or in_support_spread(L, S) > EQUAL * smallest:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 from tokengeom.core.numerics import blas_threads_for
 from tokengeom.problems.backend import Blocks
@@ -104,6 +104,7 @@ class _Constraints(AbstractTerm):
 class NuclearADMM(AbstractSplitting):
     """A configured solver: call it with a ``NuclearSVM``."""
 
+    largest_gap: ClassVar[float] = 1.0
     relaxation: float = 1.8
 
     def __call__(
@@ -135,9 +136,5 @@ class NuclearADMM(AbstractSplitting):
         # The state is as large as several matrices, and no longer needed.
         del run, w
         L = layout.kept(problem.each(lambda part, block: part.unscale(block), best.answer))
-        certificate = problem.certify(L, best.dual)
-        converged = certificate.relative_gap <= self.tolerance
-        backend.synchronise()
-        status, seconds = self.status_of(iterations, certificate.relative_gap, converged), time.perf_counter() - began
-        x, dual = layout.plain(L), layout.plain(best.dual)
-        return Solution(x, dual, certificate, status, iterations, seconds, converged)
+        certificate, x, dual = problem.certify(L, best.dual), layout.plain(L), layout.plain(best.dual)
+        return self.solution(x, dual, certificate, iterations, began, backend)

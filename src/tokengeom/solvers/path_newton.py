@@ -22,7 +22,7 @@ import numpy as np
 from tokengeom.core.errors import ResourceError
 from tokengeom.core.numerics import Bool, Float, excess_exponential, log_sum_exp
 from tokengeom.problems.linear_limit import ReducedLoss
-from tokengeom.solvers.least_distance import equality_rows
+from tokengeom.solvers.least_distance import equality_rows, row_and_null_space
 
 MOST_UNKNOWNS = 3000
 MOST_ENTRIES = 60_000_000
@@ -66,7 +66,7 @@ class PathNewton:
                 f"{V} * {R.shape[0]} = {size} with m={m} contexts. Use fewer contexts or embeddings of lower rank."
             )
         self.S, self.q, self.pi, self.shape = S, np.where(S, q, 0.0), pi, (V, R.shape[0])
-        inside, across = _bases(S, R, size)
+        inside, across = map(np.ascontiguousarray, row_and_null_space(equality_rows(S, R), size))
         self.inside, self.across = inside, across
         self.w = inside.T @ W.ravel()
         self.v, self.j = np.nonzero(~S)
@@ -196,16 +196,6 @@ class PathNewton:
 def _over(value: Float, spread: Float, mu: float, limit: Float) -> Float:
     """``value / mu`` where that is finite, else its limit."""
     return np.where(spread > 1e-290, value / mu if mu > 0 else limit, limit)
-
-
-def _bases(S: Bool, R: Float, size: int) -> tuple[Float, Float]:
-    """Orthonormal bases of ``F^`` and of its complement, as columns over ``vec(W)``."""
-    E = equality_rows(S, R)
-    if len(E) == 0:
-        return np.zeros((size, 0)), np.eye(size)
-    _, singular, right = np.linalg.svd(E, full_matrices=True)
-    rank = int(np.count_nonzero(singular > max(E.shape) * np.finfo(np.float64).eps * singular[0]))
-    return np.ascontiguousarray(right[:rank].T), np.ascontiguousarray(right[rank:].T)
 
 
 def path_newton(problem: ReducedLoss, W: Float, q: Float | None = None) -> PathNewton:

@@ -27,16 +27,20 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, cast, final
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, final
 
 from tokengeom.core.errors import ProblemError
 from tokengeom.problems.backend import Blocks
-from tokengeom.problems.columns import Columns, Computed, mapped
+from tokengeom.problems.base import Solution
+from tokengeom.problems.columns import Columns, Computed, kept, mapped
 from tokengeom.solvers.anderson import MEMORY, AndersonMemory
 
 if TYPE_CHECKING:
     from tokengeom.problems.backend import Array, Backend
+    from tokengeom.problems.base import Certificate
 
+X = TypeVar("X")
+Y = TypeVar("Y")
 RELAXATION = 1.6
 LARGEST_RHO_CHANGE = 2.5
 SMALLEST_RHO_CHANGE = 2.0
@@ -154,7 +158,7 @@ class Iterate:
 class Bounds:
     """A value of the objective with the answer that has it, and a lower bound with the dual that proves it.
 
-    Answer and dual are blocks, or objects with blocks in them and a method ``kept`` that copies these.
+    Answer and dual are blocks, or dataclasses with blocks in them.
     """
 
     value: float
@@ -192,8 +196,11 @@ class AbstractSplitting:
     ``check_every``
         Smallest number of iterations between two computations of the gap, each of which costs one iteration or two.
         While the gap is far above the tolerance it is computed at every second or third multiple only.
+    ``largest_gap``
+        Proven gap up to which a solve has converged, in tolerances.
     """
 
+    largest_gap: ClassVar[float] = 1.01
     tolerance: float = 1e-6
     max_iterations: int = 5000
     memory: int = MEMORY
@@ -226,7 +233,7 @@ class AbstractSplitting:
             if math.isfinite(self.time_limit) and float(run.backend.agree(run.seconds)) > self.time_limit:
                 return
 
-    def status_of(self, iterations: int, gap: float, converged: bool) -> str:
+    def _status(self, iterations: int, gap: float, converged: bool) -> str:
         """How a solve ended, as a sentence."""
         if converged:
             # The last digit shown is rounded up: a gap just above the tolerance is not stated as the tolerance.
@@ -237,6 +244,15 @@ class AbstractSplitting:
             f"stopped after {iterations} iterations with a proven gap of {gap:.1e}, above "
             f"{self.tolerance:.0e}: raise max_iterations or time_limit, or accept this gap"
         )
+
+    def solution(
+        self, x: X, dual: Y, certificate: Certificate, iterations: int, began: float, backend: Backend
+    ) -> Solution[X, Y]:
+        """A certified answer with its status, and the seconds since ``began``."""
+        backend.synchronise()
+        gap, seconds = certificate.relative_gap, time.perf_counter() - began
+        converged = gap <= self.largest_gap * self.tolerance
+        return Solution(x, dual, certificate, self._status(iterations, gap, converged), iterations, seconds, converged)
 
 
 class AbstractSolve(ABC):
@@ -276,14 +292,11 @@ class AbstractSolve(ABC):
         best = self.best
         if new.value < best.value:
             best = replace(best, value=new.value, answer=None)
-            best = replace(best, answer=self._kept(new.answer))
+            best = replace(best, answer=kept(new.answer))
         if new.bound > best.bound:
             best = replace(best, bound=new.bound, dual=None)
-            best = replace(best, dual=self._kept(new.dual))
+            best = replace(best, dual=kept(new.dual))
         self.best = best
-
-    def _kept(self, answer: Any) -> Any:
-        return self.layout.kept(answer) if isinstance(answer, Blocks) else answer.kept()
 
     def find_Z(self, prox: Callable[[int, Array, float], Array], measured: bool) -> float:
         """Compute Z of every block; where ``measured``, the norm of its change since the last iteration."""

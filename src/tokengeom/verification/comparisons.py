@@ -7,7 +7,7 @@ seed. Predictions that were saved are used as they are; those that were not save
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -22,7 +22,7 @@ from tokengeom.comparison.rivals import rivals
 from tokengeom.comparison.target import norm_sentence
 from tokengeom.comparison.text_comparison import Movement, TextComparison
 from tokengeom.core.errors import TokengeomError
-from tokengeom.results.contract import NearbyResults, close, under
+from tokengeom.results.contract import SAME, NearbyResults, under
 from tokengeom.results.convert import to_plain
 from tokengeom.results.registry import result_class
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -31,7 +31,8 @@ from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.linear import LinearPrediction
 from tokengeom.theory.proxy import ProxyPrediction
 from tokengeom.training.run import Run
-from tokengeom.verification.checks import RECOMPUTED, Checks, same
+from tokengeom.verification.statistics import find_statistics
+from tokengeom.verification.verify import RECOMPUTED, Checks, not_beside, not_computed, same
 
 SOLVED_AGAIN = 2e-3
 """Difference within which numbers are equal where predictions had to be solved for again, exact to their proven gap."""
@@ -44,8 +45,11 @@ _WITHIN = f"the same within {SOLVED_AGAIN:g}"
 def check_comparison(claimed: Comparison, nearby: NearbyResults) -> Checks:
     """Whether intervals and verdict fit the numbers, and whether everything is the same when computed again."""
     numbers = [*claimed.agreements.values(), *(row.agreement for row in claimed.rows)]
-    inside: Checks = {"every interval contains its value": all(number.is_inside for number in numbers)}
-    return {**inside, **_check_verdict(claimed), **_compare_again(claimed, nearby)}
+    return {
+        "every interval contains its value": all(number.is_inside for number in numbers),
+        **_check_verdict(claimed),
+        **_compare_again(claimed, nearby),
+    }
 
 
 def _check_verdict(claimed: Comparison) -> Checks:
@@ -59,12 +63,11 @@ def _check_verdict(claimed: Comparison) -> Checks:
 
 def _compare_again(claimed: Comparison, nearby: NearbyResults) -> Checks:
     """Whether a saved comparison is the one that the results beside it give, one sentence per group of numbers."""
-    sources = NOT_RECORDED if claimed.made_from is None else find_sources(claimed.made_from, nearby)
+    sources = find_sources(claimed.made_from, nearby)
     if isinstance(sources, str) or sources.prediction is None:
         why = sources if isinstance(sources, str) else "its prediction is not recorded"
-        return {f"agreements, intervals, floors, ceilings and explanations were not computed again: {why}": None}
-    assert claimed.made_from is not None
-    settings = claimed.made_from.settings
+        return not_computed("agreements, intervals, floors, ceilings and explanations", why)
+    settings = sources.settings
     try:
         again = compare(
             sources.prediction,
@@ -83,34 +86,42 @@ def _compare_again(claimed: Comparison, nearby: NearbyResults) -> Checks:
 
 def _differences(claimed: Comparison, again: Comparison, run: Observed, tolerance: float) -> Checks:
     """Whether two comparisons have the same numbers and sentences."""
-    mine, theirs = to_plain(claimed), to_plain(again)
-
-    def of_numbers(*names: str) -> bool:
-        a, b = (
-            {key: [number[name] for name in names] for key, number in content["agreements"].items()}
-            for content in (mine, theirs)
-        )
-        return same(a, b, tolerance)
-
-    def of_whole(*names: str) -> bool:
-        return all(same(mine[name], theirs[name], tolerance) for name in names)
-
     verdict = claimed.judged()
     on_norm = claimed.reasons[0 if verdict is None else len(verdict.reasons) :]
     as_claimed = "the same" if tolerance == RECOMPUTED else _WITHIN
-    return {
-        f"computed again, the values of all agreements are {as_claimed}": of_numbers("value", "better", "items"),
-        f"computed again, their intervals are {as_claimed}": of_numbers("low", "high"),
-        f"computed again, their floors are {as_claimed}": of_numbers("null", "gaussian", "untrained", "floor"),
-        f"computed again, their ceilings are {as_claimed}": of_numbers("ceiling"),
-        f"computed again, the numbers of the other explanations are {as_claimed}": of_whole("rows"),
-        f"computed again, efficiency and split are {as_claimed}": of_whole("disagreement"),
-        f"computed again, loss gap, norm, number of runs and what the verdict depends on are {as_claimed}": of_whole(
-            "loss_gap", "norm", "runs", "prediction_kind", "circumstances"
+    of_agreements = {
+        f"the values of all agreements are {as_claimed}": "value better items",
+        f"their intervals are {as_claimed}": "low high",
+        f"their floors are {as_claimed}": "null gaussian untrained floor",
+        f"their ceilings are {as_claimed}": "ceiling",
+    }
+    of_all = {
+        f"the numbers of the other explanations are {as_claimed}": "rows",
+        f"efficiency and split are {as_claimed}": "disagreement",
+        f"loss gap, norm, number of runs and what the verdict depends on are {as_claimed}": (
+            "loss_gap norm runs prediction_kind circumstances"
         ),
-        "computed again, the limitations are the same": of_whole("limitations"),
-        "computed again, the sentence on the norm is the same": list(on_norm)
-        == norm_sentence(claimed.norm, run, claimed.targets),
+        "the limitations are the same": "limitations",
+    }
+    on_norm_again = norm_sentence(claimed.norm, run, claimed.targets)
+    return {
+        **_computed_again(claimed.agreements, again.agreements, of_agreements, tolerance),
+        **_computed_again({"": claimed}, {"": again}, of_all, tolerance),
+        "computed again, the sentence on the norm is the same": list(on_norm) == on_norm_again,
+    }
+
+
+def _computed_again(
+    claimed: Mapping[Any, object], again: Mapping[Any, object], sentences: Mapping[str, str], tolerance: float
+) -> Checks:
+    """Whether objects of the same names are the same; each sentence is about the attributes that are named with it."""
+
+    def plain(objects: Mapping[Any, object], names: str) -> dict[Any, list[Any]]:
+        return {key: [to_plain(getattr(item, name)) for name in names.split()] for key, item in objects.items()}
+
+    return {
+        f"computed again, {sentence}": same(plain(claimed, names), plain(again, names), tolerance)
+        for sentence, names in sentences.items()
     }
 
 
@@ -122,9 +133,9 @@ def check_rivals(claimed: Rivals, nearby: NearbyResults) -> Checks:
         values = [row.agreement.value for row in rows]
         ranked = [-math.inf if math.isnan(value) else value for value in values]
         ordered &= ranked == sorted(ranked, reverse=True)
-        behind &= all(_equal(row.behind.value, values[0] - row.agreement.value) for row in rows)
+        behind &= all(same(row.behind.value, values[0] - row.agreement.value, SAME) for row in rows)
         mine = next((row.agreement.value for row in rows if row.rival == claimed.prediction), math.nan)
-        ahead &= all(_equal(row.ahead.value, row.agreement.value - mine) for row in rows)
+        ahead &= all(same(row.ahead.value, row.agreement.value - mine, SAME) for row in rows)
         inside &= all(row.agreement.is_inside for row in rows)
     return {
         "explanations are in the order of their agreement": ordered,
@@ -135,24 +146,19 @@ def check_rivals(claimed: Rivals, nearby: NearbyResults) -> Checks:
     }
 
 
-def _equal(a: float, b: float) -> bool:
-    return close(a, b) or (math.isnan(a) and math.isnan(b))
-
-
 def rivals_again(claimed: Rivals, nearby: NearbyResults) -> Checks:
     """Whether a saved table of explanations is the one that the results beside it give; takes as long as `rivals`."""
-    sources = NOT_RECORDED if claimed.made_from is None else find_sources(claimed.made_from, nearby)
+    sources = find_sources(claimed.made_from, nearby)
     if isinstance(sources, str) or sources.stats is None:
         why = sources if isinstance(sources, str) else "its statistics are not recorded"
-        return {f"agreements, intervals, floors and differences were not computed again: {why}": None}
-    assert claimed.made_from is not None
+        return not_computed("agreements, intervals, floors and differences", why)
     try:
         again = rivals(
             sources.stats,
             sources.runs,
             sources.prediction,  # type: ignore[arg-type]
             at=sources.at,
-            **claimed.made_from.settings,
+            **sources.settings,
             permutations=claimed.permutations,
             seed=claimed.seed,
         )
@@ -163,30 +169,27 @@ def rivals_again(claimed: Rivals, nearby: NearbyResults) -> Checks:
 
 def _different_rows(claimed: Rivals, again: Rivals) -> Checks:
     """Whether two tables have the same rows, numbers and sentences; most explanations had to be solved for again."""
-    mine, theirs = ({(row.items, row.rival): to_plain(row) for row in table.rows} for table in (claimed, again))
-
-    def equal(items: str | None, *names: str) -> bool:
-        a, b = (
-            {key: [row[name] for name in names] for key, row in rows.items() if items in (None, key[0])}
-            for rows in (mine, theirs)
-        )
-        return same(a, b, SOLVED_AGAIN)
-
-    names = ("held_out", "prediction", "runs", "loss_gap", "limitations")
-    facts, facts_again = ([getattr(table, name) for name in names] for table in (claimed, again))
     checks: Checks = {}
     for items in claimed.items:
-        numbers = equal(items, "agreement", "cka", "similarity", "without_direction")
-        checks[f"computed again, agreements, intervals, floors and ceilings of {items} are {_WITHIN}"] = numbers
-        checks[f"computed again, differences between explanations of {items} are {_WITHIN}"] = equal(
-            items, "behind", "ahead"
+        mine, theirs = ({row.rival: row for row in table.of(items)} for table in (claimed, again))
+        of_items = {
+            f"agreements, intervals, floors and ceilings of {items} are {_WITHIN}": (
+                "agreement cka similarity without_direction"
+            ),
+            f"differences between explanations of {items} are {_WITHIN}": "behind ahead",
+        }
+        checks |= _computed_again(mine, theirs, of_items, SOLVED_AGAIN)
+    every, every_again = ({(row.items, row.rival): row for row in table.rows} for table in (claimed, again))
+    of_rows = {"the same explanations apply, with the same parameters": "meaning uses parameters ours"}
+    of_all = {
+        "loss gap, held-out contexts and limitations are the same": (
+            "items held_out prediction runs loss_gap limitations"
         )
-    same_rows = claimed.items == again.items and equal(None, "meaning", "uses", "parameters", "ours")
-    same_facts = same(facts, facts_again, SOLVED_AGAIN)
+    }
     return {
         **checks,
-        "computed again, the same explanations apply, with the same parameters": same_rows,
-        "computed again, loss gap, held-out contexts and limitations are the same": same_facts,
+        **_computed_again(every, every_again, of_rows, SOLVED_AGAIN),
+        **_computed_again({"": claimed}, {"": again}, of_all, SOLVED_AGAIN),
     }
 
 
@@ -215,7 +218,7 @@ def _is_sorted(movement: Movement) -> bool:
     """Whether the listed ones have their own numbers, are in order, and the one that moved most is the first."""
     place = dict(zip(movement.names, movement.moved.tolist(), strict=True))
     listed, largest = [item.moved for item in movement.listed], float(movement.moved.max(initial=0.0))
-    own = all(close(place[item.name], item.moved) for item in movement.listed)
+    own = all(same(place[item.name], item.moved, SAME) for item in movement.listed)
     falling = all(a >= b - ROUNDED for a, b in pairwise([largest, *listed]))
     return own and falling and (not listed or listed[0] >= largest - ROUNDED)
 
@@ -224,29 +227,22 @@ def _compare_texts_again(claimed: TextComparison, nearby: NearbyResults) -> Chec
     """Whether a saved comparison of texts is the one that the statistics beside it give."""
     given = []
     for text in (claimed.first, claimed.second):
-        stats = nearby.find(NextTokenStatistics, hash=text.statistics_hash)
-        if stats is None or stats.hash != text.statistics_hash:
-            return {
-                "shares, agreements and movements were not computed again: the statistics with the hash "
-                f"{text.statistics_hash[:8]} are not beside it (give their folder: --with FOLDER)": None
-            }
+        stats = find_statistics(nearby, text.statistics_hash)
+        if stats is None:
+            return not_computed("shares, agreements and movements", not_beside("statistics", text.statistics_hash))
         given.append(stats)
     try:
         again = compare_texts(given[0], given[1], **claimed.settings)
     except TokengeomError as error:
         return {f"the statistics beside it can be compared ({error})": False}
-    mine, theirs = to_plain(claimed), to_plain(again)
-
-    def equal(*names: str) -> bool:
-        return all(same(mine[name], theirs[name], SOLVED_AGAIN) for name in names)
-
-    return {
-        "computed again, windows, tokens and contexts are the same": equal("first", "second", "is_proxy", "loss_gap"),
-        f"computed again, agreements, intervals and floors are the same within {SOLVED_AGAIN:g}": equal("agreements"),
-        f"computed again, tokens moved as far within {SOLVED_AGAIN:g}, for the same reasons": equal("tokens"),
-        f"computed again, contexts moved as far within {SOLVED_AGAIN:g}, for the same reasons": equal("contexts"),
-        "computed again, the limitations are the same": equal("limitations"),
+    sentences = {
+        "windows, tokens and contexts are the same": "first second is_proxy loss_gap",
+        f"agreements, intervals and floors are {_WITHIN}": "agreements",
+        f"tokens moved as far within {SOLVED_AGAIN:g}, for the same reasons": "tokens",
+        f"contexts moved as far within {SOLVED_AGAIN:g}, for the same reasons": "contexts",
+        "the limitations are the same": "limitations",
     }
+    return _computed_again({"": claimed}, {"": again}, sentences, SOLVED_AGAIN)
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,27 +253,34 @@ class Sources:
     runs: list[Observed]
     at: list[LossPrediction]
     stats: NextTokenStatistics | None
+    settings: Mapping[str, Any]
 
 
-def find_sources(origin: MadeFrom, nearby: NearbyResults) -> Sources | str:
+def find_sources(origin: MadeFrom | None, nearby: NearbyResults) -> Sources | str:
     """The results that a comparison was made from; where one is not there, a sentence that says which."""
-    stats = nearby.find(NextTokenStatistics, hash=origin.statistics)
-    stats = stats if stats is not None and stats.hash == origin.statistics else None
+    if origin is None:
+        return NOT_RECORDED
+    stats = find_statistics(nearby, origin.statistics)
     prediction = None if origin.prediction is None else _prediction(nearby, origin.prediction)
     runs = [_run(nearby, seal) for seal in origin.runs]
     at = [nearby.find(LossPrediction, seal=seal) for seal in origin.at]
-    missing = [("statistics", origin.statistics)] if origin.statistics is not None and stats is None else []
-    if origin.prediction is not None and prediction is None:
-        missing.append(("prediction", origin.prediction))
-    missing += [("run", seal) for seal, run in zip(origin.runs, runs, strict=True) if run is None]
-    missing += [("prediction at the loss", seal) for seal, known in zip(origin.at, at, strict=True) if known is None]
+    wanted: list[tuple[str, str | None, object]] = [
+        ("statistics", origin.statistics, stats),
+        ("prediction", origin.prediction, prediction),
+        *(("run", seal, run) for seal, run in zip(origin.runs, runs, strict=True)),
+        *(("prediction at the loss", seal, known) for seal, known in zip(origin.at, at, strict=True)),
+    ]
+    missing = [(name, seal) for name, seal, result in wanted if seal is not None and result is None]
+    for name, seal in missing:
+        if seal == NOT_SAVED:
+            # No folder helps.
+            return f"the {name} was not a saved result"
     if missing or not runs:
-        return _why_missing(missing)
+        return not_beside(*missing[0]) if missing else NOT_RECORDED
     if stats is not None and isinstance(prediction, FeaturePrediction | ProxyPrediction):
         prediction = replace(prediction, stats=stats)
-    return Sources(
-        prediction, [run for run in runs if run is not None], [known for known in at if known is not None], stats
-    )
+    runs_there, at_there = [run for run in runs if run is not None], [known for known in at if known is not None]
+    return Sources(prediction, runs_there, at_there, stats, origin.settings)
 
 
 def _prediction(nearby: NearbyResults, seal: str) -> Prediction | None:
@@ -297,17 +300,3 @@ def _run(nearby: NearbyResults, seal: str) -> Observed | None:
     model: Any = nearby.find(result_class("tokengeom-model"), seal=seal)
     states: Observed | None = None if model is None else model.states
     return states
-
-
-def _why_missing(missing: Sequence[tuple[str, str]]) -> str:
-    """Why nothing was computed again, as the end of a sentence."""
-    if not missing:
-        return NOT_RECORDED
-    # With something that was not saved, no folder helps.
-    for name, seal in missing:
-        if seal == NOT_SAVED:
-            return f"the {name} was not a saved result"
-    name, seal = missing[0]
-    if name == "statistics":
-        return f"the statistics with the hash {seal[:8]} are not beside it (give their folder: --with FOLDER)"
-    return f"the {name} with the hash {seal[:8]} is not beside it (give its folder: --with FOLDER)"

@@ -12,6 +12,7 @@ from tokengeom.core.numerics import Float, dense, x_log_x
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.base import LARGEST_GAP, Certificate, Solution
 from tokengeom.problems.gamma2 import Gamma2Logits, WeightedDual
+from tokengeom.problems.linear_data import context_names
 from tokengeom.problems.linear_limit import CompatibilitySystem, EffectiveSupportProblem, ReducedLoss
 from tokengeom.problems.ntp_svm import MarginProblem
 from tokengeom.problems.nuclear_svm import NuclearSVM
@@ -27,7 +28,7 @@ from tokengeom.theory.linear import LinearPrediction
 from tokengeom.theory.predicted_path import PredictedPath
 from tokengeom.theory.proxy import ProxyPrediction, captured_share, centred_operator, norm_of_rest, proxy_exactness
 from tokengeom.theory.uniqueness import solution_bounds
-from tokengeom.verification.checks import Checks, same
+from tokengeom.verification.verify import Checks, same
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
@@ -217,18 +218,19 @@ def _linear_conditions(prediction: LinearPrediction) -> Checks:
     else:
         proof = system.refute(compatible.proof)
         checks["the refutation of compatibility is valid"] = PROOF * abs(proof.value) >= proof.primal_residual
-    margin = 0.0
     if separable:
         missing = problem.certify(separable.proof, None).primal_residual
         checks["a decoder separates the supports"] = missing <= PROOF
-        margin = prediction.effective_margin
     else:
         checks["the refutation of separability is valid"] = problem.refute(separable.proof).value <= PROOF
+    margin = prediction.effective_margin if separable else 0.0
     checks["the margin is the one claimed"] = close(prediction.margin, margin)
-    described = describe_compatibility(data, compatible.holds, compatible.certificate, compatible.proof)
-    checks["compatibility is described as its proof shows it"] = same(compatible.to_dict(), described.to_dict())
-    described = describe_separability(data, separable.holds, separable.certificate, separable.proof)
-    checks["separability is described as its proof shows it"] = same(separable.to_dict(), described.to_dict())
+    for name, claimed, describe in (
+        ("compatibility", compatible, describe_compatibility),
+        ("separability", separable, describe_separability),
+    ):
+        described = describe(data, claimed.holds, claimed.certificate, claimed.proof)
+        checks[f"{name} is described as its proof shows it"] = same(claimed.to_dict(), described.to_dict())
     return checks
 
 
@@ -271,12 +273,10 @@ def _linear_statistics(prediction: LinearPrediction, stats: NextTokenStatistics)
     data = prediction.data
     if (stats.V, stats.m) != (data.V, data.m):
         return OTHER_SIZE
-    named = stats.contexts is not None or stats.labels is not None
-    contexts = [stats.context_text(j) for j in range(stats.m)] if named else None
     saved = [None if names is None else list(names) for names in (data.token_names, data.context_names)]
     return {
         SAME_PROBABILITIES: same_entries(data.P, dense(stats.P)) and same_entries(data.pi, stats.pi),
-        "the names are those of the statistics": saved == [list(stats.vocabulary), contexts],
+        "the names are those of the statistics": saved == [list(stats.vocabulary), context_names(stats)],
     }
 
 

@@ -40,7 +40,8 @@ from tokengeom.theory.features import FeaturePrediction
 from tokengeom.training.loop import State, measure
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.run import Run
-from tokengeom.verification.checks import Checks, check_result, same
+from tokengeom.verification.statistics import find_statistics
+from tokengeom.verification.verify import Checks, check_result, not_beside, not_computed, same
 
 KINDS_OF_STAGES = {
     CHOICE: ("choice",),
@@ -87,7 +88,10 @@ def check_report(folder: Path, nearby: NearbyResults) -> Checks:
     for name, entry in stages.items():
         checks |= under(name, _check_files(folder / name, entry)) | _check_origin(name, entry, stages)
     if page:
-        checks |= _check_page_file(folder, page, stages)
+        path = folder.parent / page["name"]
+        is_file = path.is_file() and not path.is_symlink()
+        checks["page: it has the hash in the record"] = is_file and file_hash(path, links=False) == page["sha256"]
+        checks |= _check_origin("page", page, stages)
     if all(checks.values()):
         try:
             read_finished(folder)
@@ -119,13 +123,6 @@ def _check_origin(name: str, entry: Mapping[str, Any], stages: Mapping[str, Any]
     }
 
 
-def _check_page_file(folder: Path, page: Mapping[str, Any], stages: Mapping[str, Any]) -> Checks:
-    path = folder.parent / page["name"]
-    is_file = path.is_file() and not path.is_symlink()
-    has_hash = is_file and file_hash(path, links=False) == page["sha256"]
-    return {"page: it has the hash in the record": has_hash, **_check_origin("page", page, stages)}
-
-
 def _check_results(folder: Path, stages: Mapping[str, Any]) -> Checks:
     """The checks of every stage, and whether the stages belong together."""
     results: dict[str, AbstractResult] = {}
@@ -142,17 +139,16 @@ def _check_results(folder: Path, stages: Mapping[str, Any]) -> Checks:
         return checks
     nearby = NearbyResults(folder / STATISTICS)
     for name, result in results.items():
-        if isinstance(result, Choice):
-            checks |= under(name, check_choice(result, nearby, stats))
-        else:
-            checks |= under(name, check_result(result, nearby))
+        inputs = stages[name]["inputs"]
+        shown = check_choice(result, nearby, stats) if isinstance(result, Choice) else check_result(result, nearby)
         if hasattr(result, "statistics_hash"):
-            checks[f"{name}: it is about these statistics"] = result.statistics_hash == stats.hash
-        checks |= under(name, _check_settings(result, stages[name]["inputs"]))
+            shown["it is about these statistics"] = result.statistics_hash == stats.hash
+        shown |= _check_settings(result, inputs)
         if isinstance(result, Comparison | Rivals):
-            checks |= under(name, _check_sources(result, stages[name]["inputs"], results, stats))
+            shown |= _check_sources(result, inputs, results, stats)
         if isinstance(result, Run) and not result.diverged:
-            checks |= under(name, _check_probes(result, results.get(PREDICTION), stats))
+            shown |= _check_probes(result, results.get(PREDICTION), stats)
+        checks |= under(name, shown)
     return checks
 
 
@@ -284,13 +280,9 @@ def check_model(model: ReadModel, nearby: NearbyResults) -> Checks:
         "W, H and the choice of the BOS token: only reading the model again would show them": None,
         "name, step, architecture, parameters and device: they are those of the model, which is not saved": None,
     }
-    stats = nearby.find(NextTokenStatistics, hash=model.states.statistics_hash)
-    if stats is None or stats.hash != model.states.statistics_hash:
-        named = f"the statistics with the hash {model.states.statistics_hash[:8]}"
-        return checks | {
-            f"loss and entropy were not computed again: {named} are not beside it (give their folder: "
-            "--with FOLDER)": None
-        }
+    stats = find_statistics(nearby, model.states.statistics_hash)
+    if stats is None:
+        return checks | not_computed("loss and entropy", not_beside("statistics", model.states.statistics_hash))
     if (model.W.shape[0], model.H.shape[1]) != (stats.V, stats.m):
         return checks | {"the model has the tokens and contexts of its statistics": False}
     checks["the entropy floor is that of the statistics"] = same(model.entropy, stats.entropy)

@@ -9,10 +9,10 @@ import numpy as np
 from tokengeom.core.errors import InputError
 from tokengeom.core.factors import Factors
 from tokengeom.results.contract import SAME, NearbyResults, check_hashes, under
-from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.run import Run, load_runs
-from tokengeom.verification.checks import Checks, same
+from tokengeom.verification.statistics import find_statistics
+from tokengeom.verification.verify import Checks, not_beside, not_computed, same
 
 NOT_CHECKED: Checks = {
     "records before the last one, and seconds: only training again would show them": None,
@@ -49,8 +49,7 @@ def check_run(run: Run, nearby: NearbyResults) -> Checks:
     }
     if last == run.steps and not run.diverged:
         checks["loss gap and norms are those of the last record"] = _is_record(run, -1, Factors(run.W, run.H))
-    start = _recorded_start(run)
-    if start is not None:
+    if (start := _recorded_start(run)) is not None:
         checks["the norms before the first step are those of the first record"] = _is_record(run, 0, start)
     return checks | _check_loss(run, nearby, last) | NOT_CHECKED
 
@@ -75,13 +74,10 @@ def _is_record(run: Run, place: int, factors: Factors) -> bool:
 def _check_loss(run: Run, nearby: NearbyResults, last: int) -> Checks:
     """Whether losses, entropy and margins are those of the statistics beside the run."""
     if run.statistics_hash is None:
-        return {"loss, margin and entropy were not computed again: the labels of the training are not saved": None}
-    stats = nearby.find(NextTokenStatistics, hash=run.statistics_hash)
-    if stats is None or stats.hash != run.statistics_hash:
-        return {
-            f"loss, margin and entropy were not computed again: the statistics with the hash "
-            f"{run.statistics_hash[:8]} are not beside it (give their folder: --with FOLDER)": None
-        }
+        return not_computed("loss, margin and entropy", "the labels of the training are not saved")
+    stats = find_statistics(nearby, run.statistics_hash)
+    if stats is None:
+        return not_computed("loss, margin and entropy", not_beside("statistics", run.statistics_hash))
     if (run.W.shape[0], run.H.shape[1]) != (stats.V, stats.m):
         return {"the run has the tokens and contexts of its statistics": False}
     checks: Checks = {"the entropy floor is that of the statistics": same(run.entropy, stats.entropy, SAME)}
@@ -92,8 +88,7 @@ def _check_loss(run: Run, nearby: NearbyResults, last: int) -> Checks:
     if last == run.steps and "margin" in run.trajectory.names:
         recorded, margin = run.trajectory.last("margin"), float(np.min(labels.margins(L)))
         checks["the margin of the last record is that of W and H"] = same(recorded, margin, SAME)
-    start = _recorded_start(run)
-    if start is not None:
+    if (start := _recorded_start(run)) is not None:
         claimed, first = float(run.trajectory["loss_gap"][0]), labels.loss_gap(start.logits)
         checks["the loss gap of the first record is that of the start"] = same_loss(claimed, first)
     return checks

@@ -19,7 +19,13 @@ from tokengeom.statistics.ordered_pairs import pair_rows, read_ordered_shards
 from tokengeom.statistics.pairs import CountedPairs
 from tokengeom.statistics.saved_statistics import in_order, rises
 from tokengeom.statistics.sorting import PairRows
-from tokengeom.verification.checks import Checks, same
+from tokengeom.verification.verify import Checks, same
+
+
+def find_statistics(nearby: NearbyResults, wanted: str | None) -> NextTokenStatistics | None:
+    """The saved statistics of this hash, which their counts must have too; None where there are none."""
+    stats = nearby.find(NextTokenStatistics, hash=wanted)
+    return stats if stats is not None and stats.hash == wanted else None
 
 
 def check_statistics(stats: NextTokenStatistics, nearby: NearbyResults) -> Checks:
@@ -85,9 +91,10 @@ def check_pairs(pairs: CountedPairs, nearby: NearbyResults) -> Checks:
     claimed = pairs.known_totals
     if claimed is None:
         return {}
-    possible: Checks = {"every pair has ids in range and a count of at least 1": _are_possible(pairs)}
+    are_possible, are_in_order = _check_parts(pairs)
+    possible: Checks = {"every pair has ids in range and a count of at least 1": are_possible}
     if pairs.ordered:
-        possible["the pairs are in order"] = _are_in_order(pairs)
+        possible["the pairs are in order"] = are_in_order
     if not all(possible.values()):
         return possible
     try:
@@ -106,21 +113,32 @@ def check_pairs(pairs: CountedPairs, nearby: NearbyResults) -> Checks:
     }
 
 
-def _are_possible(pairs: CountedPairs) -> bool:
-    """Whether every pair, read one part at a time, has ids that a text can have, and a count of at least 1."""
+def _check_parts(pairs: CountedPairs) -> tuple[bool, bool]:
+    """Whether pairs, read one part at a time, are possible, and whether they are in order.
+
+    Possible pairs have ids that a text can have, and a count of at least 1. Pairs in order rise by context and next
+    token, so that none occurs twice.
+    """
+    are_possible, are_in_order, last = True, True, list[int]()
     try:
         for table in read_ordered_shards(pairs.paths, pairs.columns):
-            if any(column.null_count for column in table.columns) or not _in_range(pairs, pair_rows(table)):
-                return False
+            if any(column.null_count for column in table.columns):
+                return False, are_in_order
+            part = pair_rows(table)
+            if not part.size:
+                continue
+            are_possible &= _in_range(pairs, part)
+            *sorted_by, _ = part.columns
+            first = [int(column[0]) for column in sorted_by]
+            are_in_order &= first > last and bool(rises(sorted_by).all())
+            last = [int(column[-1]) for column in sorted_by]
     except StatisticsError:
-        return False
-    return True
+        return False, False
+    return are_possible, are_in_order
 
 
 def _in_range(pairs: CountedPairs, part: PairRows) -> bool:
     """Whether contexts have fields that windows can have, next tokens are among the rows, and counts at least 1."""
-    if not part.size:
-        return True
     packing = pairs.packing
     limits = [packing.base ** len(span) for span in packing.spans]
     if not all(0 <= key.min() <= key.max() < limit for key, limit in zip(part.keys, limits, strict=True)):
@@ -128,23 +146,6 @@ def _in_range(pairs: CountedPairs, part: PairRows) -> bool:
     fields = packing.unpack([key[part.context_starts()] for key in part.keys])
     possible = int(fields.min()) >= pairs.windows.lowest_field and int(part.count.min()) >= 1
     return possible and bool(np.isin(part.next, pairs.rows).all())
-
-
-def _are_in_order(pairs: CountedPairs) -> bool:
-    """Whether pairs, read one part at a time, rise by context and next token, so that none occurs twice."""
-    last: list[int] = []
-    try:
-        for part in map(pair_rows, read_ordered_shards(pairs.paths, pairs.columns)):
-            if not part.size:
-                continue
-            *sorted_by, _ = part.columns
-            first = [int(column[0]) for column in sorted_by]
-            if (last and first <= last) or not rises(sorted_by).all():
-                return False
-            last = [int(column[-1]) for column in sorted_by]
-    except StatisticsError:
-        return False
-    return True
 
 
 def _windows_fit(pairs: CountedPairs) -> bool:

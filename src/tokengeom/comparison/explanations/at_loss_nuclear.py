@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from tokengeom.comparison.explanations.base import AbstractFactorFit, AbstractRival, ContextStatistics, FitInputs
 from tokengeom.comparison.target import AT_LOSS
 from tokengeom.core.factors import Factors
+from tokengeom.core.numerics import Float
 from tokengeom.solvers.context_newton import bounded_contexts, ridge_contexts
+from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.predict import predict
-
-if TYPE_CHECKING:
-    from tokengeom.core.numerics import Float
-    from tokengeom.statistics.next_token import NextTokenStatistics
-    from tokengeom.theory.at_loss import LossPrediction
 
 MOST_ITERATIONS = 600
 """Iterations of one solve; the stories need about 100."""

@@ -19,22 +19,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+from scipy.sparse import csc_array
 
 from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import centre_columns
+from tokengeom.core.numerics import Float, Int, centre_columns
 from tokengeom.core.settings import member, member_names
+from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.theory.at_loss import LossPrediction
+from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.proxy import RANK_TOLERANCE, SVD_SIDE, leading_triplets
-
-if TYPE_CHECKING:
-    from scipy.sparse import csc_array
-
-    from tokengeom.core.numerics import Float, Int
-    from tokengeom.statistics.next_token import NextTokenStatistics
-    from tokengeom.theory.at_loss import LossPrediction
-    from tokengeom.theory.features import FeaturePrediction
 
 EXPLANATIONS = "tokengeom.comparison.explanations"
 MOST_ENTRIES = 4_000_000
@@ -81,7 +77,16 @@ class ContextStatistics:
 
 
 class AbstractFit(ABC):
-    """An explanation fitted to statistics of m contexts and V tokens."""
+    """An explanation fitted to statistics of m contexts and V tokens.
+
+    ``is_truncated``
+        Whether only leading singular vectors were kept.
+    ``limitation``
+        How the fit falls short of what the explanation says, as a sentence; empty where it does not.
+    """
+
+    is_truncated: bool = False
+    limitation: str = ""
 
     @abstractmethod
     def tokens(self, tokens: Int) -> Float:
@@ -94,16 +99,6 @@ class AbstractFit(ABC):
     @abstractmethod
     def place(self, contexts: ContextStatistics) -> Float:
         """Vectors of new contexts on the same tokens, as columns."""
-
-    @property
-    def is_truncated(self) -> bool:
-        """Whether only leading singular vectors were kept."""
-        return False
-
-    @property
-    def limitation(self) -> str:
-        """How the fit falls short of what the explanation says, as a sentence; empty where it does not."""
-        return ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,7 +207,7 @@ class AbstractLogitRival(AbstractRival):
         )
 
 
-Rule = Callable[[ContextStatistics], "csc_array"]
+Rule = Callable[[ContextStatistics], csc_array]
 """From contexts to their logits before centring, V x k."""
 
 
@@ -370,7 +365,5 @@ def most_frequent(P: csc_array, tie: float = 1e-9) -> Float:
 
 
 def _with_values(P: csc_array, values: Float) -> csc_array:
-    from scipy.sparse import csc_array
-
     exact = np.where(np.abs(values) > ROUNDING, values, 0.0)
     return csc_array((exact, P.indices, P.indptr), shape=P.shape)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tokengeom.comparison.explanations.base import AbstractLogitRival, ContextStatistics
 from tokengeom.comparison.logit_numbers import FiniteLogits
-
-if TYPE_CHECKING:
-    from tokengeom.core.numerics import Float
+from tokengeom.core.numerics import Float
 
 
 class FinitePart(AbstractLogitRival):

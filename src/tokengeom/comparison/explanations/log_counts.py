@@ -5,21 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.comparison.explanations.base import (
-    POWERS,
-    AbstractLogitRival,
-    AbstractRival,
-    ContextStatistics,
-    FitInputs,
-)
+from tokengeom.comparison.explanations.base import POWERS, AbstractLogitRival, ContextStatistics, FitInputs
 from tokengeom.core.errors import ProblemError
-
-if TYPE_CHECKING:
-    from tokengeom.core.numerics import Float
+from tokengeom.core.numerics import Float
 
 ALPHAS = (0.001, 0.01, 0.1, 1.0, 10.0)
 """Values of alpha that are tried, in windows."""
@@ -46,7 +38,7 @@ class LogCounts(AbstractLogitRival):
             raise ProblemError(f"Smoothing needs a finite alpha > 0; got alpha={self.alpha}. 1 is usual.")
 
     @classmethod
-    def candidates(cls, known: FitInputs) -> Sequence[AbstractRival]:
+    def candidates(cls, known: FitInputs) -> Sequence[AbstractLogitRival]:
         """With each alpha of `ALPHAS` at both powers; left out where there are no counts."""
         return [cls(alpha, power) for alpha, power in product(ALPHAS, POWERS)] if known.has_counts else []
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from tokengeom.comparison.explanations.base import AbstractFactorFit, AbstractRival, ContextStatistics, FitInputs
 from tokengeom.comparison.target import LIMIT
 from tokengeom.core.factors import Factors
+from tokengeom.core.numerics import Float
 from tokengeom.solvers.margin import separating_vector
+from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.predict import predict
-
-if TYPE_CHECKING:
-    from tokengeom.core.numerics import Float
-    from tokengeom.statistics.next_token import NextTokenStatistics
 
 TOLERANCE = 1e-5
 """Proven relative gap where L_mm is solved for here."""

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tokengeom.comparison.explanations.base import AbstractLogitRival, ContextStatistics, most_frequent
-
-if TYPE_CHECKING:
-    from tokengeom.core.numerics import Float
+from tokengeom.core.numerics import Float
 
 
 class OneHotLabels(AbstractLogitRival):

@@ -5,21 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.comparison.explanations.base import (
-    POWERS,
-    AbstractLogitRival,
-    AbstractRival,
-    ContextStatistics,
-    FitInputs,
-)
+from tokengeom.comparison.explanations.base import POWERS, AbstractLogitRival, ContextStatistics, FitInputs
 from tokengeom.core.errors import ProblemError
-
-if TYPE_CHECKING:
-    from tokengeom.core.numerics import Float
+from tokengeom.core.numerics import Float
 
 SHIFTS = (0.1, 0.3, 1.0, 2.0, 5.0, 10.0)
 """Values of k that are tried; below 1 the shift keeps pairs that are rarer than by chance."""
@@ -46,7 +38,7 @@ class ShiftedPMI(AbstractLogitRival):
             raise ProblemError(f"The shift log k of PMI needs a finite k > 0; got k={self.k}. 1 means no shift.")
 
     @classmethod
-    def candidates(cls, known: FitInputs) -> Sequence[AbstractRival]:
+    def candidates(cls, known: FitInputs) -> Sequence[AbstractLogitRival]:
         """With each k of `SHIFTS` at both powers."""
         return [cls(k, power) for k, power in product(SHIFTS, POWERS)]
 

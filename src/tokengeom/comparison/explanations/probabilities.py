@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from tokengeom.comparison.explanations.base import AbstractLogitRival, ContextStatistics
-
-if TYPE_CHECKING:
-    from tokengeom.core.numerics import Float
+from tokengeom.core.numerics import Float
 
 
 class CentredProbabilities(AbstractLogitRival):

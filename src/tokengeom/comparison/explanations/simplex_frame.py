@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tokengeom.comparison.explanations.base import AbstractFit, AbstractRival, ContextStatistics, most_frequent
-
-if TYPE_CHECKING:
-    from tokengeom.core.numerics import Float, Int
-    from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.core.numerics import Float, Int
+from tokengeom.statistics.next_token import NextTokenStatistics
 
 
 class SimplexFrame(AbstractRival):

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from tokengeom.comparison.explanations.base import AbstractFactorFit, AbstractRival, ContextStatistics, FitInputs
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors
+from tokengeom.core.numerics import Float
 from tokengeom.solvers.context_newton import bounded_contexts
+from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.training.loop import State
 from tokengeom.training.train import train
-
-if TYPE_CHECKING:
-    from tokengeom.core.numerics import Float
-    from tokengeom.statistics.next_token import NextTokenStatistics
-    from tokengeom.training.loop import State
 
 RATES = {"adamw": 1e-2, "ngd": 0.3}
 """Learning rates at which some hundred steps suffice; lower ones give the same agreement on the stories."""

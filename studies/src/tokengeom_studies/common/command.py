@@ -17,12 +17,11 @@ from tokengeom.extending import (
     EXIT_CHECK_FAILED,
     MANIFEST,
     InputError,
-    Json,
-    Quiet,
     TerminalConsole,
     app,
     guarded,
     hash_of_saved,
+    is_quiet,
     missing_extra,
     print_result,
     progress_shown,
@@ -91,8 +90,6 @@ def study_command(
     ] = None,
     listed: Annotated[bool, typer.Option("--list", help="List all studies with their questions.")] = False,
     estimate: Annotated[bool, typer.Option("--estimate", hidden=True)] = False,
-    as_json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Run experiments of the papers, or of their open questions, and check what they found.
 
@@ -116,9 +113,7 @@ def study_command(
         raise InputError("--all runs every study: leave the names out.")
     if listed or not (names or every):
         questions = {study.name: study.question for study in all_studies().values()}
-        print_result(
-            {"studies": questions}, lambda console: _print_list(console, questions), as_json=as_json, quiet=quiet
-        )
+        print_result({"studies": questions}, lambda console: _print_list(console, questions))
         return
     studies = [find_study(name) for name in dict.fromkeys(study_names() if every else names or ())]
     changed = dict(_setting(text) for text in changes or ())
@@ -131,7 +126,7 @@ def study_command(
     if minutes is not None and rows is None:
         raise InputError("--minutes limits the measuring of --rows: give both.")
     if rows is not None:
-        _measure(_measured(studies, "--rows"), changed, size, rows, minutes, quiet)
+        _measure(_measured(studies, "--rows"), changed, size, rows, minutes)
         return
     if kept is not None:
         _measured(studies, "--from")
@@ -140,12 +135,12 @@ def study_command(
     several = every or len(studies) > 1
     places = _places(studies, out, several=several, no_save=no_save)
     if several:
-        runs = _run_several(studies, recipes, places, quiet)
+        runs = _run_several(studies, recipes, places)
         data = {"passed": all(run.passed for run in runs), "studies": [run.to_dict() for run in runs]}
-        print_result(data, lambda console: _print_table(console, runs), as_json=as_json, quiet=quiet)
+        print_result(data, lambda console: _print_table(console, runs))
     else:
-        runs = [_run(studies[0], recipes[studies[0].name], places[studies[0].name], quiet, kept)]
-        print_result(runs[0].to_dict(), lambda console: _print_findings(console, runs[0]), as_json=as_json, quiet=quiet)
+        runs = [_run(studies[0], recipes[studies[0].name], places[studies[0].name], kept)]
+        print_result(runs[0].to_dict(), lambda console: _print_findings(console, runs[0]))
     if not all(run.passed for run in runs):
         raise typer.Exit(EXIT_CHECK_FAILED)
 
@@ -227,20 +222,19 @@ def _measure(
     size: str,
     path: Path,
     minutes: float | None,
-    quiet: bool,
 ) -> None:
     """Add rows to a file, and say how many it has."""
-    with progress_shown(quiet) as progress:
+    with progress_shown() as progress:
         measured = study.measure_into(study.recipe(size, **changed), path, minutes, progress)
-    if not quiet:
+    if not is_quiet():
         state = "Complete" if measured.in_time else "Out of time; the same command continues"
         TerminalConsole(stderr=True).print(f"{state}: {len(measured.rows)} rows in {path}.")
 
 
-def _run(study: AbstractStudy, recipe: Recipe, out: Path | None, quiet: bool, kept: Path | None = None) -> _StudyRun:
+def _run(study: AbstractStudy, recipe: Recipe, out: Path | None, kept: Path | None = None) -> _StudyRun:
     """Run a study, or read its kept rows, and save what it found."""
     began = time.monotonic()
-    with progress_shown(quiet) as progress:
+    with progress_shown() as progress:
         findings = study.run(recipe, progress) if kept is None else _measured([study], "--from").from_kept(kept)
         if out is not None:
             findings.save(out)
@@ -248,14 +242,14 @@ def _run(study: AbstractStudy, recipe: Recipe, out: Path | None, quiet: bool, ke
 
 
 def _run_several(
-    studies: Sequence[AbstractStudy], recipes: Mapping[str, Recipe], places: Mapping[str, Path | None], quiet: bool
+    studies: Sequence[AbstractStudy], recipes: Mapping[str, Recipe], places: Mapping[str, Path | None]
 ) -> list[_StudyRun]:
     """Run studies in turn, with one line about each; an interruption says what is kept."""
     console, runs = TerminalConsole(stderr=True), list[_StudyRun]()
     try:
         for place, study in enumerate(studies, start=1):
-            runs.append(_run_or_load(study, recipes[study.name], places[study.name], quiet))
-            if not quiet:
+            runs.append(_run_or_load(study, recipes[study.name], places[study.name]))
+            if not is_quiet():
                 console.print(f"{place} of {len(studies)}, {study.name}: {runs[-1].outcome}, {runs[-1].duration}.")
     except BaseException:
         kept = sum(run.out is not None for run in runs)
@@ -265,7 +259,7 @@ def _run_several(
     return runs
 
 
-def _run_or_load(study: AbstractStudy, recipe: Recipe, out: Path | None, quiet: bool) -> _StudyRun:
+def _run_or_load(study: AbstractStudy, recipe: Recipe, out: Path | None) -> _StudyRun:
     """Run a study unless it is saved already; an error of one study does not stop the next."""
     from tokengeom_studies.base import Findings
 
@@ -274,7 +268,7 @@ def _run_or_load(study: AbstractStudy, recipe: Recipe, out: Path | None, quiet: 
     if kept is not None:
         return _StudyRun(study.name, kept, None, out)
     try:
-        return _run(study, recipe, out, quiet)
+        return _run(study, recipe, out)
     except TokengeomError as error:
         return _StudyRun(study.name, None, time.monotonic() - began, None, " ".join(str(error).split()))
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from tokengeom.verification.checks import same
+from tokengeom.verification.verify import same
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 
 from figure_cases import scatter_panel
 from tokengeom.core.errors import InputError
-from tokengeom.figures.scatters import linear_plane
+from tokengeom.figures.heatmaps import linear_plane
 from tokengeom.theory.linear import LinearPrediction
 from tokengeom.training.run import Run
 
