@@ -76,7 +76,7 @@ def test_a_misfit_names_a_dimension_that_is_too_small() -> None:
     narrow = with_run(contents, W[:, :3], H[:3])
     judged = replace(narrow.comparisons[RUN], verdict="agrees in part")
     found = check_fit(replace(narrow, comparisons={RUN: judged}))
-    (one,) = [finding for finding in found.findings if finding.check.name == "alignment"]
+    (one,) = [finding for finding in found.checks if finding.name == "alignment"]
     assert "3 dimensions" in one.causes[0]
     assert f"at least {contents.prediction.rank} dimensions" in one.remedies[0]  # type: ignore[union-attr]
 
@@ -103,9 +103,9 @@ def test_head_and_diagnosis_say_what_the_verdict_says(outcome: Any, level: str, 
     judged = replace(contents.comparisons[RUN], verdict=outcome, reasons=reasons, better_explanation=better)
     page = Page(replace(contents, comparisons={RUN: judged}))
     assert page.diagnosis.level(RUN) == level
-    (finding,) = [one for one in page.diagnosis.findings if one.check.name == "alignment"]
+    (finding,) = [one for one in page.diagnosis.checks if one.name == "alignment"]
     assert finding.title == title
-    assert finding.check.sentence.startswith(reasons[0])
+    assert finding.sentence.startswith(reasons[0])
     (answer,) = summary(page).view["answers"]
     assert (answer["level"], answer["verdict"], answer["notes"]) == (level, reasons[0], ["A reason."])
 
@@ -117,9 +117,9 @@ def test_contexts_and_tokens_are_judged_by_the_rule_of_the_verdict() -> None:
     tied = replace(comparison.token_agreement, value=0.5, low=0.4, high=0.6, null=0.45)
     found = {**comparison.agreements, comparison.target.named("token_agreement"): tied}
     check = next(
-        one.check
-        for one in check_fit(replace(contents, comparisons={RUN: replace(comparison, agreements=found)})).findings
-        if one.check.name == "alignment"
+        one
+        for one in check_fit(replace(contents, comparisons={RUN: replace(comparison, agreements=found)})).checks
+        if one.name == "alignment"
     )
     assert level_of(tied) == "does not agree"
     said = {"agrees": "agree", "in part": "agree in part"}[level_of(comparison.context_agreement)]
@@ -161,7 +161,7 @@ def test_where_a_disagreement_comes_from_is_said_with_what_to_do() -> None:
     assert source["sentences"][:2] == wasteful.sentences()
     assert source["remedies"] == wasteful.remedies()
     assert len(wasteful.remedies()) == 2
-    (finding,) = [one for one in page.diagnosis.findings if one.check.name == "alignment"]
+    (finding,) = [one for one in page.diagnosis.checks if one.name == "alignment"]
     assert set(wasteful.remedies()) <= set(finding.remedies)
     cosine = comparison.judged_numbers["logit_cosine"].value
     assert source["sentences"][2].endswith(f"predicted ones is {cosine:.3f}.")
@@ -172,7 +172,7 @@ def test_a_wide_enough_model_is_not_called_too_small() -> None:
     shuffled = H[:, np.random.default_rng(0).permutation(H.shape[1])]
     misfits = check_fit(with_run(contents, W, shuffled, loss_gap=2.0)).misfits
     said = " ".join(sentence for one in misfits for sentence in (*one.causes, *one.remedies))
-    assert {"loss", "collapse"} <= {one.check.name for one in misfits}
+    assert {"loss", "collapse"} <= {one.name for one in misfits}
     assert not any(token in said for token in ("too few parameters", "dimension may be too small", "deeper"))
     narrow = check_fit(with_run(contents, W[:, :3], shuffled[:3], loss_gap=2.0)).misfits
     assert any("dimension may be too small" in cause for one in narrow for cause in one.causes)
@@ -204,8 +204,8 @@ def test_agreement_far_above_the_floor_is_qualified() -> None:
 
 
 def test_a_diverged_run_is_a_misfit_with_one_remedy() -> None:
-    found = [one for one in check_fit(diverged_contents()).misfits if one.check.run == "transformer"]
-    assert [one.check.level for one in found] == ["does not fit"]
+    found = [one for one in check_fit(diverged_contents()).misfits if one.run == "transformer"]
+    assert [one.level for one in found] == ["does not fit"]
     assert "learning rate" in found[0].remedies[0]
 
 

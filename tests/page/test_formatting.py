@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from tokengeom.page import formatting
+from tokengeom.page.chosen_settings import _percent
+from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.theory.proxy import predict_proxy
 
 
 @pytest.mark.parametrize(
@@ -26,6 +32,18 @@ def test_symbols_are_typeset_and_the_rest_is_escaped() -> None:
     assert formatting.fixed(-0.001, 2) == "0.00"
     assert formatting.percent(1e-5) == "less than 0.1%"
     assert formatting.percent(0.0) == "0%"
+
+
+@pytest.mark.parametrize("share", [0.9995, 0.99996, np.nextafter(1.0, 0.0)])
+def test_only_the_whole_is_called_a_hundred_percent(share: float) -> None:
+    stats = NextTokenStatistics.from_counts(np.array([[2, 0, 1], [0, 3, 1], [1, 1, 0]]))
+    part = replace(predict_proxy(stats, components=2), captured=float(share))
+    for said in (formatting.percent(share), _percent(share), part.summary()):
+        assert "more than 99.9%" in said
+        assert "100" not in said
+    for said in (formatting.percent(1.0), _percent(1.0)):
+        assert said == "100%"
+    assert "100.0% of its squared norm" in replace(part, captured=1.0).summary()
 
 
 def test_lists_and_counts_are_plain_english() -> None:

@@ -13,11 +13,10 @@ from page_cases import CASES, RUN, rendered, story_contents
 from tokengeom.comparison.agreement import Agreement
 from tokengeom.page.formatting import fixed, maths
 from tokengeom.page.sections.base import Page
-from tokengeom.page.sections.corpus import corpus
+from tokengeom.page.sections.corpus import corpus, glossary
 from tokengeom.page.sections.figures import geometry_sources
 from tokengeom.page.sections.fit_checks import agreements_of
 from tokengeom.page.sections.measurement import agreement, collapse, training
-from tokengeom.page.sections.methods import glossary
 from tokengeom.page.sections.prediction import concepts, prediction
 from tokengeom.page.sections.summary import summary
 

@@ -11,8 +11,8 @@ from tokengeom import count
 from tokengeom.core.citation import cite
 from tokengeom.page.sections import corpus, summary
 from tokengeom.page.sections.base import Page
+from tokengeom.page.sections.corpus import flattened, methods
 from tokengeom.page.sections.measurement import agreement, group_cosines, training
-from tokengeom.page.sections.methods import flattened, methods
 from tokengeom.page.sections.prediction import equally_strong, prediction
 
 

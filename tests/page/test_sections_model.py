@@ -14,8 +14,7 @@ from tokengeom.page.formatting import maths
 from tokengeom.page.render import render
 from tokengeom.page.report_contents import ReportContents
 from tokengeom.page.sections.base import Page
-from tokengeom.page.sections.corpus import model
-from tokengeom.page.sections.methods import methods
+from tokengeom.page.sections.corpus import methods, model
 from tokengeom.page.sections.summary import summary
 
 NOT_TRUE = (
@@ -116,7 +115,7 @@ def test_the_verdict_is_about_the_model(contents: ReportContents) -> None:
 
 def test_diagnosis_names_no_change_of_training(contents: ReportContents) -> None:
     found = Page(contents).diagnosis
-    assert {one.check.run for one in found.findings} == {"checkpoint-200"}
+    assert {one.run for one in found.checks} == {"checkpoint-200"}
     said = " ".join(sentence for one in found.misfits for sentence in (*one.causes, *one.remedies))
     assert "that the model was trained on" in said
     assert "rain with" not in said

@@ -258,12 +258,8 @@ def choose(text: SourceText, asked: ReportSettings, progress: AbstractProgress) 
         "rest": asked.rest,
         "support": asked.support,
     }
-    rows = (
-        [{**asdict(candidate), "chosen": candidate is chosen} for candidate in candidates]
-        if len(candidates) > 1
-        else []
-    )
-    return Choice(settings, tuple(reasons), tuple(rows))
+    rows = [{**asdict(candidate), "chosen": candidate is chosen} for candidate in candidates]
+    return Choice(settings, tuple(reasons), tuple(rows) if len(rows) > 1 else ())
 
 
 def _tokens(text: SourceText, sample: TextSample | None, given: str | None) -> tuple[str | None, list[str]]:
@@ -319,11 +315,8 @@ def _candidates(
 def best_candidate(candidates: Sequence[Candidate]) -> Candidate:
     """The largest cut whose supports are known well enough, then the longest of the nearly best lengths."""
     sizes = sorted({candidate.size for candidate in candidates}, reverse=True)
-    best = {
-        size: _longest_of_the_best([candidate for candidate in candidates if candidate.size == size]) for size in sizes
-    }
-    known = [size for size in sizes if best[size].missing <= MOST_MISSING]
-    chosen = best[known[0] if known else sizes[-1]]
+    best = [_longest_of_the_best([candidate for candidate in candidates if candidate.size == size]) for size in sizes]
+    chosen = next((candidate for candidate in best if candidate.missing <= MOST_MISSING), best[-1])
     if chosen.vocabulary < 2:
         raise InputError(
             f"A report needs a vocabulary of at least 2 tokens; this text, as cut, has {chosen.vocabulary} "
@@ -387,19 +380,21 @@ def _why_length(chosen: Candidate, candidates: Sequence[Candidate], asked: Repor
 
 
 def _why_rest(chosen: Candidate, asked: ReportSettings) -> list[str]:
-    share, sentences = _percent(chosen.other), []
-    if chosen.other and asked.rest == "merge" and asked.support == "raw":
-        sentences.append(
-            f"All other next tokens are merged into one, shown as {OTHER}: it ends {share} of the windows kept. Two "
-            "contexts that it follows need not be followed by the same token."
-        )
-    elif chosen.other:
-        sentences.append(
-            f"{share} of the windows of these contexts end in a token that was left out or merged with others, as "
-            "requested; the shares below are of all of a context's windows."
-        )
-    return sentences
+    share = _percent(chosen.other)
+    merged = (
+        f"All other next tokens are merged into one, shown as {OTHER}: it ends {share} of the windows kept. Two "
+        "contexts that it follows need not be followed by the same token."
+    )
+    left_out = (
+        f"{share} of the windows of these contexts end in a token that was left out or merged with others, as "
+        "requested; the shares below are of all of a context's windows."
+    )
+    usual = asked.rest == "merge" and asked.support == "raw"
+    return [merged if usual else left_out] if chosen.other else []
 
 
 def _percent(share: float) -> str:
+    """A share with two digits, or with three where two would say 100%, which only the whole is."""
+    if 0.9995 <= share < 1:
+        return "more than 99.9%"
     return f"{100 * share:.2g}%" if share < 0.995 else f"{100 * share:.3g}%"

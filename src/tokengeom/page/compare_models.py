@@ -89,10 +89,7 @@ def compare_models(
         compare(prepared.prediction, states.compared, at=given, progress=shown, **vars(comparing))
         for states, given in zip(read, at, strict=True)
     ]
-    points = [
-        checkpoint_of(states, prepared.counted, prepared.stats, comparison, prepared.is_proxy)
-        for states, comparison in zip(read, compared, strict=True)
-    ]
+    points = [prepared.checkpoint(states, comparison) for states, comparison in zip(read, compared, strict=True)]
     if all(point.step is not None for point in points):
         points.sort(key=lambda point: point.step or 0)
     return CheckpointCurve(tuple(points), prepared.prediction, prepared.stats)
@@ -174,11 +171,6 @@ class ModelText:
     stats: NextTokenStatistics
     prediction: FeaturePrediction | ProxyPrediction
 
-    @property
-    def is_proxy(self) -> bool:
-        """Whether the prediction is the proxy instead of L_mm."""
-        return isinstance(self.prediction, ProxyPrediction)
-
     def states(self, model: ModuleModel, bos: bool | None, progress: AbstractProgress) -> TextStates:
         """A model on the contexts of the text, as they are and after the support policy."""
         states = read_model(model, self.counted, bos=bos, progress=progress)
@@ -189,6 +181,25 @@ class ModelText:
         factors = Factors(states.W, states.H[:, kept], states.bias)
         gap = SoftLabels.from_statistics(self.stats).loss_gap_of(factors, model.head.capped)
         return TextStates(states, replace(states, factors=factors, loss_gap=gap, statistics_hash=self.stats.hash))
+
+    def checkpoint(self, states: TextStates, comparison: Comparison) -> CheckpointComparison:
+        """A model and its comparison as one point of a curve over checkpoints."""
+        read, counted = states.on_text, self.counted
+        return CheckpointComparison(
+            model=read.name,
+            step=read.step,
+            convention=read.convention,
+            factors=states.compared.factors,
+            loss_gap=read.loss_gap,
+            entropy=counted.entropy,
+            bos=read.bos,
+            other_gap=read.other_gap,
+            windows=counted.n if counted.has_counts else 0,
+            context=0 if counted.contexts is None else int(counted.contexts.shape[1]),
+            is_proxy=isinstance(self.prediction, ProxyPrediction),
+            occur_once=occur_once(self.stats) if self.stats.has_counts else None,
+            comparison=comparison,
+        )
 
 
 @dataclass(frozen=True)
@@ -285,7 +296,7 @@ def _predictions_at(
     gaps = [model.compared.loss_gap for model in models]
     inside = [0.0 < gap < prediction.largest_gap for gap in gaps]
     wanted = [gap for gap, known in zip(gaps, inside, strict=True) if known]
-    tolerance, where = settings.tolerance, _solver_device(device)
+    tolerance, where = settings.tolerance, solver_device(device)
     try:
         with progress.stage("Predicting at the losses", None):
             paths = [prediction.path(wanted, norm=norm, tolerance=tolerance, device=where) for norm in norms]
@@ -298,35 +309,9 @@ def _predictions_at(
     ]
 
 
-def _solver_device(device: str) -> str:
+def solver_device(device: str) -> str:
     """Where predictions are solved for: on the GPU if the model runs on one."""
     return "cuda" if device.startswith("cuda") else "cpu"
-
-
-def checkpoint_of(
-    states: TextStates, counted: NextTokenStatistics, stats: NextTokenStatistics, comparison: Comparison, is_proxy: bool
-) -> CheckpointComparison:
-    """A model and its comparison as one point of a curve over checkpoints.
-
-    ``counted``, ``stats``
-        Statistics of all contexts that the model was read on, and of those that are compared.
-    """
-    read = states.on_text
-    return CheckpointComparison(
-        model=read.name,
-        step=read.step,
-        convention=read.convention,
-        factors=states.compared.factors,
-        loss_gap=read.loss_gap,
-        entropy=counted.entropy,
-        bos=read.bos,
-        other_gap=read.other_gap,
-        windows=counted.n if counted.has_counts else 0,
-        context=0 if counted.contexts is None else int(counted.contexts.shape[1]),
-        is_proxy=is_proxy,
-        occur_once=occur_once(stats) if stats.has_counts else None,
-        comparison=comparison,
-    )
 
 
 def occur_once(stats: NextTokenStatistics) -> int:
@@ -341,7 +326,7 @@ def predict_or_proxy(
     """L_mm with its proof, or the proxy: as asked, or where L_mm would take minutes."""
     large = Merging.of(stats.S).entries > EXACT_ENTRIES
     if not (large if proxy is None else proxy):
-        return predict(stats, tolerance=LIMIT_TOLERANCE, device=_solver_device(device), progress=progress)
+        return predict(stats, tolerance=LIMIT_TOLERANCE, device=solver_device(device), progress=progress)
     with progress.stage("Predicting the proxy", None):
         return predict_proxy(stats, components=min(PROXY_COMPONENTS, min(stats.V, stats.m) - 1))
 

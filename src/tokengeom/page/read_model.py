@@ -153,13 +153,8 @@ class ReadModel(FactorsInside, AbstractResult):
 
     def summary(self) -> str:
         """What W and H are, what was read, and the loss."""
-        return "\n".join(
-            [
-                self.states.convention,
-                self.bos_sentence(),
-                f"The loss is {self.loss:.4f} nats, {self.loss_gap:.4f} above the entropy floor {self.entropy:.4f}.",
-            ]
-        )
+        loss = f"The loss is {self.loss:.4f} nats, {self.loss_gap:.4f} above the entropy floor {self.entropy:.4f}."
+        return "\n".join([self.states.convention, self.bos_sentence(), loss])
 
     def _facts(self) -> list[tuple[str, str]]:
         (V, d), m = self.W.shape, self.H.shape[1]
@@ -224,9 +219,6 @@ class Models:
         self._allow_pickle = allow_pickle
         self._loaded: tuple[ModelFolder, ModuleModel] | None = None
 
-    def __len__(self) -> int:
-        return len(self.folders)
-
     @property
     def last(self) -> int:
         """Place of the last one."""
@@ -236,11 +228,6 @@ class Models:
     def names(self) -> list[str]:
         """Names on the page."""
         return [folder.name for folder in self.folders]
-
-    def how_read(self, place: int) -> dict[str, str]:
-        """The files of one of the models, and how they are read."""
-        folder = self.folders[place]
-        return {"name": folder.name, "files": folder.digest, "device": self.device, "precision": self.precision}
 
     def load(self, place: int, progress: AbstractProgress) -> ModuleModel:
         """One of the models; only the one that was asked for last is kept in memory."""

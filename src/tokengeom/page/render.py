@@ -18,11 +18,10 @@ from tokengeom.figures.prepare import DARK
 from tokengeom.page import formatting
 from tokengeom.page.report_contents import ReportContents
 from tokengeom.page.sections.base import Page, Section
-from tokengeom.page.sections.corpus import corpus, model
+from tokengeom.page.sections.corpus import corpus, methods, model
 from tokengeom.page.sections.explore import explore
 from tokengeom.page.sections.figures import packed
 from tokengeom.page.sections.measurement import agreement, collapse, training
-from tokengeom.page.sections.methods import methods
 from tokengeom.page.sections.prediction import concepts, prediction
 from tokengeom.page.sections.summary import diagnosis, summary
 
@@ -52,10 +51,9 @@ def render(contents: ReportContents) -> str:
     made = [model if contents.models and section is training else section for section in SECTIONS]
     with blas_threads_for(contents.stats.V, contents.stats.m):
         sections = [shown for section in made if (shown := section(page)) is not None]
-    explorer = (
-        "\n".join(map(_template_text, EXPLORER)) if any(section.name == "explore" for section in sections) else ""
-    )
-    scripts = [_plotly_code(), _template_text("page.js"), *([explorer] if explorer else [])]
+    scripts = [_plotly_code(), _template_text("page.js")]
+    if any(section.name == "explore" for section in sections):
+        scripts.append("\n".join(map(_template_text, EXPLORER)))
     return environment.get_template("page.html.j2").render(
         title=contents.title,
         sections=sections,

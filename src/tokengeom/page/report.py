@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from tokengeom.keywords import PredictKeywords, ReportKeywords, TrainKeywords
     from tokengeom.training.loop import Probe
 
-PAGE_PACKAGES = {"jinja2": "jinja2", "plotly": "plotly"}
+PAGE_PACKAGES = ("jinja2", "plotly")
 PAGE_SECONDS = 6.0
 """Expected duration of writing the page, for the estimate of the time left."""
 HEADLINE = (
@@ -120,22 +120,22 @@ class Report(AbstractResult):
 
     def to_frame(self) -> DataFrame:
         """Data frame with one row per model and number: value, interval, floors, ceiling, and what it means."""
-        frames = [
-            (model, comparison.to_frame().reset_index()) for model, comparison in self.contents.comparisons.items()
+        rows = [
+            {"model": model, **row}
+            for model, comparison in self.contents.comparisons.items()
+            for row in comparison.to_frame().reset_index().to_dict("records")
         ]
-        rows = [{"model": model, **row} for model, frame in frames for row in frame.to_dict("records")]
         return data_frame(rows, columns=None if rows else ["model", "number"]).set_index(["model", "number"])
 
     def summary(self) -> str:
         """The verdict on each model, how the text was cut, and where the page is."""
         contents = self.contents
-        earlier = [name for name in contents.models if name not in contents.runs and name in contents.comparisons]
         lines = [
-            f"{name}: loss gap {contents.models[name].loss_gap:.4f}; {contents.comparisons[name].verdict}."
-            for name in earlier
+            f"{name}: loss gap {model.loss_gap:.4f}; {contents.comparisons[name].verdict}."
+            for name, model in contents.models.items()
+            if name not in contents.runs and name in contents.comparisons
         ]
-        for name in contents.compared_models:
-            lines.append(f"{name}: {contents.reasons(name)[0]}")
+        lines += [f"{name}: {contents.reasons(name)[0]}" for name in contents.compared_models]
         lines += [*contents.choice.reasons, *contents.missing]
         size = f" ({self.page.stat().st_size / 1e6:.1f} MB)" if self.page.is_file() else ""
         behind = f"; the results behind it are in {self.results}" if self.results else ""
@@ -236,7 +236,7 @@ def report(
             "title": contents.title,
             "missing": list(contents.missing),
             "code": code_hash(),
-            "packages": {name: package_version(name) for name in PAGE_PACKAGES.values()},
+            "packages": {name: package_version(name) for name in PAGE_PACKAGES},
         }
         with shown.part(PAGE_SECONDS, "Writing the page"):
             folder.keep_page(page, inputs, lambda: render_page(contents, shown), contents.provenance)
@@ -246,7 +246,8 @@ def report(
 def plan_report(source: SourceText | NextTokenStatistics, settings: ReportSettings) -> Plan:
     """What a report is made of, in the order in which it is carried out."""
     if settings.model_folders:
-        models = find_models(settings.model_folders, **settings.model_loading)
+        loading = {name: getattr(settings, name) for name in ("device", "precision", "allow_pickle")}
+        models = find_models(settings.model_folders, **loading)
         names = {f"{READ}{place}": name for place, name in enumerate(models.names, start=1)}
         return Plan(source, settings, models, names, f"reading {listed(models.names)}", model_stages(source, models))
     names = {model: MODEL_NAMES[model] for model in settings.models_trained}
@@ -317,8 +318,7 @@ def estimate_report(
     asked, reading = share(settings, ReportSettings, ReadingSettings, verb="estimate")
     shown, text = progress or SilentProgress(), given_statistics(source) or find_text(source, reading)
     plan = plan_report(text, asked)
-    has_choice = isinstance(text, SourceText) and plan.models is None
-    chosen = choose(text, asked, shown).settings if isinstance(text, SourceText) and has_choice else {}
+    chosen = choose(text, asked, shown).settings if isinstance(text, SourceText) and plan.models is None else {}
     return estimate_stages(plan.after_counting, counted(plan, chosen, shown))
 
 
@@ -370,12 +370,11 @@ def _provenance(executor: Executor) -> dict[str, Any]:
 def _settings(plan: Plan) -> dict[str, Any]:
     """Seeds and settings, without those that have no meaning here, and without the folders of models."""
     settings = plan.settings
-    known = asdict(settings)
+    idle = (*OF_MODEL, "model") if plan.models is None else NOT_WITH_MODEL
+    known = {name: value for name, value in asdict(settings).items() if name not in idle}
     if plan.models is not None:
-        known = {name: value for name, value in known.items() if name not in NOT_WITH_MODEL}
         return {"seeds": {"seed": settings.seed}, "settings": {**known, "model": plan.models.names}}
     training = {model: settings.training(model).to_dict() for model in plan.names}
-    known = {name: value for name, value in known.items() if name not in (*OF_MODEL, "model")}
     seeds = {"seed": settings.seed, "trainings": settings.trainings}
     return {"seeds": seeds, "settings": {**known, "training": training}}
 
@@ -398,6 +397,6 @@ def render_page(contents: ReportContents, progress: AbstractProgress) -> str:
 
 def _require_page_packages() -> None:
     """Refuse before minutes of training, not after, where the page cannot be written."""
-    for module, package in PAGE_PACKAGES.items():
-        if find_spec(module) is None:
+    for package in PAGE_PACKAGES:
+        if find_spec(package) is None:
             missing_extra(package, "report", "The page of a report")

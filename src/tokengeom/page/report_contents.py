@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,7 +15,7 @@ from tokengeom.comparison.model_states import ModelStates
 from tokengeom.comparison.rival_table import Rivals
 from tokengeom.core.errors import InputError
 from tokengeom.page.chosen_settings import Choice
-from tokengeom.page.compare_models import TextStates, checkpoint_of
+from tokengeom.page.compare_models import ModelText, TextStates
 from tokengeom.page.formatting import listed
 from tokengeom.page.read_model import ReadModel
 from tokengeom.page.settings import MODEL_NAMES
@@ -81,11 +82,11 @@ class ReportContents:
         compared = {name: model for name, model in self.models.items() if name in self.comparisons}
         if len(compared) < 2:
             return None
-        is_proxy = isinstance(self.prediction, ProxyPrediction)
-        points = []
-        for name, model in compared.items():
-            states = TextStates(model.states, model.states)
-            points.append(checkpoint_of(states, self.stats, self.stats, self.comparisons[name], is_proxy))
+        text = ModelText(self.stats, self.stats, self.prediction)
+        points = [
+            text.checkpoint(TextStates(model.states, model.states), self.comparisons[name])
+            for name, model in compared.items()
+        ]
         return CheckpointCurve(tuple(points))
 
     @property
@@ -157,27 +158,23 @@ class ReportContents:
         """Contents of a page about one comparison, whose prediction and run, or model, must be in memory."""
         prediction, run = comparison.compared or (None, None)
         stats = getattr(prediction, "stats", None)
-        in_limit = prediction if isinstance(prediction, FeaturePrediction | ProxyPrediction) else None
-        if in_limit is not None and stats is not None and isinstance(run, ModelStates):
-            return _about_model(comparison, in_limit, ReadModel(run, stats.entropy), stats)
-        if not isinstance(prediction, FeaturePrediction) or not isinstance(run, Run) or stats is None:
+        kinds = FeaturePrediction | ProxyPrediction if isinstance(run, ModelStates) else FeaturePrediction
+        if stats is None or not isinstance(prediction, kinds) or not isinstance(run, Run | ModelStates):
             raise InputError(
                 "A page about a comparison needs its statistics, prediction and run in memory: "
                 "compare(predict(stats), train(stats, ...)) with learned features, or compare(predict(stats), model), "
                 "in the same session. For saved results use `tokengeom report STATS`."
             )
-        name = MODEL_NAMES.get(run.settings["model"], run.settings["model"])
-        return ReportContents(
-            title=title_of(stats),
-            stats=stats,
-            choice=Choice.given(stats),
-            prediction=prediction,
-            concepts=concepts_of(prediction),
-            runs={name: run},
-            comparisons={name: comparison},
-            at_loss={name: comparison.at},
-            provenance={"settings": {"training": {name: run.settings}}, "seeds": {"seed": run.settings["seed"]}},
-        )
+        about = partial(ReportContents, stats=stats, prediction=prediction, concepts=concepts_of(prediction))
+        if isinstance(run, Run):
+            name = MODEL_NAMES.get(run.settings["model"], run.settings["model"])
+            made = {"settings": {"training": {name: run.settings}}, "seeds": {"seed": run.settings["seed"]}}
+            about = partial(about, title_of(stats), choice=Choice.given(stats), runs={name: run}, provenance=made)
+        else:
+            name, models = run.name, {run.name: ReadModel(run, stats.entropy)}
+            title = f"{name} on {title_of(stats)}"
+            about = partial(about, title, choice=Choice.for_model(stats), runs=models, models=models)
+        return about(comparisons={name: comparison}, at_loss={name: comparison.at})
 
 
 def missing_sentences(contents: ReportContents, trainings: int) -> tuple[str, ...]:
@@ -227,26 +224,6 @@ def concepts_of(prediction: FeaturePrediction | ProxyPrediction) -> Concepts:
     strengths = prediction.singular_values
     root = np.sqrt(strengths)
     return Concepts.from_svd(prediction.W / root, strengths, prediction.H / root[:, None])
-
-
-def _about_model(
-    comparison: Comparison,
-    prediction: FeaturePrediction | ProxyPrediction,
-    model: ReadModel,
-    stats: NextTokenStatistics,
-) -> ReportContents:
-    """Contents of a page about a model that was given in memory."""
-    return ReportContents(
-        title=f"{model.name} on {title_of(stats)}",
-        stats=stats,
-        choice=Choice.for_model(stats),
-        prediction=prediction,
-        concepts=concepts_of(prediction),
-        runs={model.name: model},
-        comparisons={model.name: comparison},
-        at_loss={model.name: comparison.at},
-        models={model.name: model},
-    )
 
 
 def _names(results: Mapping[str, AbstractResult]) -> dict[str, str]:

@@ -168,16 +168,8 @@ class ReportSettings:
                 "The tokenizer of a report must be a name or the path of a saved tokenizer; got "
                 f"{type(self.tokenizer).__name__}. Save it, or count with it and make the report from the statistics."
             )
-        least = {
-            "steps": FEWEST_STEPS,
-            "dim": 1,
-            "seed": 0,
-            "seeds": 1,
-            "context": 1,
-            "top_contexts": 1,
-            "vocabulary": 1,
-        }
-        for name, smallest in least.items():
+        at_least_one = dict.fromkeys(("dim", "seeds", "context", "top_contexts", "vocabulary"), 1)
+        for name, smallest in {"steps": FEWEST_STEPS, "seed": 0, **at_least_one}.items():
             value = getattr(self, name)
             if value is not None and value < smallest:
                 raise InputError(f"The setting {name} must be {smallest} or more; got {value}.")
@@ -217,11 +209,6 @@ class ReportSettings:
     def model_folders(self) -> tuple[str, ...]:
         """Folders of the trained models; empty where models are trained."""
         return self.model if isinstance(self.model, tuple) else ()
-
-    @property
-    def model_loading(self) -> dict[str, Any]:
-        """How trained models are loaded."""
-        return {"device": self.device, "precision": self.precision, "allow_pickle": self.allow_pickle}
 
     @property
     def model_cuts(self) -> dict[str, Any]:

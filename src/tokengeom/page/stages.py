@@ -36,7 +36,7 @@ from tokengeom.core.progress import AbstractProgress
 from tokengeom.core.resources import Estimate
 from tokengeom.corpus.files import exists
 from tokengeom.page.chosen_settings import Choice, choose
-from tokengeom.page.compare_models import count_for_model, predict_or_proxy, supports_for_model
+from tokengeom.page.compare_models import count_for_model, predict_or_proxy, solver_device, supports_for_model
 from tokengeom.page.executor import STATISTICS, Executor, Plan, Stage
 from tokengeom.page.read_model import Models, ReadModel
 from tokengeom.page.settings import MODEL_NAMES, ModelTextSettings, ReportSettings
@@ -81,8 +81,7 @@ SOME_GAP = 1e-3
 
 def training_stages(source: Source, settings: ReportSettings, models: Sequence[str]) -> list[Stage]:
     """The stages of a report that trains its models."""
-    choice = Stage(CHOICE, "Choosing settings", 3.0, _choice, COUNTING, settings=_asked, has_own_bars=True)
-    stages = [choice] if isinstance(source, SourceText) else []
+    stages = [_choice_stage(source, settings)] if isinstance(source, SourceText) else []
     stages += [_counting(source, 1.0, COUNTING), _prediction_stage(3.0, estimate_prediction), _path_stage()]
     ahead = later_trainings(settings, models)
     # Trainings that differ in their seed only take the same time: they are measured once.
@@ -108,6 +107,18 @@ def model_stages(source: Source, models: Models) -> list[Stage]:
     for place, name in enumerate(models.names):
         stages += _comparing_stages(f"{READ}{place + 1}", name, with_rivals=place == models.last)
     return stages
+
+
+def _choice_stage(text: SourceText, settings: ReportSettings) -> Stage:
+    return Stage(
+        CHOICE,
+        "Choosing settings",
+        3.0,
+        lambda executor: choose(text, settings, executor.progress),
+        COUNTING,
+        settings=lambda executor: {**_reading(executor.plan), "asked": settings.cuts},
+        has_own_bars=True,
+    )
 
 
 def _counting(source: Source, seconds: float, code: tuple[str, ...]) -> Stage:
@@ -164,12 +175,13 @@ def _training_stage(
 
 def _reading_stage(models: Models, place: int) -> Stage:
     folder = models.folders[place]
+    read = {"name": folder.name, "files": folder.digest, "device": models.device, "precision": models.precision}
 
     def bos(executor: Executor) -> bool | None:
         """As requested, or as the last model was read; None where the last one is to choose."""
         if executor.plan.settings.bos is not None or place == models.last:
             return executor.plan.settings.bos
-        return executor.result(f"{READ}{len(models)}", ReadModel).states.bos
+        return executor.result(f"{READ}{models.last + 1}", ReadModel).states.bos
 
     return Stage(
         f"{READ}{place + 1}",
@@ -178,7 +190,7 @@ def _reading_stage(models: Models, place: int) -> Stage:
         lambda executor: models.read(place, executor.statistics, bos(executor), executor.progress),
         READING,
         needs=(STATISTICS,),
-        settings=lambda executor: {**models.how_read(place), "bos": bos(executor)},
+        settings=lambda executor: {**read, "bos": bos(executor)},
         has_own_bars=True,
     )
 
@@ -240,15 +252,6 @@ def _norms(given: NextTokenStatistics | FeaturePrediction) -> Sequence[str]:
 MEASURES = {norm: partial(_measure_at_loss, norm) for norm in AT_LOSS}
 
 
-def _asked(executor: Executor) -> dict[str, Any]:
-    return {**_reading(executor.plan), "asked": executor.plan.settings.cuts}
-
-
-def _choice(executor: Executor) -> Choice:
-    assert isinstance(executor.plan.source, SourceText), "settings are chosen for a text only"
-    return choose(executor.plan.source, executor.plan.settings, executor.progress)
-
-
 def _reading(plan: Plan) -> dict[str, Any]:
     """The text, how it is read, and the content of a saved tokenizer, whose file may change under the same name."""
     tokenizer, text, models = plan.settings.tokenizer, plan.source, plan.models
@@ -265,8 +268,8 @@ def _statistics_settings(executor: Executor) -> dict[str, Any]:
     if isinstance(plan.source, NextTokenStatistics):
         return {"given": plan.source.limited(**plan.settings.limits).hash}
     if plan.models is not None:
-        return {**_reading(executor.plan), "settings": plan.settings.model_cuts}
-    return {**_reading(executor.plan), "settings": dict(executor.result(CHOICE, Choice).settings)}
+        return {**_reading(plan), "settings": plan.settings.model_cuts}
+    return {**_reading(plan), "settings": dict(executor.result(CHOICE, Choice).settings)}
 
 
 def _statistics(executor: Executor) -> NextTokenStatistics:
@@ -339,21 +342,15 @@ def _run(model: str, place: int, executor: Executor) -> Run:
     return run
 
 
-def _measured(model: str, executor: Executor) -> Run | ReadModel:
-    """The first run of a model, or the model that was read."""
-    result = executor.results[run_stage(model)]
-    assert isinstance(result, Run | ReadModel), "the stage makes one of these"
-    return result
-
-
 def _compared(model: str, executor: Executor) -> list[Run | ModelStates]:
     """What is compared: a model that was read, or the runs that did not diverge, the first one before others.
 
     Empty where the first run diverged.
     """
-    first = _measured(model, executor)
+    first = executor.results[run_stage(model)]
     if isinstance(first, ReadModel):
         return [carry_hash(first.states, first)]
+    assert isinstance(first, Run), "the stage makes one of these"
     names = [run_stage(model, place) for place in range(1, executor.plan.settings.trainings)]
     others = [executor.result(name, Run) for name in names if name in executor.results]
     return [] if first.diverged else [first, *(run for run in others if not run.diverged)]
@@ -361,38 +358,32 @@ def _compared(model: str, executor: Executor) -> list[Run | ModelStates]:
 
 def _at_loss(model: str, norm: str, executor: Executor) -> LossPrediction | None:
     """The prediction at the loss of a model; None where there is none, or it would take minutes."""
-    prediction, measured = _predicted(executor), _measured(model, executor)
-    if not _compared(model, executor) or isinstance(prediction, ProxyPrediction):
+    prediction, compared = _predicted(executor), _compared(model, executor)
+    if not compared or isinstance(prediction, ProxyPrediction):
         return None
-    gap, device = measured.loss_gap, executor.plan.settings.device
+    gap = compared[0].loss_gap
     if not 0 < gap < prediction.largest_gap or norm not in _norms(prediction):
         return None
-    solver = "cuda" if isinstance(measured, ReadModel) and device.startswith("cuda") else "cpu"
+    device = "cpu" if executor.plan.models is None else solver_device(executor.plan.settings.device)
     try:
-        at_loss = prediction.at(gap, norm=norm, tolerance=AT_LOSS_TOLERANCE, device=solver)
+        at_loss = prediction.at(gap, norm=norm, tolerance=AT_LOSS_TOLERANCE, device=device)
     except ProblemError:
         return None
     return at_loss if at_loss.rank > 0 else None
 
 
-def _judged(model: str, executor: Executor) -> tuple[list[Run | ModelStates], list[LossPrediction]]:
-    """What is compared, and the predictions at its loss."""
+def _judged(model: str, executor: Executor) -> tuple[list[Run | ModelStates], list[LossPrediction], dict[str, Any]]:
+    """What is compared, the predictions at its loss, and how floors are drawn."""
     names = [f"at-loss-{model}-{norm}" for norm in AT_LOSS]
     at = [executor.result(name, LossPrediction) for name in names if name in executor.results]
-    return _compared(model, executor), at
+    return _compared(model, executor), at, {"progress": executor.progress, **executor.plan.settings.draws}
 
 
 def _comparison(model: str, executor: Executor) -> Comparison | None:
-    runs, at = _judged(model, executor)
-    if not runs:
-        return None
-    limit, progress, draws = _predicted(executor), executor.progress, executor.plan.settings.draws
-    return compare(limit, list(runs), at=at or None, at_loss=bool(at), progress=progress, **draws)
+    runs, at, draws = _judged(model, executor)
+    return compare(_predicted(executor), runs, at=at or None, at_loss=bool(at), **draws) if runs else None
 
 
 def _rivals(model: str, executor: Executor) -> Rivals | None:
-    runs, at = _judged(model, executor)
-    if not runs:
-        return None
-    limit, progress, draws = _predicted(executor), executor.progress, executor.plan.settings.draws
-    return rivals(executor.statistics, list(runs), limit, at=at, progress=progress, **draws)
+    runs, at, draws = _judged(model, executor)
+    return rivals(executor.statistics, runs, _predicted(executor), at=at, **draws) if runs else None

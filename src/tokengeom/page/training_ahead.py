@@ -19,7 +19,8 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,6 @@ from tokengeom.page.settings import SECONDS_PER_STEP, UFM, ReportSettings
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.training.loop import Probe
 from tokengeom.training.run import Run
-from tokengeom.training.settings import TrainingSettings
 from tokengeom.training.train import estimate_training, train
 
 WORTHWHILE = 20.0
@@ -78,24 +78,15 @@ def usable_cores() -> int:
 @contextmanager
 def half_of_the_threads(is_network: bool) -> Iterator[None]:
     """A context in which compiled loops, and PyTorch where a network is trained, use half of their threads."""
-    import numba
-
-    threads = numba.get_num_threads()
-    numba.set_num_threads(max(1, threads // 2))
+    libraries: list[Any] = [import_module("numba"), *([import_module("torch")] if is_network else [])]
+    before = [(library, library.get_num_threads()) for library in libraries]
     try:
-        if is_network:
-            import torch
-
-            torch_threads = torch.get_num_threads()
-            torch.set_num_threads(max(1, torch_threads // 2))
-            try:
-                yield
-            finally:
-                torch.set_num_threads(torch_threads)
-        else:
-            yield
+        for library, threads in before:
+            library.set_num_threads(max(1, threads // 2))
+        yield
     finally:
-        numba.set_num_threads(threads)
+        for library, threads in before:
+            library.set_num_threads(threads)
 
 
 def train_model(
@@ -109,10 +100,9 @@ def train_model(
     progress: AbstractProgress | None = None,
 ) -> Run:
     """One training of a report, resumed where there is a snapshot of it."""
-    chosen = settings.training(model, place)
     return train(
         stats,
-        **_arguments(chosen),
+        **vars(settings.training(model, place)),
         probes=probes,
         progress=progress,
         checkpoint=checkpoint,
@@ -128,11 +118,7 @@ def estimate_model(model: str, settings: ReportSettings, shared: bool, stats: Ne
     if shared and model == UFM and usual < LONG_TRAINING:
         return Estimate("", usual, usual)
     with half_of_the_threads(chosen.is_network) if shared else nullcontext():
-        return estimate_training(stats, **_arguments(chosen), rehearsal=REHEARSAL)
-
-
-def _arguments(chosen: TrainingSettings) -> dict[str, Any]:
-    return {field.name: getattr(chosen, field.name) for field in fields(chosen)}
+        return estimate_training(stats, **vars(chosen), rehearsal=REHEARSAL)
 
 
 @dataclass(frozen=True)
@@ -164,10 +150,13 @@ class SecondProcess:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+        assert self._process.stdin is not None, "it was started with pipes"
+        assert self._process.stdout is not None, "it was started with pipes"
         self._pipe, self._said = self._process.stdin, self._process.stdout
         self._finished: set[tuple[str, int]] = set()
         with suppress(BrokenPipeError):
-            self._write(f"{json.dumps(task)}\n")
+            self._pipe.write(f"{json.dumps(task)}\n".encode())
+            self._pipe.flush()
 
     @classmethod
     def start(
@@ -182,7 +171,6 @@ class SecondProcess:
 
     def wait_for(self, model: str, place: int) -> None:
         """Wait until a training is finished, or the process has ended for whatever reason."""
-        assert self._said is not None, "the process was started with a pipe"
         while (model, place) not in self._finished and (line := self._said.readline()):
             words = line.decode().split()
             if words[:1] == [FINISHED]:
@@ -190,21 +178,14 @@ class SecondProcess:
 
     def stop(self) -> None:
         """Let the process save a last snapshot and end; kill it where that takes too long."""
-        if self._pipe is not None:
-            with suppress(BrokenPipeError):
-                self._pipe.close()
+        with suppress(BrokenPipeError):
+            self._pipe.close()
         try:
             self._process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        if self._said is not None:
-            self._said.close()
-
-    def _write(self, text: str) -> None:
-        assert self._pipe is not None, "the process was started with a pipe"
-        self._pipe.write(text.encode())
-        self._pipe.flush()
+        self._said.close()
 
 
 def main() -> None:

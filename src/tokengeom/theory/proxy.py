@@ -226,9 +226,10 @@ class ProxyPrediction(AnswersQuestions, AbstractResult):
 
     def summary(self) -> str:
         """What this is and how much of S~ it holds."""
+        share = "more than 99.9%" if 0.9995 <= self.captured < 1 else f"{self.captured:.1%}"
         return (
             f"Proxy geometry, not the certified L_mm: {self.singular_values.size} leading concepts of S~ "
-            f"({self.U.shape[0]} tokens x {self.Vt.shape[1]} contexts), {self.captured:.1%} of its squared norm."
+            f"({self.U.shape[0]} tokens x {self.Vt.shape[1]} contexts), {share} of its squared norm."
         )
 
     @property

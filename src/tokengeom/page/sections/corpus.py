@@ -1,14 +1,22 @@
-"""What the page is about: the corpus in numbers with its cuts and most frequent contexts, and trained models."""
+"""What the page is about and made from: the corpus in numbers, trained models, and methods and sources.
+
+Methods are how each number was computed, settings, versions, seeds, hashes, how to verify and to cite, and a glossary.
+"""
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 
 from tokengeom.comparison.inputs import seen_tokens
+from tokengeom.comparison.verdict import AGREES, IN_PART
+from tokengeom.core.citation import cite
 from tokengeom.core.numerics import Int
 from tokengeom.figures.base import Curve, Figure, LinePanel
 from tokengeom.figures.comparisons import checkpoints
@@ -17,13 +25,22 @@ from tokengeom.page.read_model import ReadModel
 from tokengeom.page.report_contents import ReportContents
 from tokengeom.page.sections.base import Page, Section
 from tokengeom.page.sections.figures import Picture, picture
-from tokengeom.page.sections.fit_checks import agreements_of
+from tokengeom.page.sections.fit_checks import ITEMS, agreements_of
+from tokengeom.page.settings import MODEL_NAMES
 from tokengeom.statistics.cuts import Effect
 from tokengeom.statistics.next_token import OTHER, NextTokenStatistics
 from tokengeom.statistics.supports import half_text_correlation, warnings_about
 
 CONTEXTS, FIRST_CONTEXTS, NEXT = 12, 8, 6
 """Most frequent contexts in the table, those shown without unfolding, and next tokens of each."""
+TITLES = {
+    "versions": "Versions",
+    "machine": "Machine",
+    "seeds": "Seeds",
+    "settings": "Settings",
+    "hashes": "Hashes (SHA-256): text, models, stages",
+    "seconds": "Seconds per stage",
+}
 
 
 def corpus(page: Page) -> Section:
@@ -165,13 +182,11 @@ def model(page: Page) -> Section:
     """The checkpoints in numbers, what W and H are, and the curve over training."""
     contents = page.contents
     curve, last = contents.curve, list(contents.models.values())[-1]
-    order = (
-        "in the order of training" if all(read.step is not None for read in contents.models.values()) else "as given"
-    )
+    known = [read.step is not None for read in contents.models.values()]
     view = {
         "rows": [_model_row(contents, read) for read in contents.models.values()],
-        "steps": any(read.step is not None for read in contents.models.values()),
-        "order": order,
+        "steps": any(known),
+        "order": "in the order of training" if all(known) else "as given",
         "facts": _model_facts(last),
         "sentences": _model_sentences(last),
         "curve": None if curve is None else picture(checkpoints(curve)),
@@ -182,13 +197,13 @@ def model(page: Page) -> Section:
 def _model_row(contents: ReportContents, read: ReadModel) -> dict[str, Any]:
     comparison = contents.comparisons.get(read.name)
     agreements = {} if comparison is None else agreements_of(comparison)
+    values = {items: agreements[items].value if items in agreements else float("nan") for items in ITEMS}
     return {
         "name": read.name,
         "step": read.step,
         "loss": read.loss,
         "gap": read.loss_gap,
-        "contexts": agreements["contexts"].value if "contexts" in agreements else float("nan"),
-        "tokens": agreements["tokens"].value if "tokens" in agreements else float("nan"),
+        **values,
         "verdict": "not compared" if comparison is None else comparison.verdict,
     }
 
@@ -203,6 +218,10 @@ def _model_facts(read: ReadModel) -> list[tuple[str, str]]:
 
 def _model_sentences(read: ReadModel) -> list[str]:
     """What W and H are, what the model read, and how to read its loss."""
+    trained = "On which text, how and for how long the model was trained is not known here."
+    if read.step is not None:
+        saved = f"The model was saved at training step {read.step:,}."
+        trained = f"{saved} On which text and how it was trained is not known here."
     return [
         *(f"{part}." for part in read.states.convention.rstrip(".").split(". ")),
         read.bos_sentence(),
@@ -210,14 +229,56 @@ def _model_sentences(read: ReadModel) -> list[str]:
         "floor, with the softmax over all rows of the head.",
         "The entropy floor is that of the windows counted here. Only a model that has memorised these windows reaches "
         "it: one that was trained on other text, or to read longer contexts, is expected to stay above it.",
-        f"{_training(read)} A second training of it was not given.",
+        f"{trained} A second training of it was not given.",
     ]
 
 
-def _training(read: ReadModel) -> str:
-    """What is known of how the model was trained: the step at most."""
-    if read.step is None:
-        return "On which text, how and for how long the model was trained is not known here."
-    return (
-        f"The model was saved at training step {read.step:,}. On which text and how it was trained is not known here."
-    )
+def methods(page: Page) -> Section:
+    """How the numbers were computed, from what, and how to check and cite them."""
+    contents = page.contents
+    provenance = {**contents.provenance, "settings": _other_settings(contents)}
+    ordered = [key for key in TITLES if provenance.get(key)] + [key for key in provenance if key not in TITLES]
+    view = {
+        "tables": [{"title": TITLES.get(key, key), "rows": flattened(provenance[key])} for key in ordered],
+        "runs": [
+            {"title": f"Training settings: {name}", "rows": flattened(run.settings)}
+            for name, run in contents.trained.items()
+        ],
+        "counted": contents.stats.has_counts,
+        "of_model": bool(contents.models),
+        "agrees": f"{AGREES:.0%}",
+        "agrees_value": AGREES,
+        "in_part": f"{IN_PART:.0%}",
+        "bibtex": cite(),
+        "glossary": glossary(contents.noun),
+    }
+    return Section("methods", "Methods and sources", view)
+
+
+def _other_settings(contents: ReportContents) -> dict[str, object]:
+    """Settings apart from those of the runs, which have tables of their own."""
+    settings = dict(contents.provenance.get("settings", {}))
+    training = settings.pop("training", {})
+    not_run = {
+        name: settings for name, settings in training.items() if MODEL_NAMES.get(name, name) not in contents.runs
+    }
+    return {**settings, **({"training": not_run} if not_run else {})}
+
+
+def flattened(value: object, path: str = "") -> list[tuple[str, str]]:
+    """Nested plain data as rows of a dotted name and a value."""
+    if isinstance(value, Mapping):
+        return [row for key, item in value.items() for row in flattened(item, f"{path}.{key}" if path else str(key))]
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [(path, ", ".join(_plain_text(item) for item in value))]
+    return [(path, _plain_text(value))]
+
+
+def _plain_text(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else "none" if value is None else str(value)
+
+
+def glossary(noun: str) -> list[tuple[str, str, str]]:
+    """Term, symbol and meaning; ``noun`` is what sentences call that which was compared."""
+    text = files("tokengeom.page").joinpath("templates", "glossary.json").read_text(encoding="utf-8")
+    return [(term, symbol, meaning.format(noun=noun)) for term, symbol, meaning in json.loads(text)]

@@ -8,7 +8,7 @@ all are shown on the three leading axes of that one. Cosines do not depend on th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -35,7 +35,7 @@ from tokengeom.page.sections.explorer_numbers import (
     pack,
     unit_rows,
 )
-from tokengeom.page.sections.figures import judged_prediction
+from tokengeom.page.sections.figures import how_many, judged_prediction
 from tokengeom.page.sections.fit_checks import is_finite
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.training.run import Run
@@ -138,20 +138,12 @@ class Explorer:
             yield self._made("proxy", "predicted by the proxy", "proxy", prediction, None, None)
         for name, run in contents.runs.items():
             if is_finite(run):
-                yield self._made(f"model {name}", name, "model", run, run.loss_gap, None, self._losses(run))
+                model = self._made(f"model {name}", name, "model", run, run.loss_gap, None)
+                yield replace(model, loss=self._losses(run))
 
-    def _made(
-        self,
-        key: str,
-        label: str,
-        kind: str,
-        given: HasFactors,
-        gap: float | None,
-        rank: int | None,
-        loss: Float | None = None,
-    ) -> Source:
+    def _made(self, key: str, label: str, kind: str, given: HasFactors, gap: float | None, rank: int | None) -> Source:
         W = given.W[self.chosen["tokens"]] - given.W[self.seen].mean(axis=0)
-        return Source(key, label, kind, gap, rank, unit_rows(W), unit_rows(given.H[:, self.chosen["contexts"]].T), loss)
+        return Source(key, label, kind, gap, rank, unit_rows(W), unit_rows(given.H[:, self.chosen["contexts"]].T))
 
     def _losses(self, run: Run | ReadModel) -> Float | None:
         """``KL(P_j || softmax(logits_j))`` of the chosen contexts."""
@@ -258,11 +250,7 @@ class Explorer:
             for kind in KINDS
         }
         return {
-            "key": source.key,
-            "label": source.label,
-            "kind": source.kind,
-            "gap": source.gap,
-            "rank": source.rank,
+            **{name: getattr(source, name) for name in ("key", "label", "kind", "gap", "rank")},
             **parts,
             "heat": {kind: self._heat(getattr(source, kind), kind) for kind in KINDS},
             "loss": None if source.loss is None else pack(source.loss, "float32"),
@@ -280,7 +268,7 @@ class Explorer:
     def _summary(self) -> str:
         totals = {"tokens": int(self.seen.size), "contexts": self.stats.m}
         cut = any(self.chosen[kind].size < totals[kind] for kind in KINDS)
-        parts = [_how_many(self.chosen[kind].size, totals[kind], kind) for kind in KINDS]
+        parts = [how_many(self.chosen[kind].size, totals[kind], kind) for kind in KINDS]
         shown = f"{parts[0][0].upper()}{parts[0][1:]} and {parts[1]} are shown"
         return f"{shown}; neighbours are among these." if cut else f"{shown}."
 
@@ -331,16 +319,8 @@ class Explorer:
             return [[places[kind][int(item)] for item in side if int(item) in places[kind]] for side in sides]
 
         concepts = self.contents.concepts
-        shown_concepts = [concepts.concept(k, typical=TYPICAL) for k in range(min(CONCEPTS, len(concepts)))]
+        strongest = [concepts.concept(k, typical=TYPICAL) for k in range(min(CONCEPTS, len(concepts)))]
         return [
-            {
-                "label": f"Concept {concept.index + 1}",
-                "tokens": shown(concept.tokens, "tokens"),
-                "contexts": shown(concept.contexts, "contexts"),
-            }
-            for concept in shown_concepts
+            {"label": f"Concept {concept.index + 1}", **{kind: shown(getattr(concept, kind), kind) for kind in KINDS}}
+            for concept in strongest
         ]
-
-
-def _how_many(shown: int, total: int, kind: str) -> str:
-    return f"all {total:,} {kind}" if shown == total else f"the {shown:,} most frequent of {total:,} {kind}"

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 from base64 import b64encode
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -71,14 +72,18 @@ def _ordered(chosen: Int, groups: Int, columns: Float) -> Order:
 
 def order_sentence(order: FeatureOrder) -> str:
     """How the heat-maps are ordered, and what they leave out."""
-    contexts, tokens = order.contexts.indices.size, order.tokens.indices.size
-    across = f"the {contexts:,} most frequent of {order.m:,}" if contexts < order.m else f"all {order.m:,}"
-    down = f"the {tokens:,} most frequent of {order.V:,}" if tokens < order.V else f"all {order.V:,}"
-    shown = f" They show {across} contexts and {down} tokens that follow them."
+    across = how_many(order.contexts.indices.size, order.m, "contexts")
+    down = how_many(order.tokens.indices.size, order.V, "tokens")
     return (
         "All heat-maps have the same order: contexts with the same support are adjacent, separated by thin lines where "
-        f"there is space, and groups with a high predicted cosine are neighbours.{shown}"
+        "there is space, and groups with a high predicted cosine are neighbours. They show "
+        f"{across} and {down} that follow them."
     )
+
+
+def how_many(shown: int, total: int, items: str) -> str:
+    """``all 12 tokens``, ``the 5 most frequent of 12 tokens``."""
+    return f"all {total:,} {items}" if shown == total else f"the {shown:,} most frequent of {total:,} {items}"
 
 
 def supports_figure(contents: ReportContents, order: FeatureOrder) -> Figure:
@@ -86,19 +91,14 @@ def supports_figure(contents: ReportContents, order: FeatureOrder) -> Figure:
     stats, prediction = contents.stats, contents.prediction
     rows, columns = order.tokens.indices, order.contexts.indices
     S = np.asarray(stats.S[rows][:, columns].toarray(), dtype=np.float64)
-    S_tilde = S - stats.support_sizes[columns] / stats.V
-    drawn = [("S: which tokens may follow", S, 0.0, 1.0, "1 = may follow")]
-    if isinstance(prediction, FeaturePrediction) and prediction.rank:
-        L = centre_columns(prediction.W)[rows] @ prediction.H[:, columns]
-        reach = float(max(np.abs(S_tilde).max(initial=0.0), np.abs(L).max(initial=0.0))) or 1.0
-        drawn += [
-            ("S~: the proxy, columns centred", S_tilde, -reach, reach, "logit"),
-            ("L^mm: the predicted direction", L, -reach, reach, "logit"),
-        ]
-    elif not isinstance(prediction, FeaturePrediction):
-        reach = float(np.abs(S_tilde).max(initial=0.0)) or 1.0
-        drawn.append(("S~: the proxy, columns centred", S_tilde, -reach, reach, "logit"))
-    panels = [_panel(order, *source) for source in drawn]
+    logits: dict[str, Float] = {}
+    if prediction.W.shape[1]:
+        logits["S~: the proxy, columns centred"] = S - stats.support_sizes[columns] / stats.V
+        if isinstance(prediction, FeaturePrediction):
+            logits["L^mm: the predicted direction"] = centre_columns(prediction.W)[rows] @ prediction.H[:, columns]
+    reach = _reach(logits)
+    panels = [_panel(order, "S: which tokens may follow", S, 0.0, 1.0, "1 = may follow")]
+    panels += [_panel(order, title, L, -reach, reach, "logit") for title, L in logits.items()]
     return Figure("supports", "From supports to geometry", order_sentence(order), panels, columns=3)
 
 
@@ -106,7 +106,7 @@ def geometry_figures(contents: ReportContents, order: FeatureOrder) -> list[Figu
     """Cosines between contexts, between tokens, and logits: each run, the predictions, the proxy."""
     sources, seen = geometry_sources(contents), seen_tokens(contents.stats.P)
     logits = {name: _logits(order, factors) for name, factors in sources.items()}
-    reach = max((float(np.abs(L).max(initial=0.0)) for L in logits.values()), default=0.0) or 1.0
+    reach = _reach(logits)
     figure = partial(Figure, columns=min(len(sources), 4))
     return [
         figure(
@@ -120,7 +120,8 @@ def geometry_figures(contents: ReportContents, order: FeatureOrder) -> list[Figu
             "token-cosines",
             "Cosines between tokens",
             "The same for the embeddings of next tokens, with their mean removed, which softmax ignores.",
-            [order.token_cosines(name, _centred_tokens(factors, seen)) for name, factors in sources.items()],
+            # As they are compared: without the mean of the tokens that follow some context.
+            [order.token_cosines(name, factors.W - factors.W[seen].mean(axis=0)) for name, factors in sources.items()],
         ),
         figure(
             "logits",
@@ -165,14 +166,14 @@ def disagreement_picture(contents: ReportContents) -> Picture | None:
     return picture(figure) if figure is not None and figure.panels else None
 
 
-def _centred_tokens(factors: Factors, seen: Int) -> Float:
-    """Embeddings of all tokens (V x d) without the mean of those that follow some context, as they are compared."""
-    return np.asarray(factors.W - factors.W[seen].mean(axis=0))
-
-
 def _logits(order: FeatureOrder, factors: Factors) -> Float:
     rows = factors.rows(order.tokens.indices)
     return scaled_logits(Factors(rows.W, rows.H[:, order.contexts.indices], rows.bias).logits)
+
+
+def _reach(matrices: Mapping[str, Float]) -> float:
+    """The largest number in matrices, for a scale of colours that they share."""
+    return max((float(np.abs(matrix).max(initial=0.0)) for matrix in matrices.values()), default=0.0) or 1.0
 
 
 def _panel(order: FeatureOrder, title: str, values: Float, low: float, high: float, label: str) -> HeatmapPanel:

@@ -9,6 +9,7 @@ compares one number with named thresholds.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -26,7 +27,8 @@ from tokengeom.theory.features import FeaturePrediction
 from tokengeom.training.run import Run
 
 Level = Literal["fits", "in part", "does not fit", "not judged"]
-SEVERITY: dict[Level, int] = {"does not fit": 0, "in part": 1, "not judged": 2, "fits": 3}
+Explained = Iterator[tuple[str, ...]]
+"""Causes of a failed check, each followed by what to try."""
 CHECKS = ("loss", "alignment", "collapse", "frequencies")
 ITEMS = {"contexts": "context", "tokens": "token"}
 
@@ -73,17 +75,17 @@ PARTIAL = {
     "frequencies": "Frequencies inside the supports are only roughly right",
 }
 MORE_STEPS = "Train for more steps: directions converge slowly, for one-hot labels like 1/log(steps)."
+NOT_FREE = (
+    "A network's context embeddings are not free vectors: contexts that the architecture makes similar stay similar, "
+    "whatever follows them."
+)
 OTHER_TEXT = "The model was likely trained on other text, or on more of it, where other tokens follow these contexts."
 OWN_TEXT = "Compare on a text that the model was trained on, as long as possible."
 FEWER_CONTEXTS = "Keep only the more frequent contexts, whose supports are better known (--top-contexts)."
 LONGER_CONTEXTS = "Try longer contexts (--context): the model was likely trained to read more than these tokens."
 MODEL_CAUSES = {
     "loss": (OTHER_TEXT, "The model reads only the tokens of the context here, and not what comes before them."),
-    "alignment": (
-        OTHER_TEXT,
-        "A network's context embeddings are not free vectors: contexts that the architecture makes similar stay "
-        "similar, whatever follows them.",
-    ),
+    "alignment": (OTHER_TEXT, NOT_FREE),
     "collapse": (
         "Contexts that have the same next tokens in this text may have had different ones in the text that the model "
         "was trained on.",
@@ -113,25 +115,15 @@ class FitCheck:
         One of `CHECKS`.
     ``sentence``
         The measured number and the thresholds that it was compared with.
+    ``causes``, ``remedies``
+        Likely causes, those that certainly apply to this run first, and what to try, in this order; both empty where
+        the check fits or could not be judged.
     """
 
     run: str
     name: str
     level: Level
     sentence: str
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A check with causes and remedies, both empty where it fits or could not be judged.
-
-    ``causes``
-        Likely causes; those that certainly apply to this run come first.
-    ``remedies``
-        What to try, in this order.
-    """
-
-    check: FitCheck
     title: str
     causes: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
@@ -141,35 +133,40 @@ class Finding:
 class FitChecks:
     """All checks of all runs."""
 
-    findings: tuple[Finding, ...]
+    checks: tuple[FitCheck, ...]
 
     @property
-    def misfits(self) -> tuple[Finding, ...]:
+    def misfits(self) -> tuple[FitCheck, ...]:
         """Checks that fail, or pass only in part; the worst first."""
-        misfits = [finding for finding in self.findings if finding.check.level in ("does not fit", "in part")]
-        return tuple(sorted(misfits, key=lambda finding: SEVERITY[finding.check.level]))
+        return (*self.at_level("does not fit"), *self.at_level("in part"))
+
+    def at_level(self, level: Level) -> list[FitCheck]:
+        """Checks with this outcome."""
+        return [check for check in self.checks if check.level == level]
 
     def level(self, run: str, name: str = "alignment") -> Level:
         """Level of one check of one run."""
-        levels = [
-            finding.check.level for finding in self.findings if (finding.check.run, finding.check.name) == (run, name)
-        ]
-        return levels[0] if levels else "not judged"
+        levels = (check.level for check in self.checks if (check.run, check.name) == (run, name))
+        return next(levels, "not judged")
 
 
 def check_fit(contents: ReportContents) -> FitChecks:
     """Check every run."""
-    return FitChecks(
-        tuple(_finding(contents, check) for name in reversed(list(contents.runs)) for check in checks(contents, name))
-    )
+    judged = [
+        _explained(contents, run, name, *judgement)
+        for run in reversed(list(contents.runs))
+        for name, judgement in _judgements(contents, run).items()
+    ]
+    return FitChecks(tuple(judged))
 
 
-def checks(contents: ReportContents, name: str) -> list[FitCheck]:
-    """The four checks of one run."""
+def _judgements(contents: ReportContents, name: str) -> dict[str, tuple[Level, str]]:
+    """Level and sentence of each check of one run."""
     run = contents.runs[name]
     if isinstance(run, Run) and not is_finite(run):
-        return [FitCheck(name, "loss", "does not fit", f"The run has numbers that are not finite ({run.status}).")]
-    return [_loss(contents, name), _alignment(contents, name), _collapse(contents, name), _frequencies(contents, name)]
+        return {"loss": ("does not fit", f"The run has numbers that are not finite ({run.status}).")}
+    judges = (_loss, _alignment, _collapse, _frequencies)
+    return {check: judge(contents, name) for check, judge in zip(CHECKS, judges, strict=True)}
 
 
 def is_finite(run: HasFactors) -> bool:
@@ -184,18 +181,18 @@ def graded(value: float, fits: float, part: float) -> Level:
     return "fits" if value <= fits else "in part" if value <= part else "does not fit"
 
 
-def _loss(contents: ReportContents, name: str) -> FitCheck:
+def _loss(contents: ReportContents, name: str) -> tuple[Level, str]:
     gap = contents.runs[name].loss_gap
     uniform = math.log(contents.stats.V) - contents.stats.entropy
     if uniform <= 0:
-        return FitCheck(name, "loss", "not judged", "A uniform guess is already at the entropy floor.")
+        return "not judged", "A uniform guess is already at the entropy floor."
     share = gap / uniform
     where = f"{'ended' if name in contents.trained else 'is'} {number(gap)} nats above the entropy floor"
     sentence = (
         f"The loss {where}, {percent(share)} of the loss gap of a uniform guess (at most {percent(LOSS_FITS)} fits, "
         f"above {percent(LOSS_PART)} does not). The prediction in the limit is for a loss at the floor."
     )
-    return FitCheck(name, "loss", graded(share, LOSS_FITS, LOSS_PART), sentence)
+    return graded(share, LOSS_FITS, LOSS_PART), sentence
 
 
 def agreements_of(comparison: Comparison) -> dict[str, Agreement]:
@@ -204,10 +201,10 @@ def agreements_of(comparison: Comparison) -> dict[str, Agreement]:
     return {items: number for items, number in numbers.items() if number is not None and math.isfinite(number.value)}
 
 
-def _alignment(contents: ReportContents, name: str) -> FitCheck:
+def _alignment(contents: ReportContents, name: str) -> tuple[Level, str]:
     comparison = contents.comparisons.get(name)
     if comparison is None:
-        return FitCheck(name, "alignment", "not judged", f"The {contents.noun} was not compared with a prediction.")
+        return "not judged", f"The {contents.noun} was not compared with a prediction."
     levels = {items: AGREE[level_of(agreement)] for items, agreement in agreements_of(comparison).items()}
     by_items = f" By themselves, {listed(f'{items} {said}' for items, said in levels.items())}." if levels else ""
     rule = (
@@ -215,7 +212,7 @@ def _alignment(contents: ReportContents, name: str) -> FitCheck:
         f"{AGREES} without one); {IN_PART:.0%} is agreement in part."
     )
     sentence = contents.reasons(name)[0] + by_items + rule
-    return FitCheck(name, "alignment", OF_OUTCOME[comparison.verdict], sentence)
+    return OF_OUTCOME[comparison.verdict], sentence
 
 
 def collapsing_groups(contents: ReportContents) -> Bool:
@@ -224,30 +221,26 @@ def collapsing_groups(contents: ReportContents) -> Bool:
     return np.asarray((groups.multiplicity > 1) & (np.diff(groups.S.indptr) < contents.stats.V))
 
 
-def _at_chance(level: Level, sentence: str) -> tuple[Level, str]:
-    """A good number that chance reaches too is no evidence; a number that is not good counts against the fit."""
-    if level == "fits":
-        return "not judged", f"{sentence}: they are too few or too similar for a permutation to change much."
-    return "does not fit", f"{sentence}."
-
-
-def _collapse(contents: ReportContents, name: str) -> FitCheck:
+def _collapse(contents: ReportContents, name: str) -> tuple[Level, str]:
     comparison = contents.comparisons.get(name)
     scatter = comparison.agreements.get("collapse") if comparison is not None else None
     if scatter is None:
-        return FitCheck(name, "collapse", "not judged", "Collapse was not measured.")
+        return "not judged", "Collapse was not measured."
     if math.isnan(scatter.value):
         why = "No two contexts share a support that leaves a token out, or all contexts do: collapse is not defined."
-        return FitCheck(name, "collapse", "not judged", why)
+        return "not judged", why
     level, chance = graded(scatter.value, COLLAPSE_FITS, COLLAPSE_PART), ""
     if scatter.has_floor and not scatter.above_floor:
-        level, chance = _at_chance(level, " For these groups, this is no better than chance")
+        # A good number that chance reaches too is no evidence; a number that is not good counts against the fit.
+        few = ": they are too few or too similar for a permutation to change much" if level == "fits" else ""
+        chance = f" For these groups, this is no better than chance{few}."
+        level = "not judged" if level == "fits" else "does not fit"
     floor = f"; 5th percentile for random groups: {number(scatter.floor)}" if math.isfinite(scatter.floor) else ""
     sentence = (
         f"Scatter of directions within support groups over the scatter between them: {number(scatter.value)}{floor} "
         f"(at most {COLLAPSE_FITS} fits, above {COLLAPSE_PART} does not).{chance}"
     )
-    return FitCheck(name, "collapse", level, sentence)
+    return level, sentence
 
 
 def frequency_error(contents: ReportContents, name: str) -> float:
@@ -260,95 +253,79 @@ def frequency_error(contents: ReportContents, name: str) -> float:
     return float(np.sqrt(errors[several].sum() / contents.stats.support_sizes[several].sum()))
 
 
-def _frequencies(contents: ReportContents, name: str) -> FitCheck:
+def _frequencies(contents: ReportContents, name: str) -> tuple[Level, str]:
     error = frequency_error(contents, name)
     if math.isnan(error):
         why = "Every context has a single next token: there are no frequencies inside the supports."
-        return FitCheck(name, "frequencies", "not judged", why)
+        return "not judged", why
     sentence = (
         f"The root mean square error of log-probabilities inside the supports is {number(error)} nats (at most "
         f"{FREQUENCY_FITS} fits, above {FREQUENCY_PART} does not)."
     )
-    return FitCheck(name, "frequencies", graded(error, FREQUENCY_FITS, FREQUENCY_PART), sentence)
+    return graded(error, FREQUENCY_FITS, FREQUENCY_PART), sentence
 
 
-def _finding(contents: ReportContents, check: FitCheck) -> Finding:
-    if check.level in ("fits", "not judged"):
-        return Finding(check, TITLES[check.name])
-    causes, remedies = _explanation(contents, check)
-    title = (FAILED if check.level == "does not fit" else PARTIAL)[check.name]
-    comparison = contents.comparisons.get(check.run)
-    if check.name == "alignment" and comparison is not None and comparison.better_explanation:
+def _explained(contents: ReportContents, run: str, name: str, level: Level, sentence: str) -> FitCheck:
+    """A check with its title and, where it fails, causes and remedies."""
+    if level in ("fits", "not judged"):
+        return FitCheck(run, name, level, sentence, TITLES[name])
+    title = (FAILED if level == "does not fit" else PARTIAL)[name]
+    comparison = contents.comparisons.get(run)
+    if name == "alignment" and comparison is not None and comparison.better_explanation:
         title = f"Another explanation fits the geometry better: {comparison.better_explanation}"
-    return Finding(check, title, tuple(causes), tuple(remedies))
+    explained = list(_causes(contents, run, name))
+    remedies = dict.fromkeys(remedy for _, *remedies in explained for remedy in remedies)
+    return FitCheck(run, name, level, sentence, title, tuple(cause for cause, *_ in explained), tuple(remedies))
 
 
-def _explanation(contents: ReportContents, check: FitCheck) -> tuple[list[str], list[str]]:
-    """Causes and remedies of a failed check."""
-    if check.run not in contents.trained:
-        return _model_explanation(contents, check)
-    run = contents.trained[check.run]
-    if not is_finite(run):
-        return ["The steps were too large, and numbers overflowed."], ["Reduce the learning rate, for example tenfold."]
-    causes, remedies = _certain_causes(contents, check.run)
-    general = {
-        "loss": _loss_causes,
-        "alignment": _alignment_causes,
-        "collapse": _collapse_causes,
-        "frequencies": _frequency_causes,
-    }
-    more_causes, more_remedies = general[check.name](contents, check.run)
-    return [*causes, *more_causes], [*dict.fromkeys([*remedies, *more_remedies])]
+def _causes(contents: ReportContents, run: str, name: str) -> Explained:
+    trained = contents.trained.get(run)
+    if trained is None:
+        yield from _model_causes(contents, run, name)
+    elif not is_finite(trained):
+        yield "The steps were too large, and numbers overflowed.", "Reduce the learning rate, for example tenfold."
+    else:
+        yield from _certain_causes(contents, trained)
+        yield from LIKELY_CAUSES[name](contents, run)
 
 
-def _certain_causes(contents: ReportContents, name: str) -> tuple[list[str], list[str]]:
-    """Causes that are known to apply to this run."""
-    causes, remedies = [], []
-    run = contents.trained[name]
-    prediction, d = contents.prediction, run.H.shape[0]
-    if run.status != "finished":
-        causes.append(f"The run is not complete: {run.status}.")
-        remedies.append("Let the run finish.")
+def _model_causes(contents: ReportContents, run: str, name: str) -> Explained:
+    """Those of a failed check of a trained model, which is as it is: only the text can be chosen."""
+    prediction, d = contents.prediction, contents.runs[run].H.shape[0]
     if isinstance(prediction, FeaturePrediction) and prediction.rank and not prediction.suffices(d):
-        causes.append(
-            f"The embeddings have {count(d, 'dimension')}, and the predicted geometry has rank {prediction.rank}."
-        )
-        remedies.append(f"Train with at least {prediction.smallest_dim} dimensions.")
-    if isinstance(prediction, FeaturePrediction) and prediction.spread and not prediction.spread.looks_unique:
-        causes.append("The predicted direction is not unique for these supports: another optimal one may fit better.")
-    if still_falling(run):
-        causes.append("The loss was still falling when training ended.")
-        remedies.append(MORE_STEPS)
-    decay = run.settings.get("weight_decay", 0.0)
-    if isinstance(decay, int | float) and decay > LARGEST_DECAY:
-        causes.append(f"Weight decay ({decay:g}) limits the norms; the prediction is for vanishing weight decay.")
-        remedies.append("Reduce the weight decay.")
-    return causes, remedies
-
-
-def _model_explanation(contents: ReportContents, check: FitCheck) -> tuple[list[str], list[str]]:
-    """Causes and remedies of a failed check of a trained model, which is as it is: only the text can be chosen."""
-    causes, comparison = list(MODEL_CAUSES[check.name]), contents.comparisons.get(check.run)
-    prediction, d = contents.prediction, contents.runs[check.run].H.shape[0]
-    if isinstance(prediction, FeaturePrediction) and prediction.rank and not prediction.suffices(d):
-        causes.insert(0, f"The embeddings have {count(d, 'dimension')}, and L_mm has rank {prediction.rank}.")
-    if check.name == "alignment" and comparison is not None and comparison.disagreement is not None:
-        causes += comparison.disagreement.sentences(contents.noun) if comparison.disagreement.remedies() else []
-    if check.name == "collapse":
-        causes += _group_causes(contents)
+        yield (f"The embeddings have {count(d, 'dimension')}, and L_mm has rank {prediction.rank}.",)
+    first, *others = MODEL_CAUSES[name]
+    yield first, *MODEL_REMEDIES[name]
+    comparison = contents.comparisons.get(run)
+    if name == "alignment" and comparison is not None and comparison.disagreement is not None:
+        others += comparison.disagreement.sentences(contents.noun) if comparison.disagreement.remedies() else []
+    if name == "collapse":
+        others += _group_causes(contents)
     missing = contents.stats.completeness
     if missing is not None and missing.missing_share > MUCH_MISSING:
-        causes.append(
+        others.append(
             f"The supports are not well known: about {percent(missing.missing_share)} of further windows would have a "
             "token outside them."
         )
-    return causes, list(MODEL_REMEDIES[check.name])
+    yield from ((cause,) for cause in others)
 
 
-def _is_wide_enough(contents: ReportContents, run: Run) -> bool:
-    """Whether the run is known to have enough dimensions for the predicted geometry."""
-    prediction = contents.prediction
-    return isinstance(prediction, FeaturePrediction) and prediction.suffices(run.H.shape[0])
+def _certain_causes(contents: ReportContents, run: Run) -> Explained:
+    """Causes that are known to apply to this run."""
+    prediction, d = contents.prediction, run.H.shape[0]
+    if run.status != "finished":
+        yield f"The run is not complete: {run.status}.", "Let the run finish."
+    if isinstance(prediction, FeaturePrediction) and prediction.rank and not prediction.suffices(d):
+        rank = f"The embeddings have {count(d, 'dimension')}, and the predicted geometry has rank {prediction.rank}."
+        yield rank, f"Train with at least {prediction.smallest_dim} dimensions."
+    if isinstance(prediction, FeaturePrediction) and prediction.spread and not prediction.spread.looks_unique:
+        yield ("The predicted direction is not unique for these supports: another optimal one may fit better.",)
+    if still_falling(run):
+        yield "The loss was still falling when training ended.", MORE_STEPS
+    decay = run.settings.get("weight_decay", 0.0)
+    if isinstance(decay, int | float) and decay > LARGEST_DECAY:
+        limited = f"Weight decay ({decay:g}) limits the norms; the prediction is for vanishing weight decay."
+        yield limited, "Reduce the weight decay."
 
 
 def still_falling(run: Run) -> bool:
@@ -360,46 +337,46 @@ def still_falling(run: Run) -> bool:
     return bool(before.size and gaps[-1] < 0.9 * before[-1])
 
 
-def _loss_causes(contents: ReportContents, name: str) -> tuple[list[str], list[str]]:
-    run = contents.trained[name]
-    if _is_wide_enough(contents, run) and run.settings.get("model") == "ufm":
-        return ["Training was too short, or its steps were too small."], [MORE_STEPS, "Try a larger learning rate."]
-    causes = ["The model may have too few parameters for this many contexts, or training is stuck or too short."]
-    remedies = [MORE_STEPS, "Try a larger learning rate, or a wider or deeper model."]
-    if run.settings.get("model") == "linear":
-        causes.append("With fixed embeddings the data may not be compatible, or not separable.")
-        remedies.append("Check that with predict(stats, embeddings=H).")
-    return causes, remedies
+def _is_wide_enough(contents: ReportContents, name: str) -> bool:
+    """Whether the run is known to have enough dimensions for the predicted geometry."""
+    prediction = contents.prediction
+    return isinstance(prediction, FeaturePrediction) and prediction.suffices(contents.trained[name].H.shape[0])
 
 
-def _alignment_causes(contents: ReportContents, name: str) -> tuple[list[str], list[str]]:
-    run, comparison = contents.trained[name], contents.comparisons[name]
-    causes, remedies = [], []
+def _loss_causes(contents: ReportContents, name: str) -> Explained:
+    model = contents.trained[name].settings.get("model")
+    if _is_wide_enough(contents, name) and model == "ufm":
+        yield "Training was too short, or its steps were too small.", MORE_STEPS, "Try a larger learning rate."
+        return
+    few = "The model may have too few parameters for this many contexts, or training is stuck or too short."
+    yield few, MORE_STEPS, "Try a larger learning rate, or a wider or deeper model."
+    if model == "linear":
+        incompatible = "With fixed embeddings the data may not be compatible, or not separable."
+        yield incompatible, "Check that with predict(stats, embeddings=H)."
+
+
+def _alignment_causes(contents: ReportContents, name: str) -> Explained:
+    comparison = contents.comparisons[name]
     if comparison.disagreement is not None and comparison.disagreement.remedies():
-        causes += comparison.disagreement.sentences()
-        remedies += comparison.disagreement.remedies()
+        first, *others = comparison.disagreement.sentences()
+        yield first, *comparison.disagreement.remedies()
+        yield from ((sentence,) for sentence in others)
     if comparison.norm is None:
-        causes.append("The run was compared in the limit of training, and directions converge later than the loss.")
-        remedies.append(MORE_STEPS)
-    causes.append("A learning rate that is too large can keep the direction from converging.")
-    remedies.append("Decrease the learning rate towards the end of training.")
-    if run.settings.get("model") != "ufm":
-        causes.append(
-            "A network's context embeddings are not free vectors: contexts that the architecture makes similar stay "
-            "similar, whatever follows them."
-        )
-        remedies.append("Compare with a run of the unconstrained features model, whose context embeddings are free.")
-    return causes, remedies
+        late = "The run was compared in the limit of training, and directions converge later than the loss."
+        yield late, MORE_STEPS
+    large = "A learning rate that is too large can keep the direction from converging."
+    yield large, "Decrease the learning rate towards the end of training."
+    if contents.trained[name].settings.get("model") != "ufm":
+        yield NOT_FREE, "Compare with a run of the unconstrained features model, whose context embeddings are free."
 
 
-def _collapse_causes(contents: ReportContents, name: str) -> tuple[list[str], list[str]]:
-    causes = [
-        *([] if _is_wide_enough(contents, contents.trained[name]) else ["The embedding dimension may be too small."]),
-        *_group_causes(contents),
-        "Rare contexts converge last.",
-        "The contribution of the random initialisation fades only as the norms grow.",
-    ]
-    return causes, [MORE_STEPS, "Keep only the more frequent contexts, whose supports are better known."]
+def _collapse_causes(contents: ReportContents, name: str) -> Explained:
+    if not _is_wide_enough(contents, name):
+        yield ("The embedding dimension may be too small.",)
+    yield from ((cause,) for cause in _group_causes(contents))
+    better_known = "Keep only the more frequent contexts, whose supports are better known."
+    yield "Rare contexts converge last.", MORE_STEPS, better_known
+    yield ("The contribution of the random initialisation fades only as the norms grow.",)
 
 
 def _group_causes(contents: ReportContents) -> list[str]:
@@ -411,9 +388,17 @@ def _group_causes(contents: ReportContents) -> list[str]:
     return [f"The groups may be {said} to judge."] if said else []
 
 
-def _frequency_causes(contents: ReportContents, name: str) -> tuple[list[str], list[str]]:
-    causes = [
+def _frequency_causes(contents: ReportContents, name: str) -> Explained:
+    late = (
         "The finite part of the logits has not converged: rare contexts have little weight in the loss, and their "
         "frequencies are learned last."
-    ]
-    return causes, [MORE_STEPS, "Keep only the more frequent contexts."]
+    )
+    yield late, MORE_STEPS, "Keep only the more frequent contexts."
+
+
+LIKELY_CAUSES = {
+    "loss": _loss_causes,
+    "alignment": _alignment_causes,
+    "collapse": _collapse_causes,
+    "frequencies": _frequency_causes,
+}

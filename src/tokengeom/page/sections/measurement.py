@@ -52,7 +52,6 @@ GROUPS, FIRST_GROUPS = 12, 6
 POINTS = 300
 """Support groups in the scatter plot: more would cover each other and make the page heavy."""
 SHOWN_CONTEXTS, SHOWN_TOKENS = 8, 8
-LIMIT_PANELS = "From left to right: what was measured, then what was predicted."
 MAIN = ("context_agreement", "token_agreement", "context_cka", "token_cka", "logit_cosine")
 SIMILAR = ("context_similarity", "token_similarity")
 OTHERS = ("finite_distance", "collapse")
@@ -88,12 +87,11 @@ def _curves(page: Page) -> tuple[Picture | None, Picture | None]:
 
 def _run_rows(contents: ReportContents) -> list[dict[str, Any]]:
     """Every run, the repeats with other seeds after the one that was compared."""
-    rows = []
-    for name in reversed(list(contents.trained)):
-        rows.append(_run_row(name, contents.trained[name]))
-        for place, run in enumerate(contents.repeats.get(name, ()), start=2):
-            rows.append(_run_row(f"{name}, training {place}", run))
-    return rows
+    return [
+        _run_row(f"{name}, training {place}" if place > 1 else name, run)
+        for name in reversed(list(contents.trained))
+        for place, run in enumerate((contents.trained[name], *contents.repeats.get(name, ())), start=1)
+    ]
 
 
 def _run_row(name: str, run: Run) -> dict[str, Any]:
@@ -119,7 +117,12 @@ def agreement(page: Page) -> Section:
     contents = page.contents
     not_finite = [name for name, run in contents.runs.items() if not is_finite(run)]
     first, more = _heatmaps(page)
-    tables = [_agreement_table(contents, name) for name in contents.compared_models]
+    compared = contents.compared_models
+    headlines = [
+        (name, items, _agreement_row("", agreement))
+        for name in compared
+        for items, agreement in agreements_of(contents.comparisons[name]).items()
+    ]
     view = {
         "pictures": first,
         "more_pictures": more,
@@ -127,9 +130,9 @@ def agreement(page: Page) -> Section:
         "panels": _panels_sentence([box.title for _, box in first[0].boxes]) if first else "",
         "order": order_sentence(page.order),
         "not_finite": listed(f"'{name}'" for name in not_finite) if not_finite else "",
-        "headlines": [row for name in contents.compared_models for row in _headlines(contents, name)],
-        "tables": tables,
-        "rivals": [shown for name in contents.compared_models if (shown := _rival_tables(contents, name))],
+        "headlines": headlines,
+        "tables": [_agreement_table(contents, name) for name in compared],
+        "rivals": [shown for name in compared if (shown := _rival_tables(contents, name))],
         "first_rivals": FIRST_RIVALS,
     }
     return Section("agreement", "Prediction and measurement", view)
@@ -163,7 +166,7 @@ def _panels_sentence(titles: Sequence[str]) -> str:
     """What the panels of the first heat-maps are, from left to right."""
     if f"predicted for: {titles[0]}" in titles:
         return f"'{titles[0]}' has the prediction at the loss that it reached beside it."
-    return LIMIT_PANELS
+    return "From left to right: what was measured, then what was predicted."
 
 
 def _part(figure: Figure, panels: Sequence[Panel]) -> Figure:
@@ -176,8 +179,7 @@ def _agreement_table(contents: ReportContents, name: str) -> dict[str, Any]:
     comparison = contents.comparisons[name]
     judged = [] if comparison.target is None else [comparison.target]
     parts = [
-        *((target.phrase, [target.named(kind) for kind in MAIN]) for target in judged),
-        *((target.phrase, [target.named(kind) for kind in MAIN]) for target in PAPERS[:1] if target not in judged),
+        *((target.phrase, [target.named(kind) for kind in MAIN]) for target in dict.fromkeys([*judged, PAPERS[0]])),
         ("finite part and collapse", list(OTHERS)),
         (
             "the papers' measure: structural similarity (SIM)",
@@ -199,12 +201,6 @@ def _agreement_table(contents: ReportContents, name: str) -> dict[str, Any]:
         "trained": name in contents.trained,
         "seed": comparison.seed,
     }
-
-
-def _headlines(contents: ReportContents, name: str) -> list[tuple[str, str, dict[str, Any]]]:
-    """Model, items and number of what is shown without unfolding: the numbers that the verdict is about."""
-    comparison = contents.comparisons[name]
-    return [(name, items, _agreement_row("", agreement)) for items, agreement in agreements_of(comparison).items()]
 
 
 def _parts(comparison: Comparison, parts: Sequence[tuple[str, Sequence[str]]]) -> list[tuple[str, list[Any]]]:

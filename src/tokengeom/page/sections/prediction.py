@@ -44,21 +44,24 @@ class Answer:
 def prediction(page: Page) -> Section:
     """What theory predicts, and whether it applies."""
     contents, predicted = page.contents, page.contents.prediction
-    if isinstance(predicted, FeaturePrediction):
-        answers, warnings = _certified_answers(contents, predicted), list(predicted.warnings)
-    else:
-        answers, warnings = _proxy_answers(contents, predicted), []
     view = {
-        "answers": answers,
-        "warnings": warnings,
-        "diverges": not isinstance(predicted, FeaturePrediction) or predicted.rank > 0,
+        "answers": _answers(contents, predicted),
+        "warnings": list(predicted.warnings) if isinstance(predicted, FeaturePrediction) else [],
+        "diverges": predicted.W.shape[1] > 0,
         "certified": isinstance(predicted, FeaturePrediction),
         "supports": picture(supports_figure(contents, page.order)),
     }
     return Section("prediction", "What theory predicts", view)
 
 
-def _certified_answers(contents: ReportContents, predicted: FeaturePrediction) -> list[Answer]:
+def _answers(contents: ReportContents, predicted: FeaturePrediction | ProxyPrediction) -> list[Answer]:
+    if isinstance(predicted, ProxyPrediction):
+        growth = Answer(
+            "Along which direction do the logits grow?",
+            "approximately the proxy S~",
+            f"L_mm was not computed at this size. {predicted.summary()} The distance from S~ to L_mm is unknown.",
+        )
+        return [_separable(contents), growth, _finite_part(contents), _applies(contents)]
     if predicted.rank == 0:
         return [
             Answer(
@@ -192,19 +195,6 @@ def _applies(contents: ReportContents) -> Answer:
             "and the theory applies as far as the network can place every context freely."
         )
     return Answer("When does the limit apply?", "after long training", " ".join(sentences))
-
-
-def _proxy_answers(contents: ReportContents, predicted: ProxyPrediction) -> list[Answer]:
-    return [
-        _separable(contents),
-        Answer(
-            "Along which direction do the logits grow?",
-            "approximately the proxy S~",
-            f"L_mm was not computed at this size. {predicted.summary()} The distance from S~ to L_mm is unknown.",
-        ),
-        _finite_part(contents),
-        _applies(contents),
-    ]
 
 
 def _quoted(names: list[str]) -> str:

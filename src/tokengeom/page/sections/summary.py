@@ -13,21 +13,13 @@ from tokengeom.page.report_contents import ReportContents
 from tokengeom.page.sections.base import Page, Section
 from tokengeom.page.sections.figures import disagreement_picture
 from tokengeom.page.sections.fit_checks import CHECKS, OF_OUTCOME, agreements_of, is_finite
-from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.features import FeaturePrediction
 
 FAR_FROM_FLOOR = (
     "The loss is far above the entropy floor, whereas the prediction is for the limit, where the loss reaches the "
     "floor."
 )
-NO_RUN = {
-    "run": "",
-    "level": "not judged",
-    "outcome": "no model",
-    "verdict": "No model was trained: this page shows the prediction alone.",
-    "scales": [],
-    "notes": [],
-}
+NO_MODEL = "No model was trained: this page shows the prediction alone."
 MARKS = {"fits": "✓", "in part": "◐", "does not fit": "✗", "not judged": DASH}
 TICKS = tuple((20 * k, f"{k / 5:g}") for k in range(6))
 """Axis of the figure of the verdict: place in percent, and label."""
@@ -38,7 +30,8 @@ def summary(page: Page) -> Section:
     contents = page.contents
     view = {
         "text": _text(contents),
-        "answers": [_answer(page, name) for name in reversed(list(contents.runs))] or [NO_RUN],
+        "answers": [_answer(page, name) for name in reversed(list(contents.runs))]
+        or [_unjudged("", "not judged", "no model", NO_MODEL)],
         "marks": MARKS,
         "ticks": TICKS,
         "confidence": [*_measured(contents), *_trainings(contents), *_confidence(contents)],
@@ -54,7 +47,9 @@ def _text(contents: ReportContents) -> str:
     tokens = count(seen, "possible next token")
     if seen < stats.V:
         tokens += f", out of {stats.V:,} in the model's vocabulary"
-    windows = f"{count(stats.n, 'window')}{_share(stats)}, " if stats.has_counts else ""
+    covered = "all" if stats.coverage == 1 else percent(stats.coverage or 0.0)
+    share = "" if stats.coverage is None else f" ({covered} of the text's)"
+    windows = f"{count(stats.n, 'window')}{share}, " if stats.has_counts else ""
     sliding = stats.windows is not None and stats.windows.kind == "sliding"
     length = f" of {count(stats.windows.context, 'token')}" if sliding and stats.windows else ""
     return (
@@ -64,13 +59,6 @@ def _text(contents: ReportContents) -> str:
     )
 
 
-def _share(stats: NextTokenStatistics) -> str:
-    """Share of the text's windows that these are, in brackets; empty where there was no text."""
-    if stats.coverage is None:
-        return ""
-    return f" ({'all' if stats.coverage == 1 else percent(stats.coverage)} of the text's)"
-
-
 def _answer(page: Page, name: str) -> dict[str, Any]:
     """The verdict on one model, its agreement on the scale from chance to a second training, and the other reasons."""
     contents = page.contents
@@ -78,14 +66,7 @@ def _answer(page: Page, name: str) -> dict[str, Any]:
     if comparison is None:
         why = "" if is_finite(contents.runs[name]) else ": its run has numbers that are not finite"
         level = "not judged" if is_finite(contents.runs[name]) else "does not fit"
-        return {
-            "run": name,
-            "level": level,
-            "outcome": "not compared",
-            "verdict": f"It was not compared{why}.",
-            "scales": [],
-            "notes": [],
-        }
+        return _unjudged(name, level, "not compared", f"It was not compared{why}.")
     far = comparison.norm is None and page.diagnosis.level(name, "loss") == "does not fit"
     return {
         "run": name,
@@ -95,6 +76,10 @@ def _answer(page: Page, name: str) -> dict[str, Any]:
         "scales": [_scale(items, agreement, comparison) for items, agreement in agreements_of(comparison).items()],
         "notes": [*contents.reasons(name)[1:], *_other_best(contents, name), *([FAR_FROM_FLOOR] if far else [])],
     }
+
+
+def _unjudged(run: str, level: str, outcome: str, verdict: str) -> dict[str, Any]:
+    return {"run": run, "level": level, "outcome": outcome, "verdict": verdict, "scales": [], "notes": []}
 
 
 def _other_best(contents: ReportContents, name: str) -> list[str]:
@@ -171,12 +156,8 @@ def _measured(contents: ReportContents) -> list[str]:
     widths = [agreement.high - agreement.low for agreement in numbers if math.isfinite(agreement.high - agreement.low)]
     sentences = []
     if widths:
-        wide = fixed(max(widths), 2)
-        sentences.append(
-            f"The 95% interval above is {wide} wide."
-            if len(widths) == 1
-            else f"The widest of the 95% intervals above is {wide} wide."
-        )
+        interval = "The 95% interval" if len(widths) == 1 else "The widest of the 95% intervals"
+        sentences.append(f"{interval} above is {fixed(max(widths), 2)} wide.")
     permutations = sorted({comparison.permutations for comparison in compared} - {0})
     if permutations:
         sentences.append(
@@ -192,14 +173,12 @@ def _trainings(contents: ReportContents) -> list[str]:
     times: dict[int, list[str]] = {}
     for name in contents.compared_models:
         times.setdefault(contents.comparisons[name].runs, []).append(f"'{name}'")
-    return [f"{listed(names)} {_trained(runs, len(names))}." for runs, names in times.items()]
-
-
-def _trained(runs: int, models: int) -> str:
-    verb = "was" if models == 1 else "were each"
-    if runs == 1:
-        return f"{verb} trained once, which gives no ceiling"
-    return f"{verb} trained {'twice' if runs == 2 else f'{runs} times'}, with different seeds"
+    sentences = []
+    for runs, names in times.items():
+        often = {1: "once, which gives no ceiling", 2: "twice, with different seeds"}
+        how = often.get(runs, f"{runs} times, with different seeds")
+        sentences.append(f"{listed(names)} {'was' if len(names) == 1 else 'were each'} trained {how}.")
+    return sentences
 
 
 def _confidence(contents: ReportContents) -> list[str]:
@@ -213,23 +192,18 @@ def _confidence(contents: ReportContents) -> list[str]:
         ]
     if prediction.rank == 0:
         return ["The supports leave no geometry to predict: see What theory predicts."]
-    gap = prediction.certificate.relative_gap
-    at = [at_loss.relative_gap for several in contents.at_loss.values() for at_loss in several]
-    sentences = []
-    if at:
-        sentences.append(
-            f"The predictions at the loss are certified: their norms are proven within {max(at):.1e} of the smallest "
-            "that logits with this loss can have."
-        )
-    sentences.append(
-        f"The prediction in the limit is certified: its nuclear norm is proven within {gap:.1e} of the smallest "
-        "possible one."
+    gaps = [at.relative_gap for several in contents.at_loss.values() for at in several]
+    at_loss = (
+        f"The predictions at the loss are certified: their norms are proven within {max(gaps, default=0.0):.1e} of the "
+        "smallest that logits with this loss can have."
     )
-    if prediction.spread is None:
-        sentences.append("Whether another prediction in the limit is equally good was not measured.")
-    else:
-        sentences.append(prediction.spread.sentence)
-    return sentences
+    in_limit = (
+        "The prediction in the limit is certified: its nuclear norm is proven within "
+        f"{prediction.certificate.relative_gap:.1e} of the smallest possible one."
+    )
+    not_measured = "Whether another prediction in the limit is equally good was not measured."
+    unique = not_measured if prediction.spread is None else prediction.spread.sentence
+    return [*([at_loss] if gaps else []), in_limit, unique]
 
 
 def diagnosis(page: Page) -> Section:
@@ -242,8 +216,8 @@ def diagnosis(page: Page) -> Section:
         "levels": {name: {check: checks.level(name, check) for check in CHECKS} for name in runs},
         "marks": MARKS,
         "misfits": checks.misfits,
-        "fits": [finding for finding in checks.findings if finding.check.level == "fits"],
-        "not_judged": [finding for finding in checks.findings if finding.check.level == "not judged"],
+        "fits": checks.at_level("fits"),
+        "not_judged": checks.at_level("not judged"),
         "sources": [_sources(contents, name) for name in contents.compared_models],
         "sources_picture": disagreement_picture(contents),
     }
