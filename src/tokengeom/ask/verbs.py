@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
 from tokengeom.ask.explain import AnswersQuestions, Observed, PlainFactors, measured_by_name
 from tokengeom.ask.item_report import ItemReport
@@ -17,7 +17,7 @@ from tokengeom.comparison.model_states import read_model, states_of
 from tokengeom.core.checks import check_tolerance
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.factors import Factors, HasFactors
-from tokengeom.core.progress import SilentProgress
+from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.core.settings import make, nearest_hint, option, takes
 from tokengeom.models.checkpoint import load_checkpoint
 from tokengeom.models.language_model import AbstractLanguageModel
@@ -30,9 +30,6 @@ from tokengeom.theory.at_loss import NORMS, require_norm
 from tokengeom.theory.features import FeaturePrediction
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
-    from tokengeom.core.progress import AbstractProgress
     from tokengeom.keywords import AskKeywords, ExportKeywords
 
 Statistics = NextTokenStatistics | str | Path | None

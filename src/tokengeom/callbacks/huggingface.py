@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from tokengeom.comparison.monitor import check_interval
+from tokengeom.comparison.monitor import Monitor, check_interval
 from tokengeom.core.errors import missing_extra
 
 try:
@@ -24,8 +24,6 @@ except ImportError:
 
 if TYPE_CHECKING:
     from transformers import Trainer, TrainerControl, TrainerState, TrainingArguments
-
-    from tokengeom.comparison.monitor import Monitor
 
 
 class TokengeomCallback(TrainerCallback):  # type: ignore[misc]

@@ -13,7 +13,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from tokengeom.comparison.monitor import check_interval
+from tokengeom.comparison.monitor import Monitor, check_interval
 from tokengeom.core.errors import InputError, missing_extra
 
 try:
@@ -23,8 +23,6 @@ except ImportError:
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
-
-    from tokengeom.comparison.monitor import Monitor
 
 
 class TokengeomCallback(Callback):  # type: ignore[misc]

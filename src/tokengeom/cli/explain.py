@@ -8,23 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tokengeom.ask.item_report import SMALLEST_SHOWN, measured_sentence, pull_name
+from tokengeom.ask.item_report import SMALLEST_SHOWN, ItemReport, Pulled, measured_sentence, pull_name
 from tokengeom.ask.item_search import quoted, shown
 from tokengeom.ask.neighbours import SHARED
-from tokengeom.ask.verbs import AskSettings
+from tokengeom.ask.verbs import Asked, AskSettings
 from tokengeom.cli.app import app, guarded
 from tokengeom.cli.neighbours import Item, Model, Result, Stats, last_checkpoint, print_table, required_item
 from tokengeom.cli.options import ModelText, corpus_of, keywords
 from tokengeom.cli.output import TerminalConsole, print_result, progress_shown
 from tokengeom.core.errors import InputError
+from tokengeom.core.progress import AbstractProgress
 from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.page.settings import ModelTextSettings
 
 if TYPE_CHECKING:
-    from tokengeom.ask.item_report import ItemReport, Pulled
-    from tokengeom.ask.verbs import Asked
     from tokengeom.comparison.model_states import ModelStates
-    from tokengeom.core.progress import AbstractProgress
 
 
 @app.command("explain")

@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from tokengeom.ask.verbs import AskSettings
+from tokengeom.ask.verbs import Asked, AskSettings
 from tokengeom.cli.app import app, guarded
 from tokengeom.cli.options import MODEL, ModelText, corpus_of, keywords
 from tokengeom.cli.output import TerminalConsole, plain_table, print_result, progress_shown
 from tokengeom.core.errors import InputError, TokengeomError
+from tokengeom.core.progress import AbstractProgress
 from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.page.settings import ModelTextSettings
 
 if TYPE_CHECKING:
     from tokengeom.ask.neighbours import Neighbours
-    from tokengeom.ask.verbs import Asked
     from tokengeom.comparison.model_states import ModelStates
-    from tokengeom.core.progress import AbstractProgress
     from tokengeom.models.language_model import ModuleModel
     from tokengeom.statistics.next_token import NextTokenStatistics
 

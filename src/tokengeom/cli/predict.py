@@ -12,11 +12,11 @@ from tokengeom.cli.app import EstimateOnly, app, guarded
 from tokengeom.cli.options import keywords
 from tokengeom.cli.output import print_estimate, print_summary, progress_shown
 from tokengeom.core.errors import InputError
+from tokengeom.core.numerics import Float
 from tokengeom.core.progress import is_main_process
 from tokengeom.theory.predict import PredictSettings
 
 if TYPE_CHECKING:
-    from tokengeom.core.numerics import Float
     from tokengeom.results.contract import AbstractResult
 
 

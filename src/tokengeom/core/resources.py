@@ -12,12 +12,10 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokengeom.core.errors import ResourceError
-
-if TYPE_CHECKING:
-    from tokengeom.core.progress import AbstractProgress
+from tokengeom.core.progress import AbstractProgress
 
 LONG = 5.0
 """Seconds from which on work is announced."""

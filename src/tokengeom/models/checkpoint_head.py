@@ -31,16 +31,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tokengeom.core.errors import CheckpointError, InputError, ResourceError
+from tokengeom.core.numerics import Float, Int
 from tokengeom.models.networks.base import threads_for
-
-if TYPE_CHECKING:
-    from tokengeom.core.numerics import Float, Int
-
 
 _LARGEST = 40.0
 """Largest of the known numbers: large enough to see a cap, which is usually 15 to 50."""

@@ -13,14 +13,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokengeom.core.errors import CheckpointError, InputError
 from tokengeom.core.factors import Factors
+from tokengeom.core.numerics import Float
 from tokengeom.core.progress import AbstractProgress, SilentProgress
-from tokengeom.corpus.tokenizers import make_tokenizer
+from tokengeom.corpus.tokenizers import AbstractTokenizer, make_tokenizer
 from tokengeom.models.checkpoint_head import (
     Head,
     as_array,
@@ -33,12 +35,6 @@ from tokengeom.models.checkpoint_head import (
     require_causal,
 )
 from tokengeom.statistics.windows import ABSENT, START
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from tokengeom.core.numerics import Float
-    from tokengeom.corpus.tokenizers import AbstractTokenizer
 
 _BATCH_ENTRIES = 2**24
 """Logits per batch: 64 MB in float32."""

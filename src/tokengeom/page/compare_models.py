@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import numpy as np
 
@@ -30,9 +30,9 @@ from tokengeom.comparison.rivals import RivalSettings, rivals
 from tokengeom.comparison.target import norms_at_loss
 from tokengeom.core.errors import CheckpointError, ProblemError, StatisticsError
 from tokengeom.core.factors import Factors
-from tokengeom.core.progress import SilentProgress
+from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.core.settings import share, takes
-from tokengeom.corpus.locate import ReadingSettings
+from tokengeom.corpus.locate import Corpus, ReadingSettings
 from tokengeom.models.checkpoint import checkpoint_folders, load_checkpoint
 from tokengeom.models.language_model import ModuleModel
 from tokengeom.page.settings import ModelTextSettings
@@ -47,10 +47,6 @@ from tokengeom.theory.proxy import ProxyPrediction, predict_proxy
 from tokengeom.training.objective import SoftLabels
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
-    from tokengeom.core.progress import AbstractProgress
-    from tokengeom.corpus.locate import Corpus
     from tokengeom.corpus.tokenizers import AbstractTokenizer
     from tokengeom.keywords import CompareModelsKeywords, ModelRivalsKeywords
 

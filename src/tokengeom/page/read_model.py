@@ -18,6 +18,7 @@ from tokengeom.comparison.checkpoints import read_factors
 from tokengeom.comparison.model_states import ModelStates, read_model
 from tokengeom.core.errors import CheckpointError, missing_extra
 from tokengeom.core.factors import Factors, FactorsInside
+from tokengeom.core.progress import AbstractProgress
 from tokengeom.models.checkpoint import (
     checkpoint_folders,
     find_weights,
@@ -35,7 +36,6 @@ from tokengeom.training.objective import SoftLabels
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from tokengeom.core.progress import AbstractProgress
     from tokengeom.models.language_model import ModuleModel
 
 ARRAYS = "model.safetensors"

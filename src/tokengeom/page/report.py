@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
+
+from numpy.typing import ArrayLike
 
 from tokengeom.comparison.comparison import Comparison
 from tokengeom.core.errors import InputError, missing_extra
+from tokengeom.core.factors import HasFactors
 from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.core.resources import Estimate
 from tokengeom.core.settings import did_you_mean, share, takes
@@ -47,13 +50,8 @@ from tokengeom.theory.predict import estimate_prediction
 from tokengeom.training.train import estimate_training
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Unpack
-
-    from numpy.typing import ArrayLike
     from pandas import DataFrame
 
-    from tokengeom.core.factors import HasFactors
     from tokengeom.keywords import PredictKeywords, ReportKeywords, TrainKeywords
     from tokengeom.training.loop import Probe
 

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from tokengeom.core.errors import ProblemError, ResourceError, missing_extra
+from tokengeom.core.numerics import Float
 from tokengeom.core.processes import Processes, join_processes, launched_processes
 
 if TYPE_CHECKING:
-    from tokengeom.core.numerics import Float
     from tokengeom.problems.columns import Layout
 
 Array = Any

@@ -26,20 +26,16 @@ Contexts whose support is the whole vocabulary have no margin constraint; their 
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokengeom.core.errors import ProblemError
-from tokengeom.core.numerics import Bool, Int, Matrix
+from tokengeom.core.numerics import Bool, Float, Int, Matrix
 from tokengeom.core.resources import require_memory
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
-
-    from tokengeom.core.numerics import Float
 
 
 def centre_on(T: Bool, X: Float) -> Float:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
+from tokengeom.core.numerics import Float
 from tokengeom.problems.columns import Columns, Layout
 
 if TYPE_CHECKING:
-    from tokengeom.core.numerics import Float
     from tokengeom.problems.backend import Array, Backend
 
 MEMORY = 5

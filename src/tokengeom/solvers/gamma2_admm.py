@@ -25,18 +25,15 @@ import math
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, cast, final
+from typing import ClassVar, cast, final
 
 from tokengeom.core.numerics import blas_threads_for
-from tokengeom.problems.backend import Blocks, blocks_of
+from tokengeom.problems.backend import Array, Backend, Blocks, blocks_of
 from tokengeom.problems.base import Solution
 from tokengeom.problems.columns import Computed, kept, mapped, per_column, plain
 from tokengeom.problems.gamma2 import Gamma2Logits, MaxNormFactors, WeightedDual
 from tokengeom.solvers.logit_admm import RegularisedLoss, WarmStart, first_state
 from tokengeom.solvers.splitting import SMALLEST_SIDE, AbstractSolve, AbstractSplitting, Bounds
-
-if TYPE_CHECKING:
-    from tokengeom.problems.backend import Array, Backend
 
 POWER = 0.3
 """Power of the squared norms by which weights are multiplied in one iteration."""

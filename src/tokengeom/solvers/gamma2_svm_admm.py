@@ -11,21 +11,17 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, final
+from typing import final
 
 from tokengeom.core.numerics import blas_threads_for
-from tokengeom.problems.backend import Blocks
+from tokengeom.problems.backend import Array, Blocks
 from tokengeom.problems.base import Solution
 from tokengeom.problems.columns import Layout, plain
-from tokengeom.problems.gamma2 import MaxNormFactors, WeightedDual
+from tokengeom.problems.gamma2 import Gamma2SVM, MaxNormFactors, WeightedDual
 from tokengeom.solvers.gamma2_admm import AbstractWeightedTerm, Gamma2Run, Triplets
 from tokengeom.solvers.gamma2_norm import balance
 from tokengeom.solvers.logit_admm import WarmStart
 from tokengeom.solvers.splitting import AbstractSplitting, Bounds
-
-if TYPE_CHECKING:
-    from tokengeom.problems.backend import Array
-    from tokengeom.problems.gamma2 import Gamma2SVM
 
 BALANCE_EVERY = 100
 BALANCE_STEPS = 150

@@ -24,13 +24,12 @@ from typing import TYPE_CHECKING, cast, final
 import numpy as np
 
 from tokengeom.core.numerics import blas_threads_for
-from tokengeom.problems.backend import Blocks
+from tokengeom.problems.backend import Array, Blocks
 from tokengeom.problems.base import Solution
 from tokengeom.problems.columns import Columns, Computed, mapped
 from tokengeom.solvers.splitting import AbstractSplitting, AbstractTerm, Bounds, Iterate
 
 if TYPE_CHECKING:
-    from tokengeom.problems.backend import Array
     from tokengeom.problems.regularised_logits import RegularisedLogits
 
 NEWTON_STEPS = 200

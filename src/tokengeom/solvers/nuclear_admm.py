@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, final
 
 from tokengeom.core.numerics import blas_threads_for
-from tokengeom.problems.backend import Blocks
+from tokengeom.problems.backend import Array, Blocks
 from tokengeom.problems.base import Solution
 from tokengeom.problems.columns import Columns, Computed, mapped
 from tokengeom.solvers.splitting import (
@@ -31,7 +31,6 @@ from tokengeom.solvers.splitting import (
 )
 
 if TYPE_CHECKING:
-    from tokengeom.problems.backend import Array
     from tokengeom.problems.nuclear_svm import NuclearSVM
 
 START = 0.5

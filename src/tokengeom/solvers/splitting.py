@@ -27,17 +27,13 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, final
+from typing import Any, ClassVar, TypeVar, cast, final
 
 from tokengeom.core.errors import ProblemError
-from tokengeom.problems.backend import Blocks
-from tokengeom.problems.base import Solution
+from tokengeom.problems.backend import Array, Backend, Blocks
+from tokengeom.problems.base import Certificate, Solution
 from tokengeom.problems.columns import Columns, Computed, kept, mapped
 from tokengeom.solvers.anderson import MEMORY, AndersonMemory
-
-if TYPE_CHECKING:
-    from tokengeom.problems.backend import Array, Backend
-    from tokengeom.problems.base import Certificate
 
 X = TypeVar("X")
 Y = TypeVar("Y")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -33,8 +33,6 @@ from tokengeom.statistics.sorting import SortingPlan, count_by_sorting
 from tokengeom.statistics.windows import ContextPacking, WindowKind, Windows, count_windows
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from tokengeom.keywords import CountKeywords, PairKeywords
 
 _ADDRESS = re.compile(r"(hdfs|s3[an]?|gs|abfss?|wasbs?|dbfs|file)://\S+")

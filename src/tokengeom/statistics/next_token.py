@@ -27,7 +27,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -57,8 +57,6 @@ from tokengeom.statistics.supports import (
 from tokengeom.statistics.windows import ABSENT, START, Windows
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from pandas import DataFrame
 
     from tokengeom.keywords import CutKeywords

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import numpy as np
 from scipy.sparse import csc_array
@@ -50,8 +50,6 @@ from tokengeom.theory.uniqueness import (
 )
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from pandas import DataFrame
 
     from tokengeom.keywords import LossKeywords

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Unpack, overload
 
 from tokengeom.core.checks import check_seed, check_tolerance
 from tokengeom.core.errors import InputError, ProblemError
@@ -31,8 +31,6 @@ from tokengeom.theory.solving_time import LIMIT, estimate_limit
 from tokengeom.theory.uniqueness import measure_spread, solution_bounds
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from tokengeom.keywords import PredictKeywords
     from tokengeom.theory.linear import LinearPrediction
 

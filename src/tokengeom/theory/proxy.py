@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Unpack
 
 import numpy as np
 from scipy.sparse import csc_array
@@ -39,8 +39,6 @@ from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
 from tokengeom.theory.storage import entries_of, write_arrays
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from pandas import DataFrame
     from scipy.sparse.linalg import LinearOperator
 

@@ -49,12 +49,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tokengeom.core.numerics import Float, Int
 from tokengeom.problems.nuclear_svm import NuclearSVM
 
 if TYPE_CHECKING:
     from tokengeom.ask.item_search import Item
     from tokengeom.ask.named_vectors import Items
-    from tokengeom.core.numerics import Float, Int
     from tokengeom.theory.at_loss import LossPrediction
     from tokengeom.theory.features import FeaturePrediction
 

@@ -33,11 +33,10 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 
 from tokengeom.core.errors import ProblemError
-from tokengeom.core.numerics import centre_columns
+from tokengeom.core.numerics import Bool, Float, centre_columns
 from tokengeom.results.convert import Within
 
 if TYPE_CHECKING:
-    from tokengeom.core.numerics import Bool, Float
     from tokengeom.problems.backend import Array
     from tokengeom.problems.base import Solution
     from tokengeom.problems.nuclear_svm import NuclearSVM

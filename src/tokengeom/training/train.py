@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -32,8 +32,6 @@ from tokengeom.training.settings import TrainingSettings
 from tokengeom.training.start import PredictedStart, require_startable
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     from tokengeom.keywords import TrainKeywords
     from tokengeom.statistics.next_token import NextTokenStatistics
 

@@ -16,7 +16,7 @@ from tokengeom.problems.linear_data import context_names
 from tokengeom.problems.linear_limit import CompatibilitySystem, EffectiveSupportProblem, ReducedLoss
 from tokengeom.problems.ntp_svm import MarginProblem
 from tokengeom.problems.nuclear_svm import NuclearSVM
-from tokengeom.problems.regularised_logits import Merging
+from tokengeom.problems.regularised_logits import Merging, RegularisedLogits
 from tokengeom.problems.supports import margins, reduce_support
 from tokengeom.results.contract import SAME, NearbyResults, under
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -32,8 +32,6 @@ from tokengeom.verification.verify import Checks, same
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
-
-    from tokengeom.problems.regularised_logits import RegularisedLogits
 
     Prediction = FeaturePrediction | LossPrediction | PredictedPath | ProxyPrediction | LinearPrediction
 
