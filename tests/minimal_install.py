@@ -38,9 +38,9 @@ def named_extras(folder: Path) -> dict[str, str]:
     from tokengeom.callbacks import huggingface, lightning
     from tokengeom.corpus.in_memory import load_saved_dataset
     from tokengeom.figures.base import Curve, Figure, LinePanel
-    from tokengeom.figures.boxes import to_boxes
     from tokengeom.figures.interactive import to_plotly
     from tokengeom.figures.static import draw
+    from tokengeom.page.sections.figures import to_boxes
 
     stats = tg.NextTokenStatistics.from_counts(
         np.array([[2, 0, 1], [1, 3, 0], [0, 1, 1]]), contexts=np.arange(3)[:, None]

@@ -7,8 +7,8 @@ import pytest
 
 from figure_cases import awkward_figure
 from tokengeom.figures.base import Figure, HeatmapPanel
-from tokengeom.figures.boxes import to_boxes
 from tokengeom.figures.prepare import COLOURS, DARK, DIVERGING
+from tokengeom.page.sections.figures import to_boxes
 
 
 def test_each_panel_has_a_box_that_sets_no_width() -> None:
