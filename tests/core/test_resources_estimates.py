@@ -7,7 +7,6 @@ import json
 import pytest
 
 from estimate_cases import Said
-from tokengeom.core.progress import WithoutSentences
 from tokengeom.core.resources import LONG, Estimate, duration
 
 
@@ -46,12 +45,3 @@ def test_only_long_work_is_announced() -> None:
     assert said.sentences == []
     Estimate("long", LONG / 3, LONG).announce(said)
     assert len(said.sentences) == 1
-
-
-def test_sentences_of_parts_can_be_left_out() -> None:
-    shown = Said()
-    with WithoutSentences(shown).stage("Part", 1.0) as stage:
-        stage.advance(1.0)
-    WithoutSentences(shown).say("A part takes long.")
-    assert shown.sentences == []
-    assert shown.titles == ["Part"]

@@ -21,13 +21,15 @@ from tokengeom.ask.item_report import (
     Support,
 )
 from tokengeom.ask.item_search import Item, find_item, names_of
-from tokengeom.ask.named_vectors import Items, frequency_of
+from tokengeom.ask.named_vectors import Items, NamedVectors, frequency_of
 from tokengeom.ask.neighbours import SHARED, EmbeddedItems, Neighbours, members, overlaps, same_support
 from tokengeom.core.errors import InputError
 from tokengeom.core.factors import Factors, HasFactors
 from tokengeom.core.numerics import Bool, Float, Int, log_sum_exp
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from tokengeom.statistics.next_token import NextTokenStatistics
 
 Observed = HasFactors | tuple[object, object]
@@ -72,6 +74,16 @@ class AnswersQuestions:
         @property
         def H(self) -> Float:
             """Context embeddings, one column per context, d x m."""
+
+    def to_frame(self, items: Items = "tokens", stats: NextTokenStatistics | None = None) -> DataFrame:
+        """Data frame with one row per token or per context, indexed by name: frequency, supports and coordinates.
+
+        ``items``
+            "tokens" or "contexts".
+        ``stats``
+            The statistics that name them; needed only for names in a result that was loaded.
+        """
+        return NamedVectors.of(self, items, stats or getattr(self, "stats", None)).to_frame()
 
     def neighbours(
         self,

@@ -129,17 +129,6 @@ class SentenceProgress(SilentProgress):
         _print_lines(self._console, sentence)
 
 
-class WithoutSentences(AbstractProgress):
-    """Shows the stages of another one and no sentences, for parts of work whose whole has been announced."""
-
-    def __init__(self, shown: AbstractProgress) -> None:
-        self._shown = shown
-
-    def stage(self, title: str, total: float | None) -> AbstractContextManager[AbstractStage]:
-        """Open a stage on the other one."""
-        return self._shown.stage(title, total)
-
-
 def is_main_process() -> bool:
     """Whether this process writes files and prints; of several that a launcher started, only the first does."""
     return int(os.environ.get("RANK", "0")) == 0

@@ -27,7 +27,6 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from tokengeom.ask.explain import AnswersQuestions
-from tokengeom.ask.named_vectors import Items, NamedVectors
 from tokengeom.core.checks import check_tolerance
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.numerics import Float, Int, centre_columns, cosines
@@ -43,7 +42,7 @@ from tokengeom.theory.pulls import Pulls, pulls_at_loss
 from tokengeom.theory.storage import read_at_loss, write_at_loss
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    pass
 
 NORMS = {"nuclear": "nuclear norm", "gamma2": "gamma_2 norm"}
 """Norms of logits, and their names in sentences."""
@@ -299,16 +298,6 @@ class LossPrediction(ProvenNorm, AnswersQuestions, AbstractResult):
         share = self.pi / np.bincount(self.merging.column_of, weights=self.pi)[self.merging.column_of]
         columns = csr_array((share, (np.arange(L.shape[1]), self.merging.column_of)))
         return np.asarray((rows @ L) @ columns)
-
-    def to_frame(self, items: Items = "tokens", stats: NextTokenStatistics | None = None) -> DataFrame:
-        """Data frame with one row per token or per context, indexed by name: frequency, supports and coordinates.
-
-        ``items``
-            "tokens" or "contexts".
-        ``stats``
-            The statistics that name them; needed only for names in a prediction that was loaded.
-        """
-        return NamedVectors.of(self, items, stats or self.stats).to_frame()
 
     def summary(self) -> str:
         """Loss gap, norm with its proof, and rank, one sentence per line."""

@@ -27,7 +27,6 @@ import numpy as np
 from scipy.sparse import csc_array
 
 from tokengeom.ask.explain import AnswersQuestions
-from tokengeom.ask.named_vectors import Items, NamedVectors
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import Bool, Float, Int, Matrix, cosines, dense
 from tokengeom.core.resources import require_memory
@@ -50,8 +49,6 @@ from tokengeom.theory.uniqueness import (
 )
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
-
     from tokengeom.keywords import LossKeywords
 
 RANK_GAPS = 100.0
@@ -249,16 +246,6 @@ class FeaturePrediction(AnswersQuestions, AbstractResult):
     def token_groups(self) -> Int:
         """Group of each token, V: tokens of one group occur in the same supports and have the same row of L_mm."""
         return self.reduction.row_of
-
-    def to_frame(self, items: Items = "tokens", stats: NextTokenStatistics | None = None) -> DataFrame:
-        """Data frame with one row per token or per context, indexed by name: frequency, supports and coordinates.
-
-        ``items``
-            "tokens" or "contexts".
-        ``stats``
-            The statistics that name them; needed only for names in a prediction that was loaded.
-        """
-        return NamedVectors.of(self, items, stats or self.stats).to_frame()
 
     def summary(self) -> str:
         """Sizes, certificate, rank, proxy and uniqueness, one sentence per line; then warnings."""

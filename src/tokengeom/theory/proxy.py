@@ -25,7 +25,6 @@ import numpy as np
 from scipy.sparse import csc_array
 
 from tokengeom.ask.explain import AnswersQuestions
-from tokengeom.ask.named_vectors import Items, NamedVectors
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Float, Int, Matrix, centre_columns
@@ -39,7 +38,6 @@ from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
 from tokengeom.theory.storage import entries_of, write_arrays
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
     from scipy.sparse.linalg import LinearOperator
 
     from tokengeom.keywords import ProxyKeywords
@@ -211,16 +209,6 @@ class ProxyPrediction(AnswersQuestions, AbstractResult):
             "contexts": int(self.Vt.shape[1]),
             "statistics_hash": self.statistics_hash,
         }
-
-    def to_frame(self, items: Items = "tokens", stats: NextTokenStatistics | None = None) -> DataFrame:
-        """Data frame with one row per token or per context, indexed by name: frequency, supports and coordinates.
-
-        ``items``
-            "tokens" or "contexts".
-        ``stats``
-            The statistics that name them; needed only for names in a prediction that was loaded.
-        """
-        return NamedVectors.of(self, items, stats or self.stats).to_frame()
 
     def summary(self) -> str:
         """What this is and how much of S~ it holds."""
