@@ -8,13 +8,16 @@ and their supports overlap: the case that the theory of next-token prediction is
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Iterator
 from functools import cache
+from importlib.resources import files
 from itertools import accumulate
 from pathlib import Path
 from random import Random
+from typing import Any, TypeVar
 
 from tokengeom.core.errors import CorpusError, ResourceError
 from tokengeom.corpus.documents import AbstractTextSource, Piece
@@ -22,133 +25,21 @@ from tokengeom.corpus.files import OnBytes, ignore_bytes
 from tokengeom.results.folders import atomic_file
 from tokengeom.results.manifests import require_regular
 
-HEROES = [
-    ("mia", "girl", "she", "her"),
-    ("ben", "boy", "he", "his"),
-    ("rosa", "girl", "she", "her"),
-    ("otto", "bear", "he", "his"),
-    ("pip", "mouse", "he", "his"),
-    ("nell", "fox", "she", "her"),
-    ("sam", "boy", "he", "his"),
-    ("dot", "rabbit", "she", "her"),
-]
-
-FRIENDS = ["the old owl", "the duck", "grandma", "the frog", "the baker", "the little bird", "the cat"]
-
-THINGS = ["ball", "kite", "hat", "boat", "cake", "drum", "key", "shell", "lamp", "book"]
-
-RULES: dict[str, list[str]] = {
-    "story": [
-        "{opening} {wish} {walk} {meeting} {trouble} {help} {ending}",
-        "{opening} {morning} {walk} {meeting} {talk} {ending}",
-        "{opening} {wish} {morning} {trouble} {talk} {help} {ending}",
-        "{opening} {morning} {walk} {trouble} {help} {walk} {ending}",
-    ],
-    "opening": [
-        "once upon a time there was a {size} {kind} named {hero} .",
-        "once upon a time there was a {kind} who lived {place} .",
-        "there was a {size} {kind} named {hero} who lived {place} .",
-        "a long time ago a {size} {kind} named {hero} lived {place} .",
-    ],
-    "wish": [
-        "{hero} had a {look} {thing} and {they} loved it very much .",
-        "{hero} wanted to find a {look} {thing} .",
-        "{hero} loved to {play} with {friend} {place} .",
-        "every day {they} liked to {play} {place} .",
-        "{they} wanted to {play} but {they} was {feeling} .",
-    ],
-    "morning": [
-        "one day {hero} went to {spot} with {friend} .",
-        "one day {they} saw a {look} {thing} {place} .",
-        "one day {hero} woke up and felt {feeling} .",
-        "in the morning {hero} went to {spot} to {play} .",
-        "in the morning the sun was {sky} and {hero} was {feeling} .",
-    ],
-    "walk": [
-        "{they} walked to {spot} and saw {friend} .",
-        "{they} walked and walked until {they} came to {spot} .",
-        "{hero} went to {spot} and looked for the {thing} .",
-        "{they} ran to {spot} and saw a {look} {thing} .",
-        "on the way {they} saw {friend} {place} .",
-    ],
-    "meeting": [
-        "{friend} was {feeling} and said hello to {hero} .",
-        "{friend} was sitting {place} with a {look} {thing} .",
-        "{friend} asked {hero} to {play} {place} .",
-        "{hero} said hello to {friend} and gave {them} {thing} a hug .",
-        "{hero} and {friend} wanted to {play} {place} .",
-    ],
-    "trouble": [
-        "but then the {thing} fell into {water} and {hero} was {bad} .",
-        "but the {thing} was gone and {hero} did not know what to {do} .",
-        "but then it began to {weather} and {they} was {bad} .",
-        "{hero} could not find the {thing} and {they} began to cry .",
-        "suddenly the {thing} broke and {friend} was {bad} .",
-    ],
-    "talk": [
-        '" can you help me find my {thing} ? " asked {hero} .',
-        '" do not be {bad} , " said {friend} . " we can {play} {place} . "',
-        '" what a {look} {thing} ! " said {friend} .',
-        '" i want to {play} with you , " said {hero} .',
-        '" let us go to {spot} , " said {friend} with a smile .',
-        '" thank you , " said {hero} . " you are my best friend . "',
-    ],
-    "help": [
-        "{friend} helped {hero} to find the {thing} {place} .",
-        "{friend} had an idea and they went to {spot} .",
-        "together they looked {place} and found the {thing} .",
-        "{friend} took the {thing} out of {water} and {hero} was {good} .",
-        "{hero} was not {bad} any more because {friend} was there .",
-    ],
-    "ending": [
-        "{hero} was very {good} and went home to {rest} .",
-        "they were all very {good} and {they} gave {friend} a hug .",
-        "from that day on {hero} and {friend} were best friends .",
-        "{hero} and {friend} went home and lived happily ever after .",
-        "from that day on {hero} was always {virtue} .",
-        "and {hero} learned that it is good to be {virtue} .",
-    ],
-    "size": ["little", "small", "tiny", "young", "brave", "kind"],
-    "look": ["red", "big", "shiny", "blue", "small", "pretty", "round", "old"],
-    "place": [
-        "in the forest",
-        "near the river",
-        "in the garden",
-        "under a big tree",
-        "on the hill",
-        "in a small house",
-        "by the sea",
-        "behind the {house}",
-    ],
-    "spot": [
-        "the park",
-        "the forest",
-        "the river",
-        "the big tree",
-        "the market",
-        "the top of the hill",
-        "the {house}",
-    ],
-    "house": ["house", "school", "barn", "mill"],
-    "water": ["the river", "the pond", "the mud", "a deep hole"],
-    "play": ["play", "sing", "dance", "run", "jump", "swim", "climb", "read"],
-    "do": ["do", "say", "think"],
-    "weather": ["rain", "snow", "get dark"],
-    "sky": ["shining", "warm", "bright"],
-    "feeling": ["happy", "sad", "tired", "hungry", "excited", "scared", "lonely", "curious"],
-    "good": ["happy", "proud", "glad", "excited", "tired"],
-    "bad": ["sad", "scared", "angry", "lonely", "afraid"],
-    "virtue": ["kind", "brave", "careful", "honest", "patient", "nice"],
-    "rest": ["sleep", "eat", "rest", "tell {friend} about the {thing}"],
-}
-
-
+T = TypeVar("T")
+GRAMMAR = "stories.json"
+"""File beside this one: heroes (name, kind, pronouns), friends, things, and the rules."""
 DEFAULT_STORIES = 3000
 SEPARATOR = "\n\n"
 _BYTES_PER_WORD = 4
 """Fewer than a word of the stories takes on average."""
 _SLOT = re.compile(r"\{(\w+)\}")
 _SPACE_BEFORE = re.compile(r" (?=[.,?!])")
+
+
+@cache
+def grammar() -> Any:
+    """Heroes, friends, things and rules, by these names."""
+    return json.loads(files("tokengeom.corpus").joinpath(GRAMMAR).read_text(encoding="utf-8"))
 
 
 @cache
@@ -160,12 +51,11 @@ def _weights(number: int) -> list[float]:
 @cache
 def _parsed(rule: str) -> list[list[str]]:
     """The alternatives of a rule, each as plain text and slot names in turn."""
-    return [_SLOT.split(alternative) for alternative in RULES[rule]]
+    return [_SLOT.split(alternative) for alternative in grammar()["rules"][rule]]
 
 
 def _write(rule: str, random: Random, fixed: dict[str, str]) -> str:
-    alternatives = _parsed(rule)
-    (parts,) = random.choices(alternatives, cum_weights=_weights(len(alternatives)))
+    parts = _pick(_parsed(rule), random)
     written = list(parts)
     for index in range(1, len(parts), 2):
         slot = parts[index]
@@ -173,20 +63,20 @@ def _write(rule: str, random: Random, fixed: dict[str, str]) -> str:
     return "".join(written)
 
 
-def _pick(alternatives: list[str], random: Random) -> str:
+def _pick(alternatives: list[T], random: Random) -> T:
     return random.choices(alternatives, cum_weights=_weights(len(alternatives)))[0]
 
 
 def write_story(random: Random) -> str:
     """One story on one line, with the case and spacing of ordinary text."""
-    hero, kind, they, them = random.choices(HEROES, cum_weights=_weights(len(HEROES)))[0]
+    hero, kind, they, them = _pick(grammar()["heroes"], random)
     fixed = {
         "hero": hero,
         "kind": kind,
         "they": they,
         "them": them,
-        "friend": _pick(FRIENDS, random),
-        "thing": _pick(THINGS, random),
+        "friend": _pick(grammar()["friends"], random),
+        "thing": _pick(grammar()["things"], random),
     }
     return _SPACE_BEFORE.sub("", _write("story", random, fixed))
 
