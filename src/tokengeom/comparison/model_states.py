@@ -200,14 +200,9 @@ def on_shared_tokens(
         factors = Factors.of(run)
         factors.require_sizes(stats_of_runs.V, stats_of_runs.m)
         start, settings = getattr(run, "start", None), getattr(run, "settings", None)
-        before = restrict(start, tokens, contexts) if isinstance(start, Factors) else None
-        restricted.append(RestrictedRun(restrict(factors, tokens, contexts), before, settings))
+        before = start.part(tokens, contexts) if isinstance(start, Factors) else None
+        restricted.append(RestrictedRun(factors.part(tokens, contexts), before, settings))
     return predict(mine, progress=progress), restricted
-
-
-def restrict(run: Factors, tokens: Int, contexts: Int) -> Factors:
-    """Some tokens and contexts of a run."""
-    return Factors(run.W[tokens], run.H[:, contexts], None if run.bias is None else run.bias[tokens])
 
 
 def _places(shared: NextTokenStatistics, whole: NextTokenStatistics, items: Items) -> Int:

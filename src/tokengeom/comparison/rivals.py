@@ -37,7 +37,6 @@ from tokengeom.comparison.inputs import (
     runs_of,
     support_labels,
 )
-from tokengeom.comparison.model_states import restrict
 from tokengeom.comparison.rival_table import RivalRow, Rivals, rival_rows
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers, sampling_limitations
 from tokengeom.comparison.target import (
@@ -334,7 +333,7 @@ class _Table:
         placed: dict[str, list[Float]] = {kind.name: [] for kind in classes}
         notes, whole = [], self.inputs.run.rows(self.inputs.seen)
         for fold in folds:
-            run = restrict(whole, fold.kept_tokens, fold.kept_columns)
+            run = whole.part(fold.kept_tokens, fold.kept_columns)
             known = self._known_without(fold, run)
             everything = np.arange(fold.kept.m, dtype=np.int64)
             for kind in classes:

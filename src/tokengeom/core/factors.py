@@ -84,6 +84,10 @@ class Factors:
             return self
         return Factors(self.W[tokens], self.H, None if self.bias is None else self.bias[tokens])
 
+    def part(self, tokens: Int, contexts: Int) -> Factors:
+        """Some tokens and contexts."""
+        return Factors(self.W[tokens], self.H[:, contexts], None if self.bias is None else self.bias[tokens])
+
     @cached_property
     def tokens(self) -> Float:
         """Token embeddings as columns, d x V, with their mean removed."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -31,7 +30,7 @@ from tokengeom.figures.base import (
     Scale,
     ScatterPanel,
 )
-from tokengeom.figures.prepare import all_names
+from tokengeom.figures.prepare import all_names, slug
 from tokengeom.results.convert import Matches, Number, Within, from_plain, to_plain
 from tokengeom.results.folders import replace_file, require_ours
 from tokengeom.results.manifests import read_json
@@ -178,11 +177,6 @@ def load_data(page: str | Path) -> Figure:
         panel = from_plain(kind, entry, path.parent, f"panels {number}")
         panels.append(_panel(panel, _read_table(path.parent / panel.table)))
     return Figure(saved.name, saved.title, saved.caption, panels, saved.columns)
-
-
-def slug(title: str) -> str:
-    """A title as part of a file name."""
-    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:40] or "panel"
 
 
 def _saved(panel: Panel, table: str) -> SavedPanel:

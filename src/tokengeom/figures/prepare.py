@@ -5,6 +5,7 @@ The data of a figure stay complete; these functions only choose what is shown. T
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -210,3 +211,8 @@ def x_limits(panel: LinePanel, scale: Scale) -> tuple[float, float]:
         return low / factor, high * factor
     margin = 0.04 * (high - low) or 1.0
     return low - margin, high + margin
+
+
+def slug(title: str) -> str:
+    """A title as part of a file name."""
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:40] or "panel"

@@ -29,12 +29,11 @@ from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Float, Int, centre_columns, cosines
 from tokengeom.figures.base import Figure, HeatmapPanel, LinePanel, Panel
 from tokengeom.figures.comparisons import disagreement
-from tokengeom.figures.data import slug
 from tokengeom.figures.heatmaps import scaled_logits
 from tokengeom.figures.interactive import Place, add_panel, empty_picture, plotly_text
 from tokengeom.figures.layout import panel_size
 from tokengeom.figures.ordering import FeatureOrder, Order, order_groups
-from tokengeom.figures.prepare import BACKGROUND, FAINT, TEXT, WEB_FONT, drawn_matrix, legend_labels, short
+from tokengeom.figures.prepare import BACKGROUND, FAINT, TEXT, WEB_FONT, drawn_matrix, legend_labels, short, slug
 from tokengeom.page.formatting import typeset
 from tokengeom.page.read_model import ReadModel
 from tokengeom.page.report_contents import ReportContents
