@@ -68,15 +68,17 @@ def of_comparison(stage: str, result: str, beside: tuple[str, ...] = (), covered
     file = "comparison.json"
     edits: dict[str, Edit] = {
         f"agreement: {field}": in_json(file, "agreements", "limit_context_agreement", field)
-        for field in ("value", "low", "high", "null", "gaussian", "untrained", "ceiling")
+        for field in ("value", "low", "high", "null", "gaussian", "untrained", "reproducible", "corrected")
     }
     edits |= {
         "agreement of tokens": in_json(file, "agreements", "limit_token_agreement", "value"),
         "similarity": in_json(file, "agreements", "limit_context_similarity", "value"),
+        "agreement of supports": in_json(file, "agreements", "limit_support_agreement", "value"),
         "collapse": in_json(file, "agreements", "collapse", "value"),
         "verdict": in_json(file, "verdict", change=lambda said: "agrees" if said != "agrees" else "does not agree"),
         "reasons": in_json(file, "reasons"),
         "limitations: one removed": in_json(file, "limitations", change=lambda known: known[1:]),
+        "what nothing explains": in_json(file, "unexplained", 0, "correlation"),
         "efficiency": in_json(file, "disagreement", "efficiency"),
         "spread of the split": in_json(file, "disagreement", "split_contexts"),
         "rank": in_json(file, "circumstances", "rank"),
@@ -95,7 +97,7 @@ def of_rivals(stage: str, result: str, beside: tuple[str, ...] = (), covered: st
     file = "rivals.json"
     edits: dict[str, Edit] = {
         f"agreement: {field}": in_json(file, "rows", 0, "agreement", field)
-        for field in ("value", "low", "high", "null", "gaussian", "untrained", "ceiling")
+        for field in ("value", "low", "high", "null", "gaussian", "untrained", "reproducible", "corrected")
     }
     edits |= {
         "CKA": in_json(file, "rows", 0, "cka", "value"),

@@ -23,7 +23,6 @@ from tokengeom.extending import (
     Points,
     ScatterPanel,
     SilentProgress,
-    Snapshots,
     cosines,
     draw,
     evolution,
@@ -37,6 +36,7 @@ from tokengeom.extending import (
 from tokengeom_studies.base import Findings, find_study
 from tokengeom_studies.common.measured import AbstractMeasuredStudy
 from tokengeom_studies.common.model_runs import (
+    Snapshots,
     count_stories,
     train_and_compare,
     train_ufm_and_compare,

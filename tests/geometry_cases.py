@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
+from itertools import product
+from typing import Any
 
-from tokengeom.core.numerics import Int
+import numpy as np
+from numpy.typing import NDArray
+
+from tokengeom.core.numerics import Float, Int
+from tokengeom.statistics.windows import ABSENT
 
 
 def grouped_counts(V: int, groups: int, copies: int, k: int, seed: int) -> Int:
@@ -24,3 +29,32 @@ def explained_counts() -> Int:
     counts[:, 4] = 0
     counts[2, 4] = 6
     return counts
+
+
+def explained_contexts() -> Int:
+    """Tokens of the 24 contexts of `explained_counts`, three each; suffixes of two tokens have two contexts."""
+    return np.array(list(product(range(2), range(3), range(4))))
+
+
+def kneser_ney(counts: Int, contexts: NDArray[np.integer[Any]], discount: float, kept: Int | None = None) -> Float:
+    """Interpolated Kneser-Ney probabilities by definition, V x m; lower orders are those of the kept contexts."""
+    V, m = counts.shape
+    rows = [tuple(int(token) for token in row if token != ABSENT) for row in contexts]
+    before: dict[tuple[int, ...], list[set[int]]] = {}
+    for j in range(m) if kept is None else kept:
+        for start in range(len(rows[j])):
+            found = before.setdefault(rows[j][start + 1 :], [set() for _ in range(V)])
+            for z in np.flatnonzero(counts[:, j]):
+                found[z].add(rows[j][start])
+
+    def probabilities(n: Float, u: tuple[int, ...]) -> Float:
+        if n.sum() == 0:
+            return lower(u[1:])
+        weight = discount * np.count_nonzero(n) / n.sum()
+        return np.asarray(np.maximum(n - discount, 0) / n.sum() + weight * lower(u[1:]))
+
+    def lower(u: tuple[int, ...]) -> Float:
+        n = np.array([len(tokens) for tokens in before.get(u, [set()] * V)], dtype=np.float64)
+        return probabilities(n, u) if u else n / n.sum()
+
+    return np.stack([probabilities(counts[:, j].astype(np.float64), rows[j]) for j in range(m)], axis=1)

@@ -21,7 +21,7 @@ from tokengeom.comparison.inputs import CompareSettings
 from tokengeom.comparison.rivals import RivalSettings
 from tokengeom.corpus.locate import ReadingSettings
 from tokengeom.page.compare_models import model_rivals
-from tokengeom.page.settings import ModelTextSettings, ReportSettings
+from tokengeom.page.settings import ModelTextSettings, ReportSettings, SeveralModelsSettings
 from tokengeom.statistics.count import CountSettings, count_pairs
 from tokengeom.statistics.cuts import CutSettings
 from tokengeom.statistics.engines import EngineSettings
@@ -31,7 +31,7 @@ from tokengeom.theory.proxy import ProxySettings
 from tokengeom.training.settings import TrainingSettings
 
 COUNT = [CountSettings, ReadingSettings, EngineSettings]
-MODEL = [ModelTextSettings, ReadingSettings]
+MODEL, MODELS = ([kind, ReadingSettings] for kind in (ModelTextSettings, SeveralModelsSettings))
 SETTINGS: dict[str, list[type[Any]]] = {
     "ReadingKeywords": [ReadingSettings],
     "CutKeywords": [CutSettings],
@@ -46,8 +46,9 @@ SETTINGS: dict[str, list[type[Any]]] = {
     "RivalKeywords": [RivalSettings],
     "CompareTextsKeywords": [CompareTextsSettings],
     "ModelTextKeywords": MODEL,
-    "CompareModelsKeywords": [*MODEL, CompareSettings],
-    "ModelRivalsKeywords": [*MODEL, RivalSettings],
+    "SeveralModelsKeywords": MODELS,
+    "CompareModelsKeywords": [*MODELS, CompareSettings],
+    "ModelRivalsKeywords": [*MODELS, RivalSettings],
     "AskKeywords": [AskSettings],
     "ExportKeywords": [ExportSettings],
     "ReportKeywords": [ReportSettings, ReadingSettings],

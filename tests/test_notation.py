@@ -29,6 +29,24 @@ def test_a_symbol_is_defined_where_the_table_says(row: re.Match[str]) -> None:
     assert hasattr(owner, name) or name in getattr(owner, "__dataclass_fields__", {})
 
 
+@pytest.mark.parametrize("other", ["$A$", "A_{ii}", "(A, B)", "q_k", "q_1", "sqrt{q}", "diag}(q)", "-G H", "t I - G"])
+def test_letters_of_the_table_mean_nothing_else_in_formulas(other: str) -> None:
+    # Sets are calligraphic, singular vectors are columns of U and Q, weights of gamma_2 are r and c.
+    for page in ("theory.md", "how_numbers_are_measured.md"):
+        assert other not in (TABLE.parent / page).read_text(encoding="utf-8"), page
+
+
+@pytest.mark.parametrize("folder", ["src", "studies/src", "docs"])
+def test_the_largest_entry_is_not_called_the_max_norm_which_is_the_name_of_gamma_2(folder: str) -> None:
+    root = TABLE.parents[1]
+    files = [path for kind in ("py", "md") for path in (root / folder).rglob(f"*.{kind}")]
+    told = {root / "docs" / name for name in ("theory.md", "notation.md")}
+    for path in files:
+        words = " ".join(path.read_text(encoding="utf-8").split())
+        plain = re.findall(r"(?<!entrywise )\bmax[- ]norm\b", words)
+        assert not plain or (path in told and len(plain) == 1), path
+
+
 def cited_keys() -> set[str]:
     """Everything that looks like a key, such as zhao2024, in the code and in the documentation."""
     root = TABLE.parents[1]

@@ -14,9 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from tokengeom.comparison import agreement, logit_numbers, rival_table, similarity_numbers, verdict
-from tokengeom.comparison.compare import MOST_CHOOSING
-from tokengeom.comparison.inputs import CompareSettings
+from tokengeom.comparison import (
+    agreement,
+    comparison,
+    explained,
+    logit_numbers,
+    similarity_numbers,
+    verdict,
+)
+from tokengeom.comparison.explanations import ufm
+from tokengeom.comparison.inputs import SMALLEST_STRATUM, CompareSettings
 from tokengeom.problems.base import LARGEST_GAP
 from tokengeom_studies.base import study_names
 
@@ -168,14 +175,25 @@ def permutations() -> int:
         f"Fewer than {agreement.FEWEST_UNITS} units have no interval",
         f"over {permutations()} random permutations",
         f"the 95th percentile over {agreement.GAUSSIAN_DRAWS} draws of embeddings",
-        f"A lead is *clear* if its interval lies above {rival_table.RESOLUTION:g}",
-        f"on {MOST_CHOOSING} of them at most",
-        f"at {verdict.AGREES:g} or more of the scale",
-        f"agree *in part* from {verdict.IN_PART:g} of the scale on",
+        f"A lead is *clear* if its interval lies above {explained.RESOLUTION:g}",
+        f"where the two differ by {verdict.WEIGHTINGS_DIFFER:g} or more, a sentence says so",
+        f"with fewer than {2 * verdict.FEWEST_GROUPS} supports it is the nuclear norm",
+        f"follow about as many contexts, at least {SMALLEST_STRATUM} of them",
+        f"They are trained {ufm.SEEDS} times",
+        f"the {comparison.UNEXPLAINED} contexts and tokens whose cosines",
+        f"each with its {comparison.NEIGHBOURS} nearest neighbours",
+        f"*agree* if at least {verdict.AGREES:.0%} is explained",
+        f"agree *in part* if at least {verdict.IN_PART:.0%} is",
+        f"if trainings agree less than {verdict.LEAST_REPRODUCIBLE:g} or",
+        f"below {verdict.SURELY:.0%} for a share of {verdict.AGREES:.0%} or more",
+        f"from below {verdict.IN_PART / 2:.0%} to above {verdict.AGREES:.0%})",
+        f"fewer than {verdict.FEWEST_GROUPS} support groups or tokens. With one training",
+        f"the lower bound is at least {verdict.IN_PART:.0%} or the upper bound below {verdict.AGREES:.0%}",
         f"in one of them by at least {verdict.CLEARLY_AHEAD:g}",
-        f"Fewer than {verdict.FEWEST_GROUPS} support groups or tokens are not judged",
+        f"those inside it by more than {explained.WORTH_WIDENING:g}",
+        f"with fewer than {explained.FOLDS * explained.FEWEST_IN_FOLD} support groups or tokens, on all",
         f"singular values above {logit_numbers.SMALLEST_SINGULAR:g} of the largest",
-        f"whose gap is above {LARGEST_GAP:.0%}",
+        f"unless the gap of its norm is at most {LARGEST_GAP:.1%}",
     ],
 )
 def test_the_constants_of_the_code_are_those_of_the_page(phrase: str) -> None:
@@ -183,8 +201,11 @@ def test_the_constants_of_the_code_are_those_of_the_page(phrase: str) -> None:
     assert phrase in page
 
 
-def test_half_of_the_scale_and_of_the_floor_are_those_of_the_page() -> None:
+def test_numbers_in_words_are_those_of_the_page() -> None:
     page = " ".join((DOCS / "how_numbers_are_measured.md").read_text(encoding="utf-8").split())
-    assert verdict.HALF_WAY == verdict.COLLAPSED == 0.5
-    assert "half of the scale is reached" in page
+    assert verdict.COLLAPSED == 0.5
     assert "collapse to half of the floor of that number or less" in page
+    assert explained.FOLDS == 3
+    assert "split at random into three folds" in page
+    assert agreement.FEWEST_UNITS == 5
+    assert "From five trainings on, trainings are left out in turn as well" in page

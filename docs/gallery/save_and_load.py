@@ -20,5 +20,6 @@ for name, result in {"stats": stats, "prediction": prediction, "run": run, "comp
     result.save(folder / name)
     print(f"{name}: {tg.load(folder / name)}")
 
-again = tg.compare(tg.load(folder / "prediction"), tg.load(folder / "run"), permutations=20)
+loaded = {name: tg.load(folder / name) for name in ("prediction", "run", "stats")}
+again = tg.compare(loaded["prediction"], loaded["run"], stats=loaded["stats"], permutations=20)
 print("the loaded results give the same comparison:", again.summary() == comparison.summary())

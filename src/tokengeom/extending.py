@@ -29,22 +29,19 @@ if TYPE_CHECKING:
     from tokengeom.core.numerics import unit_columns as unit_columns
     from tokengeom.comparison.similarity import cosine as cosine, directional_agreement as directional_agreement
     from tokengeom.comparison.similarity import directional_similarity as directional_similarity
-    from tokengeom.comparison.similarity import NeuralCollapse as NeuralCollapse, neural_collapse as neural_collapse
-    from tokengeom.comparison.similarity import subspace_collapse as subspace_collapse
+    from tokengeom.comparison.similarity import group_means as group_means, subspace_collapse as subspace_collapse
 
     # Progress, which verbs and studies report to.
     from tokengeom.core.progress import AbstractProgress as AbstractProgress, AbstractStage as AbstractStage
     from tokengeom.core.progress import SilentProgress as SilentProgress
 
-    # Settings as dataclasses, and members of a package that are added as files and found by name.
-    from tokengeom.core.settings import did_you_mean as did_you_mean, make as make, member as member
-    from tokengeom.core.settings import member_names as member_names, option as option
+    # Members of a package that are added as files and found by name.
+    from tokengeom.core.settings import did_you_mean as did_you_mean, member as member, member_names as member_names
 
     # The contract of a result: save, load, describe; and the converter between dataclasses and JSON.
     from tokengeom.results.contract import data_frame as data_frame, html_table as html_table
     from tokengeom.results.manifests import MANIFEST as MANIFEST, read_json as read_json
-    from tokengeom.results.convert import Matches as Matches, Number as Number, damaged as damaged
-    from tokengeom.results.convert import from_plain as from_plain
+    from tokengeom.results.convert import Matches as Matches, damaged as damaged, from_plain as from_plain
 
     # A command of the command line (entry points of the group ``tokengeom.commands``).
     from tokengeom.cli.app import EXIT_CHECK_FAILED as EXIT_CHECK_FAILED, app as app, guarded as guarded
@@ -63,15 +60,16 @@ if TYPE_CHECKING:
     from tokengeom.figures.data import load_data as load_data, save_data as save_data
     from tokengeom.figures.interactive import save_interactive as save_interactive
     from tokengeom.figures.static import draw as draw, save_static as save_static
-    from tokengeom.figures.heatmaps import Snapshots as Snapshots, evolution as evolution
-    from tokengeom.figures.heatmaps import feature_heatmaps as feature_heatmaps, labelled_contexts as labelled_contexts
-    from tokengeom.figures.heatmaps import labelled_tokens as labelled_tokens, linear_heatmaps as linear_heatmaps
-    from tokengeom.figures.heatmaps import pattern_triple as pattern_triple
-    from tokengeom.figures.ordering import feature_order as feature_order
-    from tokengeom.figures.training_curves import feature_training as feature_training
-    from tokengeom.figures.training_curves import linear_training as linear_training, path as path
+    from tokengeom.figures.heatmaps import evolution as evolution, feature_heatmaps as feature_heatmaps
+    from tokengeom.figures.heatmaps import labelled_contexts as labelled_contexts, labelled_tokens as labelled_tokens
+    from tokengeom.figures.heatmaps import linear_plane as linear_plane, pattern_triple as pattern_triple
+    from tokengeom.figures.ordering import feature_order as feature_order, names_of as names_of
+    from tokengeom.figures.ordering import order_groups as order_groups
     from tokengeom.figures.training_curves import LearnedConcepts as LearnedConcepts, concepts as concepts
-    from tokengeom.figures.heatmaps import linear_plane as linear_plane
+    from tokengeom.figures.training_curves import PathColumns as PathColumns, path as path
+    from tokengeom.figures.training_curves import feature_training as feature_training, last_values as last_values
+    from tokengeom.figures.training_curves import require_runs as require_runs, run_curves as run_curves
+    from tokengeom.figures.training_curves import step_panel as step_panel
 
     # Texts: the built-in stories, a text document by document, and what a text does not show.
     from tokengeom.corpus.stories import stories as stories
@@ -80,11 +78,13 @@ if TYPE_CHECKING:
     from tokengeom.corpus.tokenizers import WordTokenizer as WordTokenizer
     from tokengeom.statistics.supports import estimate_completeness as estimate_completeness
 
-    # Trainings: one that its caller advances, replicates in a batch, what is measured meanwhile, optimizers.
-    from tokengeom.training.stepped import SteppedTraining as SteppedTraining
+    # Trainings: replicates in a batch, engines that their caller advances, what is measured meanwhile, optimizers.
     from tokengeom.training.train import build_network as build_network, train_many as train_many
+    from tokengeom.training.network_engine import NetworkEngine as NetworkEngine
+    from tokengeom.training.torch_engine import TorchEngine as TorchEngine
+    from tokengeom.models.factored import UFM as UFM
     from tokengeom.training.loop import Probe as Probe, State as State
-    from tokengeom.training.objective import SoftLabels as SoftLabels
+    from tokengeom.training.objective import SoftLabels as SoftLabels, WindowSampler as WindowSampler
     from tokengeom.training.start import PredictedStart as PredictedStart
     from tokengeom.training.optimizers.base import paper_steps as paper_steps
     from tokengeom.training.optimizers.adam import Adam as Adam
@@ -99,20 +99,21 @@ if TYPE_CHECKING:
     from tokengeom.models.networks.base import threads_for as threads_for
     from tokengeom.models.networks.mlp import MLP as MLP
 
-    # Comparison: one number, many geometries on a device, collapse, and rival explanations.
-    from tokengeom.comparison.on_device import LogitSpectrum as LogitSpectrum, PairGeometry as PairGeometry
-    from tokengeom.comparison.on_device import TextOnDevice as TextOnDevice
+    # Comparison: one number on its scale, collapse, the split of logits, and rival explanations.
+    from tokengeom.comparison.agreement import assess as assess
+    from tokengeom.comparison.similarity_numbers import SimilarityNumbers as SimilarityNumbers
+    from tokengeom.comparison.logit_numbers import split_exponent as split_exponent
+    from tokengeom.comparison.explanations.base import AbstractMatrixRival as AbstractMatrixRival
     from tokengeom.comparison.explanations.base import AbstractRival as AbstractRival, FitInputs as FitInputs
+    from tokengeom.comparison.explanations.base import ContextStatistics as ContextStatistics
     from tokengeom.comparison.explanations.base import explanation_classes as explanation_classes
 
-    # Paths of the theory: at many losses, over regularisation, over norms; and its parts.
+    # Paths of the theory: at many losses, over norms; and its parts.
     from tokengeom.theory.at_loss import LossSettings as LossSettings
     from tokengeom.theory.loss_path import LossPath as LossPath
-    from tokengeom.theory.logit_path import LogitPath as LogitPath, PathPoint as PathPoint
-    from tokengeom.theory.logit_path import regularisation_path as regularisation_path
     from tokengeom.theory.linear_path import RegularisationPath as RegularisationPath, norm_path as norm_path
     from tokengeom.theory.concepts import Concepts as Concepts
-    from tokengeom.theory.features import project_on_F as project_on_F
+    from tokengeom.theory.features import finite_part as finite_part, project_on_F as project_on_F
     from tokengeom.theory.proxy import proxy as proxy
 
     # Problems as data, their solvers, and instances whose solution is known.
@@ -122,8 +123,12 @@ if TYPE_CHECKING:
     from tokengeom.problems.nuclear_svm import NuclearSVM as NuclearSVM
     from tokengeom.problems.supports import cone_levels as cone_levels
     from tokengeom.problems.backend import Backend as Backend, blocks_of as blocks_of
-    from tokengeom.problems.regularised_logits import Merging as Merging
-    from tokengeom.solvers.logit_admm import RegularisedLoss as RegularisedLoss
+    from tokengeom.problems.columns import Computed as Computed
+    from tokengeom.problems.gamma2 import Gamma2Logits as Gamma2Logits
+    from tokengeom.problems.regularised_logits import Merging as Merging, RegularisedLogits as RegularisedLogits
+    from tokengeom.solvers.gamma2_admm import Gamma2ADMM as Gamma2ADMM, largest_lam as largest_lam
+    from tokengeom.solvers.logit_admm import LogitADMM as LogitADMM, RegularisedLoss as RegularisedLoss
+    from tokengeom.solvers.logit_admm import WarmStart as WarmStart
     from tokengeom.solvers.margin import solve_margin as solve_margin
     from tokengeom.solvers.ntp_svm import separating_decoder as separating_decoder, solve_ntp_svm as solve_ntp_svm
     from tokengeom.solvers.nuclear_admm import NuclearADMM as NuclearADMM

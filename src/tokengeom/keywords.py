@@ -152,6 +152,7 @@ class CompareTextsKeywords(TypedDict, total=False):
     tolerance: float
     permutations: int
     seed: int
+    halves: bool | None
 
 
 class ModelTextKeywords(ReadingKeywords, total=False):
@@ -167,11 +168,17 @@ class ModelTextKeywords(ReadingKeywords, total=False):
     allow_pickle: bool
 
 
-class CompareModelsKeywords(ModelTextKeywords, CompareKeywords):
+class SeveralModelsKeywords(ModelTextKeywords, total=False):
+    """Of ``page.settings.SeveralModelsSettings``, and what it takes to read a text."""
+
+    separate_trainings: bool
+
+
+class CompareModelsKeywords(SeveralModelsKeywords, CompareKeywords):
     """Of `tokengeom.compare_models`."""
 
 
-class ModelRivalsKeywords(ModelTextKeywords, RivalKeywords):
+class ModelRivalsKeywords(SeveralModelsKeywords, RivalKeywords):
     """Of ``page.compare_models.model_rivals``."""
 
 

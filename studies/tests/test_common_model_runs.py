@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from scipy.stats import ortho_group
 
+from study_cases import counted_text
 from tokengeom import Agreement, FeaturePrediction, NextTokenStatistics, Run, compare, predict, train
 from tokengeom.extending import (
     Float,
     Int,
+    Probe,
     ResourceError,
     SilentProgress,
     cosines,
@@ -20,6 +22,7 @@ from tokengeom.extending import (
 from tokengeom.training.run import Trajectory
 from tokengeom_studies.common.model_runs import (
     REPORTED,
+    Snapshots,
     Trained,
     agreement_checks,
     agreement_table,
@@ -233,3 +236,12 @@ def test_a_device_that_does_not_exist_is_refused() -> None:
     require_device({"device": "cpu"})
     with pytest.raises(ResourceError, match="cuda:99"):
         require_device({"device": "cuda:99"})
+
+
+def test_snapshots_are_taken_at_the_first_record_after_each_step() -> None:
+    snapshots = Snapshots([0, 30, 200])
+    probes: dict[str, Probe] = {"snapshots": snapshots}
+    run = train(counted_text(), "ufm", dim=8, steps=200, probes=probes)
+    assert list(snapshots.taken) == [0, 32, 200]
+    np.testing.assert_array_equal(snapshots.taken[200].W, run.W)
+    assert "snapshots" not in run.trajectory.names

@@ -1,4 +1,4 @@
-"""Predictions in the spectral norm, compared with cvxpy, and fits with the smallest largest entry."""
+"""Predictions in the spectral norm and in norms of one side, compared with cvxpy; fits with the smallest entries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from tokengeom import NextTokenStatistics
 from tokengeom.extending import SoftLabels
-from tokengeom_studies.common.other_norms import smallest_entries, smallest_spectral
+from tokengeom_studies.common.other_norms import smallest_entries, smallest_one_sided, smallest_spectral
 from tokengeom_studies.common.torch_runs import DeviceText
 
 
@@ -45,6 +45,27 @@ def test_the_lower_bound_holds_for_other_logits_of_that_norm() -> None:
         other = best + generator.normal(0.0, 0.3, best.shape)
         other *= min(1.0, found.norm_value / float(np.linalg.norm(other, 2)))
         assert SoftLabels.from_statistics(text.stats).loss_gap(other) >= bound
+
+
+@pytest.mark.parametrize("longest", ["tokens", "contexts"])
+def test_no_logits_of_smaller_one_sided_norm_have_the_loss(longest: str) -> None:
+    text = text_of(0)
+    found = smallest_one_sided(text, 0.1, longest, tolerance=1e-5)
+    assert found.loss_gap == pytest.approx(0.1, rel=0.03)
+    assert 0.0 <= found.relative_gap <= 1e-4
+    P, pi = text.stats.P.toarray(), text.stats.pi
+    V, m = P.shape
+    whole = cp.Variable((V + m, V + m), PSD=True)
+    L, t, squares = whole[:V, V:], cp.Variable(), cp.diag(whole)
+    sides = [squares[:V], cp.sum(squares[V:]) / m] if longest == "tokens" else [cp.sum(squares[:V]) / V, squares[V:]]
+    loss = sum(pi[j] * (cp.log_sum_exp(L[:, j]) - P[:, j] @ L[:, j]) for j in range(m))
+    limits = [side <= t for side in sides]
+    best = cp.Problem(cp.Minimize(t), [*limits, loss <= text.entropy + found.loss_gap]).solve(solver="CLARABEL")
+    assert found.norm_value == pytest.approx(best, rel=1e-3)
+    lengths = np.linalg.norm(found.W, axis=1), np.linalg.norm(found.H, axis=0)
+    of_tokens, of_contexts = (float(np.sqrt(np.mean(each**2))) for each in lengths)
+    product = lengths[0].max() * of_contexts if longest == "tokens" else of_tokens * lengths[1].max()
+    assert product == pytest.approx(found.norm_value, rel=1e-9)
 
 
 def test_entries_stay_in_their_box_and_reach_the_loss() -> None:

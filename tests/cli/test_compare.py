@@ -57,6 +57,17 @@ def test_checkpoints_are_compared_and_drawn(work: Path, tmp_path: Path) -> None:
     assert "Geometry over training" in (tmp_path / "training.html").read_text()
 
 
+def test_models_may_be_separate_trainings(work: Path) -> None:
+    models = [part for step in (10, 5) for part in ("--model", work / "models" / f"checkpoint-{step}")]
+    text = ("--text", work / "text.txt", "--separator", "<end>", "--context", 2, *DRAWS, "--json")
+    done = run("compare", *models, "--separate-trainings", *text)
+    assert done.exit_code == 0, done.stderr
+    data = json.loads(done.stdout)
+    assert [one["step"] for one in data["checkpoints"]] == [10, 5], "in the given order"
+    assert [one["runs"] for one in data["checkpoints"]] == [2, 2]
+    assert data["support_agreement"]["reproducible"] is not None
+
+
 def test_one_model_is_summarised_with_its_convention_and_drawn_as_heat_maps(work: Path, tmp_path: Path) -> None:
     done = run(
         *("compare", "--model", work / "models" / "checkpoint-5", "--text", work / "text.txt", "--separator", "<end>"),
@@ -79,30 +90,36 @@ def test_arrays_are_compared_with_a_saved_prediction(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["context_similarity"]["value"] == pytest.approx(1.0, abs=1e-6)
 
 
-def test_several_runs_give_a_verdict_with_a_ceiling_and_are_saved(tmp_path: Path) -> None:
+SCALE = {"value", "low", "high", "floor", "reproducible", "attainable", "corrected", "explained"}
+
+
+def test_several_runs_say_what_is_reproducible_and_explained_and_are_saved(tmp_path: Path) -> None:
     stats = NextTokenStatistics.from_counts(grouped_counts(14, 12, 2, 3, seed=0))
     predict(stats).save(tmp_path / "prediction")
-    for seed in (0, 1):
-        train(stats, "ufm", dim=12, steps=200, learning_rate=0.01, seed=seed).save(tmp_path / f"run-{seed}")
-    command = ("compare", tmp_path / "prediction", tmp_path / "run-0", tmp_path / "run-1", "--out", tmp_path / "out")
+    runs = [tmp_path / f"run-{seed}" for seed in range(3)]
+    for seed, folder in enumerate(runs):
+        train(stats, "ufm", dim=12, steps=200, learning_rate=0.01, seed=seed).save(folder)
+    command = ("compare", tmp_path / "prediction", *runs, "--out", tmp_path / "out")
     done = run(*command, "--json", *DRAWS)
     assert done.exit_code == 0, done.stderr
     data = json.loads(done.stdout)
     assert {"verdict", "reasons", "efficiency", "loss_gap", "in_limit"} <= data.keys()
-    for name in ("context_agreement", "token_agreement"):
-        assert {"value", "low", "high", "floor", "ceiling"} <= data[name].keys()
-        assert {"value", "low", "high", "floor", "ceiling"} <= data["in_limit"][name].keys()
-        assert data[name]["ceiling"] is not None
+    names = ("support_agreement", "context_agreement", "token_agreement")
+    for numbers in [data[name] for name in names] + [data["in_limit"][name] for name in names]:
+        assert all(numbers[name] is not None for name in SCALE)
+        assert numbers["explained"] == pytest.approx(max(numbers["corrected"], 0.0) ** 2)
     for name in ("context_similarity", "token_similarity"):
         assert {"value", "low", "high", "null"} <= data[name].keys()
-    assert data["runs"] == 2
+    assert data["runs"] == 3
     assert Comparison.load(tmp_path / "out").verdict == data["verdict"]
     text = run(*command, *DRAWS).stdout
     assert text.startswith(data["reasons"][0]), "the verdict comes first"
     one = json.loads(
         run("compare", tmp_path / "prediction", tmp_path / "run-0", "--no-at-loss", "--json", *DRAWS).stdout
     )
-    assert (one["norm"], one["context_agreement"]["ceiling"]) == (None, None)
+    assert one["norm"] is None
+    for name in names:
+        assert {key for key in SCALE if one[name][key] is None} == SCALE - {"value", "low", "high", "floor"}
 
 
 def test_two_texts_are_refused_and_compared_on_what_they_share(tmp_path: Path) -> None:

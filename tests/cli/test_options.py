@@ -24,7 +24,7 @@ from tokengeom.comparison.inputs import CompareSettings
 from tokengeom.comparison.rivals import RivalSettings
 from tokengeom.core.settings import default_of, option, options_of
 from tokengeom.corpus.locate import ReadingSettings
-from tokengeom.page.settings import ModelTextSettings, ReportSettings
+from tokengeom.page.settings import ReportSettings, SeveralModelsSettings
 from tokengeom.statistics.count import CountSettings
 from tokengeom.statistics.cuts import CutSettings
 from tokengeom.statistics.engines import EngineSettings
@@ -111,7 +111,7 @@ def test_models_compared_with_a_text_have_the_same_settings_too() -> None:
     all_commands()
     parameters = {p.name: p for p in typer.main.get_command(cli.app).commands["compare"].params}  # type: ignore[attr-defined]
     python = inspect.signature(tg.compare_models).parameters
-    for field in options_of(ModelTextSettings).values():
+    for field in options_of(SeveralModelsSettings).values():
         assert python[field.name].default == parameters[field.name].default == default_of(field)
 
 

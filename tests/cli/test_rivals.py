@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from command_line import run, say
-from geometry_cases import grouped_counts
+from geometry_cases import explained_contexts, grouped_counts
 from tokengeom.comparison.explanations.base import explanation_classes
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.training.train import train
@@ -19,7 +19,7 @@ from tokengeom.verification.verify import verify
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Statistics and two short runs."""
     folder = tmp_path_factory.mktemp("rivals")
-    stats = NextTokenStatistics.from_counts(grouped_counts(12, 8, 3, 3, seed=0))
+    stats = NextTokenStatistics.from_counts(grouped_counts(12, 8, 3, 3, seed=0), explained_contexts())
     stats.save(folder / "stats")
     for seed in (0, 1):
         found = train(stats, "ufm", dim=12, steps=100, seed=seed, optimizer="adamw", learning_rate=1e-2)
@@ -35,12 +35,13 @@ def test_the_table_is_printed_as_json_saved_and_drawn(work: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     data = json.loads(done.stdout)
-    assert set(data["best"]) == {"contexts", "tokens", "held-out contexts"}
+    assert set(data["best"]) == {"contexts", "supports", "tokens", "held-out contexts"}
     assert set(data["rivals"]) == {kind.name for kind in explanation_classes()}
+    scale = {"value", "low", "high", "floor", "reproducible", "attainable", "corrected", "explained"}
     for one in data["rivals"].values():
-        assert {"value", "low", "high", "floor", "ceiling"} <= set(one["contexts"]) & set(one["tokens"])
+        assert scale <= set(one["contexts"]) & set(one["supports"]) & set(one["tokens"])
     assert data["runs"] == 2
-    assert data["rivals"]["S~"]["contexts"]["ceiling"] is not None
+    assert data["rivals"]["S~"]["contexts"]["explained"] is not None
     assert (work / "rivals.png").read_bytes().startswith(b"\x89PNG")
     assert verify(work / "table")
 

@@ -18,6 +18,7 @@ from tokengeom.comparison.agreement import (
     check_permutations,
     jackknife_interval,
     leave_out_blocks,
+    permutation_orders,
 )
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers
 from tokengeom.core.errors import ProblemError
@@ -50,24 +51,45 @@ def test_more_than_chance_means_that_the_whole_interval_is_above_the_floor(
 
 
 def test_the_floor_is_the_hardest_of_those_that_are_known() -> None:
-    one = Agreement(0.9, null=0.1, gaussian=0.3, untrained=0.2, ceiling=0.8)
-    assert one.floor == 0.3
-    assert one.position == pytest.approx((0.9 - 0.3) / (0.8 - 0.3))
+    assert Agreement(0.9, null=0.1, gaussian=0.3, untrained=0.2).floor == 0.3
     assert Agreement(0.9, null=0.1, untrained=0.3, better="lower").floor == 0.1
     assert Agreement(0.9, null=0.1).has_floor
     assert not Agreement(NAN, null=0.1).has_floor
     assert np.isnan(Agreement(0.9).floor)
-    assert np.isnan(Agreement(0.9, null=0.5, ceiling=0.4).position), "a ceiling below the floor gives no scale"
+
+
+def test_what_is_attainable_and_explained_follows_from_what_is_reproducible() -> None:
+    one = Agreement(0.6, reproducible=0.64, mean=0.72, corrected=0.9, corrected_low=-0.2, corrected_high=1.1)
+    assert one.attainable == pytest.approx(0.8)
+    assert one.explained == pytest.approx(0.81)
+    assert one.explained_interval == pytest.approx((0.0, 1.21)), "the share of a negative number is 0"
+    assert (one.fair, replace(one, reliability=0.81).fair) == pytest.approx((0.72, 0.8))
+    assert Agreement(0.4, reliability=0.25).fair == pytest.approx(0.8), "of one training, its own agreement counts"
+    assert replace(one, reliability=0.25).fair == 1.0, "more than 1 is chance"
+    assert replace(one, reproducible=-0.1).attainable == 0.0
+    unknown = Agreement(0.6)
+    assert np.isnan([unknown.attainable, unknown.explained, *unknown.explained_interval]).all()
+    assert np.isnan(replace(one, reliability=NAN).fair)
 
 
 def test_cells_and_text_leave_out_what_is_not_known() -> None:
-    full = Agreement(0.51234, 0.4, 0.6, 0.3, ceiling=0.8)
+    full = Agreement(0.51234, 0.4, 0.6, 0.3, reproducible=0.64, corrected=0.8, corrected_low=0.5, corrected_high=1.0)
     assert full.cells() == ("0.5123", "0.4 to 0.6", "0.3", "0.8")
-    assert str(full) == "0.5123 [0.4, 0.6], floor 0.3, ceiling 0.8"
+    assert str(full) == "0.5123 [0.4, 0.6], floor 0.3, attainable 0.8, explains 64% [25, 100]"
     assert Agreement(0.51234).cells() == ("0.5123", "", "", "")
     assert str(Agreement(0.51234)) == "0.5123"
+    assert str(Agreement(0.51234, seed_error=0.0123)) == "0.5123, standard error over seeds 0.012"
     assert str(from_plain(Agreement, to_plain(full), Path("folder"))) == str(full)
-    assert full.to_dict()["floor"] == 0.3
+    given = full.to_dict()
+    names = ("floor", "attainable", "explained", "explained_low", "explained_high")
+    assert [given[name] for name in names] == pytest.approx([0.3, 0.8, 0.64, 0.25, 1.0])
+
+
+def test_a_number_of_an_earlier_version_is_read_with_its_ceiling_as_what_is_reproducible() -> None:
+    saved = {"value": 0.5, "low": 0.4, "high": 0.6, "null": 0.1, "gaussian": None, "untrained": None, "ceiling": 0.8}
+    read = from_plain(Agreement, {**saved, "better": "higher", "items": "contexts", "floor": 0.1}, Path("folder"))
+    assert (read.value, read.reproducible, read.reliability) == (0.5, 0.8, 1.0)
+    assert np.isnan([read.mean, read.corrected, read.reproducible_low, read.seed_error]).all()
 
 
 @pytest.mark.parametrize("permutations", [-1, 1, 19])
@@ -100,6 +122,18 @@ def test_an_interval_contains_its_value_and_stays_in_range(value: float) -> None
         assert -1.0 <= low <= value <= high <= 1.0
 
 
+def test_trainings_that_are_left_out_in_turn_add_their_variance() -> None:
+    rng = np.random.default_rng(1)
+    x, runs = rng.normal(size=12), 0.4 + 0.1 * rng.normal(size=6)
+    left_out = (x.sum() - x) / 11
+    alone = jackknife_interval(float(x.mean()), left_out, bounded=False)
+    both = jackknife_interval(float(x.mean()), left_out, bounded=False, trainings=(runs.sum() - runs) / 5)
+    reach = np.hypot(x.mean() - alone[0], stats.t.ppf(0.975, 5) * stats.sem(runs))
+    assert both == pytest.approx((x.mean() - reach, x.mean() + reach))
+    undefined = jackknife_interval(float(x.mean()), left_out, bounded=False, trainings=np.array([NAN] * 6))
+    assert undefined == alone
+
+
 def test_too_few_defined_values_give_no_interval() -> None:
     assert np.isnan(jackknife_interval(0.5, np.full(4, 0.5), bounded=True)).all()
     assert np.isnan(jackknife_interval(0.5, np.array([0.5] * 5 + [NAN] * 6), bounded=True)).all()
@@ -121,9 +155,20 @@ def test_references_are_added_by_name() -> None:
     H = np.random.default_rng(0).normal(size=(3, 8))
     a, b = ("limit", "context_agreement"), ("limit", "context_cka")
     assessed = assess(SimilarityNumbers.of("contexts", H, {"limit": H}), permutations=0, seed=0)
-    added = replace(assessed, references={"untrained": {a: 0.1}, "ceiling": {b: 0.9}}).agreements()
-    assert (added[a].untrained, added[b].ceiling) == (0.1, 0.9)
-    assert np.isnan([added[b].untrained, added[a].ceiling]).all()
+    added = replace(assessed, references={"untrained": {a: 0.1}, "reproducible": {b: 0.9}}).agreements()
+    assert (added[a].untrained, added[b].reproducible) == (0.1, 0.9)
+    assert np.isnan([added[b].untrained, added[a].reproducible, added[b].reproducible_low]).all()
+
+
+def test_permutations_stay_within_strata_and_are_uniform_in_each() -> None:
+    strata = np.array([1, 0, 1, 2, 0, 1])
+    orders = permutation_orders(np.random.default_rng(0), 6, 3000, strata)
+    assert np.array_equal(strata[orders], np.tile(strata, (3000, 1))), "an item changes places within its stratum"
+    assert np.array_equal(np.sort(orders, axis=1), np.tile(np.arange(6), (3000, 1)))
+    found, times = np.unique(orders, axis=0, return_counts=True)
+    assert len(found) == 6 * 2, "3! orders of one stratum times 2! of another"
+    assert stats.chisquare(times).pvalue > 1e-3
+    assert len(np.unique(permutation_orders(np.random.default_rng(0), 3, 200), axis=0)) == 6
 
 
 def test_one_item_has_a_value_at_most() -> None:

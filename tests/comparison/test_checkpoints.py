@@ -134,7 +134,7 @@ def test_agreement_is_given_at_the_loss_and_in_the_limit(curve: CheckpointCurve)
     ]  # fmt: skip
     assert point.headline()["tokens, at the loss"] == point.comparison.token_agreement
     data = point.to_dict()
-    assert data["context_agreement"] == point.comparison.context_agreement.to_dict()
+    assert str(data["context_agreement"]) == str(point.comparison.context_agreement.to_dict())
     assert (data["loss_gap"], data["compared_loss_gap"]) == (0.05, point.comparison.loss_gap)
     assert data["verdict"] == point.comparison.verdict
     said = curve.summary().splitlines()

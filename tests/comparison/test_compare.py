@@ -17,9 +17,9 @@ from scipy.stats import pearsonr
 
 from geometry_cases import grouped_counts
 from tokengeom.comparison.agreement import permutation_orders
-from tokengeom.comparison.compare import compare, frequency_gap
+from tokengeom.comparison.compare import choose_on_half, compare, frequency_gap
 from tokengeom.comparison.comparison import Comparison
-from tokengeom.comparison.inputs import CompareSettings, support_groups
+from tokengeom.comparison.inputs import CompareSettings, gather, support_groups
 from tokengeom.comparison.linear_numbers import DecoderNumbers
 from tokengeom.comparison.similarity import cosine, structural_similarity
 from tokengeom.comparison.target import MEANINGS
@@ -34,7 +34,7 @@ from tokengeom.theory.proxy import predict_proxy
 from tokengeom.training import SoftLabels, train
 from training_problems import paper_setting, random_statistics
 
-FEW: dict[str, Any] = {"permutations": 40, "tolerance": 1e-2}
+FEW: dict[str, Any] = {"permutations": 40, "tolerance": 4e-3}
 NONE: dict[str, Any] = {"permutations": 0, "at_loss": False}
 
 
@@ -119,7 +119,8 @@ def test_values_are_those_of_plain_loops_and_scipy(features: FeaturePrediction) 
 def test_a_run_is_compared_at_its_own_loss_in_both_norms_and_in_the_limit(features: FeaturePrediction) -> None:
     at = features.at(0.05)
     found = compare(features, (at.W, at.H), permutations=40)
-    assert found.norm == "nuclear", "the norm in which contexts agree better, where the optimizer is not known"
+    assert found.norm == "nuclear", "the papers' norm, where the optimizer is not known and supports are few"
+    assert any("With 12 supports the norm was not chosen by agreement" in sentence for sentence in found.limitations)
     assert found.loss_gap == pytest.approx(0.05, rel=0.02)
     assert found.context_agreement.value > 0.9999
     assert found.token_agreement.value > 0.9999
@@ -136,6 +137,36 @@ def test_a_run_is_compared_at_its_own_loss_in_both_norms_and_in_the_limit(featur
     assert "gamma2_context_agreement" not in again.agreements
 
 
+@pytest.mark.parametrize("norm", ["nuclear", "gamma2"])
+def test_an_unknown_norm_is_chosen_on_half_of_the_supports_and_judged_on_the_others(norm: str) -> None:
+    stats = NextTokenStatistics.from_counts(grouped_counts(14, 24, 2, 3, seed=2))
+    prediction = predict(stats, spread_solves=0)
+    at = [prediction.at(0.1, norm=one, tolerance=1e-3) for one in ("nuclear", "gamma2")]
+    made = at[norm == "gamma2"]
+    inputs = gather([(made.W, made.H)], prediction, at, None)
+    contexts = {one.norm: one.H for one in at}
+    chosen, judged = choose_on_half(inputs, contexts)
+    assert chosen == norm
+    left = np.setdiff1d(inputs.kept, judged.kept)
+    assert [np.unique(inputs.groups[half]).size for half in (left, judged.kept)] == [10, 11], "of 21 supports"
+    assert not set(inputs.groups[judged.kept]) & set(inputs.groups[left]), "whole supports"
+    # Of the judged half, nothing has a part in the choice.
+    other = made.H.copy()
+    other[:, judged.kept] = np.random.default_rng(0).standard_normal(other[:, judged.kept].shape)
+    assert choose_on_half(replace(inputs, runs=[Factors(made.W, other)]), contexts)[0] == norm
+    known = SimpleNamespace(W=made.W, H=made.H, settings={"optimizer": "adam"})
+    named, whole = choose_on_half(replace(inputs, observed=[known]), contexts)
+    assert (named, whole.kept.size) == ("gamma2", stats.m), "nothing is left out where the norm is known"
+    found = compare(prediction, (made.W, made.H), at=at, permutations=0)
+    assert (found.norm, found.circumstances and found.circumstances.groups) == (norm, 11)
+    assert any("The norm was chosen on 10 of 21 supports" in sentence for sentence in found.limitations)
+    units = np.unique(inputs.groups[judged.kept], return_inverse=True)[1].reshape(-1)
+    mine, theirs = (cosines(H[:, judged.kept]) for H in (made.H, contexts[norm]))
+    apart = units[:, None] != units[None, :]
+    expected = pearsonr(mine[apart], theirs[apart])[0]
+    assert found.context_agreement.value == pytest.approx(expected, abs=1e-9)
+
+
 def test_the_norm_goes_with_the_optimizer(features: FeaturePrediction) -> None:
     run = train(statistics(), "ufm", dim=16, optimizer="adamw", steps=300, learning_rate=0.01)
     assert compare(features, run, **FEW).norm == "gamma2"
@@ -145,7 +176,7 @@ def test_the_norm_goes_with_the_optimizer(features: FeaturePrediction) -> None:
     assert any("goes with the optimizer gd" in sentence for sentence in found.reasons)
 
 
-def test_a_second_run_gives_the_ceiling_and_the_start_a_floor(features: FeaturePrediction) -> None:
+def test_a_second_run_says_what_is_reproducible_and_the_start_is_a_floor(features: FeaturePrediction) -> None:
     one, two = (
         train(statistics(), "ufm", dim=24, optimizer="adamw", steps=800, learning_rate=0.01, seed=seed)
         for seed in (0, 1)
@@ -155,8 +186,11 @@ def test_a_second_run_gives_the_ceiling_and_the_start_a_floor(features: FeatureP
     groups = support_groups(features)
     apart = groups[:, None] != groups[None, :]
     expected = pearsonr(cosines(mine)[apart], cosines(theirs)[apart])[0]
-    assert found.context_agreement.ceiling == pytest.approx(expected, abs=1e-9)
-    assert found["gamma2_logit_cosine"].ceiling > 0.5
+    assert found.context_agreement.reproducible == pytest.approx(expected, abs=1e-9)
+    assert found["gamma2_logit_cosine"].reproducible > 0.5
+    for number in (found.context_agreement, found.support_agreement, found.token_agreement):
+        assert number.explained == pytest.approx(number.mean**2 / number.reproducible)
+    assert f"{found.support_agreement.explained_text()} of the reproducible geometry of contexts" in found.reasons[0]
     assert one.start is not None
     start = pearsonr(cosines(one.start.H)[apart], cosines(features.H)[apart])[0]
     assert found["limit_context_agreement"].untrained == pytest.approx(start, abs=1e-9)
@@ -165,7 +199,7 @@ def test_a_second_run_gives_the_ceiling_and_the_start_a_floor(features: FeatureP
     assert found.verdict in ("agrees", "another explanation fits better", "agrees in part")
     same = compare(features, [one, one], **FEW)
     assert any("same seed" in sentence for sentence in same.limitations)
-    assert same.context_agreement.ceiling == pytest.approx(1.0)
+    assert same.context_agreement.reproducible == pytest.approx(1.0)
 
 
 def test_the_start_of_a_run_does_not_agree(features: FeaturePrediction) -> None:
@@ -249,7 +283,7 @@ def test_a_trained_model_agrees_more_than_chance_also_below_the_vocabulary(featu
     for number in (found.context_agreement, found.token_agreement, found.context_similarity, found["collapse"]):
         assert number.above_floor
     assert "nats above its floor" in found.summary()
-    assert found.verdict in ("agrees", "another explanation fits better")
+    assert found.verdict in ("agrees", "agrees in part", "another explanation fits better")
     small = compare(features, train(statistics(), "ufm", dim=2, optimizer="adam", steps=200, learning_rate=0.01), **FEW)
     assert f"d=2 < rank L_mm = {features.rank}" in small.summary()
     assert any("d=2 dimensions" in sentence for sentence in small.reasons)
@@ -363,8 +397,8 @@ def test_tables_and_json(features: FeaturePrediction, monkeypatch: pytest.Monkey
     found = compare(features, noise(features), **FEW)
     data = json.loads(json.dumps(found.to_dict()))
     assert {"value", "low", "high", "null"} <= set(data["context_similarity"])
-    for name in ("context_agreement", "token_agreement"):
-        assert {"value", "low", "high", "floor", "ceiling"} <= set(data[name])
+    for name in ("support_agreement", "context_agreement", "token_agreement"):
+        assert {"value", "low", "high", "floor", "reproducible", "attainable", "explained"} <= set(data[name])
         assert data["in_limit"][name].keys() == data[name].keys()
     assert {"verdict", "reasons", "efficiency", "split", "loss_gap", "numbers", "explanations"} <= set(data)
     frame = found.to_frame()
@@ -505,3 +539,22 @@ def test_a_prediction_that_is_hardly_proven_is_not_compared_with(features: Featu
     found = compare(features, (at.W, at.H), at=[rough], permutations=0)
     assert found.norm is None
     assert any("is not used: its norm is proven only" in sentence for sentence in found.limitations)
+
+
+def test_half_a_percent_of_proof_is_asked_for_unless_another_share_is_named(features: FeaturePrediction) -> None:
+    at = features.at(0.05)
+    norms = {}
+    for gap in (0.004, 0.006):
+        bound = at.certificate.value - gap * (at.certificate.value - at.loss_gap)
+        known = replace(at, certificate=replace(at.certificate, bound=bound))
+        assert known.relative_gap == pytest.approx(gap)
+        norms[gap] = compare(features, (at.W, at.H), at=known, permutations=0).norm
+    assert norms == {0.004: "nuclear", 0.006: None}
+    widened = compare(features, (at.W, at.H), at=known, proven_within=0.05, permutations=0)
+    assert widened.norm == "nuclear"
+    assert widened.made_from is not None
+    assert widened.made_from.settings["proven_within"] == 0.05
+    alone = compare(known, (at.W, at.H), loss_gap=at.loss_gap, permutations=0)
+    assert "Its norm is proven only to a relative gap of 6.0e-03." in alone.limitations
+    with pytest.raises(ProblemError, match="a relative gap between 0 and 1"):
+        compare(features, (at.W, at.H), proven_within=2.0)

@@ -8,34 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from movement_cases import brute_force, named_counts, random_counts, sampled
 from tokengeom.comparison import compare_texts as module
-from tokengeom.comparison.compare_texts import compare_texts, moved_numbers
-from tokengeom.comparison.text_comparison import NUMBERS, Movement, TextComparison
+from tokengeom.comparison.compare_texts import LOSS_GAP, compare_texts
+from tokengeom.comparison.movement import LISTED, Movement
+from tokengeom.comparison.text_comparison import NUMBERS, TextComparison
 from tokengeom.core.errors import InputError, ProblemError, StatisticsError
 from tokengeom.core.numerics import cosines
+from tokengeom.corpus.synthetic import planted_supports
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.statistics.shared import shared_statistics
 from tokengeom.theory.predict import predict
 
-FEW: dict[str, Any] = {"permutations": 20, "tolerance": 1e-6}
-
-
-def named_counts(counts: np.ndarray[Any, Any], first: int = 0) -> NextTokenStatistics:
-    """Statistics whose tokens and contexts are named by number, the first of them ``first``."""
-    V, m = counts.shape
-    tokens = [f"t{z:02d}" for z in range(first, first + V)]
-    return NextTokenStatistics.from_counts(counts, [f"c{j:02d}" for j in range(first, first + m)], tokens)
-
-
-def random_counts(seed: int, V: int = 14, m: int = 22) -> np.ndarray[Any, Any]:
-    rng = np.random.default_rng(seed)
-    counts = rng.integers(1, 9, size=(V, m)) * (rng.random((V, m)) < 0.3)
-    counts[rng.integers(0, V, m), np.arange(m)] = 3
-    counts[np.arange(V), np.arange(V)] += 1
-    # Two contexts of one support.
-    counts[:, 1] = counts[:, 0]
-    counts[1, 2] += 1
-    return counts
+FEW: dict[str, Any] = {"permutations": 20, "tolerance": 1e-6, "loss_gap": 0, "halves": False}
+"""The limit of training, which these cases know most about."""
 
 
 @pytest.fixture(scope="module")
@@ -65,37 +51,6 @@ def numbers_of(found: TextComparison) -> dict[str, Any]:
     }
 
 
-def brute_force(first: Any, second: Any, units: Any) -> list[float]:
-    """The definition, item by item."""
-    x, y, result = cosines(first), cosines(second), []
-    for i in range(len(units)):
-        others = [j for j in range(len(units)) if units[j] != units[i]]
-        result.append(1.0 - np.corrcoef(x[i, others], y[i, others])[0, 1])
-    return result
-
-
-@pytest.mark.parametrize("block", [1, 60, 10**6])
-def test_moved_numbers_are_the_definition_in_blocks_of_any_size(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(0)
-    first, second, units = rng.normal(size=(5, 40)), rng.normal(size=(7, 40)), rng.integers(0, 12, 40)
-    monkeypatch.setattr(module, "BLOCK_ENTRIES", block)
-    moved = moved_numbers(first, second, units)
-    np.testing.assert_allclose(moved, brute_force(first, second, units), atol=1e-12)
-    turned = np.linalg.qr(rng.normal(size=(7, 7)))[0] @ second * rng.uniform(0.5, 2.0, 40)
-    np.testing.assert_allclose(moved_numbers(first, turned, units), moved, atol=1e-12)
-    np.testing.assert_array_equal(moved_numbers(second, first, units), moved)
-    np.testing.assert_array_equal(moved_numbers(first, first, units), np.zeros(40))
-
-
-def test_an_item_whose_cosines_do_not_vary_moved_by_0_or_1() -> None:
-    first, units = np.eye(3), np.arange(3)
-    np.testing.assert_array_equal(moved_numbers(first, first, units), [0, 0, 0])
-    second = np.array([[1.0, 1.0, 0.0], [0.0, 1.0, 1.0], [0.0, 0.0, 0.5]])
-    np.testing.assert_array_equal(moved_numbers(first, second, units), [1, 1, 1])
-    np.testing.assert_array_equal(moved_numbers(0 * first, 0 * first, units), [0, 0, 0])
-    np.testing.assert_array_equal(moved_numbers(first, second, np.zeros(3, np.int64)), [0, 0, 0])
-
-
 def test_numbers_are_those_of_the_predictions_on_what_is_shared(
     texts: tuple[NextTokenStatistics, NextTokenStatistics], found: TextComparison
 ) -> None:
@@ -117,8 +72,8 @@ def test_numbers_are_those_of_the_predictions_on_what_is_shared(
 
 
 def test_a_text_compared_with_itself_did_not_move(texts: tuple[NextTokenStatistics, NextTokenStatistics]) -> None:
-    for gap in (None, 0.2):
-        same = compare_texts(texts[0], texts[0], loss_gap=gap, permutations=0)
+    for gap, halves in ((0, False), (0.2, False), (None, True)):
+        same = compare_texts(texts[0], texts[0], loss_gap=gap, halves=halves, permutations=0)
         for one in same.movements:
             assert not one.moved.any()
             assert not any(item.gained or item.lost or item.only_first or item.only_second for item in one.listed)
@@ -128,32 +83,114 @@ def test_a_text_compared_with_itself_did_not_move(texts: tuple[NextTokenStatisti
         assert "Nothing moved" in same.summary()
 
 
-def test_numbers_depend_on_neither_order(
-    texts: tuple[NextTokenStatistics, NextTokenStatistics], found: TextComparison
-) -> None:
-    back = compare_texts(texts[1], texts[0], **FEW)
-    assert numbers_of(back) == numbers_of(found)
+def assert_swapped(back: TextComparison, found: TextComparison) -> None:
+    """Whether a comparison is the other one with the texts in the other order."""
     assert (back.first, back.second) == (found.second, found.first)
     for mine, theirs in zip(found.contexts.listed, back.contexts.listed, strict=True):
         assert (mine.name, [one.name for one in mine.gained]) == (theirs.name, [one.name for one in theirs.lost])
         assert (mine.only_first, mine.in_second) == (theirs.only_second, theirs.in_first)
-    rng = np.random.default_rng(1)
-    rows, columns = rng.permutation(texts[0].V), rng.permutation(texts[0].m)
-    shuffled = NextTokenStatistics.from_counts(
-        texts[0].counts.toarray()[rows][:, columns],
-        [texts[0].context_text(int(j)) for j in columns],
-        [texts[0].vocabulary[int(z)] for z in rows],
-    )
-    again = compare_texts(shuffled, texts[1], **FEW)
+
+
+def test_numbers_depend_on_neither_order(
+    texts: tuple[NextTokenStatistics, NextTokenStatistics], found: TextComparison
+) -> None:
+    back = compare_texts(texts[1], texts[0], **FEW)
+    assert_swapped(back, found)
+    assert numbers_of(back) == numbers_of(found)
+    again = compare_texts(shuffled(texts[0]), texts[1], **FEW)
     assert numbers_of(again) == numbers_of(found)
     assert repr(again.contexts.listed) == repr(found.contexts.listed)
+
+
+def shuffled(stats: NextTokenStatistics) -> NextTokenStatistics:
+    """The same statistics with tokens and contexts in another order."""
+    rng = np.random.default_rng(1)
+    rows, columns = rng.permutation(stats.V), rng.permutation(stats.m)
+    contexts = [stats.context_text(int(j)) for j in columns]
+    vocabulary = [stats.vocabulary[int(z)] for z in rows]
+    return NextTokenStatistics.from_counts(stats.counts.toarray()[rows][:, columns], contexts, vocabulary)
+
+
+def test_numbers_of_halves_depend_on_neither_order() -> None:
+    language = planted_supports(14, [4] * 22, seed=0)
+    texts = sampled(language, 2000, 0), sampled(language, 900, 1)
+    settings: dict[str, Any] = {"permutations": 0, "tolerance": 1e-6}
+    found, back = compare_texts(*texts, **settings), compare_texts(*texts[::-1], **settings)
+    assert_swapped(back, found)
+    again = compare_texts(shuffled(texts[0]), texts[1], **settings)
+    assert again.halves == back.halves == found.halves
+    assert repr(again.agreements) == repr(found.agreements)
+    for one, mirrored, repeated in zip(found.movements, back.movements, again.movements, strict=True):
+        assert 0 < one.seen_enough <= len(one.names)
+        assert repr(one.beyond) == repr(mirrored.beyond) == repr(repeated.beyond)
+    for name in ("context_agreement", "token_agreement"):
+        mine, theirs = found.agreements[name], back.agreements[name]
+        assert (mine.reproducible, mine.reliability) == (theirs.reliability, theirs.reproducible)
+        assert mine.corrected == pytest.approx(mine.mean / np.sqrt(mine.reproducible * mine.reliability), abs=1e-12)
+        for number in ("value", "low", "mean", "corrected", "corrected_low", "corrected_high"):
+            assert getattr(mine, number) == pytest.approx(getattr(theirs, number), abs=1e-12), number
+
+
+def test_texts_are_compared_at_a_loss_unless_the_limit_is_asked_for(
+    texts: tuple[NextTokenStatistics, NextTokenStatistics],
+) -> None:
+    settings: dict[str, Any] = {"permutations": 0, "halves": False}
+    found = compare_texts(*texts, **settings)
+    assert found.loss_gap == LOSS_GAP
+    assert (found.settings["loss_gap"], found.limitations) == (None, ())
+    assert numbers_of(found) == numbers_of(compare_texts(*texts, loss_gap=LOSS_GAP, **settings))
+    assert "those of a loss gap of 0.2 nats" in found.summary()
+    limit = compare_texts(*texts, loss_gap=0, **settings)
+    assert (limit.loss_gap, limit.settings["loss_gap"]) == (None, 0)
+    assert "those of the limit of training" in limit.summary()
+
+
+def test_a_text_that_is_nearly_uniform_has_a_smaller_loss_gap_by_default() -> None:
+    counts = random_counts(0)
+    flat = named_counts(20 + counts)
+    largest = float(np.log(flat.V) - flat.entropy)
+    assert 0 < largest < LOSS_GAP
+    found = compare_texts(named_counts(counts), flat, permutations=0)
+    assert found.loss_gap == pytest.approx(largest / 2)
+    assert found.limitations[0].startswith(f"The loss gap of the predictions is {largest / 2:.3g} nats")
+    with pytest.raises(ProblemError, match="strictly between"):
+        compare_texts(named_counts(counts), flat, permutations=0, loss_gap=LOSS_GAP)
+    uniform = compare_texts(named_counts(counts), named_counts(np.ones_like(counts)), permutations=0, halves=False)
+    assert uniform.loss_gap is None
+    assert "a uniform guess has next to no loss gap" in uniform.limitations[0]
+
+
+def test_texts_that_cannot_be_split_say_why(
+    texts: tuple[NextTokenStatistics, NextTokenStatistics], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def why(*pair: NextTokenStatistics, **settings: Any) -> str:
+        found = compare_texts(*pair, permutations=0, **settings)
+        assert found.halves is None
+        assert not found.contexts.beyond
+        assert np.isnan(found.agreements["token_agreement"].corrected)
+        assert found.to_frame("tokens")["beyond_chance"].isna().all()
+        return found.limitations[0] if found.limitations else ""
+
+    small = named_counts(np.eye(9, dtype=int)), named_counts(1 + np.eye(9, dtype=int))
+    assert "not split into halves: fewer than 10 tokens or contexts" in why(*small, loss_gap=0.01)
+    assert why(*texts, halves=False) == ""
+    # Most tokens are seen once, and in no more than one half: what is left is nearly uniform.
+    once = np.vstack([np.full((12, 15), 40), np.eye(28, 15, dtype=int) + np.eye(28, 15, -13, dtype=int)])
+    assert "in a half, a uniform guess has a smaller loss gap than 0.5" in why(
+        named_counts(once), named_counts(once + 10 * (once > 1)), loss_gap=0.5
+    )
+    monkeypatch.setattr(module, "AT_LOSS_ENTRIES", {"nuclear": 10, "gamma2": 10})
+    assert "four more predictions of this size would take long" in why(*texts, proxy=False)
+    assert compare_texts(*texts, proxy=False, halves=True, permutations=0).halves is not None
+    assert compare_texts(*texts, permutations=0).halves is not None, "halves of the proxy are fast"
 
 
 def test_the_limit_depends_on_supports_alone_and_a_loss_on_counts_too() -> None:
     counts = random_counts(3)
     louder = counts * np.random.default_rng(0).integers(1, 20, size=counts.shape)
     pair = named_counts(counts), named_counts(louder)
-    limit = compare_texts(*pair, permutations=0)
+    limit = compare_texts(*pair, loss_gap=0, permutations=0, halves=False)
+    assert limit.loss_gap is None
     assert not limit.contexts.moved.any()
     assert not limit.tokens.moved.any()
     at_loss = compare_texts(*pair, loss_gap=0.3, permutations=0, top=1)
@@ -176,7 +213,7 @@ def test_reasons_are_the_differences_of_the_supports(
             a, b = (table[:, place] if one.items == "contexts" else table[place] for table in tables)
             expected = {names[other][z]: int(a[z]) for z in np.flatnonzero((a > 0) & (b == 0))}
             assert {follower.name: follower.count for follower in item.only_first} == dict(
-                sorted(expected.items(), key=lambda pair: (-pair[1], pair[0]))[: module.LISTED]
+                sorted(expected.items(), key=lambda pair: (-pair[1], pair[0]))[:LISTED]
             )
             assert (item.in_first, item.in_both) == (len(expected), int(((a > 0) & (b > 0)).sum()))
     alone = (tables[0] > 0) & (tables[1] == 0)
@@ -230,8 +267,8 @@ def test_the_proxy_stands_in_where_the_prediction_is_too_large(
     assert asked.is_proxy
     monkeypatch.setattr(module, "LIMIT_ENTRIES", 10)
     monkeypatch.setattr(module, "AT_LOSS_ENTRIES", {"nuclear": 10, "gamma2": 10})
-    for gap in (None, 0.1):
-        found = compare_texts(*texts, loss_gap=gap, **FEW)
+    for gap in (0, 0.1, None):
+        found = compare_texts(*texts, **{**FEW, "loss_gap": gap})
         assert (found.is_proxy, found.loss_gap) == (True, None)
         assert numbers_of(found) == numbers_of(asked)
         assert found.limitations[0].startswith("The proxy stands in for ")
@@ -246,7 +283,7 @@ def test_a_context_without_a_direction_is_left_out_of_the_agreement() -> None:
     counts = random_counts(4)
     full = counts.copy()
     full[:, 5] = 1
-    found = compare_texts(named_counts(counts), named_counts(full), permutations=0)
+    found = compare_texts(named_counts(counts), named_counts(full), loss_gap=0, permutations=0, halves=False)
     assert any("1 of 22 contexts have no predicted direction" in one for one in found.limitations)
     assert found.contexts.moved[5] == 1.0
     assert np.isfinite(found.agreements["context_agreement"].value)
@@ -258,6 +295,8 @@ def test_a_context_without_a_direction_is_left_out_of_the_agreement() -> None:
         (np.eye(3, dtype=int), np.eye(3, dtype=int), {"top": 0}, InputError, "top must be at least 1"),
         (np.eye(3, dtype=int), np.eye(3, dtype=int), {"norm": "l2"}, InputError, "norm must be one of"),
         (np.eye(3, dtype=int), np.eye(3, dtype=int), {"loss_gap": 99.0}, ProblemError, "strictly between"),
+        (np.eye(3, dtype=int), np.eye(3, dtype=int), {"loss_gap": -0.1}, InputError, "0 for the limit"),
+        (np.eye(3, dtype=int), np.eye(3, dtype=int), {"loss_gap": float("nan")}, InputError, "0 for the limit"),
         (np.eye(1, dtype=int), np.eye(1, dtype=int), {}, StatisticsError, "at least 2 tokens"),
     ],
 )

@@ -122,7 +122,7 @@ def test_a_comparison_alone_is_checked_as_far_as_it_goes(comparison: Comparison,
 
 
 def test_repr_is_short_and_names_the_main_numbers(comparison: Comparison) -> None:
-    assert repr(comparison).startswith("Comparison(verdict=cannot be determined, limit_context_agreement=")
+    assert repr(comparison).startswith("Comparison(verdict=cannot be determined, limit_support_agreement=")
     assert len(repr(comparison)) < 300
 
 
@@ -149,11 +149,13 @@ def test_tables_at_the_loss_and_in_the_limit_have_plain_names(comparison: Compar
 def test_the_data_frame_has_one_row_per_number(comparison: Comparison) -> None:
     frame = comparison.to_frame()
     assert list(frame.index) == list(comparison)
-    assert {"value", "low", "high", "null", "gaussian", "untrained", "ceiling", "floor", "meaning"} <= {*frame.columns}
+    expected = ("value", "low", "high", "null", "gaussian", "untrained", "floor", "meaning")
+    assert {*expected, "reproducible", "attainable", "corrected", "explained", "explained_low"} <= {*frame.columns}
 
 
 def test_a_table_per_target_has_the_numbers_of_the_comparison(comparison: Comparison) -> None:
-    assert list(comparison.targets) == ["limit", ""]
+    assert list(comparison.targets) == ["limit", "counts", ""]
+    assert list(comparison.targets["counts"]) == ["support_agreement", "context_agreement", "token_agreement"]
     assert comparison.target is TARGETS["limit"]
     assert comparison.judged_numbers is comparison.in_limit is comparison.targets["limit"]
     assert comparison.targets[""]["finite_distance"] is comparison["finite_distance"]

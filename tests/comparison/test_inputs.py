@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from geometry_cases import grouped_counts
-from tokengeom.comparison.agreement import Agreement
+from tokengeom.comparison.agreement import CONTEXTS_AND_TOKENS, Agreement
 from tokengeom.comparison.compare import compare
-from tokengeom.comparison.inputs import gather
+from tokengeom.comparison.inputs import SMALLEST_STRATUM, equal_strata, gather
 from tokengeom.comparison.rivals import rivals
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors
@@ -28,7 +28,9 @@ def ends_of(verb: str, stats: NextTokenStatistics, run: object) -> dict[str, Agr
         numbers = compare(predict(stats), run, permutations=20, at_loss=False)  # type: ignore[arg-type]
         return {"contexts": numbers.context_agreement, "tokens": numbers.token_agreement}
     table = rivals(stats, run, permutations=20, at_loss=False, held_out=0)  # type: ignore[arg-type]
-    return {items: next(row.agreement for row in table.of(items) if row.rival == "L_mm") for items in table.items}
+    return {
+        items: next(row.agreement for row in table.of(items) if row.rival == "L_mm") for items in CONTEXTS_AND_TOKENS
+    }
 
 
 def observed(start: Factors | None) -> SimpleNamespace:
@@ -74,3 +76,38 @@ def test_every_kind_of_prediction_becomes_its_targets() -> None:
     assert list(gather([run], at[1], [], None).targets) == ["gamma2"]
     assert list(gather([run], predict_proxy(stats, components=8), [], None).targets) == ["proxy"]
     assert gather([run], None, at, None, stats).targets.keys() == {"nuclear", "gamma2"}
+
+
+@pytest.mark.parametrize(
+    ("numbers", "strata"),
+    [
+        ([3, 3, 1, 1, 3, 1, 3, 1, 3, 1], [1, 1, 0, 0, 1, 0, 1, 0, 1, 0]),  # equal ones together
+        ([1, 2, 3, 4, 5, 6, 7, 8, 9, 10], [0, 0, 0, 0, 0, 1, 1, 1, 1, 1]),  # with the next larger ones
+        ([1] * 7 + [5, 6], [0] * 9),  # too few are left for a stratum of their own
+        ([1] * 7 + [2] * 2 + [9] * 3, [0] * 7 + [1] * 5),
+        ([4, 4, 4], [0, 0, 0]),
+        ([], []),
+    ],
+)
+def test_tokens_with_about_equal_numbers_are_one_stratum(numbers: list[int], strata: list[int]) -> None:
+    found = equal_strata(np.array(numbers, dtype=np.int64))
+    assert found.tolist() == strata
+    assert not numbers or len(numbers) < SMALLEST_STRATUM or np.bincount(found).min() >= SMALLEST_STRATUM
+
+
+def test_strata_are_of_the_degrees_of_the_compared_tokens() -> None:
+    counts = np.zeros((30, 40), dtype=np.int64)
+    degree = np.repeat([0, 2, 5, 20], [3, 9, 9, 9])
+    rng = np.random.default_rng(0)
+    for z, often in enumerate(degree):
+        counts[z, rng.choice(40, often, replace=False)] = rng.integers(1, 9, often)
+    counts[29, counts.sum(axis=0) == 0] = 1
+    stats = NextTokenStatistics.from_counts(counts)
+    run = SimpleNamespace(W=rng.standard_normal((30, 5)), H=rng.standard_normal((5, 40)))
+    inputs = gather([run], None, [], None, stats)
+    assert inputs.seen.tolist() == list(range(3, 30))
+    assert inputs.strata is not None
+    assert inputs.strata.tolist() == np.repeat([0, 1, 2], 9).tolist()
+    assert gather([run], predict(stats), [], 0.5).strata is not None
+    at = predict(stats).at(loss_gap=0.5)
+    assert gather([run], at, [], 0.5).strata is None, "a prediction at a loss does not know the supports"

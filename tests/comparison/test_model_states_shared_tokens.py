@@ -53,7 +53,7 @@ def test_a_run_on_another_text_is_compared_on_what_is_shared(
     run = train(theirs, "ufm", dim=16, steps=400, learning_rate=0.01)
     with pytest.raises(ProblemError, match="--shared-tokens STATS_OF_RUN"):
         compare(predict(mine), run)
-    found = compare(mine, run, shared_tokens=theirs, permutations=40, tolerance=1e-2)
+    found = compare(mine, run, shared_tokens=theirs, permutations=40, tolerance=4e-3)
     assert found.context_agreement.value > 0.2, "both texts come from nearly the same chain"
     assert np.isfinite(found["limit_context_agreement"].untrained)
     assert found.norm == "gamma2"

@@ -44,17 +44,15 @@ def test_numbers_are_those_of_compare_and_of_brute_force(trained: Any, norm: str
         assert found["loss_gap"] == pytest.approx(min(gaps), rel=1e-4)
     at = list(monitor._predictions(found["loss_gap"], norm).values())
     assert all(one.loss_gap == pytest.approx(found["loss_gap"], rel=0.022) for one in at)
-    same = tg.compare(prediction(), trained, at=at, permutations=0)
+    # `compare` chooses a norm on some contexts, and judges the others; in each norm alone it has all of them.
+    each = [tg.compare(prediction(), trained, at=one, permutations=0) for one in at]
+    same = max(each, key=lambda one: one.context_agreement.value)
     assert found["context_agreement"] == pytest.approx(same.context_agreement.value, abs=1e-10)
     assert found["token_agreement"] == pytest.approx(same.token_agreement.value, abs=1e-10)
     assert found["limit_context_agreement"] == pytest.approx(same["limit_context_agreement"].value, abs=1e-10)
     assert found["limit_token_agreement"] == pytest.approx(same["limit_token_agreement"].value, abs=1e-10)
     assert found["collapse"] == pytest.approx(same["collapse"].value, abs=1e-10)
     assert found["efficiency"] == pytest.approx(same.efficiency, abs=1e-10)
-    if norm is None:
-        alone = tg.compare(prediction(), trained, permutations=0)
-        assert found["context_agreement"] == pytest.approx(alone.context_agreement.value, abs=0.01)
-        assert found["efficiency"] == pytest.approx(alone.efficiency, abs=0.01)
 
 
 def test_a_language_model_is_measured_like_its_module(trained: Any) -> None:
@@ -129,13 +127,13 @@ def test_the_norm_is_that_of_the_optimizer() -> None:
 
     one = [torch.nn.Parameter(torch.zeros(2))]
     assert norm_of_optimizer(None) is None
-    assert norm_of_optimizer(torch.optim.SGD(one, lr=0.1, weight_decay=0.1)) == "nuclear"
+    assert norm_of_optimizer(torch.optim.SGD(one, lr=0.1, weight_decay=0.1)) is None, "networks do not follow it"
     assert norm_of_optimizer(torch.optim.AdamW(one, weight_decay=0.1)) == "gamma2"
     assert norm_of_optimizer(torch.optim.Adam(one)) == "gamma2"
     assert norm_of_optimizer(torch.optim.Adam(one, weight_decay=0.1)) is None
     assert norm_of_optimizer(torch.optim.RMSprop(one)) is None
-    wrapped = type("Wrapped", (), {"optimizer": torch.optim.SGD(one, lr=0.1)})()
-    assert norm_of_optimizer(wrapped) == "nuclear"
+    wrapped = type("Wrapped", (), {"optimizer": torch.optim.Adam(one, lr=0.1)})()
+    assert norm_of_optimizer(wrapped) == "gamma2"
 
 
 def test_what_cannot_be_monitored_is_refused(trained: Any) -> None:

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import pearsonr
 
 from geometry_cases import grouped_counts
-from tokengeom.comparison.probes import feature_probes, linear_probes
+from tokengeom.comparison.probes import TOLERANCE, feature_probes, linear_probes
 from tokengeom.comparison.similarity import directional_agreement, structural_similarity
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors
@@ -221,7 +221,7 @@ def test_a_record_is_compared_with_the_prediction_nearest_to_its_own_loss(
         assert min(agreement) > 0.99, "the grid is within a factor of 1.34"
         grid = p.largest_gap * 10 ** (-round(4 * np.log10(p.largest_gap / gap)) / 4)
         assert abs(np.log(grid / gap)) <= np.log(1.34)
-        near = p.at(grid, tolerance=1e-2)
+        near = p.at(grid, tolerance=TOLERANCE)
         groups = p.context_groups
         expected = directional_agreement(
             Factors(near.W, near.H).context_directions, here.readout.context_directions, groups

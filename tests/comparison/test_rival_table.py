@@ -10,7 +10,8 @@ import pytest
 
 from forging import Entry, forge_json
 from geometry_cases import grouped_counts
-from tokengeom.comparison.rival_table import Lead, Rivals
+from tokengeom.comparison.explained import Lead
+from tokengeom.comparison.rival_table import Rivals
 from tokengeom.comparison.rivals import rivals
 from tokengeom.core.errors import InputError
 from tokengeom.results.registry import load
@@ -87,7 +88,7 @@ def test_verify_recomputes_order_and_differences(table: Rivals, tmp_path: Path) 
 
 def test_plain_data_has_the_best_and_the_numbers_of_each_rival_by_name(table: Rivals) -> None:
     plain = table.to_dict()
-    assert plain["best"] == {items: table.of(items)[0].rival for items in ("contexts", "tokens")}
+    assert plain["best"] == {items: table.of(items)[0].rival for items in ("contexts", "supports", "tokens")}
     assert set(plain["rivals"]) == {"S~", "PMI", "ETF", "L_mm"}
     for row in table.rows:
         one = plain["rivals"][row.rival]
@@ -106,7 +107,7 @@ def test_a_table_without_permutations_does_not_claim_to_be_above_the_floor(table
     untested = [
         replace(row, agreement=replace(row.agreement, null=nan, gaussian=nan, untrained=nan)) for row in table.rows
     ]
-    assert replace(table, rows=tuple(untested)).to_dict()["above_floor"] == {"contexts": None, "tokens": None}
+    assert replace(table, rows=tuple(untested)).to_dict()["above_floor"] == dict.fromkeys(table.items)
 
 
 def with_values(table: Rivals, values: dict[str, float], lead: Lead, floor: float) -> Rivals:
@@ -118,7 +119,8 @@ def with_values(table: Rivals, values: dict[str, float], lead: Lead, floor: floa
             row,
             agreement=replace(
                 row.agreement,
-                value=x, low=x - 0.01, high=x + 0.01, null=floor, gaussian=floor, untrained=floor, ceiling=0.95,
+                value=x, low=x - 0.01, high=x + 0.01, null=floor, gaussian=floor, untrained=floor, reproducible=0.81,
+                mean=x, corrected=x / 0.9,
             ),
             behind=replace(lead, value=best - x) if x < best else Lead(0.0, 0.0, 0.0),
             ahead=replace(lead, value=x - mine),
@@ -132,7 +134,7 @@ def test_verdicts_name_the_best_and_where_the_prediction_is(table: Rivals) -> No
     ahead = with_values(table, {"L_mm": 0.9, "S~": 0.8}, Lead(0.0, -0.12, -0.08), 0.1)
     assert ahead.verdicts == (
         "Contexts: L_mm (prediction in the limit of training) fits best, agreement 0.9 [0.89, 0.91], floor 0.1, "
-        "ceiling 0.95; S~ is 0.1 [-0.12, -0.08] behind, not clearly. The prediction (L_mm, 0.9) is "
+        "attainable 0.9, explains 100%; S~ is 0.1 [-0.12, -0.08] behind, not clearly. The prediction (L_mm, 0.9) is "
         "clearly ahead of the best other explanation, S~ (0.8).",
     )
     behind = with_values(table, {"S~": 0.9, "L_mm": 0.8}, Lead(0.0, 0.05, 0.15), 0.1)
@@ -160,3 +162,4 @@ def test_the_data_frame_has_one_row_per_explanation_and_items(table: Rivals) -> 
     assert frame.loc[("tokens", "S~"), "agreement"] == row.agreement.value
     assert frame.loc[("tokens", "S~"), "cka_low"] == pytest.approx(row.cka.low, nan_ok=True)
     assert frame.loc[("tokens", "S~"), "uses"] == "supports"
+    assert {"reproducible", "attainable", "corrected", "explained", "reliability"} <= {*frame.columns}

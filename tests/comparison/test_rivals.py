@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from geometry_cases import explained_counts, grouped_counts
+from geometry_cases import explained_contexts, explained_counts, grouped_counts
 from tokengeom.comparison import rivals as module
 from tokengeom.comparison import similarity_numbers
+from tokengeom.comparison.explained import RESOLUTION
 from tokengeom.comparison.explanations.base import (
     EXPLANATIONS,
     AbstractFit,
@@ -34,6 +35,7 @@ from tokengeom.core.progress import AbstractProgress, AbstractStage
 from tokengeom.core.settings import member_names
 from tokengeom.problems.instances import all_subsets
 from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.linear import predict_linear
 from tokengeom.theory.predict import predict
@@ -53,7 +55,7 @@ FAST: dict[str, Any] = {**FEW, "at_loss": False}
 
 @pytest.fixture(scope="module")
 def stats() -> NextTokenStatistics:
-    return NextTokenStatistics.from_counts(explained_counts())
+    return NextTokenStatistics.from_counts(explained_counts(), explained_contexts())
 
 
 @pytest.fixture(scope="module")
@@ -90,17 +92,23 @@ def values(table: Rivals) -> dict[tuple[str, str, str], float]:
 
 def geometry_of(kind: type[AbstractRival], stats: NextTokenStatistics) -> tuple[Float, Float]:
     """W and H with the geometry of an explanation in the middle of its candidates."""
-    candidates = kind.candidates(FitInputs(loss_gap=0.05, tolerance=1e-4, dim=D))
+    candidates = kind.candidates(FitInputs(loss_gap=0.05, tolerance=1e-4, dim=D).on(stats))
     fit = candidates[len(candidates) // 2].fit(stats)
     W, H = fit.tokens(np.arange(stats.V)).T, fit.contexts(np.arange(stats.m))
-    if W.shape[1] != H.shape[0]:  # rows and columns of a matrix: the same Gram matrices with a shared dimension
-        U, s, Vt = np.linalg.svd(H, full_matrices=False)
-        W, H = U * s, s[:, None] * Vt
+    if (
+        W.shape[1] != H.shape[0]
+    ):  # the same Gram matrices in a shared dimension, H turned so that its logits fit the text
+        d = max(W.shape[1], H.shape[0])
+        W, H = np.pad(W, ((0, 0), (0, d - W.shape[1]))), np.pad(H, ((0, d - H.shape[0]), (0, 0)))
+        U, _, Vt = np.linalg.svd(W.T @ (stats.P * stats.pi) @ H.T)
+        H = U @ Vt @ H
     # Logits of a size at which the loss is below that of a uniform guess; the geometry is the same.
     return (W, H * 4.0 / np.abs(W @ H).max()) if kind.quick else (W, H)
 
 
-@pytest.mark.parametrize("kind", explanation_classes(), ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+    "kind", [kind for kind in explanation_classes() if kind.name != "UFM"], ids=lambda kind: kind.name
+)
 def test_the_explanation_that_made_the_run_is_found(
     stats: NextTokenStatistics, prediction: FeaturePrediction, kind: type[AbstractRival]
 ) -> None:
@@ -112,11 +120,13 @@ def test_the_explanation_that_made_the_run_is_found(
     for items in ("contexts", "tokens"):
         if items == "tokens" and kind.name == "ETF":
             continue  # equal angles between all tokens: nothing varies
-        best, second = found.of(items)[:2]
-        assert best.rival == kind.name
+        (made,) = [row for row in found.of(items) if row.rival == kind.name]
         # L_in has no direction for a context with one next token, and noise has one.
-        assert best.agreement.value > (0.9 if kind.name == "L_in" else 0.99)
-        assert second.behind.value > 1e-3, "all explanations differ on these statistics"
+        assert made.agreement.value > (0.9 if kind.name == "L_in" else 0.99)
+        assert made.behind.value < RESOLUTION
+        # UFM may reach 1 by chance when its own noise is divided out, and free parameters find what they can imitate.
+        near = {row.rival for row in found.of(items) if row.behind.value < RESOLUTION}
+        assert near <= {kind.name, "UFM", "log-counts", "PMI"}
 
 
 def test_numbers_are_correlations_over_pairs_of_different_supports(
@@ -144,6 +154,8 @@ def test_rivals_tie_where_every_support_occurs_once_and_is_uniform() -> None:
     for row in found.of("contexts"):
         if row.rival == "L_in":  # uniform probabilities: it is 0
             assert row.without_direction == 15
+        elif row.rival == "degree only":
+            assert np.isnan(row.agreement.value), "all degrees are equal"
         elif row.rival != "UFM":
             assert row.agreement.value == pytest.approx(1.0, abs=1e-3)
             assert not row.behind.is_clear
@@ -151,11 +163,14 @@ def test_rivals_tie_where_every_support_occurs_once_and_is_uniform() -> None:
         assert np.isnan(row.agreement.value) or row.rival == "UFM", "an equiangular frame leaves nothing to correlate"
 
 
-def test_every_kind_of_items_has_every_explanation_with_floors_and_ceiling(table: Rivals, runs: list[Run]) -> None:
-    for items in ("contexts", "tokens", "held-out contexts"):
+def test_every_kind_of_items_has_every_explanation_with_floors_and_what_is_reproducible(
+    table: Rivals, runs: list[Run]
+) -> None:
+    for items in ("contexts", "supports", "tokens", "held-out contexts"):
         assert {row.rival for row in table.of(items)} == set(NAMES)
         known = [row for row in table.of(items) if np.isfinite(row.agreement.value)]
-        assert np.isfinite([row.agreement.ceiling for row in known]).all()
+        assert np.isfinite([(row.agreement.reproducible, row.agreement.explained) for row in known]).all()
+        assert {row.rival for row in known if row.agreement.reliability != 1.0} == {"UFM"}
         assert np.isfinite([row.agreement.untrained for row in known]).all(), "the run knows its start"
         assert np.isfinite([(row.agreement.null, row.agreement.gaussian) for row in known]).all()
     assert table.runs == 2
@@ -164,12 +179,12 @@ def test_every_kind_of_items_has_every_explanation_with_floors_and_ceiling(table
     assert False not in check_result(table).values()
 
 
-def test_the_ceiling_is_the_agreement_of_two_trainings(
+def test_what_is_reproducible_is_the_agreement_of_two_trainings(
     table: Rivals, stats: NextTokenStatistics, runs: list[Run]
 ) -> None:
     apart = stats.groups.label[:, None] != stats.groups.label[None, :]
     between = np.corrcoef(cosines(runs[0].H)[apart], cosines(runs[1].H)[apart])[0, 1]
-    assert table.of("contexts")[0].agreement.ceiling == pytest.approx(between)
+    assert table.of("contexts")[0].agreement.reproducible == pytest.approx(between)
     assert runs[0].start is not None
     P = stats.P.toarray() - 1.0 / V
     untrained = np.corrcoef(cosines(runs[0].start.H)[apart], cosines(P)[apart])[0, 1]
@@ -181,16 +196,32 @@ def test_the_prediction_is_at_the_loss_in_the_norm_of_the_optimizer(
     table: Rivals, stats: NextTokenStatistics, runs: list[Run], prediction: FeaturePrediction
 ) -> None:
     assert table.prediction == "at loss, gamma_2"
+    (mine,) = [row.agreement.fair for row in table.of("contexts") if row.rival == "at loss, gamma_2"]
     for row in table.of("contexts"):
-        mine = value(table, "contexts", "at loss, gamma_2")
-        assert row.ahead.value == pytest.approx(row.agreement.value - mine, nan_ok=True)
+        assert row.ahead.value == pytest.approx(row.agreement.fair - mine, nan_ok=True)
     named = replace(runs[0], settings={**runs[0].settings, "optimizer": {"name": "gd"}})
     assert rivals(stats, named, prediction, **FEW).prediction == "at loss, nuclear"
     unknown = rivals(stats, (runs[0].W, runs[0].H), prediction, **FEW)
-    better = max(("at loss, nuclear", "at loss, gamma_2"), key=lambda name: value(unknown, "contexts", name))
-    assert unknown.prediction == better
+    assert unknown.prediction == "at loss, nuclear", "there are too few supports to choose a norm"
     assert rivals(stats, runs[0], prediction, **FAST).prediction == "L_mm"
     assert rivals(stats, runs[0], explanations="pmi", **FAST).prediction is None
+
+
+@pytest.mark.parametrize("steps", [60, 150])
+def test_unconstrained_features_are_explained_by_others_that_are_trained_alike(steps: int) -> None:
+    stats = NextTokenStatistics.from_counts(grouped_counts(16, 30, 2, 3, seed=0))
+    rate: dict[str, Any] = {"optimizer": "adamw", "learning_rate": 1e-2, "rate_schedule": "constant"}
+    trainings = [train(stats, "ufm", dim=32, steps=steps, seed=seed, **rate) for seed in range(3)]
+    found = rivals(stats, trainings, explanations="ufm", **FEW)
+    for items in ("supports", "tokens"):
+        (row,) = found.of(items)
+        low, high = row.agreement.explained_interval
+        assert row.agreement.explained > 0.9
+        assert low <= 1.0 <= high
+        assert 0.5 < row.agreement.reliability < 1.0
+        assert 0.0 < row.agreement.seed_error < 0.1
+        assert row.agreement.mean < row.agreement.fair < 1.0
+    assert row.parameters == "random start, mean of 5"
 
 
 def test_predictions_that_were_made_before_are_used(
@@ -206,7 +237,7 @@ def test_predictions_that_were_made_before_are_used(
     alone = rivals(stats, runs[0], at[0], explanations="at_loss_nuclear", **FEW)
     assert values(rivals(stats, runs[0], at=at[0], explanations="at_loss_nuclear", **FAST)) == values(alone)
     assert values(alone).items() <= values(found).items()
-    other = NextTokenStatistics.from_counts(explained_counts() + 1)
+    other = NextTokenStatistics.from_counts(explained_counts() + 1, explained_contexts())
     with pytest.raises(ProblemError, match="statistics and the prediction"):
         rivals(other, (runs[0].W, runs[0].H), at=at)
 
@@ -215,19 +246,21 @@ def test_order_rotation_shift_scale_and_copies_of_the_text_change_nothing(
     stats: NextTokenStatistics, noise: tuple[Float, Float]
 ) -> None:
     W, H = noise
-    counts = explained_counts()
+    counts, ids = explained_counts(), explained_contexts()
     rng = np.random.default_rng(2)
     tokens, contexts = rng.permutation(V), rng.permutation(M)
     R = np.linalg.qr(rng.normal(size=(D, D)))[0]
     expected = values(rivals(stats, noise, **FAST))
     same = [
-        (counts[tokens], (W[tokens], H)),
-        (counts[:, contexts], (W, H[:, contexts])),
-        (counts, (3.0 * W @ R + rng.normal(size=D), R.T @ H / 5.0)),
+        (counts[tokens], ids, (W[tokens], H)),
+        (counts[:, contexts], ids[contexts], (W, H[:, contexts])),
+        (counts, ids + 5, (3.0 * W @ R + rng.normal(size=D), R.T @ H / 5.0)),
     ]
-    for other, run in same:
-        found = values(rivals(NextTokenStatistics.from_counts(other), run, **FAST))
-        assert found == pytest.approx(expected, abs=1e-4, nan_ok=True)  # L_mm is solved to a gap
+    for other, named, run in same:
+        found = values(rivals(NextTokenStatistics.from_counts(other, named), run, **FAST))
+        for name in expected:  # free parameters are chosen on random folds, which follow the order of tokens
+            if name[0] != "tokens" or name[1] not in ("log-counts", "PMI", "Kneser-Ney"):
+                assert found[name] == pytest.approx(expected[name], abs=1e-4, nan_ok=True)  # L_mm is solved to a gap
 
 
 def test_nothing_explains_noise_and_a_trained_run_is_explained(
@@ -340,6 +373,21 @@ def test_an_explanation_that_cannot_be_solved_is_left_out_with_a_sentence(
         rivals(stats, runs[0], explanations="at_loss_nuclear", **FEW)
 
 
+def test_a_prediction_that_rivals_make_and_can_hardly_prove_is_left_out(
+    stats: NextTokenStatistics, runs: list[Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tokengeom.comparison.explanations import at_loss_nuclear
+
+    def hardly(*given: Any, **settings: Any) -> LossPrediction:
+        found: LossPrediction = predict(*given, **settings)
+        return replace(found, certificate=replace(found.certificate, bound=0.9 * found.certificate.bound))
+
+    monkeypatch.setattr(at_loss_nuclear, "predict", hardly)
+    found = rivals(stats, runs[0], explanations=("at_loss_nuclear", "proxy"), held_out=0, permutations=0)
+    assert {row.rival for row in found.rows} == {"S~"}
+    assert any("at loss, nuclear was left out. Its norm is proven only" in said for said in found.limitations)
+
+
 def test_an_explanation_that_fails_without_a_fold_is_not_evaluated_on_held_out_contexts(
     stats: NextTokenStatistics, noise: tuple[Float, Float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -364,8 +412,8 @@ def test_a_prediction_of_the_proxy_leaves_out_what_needs_a_solver(
     found = rivals(stats, noise, predict_proxy(stats, components=5), **FEW)
     assert {row.rival for row in found.rows} == set(QUICK)
     assert found.prediction == "S~"
-    said = "Left out: UFM, L_mm, at loss, nuclear, at loss, gamma_2. The given prediction is of the proxy alone."
-    assert said in found.limitations
+    for left_out in ("L_mm, at loss, nuclear, at loss, gamma_2", "UFM"):
+        assert f"Left out: {left_out}. The given prediction is of the proxy alone." in found.limitations
 
 
 def test_a_loaded_prediction_and_factors_without_a_history_give_the_same_table(
@@ -379,7 +427,7 @@ def test_a_loaded_prediction_and_factors_without_a_history_give_the_same_table(
     chosen = {"explanations": ("proxy", "maximum_margin", "log_counts"), **FEW}
     expected = values(rivals(stats, runs, prediction, **chosen))
     assert values(rivals(tmp_path / "stats", paths, tmp_path / "prediction", **chosen)) == expected
-    factors = Factors(runs[0].W, runs[0].H)
+    factors = [Factors(run.W, run.H) for run in runs]
     assert values(rivals(stats, factors, prediction, **chosen)) == expected
     with pytest.raises(ProblemError, match="got Run"):
         rivals(stats, runs[0], tmp_path / "run0")
@@ -387,7 +435,7 @@ def test_a_loaded_prediction_and_factors_without_a_history_give_the_same_table(
 
 def test_the_table_as_plain_data_and_sentences(table: Rivals) -> None:
     plain = json.loads(json.dumps(table.to_dict()))
-    assert set(plain["best"]) == {"contexts", "tokens", "held-out contexts"}
+    assert set(plain["best"]) == {"contexts", "supports", "tokens", "held-out contexts"}
     assert set(plain["rivals"]) == set(NAMES)
     for one in plain["rivals"].values():
         assert {"value", "low", "high"} <= set(one["contexts"]) & set(one["tokens"]) & set(one["held-out contexts"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from scipy import stats
 
 from tokengeom.comparison import similarity_numbers
 from tokengeom.comparison.agreement import ItemKind, Name, assess, permutation_orders
+from tokengeom.comparison.inputs import equal_strata
 from tokengeom.comparison.similarity import STABILISER
 from tokengeom.comparison.similarity_numbers import KINDS, MOST_ITEMS, SimilarityNumbers, full_cosines
 from tokengeom.core.numerics import Float, Int, unit_columns
@@ -17,88 +20,129 @@ from tokengeom.core.numerics import Float, Int, unit_columns
 SEEDS = st.integers(0, 2**32 - 1)
 
 
-def by_loops(run: Float, target: Float, groups: Int, chosen: Int | None = None) -> dict[Name, float]:
-    """The three numbers from loops over pairs; centres are those of all items."""
+WEIGHTINGS: list[ItemKind] = ["contexts", "supports"]
+
+
+def by_loops(
+    run: Float, target: Float, groups: Int, chosen: Int | None = None, items: ItemKind = "contexts"
+) -> dict[Name, float]:
+    """The three numbers from loops over pairs; centres and sizes of groups are those of all items."""
     n = run.shape[1]
     X, Y = (unit_columns(M) for M in (run, target))
     A, B = (M - M.mean(axis=1, keepdims=True) for M in (run, target))
-    x, y, k, g, all_x, all_y = (list[float]() for _ in range(6))
+    sizes = np.bincount(groups)[groups] if items == "supports" else np.ones(n)
+    x, y, k, g, w, all_x, all_y, all_w = (list[float]() for _ in range(8))
     for i in range(n) if chosen is None else chosen:
         for j in range(n) if chosen is None else chosen:
             cosine = (1.0, 1.0) if i == j else (float(X[:, i] @ X[:, j]), float(Y[:, i] @ Y[:, j]))
             all_x.append(cosine[0])
             all_y.append(cosine[1])
+            all_w.append(1.0 / (sizes[i] * sizes[j]))
             if groups[i] != groups[j]:
                 x.append(cosine[0])
                 y.append(cosine[1])
+                w.append(all_w[-1])
                 k.append(float(A[:, i] @ A[:, j]))
                 g.append(float(B[:, i] @ B[:, j]))
-    C = np.cov(np.array([all_x, all_y]), bias=True)
+    C, D = np.cov(all_x, all_y, ddof=0, aweights=all_w), np.cov(x, y, ddof=0, aweights=w)
+    K, G = np.sqrt(w) * k, np.sqrt(w) * g
+    item = items.removesuffix("s")
     return {
-        ("", "context_agreement"): float(stats.pearsonr(x, y)[0]),
-        ("", "context_cka"): float(np.dot(k, g) / np.linalg.norm(k) / np.linalg.norm(g)),
-        ("", "context_similarity"): float((C[0, 1] + STABILISER) / (np.sqrt(C[0, 0] * C[1, 1]) + STABILISER)),
+        ("", f"{item}_agreement"): float(D[0, 1] / np.sqrt(D[0, 0] * D[1, 1])),
+        ("", f"{item}_cka"): float(K @ G / np.linalg.norm(K) / np.linalg.norm(G)),
+        ("", f"{item}_similarity"): float((C[0, 1] + STABILISER) / (np.sqrt(C[0, 0] * C[1, 1]) + STABILISER)),
     }
 
 
+@pytest.mark.parametrize("items", WEIGHTINGS)
 @given(SEEDS, st.integers(6, 12))
-@settings(max_examples=25, deadline=None)
-def test_values_are_those_of_loops_over_pairs(seed: int, n: int) -> None:
+@settings(max_examples=15, deadline=None)
+def test_values_are_those_of_loops_over_pairs(items: ItemKind, seed: int, n: int) -> None:
     rng = np.random.default_rng(seed)
     run, target = rng.standard_normal((3, n)), rng.standard_normal((4, n))
     groups = np.concatenate([np.arange(4), rng.integers(0, 4, n - 4)])
-    found = SimilarityNumbers.of("contexts", run, {"": target}, groups).values()
-    assert found == pytest.approx(by_loops(run, target, groups), abs=1e-9)
+    found = SimilarityNumbers.of(items, run, {"": target}, groups).values()
+    assert found == pytest.approx(by_loops(run, target, groups, items=items), abs=1e-9)
 
 
-@given(SEEDS)
+def test_with_one_context_per_support_both_weightings_are_the_same() -> None:
+    rng = np.random.default_rng(0)
+    run, target = rng.standard_normal((3, 9)), rng.standard_normal((4, 9))
+    once, pairs = (
+        assess(SimilarityNumbers.of(items, run, {"": target}, np.arange(9)), permutations=20, seed=0).agreements()
+        for items in ("supports", "contexts")
+    )
+    for kind in KINDS:
+        one, other = once["", f"support_{kind}"], pairs["", f"context_{kind}"]
+        ends = [(a.value, a.low, a.high, a.null, a.gaussian) for a in (one, other)]
+        assert ends[0] == pytest.approx(ends[1], abs=1e-12)
+
+
+@given(SEEDS, st.integers(2, 5))
 @settings(max_examples=10, deadline=None)
-def test_the_jackknife_leaves_out_one_support_group_at_a_time(seed: int) -> None:
+def test_copies_of_the_contexts_of_a_support_change_no_number_over_supports(seed: int, copies: int) -> None:
+    rng = np.random.default_rng(seed)
+    groups = np.array([0, 0, 1, 1, 1, 2, 3, 4, 4, 5])
+    run, target = rng.standard_normal((3, 10)), rng.standard_normal((4, 10))
+    again = np.concatenate([np.arange(10), np.tile([2, 3, 4], copies)])
+
+    def number(items: ItemKind, columns: Int) -> float:
+        numbers = SimilarityNumbers.of(items, run[:, columns], {"": target[:, columns]}, groups[columns])
+        return numbers.values()["", numbers.number("agreement")]
+
+    assert number("supports", again) == pytest.approx(number("supports", np.arange(10)), abs=1e-9)
+    assert number("contexts", again) != pytest.approx(number("contexts", np.arange(10)), abs=1e-6)
+
+
+@pytest.mark.parametrize("items", WEIGHTINGS)
+@given(SEEDS)
+@settings(max_examples=6, deadline=None)
+def test_the_jackknife_leaves_out_one_support_group_at_a_time(items: ItemKind, seed: int) -> None:
     rng = np.random.default_rng(seed)
     n, groups = 14, np.array([0, 0, 0, 1, 1, 2, 3, 4, 4, 5, 5, 5, 6, 6])
     run, target = rng.standard_normal((3, n)), rng.standard_normal((4, n))
-    numbers = SimilarityNumbers.of("contexts", run, {"": target}, groups)
-    assessed = assess(numbers, permutations=0, seed=0)
+    numbers = SimilarityNumbers.of(items, run, {"": target}, groups)
+    name, assessed = ("", numbers.number("agreement")), assess(numbers, permutations=0, seed=0)
     for g in range(7):
-        expected = by_loops(run, target, groups, np.flatnonzero(groups != g))
-        assert {name: assessed.left_out[name][g] for name in expected} == pytest.approx(expected, abs=1e-9)
+        expected = by_loops(run, target, groups, np.flatnonzero(groups != g), items)
+        assert {key: assessed.left_out[key][g] for key in expected} == pytest.approx(expected, abs=1e-9)
     # The interval by hand: atanh, the standard error less half of what is counted twice, Student's quantile.
-    z, centre = (
-        np.arctanh(assessed.left_out["", "context_agreement"]),
-        np.arctanh(numbers.values()["", "context_agreement"]),
-    )
+    z, centre = np.arctanh(assessed.left_out[name]), np.arctanh(numbers.values()[name])
     Q = []
     for a, b in assessed.pairs:
-        without = by_loops(run, target, groups, np.flatnonzero((groups != a) & (groups != b)))["", "context_agreement"]
+        without = by_loops(run, target, groups, np.flatnonzero((groups != a) & (groups != b)), items)[name]
         Q.append(7 * centre - 6 * (z[a] + z[b]) + 5 * np.arctanh(without))
     variance = 6 / 7 * np.sum((z - z.mean()) ** 2)
     variance -= 0.5 * min(36 / (2 * 7 * 5) * np.mean(np.square(Q)), variance / 2)
     reach = stats.t.ppf(0.975, 6) * np.sqrt(variance)
-    one = assessed.agreements()["", "context_agreement"]
+    one = assessed.agreements()[name]
     assert (one.low, one.high) == pytest.approx((np.tanh(centre - reach), np.tanh(centre + reach)), abs=1e-9)
 
 
+@pytest.mark.parametrize("items", WEIGHTINGS)
 @given(SEEDS)
-@settings(max_examples=10, deadline=None)
-def test_a_permutation_gives_each_group_the_mean_direction_of_another(seed: int) -> None:
+@settings(max_examples=6, deadline=None)
+def test_a_permutation_gives_each_group_the_mean_direction_of_another(items: ItemKind, seed: int) -> None:
     rng = np.random.default_rng(seed)
     n, groups = 11, np.array([0, 0, 0, 1, 1, 2, 3, 4, 4, 5, 5])
     run, target = rng.standard_normal((3, n)), rng.standard_normal((4, n))
-    numbers = SimilarityNumbers.of("contexts", run, {"a": target, "b": 2 * target}, groups)
+    numbers = SimilarityNumbers.of(items, run, {"a": target, "b": 2 * target}, groups)
+    agreement, cka, similarity = (numbers.number(kind) for kind in KINDS)
     orders = permutation_orders(rng, 6, 4)
     found = numbers.permuted(orders)
     directions, centred = unit_columns(target), target - target.mean(axis=1, keepdims=True)
+    weights = np.bincount(groups)[groups] ** (-0.5 if items == "supports" else 0.0)
     for k, order in enumerate(orders):
         means = np.stack([directions[:, groups == g].mean(axis=1) for g in range(6)], axis=1)
-        expected = by_loops(run, means[:, order][:, groups], groups)
-        assert found["a", "context_agreement"][k] == pytest.approx(expected["", "context_agreement"], abs=1e-9)
-        assert found["a", "context_similarity"][k] == pytest.approx(expected["", "context_similarity"], abs=1e-9)
+        expected = by_loops(run, means[:, order][:, groups], groups, items=items)
+        assert found["a", agreement][k] == pytest.approx(expected["", agreement], abs=1e-9)
+        assert found["a", similarity][k] == pytest.approx(expected["", similarity], abs=1e-9)
         vectors = np.stack([centred[:, groups == g].mean(axis=1) for g in range(6)], axis=1)[:, order][:, groups]
         A = run - run.mean(axis=1, keepdims=True)
-        apart = groups[:, None] != groups[None, :]
-        K, G = (A.T @ A)[apart], (vectors.T @ vectors)[apart]
-        assert found["a", "context_cka"][k] == pytest.approx(K @ G / np.linalg.norm(K) / np.linalg.norm(G), abs=1e-9)
-        assert found["b", "context_cka"][k] == pytest.approx(found["a", "context_cka"][k], abs=1e-9)
+        apart = (groups[:, None] != groups[None, :]) * np.outer(weights, weights)
+        K, G = apart * (A.T @ A), apart * (vectors.T @ vectors)
+        assert found["a", cka][k] == pytest.approx(np.vdot(K, G) / np.linalg.norm(K) / np.linalg.norm(G), abs=1e-9)
+        assert found["b", cka][k] == pytest.approx(found["a", cka][k], abs=1e-9)
 
 
 def test_permutations_do_not_depend_on_how_many_are_gathered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,17 +155,18 @@ def test_permutations_do_not_depend_on_how_many_are_gathered_at_once(monkeypatch
         assert values == pytest.approx(at_once[name], abs=1e-12)
 
 
+@pytest.mark.parametrize("items", WEIGHTINGS)
 @given(SEEDS)
-@settings(max_examples=15, deadline=None)
-def test_nothing_changes_under_rotation_scale_order_of_items_or_a_shift_of_tokens(seed: int) -> None:
+@settings(max_examples=10, deadline=None)
+def test_nothing_changes_under_rotation_scale_order_of_items_or_a_shift_of_tokens(items: ItemKind, seed: int) -> None:
     rng = np.random.default_rng(seed)
     n = 10
     run, target, groups = rng.standard_normal((3, n)), rng.standard_normal((4, n)), rng.integers(0, 5, n)
     groups[:5] = np.arange(5)
     R, order = np.linalg.qr(rng.standard_normal((3, 3)))[0], rng.permutation(n)
-    expected = pytest.approx(SimilarityNumbers.of("contexts", run, {"": target}, groups).values(), abs=1e-9)
-    assert SimilarityNumbers.of("contexts", 3 * R @ run, {"": 0.1 * target}, groups).values() == expected
-    moved = SimilarityNumbers.of("contexts", run[:, order], {"": target[:, order]}, 7 - groups[order])
+    expected = pytest.approx(SimilarityNumbers.of(items, run, {"": target}, groups).values(), abs=1e-9)
+    assert SimilarityNumbers.of(items, 3 * R @ run, {"": 0.1 * target}, groups).values() == expected
+    moved = SimilarityNumbers.of(items, run[:, order], {"": target[:, order]}, 7 - groups[order])
     assert moved.values() == expected
     tokens = SimilarityNumbers.of("tokens", run, {"": target})
     shifted = tokens.of_other_run(run + rng.standard_normal((3, 1)))
@@ -175,16 +220,40 @@ def test_collapsed_contexts_raise_the_floor_of_sim_and_not_of_agreement() -> Non
     assert not found["", "context_similarity"].above_floor
 
 
-def test_another_run_gives_the_ceiling_and_the_untrained_floor() -> None:
+def test_vectors_that_know_only_how_many_contexts_a_token_follows_are_at_the_floor() -> None:
+    """Tokens with large degrees lie together; permutations of all tokens would call that agreement."""
+    rng = np.random.default_rng(5)
+    degree = np.repeat([1, 2, 4, 8, 16], 16)
+    run, target = (np.vstack([np.log2(1 + degree), rng.standard_normal((8, 80))]) for _ in range(2))
+    numbers = SimilarityNumbers.of("tokens", run, {"": target})
+    floors = {}
+    for name, strata in (("all", None), ("strata", equal_strata(degree))):
+        assessed = assess(replace(numbers, strata=strata), permutations=100, seed=0)
+        floors[name] = replace(assessed, gaussian={}).agreements()["", "token_agreement"]
+    assert floors["all"].value == floors["strata"].value > 0.15
+    assert floors["all"].above_floor
+    assert not floors["strata"].above_floor
+    assert floors["strata"].null == pytest.approx(floors["strata"].value, abs=0.06)
+    assert floors["all"].null < 0.1
+    # Where tokens of equal degree lie as predicted, that is above the floor.
+    own = SimilarityNumbers.of("tokens", run, {"": run + 0.5 * rng.standard_normal(run.shape)})
+    assert (
+        assess(replace(own, strata=equal_strata(degree)), permutations=40, seed=0)
+        .agreements()["", "token_agreement"]
+        .above_floor
+    )
+
+
+def test_another_run_gives_what_is_reproducible_and_the_untrained_floor() -> None:
     rng = np.random.default_rng(3)
     T = rng.standard_normal((5, 30))
     run, again = T + 0.3 * rng.standard_normal((5, 30)), T + 0.3 * rng.standard_normal((5, 30))
-    numbers = SimilarityNumbers.of("contexts", run, {"p": T, "q": T + 1.0})
-    ceiling = numbers.with_other_runs([again, again])
+    numbers = SimilarityNumbers.of("contexts", [run, again, again], {"p": T, "q": T + 1.0})
     direct = SimilarityNumbers.of("contexts", run, {"": again}).values()
-    for kind in KINDS:
-        assert ceiling["p", f"context_{kind}"] == ceiling["q", f"context_{kind}"]
-        assert ceiling["p", f"context_{kind}"] == pytest.approx(direct["", f"context_{kind}"])
+    between = numbers.between_runs()
+    assert {name for _, name in between} == {"context_cka", "context_similarity"}
+    for (_, name), value in between.items():
+        assert value == pytest.approx(direct["", name])
     assert numbers.of_other_run(again)["p", "context_agreement"] == pytest.approx(
         SimilarityNumbers.of("contexts", again, {"p": T}).values()["p", "context_agreement"]
     )
@@ -196,7 +265,6 @@ def test_of_very_many_tokens_some_are_drawn_and_every_interval_contains_its_valu
     W, T = rng.standard_normal((40, 1242)), rng.standard_normal((40, 1242))
     numbers = SimilarityNumbers.of("tokens", W, {"": T + 0.3 * W})
     assert numbers.size == MOST_ITEMS
-    assert numbers.of_other_run(W - W.mean(axis=1, keepdims=True)).keys() == numbers.values().keys()
     for one in assess(numbers, permutations=0, seed=0).agreements().values():
         assert one.low < one.value < one.high
         assert one.high - one.low < 0.1
@@ -218,7 +286,7 @@ def coverage(items: ItemKind, units: int, noise: float, draws: int, seed: int = 
         groups = np.repeat(np.arange(size), n[chosen])
         target = centres[:, chosen][:, groups]
         observed = target + noise * mixed[:, chosen][:, groups] + 0.1 * rng.standard_normal(target.shape)
-        return SimilarityNumbers(items, observed, {"": target}, groups)
+        return SimilarityNumbers.of(items, observed, {"": target}, groups)
 
     names = [f"{items.removesuffix('s')}_{kind}" for kind in ("agreement", "cka")]
     large = [sample(250).values() for _ in range(20)]
@@ -233,7 +301,7 @@ def coverage(items: ItemKind, units: int, noise: float, draws: int, seed: int = 
 
 @pytest.mark.parametrize(
     ("items", "units", "noise"),
-    [("contexts", 20, 1.0), ("contexts", 60, 3.0), ("tokens", 30, 1.0), ("tokens", 40, 100.0)],
+    [("contexts", 20, 1.0), ("supports", 60, 3.0), ("tokens", 30, 1.0), ("tokens", 40, 100.0)],
 )
 def test_intervals_have_about_their_nominal_coverage(items: ItemKind, units: int, noise: float) -> None:
     for name, share in coverage(items, units, noise, 100).items():
@@ -241,7 +309,7 @@ def test_intervals_have_about_their_nominal_coverage(items: ItemKind, units: int
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("items", ["contexts", "tokens"])
+@pytest.mark.parametrize("items", ["contexts", "supports", "tokens"])
 @pytest.mark.parametrize("units", [20, 60])
 @pytest.mark.parametrize("noise", [0.3, 1.0, 3.0, 10.0, 100.0])
 def test_many_intervals_cover_ninety_to_ninety_eight_percent(items: ItemKind, units: int, noise: float) -> None:

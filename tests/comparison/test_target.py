@@ -34,8 +34,8 @@ from training_problems import random_statistics
 BOTH = ["nuclear", "gamma2"]
 
 
-def run(optimizer: object, decay: float = 0.0) -> object:
-    return SimpleNamespace(settings={"optimizer": optimizer, "weight_decay": decay})
+def run(optimizer: object, decay: float = 0.0, **more: object) -> object:
+    return SimpleNamespace(settings={"optimizer": optimizer, "weight_decay": decay, **more})
 
 
 def test_names_of_numbers_are_taken_apart_as_they_were_made() -> None:
@@ -71,6 +71,10 @@ def test_a_meaning_says_what_the_run_is_compared_with() -> None:
         (run("adam"), "gamma2"),
         (run("adam", 1e-3), None),
         (run("spectral"), None),
+        (run("gd", model="ufm"), "nuclear"),
+        (run("gd", model="transformer"), None),
+        (run("ngd", 1e-3, model="mlp"), None),
+        (run("adamw", model="transformer"), "gamma2"),
         (object(), None),
     ],
 )
@@ -89,9 +93,12 @@ def test_without_a_known_norm_the_one_that_agrees_better_is_taken() -> None:
 def test_the_sentence_says_why_and_gives_both() -> None:
     found = {key: {f"{item}_agreement": Agreement(0.5) for item in ("context", "token")} for key in BOTH}
     assert "goes with the optimizer gd" in norm_sentence("nuclear", run("gd"), found)[0]
-    assert "is not known; of both" in norm_sentence("nuclear", object(), found)[0]
+    assert "is not known; the verdict is about the nuclear norm" in norm_sentence("nuclear", object(), found)[0]
     assert "adam with weight decay" in norm_sentence("nuclear", run("adam", 0.1), found)[0]
     assert "the spectral norm of unconstrained features" in norm_sentence("gamma2", run("spectral"), found)[0]
+    assert "0.50 for contexts" in norm_sentence("nuclear", run("gd"), found)[0]
+    by_support = {key: {**numbers, "support_agreement": Agreement(0.7)} for key, numbers in found.items()}
+    assert "0.70 for contexts and 0.50 for tokens" in norm_sentence("nuclear", run("gd"), by_support)[0]
     assert norm_sentence(None, run("gd"), found) == []
     assert norm_sentence("nuclear", run("gd"), {"nuclear": {"context_agreement": Agreement(0.5)}}) == []
 

@@ -12,8 +12,10 @@ from threadpoolctl import threadpool_info
 
 from tokengeom.core import numerics
 from tokengeom.core.numerics import (
+    SparseProduct,
     blas_threads_for,
     centre_columns,
+    column_norms,
     cosines,
     dense,
     excess_exponential,
@@ -31,6 +33,19 @@ def test_log_sum_exp_agrees_with_scipy(seed: int, scale: float) -> None:
 
 def test_log_sum_exp_of_an_empty_sum_is_minus_infinity() -> None:
     assert log_sum_exp(np.full((3, 1), -np.inf))[0] == -np.inf
+
+
+def test_a_sparse_product_is_the_product_of_its_factors() -> None:
+    rng = np.random.default_rng(0)
+    A, B = rng.normal(size=(4, 3)), rng.integers(0, 2, size=(3, 6)).astype(np.float64)
+    M = SparseProduct(csc_array(A), csc_array(B))
+    assert (M.shape, M.T.shape) == ((4, 6), (6, 4))
+    np.testing.assert_allclose(M.toarray(), A @ B, atol=1e-14)
+    np.testing.assert_allclose(M @ np.arange(6.0), A @ B @ np.arange(6), atol=1e-13)
+    np.testing.assert_allclose(M.T @ A, (A @ B).T @ A, atol=1e-13)
+    norms = np.linalg.norm(A @ B, axis=0)
+    np.testing.assert_allclose(column_norms(csc_array(A @ B)), norms, atol=1e-14)
+    assert (column_norms(M) >= norms - 1e-14).all()
 
 
 def test_centred_columns_have_mean_zero() -> None:

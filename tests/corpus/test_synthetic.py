@@ -12,7 +12,6 @@ from tokengeom.core.errors import CorpusError
 from tokengeom.corpus.synthetic import (
     MarkovLanguage,
     WindowLanguage,
-    all_subsets,
     markov_chain,
     planted_supports,
     random_soft_labels,
@@ -20,7 +19,6 @@ from tokengeom.corpus.synthetic import (
 
 LANGUAGES = {
     "planted": planted_supports(8, [1, 2, 3, 8, 5, 2] * 2, seed=1),
-    "subsets": all_subsets(5, 2, seed=2),
     "random": random_soft_labels(seed=3),
     "zipf": random_soft_labels(zipf=1.0, seed=4),
 }
@@ -54,12 +52,6 @@ def test_counts_converge_to_the_truth(name: str) -> None:
 def test_the_sizes_are_the_ones_asked_for() -> None:
     truth = LANGUAGES["planted"].truth
     assert truth.S.sum(axis=0).tolist() == [1, 2, 3, 8, 5, 2] * 2
-
-
-def test_all_subsets_are_all_and_different() -> None:
-    supports = {tuple(column) for column in all_subsets(6, 3).truth.S.toarray().T.tolist()}
-    assert len(supports) == 20
-    assert {sum(support) for support in supports} == {3}
 
 
 def test_zipf_shares_are_proportional_to_one_over_rank() -> None:
@@ -98,8 +90,6 @@ def test_the_same_seed_gives_the_same_documents() -> None:
         lambda: planted_supports(3, []),
         lambda: planted_supports(1, [1, 1]),
         lambda: planted_supports(3, [1], concentration=0),
-        lambda: all_subsets(3, 4),
-        lambda: all_subsets(60, 30),
         lambda: markov_chain(3, 0, 1),
         lambda: markov_chain(3, 2, 4),
         lambda: list(markov_chain(3, 2, 2).documents(1, 1, 0)),

@@ -11,29 +11,27 @@ from tokengeom.comparison.checkpoints import CheckpointComparison, CheckpointCur
 from tokengeom.comparison.compare import compare
 from tokengeom.comparison.probes import feature_probes, linear_probes
 from tokengeom.comparison.rivals import rivals
+from tokengeom.core.factors import Factors
 from tokengeom.figures.base import Figure
 from tokengeom.figures.comparisons import checkpoints, disagreement, rival_bars
 from tokengeom.figures.heatmaps import (
-    Snapshots,
     evolution,
     feature_heatmaps,
     labelled_contexts,
     labelled_tokens,
-    linear_heatmaps,
     linear_plane,
     pattern_triple,
 )
-from tokengeom.figures.training_curves import LearnedConcepts, concepts, feature_training, linear_training, path
+from tokengeom.figures.training_curves import LearnedConcepts, concepts, feature_training, path
 from tokengeom.problems.instances import overparameterised, plane
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.concepts import Concepts
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.linear import LinearPrediction
 from tokengeom.theory.linear_path import norm_path
-from tokengeom.theory.logit_path import regularisation_path
 from tokengeom.theory.predict import predict
 from tokengeom.theory.proxy import proxy
-from tokengeom.training.loop import Probe
+from tokengeom.training.loop import Probe, State
 from tokengeom.training.objective import SoftLabels
 from tokengeom.training.run import Run
 from tokengeom.training.train import train
@@ -79,19 +77,25 @@ def prediction(stats: NextTokenStatistics) -> FeaturePrediction:
 
 
 @pytest.fixture(scope="session")
-def snapshots() -> Snapshots:
-    return Snapshots([0, 30, 200])
+def snapshots() -> dict[int, Factors]:
+    """W and H at three steps of `run`, which fills it."""
+    return {}
 
 
 @pytest.fixture(scope="session")
-def run(stats: NextTokenStatistics, prediction: FeaturePrediction, snapshots: Snapshots) -> Run:
-    probes: dict[str, Probe] = {**feature_probes(prediction), "snapshots": snapshots}
+def run(stats: NextTokenStatistics, prediction: FeaturePrediction, snapshots: dict[int, Factors]) -> Run:
+    def keep(state: State) -> dict[str, float]:
+        if state.step in (0, 32, 200):
+            snapshots[state.step] = Factors(state.W.copy(), state.H.copy())
+        return {}
+
+    probes: dict[str, Probe] = {**feature_probes(prediction), "snapshots": keep}
     return train(stats, "ufm", dim=40, optimizer="adamw", learning_rate=1e-2, steps=200, probes=probes)
 
 
 @pytest.fixture(scope="session")
 def over_training(
-    stats: NextTokenStatistics, prediction: FeaturePrediction, run: Run, snapshots: Snapshots
+    stats: NextTokenStatistics, prediction: FeaturePrediction, run: Run, snapshots: dict[int, Factors]
 ) -> CheckpointCurve:
     """The run's snapshots as if they were checkpoints of a model."""
     labels = SoftLabels.from_statistics(stats)
@@ -110,7 +114,7 @@ def over_training(
             is_proxy=False,
             comparison=compare(prediction, factors, permutations=20),
         )
-        for step, factors in snapshots.taken.items()
+        for step, factors in snapshots.items()
     ]
     return CheckpointCurve(tuple(points), prediction, stats)
 
@@ -122,28 +126,23 @@ def figures(
     stats: NextTokenStatistics,
     prediction: FeaturePrediction,
     run: Run,
-    snapshots: Snapshots,
+    snapshots: dict[int, Factors],
     over_training: CheckpointCurve,
 ) -> dict[str, list[Figure]]:
     """Figures by the name of their builder."""
-    linear, runs = linear_case
+    linear, _ = linear_case
     without_steps = tuple(replace(point, step=None) for point in over_training)
     found = Concepts.of(proxy(stats.S))
     learned = LearnedConcepts(np.arange(5.0), np.random.default_rng(1).uniform(size=(6, 5)))
     return {
         "linear_plane": [linear_plane(in_the_plane)],
-        "linear_heatmaps": [linear_heatmaps(linear), linear_heatmaps(in_the_plane)],
-        "linear_training": [linear_training(runs, linear)],
         "feature_training": [feature_training({"UFM": run})],
         "feature_heatmaps": [feature_heatmaps(prediction, {"UFM": run}, stats=stats), feature_heatmaps(prediction)],
         "pattern_triple": [pattern_triple(prediction, stats=stats), pattern_triple(prediction, most=10)],
-        "evolution": [evolution(snapshots.taken, prediction, stats=stats)],
+        "evolution": [evolution(snapshots, prediction, stats=stats)],
         "labelled_contexts": [labelled_contexts(prediction, stats, run=run), labelled_contexts(prediction, stats)],
         "labelled_tokens": [labelled_tokens(prediction, stats, run=run), labelled_tokens(prediction, stats)],
-        "path": [
-            path(norm_path(linear, np.logspace(0.5, 4, 8))),
-            path(regularisation_path(stats.P, stats.pi, prediction.L_mm, lambdas=np.logspace(-1, -4, 4))),
-        ],
+        "path": [path(norm_path(linear, np.logspace(0.5, 4, 8)))],
         "rival_bars": [
             rival_bars(rivals(stats, run, prediction, held_out=0.5, permutations=20)),
             rival_bars(rivals(stats, run, prediction, held_out=0, permutations=0)),

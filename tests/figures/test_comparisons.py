@@ -26,7 +26,7 @@ def test_checkpoints_are_drawn_by_step_with_interval_and_chance(over_training: C
     for panel, table in ((at_loss, last.at_loss), (limit, last.in_limit)):
         contexts, chance, tokens, _ = panel.curves
         assert [contexts.label, chance.label, tokens.label] == ["contexts", "contexts, chance", "tokens"]
-        one = table["context_agreement"]
+        one = table["support_agreement"]
         assert contexts.low is not None
         assert (contexts.low[-1], contexts.y[-1], chance.y[-1]) == (one.low, one.value, one.floor)
         assert tokens.y[-1] == table["token_agreement"].value
@@ -63,30 +63,33 @@ def test_efficiency_logits_and_split_are_drawn_as_they_were_measured(over_traini
         disagreement({})
 
 
-def test_rivals_are_ranked_with_interval_floor_and_ceiling(
+def test_rivals_are_ranked_with_interval_floor_and_what_is_attainable(
     prediction: FeaturePrediction, stats: NextTokenStatistics, run: Run
 ) -> None:
-    table = rivals(stats, [run, run], prediction, held_out=0, permutations=20, at_loss=False)
+    other = replace(run, H=run.H + 0.1 * np.random.default_rng(0).standard_normal(run.H.shape))
+    table = rivals(stats, [run, other], prediction, held_out=0, permutations=20, at_loss=False)
     figure = rival_bars(table)
-    assert [panel.title for panel in figure.panels] == ["Contexts", "Tokens"]
-    panels = [line_panel(figure, title) for title in ("Contexts", "Tokens")]
-    for panel in panels:
-        *bars, floor, ceiling = panel.curves
-        rows = [row for row in table.of(panel.title.lower()) if np.isfinite(row.agreement.value)]
+    titles = ["Contexts, pairs of supports", "Contexts, pairs of contexts", "Tokens"]
+    assert [panel.title for panel in figure.panels] == titles
+    panels = [line_panel(figure, title) for title in titles]
+    for panel, items in zip(panels, ("supports", "contexts", "tokens"), strict=True):
+        *bars, floor, attainable = panel.curves
+        rows = [row for row in table.of(items) if np.isfinite(row.agreement.fair)]
         assert [bar.label for bar in bars] == [row.rival for row in rows] == list(panel.x_names)
         for rank, (bar, row) in enumerate(zip(bars, rows, strict=True), start=1):
             np.testing.assert_array_equal(bar.x, rank)
-            ends = [row.agreement.low, row.agreement.value, row.agreement.high]
+            ends = [row.agreement.low, row.agreement.fair, row.agreement.high]
             np.testing.assert_array_equal(bar.y, ends if np.isfinite(ends).all() else ends[1:2])
-        assert (floor.label, ceiling.label) == ("floor", "ceiling")
+        assert np.all(np.diff([row.agreement.fair for row in rows]) <= 0), "the best is on the left"
+        assert (floor.label, attainable.label) == ("floor", "attainable")
         np.testing.assert_array_equal(floor.y, [row.agreement.floor for row in rows])
-        np.testing.assert_array_equal(ceiling.y, [row.agreement.ceiling for row in rows])
+        np.testing.assert_array_equal(attainable.y, [np.sqrt(row.agreement.reproducible) for row in rows])
     colours = [{curve.label: curve.colour for curve in panel.curves} for panel in panels]
     shared = colours[0].keys() & colours[1].keys()
     assert len(shared) > 8
     assert all(colours[0][name] == colours[1][name] for name in shared), "a rival has one colour in all panels"
     without = rival_bars(rivals(stats, run, prediction, held_out=0, permutations=0, at_loss=False))
-    assert "ceiling" not in {curve.label for curve in line_panel(without, "Contexts").curves}
+    assert "attainable" not in {curve.label for curve in line_panel(without, titles[0]).curves}
 
 
 def test_an_empty_table_of_rivals_is_refused() -> None:

@@ -6,7 +6,6 @@ import pytest
 from figure_cases import heatmap
 from tokengeom.core.errors import InputError
 from tokengeom.figures.heatmaps import (
-    Snapshots,
     evolution,
     feature_heatmaps,
     labelled_contexts,
@@ -52,12 +51,6 @@ def test_contexts_with_one_support_are_between_breaks(
     panel = heatmap(labelled_contexts(prediction, stats, groups=4, each=3))
     for start, end in zip((0, *panel.x_breaks), (*panel.x_breaks, len(panel.x_names)), strict=True):
         np.testing.assert_allclose(panel.values[start:end, start:end], 1.0, atol=1e-6)
-
-
-def test_snapshots_are_taken_at_the_first_record_after_each_step(snapshots: Snapshots, run: Run) -> None:
-    assert list(snapshots.taken) == [0, 32, 200]
-    np.testing.assert_array_equal(snapshots.taken[200].W, run.W)
-    assert "snapshots" not in run.trajectory.names
 
 
 def test_a_run_of_other_sizes_is_refused_by_name(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tokengeom.core.errors import InputError
 from tokengeom.core.numerics import cosines
-from tokengeom.figures.ordering import Order, order_by_cosines, order_groups
+from tokengeom.figures.ordering import Order, order_groups
 
 
 @settings(max_examples=25, deadline=None)
@@ -34,7 +34,7 @@ def test_shuffled_blocks_are_found_again() -> None:
         (6, 30)
     )
     shuffle = rng.permutation(30)
-    order = order_by_cosines(cosines(directions[:, shuffle]))
+    order = order_groups(np.arange(shuffle.size), cosines(directions[:, shuffle]))
     block = shuffle[order.indices] // 5
     assert np.count_nonzero(np.diff(block)) == 5
     assert order.breaks == ()
@@ -44,7 +44,7 @@ def test_neighbouring_groups_are_close_in_angle() -> None:
     angles = np.linspace(0.0, np.pi, 40)
     shuffle = np.random.default_rng(1).permutation(40)
     points = np.stack([np.cos(angles), np.sin(angles)])[:, shuffle]
-    steps = np.abs(np.diff(shuffle[order_by_cosines(cosines(points)).indices]))
+    steps = np.abs(np.diff(shuffle[order_groups(np.arange(shuffle.size), cosines(points)).indices]))
     assert steps.max() == 1
 
 

@@ -1,6 +1,6 @@
 """Write the golden files: what version 0.1.0 saves, prints and offers, for `tests/test_golden.py` to compare with.
 
-Run it as ``python tests/golden/make.py``; it takes about two minutes. It has no options, and replaces these beside it:
+Run it as ``python tests/golden/make.py``; it takes about two minutes, and replaces these beside it:
 
 ``inputs``
     Two short texts of built-in stories, a text of made-up tokens, two checkpoints of a tiny random model whose head
@@ -15,7 +15,9 @@ Run it as ``python tests/golden/make.py``; it takes about two minutes. It has no
     Every command with its options, every public name with its parameters or members, and the sections of the pages.
 
 The files are those of 0.1.0 and are meant to stay: later versions must read them. Whoever adds a kind of result or a
-command adds its files, and leaves the others as they are.
+command adds its files, and leaves the others as they are. Where a command prints something else on purpose, ``python
+tests/golden/make.py --outputs NAME...`` makes the files of these names in ``json``, and the sections of their pages,
+again from the same inputs and saved folders; without names, those of `MADE_AGAIN`. `tests/test_golden.py` says why.
 
 Two things are left out, because each contains the code of plotly (5 MB). The page of the saved report is one line; its
 record names a version of the code that does not exist, so that verifying it does not render the page again. The saved
@@ -24,6 +26,7 @@ findings have no figures. The command ``report`` writes a whole page, whose sect
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import json
 import os
@@ -133,6 +136,13 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "wrong-kind": ("predict", "saved/run-ufm", "--json"),
 }
 """Name of a golden file -> the command line, run in a folder with ``inputs`` and ``saved``; CONTEXT is a context."""
+
+
+MADE_AGAIN = (
+    *("compare", "compare-limit", "compare-two-runs", "compare-linear", "compare-arrays", "compare-model"),
+    *("rivals", "rivals-model", "report", "report-model"),
+)
+"""Outputs that were made again in 0.2.0, which measures agreement on another scale."""
 
 
 def run(*arguments: object) -> dict[str, Any]:
@@ -261,12 +271,23 @@ def make() -> None:
         _make_inputs()
         _make_saved()
         _make_expected(path for path in Path("saved").iterdir() if path.is_dir())
-        pages = _make_json()
+        pages = _make_json(COMMANDS)
         write_json(Path("interface.json"), {**interface(), "exit_codes": exit_codes(), "pages": pages})
         for name in ("inputs", "saved", "expected", "json"):
             shutil.rmtree(HERE / name, ignore_errors=True)
             shutil.copytree(name, HERE / name)
         shutil.copy("interface.json", HERE / "interface.json")
+
+
+def make_outputs(names: Iterable[str]) -> None:
+    """Make the outputs of these commands again, from the inputs and saved folders that are here."""
+    with tempfile.TemporaryDirectory() as folder, _inside(Path(folder)):
+        for name in ("inputs", "saved"):
+            shutil.copytree(HERE / name, name)
+        pages = _make_json(names)
+        shutil.copytree("json", HERE / "json", dirs_exist_ok=True)
+    known = read_json(HERE / "interface.json")
+    write_json(HERE / "interface.json", known | {"pages": known["pages"] | pages})
 
 
 @contextmanager
@@ -379,12 +400,12 @@ def _make_expected(folders: Iterable[Path]) -> None:
         write_json(Path("expected", f"{folder.name}.json"), describe(folder))
 
 
-def _make_json() -> dict[str, dict[str, str]]:
-    """Run every command; returns the sections of the pages that were written."""
+def _make_json(names: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Run commands by the names of their files; returns the sections of the pages that were written."""
     context, pages = _context(), {}
-    for name, arguments in COMMANDS.items():
+    for name in names:
         shutil.rmtree("made", ignore_errors=True)
-        typed = [context if argument == "CONTEXT" else argument for argument in arguments]
+        typed = [context if argument == "CONTEXT" else argument for argument in COMMANDS[name]]
         write_json(Path("json", f"{name}.json"), {"command": typed, **run(*typed)})
         if Path("made/report.html").exists():
             pages[name] = sections(Path("made/report.html"))
@@ -412,4 +433,7 @@ def _make(*arguments: object) -> None:
 
 if __name__ == "__main__":
     sys.path.insert(0, str(HERE.parent))
-    make()
+    parser = argparse.ArgumentParser(description="Make the golden files.")
+    parser.add_argument("--outputs", nargs="*", metavar="NAME", help="only the outputs of these commands")
+    asked = parser.parse_args().outputs
+    make() if asked is None else make_outputs(asked or MADE_AGAIN)

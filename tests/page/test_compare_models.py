@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tiny_models import BOS, ROWS, TOKENS, build, save, save_tokenizer, sentences
+from tiny_models import BOS, ROWS, TOKENS, build, fit_head, save, save_tokenizer, sentences
 from tokengeom.comparison.checkpoints import CheckpointCurve
 from tokengeom.comparison.compare import compare
 from tokengeom.comparison.inputs import CompareSettings
@@ -30,6 +30,7 @@ from tokengeom.page.settings import ModelTextSettings
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.problems.supports import SupportReduction
 from tokengeom.solvers.nuclear_admm import NuclearADMM
+from tokengeom.statistics.count import count
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.training import objective
@@ -154,7 +155,7 @@ def test_numbers_are_those_of_compare(found: CheckpointCurve) -> None:
     assert point.comparison.reasons == expected.reasons
     data = point.to_dict()
     assert {"verdict", "context_agreement", "token_agreement", "loss_gap", "entropy", "convention", "bos"} <= set(data)
-    assert {"value", "low", "high", "floor", "ceiling"} <= set(data["context_agreement"])
+    assert {"value", "low", "high", "floor", "attainable", "explained"} <= set(data["context_agreement"])
     assert f"{point.loss_gap:.4f} above the text's entropy floor {point.entropy:.4f}" in point.summary()
     assert any("nats above its floor" in sentence for sentence in point.comparison.limitations)
 
@@ -182,7 +183,7 @@ def test_the_proxy_is_used_where_the_solver_would_take_long(folder: Path, monkey
     monkeypatch.setattr(module, "EXACT_ENTRIES", 10)
     (point,) = compare_models(folder, sentences(), bos=False, **FEW)
     assert point.is_proxy
-    assert point.to_dict()["context_agreement"] == point.comparison["proxy_context_agreement"].to_dict()
+    assert str(point.to_dict()["context_agreement"]) == str(point.comparison["proxy_context_agreement"].to_dict())
     assert list(point.headline()) == ["contexts, with the proxy", "tokens, with the proxy"]
     (exact,) = compare_models(folder, sentences(), bos=False, proxy=False, **FEW)
     assert not exact.is_proxy
@@ -202,6 +203,47 @@ def test_checkpoints_are_in_the_order_of_their_steps(tmp_path: Path) -> None:
     save_tokenizer(tmp_path / "checkpoint-20", tokens=29)
     with pytest.raises(CheckpointError, match="the same tokenizer"):
         compare_models(tmp_path, sentences(), bos=False, top_contexts=30, **FEW)
+
+
+@pytest.fixture(scope="module")
+def trainings(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two models with different weights, whose heads are fitted to the text, saved at the same step."""
+    folder = tmp_path_factory.mktemp("trainings")
+    saved = [save(build("llama", seed), folder / name / "checkpoint-7") for seed, name in ((1, "b"), (2, "a"))]
+    stats = count(sentences(), context=L, tokenizer=saved[0], vocabulary_size=ROWS)
+    return [fit_head(one, stats) for one in saved]
+
+
+def test_separate_trainings_say_what_is_reproducible(trainings: list[Path]) -> None:
+    given: dict[str, Any] = {"bos": False, "top_contexts": 60, **FEW}
+    curve = compare_models(trainings, sentences(), separate_trainings=True, **given)
+    apart = compare_models(trainings, sentences(), **given)
+    assert [point.loss_gap for point in curve] == [point.loss_gap for point in apart], "in the given order"
+    first, second = (point.comparison for point in curve)
+    assert [point.comparison.runs for point in (*curve, *apart)] == [2, 2, 1, 1]
+    assert curve.prediction is not None
+    states = [(point.W, point.H) for point in curve]
+    expected = compare(
+        curve.prediction, states, at=first.at, loss_gap=curve.points[0].loss_gap, permutations=FEW["permutations"]
+    )
+    assert str(first.agreements) == str(expected.agreements)
+    for name in ("limit_support_agreement", "limit_context_agreement", "limit_token_agreement"):
+        assert first[name].reproducible == pytest.approx(second[name].reproducible), "the same two models"
+        assert np.isfinite([first[name].explained, second[name].explained]).all()
+        for one in (first, second):
+            assert one[name].mean == pytest.approx((first[name].value + second[name].value) / 2)
+        assert np.isnan(apart.points[0].comparison[name].reproducible)
+    with pytest.raises(CheckpointError, match="two models or more; got checkpoint-7 alone"):
+        compare_models(trainings[0], sentences(), separate_trainings=True, **given)
+
+
+def test_rivals_of_separate_trainings_are_those_of_several_runs(trainings: list[Path]) -> None:
+    given: dict[str, Any] = {"bos": False, "top_contexts": 60, "held_out": 0, "explanations": ("proxy",), **FEW}
+    table = model_rivals(trainings, sentences(), separate_trainings=True, **given)
+    assert table.runs == 2
+    assert np.isfinite([row.agreement.explained for row in table.rows]).all()
+    alone = model_rivals(trainings[0], sentences(), **given)
+    assert [row.agreement.value for row in table.rows] == [row.agreement.value for row in alone.rows], "of the first"
 
 
 def test_predictions_at_the_losses_of_several_models_are_those_of_each(folder: Path) -> None:

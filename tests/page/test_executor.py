@@ -261,7 +261,7 @@ def test_a_diverged_run_is_shown_and_not_compared(text: Path, tmp_path: Path, mo
     assert failed == tuple(f"{name}: its settings are those in the record" for name in RUNS)
 
 
-def test_a_second_training_gives_the_ceiling(text: Path, first: Report) -> None:
+def test_a_second_training_shows_what_is_reproducible(text: Path, first: Report) -> None:
     name = "unconstrained features"
     (second,) = first.contents.repeats[name]
     run, found = first.contents.trained[name], first.contents.comparisons[name]
@@ -271,10 +271,11 @@ def test_a_second_training_gives_the_ceiling(text: Path, first: Report) -> None:
     directions = [one.H / np.linalg.norm(one.H, axis=0) for one in (run, second)]
     x, y = ((D.T @ D)[apart] for D in directions)
     assert found.runs == 2
-    assert found.context_agreement.ceiling == pytest.approx(np.corrcoef(x, y)[0, 1], abs=1e-9)
+    assert found.context_agreement.reproducible == pytest.approx(np.corrcoef(x, y)[0, 1], abs=1e-9)
     once = quick(text, first.page, seeds=1)
-    assert np.isnan(once.contents.comparisons[name].context_agreement.ceiling)
-    assert "The model 'unconstrained features' has no ceiling" in once.contents.missing[1]
+    assert np.isnan(once.contents.comparisons[name].context_agreement.reproducible)
+    unknown = "How much of the geometry of the model 'unconstrained features' is reproducible is not known"
+    assert unknown in once.contents.missing[1]
 
 
 class _Bar(AbstractStage):

@@ -11,6 +11,8 @@ import pytest
 from page_cases import RUN, diverged_contents, one_group_contents, one_hot_contents, story_contents
 from tokengeom import compare
 from tokengeom.comparison.agreement import Agreement
+from tokengeom.comparison.explained import RivalRow
+from tokengeom.comparison.rival_table import Rivals
 from tokengeom.comparison.verdict import level_of
 from tokengeom.page.report_contents import ReportContents
 from tokengeom.page.sections.base import Page
@@ -114,40 +116,98 @@ def test_contexts_and_tokens_are_judged_by_the_rule_of_the_verdict() -> None:
     contents = story_contents()
     comparison = contents.comparisons[RUN]
     assert comparison.target is not None
-    tied = replace(comparison.token_agreement, value=0.5, low=0.4, high=0.6, null=0.45)
-    found = {**comparison.agreements, comparison.target.named("token_agreement"): tied}
+    at_chance = Agreement(0.5, 0.4, 0.6, null=0.45, items="tokens")
+    found = {**comparison.agreements, comparison.target.named("token_agreement"): at_chance}
     check = next(
         one
         for one in check_fit(replace(contents, comparisons={RUN: replace(comparison, agreements=found)})).checks
         if one.name == "alignment"
     )
-    assert level_of(tied) == "does not agree"
-    said = {"agrees": "agree", "in part": "agree in part"}[level_of(comparison.context_agreement)]
+    assert level_of(at_chance) == "does not agree"
+    said = {"agrees": "agree", "in part": "agree in part"}[level_of(comparison.support_agreement)]
     assert f"By themselves, contexts {said} and tokens do not agree." in check.sentence
 
 
+def test_too_few_supports_are_not_said_to_agree_by_themselves() -> None:
+    contents = story_contents()
+    comparison = contents.comparisons[RUN]
+    assert comparison.circumstances is not None
+    few = replace(comparison, circumstances=replace(comparison.circumstances, groups=9))
+    (check,) = [one for one in check_fit(replace(contents, comparisons={RUN: few})).checks if one.name == "alignment"]
+    assert "By themselves, contexts are not judged and tokens " in check.sentence
+
+
 @pytest.mark.parametrize(
-    ("numbers", "said"),
+    ("one", "share", "said"),
     [
-        ({"floor": 0.2, "ceiling": 0.8}, "50% of the way from chance (0.20) to a second training (0.80)"),
-        ({"floor": 0.2, "ceiling": 0.4}, "at least as close to the prediction as to a second training (0.40)"),
-        ({"floor": 0.2}, "there is no second training"),
-        ({"floor": 0.45, "ceiling": 0.8}, "not clearly above chance (0.45)"),
-        ({"ceiling": 0.8}, "chance was not measured"),
+        (
+            Agreement(
+                0.5, 0.4, 0.6, 0.2, reproducible=0.64, mean=0.52, corrected=0.65, corrected_low=0.5, corrected_high=0.8
+            ),
+            "explains 42% [25, 64]",
+            "above chance (0.20); two trainings agree 0.64 on average, so that 0.80 is attainable",
+        ),
+        (
+            Agreement(0.5, 0.4, 0.6, 0.2, reproducible=0.04, mean=0.52, corrected=0.65),
+            "explains an unknown share",
+            "two trainings agree 0.04 on average, which is too little to explain",
+        ),
+        (
+            Agreement(0.5, 0.4, 0.6, 0.2, reproducible=-0.1, mean=0.52),
+            "explains an unknown share",
+            "two trainings agree \u22120.10",
+        ),
+        (Agreement(0.5, 0.4, 0.6, 0.2), "explains at least 25%", "above chance (0.20); all explanations by counts"),
+        (Agreement(0.5, 0.4, 0.6, 0.45), "explains at least 0%", "not clearly above chance (0.45); all explanations"),
+        (Agreement(0.5, 0.4, 0.6), "explains at least 25%", "chance was not measured; all explanations"),
     ],
 )
-def test_a_number_is_placed_between_chance_and_a_second_training(numbers: dict[str, float], said: str) -> None:
+def test_a_number_has_its_share_and_its_place_between_chance_and_what_is_attainable(
+    one: Agreement, share: str, said: str
+) -> None:
     contents = story_contents()
     comparison = contents.comparisons[RUN]
     assert comparison.target is not None
-    nan = float("nan")
-    one = Agreement(0.5, 0.4, 0.6, numbers.get("floor", nan), ceiling=numbers.get("ceiling", nan))
-    found = {**comparison.agreements, comparison.target.named("context_agreement"): one}
+    found = {**comparison.agreements, comparison.target.named("support_agreement"): one}
     page = Page(replace(contents, comparisons={RUN: replace(comparison, agreements=found)}))
     scale = summary(page).view["answers"][0]["scales"][0]
     assert said in scale["sentence"]
-    assert (scale["name"], scale["value"], scale["at"], scale["low"]) == ("contexts", "0.50", 50.0, 40.0)
-    assert scale["floor"] == (None if "floor" not in numbers else 100 * numbers["floor"])
+    assert (scale["name"], scale["share"], scale["low"]) == ("contexts", share, 40.0)
+    assert (scale["value"], scale["at"]) == (("0.50", 50.0) if np.isnan(one.mean) else ("0.52", 52.0))
+    assert scale["floor"] == (None if np.isnan(one.floor) else 100 * one.floor)
+    attainable = 100 * np.sqrt(max(one.reproducible, 0.0))
+    assert scale["attainable"] == (None if np.isnan(one.reproducible) else pytest.approx(attainable))
+    assert bool(scale["attainable_label"]) == np.isfinite(one.reproducible)
+
+
+def test_a_trained_explanation_that_is_best_is_named_without_contradicting_the_comparison() -> None:
+    contents = story_contents()
+    comparison = contents.comparisons[RUN]
+    assert comparison.target is not None
+    prediction = comparison.target.info.name
+    known = [row for row in comparison.rows if row.items == "supports"]
+    own = next(row for row in known if row.rival == prediction)
+    better = replace(own.agreement, null=0.1, mean=0.99, corrected=0.995, corrected_low=0.9, corrected_high=1.0)
+    trained = replace(own, rival="UFM", meaning="trained features", ours=False, agreement=better)
+    other_norm = replace(own, rival="at loss, another norm", agreement=replace(better, mean=0.999))
+
+    def notes(*first: RivalRow) -> list[str]:
+        table = Rivals((*first, *known), 0, (), 20, 0, prediction=prediction, runs=2)
+        changed = replace(contents, rivals={RUN: table})
+        return [str(note) for note in summary(Page(changed)).view["answers"][0]["notes"] if "Among all" in note]
+
+    said = "Among all explanations, trained ones included, UFM (trained features) explains most of the reproducible "
+    assert notes(other_norm, trained) == [f"{said}geometry: 99% [81, 100] of contexts."]
+    assert notes(other_norm) == [], "the other norm is not part of the summary"
+    assert notes() == []
+
+
+def test_contexts_and_tokens_that_are_explained_worst_are_listed_with_their_neighbours() -> None:
+    contents = story_contents()
+    listed = diagnosis(Page(contents)).view["unexplained"]
+    assert [(name, items) for name, items, _ in listed] == [(RUN, "contexts"), (RUN, "tokens")]
+    assert [row for _, _, rows in listed for row in rows] == list(contents.comparisons[RUN].unexplained)
+    assert all(len(rows) == 10 for _, _, rows in listed)
 
 
 def test_where_a_disagreement_comes_from_is_said_with_what_to_do() -> None:

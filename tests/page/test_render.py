@@ -14,6 +14,7 @@ import pytest
 
 from page_cases import ATTACK, CASES, RUN, TEMPLATE, rendered, story_contents
 from tokengeom.core.errors import MissingExtraError
+from tokengeom.page.formatting import fixed
 from tokengeom.page.render import SECTIONS, render
 from tokengeom.page.sections.base import Page
 from tokengeom.page.sections.summary import summary
@@ -136,7 +137,7 @@ def test_rival_explanations_have_their_table() -> None:
     assert "<b>shifted PMI" in section
     assert f"from {changed.uses}; k=5; no direction for 2" in section
     for row in rows[:-1]:
-        assert f"{row.agreement.value:.3f}".replace("-", "\u2212") in section
+        assert fixed(row.agreement.fair) in section
         assert f"{row.agreement.low:.3f} to {row.agreement.high:.3f}".replace("-", "\u2212") in section
 
 

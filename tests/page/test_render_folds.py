@@ -15,7 +15,6 @@ from tokengeom.page.formatting import fixed, maths
 from tokengeom.page.sections.base import Page
 from tokengeom.page.sections.corpus import corpus, glossary
 from tokengeom.page.sections.figures import geometry_sources
-from tokengeom.page.sections.fit_checks import agreements_of
 from tokengeom.page.sections.measurement import agreement, collapse, training
 from tokengeom.page.sections.prediction import concepts, prediction
 from tokengeom.page.sections.summary import summary
@@ -81,29 +80,30 @@ def page(case: str) -> tuple[Folds, str, str]:
 def said(items: str, one: Agreement) -> str:
     """The text equivalent of the figure of a number, written without the code of the page."""
     return (
-        f"{items}: agreement {one.value:.2f}; 95% interval {one.low:.2f} to {one.high:.2f}; "
-        f"floor: chance {one.floor:.2f}; ceiling: second training {one.ceiling:.2f}, on an axis from 0 to 1"
+        f"{items}: agreement {one.mean:.2f}; 95% interval {one.low:.2f} to {one.high:.2f}; "
+        f"floor: chance {one.floor:.2f}; attainable {one.reproducible**0.5:.2f}; explains {one.explained_text()}, "
+        "on an axis from 0 to 1"
     ).replace("-", "\u2212")
 
 
 def test_the_page_starts_with_the_figure_of_the_verdict() -> None:
     found, shown, _ = page("stories")
     comparison = story_contents().comparisons[RUN]
-    numbers = {"contexts": comparison.context_agreement, "tokens": comparison.token_agreement}
+    numbers = {"contexts": comparison.support_agreement, "tokens": comparison.token_agreement}
     assert found.labels == [said(items, one) for items, one in numbers.items()]
     places = [style for kind, style in found.styles if kind in ("dot", "dot below")]
     assert [float(style.removeprefix("left: ").removesuffix("%")) for style in places] == pytest.approx(
-        [100 * one.value for one in numbers.values()], abs=0.01
+        [100 * one.mean for one in numbers.values()], abs=0.01
     )
     marks = {kind: style for kind, style in found.styles if kind.startswith("mark ")}
     last = numbers["tokens"]
-    for kind, value in (("mark floor", last.floor), ("mark ceiling", last.ceiling)):
+    for kind, value in (("mark floor", last.floor), ("mark attainable", last.attainable)):
         assert marks[kind] == f"left: {round(100 * min(max(value, 0), 1), 2)}%"
     head = shown.split("some stories")[2]
     for one in numbers.values():
-        assert f"ceiling: second training {fixed(one.ceiling, 2)}" in head
+        assert f"attainable {fixed(one.attainable, 2)}" in head
         assert f"floor: chance {fixed(one.floor, 2)}" in head
-        assert head.index(f"{fixed(one.low, 2)} to {fixed(one.high, 2)}") < head.index("What")
+        assert head.index(f"explains {one.explained_text()}") < head.index("What")
     assert "0 0.2 0.4 0.6 0.8 1 Agreement with the prediction" in head
     order = [head.index(word) for word in (comparison.verdict, " What ", " Why ", " How sure ")]
     assert order == sorted(order)
@@ -112,15 +112,15 @@ def test_the_page_starts_with_the_figure_of_the_verdict() -> None:
 @pytest.mark.parametrize(
     ("one", "expected"),
     [
-        (Agreement(-0.25), "contexts: agreement \u22120.25; no floor; no ceiling"),
-        (Agreement(0.5, null=0.1), "contexts: agreement 0.50; floor: chance 0.10; no ceiling"),
+        (Agreement(-0.25), "contexts: agreement \u22120.25; explains at least 0%"),
+        (Agreement(0.5, null=0.1), "contexts: agreement 0.50; floor: chance 0.10; explains at least 25%"),
     ],
 )
-def test_the_figure_says_what_is_missing(one: Agreement, expected: str) -> None:
+def test_the_figure_says_what_is_known(one: Agreement, expected: str) -> None:
     contents = story_contents()
     comparison = contents.comparisons[RUN]
     assert comparison.target is not None
-    numbers = {**comparison.agreements, comparison.target.named("context_agreement"): one}
+    numbers = {**comparison.agreements, comparison.target.named("support_agreement"): one}
     changed = replace(contents, comparisons={RUN: replace(comparison, agreements=numbers)})
     scale = summary(Page(changed)).view["answers"][0]["scales"][0]
     assert scale["description"] == f"{expected}, on an axis from 0 to 1"
@@ -131,12 +131,10 @@ def test_the_figure_says_what_is_missing(one: Agreement, expected: str) -> None:
 def test_how_sure_says_how_often_models_were_trained() -> None:
     contents = story_contents()
     comparison = contents.comparisons[RUN]
-    widest = max(one.high - one.low for one in agreements_of(comparison).values())
     confidence = " ".join(summary(Page(contents)).view["confidence"])
-    assert f"The widest of the 95% intervals above is {widest:.2f} wide." in confidence
-    assert "Chance was measured with 20 permutations." in confidence
     assert f"'{RUN}' was trained twice, with different seeds." in confidence
-    for runs, words in ((1, "was trained once, which gives no ceiling"), (3, "was trained 3 times")):
+    once = "was trained once: how much of the geometry is reproducible is not known"
+    for runs, words in ((1, once), (3, "was trained 3 times")):
         changed = replace(contents, comparisons={RUN: replace(comparison, runs=runs)})
         assert words in " ".join(summary(Page(changed)).view["confidence"])
 
@@ -179,11 +177,11 @@ def test_long_lists_show_their_first_entries_and_fold_the_others() -> None:
     assert len(groups) > 6
     assert shown.count(" within, ") == 6
     assert folded.count(" within, ") == len(groups) - 6
-    for _, several, _ in agreement(Page(contents)).view["rivals"][0]["tables"]:
-        best, behind = several[0], [row for row in several[5:] if row["value"] == row["value"]]
+    for _, several in agreement(Page(contents)).view["rivals"][0]["tables"]:
+        best, behind = several[0], several[5:]
         section = shown.split(f"Rival explanations: {RUN}")[1].split("Which contexts collapsed")[0]
-        assert fixed(best["value"]) in section
-        assert all(f"{fixed(row['value'])} {fixed(row['interval'][0])}" in folded for row in behind)
+        assert f"{best['agreement']} {best['explained']}" in section
+        assert all(f"{row['agreement']} {row['explained']} {row['scale']['95% interval']}" in folded for row in behind)
 
 
 def test_every_panel_is_on_the_page_and_the_essential_ones_are_not_folded() -> None:

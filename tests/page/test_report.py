@@ -58,11 +58,12 @@ def test_the_numbers_are_those_of_the_verbs(finished: Report, text: Path) -> Non
     assert found["nuclear_norm"] == pytest.approx(tg.predict(stats).nuclear_norm, rel=1e-5)
     run = finished.contents.runs["unconstrained features"]
     direct = tg.compare(tg.predict(stats), [run, *finished.contents.repeats["unconstrained features"]], permutations=20)
-    for name in ("context_agreement", "token_agreement", "context_similarity", "token_similarity"):
+    headline = {"support_agreement", "context_agreement", "token_agreement"}
+    for name in (*headline, "context_similarity", "token_similarity"):
         assert found[name]["value"] == pytest.approx(getattr(direct, name).value, abs=2e-3), name
-        assert {"low", "high", "floor", "ceiling"} <= set(found[name])
+        assert {"low", "high", "floor", "attainable", "explained"} <= set(found[name])
     assert (found["verdict"], found["model"]) == (direct.verdict, "unconstrained features")
-    assert set(found["in_limit"]) == {"context_agreement", "token_agreement"}
+    assert set(found["in_limit"]) == headline
     assert finished.summary().startswith(f"unconstrained features: {found['reasons'][0]}")
     assert {"versions", "machine", "seeds", "settings", "hashes", "seconds"} <= set(finished.contents.provenance)
 

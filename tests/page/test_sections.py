@@ -9,6 +9,7 @@ import numpy as np
 from page_cases import RUN, story_contents, untrained_contents
 from tokengeom import count
 from tokengeom.core.citation import cite
+from tokengeom.page.formatting import DASH, number
 from tokengeom.page.sections import corpus, summary
 from tokengeom.page.sections.base import Page
 from tokengeom.page.sections.corpus import flattened, methods
@@ -44,8 +45,17 @@ def test_the_summary_has_a_scale_per_agreement() -> None:
     (answer,) = summary.summary(Page(contents)).view["answers"]
     assert (answer["run"], answer["outcome"]) == (RUN, contents.comparisons[RUN].verdict)
     assert [scale["name"] for scale in answer["scales"]] == ["contexts", "tokens"]
-    assert all(scale["floor_label"].startswith("chance ") for scale in answer["scales"])
-    assert all(scale["ceiling_label"].startswith("second training ") for scale in answer["scales"])
+    assert all(scale["floor_label"].startswith("floor: chance ") for scale in answer["scales"])
+    assert all(scale["attainable_label"].startswith("attainable ") for scale in answer["scales"])
+    judged = contents.comparisons[RUN].judged_agreements
+    assert judged["contexts"].items == "supports"
+    assert [scale["share"] for scale in answer["scales"]] == [
+        f"explains {one.explained_text()}" for one in judged.values()
+    ]
+    assert [float(scale["value"]) for scale in answer["scales"]] == [round(one.mean, 2) for one in judged.values()]
+    pairs = contents.comparisons[RUN].context_agreement
+    said = f"with each pair of contexts counted once, the prediction explains {pairs.explained_text()}"
+    assert said in answer["scales"][0]["sentence"]
     (answer,) = summary.summary(Page(untrained_contents())).view["answers"]
     assert "No model was trained" in answer["verdict"]
 
@@ -57,18 +67,32 @@ def test_agreement_is_shown_at_the_loss_then_in_the_limit_and_the_papers_measure
     assert titles == [
         "At the loss reached, gamma_2 norm",
         "In the limit of training",
+        "All explanations by counts together",
         "Finite part and collapse",
         "The papers' measure: structural similarity (SIM)",
     ]
     keys = [[row["key"] for row in rows] for _, rows in table["parts"]]
-    assert keys[0][:2] == ["gamma2_context_agreement", "gamma2_token_agreement"]
-    assert keys[1][:2] == ["limit_context_agreement", "limit_token_agreement"]
-    assert keys[3] == ["limit_context_similarity", "limit_token_similarity"]
+    items = ("support", "context", "token")
+    for part, target in enumerate(("gamma2", "limit", "counts")):
+        assert keys[part][:3] == [f"{target}_{item}_agreement" for item in items]
+    assert keys[4] == [f"limit_{item}_similarity" for item in items]
     assert [title for title, _ in table["folded"]] == ["The same at the loss reached, nuclear norm"]
-    row, one = table["parts"][0][1][0], contents.comparisons[RUN].context_agreement
-    assert (row["value"], row["interval"], row["floor"], row["ceiling"]) == (
-        one.value, (one.low, one.high), one.floor, one.ceiling,
-    )  # fmt: skip
+    comparison = contents.comparisons[RUN]
+    row, one = table["parts"][0][1][0], comparison.support_agreement
+    assert row["scale"] == {
+        "value": number(one.value),
+        "95% interval": f"{number(one.low)} to {number(one.high)}",
+        "mean": number(one.mean),
+        "floor": number(one.floor),
+        "attainable": number(np.sqrt(one.reproducible)),
+        "explained": one.explained_text(),
+    }
+    distance = next(row for _, rows in table["parts"] for row in rows if row["key"] == "finite_distance")
+    assert distance["scale"]["attainable"] == DASH, "lower is better, and nothing is attainable in this sense"
+    assert table["norms"] == [comparison.reasons[-1]]
+    assert table["norms"][0] not in summary.summary(Page(contents)).view["answers"][0]["notes"], (
+        "one norm is summarised"
+    )
 
 
 def test_the_predictions_at_the_loss_are_described_with_their_proofs() -> None:

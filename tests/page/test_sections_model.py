@@ -1,4 +1,4 @@
-"""Every sentence of a page about trained models is true of them: nothing was trained, and there is no ceiling."""
+"""Every sentence of a page about trained models is true of them: nothing was trained here."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NOT_TRUE = (
     "The run",
     "and the model before training",
     "No model was trained",
-    "trainings",
+    "the trainings",
 )
 
 
@@ -74,7 +74,9 @@ def test_the_page_says_what_was_read_and_what_is_missing(contents: ReportContent
         last.bos_sentence(),
         "saved at training step 200",
         "Nothing was trained",
-        "There is no ceiling: it would be the agreement with a second training of the model",
+        "What is attainable is not known: one training of the model was read",
+        "'checkpoint-200' was read, not trained here: how much of the geometry is reproducible is not known",
+        "all explanations by counts together",
         "The optimizer is not known",
         "Geometry over training",
         "The rest of this page is about the last one",

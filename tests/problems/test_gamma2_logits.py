@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -26,8 +28,10 @@ def test_weak_duality_holds_for_any_factors_and_any_weights(V: int, m: int, seed
     factors = MaxNormFactors(rng.standard_normal((V, 3)), rng.standard_normal((3, m)) * rng.choice([0.1, 1.0, 20.0]))
     change = p.loss.dual_change(factors.logits + rng.standard_normal((V, m)))
     weights = (10.0 ** rng.uniform(-6, 1, V), 10.0 ** rng.uniform(-6, 1, m))
-    proof = p.certify(factors, WeightedDual(change, *weights))
-    assert proof.value >= proof.bound - 1e-12 * abs(proof.value)
+    r, c = (np.sqrt(weight / weight.sum()) for weight in weights)
+    for norm in (p, replace(p, r=r), replace(p, c=c), replace(p, r=r, c=c)):
+        proof = norm.certify(factors, WeightedDual(change, *weights))
+        assert proof.value >= proof.bound - 1e-12 * abs(proof.value)
 
 
 def test_the_norm_of_factors_is_the_largest_row_times_the_largest_column() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from tokengeom.core.errors import InputError
 from tokengeom.results.convert import (
+    Added,
     Digest,
     Extended,
     Number,
@@ -173,3 +174,35 @@ def test_some_entries_of_an_object_are_read() -> None:
     assert from_entries(Part, {"low": 1.0, "kind": "b", "doubled": 2.0, "more": 3}, Path("folder")) == Part(1.0, "b")
     with pytest.raises(InputError, match="kind is missing"):
         from_entries(Part, {"low": 1.0}, Path("folder"))
+
+
+@dataclass(frozen=True)
+class Grown:
+    """A number that was once called ``old``, and entries that files did not always have."""
+
+    new: float
+    share: Annotated[Number, Added(None)] = 0.5
+    size: Annotated[int, Within(1), Added(3)] = 9
+    names: Annotated[tuple[str, ...], Added(())] = ("x",)
+
+    renamed: ClassVar[dict[str, str]] = {"old": "new"}
+
+
+def test_a_file_of_an_earlier_version_has_other_names_and_fewer_entries() -> None:
+    read = from_plain(Grown, {"old": 2.0}, Path("f"))
+    assert (read.new, read.size, read.names) == (2.0, 3, ()), "not the defaults of today"
+    assert math.isnan(read.share)
+    now = Grown(2.0, 0.1, 4, ("a", "b"))
+    assert to_plain(now) == {"new": 2.0, "share": 0.1, "size": 4, "names": ["a", "b"]}
+    assert from_plain(Grown, to_plain(now), Path("f")) == now
+    assert from_plain(Grown, {"old": 2.0, "size": 7}, Path("f")).size == 7
+    for content, says in (
+        ({}, "new is missing"),
+        ({"old": 2.0, "older": 1}, "'older' is not an entry"),
+        ({"old": "2"}, "new must be a finite number"),
+        ({"old": 2.0, "size": 0}, "size must be at least 1"),
+        ({"old": 2.0, "new": 3.0}, "'old' is not an entry"),
+    ):
+        with pytest.raises(InputError, match="f is damaged") as refused:
+            from_plain(Grown, content, Path("f"))
+        assert says in str(refused.value)

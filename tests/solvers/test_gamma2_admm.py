@@ -12,6 +12,7 @@ from tokengeom.problems.backend import Backend
 from tokengeom.problems.gamma2 import Gamma2Logits, MaxNormFactors
 from tokengeom.problems.regularised_logits import RegularisedLogits
 from tokengeom.solvers.gamma2_admm import Gamma2ADMM, Triplets, _larger_strengths, largest_lam
+from tokengeom.solvers.logit_admm import LogitADMM
 
 
 def problem(V: int, m: int, seed: int, lam: float, device: str | None = None) -> Gamma2Logits:
@@ -29,6 +30,36 @@ def test_a_point_of_the_path_has_the_value_of_the_semidefinite_program(V: int, m
     assert solution.converged
     assert solution.certificate.value == pytest.approx(best, rel=1e-5)
     assert solution.certificate.bound <= best * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("held", ["rows", "columns", "both"])
+@pytest.mark.parametrize(("V", "m", "seed", "lam"), [(5, 4, 0, 0.02), (6, 8, 1, 0.05), (9, 6, 2, 1e-3)])
+def test_with_held_weights_the_value_is_that_of_the_semidefinite_program(
+    V: int, m: int, seed: int, lam: float, held: str
+) -> None:
+    free, rng = problem(V, m, seed, lam), np.random.default_rng(seed + 10)
+    p = None if held == "columns" else rng.dirichlet(np.ones(V))
+    q = None if held == "rows" else rng.dirichlet(np.ones(m))
+    given = replace(free, r=None if p is None else np.sqrt(p), c=None if q is None else np.sqrt(q))
+    solution, _ = Gamma2ADMM(tolerance=1e-6)(given)
+    floor = -float((free.loss.P * free.loss.log_P).sum(axis=0) @ free.loss.pi)
+    best = semidefinite_point(free.loss.P, free.loss.pi, lam, p, q) - floor
+    assert solution.converged
+    assert solution.certificate.value == pytest.approx(best, rel=1e-5)
+    assert solution.certificate.bound <= best * (1 + 1e-6)
+    assert best < semidefinite_point(free.loss.P, free.loss.pi, lam) - floor
+    # Weights of rows or columns in the dual do not count where the problem holds its own.
+    assert solution.dual is not None
+    other = replace(solution.dual, **({"r": np.ones(V)} if p is not None else {"c": np.ones(m)}))
+    assert given.certify(solution.x, other).bound == solution.certificate.bound
+
+
+def test_with_uniform_weights_on_both_sides_the_norm_is_nuclear() -> None:
+    free = problem(6, 9, 3, 0.01)
+    uniform = replace(free, r=np.full(6, 6**-0.5), c=np.full(9, 9**-0.5))
+    nuclear, _ = LogitADMM(tolerance=1e-7)(free.loss.at(0.01 / 54**0.5))
+    held, _ = Gamma2ADMM(tolerance=1e-7)(uniform)
+    assert held.certificate.value == pytest.approx(nuclear.certificate.value, rel=1e-6)
 
 
 @pytest.mark.parametrize("lam", [0.3, 1e-2, 1e-4, 1e-6, 1e-8])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from tokengeom import NextTokenStatistics, count
 from tokengeom.core.errors import StatisticsError
-from tokengeom.statistics.shared import shared_statistics
+from tokengeom.statistics.shared import FEWEST_IN_HALVES, same_support_units, shared_halves, shared_statistics
 
 FIRST = ["the cat sat on the mat and the dog sat on the cat", "the cat ran and the dog ran"]
 SECOND = ["a dog sat on the cat and the cat ran", "the dog sat on a mat and the cat sat"]
@@ -97,3 +99,69 @@ def test_probabilities_and_names_that_are_not_unique_are_refused() -> None:
         shared_statistics(stats, twice)
     with pytest.raises(StatisticsError, match="needs counts"):
         shared_statistics(stats, given)
+
+
+def texts_of(first: Any, second: Any) -> tuple[NextTokenStatistics, NextTokenStatistics]:
+    """Statistics with the same names from two tables of counts."""
+    V, m = first.shape
+    names = [f"c{j:02d}" for j in range(m)], [f"t{z:02d}" for z in range(V)]
+    return NextTokenStatistics.from_counts(first, *names), NextTokenStatistics.from_counts(second, *names)
+
+
+def test_halves_are_disjoint_parts_of_their_texts_and_of_equal_size() -> None:
+    rng = np.random.default_rng(0)
+    texts = texts_of(rng.integers(5, 50, size=(12, 15)), rng.integers(20, 200, size=(12, 15)))
+    halves = shared_halves(texts[0], texts[1], seed=0)
+    assert halves is not None
+    assert len({half.vocabulary for half in halves}) == len({half.labels for half in halves}) == 1
+    for text, (one, other) in zip(texts, (halves[:2], halves[2:]), strict=True):
+        left = text.counts.toarray() - one.counts.toarray() - other.counts.toarray()
+        assert left.min() >= 0
+        assert left.any() == (text is texts[1]), "all windows of the smaller text are in one of its halves"
+        assert abs(one.counts.toarray() - text.counts.toarray() * one.n / text.n).max() < 30
+    size = texts[0].n / 2
+    assert [half.n for half in halves] == pytest.approx([size] * 4, abs=5 * np.sqrt(size))
+
+
+def test_halves_depend_on_the_seed_and_not_on_the_order_of_the_texts() -> None:
+    rng = np.random.default_rng(1)
+    texts = texts_of(*(rng.integers(0, 9, size=(2, 12, 15)) + np.eye(12, 15, dtype=int)))
+    forward, backward = shared_halves(*texts, seed=0), shared_halves(texts[1], texts[0], seed=0)
+    other = shared_halves(*texts, seed=1)
+    assert forward is not None
+    assert backward is not None
+    assert other is not None
+    assert [half.hash for half in forward] == [half.hash for half in (*backward[2:], *backward[:2])]
+    assert forward[0].hash != other[0].hash
+    equal = shared_halves(texts[0], texts[0], 0)
+    assert equal is not None
+    assert [half.hash for half in equal[:2]] == [half.hash for half in equal[2:]]
+    assert equal[0].hash != equal[1].hash
+
+
+def test_halves_do_not_depend_on_the_ids_of_tokens() -> None:
+    counts = np.random.default_rng(2).integers(0, 9, size=(12, 12)) + np.eye(12, dtype=int)
+    tokens = [f"t{z:02d}" for z in range(12)]
+    by_id = NextTokenStatistics.from_counts(counts, np.arange(12, dtype=np.int32)[:, None], tokens)
+    named = NextTokenStatistics.from_counts(counts, [by_id.context_text(j) for j in range(12)], tokens)
+    assert by_id.hash != named.hash
+    ours, theirs = shared_halves(named, named, 0), shared_halves(by_id, by_id, 0)
+    assert ours is not None
+    assert theirs is not None
+    assert [half.hash for half in ours] == [half.hash for half in theirs]
+
+
+def test_too_few_shared_tokens_or_contexts_have_no_halves() -> None:
+    full = np.full((FEWEST_IN_HALVES, FEWEST_IN_HALVES), 50)
+    assert shared_halves(*texts_of(full, full), 0) is not None
+    assert shared_halves(*texts_of(full[1:], full[1:]), 0) is None
+    assert shared_halves(*texts_of(full[:, 1:], full[:, 1:]), 0) is None
+    once = np.eye(30, dtype=np.int64)
+    assert shared_halves(*texts_of(once, once), 0) is None
+
+
+def test_contexts_of_one_unit_have_the_same_support_in_every_text() -> None:
+    one = np.array([[1, 2, 0, 1], [0, 0, 3, 0]])
+    other = np.array([[1, 1, 1, 1], [0, 0, 0, 5]])
+    assert same_support_units(texts_of(one, one)).tolist() == [0, 0, 1, 0]
+    assert same_support_units(texts_of(one, other)).tolist() == [0, 0, 1, 2]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import Int
 from tokengeom.problems.instances import disjoint_blocks, nested
-from tokengeom.theory.concepts import Concepts, kmeans, learning_curve
+from tokengeom.theory.concepts import Concepts, learning_curve
 
 
 def test_concepts_give_the_matrix_back_without_its_null_space() -> None:
@@ -56,19 +56,20 @@ def test_orthants_and_k_means_separate_two_blocks() -> None:
     assert (concepts.context_orthants([0])[:3] != concepts.context_orthants([0])[3:]).all()
 
 
-def test_k_means_is_no_worse_than_scipy() -> None:
+def test_clusters_are_those_of_scipy_at_its_best() -> None:
     from scipy.cluster.vq import kmeans2
 
-    rng = np.random.default_rng(0)
-    points = rng.standard_normal((60, 3)) + 4.0 * rng.integers(0, 3, (60, 1))
+    concepts = Concepts.of(nested(9).L_mm)
+    points = concepts.U[:, :4] * concepts.singular_values[:4]
 
     def cost(labels: Int) -> float:
         spread = [points[labels == c] - points[labels == c].mean(axis=0) for c in set(labels)]
         return float(sum((one**2).sum() for one in spread))
 
-    _, peer = kmeans2(points, 3, minit="++", seed=1)
-    assert cost(kmeans(points, 3)) <= cost(peer) * (1 + 1e-9)
-    assert (kmeans(points, 3, seed=5) == kmeans(points, 3, seed=5)).all()
+    clusters = concepts.token_clusters(3, concepts=4)
+    peers = [kmeans2(points, 3, minit="points", iter=100, rng=seed)[1] for seed in range(5)]
+    assert cost(clusters) <= min(map(cost, peers)) * (1 + 1e-9)
+    assert (clusters == concepts.token_clusters(3, concepts=4)).all()
 
 
 def test_larger_concepts_are_learned_earlier() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from feature_cases import random_pattern
+from tokengeom.problems.base import LARGEST_GAP
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction, LossSettings
 from tokengeom.theory.loss_path import LossPath
@@ -34,6 +35,26 @@ def test_blocks_change_no_prediction_and_only_the_last_state_is_kept(
     assert len(path.problem.layout) > 3
     for one, several in zip(*found, strict=True):
         assert_same(one, several)
+
+
+@pytest.mark.parametrize("norm", ["nuclear", "gamma2"])
+def test_at_high_losses_the_norm_is_proven_well_enough_to_be_compared_with(norm: str) -> None:
+    # The norm is a small part of the objective there, so the tolerance of the objective proves little about it.
+    stats = statistics()
+
+    def proven(tolerance: float, share: float) -> tuple[float, float]:
+        settings = LossSettings(norm=norm, tolerance=tolerance)
+        path = LossPath(stats.P, stats.pi, entropy=float(stats.entropy), settings=settings)
+        found = path.at(share * path.largest_gap)
+        assert found.loss_gap == pytest.approx(share * path.largest_gap, rel=0.01)
+        return found.relative_gap, found.certificate.relative_gap
+
+    shares = (0.7, 0.9, 0.95)
+    assert max(proven(LARGEST_GAP, share)[0] for share in shares) > 2 * LARGEST_GAP
+    for share in shares:
+        of_norm, of_objective = proven(4e-3, share)
+        assert of_norm <= LARGEST_GAP
+        assert of_objective < of_norm
 
 
 def assert_same(one: LossPrediction, several: LossPrediction) -> None:

@@ -16,6 +16,8 @@ from tokengeom.comparison.inputs import NOT_SAVED, MadeFrom
 from tokengeom.results.contract import saved_hash
 from tokengeom.results.manifests import read_seal
 from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.verification import comparisons
+from tokengeom.verification.comparisons import EARLIER
 from tokengeom.verification.verify import verify
 
 EXPLANATIONS = ("proxy", "pmi", "maximum_margin")
@@ -45,7 +47,7 @@ def copy(saved: Path, tmp_path: Path) -> Path:
 
 
 def test_genuine_results_are_computed_again(saved: Path) -> None:
-    for name, groups in (("comparison", 9), ("rivals", 8)):
+    for name, groups in (("comparison", 10), ("rivals", 10)):
         found = verify(saved / name)
         assert found.ok, found.failed
         assert found.not_checked == ()
@@ -60,7 +62,12 @@ COMPARISON: list[tuple[Entry, Callable[[Any], Any], str]] = [
     (("agreements", "limit_token_cka", "value"), lambda x: x - 1e-4, "values of all agreements"),
     (("agreements", "limit_context_agreement", "low"), lambda x: x - 1e-4, "intervals"),
     (("agreements", "limit_logit_cosine", "high"), bump, "intervals"),
-    (("agreements", "limit_token_cka", "ceiling"), bump, "ceilings"),
+    (("agreements", "limit_token_cka", "reproducible"), bump, "reproducible and explained"),
+    (("agreements", "limit_support_agreement", "corrected"), bump, "reproducible and explained"),
+    (("agreements", "limit_support_agreement", "corrected_low"), bump, "reproducible and explained"),
+    (("agreements", "limit_token_agreement", "mean"), bump, "reproducible and explained"),
+    (("unexplained", 0, "correlation"), bump, "explain worst"),
+    (("unexplained", 1, "name"), lambda x: f"{x} and more", "explain worst"),
     (("rows", 3, "cka", "value"), bump, "other explanations"),
     (("rows", 2, "ahead", "low"), lambda x: x - 0.01, "other explanations"),
     (("rows", 1, "parameters"), lambda x: f"{x}, all chosen well", "other explanations"),
@@ -99,10 +106,12 @@ def test_a_forged_floor_is_named(copy: Path) -> None:
 
 
 ROWS: list[tuple[Entry, Callable[[Any], Any], str]] = [
-    (("agreement", "high"), bump, "agreements, intervals, floors and ceilings of contexts"),
-    (("agreement", "ceiling"), bump, "agreements, intervals, floors and ceilings of contexts"),
-    (("cka", "value"), bump, "agreements, intervals, floors and ceilings of contexts"),
-    (("without_direction",), lambda x: x + 1, "agreements, intervals, floors and ceilings of contexts"),
+    (("agreement", "high"), bump, "agreements, intervals, floors and what is explained of contexts"),
+    (("agreement", "reproducible"), bump, "agreements, intervals, floors and what is explained of contexts"),
+    (("agreement", "corrected"), bump, "agreements, intervals, floors and what is explained of contexts"),
+    (("cka", "value"), bump, "agreements, intervals, floors and what is explained of contexts"),
+    (("without_direction",), lambda x: x + 1, "agreements, intervals, floors and what is explained of contexts"),
+    (("agreement", "mean"), lambda x: x + 0.2, "order of their agreement"),
     (("behind", "high"), bump, "differences between explanations of contexts"),
     (("ahead", "value"), bump, "differences to the prediction"),
     (("meaning",), lambda x: "the best one", "the same explanations apply"),
@@ -120,7 +129,7 @@ def test_a_forged_table_of_explanations_is_named(
 def test_forged_held_out_numbers_and_limitations_are_named(copy: Path) -> None:
     rows = tg.load(copy / "rivals").to_dict()["rivals"]
     assert all("held-out contexts" in one for one in rows.values())
-    folder = forge_json(copy / "rivals", "rivals.json", ("rows", 8, "agreement", "low"), lambda x: x - 0.01)
+    folder = forge_json(copy / "rivals", "rivals.json", ("rows", -1, "agreement", "low"), lambda x: x - 0.01)
     assert "of held-out contexts" in verify(folder).failed[0]
     forge_json(folder, "rivals.json", "limitations", lambda x: x[1:])
     assert "limitations" in verify(folder).failed[1]
@@ -136,8 +145,8 @@ def test_another_run_in_place_of_the_compared_one_is_not_taken_for_it(saved: Pat
     seal = str(saved_hash(run))[:8]
     assert found.ok
     assert found.not_checked == (
-        "agreements, intervals, floors, ceilings and explanations were not computed again: the run with the hash "
-        f"{seal} is not beside it (give its folder: --with FOLDER)",
+        "agreements, intervals, floors, what is explained, and other explanations were not computed again: the run "
+        f"with the hash {seal} is not beside it (give its folder: --with FOLDER)",
     )
     forge_json(copy / "comparison", "comparison.json", ("made_from", "runs"), lambda seals: seals[::-1])
     named = verify(copy / "comparison", beside=[saved / "run-0"])
@@ -152,6 +161,53 @@ def test_predictions_at_the_loss_that_were_not_saved_are_solved_for_again(copy: 
     assert any("within 0.002" in sentence for sentence in found.checked)
     forge_json(copy / "at-loss", "comparison.json", ("disagreement", "efficiency"), lambda x: 0.9 * x)
     assert [sentence for sentence in verify(copy / "at-loss").failed if "efficiency" in sentence]
+
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "saved"
+
+
+@pytest.fixture
+def earlier(tmp_path: Path) -> Path:
+    """What version 0.1.0 saved."""
+    for name in ("statistics", "features", "run-ufm", "comparison-limit", "rivals"):
+        shutil.copytree(GOLDEN / name, tmp_path / name)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("entry", "named"),
+    [
+        (("agreements", "limit_token_agreement", "value"), "values and intervals"),
+        (("agreements", "limit_context_cka", "high"), "values and intervals"),
+        (("rows", 1, "similarity", "value"), "values and intervals"),
+        (("disagreement", "split_tokens"), "efficiency and split"),
+        (("loss_gap",), "loss gap, norm"),
+    ],
+)
+def test_what_an_earlier_version_computed_in_the_same_way_is_checked(earlier: Path, entry: Entry, named: str) -> None:
+    folder = forge_json(earlier / "comparison-limit", "comparison.json", entry, bump)
+    assert any(named in sentence for sentence in verify(folder).failed), verify(folder).failed
+
+
+def test_what_an_earlier_version_measured_differently_is_listed(earlier: Path) -> None:
+    folder = forge_json(earlier / "comparison-limit", "comparison.json", "reasons", lambda x: ["All is well."])
+    found = verify(folder)
+    assert found.ok, found.failed
+    assert [sentence.partition(" ")[0] for sentence in found.not_checked] == ["the", "floors,"]
+    assert all(sentence.endswith(EARLIER) for sentence in found.not_checked)
+
+
+def test_an_earlier_comparison_of_a_run_whose_optimizer_is_not_known_is_not_computed_again(
+    earlier: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its norm was chosen on the supports that were judged; now they are halved."""
+    shutil.copytree(GOLDEN / "comparison-at-loss", earlier / "comparison-at-loss")
+    monkeypatch.setattr(comparisons, "norm_of", lambda run: None)
+    for name in ("comparison-at-loss", "rivals"):
+        found = verify(earlier / name)
+        assert found.ok, found.failed
+        assert any("agreements, intervals, floors" in sentence for sentence in found.not_checked)
+        assert not any("computed again" in sentence for sentence in found.checked)
 
 
 def test_what_was_not_saved_is_not_checked_and_says_so(copy: Path) -> None:

@@ -19,10 +19,10 @@ import numpy as np
 
 from tokengeom.ask.item_search import Item, names_of, quoted, shown
 from tokengeom.ask.named_vectors import Items, frequency_of, require_same_items, support_sizes
-from tokengeom.core.checks import whole_number
 from tokengeom.core.errors import InputError
 from tokengeom.core.factors import Factors, HasFactors
 from tokengeom.core.numerics import Bool, Float, Int
+from tokengeom.core.settings import whole_number
 from tokengeom.results.contract import data_frame, html_table
 
 if TYPE_CHECKING:

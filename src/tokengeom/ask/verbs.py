@@ -14,11 +14,10 @@ from tokengeom.ask.neighbours import Neighbours
 from tokengeom.comparison.checkpoints import CheckpointCurve
 from tokengeom.comparison.inputs import is_model, run_of
 from tokengeom.comparison.model_states import read_model, states_of
-from tokengeom.core.checks import check_tolerance
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.factors import Factors, HasFactors
 from tokengeom.core.progress import AbstractProgress, SilentProgress
-from tokengeom.core.settings import make, nearest_hint, option, takes
+from tokengeom.core.settings import check_tolerance, make, nearest_hint, option, takes
 from tokengeom.models.checkpoint import load_checkpoint
 from tokengeom.models.language_model import AbstractLanguageModel
 from tokengeom.results.contract import AbstractResult, NearbyResults, saved_folder

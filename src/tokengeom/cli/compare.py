@@ -14,7 +14,7 @@ from tokengeom.cli.output import print_summary, progress_shown, require_figure_p
 from tokengeom.comparison.inputs import CompareSettings
 from tokengeom.core.errors import InputError
 from tokengeom.corpus.locate import ReadingSettings
-from tokengeom.page.settings import ModelTextSettings
+from tokengeom.page.settings import SeveralModelsSettings
 
 if TYPE_CHECKING:
     from tokengeom.comparison.checkpoints import CheckpointCurve
@@ -32,8 +32,8 @@ def compare_command(
         list[Path] | None,
         typer.Argument(
             metavar="RUN",
-            help="Folder that `tokengeom train --out` wrote. Further ones, of the same training with other seeds, give "
-            "the ceiling: how much of the geometry is reproducible.",
+            help="Folder that `tokengeom train --out` wrote. Further ones, of the same training with other seeds, say "
+            "how much of the geometry is reproducible, and what share of that is explained.",
             show_default=False,
         ),
     ] = None,
@@ -58,7 +58,8 @@ def compare_command(
     model: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Folder of a Hugging Face causal language model, or of its checkpoint-* folders; may be repeated.",
+            help="Folder of a Hugging Face causal language model, or of its checkpoint-* folders; may be repeated, for "
+            "checkpoints of one training or for separate trainings.",
             rich_help_panel=MODEL,
             show_default=False,
         ),
@@ -72,19 +73,20 @@ def compare_command(
             show_default=False,
         ),
     ] = None,
-    trained: ModelTextSettings,
+    trained: SeveralModelsSettings,
     reading: ReadingSettings,
     settings: CompareSettings,
 ) -> None:
-    """Compare a run or a trained model with a prediction: a verdict, and numbers between chance and a second training.
+    """Compare runs or trained models with a prediction: a verdict, and the share of the geometry that is explained.
 
     For example:
 
-    * `tokengeom compare prediction run second_run --out comparison`
+    * `tokengeom compare prediction run run_of_seed_1 run_of_seed_2 --out comparison`
     * `tokengeom compare prediction --arrays W_H.safetensors`
     * `tokengeom compare stats run --shared-tokens stats_of_run`
     * `tokengeom compare --model stories260K --text stories.txt --figure geometry.html`
     * `tokengeom compare --model checkpoint-1000 --model checkpoint-2000 --text stories.txt --figure training.png`
+    * `tokengeom compare --model seed-0 --model seed-1 --separate-trainings --text stories.txt`
     """
     began = time.monotonic()
     if not model:

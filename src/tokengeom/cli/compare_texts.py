@@ -23,7 +23,8 @@ def compare_texts_command(
     loss_gap: Annotated[
         float | None,
         typer.Option(
-            help="Predict both at this loss above the entropy floor, in nats, instead of in the limit.",
+            help="Loss above the entropy floor, in nats, at which both are predicted; 0 for the limit of training. By "
+            "default 0.2, or half the gap of a uniform guess where that is less.",
             show_default=False,
         ),
     ] = None,
@@ -32,13 +33,15 @@ def compare_texts_command(
 ) -> None:
     """Compare the predicted geometries of two texts on the tokens and contexts that both have.
 
-    Lists the tokens and contexts that moved most, the neighbours that they gained and lost, and the reason: tokens that
-    follow a context in one text and not in the other. Count both texts with the same tokenizer and context length.
+    Halves of each text show how alike two samples of one text would be. Lists the tokens and contexts that moved most
+    beyond that, the neighbours that they gained and lost, and the reason: tokens that follow a context in one text and
+    not in the other. Count both texts with the same tokenizer and context length.
 
     For example:
 
     * `tokengeom compare-texts stats other-stats`
     * `tokengeom compare-texts stats other-stats --loss-gap 0.1 --top 50 --out moved`
+    * `tokengeom compare-texts stats other-stats --loss-gap 0 --no-halves`
     * `tokengeom compare-texts stats other-stats --json`
     """
     from tokengeom.comparison.compare_texts import compare_texts

@@ -14,7 +14,7 @@ from tokengeom.cli.output import print_summary, progress_shown, require_figure_p
 from tokengeom.comparison.rivals import RivalSettings
 from tokengeom.core.errors import InputError
 from tokengeom.corpus.locate import ReadingSettings
-from tokengeom.page.settings import ModelTextSettings
+from tokengeom.page.settings import SeveralModelsSettings
 
 
 @app.command("rivals")
@@ -27,9 +27,9 @@ def rivals_command(
     run: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="RUN...",
-            help="Folder that `tokengeom train --out` wrote. Further runs of the same training, with other seeds, give "
-            "the ceiling.",
+            metavar="RUN",
+            help="Folder that `tokengeom train --out` wrote. Further ones, of the same training with other seeds, say "
+            "how much of the geometry is reproducible, and what share of that is explained.",
             show_default=False,
         ),
     ] = None,
@@ -42,22 +42,23 @@ def rivals_command(
     ] = None,
     settings: RivalSettings,
     model: Annotated[
-        Path | None,
+        list[Path] | None,
         typer.Option(
-            help="Instead of STATS and RUN: folder of a Hugging Face causal language model.",
+            help="Instead of STATS and RUN: folder of a Hugging Face causal language model. May be repeated with "
+            "--separate-trainings; of checkpoints, the last is explained.",
             rich_help_panel=MODEL,
             show_default=False,
         ),
     ] = None,
     text: ModelText = None,
-    trained: ModelTextSettings,
+    trained: SeveralModelsSettings,
     reading: ReadingSettings,
     figure: Annotated[
         Path | None, typer.Option(help="Draw the table: .png, .svg, .pdf or .html.", show_default=False)
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Folder to save the table in.")] = None,
 ) -> None:
-    """Compare rival explanations of a model's geometry, with intervals, floors, a ceiling and held-out contexts.
+    """Compare rival explanations of a model's geometry: intervals, floors, explained shares and held-out contexts.
 
     For example:
 
@@ -74,7 +75,7 @@ def rivals_command(
     if out is not None:
         Rivals.require_target(out)
     with progress_shown() as progress:
-        if model is not None:
+        if model:
             from tokengeom.page.compare_models import model_rivals
 
             how = keywords(trained, reading, settings)
@@ -95,10 +96,14 @@ def rivals_command(
 
 
 def _require_one_source(
-    statistics: Path | None, run: list[Path] | None, prediction: Path | None, model: Path | None, text: list[str] | None
+    statistics: Path | None,
+    run: list[Path] | None,
+    prediction: Path | None,
+    model: list[Path] | None,
+    text: list[str] | None,
 ) -> None:
     """Refuse anything but statistics with a run, or a model with a text."""
-    if model is None:
+    if not model:
         if text:
             raise InputError("--text needs --model PATH: name the model's folder, or leave it out.")
         if statistics is None or not run:

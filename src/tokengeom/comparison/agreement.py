@@ -1,16 +1,24 @@
-"""One agreement number on its scale: an interval, what chance gives (floors), and what a second training gives.
+"""One agreement number on its scale: what chance gives, what can be reached, and what share of it is explained.
 
-``low, high``   95% interval from a jackknife: units are left out in turn, support groups for numbers about contexts
-                and tokens for numbers about tokens. Contexts of one support are nearly equal, so they are left out
-                together, and no item is ever paired with a copy of itself
-``null``        95th percentile (5th where lower is better) when the units' predictions are permuted, so that every
-                support group keeps its contexts and gets the prediction of another group
-``gaussian``    the same percentile for Gaussian embeddings of the run's shape
-``untrained``   the number of the same model before training
-``ceiling``     the number between the run and other runs of the same training with other seeds
+``low, high``     95% interval from a jackknife: units are left out in turn, support groups for numbers about contexts
+                  and tokens for numbers about tokens. Contexts of one support are nearly equal, so they are left out
+                  together, and no item is ever paired with a copy of itself
+``null``          95th percentile (5th where lower is better) when the units' predictions are permuted, so that every
+                  support group keeps its contexts and gets the prediction of another group; tokens change places with
+                  tokens that follow about as many contexts
+``gaussian``      the same percentile for Gaussian embeddings of the run's shape
+``untrained``     the number of the same model before training
 
-The floor is the largest of the three that are known. The interval is symmetric on the scale of ``atanh`` for numbers in
-[-1, 1], and always contains the value:
+The floor is the largest of the three that are known. With two or more trainings that differ in their seed:
+
+``reproducible``  rho, the mean number between two trainings
+``attainable``    ``sqrt(rho)``: no explanation that is the same for all seeds agrees better with a training, on average
+``mean``          r, the mean over trainings of the agreement with each
+``corrected``     ``r / sqrt(rho rho_e)``, the agreement with what the trainings share; ``rho_e`` is the reliability of
+                  an explanation that is itself random (the mean of several trainings), and 1 for all others
+``explained``     its square: the share of the reproducible geometry that is explained [spearman1904]
+
+The interval is symmetric on the scale of ``atanh`` for numbers in [-1, 1], and always contains the value:
 
 ``atanh(value) +- t se``,   ``se^2 = (B - 1)/B sum_b (z_b - mean z)^2 - c / 2``
 ``c = (B - 1)^2 / (2 B (B - 2)) mean Q_bc^2``,   ``Q_bc = B z - (B - 1) (z_b + z_c) + (B - 2) z_bc``
@@ -20,7 +28,8 @@ b and c, and t the quantile of Student's distribution with B - 1 degrees of free
 of the variance that comes from pairs of blocks. Where there is no agreement, that part is the whole variance. c
 estimates it from pairs of blocks drawn at random [efron1981]. Without c, intervals over 20 groups cover 93 to 99% in
 simulations, and with all of it 88 to 95%, because standard errors from few blocks are themselves uncertain; so half of
-it is used.
+it is used. For a corrected number, which can exceed 1, z is the number itself, and the whole ratio is computed again
+without each block. From five trainings on, they are left out in turn as well, and both variances are added.
 """
 
 from __future__ import annotations
@@ -29,18 +38,18 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import Float, Int
-from tokengeom.results.convert import Number
+from tokengeom.results.convert import Added, Number
 
 Better = Literal["higher", "lower"]
-Reference = Literal["untrained", "ceiling"]
-ItemKind = Literal["contexts", "tokens", "held-out contexts"]
-"""What a number is about."""
+Reference = Literal["untrained", "reproducible"]
+ItemKind = Literal["contexts", "supports", "tokens", "held-out contexts"]
+"""What a number is about; "supports" are contexts with weights, so that each pair of supports counts once."""
 CONTEXTS_AND_TOKENS: tuple[ItemKind, ItemKind] = ("contexts", "tokens")
 Name = tuple[str, str]
 """Key of what the run is compared with (`tokengeom.comparison.target`, or the name of another explanation; empty for a
@@ -57,28 +66,39 @@ MOST_BLOCKS = 200
 BLOCK_PAIRS = 100
 """Pairs of blocks that are left out together, to correct the jackknife, by at most a quarter of its variance."""
 FEWEST_UNITS = 5
-"""Smallest number of units with an interval."""
+"""Smallest number of units, and of trainings, that are left out in turn."""
 NEAR_ONE = 1.0 - 1e-12
+
+
+_AddedNumber = Annotated[Number, Added(None)]
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """A number, its 95% interval, its floors and its ceiling; NaN for what is not defined or not known.
+    """A number, its 95% interval, its floors, and what is known of trainings; NaN for what is not known.
 
     ``value``, ``low``, ``high``
         The number, and the ends of its 95% interval.
     ``null``, ``gaussian``, ``untrained``
         Floors: the 95th percentile when predictions are permuted, the same percentile for Gaussian embeddings, and the
         number of the same model before training.
-    ``ceiling``
-        The number between the run and other runs of the same training with other seeds.
+    ``reproducible``, ``reproducible_low``, ``reproducible_high``
+        The mean number between two trainings with different seeds, and its interval.
     ``better``
         Whether higher or lower numbers mean agreement.
     ``items``
-        What it is about: "contexts", "tokens" or "held-out contexts".
+        What it is about: "contexts", "supports", "tokens" or "held-out contexts".
+    ``mean``
+        Mean of the number over the trainings; the value itself where there is one.
+    ``reliability``, ``seed_error``
+        Of an explanation that is the mean of several random ones: its reliability (1 for all others), and the standard
+        error of the mean of their agreements.
+    ``corrected``, ``corrected_low``, ``corrected_high``
+        Agreement with what the trainings share, and its interval; not known for one training.
     """
 
     derived: ClassVar[tuple[str, ...]] = ("floor",)
+    renamed: ClassVar[dict[str, str]] = {"ceiling": "reproducible"}
 
     value: Number
     low: Number = float("nan")
@@ -86,9 +106,17 @@ class Agreement:
     null: Number = float("nan")
     gaussian: Number = float("nan")
     untrained: Number = float("nan")
-    ceiling: Number = float("nan")
+    reproducible: Number = float("nan")
     better: Better = "higher"
     items: ItemKind = "contexts"
+    reproducible_low: _AddedNumber = float("nan")
+    reproducible_high: _AddedNumber = float("nan")
+    mean: _AddedNumber = float("nan")
+    reliability: Annotated[Number, Added(1.0)] = 1.0
+    seed_error: _AddedNumber = float("nan")
+    corrected: _AddedNumber = float("nan")
+    corrected_low: _AddedNumber = float("nan")
+    corrected_high: _AddedNumber = float("nan")
 
     @property
     def floor(self) -> float:
@@ -105,23 +133,43 @@ class Agreement:
     def above_floor(self) -> bool:
         """Whether the whole interval is better than the floor; without an interval, whether the value is.
 
-        A tie does not count, and nothing is above a floor that is not known. This is the one rule for "more than
-        chance".
+        With several trainings the interval of the corrected number counts too, brought to the scale of one training. A
+        tie does not count, and nothing is above a floor that is not known. This is the one rule for "more than chance".
         """
         worst = self.low if self.better == "higher" else self.high
         worst = self.value if np.isnan(worst) else worst
+        if math.isfinite(self.corrected_low):
+            worst = max(worst, self.corrected_low * self.attainable)
         ahead = worst - self.floor if self.better == "higher" else self.floor - worst
         return bool(ahead > TIE * abs(self.floor))  # False for NaN
 
     @property
-    def position(self) -> float:
-        """Place between the floor (0) and the ceiling (1); NaN where one is unknown or the ceiling is not above."""
-        reach = self.ceiling - self.floor
-        return (self.value - self.floor) / reach if reach > TIE else float("nan")
+    def attainable(self) -> float:
+        """What an explanation that is the same for all seeds can reach; 0 where nothing is reproducible."""
+        known = self.better == "higher" and math.isfinite(self.reproducible)
+        return math.sqrt(max(self.reproducible, 0.0)) if known else float("nan")
+
+    @property
+    def explained(self) -> float:
+        """Share of the reproducible geometry that is explained; above 1 only by chance."""
+        return _share(self.corrected)
+
+    @property
+    def explained_interval(self) -> tuple[float, float]:
+        """The ends of its 95% interval."""
+        return _share(self.corrected_low), _share(self.corrected_high)
+
+    @property
+    def fair(self) -> float:
+        """Mean over trainings, as it would be without the noise of the explanation itself; at most 1."""
+        mean = self.value if math.isnan(self.mean) else self.mean
+        return min(mean / math.sqrt(self.reliability), 1.0) if self.reliability > 0 else float("nan")
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields by name, and the floor."""
-        return asdict(self) | {"floor": self.floor}
+        """The fields by name, and what follows from them."""
+        low, high = self.explained_interval
+        derived = {"floor": self.floor, "attainable": self.attainable, "explained": self.explained}
+        return asdict(self) | derived | {"explained_low": low, "explained_high": high}
 
     @property
     def is_inside(self) -> bool:
@@ -129,31 +177,48 @@ class Agreement:
         return math.isnan(self.low) or self.low <= self.value <= self.high
 
     def cells(self) -> tuple[str, str, str, str]:
-        """Value, interval, floor and ceiling as a table shows them; empty where there is none."""
+        """Value, interval, floor and what is attainable, as a table shows them; empty where there is none."""
         interval = f"{self.low:.3g} to {self.high:.3g}" if np.isfinite(self.low) else ""
-        ends = [f"{x:.3g}" if np.isfinite(x) else "" for x in (self.floor, self.ceiling)]
+        ends = [f"{x:.3g}" if np.isfinite(x) else "" for x in (self.floor, self.attainable)]
         return f"{self.value:.4g}", interval, ends[0], ends[1]
+
+    def explained_text(self) -> str:
+        """Share that is explained with its interval, as in "88% [82, 93]"; empty where it is not known."""
+        if not math.isfinite(self.explained):
+            return ""
+        low, high = self.explained_interval
+        interval = f" [{100 * low:.0f}, {100 * high:.0f}]" if math.isfinite(low) else ""
+        return f"{100 * self.explained:.0f}%{interval}"
 
     def __str__(self) -> str:
         interval = f" [{self.low:.3g}, {self.high:.3g}]" if np.isfinite(self.low) else ""
         floor = f", floor {self.floor:.3g}" if np.isfinite(self.floor) else ""
-        ceiling = f", ceiling {self.ceiling:.3g}" if np.isfinite(self.ceiling) else ""
-        return f"{self.value:.4g}{interval}{floor}{ceiling}"
+        attainable = f", attainable {self.attainable:.3g}" if np.isfinite(self.attainable) else ""
+        explained = f", explains {self.explained_text()}" if self.explained_text() else ""
+        seeds = f", standard error over seeds {self.seed_error:.2g}" if np.isfinite(self.seed_error) else ""
+        return f"{self.value:.4g}{interval}{floor}{attainable}{explained}{seeds}"
+
+
+def _share(corrected: float) -> float:
+    return max(corrected, 0.0) ** 2 if math.isfinite(corrected) else float("nan")
 
 
 class AbstractNumbers(ABC):
     """Numbers that average over the same items and share most of their arithmetic.
 
     ``items``
-        What they average over: "contexts", "tokens" or "held-out contexts".
+        What they average over: "contexts", "supports", "tokens" or "held-out contexts".
     ``groups``
         Unit of each item, numbered from 0; None where each item is its own.
+    ``strata``
+        Stratum of each item, within which a permutation exchanges them; None where there is one.
     ``permutes_items``
         Whether a permutation exchanges items one by one, instead of whole units.
     """
 
     items: ItemKind
     groups: Int | None = None
+    strata: Int | None = None
     permutes_items: ClassVar[bool] = False
 
     @property
@@ -178,7 +243,10 @@ class AbstractNumbers(ABC):
 
     @abstractmethod
     def resampled(self, draws: Float) -> Mapping[Name, Float]:
-        """Each number on each selection of items; ``draws`` is b x size, 1 for an item that counts and 0 otherwise."""
+        """Each number on each selection of items; ``draws`` is b x size, 1 for an item that counts and 0 otherwise.
+
+        Where there are several trainings, also `about` each number that is corrected.
+        """
 
     @abstractmethod
     def permuted(self, orders: Int) -> Mapping[Name, Float]:
@@ -188,10 +256,22 @@ class AbstractNumbers(ABC):
         """Each number for ``count`` Gaussian embeddings in place of the run's; empty where that makes no sense."""
         return {}
 
+    def without_training(self) -> Mapping[Name, Float]:
+        """What is known `about` the numbers without each training in turn; empty for fewer than `FEWEST_UNITS`."""
+        return {}
+
     def values(self) -> Mapping[Name, float]:
         """The numbers themselves."""
         whole = self.resampled(np.ones((1, self.size)))
         return {name: float(values[0]) for name, values in whole.items()}
+
+
+About = Literal["mean", "reliability", "seed_error", "reproducible", "corrected", "fair"]
+
+
+def about(name: Name, what: About) -> Name:
+    """Name under which something `about` a number, such as its corrected value, is among the numbers."""
+    return name[0], f"{name[1]}, {what}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,8 +280,10 @@ class AssessedNumbers:
 
     ``left_out``, ``left_out_pairs``, ``pairs``
         The numbers without each block, and without the two blocks in each row of ``pairs`` (p x 2).
+    ``without_training``
+        What is known about the numbers without each training.
     ``references``
-        "untrained" and "ceiling" -> those of the numbers, by name, where they are known.
+        "untrained" and "reproducible" -> those of the numbers, by name, where they are known.
     """
 
     numbers: AbstractNumbers
@@ -211,33 +293,52 @@ class AssessedNumbers:
     gaussian: Mapping[Name, Float]
     left_out_pairs: Mapping[Name, Float] = field(default_factory=dict)
     pairs: Int = field(default_factory=lambda: np.zeros((0, 2), dtype=np.int64))
+    without_training: Mapping[Name, Float] = field(default_factory=dict)
     references: Mapping[Reference, Mapping[Name, float]] = field(default_factory=dict)
 
     def agreements(self) -> dict[Name, Agreement]:
-        """Every number with its interval, floors and ceiling."""
+        """Every number with its interval, floors, and what is known of its trainings."""
         return {name: self._agreement(name, better) for name, better in self.numbers.better.items()}
 
     def _agreement(self, name: Name, better: Better) -> Agreement:
         value, level = self.values[name], 0.95 if better == "higher" else 0.05
-        both = self.pairs, self.left_out_pairs.get(name)
-        low, high = jackknife_interval(value, self.left_out.get(name), *both, bounded=better == "higher")
+        low, high = self._interval(name, bounded=better == "higher")
         null, gaussian = (_quantile(draws.get(name), level) for draws in (self.permuted, self.gaussian))
-        references = {reference: values[name] for reference, values in self.references.items() if name in values}
-        return Agreement(value, low, high, null, gaussian, better=better, items=self.numbers.items, **references)
+        known: dict[str, float] = {
+            reference: values[name] for reference, values in self.references.items() if name in values
+        }
+        kinds: tuple[About, ...] = ("mean", "reliability", "seed_error", "reproducible", "corrected")
+        for what in kinds:
+            if about(name, what) in self.values:
+                known[what] = self.values[about(name, what)]
+        for what in kinds[3:]:
+            if what in known and about(name, what) in self.values:
+                ends = self._interval(about(name, what), bounded=what == "reproducible")
+                known[f"{what}_low"], known[f"{what}_high"] = ends
+        return Agreement(value, low, high, null, gaussian, better=better, items=self.numbers.items, **known)
+
+    def _interval(self, name: Name, *, bounded: bool) -> tuple[float, float]:
+        both = self.pairs, self.left_out_pairs.get(name)
+        runs = self.without_training.get(name)
+        return jackknife_interval(self.values[name], self.left_out.get(name), *both, bounded=bounded, trainings=runs)
 
     def difference(self, name: Name, other: Name) -> tuple[float, float, float]:
         """How much larger one number in [-1, 1] is than another, and the 95% interval of the paired difference.
 
-        The interval is that of the difference of ``atanh``, carried over to the numbers with the other one held fixed.
+        Means over trainings are compared, without the noise of the explanations themselves, where these are known. The
+        interval is that of the difference of ``atanh``, carried over to the numbers with the other one held fixed; or
+        that of the difference itself, where a number without its noise exceeds 1 in some selection.
         """
-        value = self.values[name] - self.values[other]
-        base, top = (float(_to_line(np.array(self.values[key]))) for key in (other, name))
-        single, double = (
-            _to_line(without[name]) - _to_line(without[other]) if without else None
-            for without in (self.left_out, self.left_out_pairs)
-        )
-        ends = jackknife_interval(top - base, single, self.pairs, double, bounded=False)
-        low, high = (math.tanh(base + end) - math.tanh(base) for end in ends)
+        if about(name, "fair") in self.values:
+            name, other = about(name, "fair"), about(other, "fair")
+        value = min(self.values[name], 1.0) - min(self.values[other], 1.0)
+        selections = (self.left_out, self.left_out_pairs, self.without_training)
+        bounded = not any(np.any(np.abs(known[key]) > 1.0) for known in selections if known for key in (name, other))
+        on_line = _to_line if bounded else np.asarray
+        base, top = (float(on_line(np.array(self.values[key]))) for key in (other, name))
+        single, double, runs = (on_line(known[name]) - on_line(known[other]) if known else None for known in selections)
+        ends = jackknife_interval(top - base, single, self.pairs, double, bounded=False, trainings=runs)
+        low, high = (math.tanh(base + end) - math.tanh(base) if bounded else value + end - (top - base) for end in ends)
         return value, min(low, value), max(high, value)
 
 
@@ -254,20 +355,28 @@ def assess(numbers: AbstractNumbers, *, permutations: int, seed: int) -> Assesse
     drawn = numbers.resampled(np.vstack([blocks, blocks[pairs[:, 0]] * blocks[pairs[:, 1]]]))
     left_out = {name: values[: len(blocks)] for name, values in drawn.items()}
     both = {name: values[len(blocks) :] for name, values in drawn.items()}
-    orders = permutation_orders(rng, numbers.exchangeable, permutations)
+    orders = permutation_orders(rng, numbers.exchangeable, permutations, numbers.strata)
     permuted = numbers.permuted(orders) if permutations else {}
     gaussian = numbers.gaussian(rng, GAUSSIAN_DRAWS) if permutations else {}
-    return AssessedNumbers(numbers, numbers.values(), left_out, permuted, gaussian, both, pairs)
+    trainings = numbers.without_training()
+    return AssessedNumbers(numbers, numbers.values(), left_out, permuted, gaussian, both, pairs, trainings)
 
 
-def describe_scale(permutations: int) -> list[str]:
-    """How to read the brackets, the floor and the ceiling behind a number."""
-    sentence = "Brackets: 95% interval, leaving out support groups (or tokens) in turn."
+def describe_scale(permutations: int, trainings: int = 1) -> list[str]:
+    """How to read the brackets, the floor, and what is attainable and explained."""
+    sentence = "Brackets: 95% interval, leaving out support groups (or tokens) in turn"
+    sentence += ", and trainings." if trainings >= FEWEST_UNITS else "."
     if permutations:
         sentence += (
-            f" Floor: the largest of the 95th percentile over {permutations} permutations of the groups, that of "
-            "Gaussian embeddings, and the model before training (5th and smallest where lower is better). Ceiling: "
-            "another training."
+            f" Floor: the largest of the 95th percentile over {permutations} permutations of the groups (of tokens "
+            "that follow about as many contexts), that of Gaussian embeddings, and the model before training (5th and "
+            "smallest where lower is better)."
+        )
+    if trainings > 1:
+        sentence += (
+            " Attainable: the root of the mean agreement between two trainings, which no explanation that is the same "
+            "for all seeds exceeds on average. Explained: the square of the mean agreement divided by it, the share of "
+            "the reproducible geometry."
         )
     return [sentence]
 
@@ -289,7 +398,13 @@ def block_pairs(blocks: int, rng: np.random.Generator) -> Int:
 
 
 def jackknife_interval(
-    value: float, left_out: Float | None, pairs: Int | None = None, both: Float | None = None, *, bounded: bool
+    value: float,
+    left_out: Float | None,
+    pairs: Int | None = None,
+    both: Float | None = None,
+    *,
+    bounded: bool,
+    trainings: Float | None = None,
 ) -> tuple[float, float]:
     """95% interval of a number from its values without each block.
 
@@ -297,6 +412,8 @@ def jackknife_interval(
         Pairs of blocks (p x 2), and the number without both of them (p), for the correction.
     ``bounded``
         Whether the number lies in [-1, 1].
+    ``trainings``
+        The number without each training, where they are left out in turn too.
     """
     from scipy.special import stdtrit
 
@@ -315,6 +432,10 @@ def jackknife_interval(
         counted_twice = (B - 1) ** 2 / (2 * B * (B - 2)) * float(np.mean(Q**2))
         variance -= 0.5 * min(counted_twice, 0.5 * variance)
     reach = float(stdtrit(B - 1, 0.975)) * math.sqrt(variance)
+    if trainings is not None and np.isfinite(trainings).all():
+        z, k = on_line(trainings), trainings.size
+        spread = math.sqrt((k - 1) / k * float(np.sum((z - z.mean()) ** 2)))
+        reach = math.hypot(reach, float(stdtrit(k - 1, 0.975)) * spread)
     ends = centre - reach, centre + reach
     low, high = (math.tanh(end) for end in ends) if bounded else ends
     return min(low, value), max(high, value)
@@ -324,9 +445,13 @@ def _to_line(x: Float) -> Float:
     return np.asarray(np.arctanh(np.clip(x, -NEAR_ONE, NEAR_ONE)))
 
 
-def permutation_orders(rng: np.random.Generator, size: int, permutations: int) -> Int:
-    """Uniform permutations, one per row."""
-    return rng.permuted(np.tile(np.arange(size, dtype=np.int64), (permutations, 1)), axis=1)
+def permutation_orders(rng: np.random.Generator, size: int, permutations: int, strata: Int | None = None) -> Int:
+    """Uniform permutations, one per row; within strata (one per item) where they are given."""
+    if strata is None:
+        return rng.permuted(np.tile(np.arange(size, dtype=np.int64), (permutations, 1)), axis=1)
+    orders = np.empty((permutations, size), dtype=np.int64)
+    orders[:, np.argsort(strata, kind="stable")] = np.argsort(strata + rng.random((permutations, size)), axis=1)
+    return orders
 
 
 def check_permutations(permutations: int) -> None:

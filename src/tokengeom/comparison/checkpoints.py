@@ -1,4 +1,4 @@
-"""`CheckpointCurve`: checkpoints of a trained model compared with the prediction for a text, over training."""
+"""`CheckpointCurve`: checkpoints or trainings of a model compared with the prediction for a text."""
 
 from __future__ import annotations
 
@@ -92,15 +92,19 @@ class CheckpointComparison(FactorsInside):
         return self.comparison.targets.get(PROXY.key, {})
 
     def headline(self) -> dict[str, Agreement]:
-        """Agreement of contexts and tokens with each prediction, by a phrase such as "contexts, at the loss"."""
+        """Agreement of contexts and tokens with each prediction, by a phrase such as "contexts, at the loss".
+
+        Each pair of supports counts once, as in the verdict, where that is known.
+        """
         tables = {
             "at the loss": self.comparison.at_loss,
             "in the limit": self.comparison.in_limit,
             "with the proxy": self.with_proxy,
         }
+        judged = {"contexts": ("support_agreement", "context_agreement"), "tokens": ("token_agreement",)}
         return {
-            f"{items}, {place}": table[f"{items[:-1]}_agreement"]
-            for items in ("contexts", "tokens")
+            f"{items}, {place}": next(table[name] for name in names if name in table)
+            for items, names in judged.items()
             for place, table in tables.items()
             if table
         }
@@ -154,7 +158,7 @@ class CheckpointComparison(FactorsInside):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CheckpointCurve(AbstractResult):
-    """Checkpoints of one model, in the order of training, compared with one prediction.
+    """Checkpoints of one model in the order of training, or trainings that differ in their seed, and one prediction.
 
     ``prediction``, ``stats``
         The prediction and the statistics that it was made from, for figures; None in a curve that was loaded.

@@ -5,14 +5,15 @@ in the other one), then in the limit of training, L_mm. The numbers (cosines, Gr
 on F) do not change under the rotation R of ``W R, R^T H`` or under a softmax shift. Predictions are given by their
 factors ``M = U Sigma V^T``, ``W = U Sigma^{1/2}`` (V x r), ``H = Sigma^{1/2} V^T`` (r x m).
 
-`pair_numbers` and `best_candidate` are what `compare` and `rivals` compute alike.
+`pair_numbers` and `choose_on_half` are what `compare` and `rivals` compute alike.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -22,12 +23,14 @@ from tokengeom.comparison.agreement import (
     CONTEXTS_AND_TOKENS,
     Agreement,
     AssessedNumbers,
+    ItemKind,
     Name,
     Reference,
     assess,
 )
-from tokengeom.comparison.comparison import Comparison
-from tokengeom.comparison.explanations.base import AbstractFit, AbstractRival, FitInputs, explanation_classes
+from tokengeom.comparison.comparison import Comparison, unexplained_items
+from tokengeom.comparison.explained import Chooser, Explained, RivalRow, rival_rows
+from tokengeom.comparison.explanations.base import FitInputs, explanation_classes
 from tokengeom.comparison.held_out import FoldedNumbers
 from tokengeom.comparison.inputs import (
     OTHER_TEXT,
@@ -50,16 +53,14 @@ from tokengeom.comparison.inputs import (
 from tokengeom.comparison.linear_numbers import compare_decoder
 from tokengeom.comparison.logit_numbers import FiniteLogits, LogitNumbers, disagreement
 from tokengeom.comparison.model_states import on_shared_tokens
-from tokengeom.comparison.rival_table import RivalRow, rival_rows
-from tokengeom.comparison.similarity import NO_VARIATION, CollapseNumbers
-from tokengeom.comparison.similarity_numbers import SimilarityNumbers, sampling_limitations
+from tokengeom.comparison.similarity import CollapseNumbers
+from tokengeom.comparison.similarity_numbers import Geometry, SimilarityNumbers, sampling_limitations
 from tokengeom.comparison.target import (
     AT_LOSS,
+    COUNTS,
     PROXY,
     TARGETS,
-    ExplanationInfo,
     Target,
-    choose_norm,
     feature_limitations,
     flat_names,
     loss_limitations,
@@ -70,12 +71,14 @@ from tokengeom.comparison.target import (
     proxy_limitations,
     tables_of,
 )
-from tokengeom.comparison.verdict import Circumstances, Evidence, judge
+from tokengeom.comparison.verdict import FEWEST_GROUPS, Circumstances, Evidence, judge
 from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import Float, Int, blas_threads_for, cosines
+from tokengeom.core.numerics import Float, blas_threads_for
 from tokengeom.core.progress import AbstractProgress, SilentProgress
-from tokengeom.core.settings import make, takes
+from tokengeom.core.settings import check_tolerance, make, takes
 from tokengeom.models.language_model import AbstractLanguageModel
+from tokengeom.problems.base import LARGEST_GAP
+from tokengeom.results.contract import carry_hash
 from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
@@ -85,8 +88,11 @@ from tokengeom.theory.proxy import ProxyPrediction
 if TYPE_CHECKING:
     from tokengeom.keywords import CompareKeywords
 
-MOST_CHOOSING = 500
-"""Contexts on which a free parameter is chosen; of more, this many drawn at random."""
+LARGE_GROUPS = 3
+"""Pairs of support groups that may decide a number over pairs of contexts."""
+LARGE_SHARE = 0.1
+"""Share of the pairs of contexts from which on these are large."""
+NAMED_TOKENS = 4
 
 
 @takes(CompareSettings)
@@ -99,6 +105,7 @@ def compare(
     at: LossPrediction | Sequence[LossPrediction] | None = None,
     loss_gap: float | None = None,
     shared_tokens: NextTokenStatistics | str | Path | None = None,
+    proven_within: float = LARGEST_GAP,
     progress: AbstractProgress | None = None,
     **settings: Unpack[CompareKeywords],
 ) -> Comparison:
@@ -112,13 +119,14 @@ def compare(
     run
         What ``train`` returned, the path of a saved run, any object with W (V x d) and H (d x m) (and perhaps
         ``bias``), or the pair (W, H); or a model in memory: a Hugging Face or PyTorch module, or what
-        `tokengeom.language_model` returned, which is read on the contexts of the prediction. A list of runs of the same
-        training with different seeds compares the first one; the others give the ceiling.
+        `tokengeom.language_model` returned, which is read on the contexts of the prediction. Several runs of the same
+        training with different seeds, as a list, say what is reproducible, and what share of that is explained;
+        numbers that are not means are those of the first.
     tokenizer
         Tokenizer of a model in memory, to check that the text was counted with it.
     stats
-        Statistics that the prediction is for, whose contexts a model in memory reads; needed where the prediction was
-        loaded from a folder.
+        Statistics that the prediction is for, whose contexts a model in memory reads; a prediction that was loaded from
+        a folder does not know the names of tokens and the tokens of contexts.
     at
         Predictions at the run's loss that were made before, instead of making them.
     loss_gap
@@ -126,8 +134,11 @@ def compare(
     shared_tokens
         Statistics of the text that the run was trained on, where that is another text: pass the statistics of this one
         in place of the prediction. It is predicted and compared on the tokens and contexts that both texts have.
+    proven_within
+        Relative gap of its norm up to which a prediction at the loss is used.
     """
     chosen = make(CompareSettings, settings, "compare")
+    check_tolerance(proven_within)
     shown = progress or SilentProgress()
     expected: Prediction
     if shared_tokens is None:
@@ -135,6 +146,8 @@ def compare(
         behind = statistics_behind(expected) if stats is None else statistics_of(stats, "compare")
         if stats is not None and behind is not None:
             require_same_statistics("prediction", hash_of(expected), "statistics", behind.hash)
+            if isinstance(expected, FeaturePrediction | ProxyPrediction):
+                expected = carry_hash(replace(expected, stats=behind), expected)
         runs = runs_of(run, behind, tokenizer, shown)
     else:
         mine, theirs = (statistics_of(given, "compare") for given in (prediction, shared_tokens))
@@ -146,18 +159,19 @@ def compare(
     origin = None
     if shared_tokens is None:
         named = {"at_loss": chosen.at_loss, "tolerance": chosen.tolerance, "loss_gap": loss_gap}
+        named |= {"proven_within": proven_within}
         origin = MadeFrom.of(expected, runs, given, getattr(expected, "stats", None), named)
     if isinstance(expected, LinearPrediction):
         for observed in runs:
             require_same_statistics("prediction", hash_of(expected), "run", hash_of(observed), OTHER_TEXT)
         return replace(compare_decoder(expected, runs[0], loss_gap, chosen), made_from=origin)
     with blas_threads_for(expected.W.shape[0], expected.H.shape[1]):
-        inputs = _with_targets(gather(runs, expected, given, loss_gap), chosen, shown)
+        inputs = _with_targets(gather(runs, expected, given, loss_gap), chosen, proven_within, shown)
         with shown.stage("Comparing", None):
             return replace(_compare_features(inputs, chosen), made_from=origin)
 
 
-def _with_targets(inputs: Inputs, settings: CompareSettings, progress: AbstractProgress) -> Inputs:
+def _with_targets(inputs: Inputs, settings: CompareSettings, within: float, progress: AbstractProgress) -> Inputs:
     """With the predictions at the run's loss, the contexts that all targets have a direction for, and limitations.
 
     `rivals` keeps contexts by their supports instead, because it solves for its predictions later, and in each fold.
@@ -165,13 +179,15 @@ def _with_targets(inputs: Inputs, settings: CompareSettings, progress: AbstractP
     prediction, at, limitations = inputs.prediction, inputs.at, run_limitations(inputs.observed[0], inputs.gap)
     if isinstance(prediction, LossPrediction):
         limitations = loss_limitations(prediction, inputs.gap)
+        if prediction.relative_gap > within:
+            limitations.append(f"Its norm is proven only to a relative gap of {prediction.relative_gap:.1e}.")
     elif isinstance(prediction, ProxyPrediction):
         limitations += proxy_limitations(prediction)
     elif isinstance(prediction, FeaturePrediction):
         assert inputs.gap is not None, "it has all probabilities"
         asked = settings.at_loss, settings.tolerance
         made, notes = (at, []) if at else predictions_at(inputs.gap, prediction, *asked, progress)
-        at, unproven = proven(made)
+        at, unproven = proven(made, within)
         limitations += [*notes, *unproven, *feature_limitations(prediction, inputs.run)]
     targets = targets_of(prediction, at)
     directed = np.logical_and.reduce([target.H.any(axis=0) for target in targets.values()])
@@ -181,11 +197,16 @@ def _with_targets(inputs: Inputs, settings: CompareSettings, progress: AbstractP
 
 def _compare_features(inputs: Inputs, settings: CompareSettings) -> Comparison:
     run = inputs.observed[0]
-    norm = choose_norm(norm_of(run), [at.norm for at in inputs.at], lambda: _agreement_by_norm(inputs))
+    by_norm = {at.norm: inputs.targets[AT_LOSS[at.norm].key].H for at in inputs.at}
+    norm, inputs = choose_on_half(inputs, by_norm)
     target = TARGETS[next(iter(inputs.targets))] if norm is None else AT_LOSS[norm]
-    explained = _explanations(inputs)
-    numbers, rows = pair_numbers(inputs, explained, target.key, settings, floors=tuple(inputs.targets))
-    ours = {name: agreement for name, agreement in numbers.items() if name[0] in inputs.targets}
+    chooser = Chooser.of(inputs)
+    explained = _explanations(inputs, chooser)
+    together = chooser.together(list(explained.values())) if len(explained) > len(inputs.targets) else None
+    added = {} if together is None else {COUNTS.key: together}
+    numbers, rows = pair_numbers(inputs, explained | added, target.key, settings, floors=tuple(inputs.targets))
+    shown = {*inputs.targets, *added}
+    ours = {name: agreement for name, agreement in numbers.items() if name[0] in shown}
     agreements = flat_names(ours | _context_sums(inputs, settings))
     tables, circumstances = tables_of(agreements), _circumstances(inputs, target)
     judged = next((at for at in inputs.at if at.norm == norm), None)
@@ -206,26 +227,42 @@ def _compare_features(inputs: Inputs, settings: CompareSettings) -> Comparison:
         circumstances=circumstances,
         reasons=(*verdict.reasons, *norm_sentence(norm, run, tables)),
         limitations=(*inputs.limitations, *sampling_limitations(inputs.size[0], inputs.kept, inputs.seen)),
+        unexplained=() if together is None else unexplained_items(inputs, together),
         compared=(inputs.prediction, run),
         at=inputs.at,
     )
 
 
-def _agreement_by_norm(inputs: Inputs) -> dict[str, float]:
-    """Agreement of the contexts with the prediction at the loss in each norm."""
-    keys, kept = {at.norm: AT_LOSS[at.norm].key for at in inputs.at}, inputs.kept
-    targets = {key: inputs.targets[key].H[:, kept] for key in keys.values()}
-    values = SimilarityNumbers.of("contexts", inputs.run.H[:, kept], targets, inputs.groups[kept]).values()
-    return {norm: values[key, "context_agreement"] for norm, key in keys.items()}
+def choose_on_half(inputs: Inputs, contexts: Mapping[str, Float]) -> tuple[str | None, Inputs]:
+    """The norm of the prediction at the loss, and the contexts that it is judged on.
+
+    Where the run's optimizer does not say which norm, the one counts in which half of the supports agree better, and
+    only the other half is judged. With fewer than twice `FEWEST_GROUPS` supports it is the nuclear norm, the papers'.
+
+    ``contexts``
+        Norm -> predicted contexts, r x m.
+    """
+    wanted = norm_of(inputs.observed[0])
+    if wanted in contexts or len(contexts) < 2:
+        return wanted if wanted in contexts else next(iter(contexts), None), inputs
+    groups = np.unique(inputs.groups[inputs.kept])
+    if groups.size < 2 * FEWEST_GROUPS:
+        few = f"With {groups.size} supports the norm was not chosen by agreement: it is the nuclear norm."
+        return "nuclear", replace(inputs, limitations=(*inputs.limitations, few))
+    first = np.random.default_rng(0).permutation(groups)[: groups.size // 2]
+    is_first = np.isin(inputs.groups[inputs.kept], first)
+    choosing = replace(inputs, kept=inputs.kept[is_first])
+    targets = {norm: H[:, choosing.kept] for norm, H in contexts.items()}
+    run = choosing.run.H[:, choosing.kept]
+    values = SimilarityNumbers.of("supports", run, targets, choosing.groups[choosing.kept]).values()
+    norm = max(contexts, key=lambda norm: np.nan_to_num(values[norm, "support_agreement"], nan=-2.0))
+    half = f"The norm was chosen on {first.size} of {groups.size} supports; contexts with the others are judged."
+    kept = inputs.kept[~is_first]
+    return norm, replace(inputs, kept=kept, limitations=(*inputs.limitations, half))
 
 
-@dataclass(frozen=True, eq=False)
-class Explained:
-    """An explanation of a run: what it is, and its vectors of the compared contexts and tokens, as columns."""
-
-    info: ExplanationInfo
-    contexts: Float
-    tokens: Float
+ITEMS: tuple[ItemKind, ...] = ("contexts", "supports", "tokens")
+"""What agreement is about: contexts in both weightings, and tokens."""
 
 
 def pair_numbers(
@@ -235,10 +272,10 @@ def pair_numbers(
     settings: CompareSettings,
     floors: tuple[str, ...] | None = None,
 ) -> tuple[dict[Name, Agreement], list[RivalRow]]:
-    """Numbers over pairs of contexts and of tokens with floors and ceiling, and rows that compare the explanations.
+    """Numbers over pairs of contexts and of tokens on their scale, and rows that compare the explanations.
 
     ``explained``
-        Key of an explanation -> its vectors, simplest first.
+        Key of an explanation -> its geometry, simplest first.
     ``judged``
         Key of the prediction that the others are compared with; None where there is none.
     ``floors``
@@ -246,15 +283,27 @@ def pair_numbers(
     """
     agreements: dict[Name, Agreement] = {}
     rows: list[RivalRow] = []
-    infos = {key: explanation.info for key, explanation in explained.items()}
-    for items in CONTEXTS_AND_TOKENS:
-        vectors = {key: getattr(explanation, items) for key, explanation in explained.items()}
-        units = inputs.groups[inputs.kept] if items == "contexts" else None
-        numbers = SimilarityNumbers.of(items, inputs.vectors(inputs.run, items), vectors, units, floors)
+    infos = {key: explanation.info for key, explanation in explained.items() if key != COUNTS.key}
+    for items in ITEMS:
+        numbers = SimilarityNumbers(
+            items,
+            inputs.geometries["tokens" if items == "tokens" else "contexts"],
+            {key: explanation.of(items) for key, explanation in explained.items()},
+            inputs.run.W.shape[1],
+            None if items == "tokens" else inputs.units(items),
+            floors,
+            inputs.strata if items == "tokens" else None,
+        )
         assessed = assess_run(inputs, numbers, partial(inputs.vectors, items=items), settings)
-        agreements |= assessed.agreements()
+        own = {name: agreement for name, agreement in assessed.agreements().items() if _is_shown(name)}
+        agreements |= own
         rows += rival_rows(assessed, infos, judged)
     return agreements, rows
+
+
+def _is_shown(name: Name) -> bool:
+    """Whether a number is shown; all explanations together have cosines, and no vectors."""
+    return name[0] != COUNTS.key or name[1].endswith("_agreement")
 
 
 def assess_run(
@@ -263,7 +312,7 @@ def assess_run(
     vectors_of: Callable[[Factors], Float],
     settings: CompareSettings,
 ) -> AssessedNumbers:
-    """Numbers of a run with intervals, floors and, where there are other runs, the ceiling.
+    """Numbers of the runs with intervals, floors, and what is reproducible.
 
     ``vectors_of``
         The same items of other factors.
@@ -272,65 +321,25 @@ def assess_run(
     if inputs.start is not None and settings.permutations:
         references["untrained"] = numbers.of_other_run(vectors_of(inputs.start))
     if len(inputs.runs) > 1:
-        references["ceiling"] = numbers.with_other_runs([vectors_of(run) for run in inputs.runs[1:]])
+        references["reproducible"] = numbers.between_runs()
     return replace(assess(numbers, **settings.draws), references=references)
 
 
-def best_candidate(
-    kind: type[AbstractRival], stats: NextTokenStatistics, known: FitInputs, H: Float, kept: Int, groups: Int
-) -> tuple[ExplanationInfo, AbstractFit] | None:
-    """An explanation with the free parameters at which its contexts agree best with the run; None where left out.
-
-    ``H``
-        The run's contexts, d x m.
-    ``kept``
-        Contexts on which that is decided.
-    ``groups``
-        Support group of each context, m.
-    """
-    candidates = kind.candidates(replace(known, has_counts=stats.has_counts))
-    if not candidates:
-        return None
-    fits = [candidate.fit(stats) for candidate in candidates]
-    best = 0
-    if len(fits) > 1:
-        if kept.size > MOST_CHOOSING:
-            kept = np.sort(np.random.default_rng(0).choice(kept, MOST_CHOOSING, replace=False))
-        values = context_agreements(H[:, kept], [fit.contexts(kept) for fit in fits], groups[kept])
-        best = int(np.argmax(np.nan_to_num(values, nan=-2.0)))
-    parameters = kind.parameters
-    if candidates[best].chosen:
-        parameters = f"{candidates[best].chosen}, the best of {len(candidates)} for this run's contexts"
-    return ExplanationInfo(kind.name, kind.meaning, kind.uses, parameters, kind.ours), fits[best]
-
-
-def context_agreements(run: Float, targets: Sequence[Float], groups: Int) -> Float:
-    """Agreement of each of several candidates over pairs of contexts with different supports; NaN where undefined."""
-    apart = np.triu(groups[:, None] != groups[None, :])
-    x = cosines(run)[apart]
-    values = []
-    for target in targets:
-        y = cosines(target)[apart]
-        varied = x.size > 1 and min(np.var(x), np.var(y)) > NO_VARIATION
-        values.append(np.corrcoef(x, y)[0, 1] if varied else np.nan)
-    return np.array(values)
-
-
-def _explanations(inputs: Inputs) -> dict[str, Explained]:
+def _explanations(inputs: Inputs, chooser: Chooser) -> dict[str, Explained]:
     """The targets, then the explanations that need no solver, where all probabilities are known."""
     explained = {
-        key: Explained(TARGETS[key].info, inputs.vectors(target, "contexts"), inputs.vectors(target, "tokens"))
+        key: Explained(
+            TARGETS[key].info, *(Geometry.of(inputs.vectors(target, items)) for items in CONTEXTS_AND_TOKENS)
+        )
         for key, target in inputs.targets.items()
     }
     if inputs.stats is None or PROXY.key in inputs.targets:
         return explained
     stats = on_seen_tokens(inputs.stats, inputs.seen)
-    everything = np.arange(stats.V, dtype=np.int64)
     for kind in (kind for kind in explanation_classes() if kind.quick):
-        best = best_candidate(kind, stats, FitInputs(), inputs.run.H, inputs.kept, inputs.groups)
+        best = chooser.explain(kind, stats, FitInputs())
         if best is not None:
-            info, fit = best
-            explained[info.name] = Explained(info, fit.contexts(inputs.kept), fit.tokens(everything))
+            explained[kind.name] = best[0]
     return explained
 
 
@@ -348,7 +357,7 @@ def _context_sums(inputs: Inputs, settings: CompareSettings) -> dict[Name, Agree
         if start is not None and settings.permutations:
             references["untrained"] = replace(numbers, run=start).values()
         if numbers is logits and len(inputs.runs) > 1:
-            references["ceiling"] = logits.with_other_runs(inputs.runs[1:])
+            references["reproducible"] = logits.with_other_runs(inputs.runs[1:])
         agreements |= replace(assess(numbers, **settings.draws), references=references).agreements()
     return agreements
 
@@ -360,6 +369,7 @@ def _circumstances(inputs: Inputs, target: Target) -> Circumstances:
         V=inputs.size[0],
         one_hot=limit is not None and bool(np.all(np.diff(limit.P.indptr) == 1)),
         coverage=getattr(inputs.prediction, "coverage", None),
+        large_groups=_large_groups(inputs),
         frequency_gap=None if limit is None else frequency_gap(limit),
         uniform_gap=None if limit is None else limit.largest_gap,
         d=int(inputs.run.W.shape[1]),
@@ -372,3 +382,27 @@ def frequency_gap(prediction: FeaturePrediction) -> float:
     share = np.asarray(prediction.P @ prediction.pi)
     seen = share[share > 0]
     return float(-(seen @ np.log(seen)) - prediction.entropy)
+
+
+def _large_groups(inputs: Inputs) -> str | None:
+    """The support groups that hold most of the pairs of contexts, as a phrase; None where none of them is large."""
+    if inputs.stats is None:
+        return None
+    _, first, sizes = np.unique(inputs.groups[inputs.kept], return_index=True, return_counts=True)
+    # The largest products are among the largest sizes.
+    top = np.argsort(-sizes, kind="stable")[: LARGE_GROUPS + 1]
+    pairs = sorted(((int(sizes[a] * sizes[b]), a, b) for a, b in combinations(top, 2)), reverse=True)[:LARGE_GROUPS]
+    share = 2.0 * sum(size for size, _, _ in pairs) / max(float(sizes.sum() ** 2 - (sizes**2).sum()), 1.0)
+    if share < LARGE_SHARE:
+        return None
+    names = [_support_name(inputs.stats, int(inputs.kept[first[g]])) for g in top[: len(pairs)]]
+    total = sizes.size * (sizes.size - 1) // 2
+    held = f"{len(pairs)} of {total:,} pairs of groups hold {share:.0%} of the pairs of contexts"
+    return f"{held}; the next tokens of the largest groups are {'; '.join(names)}"
+
+
+def _support_name(stats: NextTokenStatistics, context: int) -> str:
+    """The next tokens of a context, the first of very many."""
+    tokens = stats.S.indices[stats.S.indptr[context] : stats.S.indptr[context + 1]]
+    shown = ", ".join(f"'{stats.vocabulary[z]}'" for z in tokens[:NAMED_TOKENS])
+    return f"{{{shown}{', ...' if tokens.size > NAMED_TOKENS else ''}}}"

@@ -6,6 +6,7 @@ the numbers depend neither on the order of the two texts nor on that of tokens a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,28 +17,20 @@ from scipy import sparse
 
 from tokengeom.ask.named_vectors import Items, item_names
 from tokengeom.comparison.agreement import CONTEXTS_AND_TOKENS, Agreement, Name, assess, check_permutations
-from tokengeom.comparison.similarity import NO_VARIATION
+from tokengeom.comparison.movement import Movement, movement_of
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers, sampling_limitations
 from tokengeom.comparison.target import AT_LOSS_ENTRIES
-from tokengeom.comparison.text_comparison import (
-    NUMBERS,
-    ComparedText,
-    Follower,
-    MovedItem,
-    Movement,
-    Neighbour,
-    TextComparison,
-)
-from tokengeom.core.checks import check_seed, check_tolerance
+from tokengeom.comparison.text_comparison import NUMBERS, ComparedText, TextComparison
+from tokengeom.comparison.text_halves import PredictedHalves
 from tokengeom.core.errors import InputError
 from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import Float, Int, blas_threads_for, unit_columns
+from tokengeom.core.numerics import Float, Int, blas_threads_for
 from tokengeom.core.progress import AbstractProgress, SilentProgress
-from tokengeom.core.settings import make, option, takes
+from tokengeom.core.settings import check_seed, check_tolerance, make, option, takes
 from tokengeom.problems.base import LARGEST_GAP
 from tokengeom.problems.regularised_logits import Merging
 from tokengeom.statistics.next_token import NextTokenStatistics, statistics_of
-from tokengeom.statistics.shared import shared_statistics
+from tokengeom.statistics.shared import FEWEST_IN_HALVES, same_support_units, shared_halves, shared_statistics
 from tokengeom.statistics.supports import canonical
 from tokengeom.theory.at_loss import NORMS, LossPrediction, require_norm
 from tokengeom.theory.features import FeaturePrediction
@@ -47,16 +40,15 @@ from tokengeom.theory.proxy import ProxyPrediction, predict_proxy
 if TYPE_CHECKING:
     from tokengeom.keywords import CompareTextsKeywords
 
+LOSS_GAP = 0.2
+"""Loss gap in nats at which texts are compared by default. In the limit a token that was seen once counts as much as
+any other: halves of one text then agree about half as much as here."""
+SMALLEST_GAP = 1e-6
+"""Loss gap in nats below which predictions at a loss have no meaning."""
 LIMIT_ENTRIES = 2_000_000
 """Merged tokens times merged contexts up to which L_mm is solved by default: some minutes on one core."""
 PROXY_COMPONENTS = 128
 """Leading singular vectors of the proxy."""
-BLOCK_ENTRIES = 2_000_000
-"""Cosines held at once (16 MB per array)."""
-DIGITS = 6
-"""Digits to which numbers are rounded before they are ordered: ties are then decided by names, on every machine."""
-LISTED = 8
-"""Followers that are listed by name."""
 
 Prediction = FeaturePrediction | LossPrediction | ProxyPrediction
 
@@ -75,9 +67,14 @@ class CompareTextsSettings:
     proxy: bool | None = option(
         None, "Whether to compare the proxy instead of the prediction. By default where the prediction would be large."
     )
-    tolerance: float = option(1e-4, "Proven relative gap of both predictions.")
+    tolerance: float = option(1e-4, "Proven relative gap of all predictions.")
     permutations: int = option(200, "Permutations behind the floors; at least 20, or 0 for no floors.")
-    seed: int = option(0, "Seed of permutations and Gaussian embeddings.")
+    seed: int = option(0, "Seed of permutations, Gaussian embeddings and halves.")
+    halves: bool | None = option(
+        None,
+        "Whether to split both texts at random into halves, which show how alike two samples of one text are, and what "
+        "moved beyond chance; four more predictions. By default where these are not large.",
+    )
 
     def __post_init__(self) -> None:
         require_norm(self.norm)
@@ -105,35 +102,40 @@ def compare_texts(
     first, second
         Statistics of the two texts, or folders of saved ones; counted with the same tokenizer and context length.
     loss_gap
-        Loss above the entropy floor, in nats, at which both geometries are predicted. By default in the limit of
-        training, where they depend on the supports alone.
+        Loss above the entropy floor, in nats, at which the geometries are predicted; 0 for the limit of training, where
+        they depend on the supports alone. By default 0.2, or half the gap of a uniform guess where that is less.
     progress
         Where to show the work; by default nowhere.
     """
     chosen, shown = make(CompareTextsSettings, settings, "compare_texts"), progress or SilentProgress()
     given = [statistics_of(text, "compare_texts") for text in (first, second)]
     shared = [_in_order_of_names(text) for text in shared_statistics(given[0], given[1])]
-    is_proxy, notes = _choose_proxy(shared, loss_gap, chosen)
-    predictions = _predictions(shared, loss_gap, is_proxy, chosen, shown)
+    gap, notes = _choose_gap(shared, loss_gap)
+    is_proxy, why = _choose_proxy(shared, loss_gap, gap, chosen)
+    gap, notes = (None, why) if is_proxy else (gap, notes + why)
+    parts, why = _choose_halves(shared, gap, is_proxy, chosen)
+    predictions = _predictions([*shared, *parts], gap, is_proxy, chosen, shown)
     with shown.stage("Comparing", None), blas_threads_for(shared[0].V, shared[0].m):
-        units = _units(shared)
-        notes += _limitations(predictions, shared)
+        units = same_support_units(shared)
+        notes += why + _limitations(predictions, shared)
         sides = [{"contexts": known.H, "tokens": Factors(known.W, known.H).tokens} for known in predictions]
+        halves = PredictedHalves(parts, sides[2:]) if parts else None
         # Which geometry is permuted must not depend on the order of the texts.
         order = sorted((0, 1), key=lambda k: shared[k].hash)
-        agreements = _agreements([sides[k] for k in order], units, chosen)
-        contexts = _movement("contexts", sides, units, shared, chosen)
-        tokens = _movement("tokens", sides, np.arange(shared[0].V, dtype=np.int64), shared, chosen)
+        agreements = _agreements([sides[k] for k in order], units, halves, chosen)
+        contexts = _movement("contexts", sides, units, shared, halves, chosen)
+        tokens = _movement("tokens", sides, np.arange(shared[0].V, dtype=np.int64), shared, halves, chosen)
     return TextComparison(
         first=_compared(given[0], shared[0], shared[1]),
         second=_compared(given[1], shared[1], shared[0]),
         agreements=agreements,
         tokens=tokens,
         contexts=contexts,
-        loss_gap=None if is_proxy else loss_gap,
+        loss_gap=gap,
         is_proxy=is_proxy,
         limitations=tuple(notes),
         settings=asdict(chosen) | {"loss_gap": loss_gap},
+        halves=None if halves is None else halves.size,
     )
 
 
@@ -153,29 +155,77 @@ def _in_order_of_names(stats: NextTokenStatistics) -> NextTokenStatistics:
     )
 
 
+def _uniform_gap(texts: Sequence[NextTokenStatistics]) -> float:
+    """The smallest loss gap of a uniform guess, in nats: predictions have a loss gap below it."""
+    return min(math.log(text.V) - text.entropy for text in texts)
+
+
+def _choose_gap(shared: Sequence[NextTokenStatistics], asked: float | None) -> tuple[float | None, list[str]]:
+    """Loss gap of the predictions, None for the limit, and a sentence where it is not the usual one."""
+    if asked is not None and not asked >= 0.0:
+        raise InputError(f"loss_gap must be a number of nats above 0, or 0 for the limit of training; got {asked!r}.")
+    if asked is not None:
+        return asked or None, []
+    half = _uniform_gap(shared) / 2
+    if half >= LOSS_GAP:
+        return LOSS_GAP, []
+    if half < SMALLEST_GAP:
+        return None, ["The limit is compared: in one of the texts a uniform guess has next to no loss gap."]
+    return half, [
+        f"The loss gap of the predictions is {half:.3g} nats, half that of a uniform guess in one of the texts: the "
+        f"usual one, {LOSS_GAP:g} nats, is larger than that."
+    ]
+
+
+def _is_large(texts: Sequence[NextTokenStatistics], gap: float | None, norm: str) -> Merging | None:
+    """The largest of the problems to solve, where it would take long; otherwise None."""
+    largest = max((Merging.of(text.S if gap is None else text.P) for text in texts), key=lambda size: size.entries)
+    return largest if largest.entries > (LIMIT_ENTRIES if gap is None else AT_LOSS_ENTRIES[norm]) else None
+
+
 def _choose_proxy(
-    shared: Sequence[NextTokenStatistics], loss_gap: float | None, settings: CompareTextsSettings
+    shared: Sequence[NextTokenStatistics], asked: float | None, gap: float | None, settings: CompareTextsSettings
 ) -> tuple[bool, list[str]]:
     """Whether to compare the proxy, and a sentence that says why."""
-    if settings.proxy and loss_gap is not None:
+    if settings.proxy and asked:
         raise InputError("The proxy has no loss: give a loss gap, or ask for the proxy, not both.")
     if settings.proxy is not None:
         return settings.proxy, ["The proxy was asked for: it is not proven to be near L_mm."] if settings.proxy else []
-    most = LIMIT_ENTRIES if loss_gap is None else AT_LOSS_ENTRIES[settings.norm]
-    sizes = [Merging.of(text.S if loss_gap is None else text.P) for text in shared]
-    large = max(sizes, key=lambda size: size.entries)
-    if large.entries <= most:
+    large = _is_large(shared, gap, settings.norm)
+    if large is None:
         return False, []
-    what = "L_mm" if loss_gap is None else f"the prediction at a loss gap of {loss_gap:g} nats"
+    what = "L_mm" if gap is None else f"the prediction at a loss gap of {gap:g} nats"
     return True, [
         f"The proxy stands in for {what}: {large.a.size:,} distinct tokens x {large.n.size:,} distinct contexts would "
         "take minutes. It is not proven to be near L_mm. Ask for the prediction with proxy=False (--no-proxy)."
     ]
 
 
+def _choose_halves(
+    shared: Sequence[NextTokenStatistics], gap: float | None, is_proxy: bool, settings: CompareTextsSettings
+) -> tuple[tuple[NextTokenStatistics, ...], list[str]]:
+    """Two halves of each text, and a sentence where there are none although they were not declined."""
+    if settings.halves is False:
+        return (), []
+    halves = shared_halves(shared[0], shared[1], settings.seed)
+    why = ""
+    if halves is None:
+        why = f"fewer than {FEWEST_IN_HALVES} tokens or contexts would be in all four halves."
+    elif gap is not None and gap >= _uniform_gap(halves):
+        why = f"in a half, a uniform guess has a smaller loss gap than {gap:.3g} nats."
+    elif not (is_proxy or settings.halves) and _is_large(halves, gap, settings.norm):
+        why = "four more predictions of this size would take long. Ask for them with halves=True (--halves)."
+    if why or halves is None:
+        return (), [
+            f"The texts were not split into halves: {why} So it is not known how alike two samples of one text would "
+            "be, and what moved most may be chance."
+        ]
+    return halves, []
+
+
 def _predictions(
-    shared: Sequence[NextTokenStatistics],
-    loss_gap: float | None,
+    texts: Sequence[NextTokenStatistics],
+    gap: float | None,
     is_proxy: bool,
     settings: CompareTextsSettings,
     progress: AbstractProgress,
@@ -186,23 +236,20 @@ def _predictions(
         if is_proxy:
             with progress.stage("Predicting the proxy", None):
                 return predict_proxy(stats, components=min(PROXY_COMPONENTS, min(stats.V, stats.m) - 1))
-        if loss_gap is None:
+        if gap is None:
             return predict(stats, tolerance=settings.tolerance, progress=progress)
-        return predict(stats, loss_gap=loss_gap, norm=settings.norm, tolerance=settings.tolerance, progress=progress)
+        return predict(stats, loss_gap=gap, norm=settings.norm, tolerance=settings.tolerance, progress=progress)
 
-    first = made(shared[0])
-    return [first, first if shared[0].hash == shared[1].hash else made(shared[1])]
-
-
-def _units(shared: Sequence[NextTokenStatistics]) -> Int:
-    """Unit of each context, m, numbered by first contexts: those of one unit have the same support in both texts."""
-    labels = np.stack([np.asarray(text.groups.label, dtype=np.int64) for text in shared])
-    _, first, unit = np.unique(labels, axis=1, return_index=True, return_inverse=True)
-    place = np.argsort(np.argsort(first))
-    return np.asarray(place[unit.reshape(-1)], dtype=np.int64)
+    known: dict[str, Prediction] = {}
+    for stats in texts:
+        if stats.hash not in known:
+            known[stats.hash] = made(stats)
+    return [known[stats.hash] for stats in texts]
 
 
-def _agreements(sides: Sequence[dict[str, Float]], units: Int, settings: CompareTextsSettings) -> dict[str, Agreement]:
+def _agreements(
+    sides: Sequence[dict[str, Float]], units: Int, halves: PredictedHalves | None, settings: CompareTextsSettings
+) -> dict[str, Agreement]:
     """The numbers that `compare` gives, between two predictions, over items with a direction in both."""
     agreements: dict[Name, Agreement] = {}
     for items in CONTEXTS_AND_TOKENS:
@@ -211,33 +258,10 @@ def _agreements(sides: Sequence[dict[str, Float]], units: Int, settings: Compare
         groups = units[kept] if items == "contexts" else None
         numbers = SimilarityNumbers.of(items, pair[0][:, kept], {"": pair[1][:, kept]}, groups)
         agreements |= assess(numbers, permutations=settings.permutations, seed=settings.seed).agreements()
+        if halves is not None:
+            name = "", numbers.number("agreement")
+            agreements[name] = halves.corrected(agreements[name], items, settings.seed)
     return {number: agreements["", number] for number in NUMBERS}
-
-
-def moved_numbers(first: Float, second: Float, units: Int) -> Float:
-    """How far each of n items moved, n, from two geometries d x n and e x n with one item per column.
-
-    ``units`` (n) numbers what is not paired: items of the same unit. See `tokengeom.comparison.text_comparison`.
-    """
-    X, Y, n = unit_columns(first), unit_columns(second), units.size
-    moved, step = np.zeros(n), max(1, BLOCK_ENTRIES // max(n, 1))
-    for begin in range(0, n, step):
-        part = slice(begin, min(begin + step, n))
-        apart = units[part, None] != units[None, :]
-        x, y = X[:, part].T @ X, Y[:, part].T @ Y
-        moved[part] = _one_less_correlation(x, y, apart.astype(np.float64))
-    return moved
-
-
-def _one_less_correlation(x: Float, y: Float, apart: Float) -> Float:
-    """1 less the correlation of each row of x and y (b x n) where ``apart`` is 1; exactly 0 for equal rows."""
-    pairs = np.maximum(apart.sum(axis=1), 1.0)
-    equal = ((x == y) | (apart == 0)).all(axis=1)
-    x, y = (apart * (row - ((apart * row).sum(axis=1) / pairs)[:, None]) for row in (x, y))
-    xx, yy, xy = ((a * b).sum(axis=1) / pairs for a, b in ((x, x), (y, y), (x, y)))
-    varies = np.minimum(xx, yy) > NO_VARIATION
-    correlation = np.where(varies, xy / np.sqrt(np.where(varies, xx * yy, 1.0)), 0.0)
-    return np.where(equal, 0.0, 1.0 - np.clip(correlation, -1.0, 1.0))
 
 
 def _movement(
@@ -245,72 +269,12 @@ def _movement(
     sides: Sequence[dict[str, Float]],
     units: Int,
     shared: Sequence[NextTokenStatistics],
+    halves: PredictedHalves | None,
     settings: CompareTextsSettings,
 ) -> Movement:
-    """How far all tokens, or all contexts, moved, and those that moved most with their reasons."""
-    names = item_names(shared[0], items)
+    beyond = None if halves is None else halves.beyond_chance(items, item_names(shared[0], items))
     pair = sides[0][items], sides[1][items]
-    moved = moved_numbers(*pair, units)
-    order = np.argsort(-np.round(moved, DIGITS), kind="stable")
-    # One context per unit: the others have the same supports in both texts.
-    top = order[np.sort(np.unique(units[order], return_index=True)[1])[: settings.top]]
-    alike = np.bincount(units)[units] - 1
-    counts = [sparse.csr_array(text.counts) if items == "tokens" else text.counts for text in shared]
-    others = item_names(shared[0], "contexts" if items == "tokens" else "tokens")
-    near = _neighbours(pair, top, names, settings.neighbours)
-    listed = []
-    for k, i in enumerate(top):
-        gained, lost = near[k]
-        supports = _followers(counts, int(i))
-        only = [_only(supports[here], supports[1 - here], others) for here in (0, 1)]
-        listed.append(
-            MovedItem(
-                name=names[i],
-                moved=float(moved[i]),
-                alike=int(alike[i]),
-                gained=gained,
-                lost=lost,
-                only_first=only[0][:LISTED],
-                only_second=only[1][:LISTED],
-                in_both=len(supports[0].keys() & supports[1].keys()),
-                in_first=len(only[0]),
-                in_second=len(only[1]),
-            )
-        )
-    return Movement(names, moved, tuple(listed), items)
-
-
-def _neighbours(
-    pair: tuple[Float, Float], chosen: Int, names: Sequence[str], count: int
-) -> list[tuple[tuple[Neighbour, ...], tuple[Neighbour, ...]]]:
-    """Neighbours that each of the chosen items gained and lost; equal cosines are neighbours together."""
-    units = [unit_columns(vectors) for vectors in pair]
-    cosines = [np.round(np.clip(unit[:, chosen].T @ unit, -1.0, 1.0), DIGITS) + 0.0 for unit in units]
-    neighbours = []
-    for k, i in enumerate(chosen):
-        rows = [np.where(np.arange(len(names)) == i, -2.0, cosine[k]) for cosine in cosines]
-        nearest = [np.argsort(-row, kind="stable")[:count] for row in rows]
-        # An item as near as the last of the nearest is a neighbour too, listed or not.
-        near = [(row >= row[best[-1]]) & (row > 0) for row, best in zip(rows, nearest, strict=True)]
-        changed = [[j for j in nearest[here] if near[here][j] and not near[1 - here][j]] for here in (1, 0)]
-        gained, lost = (
-            tuple(Neighbour(names[j], float(cosines[0][k, j]), float(cosines[1][k, j])) for j in some)
-            for some in changed
-        )
-        neighbours.append((gained, lost))
-    return neighbours
-
-
-def _followers(counts: Sequence[sparse.sparray], i: int) -> list[dict[int, int]]:
-    """Support of item i in each text, with counts; ``counts`` are compressed along the items."""
-    parts = [(table, slice(table.indptr[i], table.indptr[i + 1])) for table in counts]
-    return [dict(zip(table.indices[p].tolist(), table.data[p].tolist(), strict=True)) for table, p in parts]
-
-
-def _only(here: dict[int, int], there: dict[int, int], names: Sequence[str]) -> tuple[Follower, ...]:
-    """What is in one support and not in another, most frequent first."""
-    followers = [Follower(names[z], count) for z, count in here.items() if z not in there]
-    return tuple(sorted(followers, key=lambda follower: (-follower.count, follower.name)))
+    return movement_of(items, pair, units, shared, beyond, top=settings.top, neighbours=settings.neighbours)
 
 
 def _compared(whole: NextTokenStatistics, shared: NextTokenStatistics, other: NextTokenStatistics) -> ComparedText:
@@ -330,23 +294,32 @@ def _compared(whole: NextTokenStatistics, shared: NextTokenStatistics, other: Ne
 def _limitations(predictions: Sequence[Prediction], shared: Sequence[NextTokenStatistics]) -> list[str]:
     """Proof and uniqueness of each prediction, and which items the agreement is about."""
     sentences = []
-    for name, prediction in zip(("first", "second"), predictions, strict=True):
-        about, proof = [], 0.0
+    whole, halves = predictions[:2], predictions[2:]
+    for name, prediction in zip(("first", "second"), whole, strict=True):
+        about, proof = [], _proof(prediction)
         if isinstance(prediction, FeaturePrediction):
-            about, proof = list(prediction.warnings), prediction.certificate.relative_gap
+            about = list(prediction.warnings)
             if prediction.spread is not None and not prediction.spread.looks_unique:
                 about.append(f"{prediction.spread.sentence} Smaller movements have no meaning.")
-        elif isinstance(prediction, LossPrediction):
-            proof = prediction.relative_gap
-        elif prediction.captured < 0.999:
+        elif isinstance(prediction, ProxyPrediction) and prediction.captured < 0.999:
             about.append(f"the proxy's leading directions hold {prediction.captured:.1%} of its squared norm.")
         if proof > LARGEST_GAP:
             about.append(f"the prediction is proven only to a relative gap of {proof:.1e}.")
         sentences += [f"The {name} text: {sentence}" for sentence in about]
-    kept = np.flatnonzero(np.logical_and.reduce([known.H.any(axis=0) for known in predictions]))
+    proof = max(map(_proof, halves), default=0.0)
+    if proof > LARGEST_GAP:
+        sentences.append(f"A half of one of the texts: the prediction is proven only to a relative gap of {proof:.1e}.")
+    kept = np.flatnonzero(np.logical_and.reduce([known.H.any(axis=0) for known in whole]))
     if kept.size < shared[0].m:
         sentences.append(
             f"{shared[0].m - kept.size:,} of {shared[0].m:,} contexts have no predicted direction in one of the texts, "
             "because every shared token follows them: they are left out of the agreement."
         )
     return sentences + sampling_limitations(shared[0].V, kept, np.arange(shared[0].V, dtype=np.int64))
+
+
+def _proof(prediction: Prediction) -> float:
+    """Relative gap to which a prediction is proven; 0 for the proxy, which needs no proof."""
+    if isinstance(prediction, ProxyPrediction):
+        return 0.0
+    return prediction.certificate.relative_gap if isinstance(prediction, FeaturePrediction) else prediction.relative_gap

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn, Self
 
-from tokengeom.comparison.agreement import Agreement, describe_scale
-from tokengeom.comparison.inputs import MadeFrom
+import numpy as np
+
+from tokengeom.comparison.agreement import CONTEXTS_AND_TOKENS, Agreement, ItemKind, describe_scale
+from tokengeom.comparison.explained import Explained, RivalRow
+from tokengeom.comparison.inputs import Inputs, MadeFrom
 from tokengeom.comparison.logit_numbers import Disagreement
-from tokengeom.comparison.rival_table import RivalRow
 from tokengeom.comparison.target import (
     AT_LOSS,
     LIMIT,
@@ -26,8 +28,11 @@ from tokengeom.comparison.target import (
 )
 from tokengeom.comparison.verdict import Circumstances, Evidence, Outcome, Verdict, judge, judge_decoder
 from tokengeom.core.errors import ProblemError
+from tokengeom.core.numerics import Float, Int
 from tokengeom.results.contract import AbstractResult, data_frame, html_table
 from tokengeom.results.convert import (
+    Added,
+    Number,
     Skipped,
     Within,
     from_plain,
@@ -46,7 +51,63 @@ PredictionKind = Literal["features", "linear"]
 FILE = "comparison.json"
 _STORED = ("prediction_kind", "verdict", "better_explanation", "norm", "loss_gap", "runs", "permutations", "seed")
 _HEADLINE = ("context_agreement", "token_agreement")
+_BOTH_WEIGHTINGS = ("support_agreement", *_HEADLINE)
 _PAPERS = ("context_similarity", "token_similarity")
+UNEXPLAINED = 10
+"""Contexts, and tokens, that are listed as explained by nothing."""
+NEIGHBOURS = 3
+"""Their neighbours in the model that are listed."""
+
+
+@dataclass(frozen=True)
+class UnexplainedItem:
+    """A context or token of the run that all explanations together explain worst.
+
+    ``name``
+        The token, or the tokens of the context.
+    ``correlation``
+        Of its cosines with all other items, in the run and as explained.
+    ``neighbours``
+        Items that are nearest to it in the run, with their cosines.
+    """
+
+    items: ItemKind
+    name: str
+    correlation: Number
+    neighbours: tuple[tuple[str, float], ...]
+
+    def __str__(self) -> str:
+        near = ", ".join(f"'{name}' {cosine:.2f}" for name, cosine in self.neighbours)
+        return f"'{self.name}' (correlation {self.correlation:.2f}; nearest in the model: {near})"
+
+
+def unexplained_items(inputs: Inputs, together: Explained) -> tuple[UnexplainedItem, ...]:
+    """The contexts and tokens that all explanations together explain worst; none where names are not known."""
+    if inputs.stats is None:
+        return ()
+    listed: list[UnexplainedItem] = []
+    for items, drawn in zip(CONTEXTS_AND_TOKENS, (inputs.drawn[0], inputs.seen[inputs.drawn[1]]), strict=True):
+        named: Callable[[int], str] = inputs.stats.vocabulary.__getitem__
+        if items == "contexts":
+            named = inputs.stats.context_text
+        X = inputs.geometries[items][0].cosines
+        rows = _row_correlations(X, together.of(items).cosines, inputs.units(items))
+        order = np.argsort(np.nan_to_num(rows, nan=2.0), kind="stable")[:UNEXPLAINED]
+        for place in (int(k) for k in order if np.isfinite(rows[k])):
+            near = [int(k) for k in np.argsort(-X[place], kind="stable") if k != place][:NEIGHBOURS]
+            neighbours = tuple((named(int(drawn[k])), round(float(X[place, k]), 6)) for k in near)
+            listed.append(UnexplainedItem(items, named(int(drawn[place])), float(rows[place]), neighbours))
+    return tuple(listed)
+
+
+def _row_correlations(X: Float, Y: Float, units: Int) -> Float:
+    """Correlation of each item's cosines with items of other units in X with those in Y; NaN where one is constant."""
+    apart = (units[:, None] != units[None, :]).astype(np.float64)
+    pairs = np.maximum(apart.sum(axis=1), 1.0)
+    x, y = (apart * (M - ((apart * M).sum(axis=1) / pairs)[:, None]) for M in (X, Y))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        size = np.sqrt((x * x).sum(axis=1) * (y * y).sum(axis=1))
+        return np.where(size > 1e-12, (x * y).sum(axis=1) / size, np.nan)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -54,8 +115,8 @@ class Comparison(AbstractResult):
     """Agreement of a run with a prediction.
 
     ``agreements``
-        Name -> number with interval, floors and ceiling; ``comparison["limit_context_cka"]`` is one of them. `targets`
-        has the same numbers as one table per target.
+        Name -> number with interval, floors and what is reproducible, such as ``comparison["limit_context_cka"]``.
+        `targets` has the same numbers as one table per target.
     ``verdict``, ``reasons``
         The outcome (`tokengeom.comparison.verdict`), and the sentences behind it; the first is the verdict in full.
     ``better_explanation``
@@ -69,9 +130,11 @@ class Comparison(AbstractResult):
     ``disagreement``
         Efficiency and split; None where they were not computed.
     ``rows``
-        Explanations that need no solver, beside the prediction, for contexts and tokens.
+        Explanations that need no solver, beside the prediction, for contexts in both weightings and tokens.
+    ``unexplained``
+        Contexts and tokens that all explanations together explain worst, with their neighbours in the run.
     ``runs``
-        Number of runs: the first was compared, the others give the ceiling.
+        Number of runs: trainings with different seeds, which say what is reproducible.
     ``limitations``
         Sentences: what is not unique, what was left out, how the numbers must not be read.
     ``permutations``, ``seed``
@@ -80,6 +143,8 @@ class Comparison(AbstractResult):
         What the verdict depends on besides the numbers; None for a decoder with fixed embeddings.
     ``made_from``
         Hashes of the saved results behind it, and the settings; None where they are not known.
+    ``measure``
+        2; 1 for a comparison of version 0.1.0, which was judged by other rules.
     ``compared``, ``at``
         Prediction and run, and the predictions at the loss, for a page; empty in a comparison that was loaded.
     """
@@ -90,6 +155,7 @@ class Comparison(AbstractResult):
     saved_order: ClassVar[tuple[str, ...]] = (
         *_STORED,
         *("agreements", "rows", "disagreement", "circumstances", "made_from", "reasons", "limitations"),
+        *("unexplained", "measure"),
     )
 
     agreements: Mapping[str, Agreement]
@@ -107,6 +173,8 @@ class Comparison(AbstractResult):
     runs: Annotated[int, Within(1)] = 1
     circumstances: Circumstances | None = None
     made_from: MadeFrom | None = None
+    unexplained: Annotated[tuple[UnexplainedItem, ...], Added(())] = ()
+    measure: Annotated[int, Added(1)] = 2
     compared: Annotated[tuple[object, object] | None, Skipped] = None
     at: Annotated[tuple[LossPrediction, ...], Skipped] = ()
 
@@ -168,6 +236,19 @@ class Comparison(AbstractResult):
         return self.judged_numbers.get("context_agreement") or self._refuse("context_agreement")
 
     @property
+    def support_agreement(self) -> Agreement:
+        """The same with each pair of supports counted once, which the verdict is about."""
+        return self.judged_numbers.get("support_agreement") or self._refuse("support_agreement")
+
+    @property
+    def judged_agreements(self) -> dict[str, Agreement]:
+        """The numbers of contexts and tokens that the verdict is about; empty for a decoder."""
+        if self.target is None:
+            return {}
+        contexts = self.judged_numbers.get("support_agreement") or self.context_agreement
+        return {"contexts": contexts, "tokens": self.token_agreement}
+
+    @property
     def token_agreement(self) -> Agreement:
         """Agreement of different tokens, at the loss reached where it is known."""
         return self.judged_numbers.get("token_agreement") or self._refuse("token_agreement")
@@ -213,16 +294,18 @@ class Comparison(AbstractResult):
         """Verdict and headline numbers, then every number by name, explanations, draws and limitations."""
         content: dict[str, Any] = {name: getattr(self, name) for name in _STORED} | {"reasons": list(self.reasons)}
         if self.prediction_kind == "features":
-            content |= {name: getattr(self, name).to_dict() for name in (*_HEADLINE, *_PAPERS)}
+            shown = [name for name in _BOTH_WEIGHTINGS if name in self.judged_numbers]
+            content |= {name: getattr(self, name).to_dict() for name in (*shown, *_PAPERS)}
             in_limit = self.in_limit.items()
-            content["in_limit"] = {name: agreement.to_dict() for name, agreement in in_limit if name in _HEADLINE}
+            content["in_limit"] = {name: agreement.to_dict() for name, agreement in in_limit if name in shown}
             content |= {"efficiency": self.efficiency, "split": self.split}
+            content["unexplained"] = to_plain(self.unexplained)
         content["numbers"] = {name: agreement.to_dict() for name, agreement in self.agreements.items()}
         content["explanations"] = [row.to_dict() for row in self.rows]
         return content | {"limitations": list(self.limitations)}
 
     def to_frame(self) -> DataFrame:
-        """Data frame with one row per number: value, interval, floors, ceiling, and what it means."""
+        """Data frame with one row per number: value, interval, floors, what is explained, and what it means."""
         rows = [{"number": n, **a.to_dict(), "meaning": meaning(n)} for n, a in self.agreements.items()]
         return data_frame(rows).set_index("number")
 
@@ -230,15 +313,24 @@ class Comparison(AbstractResult):
         """The verdict with its reasons, every number with its meaning, and the limitations, one per line."""
         numbers = [f"{name}: {agreement} ({meaning(name)})" for name, agreement in self.agreements.items()]
         sources = [] if self.disagreement is None else self.disagreement.sentences()
-        return "\n".join([*self.reasons, *sources, *numbers, *describe_scale(self.permutations), *self.limitations])
+        scale = describe_scale(self.permutations, self.runs)
+        return "\n".join([*self.reasons, *sources, *self._unexplained(), *numbers, *scale, *self.limitations])
+
+    def _unexplained(self) -> list[str]:
+        """The contexts and tokens that nothing explains, one line each."""
+        lines = []
+        for items in CONTEXTS_AND_TOKENS:
+            listed = [str(item) for item in self.unexplained if item.items == items]
+            lines += [f"The {items} that all explanations together explain worst:", *listed] if listed else []
+        return lines
 
     def _headline(self) -> dict[str, Agreement]:
         """The numbers that the verdict is about, and those in the limit."""
         names = ["cosine_without_finite"]
         if self.target is not None:
             shown = dict.fromkeys([self.target, *([LIMIT] if self.in_limit else [])])
-            names = [target.named(number) for target in shown for number in _HEADLINE]
-        return {name: self[name] for name in names}
+            names = [target.named(number) for target in shown for number in _BOTH_WEIGHTINGS]
+        return {name: self[name] for name in names if name in self.agreements}
 
     def _facts(self) -> list[tuple[str, str]]:
         headline = [(name, str(agreement)) for name, agreement in self._headline().items()]
@@ -246,7 +338,7 @@ class Comparison(AbstractResult):
         return [("verdict", self.verdict), *headline, *efficiency, ("numbers", str(len(self)))]
 
     def _repr_html_(self) -> str:
-        columns = ("number", "value", "95% interval", "floor", "ceiling", "meaning")
+        columns = ("number", "value", "95% interval", "floor", "attainable", "meaning")
         rows = [(name, *agreement.cells(), meaning(name)) for name, agreement in self.agreements.items()]
         return html_table(self.title, rows, [*self.reasons, *self.limitations], columns)
 
@@ -258,7 +350,7 @@ class Comparison(AbstractResult):
         """The same in sentences that call what was compared by this noun: "run" or "model"."""
         if self.prediction_kind == "linear":
             return judge_decoder(self["cosine_without_finite"])
-        if self.circumstances is None or self.target is None:
+        if self.circumstances is None or self.target is None or self.measure < 2:
             return None
         return judge(Evidence.of(self.targets, self.rows, self.target, self.loss_gap, self.circumstances), noun)
 

@@ -12,13 +12,13 @@ mean over folds, by their sizes. A fold in which an explanation gives all contex
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tokengeom.comparison.agreement import AbstractNumbers, Better, ItemKind, Name
 from tokengeom.comparison.explanations.base import ContextStatistics
-from tokengeom.comparison.similarity_numbers import SimilarityNumbers
+from tokengeom.comparison.similarity_numbers import Correlations, SimilarityNumbers
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import Float, Int
 from tokengeom.statistics.next_token import NextTokenStatistics
@@ -53,8 +53,14 @@ class Fold:
         """The fold with at most so many evaluated contexts, drawn at random."""
         if self.columns.size <= most:
             return self
-        drawn = np.sort(rng.choice(self.columns.size, most, replace=False))
-        return Fold(self.kept, self.kept_columns, self.kept_tokens, self.columns[drawn], self.contexts.select(drawn))
+        return self._evaluating(np.sort(rng.choice(self.columns.size, most, replace=False)))
+
+    def among(self, contexts: Int) -> Fold:
+        """The fold in which only these contexts, by their place in the full statistics, are evaluated."""
+        return self._evaluating(np.flatnonzero(np.isin(self.columns, contexts)))
+
+    def _evaluating(self, some: Int) -> Fold:
+        return replace(self, columns=self.columns[some], contexts=self.contexts.select(some))
 
 
 def make_folds(stats: NextTokenStatistics, share: float, seed: int, most: int | None = None) -> list[Fold]:
@@ -102,12 +108,13 @@ def leave_out(stats: NextTokenStatistics, columns: Int) -> Fold:
     placed = columns[mass[columns] > 0]
     windows = np.rint(stats.context_counts[placed] * mass[placed]).astype(np.int64) if stats.has_counts else None
     share = stats.pi[placed] * mass[placed] / stats.pi[kept].sum()
-    contexts = ContextStatistics((inside[:, placed] / mass[placed]).tocsc(), share, windows)
+    own, others = (None if stats.contexts is None else stats.contexts[some] for some in (placed, kept))
+    contexts = ContextStatistics((inside[:, placed] / mass[placed]).tocsc(), share, windows, own)
     table = stats.table.tocsr()[seen].tocsc()[:, kept]
     if stats.has_counts:
-        return Fold(NextTokenStatistics.from_counts(table), kept, seen, placed, contexts)
+        return Fold(NextTokenStatistics.from_counts(table, others), kept, seen, placed, contexts)
     pi = stats.pi[kept] / stats.pi[kept].sum()
-    return Fold(NextTokenStatistics.from_probabilities(table, pi), kept, seen, placed, contexts)
+    return Fold(NextTokenStatistics.from_probabilities(table, pi, others), kept, seen, placed, contexts)
 
 
 def held_out_limitations(folds: Sequence[Fold], evaluated: int, m: int, solved: Sequence[str]) -> list[str]:
@@ -175,7 +182,28 @@ class FoldedNumbers(AbstractNumbers):
 
     def resampled(self, draws: Float) -> Mapping[Name, Float]:
         """Each number on each selection of items."""
-        return self._mean(lambda part, columns: part.resampled(draws[:, columns]))
+        others = self._mean(lambda part, columns: part.resampled(draws[:, columns]))
+        # Correlations are averaged before anything is divided by them.
+        return {**others, **self._correlations(draws).numbers(self.number("agreement"))}
+
+    def without_training(self) -> Mapping[Name, Float]:
+        """What is known about the numbers without each run in turn."""
+        return self._correlations(np.ones((1, self.size))).without_each_run(self.number("agreement"))
+
+    def _correlations(self, draws: Float) -> Correlations:
+        folds = [part.correlations(draws[:, columns]) for part, columns in zip(self.parts, self.columns, strict=True)]
+        keys = list(folds[0].with_runs)
+        # One array per fold: explanations and pairs of runs x runs x selections.
+        with_runs = self._averaged([np.array([fold.with_runs[key] for key in keys]) for fold in folds])
+        between = self._averaged([fold.between[None] for fold in folds])[0]
+        seeds = {
+            key: (
+                self._averaged([fold.seeds[key][0][None, None] for fold in folds])[0, 0],
+                self._averaged([fold.seeds[key][1][None] for fold in folds])[0],
+            )
+            for key in folds[0].seeds
+        }
+        return Correlations(dict(zip(keys, with_runs, strict=True)), between, seeds)
 
     def permuted(self, orders: Int) -> Mapping[Name, Float]:
         """Each number when units of the same fold exchange their mean directions."""
@@ -191,13 +219,13 @@ class FoldedNumbers(AbstractNumbers):
         """Each number of Gaussian embeddings."""
         return self._mean(lambda part, _: part.gaussian(rng, count))
 
-    def of_other_run(self, run: Float) -> Mapping[Name, float]:
-        """The numbers of another run, given by the same items."""
-        return self._mean_value(lambda part, columns: part.of_other_run(run[:, columns]))
+    def of_other_run(self, columns: Float) -> Mapping[Name, float]:
+        """The numbers of the same items in another run."""
+        return self._mean_value(lambda part, own: part.of_other_run(columns[:, own]))
 
-    def with_other_runs(self, runs: list[Float]) -> Mapping[Name, float]:
-        """Mean of each number between this run and others, under the names of every prediction."""
-        return self._mean_value(lambda part, columns: part.with_other_runs([run[:, columns] for run in runs]))
+    def between_runs(self) -> Mapping[Name, float]:
+        """Mean CKA and SIM of the first run with the others, under the names of every explanation."""
+        return self._mean_value(lambda part, _: part.between_runs())
 
     def _mean_value(self, of_fold: Callable[[SimilarityNumbers, Int], Mapping[Name, float]]) -> Mapping[Name, float]:
         means = self._mean(
@@ -206,16 +234,23 @@ class FoldedNumbers(AbstractNumbers):
         return {name: float(values[0]) for name, values in means.items()}
 
     def _mean(self, of_fold: Callable[[SimilarityNumbers, Int], Mapping[Name, Float]]) -> Mapping[Name, Float]:
-        """Weighted mean over folds; one in which the run's cosines do not vary is left out."""
+        """Weighted mean of each number over folds."""
         folds = [of_fold(part, columns) for part, columns in zip(self.parts, self.columns, strict=True)]
-        weights = np.array([columns.size for columns in self.columns], dtype=np.float64)[:, None]
         means: dict[Name, Float] = {}
         for number in dict.fromkeys(number for _, number in folds[0]):
             names = [name for name in folds[0] if name[1] == number]
-            values = np.array([[of_names[name] for name in names] for of_names in folds])
-            defined = np.isfinite(values)
-            counted = weights * defined.any(axis=1)
-            with np.errstate(invalid="ignore"):
-                mean = np.einsum("fb,fnb->nb", counted, np.where(defined, values, 0.0)) / counted.sum(axis=0)
-            means |= dict(zip(names, np.where(defined.any(axis=0), mean, np.nan), strict=True))
+            values = self._averaged([np.array([of_names[name] for name in names])[:, None] for of_names in folds])
+            means |= dict(zip(names, values[:, 0], strict=True))
         return means
+
+    def _averaged(self, folds: Sequence[Float]) -> Float:
+        """Weighted mean over folds of arrays with explanations in front and selections last.
+
+        A fold in which nothing is defined is left out, and an explanation that is not defined in another counts as 0.
+        """
+        values, defined = np.array(folds), np.isfinite(folds)
+        sizes = np.array([columns.size for columns in self.columns], dtype=np.float64)
+        counted = sizes[:, None, None, None] * defined.any(axis=1, keepdims=True)
+        with np.errstate(invalid="ignore"):
+            mean = (counted * np.where(defined, values, 0.0)).sum(axis=0) / counted.sum(axis=0)
+        return np.where(defined.any(axis=0), mean, np.nan)

@@ -8,21 +8,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csc_array
 
-from tokengeom.comparison.agreement import ItemKind, check_permutations
+from tokengeom.comparison.agreement import CONTEXTS_AND_TOKENS, ItemKind, check_permutations
 from tokengeom.comparison.model_states import ModelStates, states_of
+from tokengeom.comparison.similarity_numbers import Geometry, drawn_items
 from tokengeom.comparison.target import AT_LOSS, LIMIT, PROXY
-from tokengeom.core.checks import check_seed, check_tolerance
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors, HasFactors
 from tokengeom.core.numerics import Float, Int
 from tokengeom.core.progress import AbstractProgress
-from tokengeom.core.settings import option
+from tokengeom.core.settings import check_seed, check_tolerance, option
 from tokengeom.models.language_model import AbstractLanguageModel
 from tokengeom.results.contract import AbstractResult, saved_hash
 from tokengeom.results.convert import Digest
@@ -40,6 +41,8 @@ OTHER_TEXT = (
     "shared_tokens=stats_of_run), or tokengeom compare STATS RUN --shared-tokens STATS_OF_RUN. To compare regardless, "
     "pass the pair (run.W, run.H)."
 )
+SMALLEST_STRATUM = 5
+"""Tokens within which permutations exchange predictions, at least."""
 NOT_SAVED = "not saved"
 """In place of the hash of something that was not a saved result, such as a pair of arrays."""
 
@@ -82,8 +85,8 @@ class Inputs:
     """What numbers of learned tokens and contexts are made from.
 
     ``observed``, ``runs``
-        The runs as they were given, which know their settings, and their factors: the first is compared, the others
-        give the ceiling.
+        The runs as they were given, which know their settings, and their factors: trainings that differ in their seed.
+        Most numbers are those of the first; all of them say what is reproducible.
     ``start``
         The first run before training; None where it is not known.
     ``prediction``, ``at``
@@ -127,9 +130,37 @@ class Inputs:
         """V and m."""
         return self.run.W.shape[0], self.run.H.shape[1]
 
+    @cached_property
+    def drawn(self) -> tuple[Int, Int]:
+        """Contexts whose pairs are compared, and tokens by their place among those that occur; of very many, some."""
+        return self.kept[drawn_items(self.kept.size)], drawn_items(self.seen.size)
+
     def vectors(self, factors: Factors, items: ItemKind) -> Float:
         """Compared contexts, or tokens with their mean removed, as columns."""
-        return factors.H[:, self.kept] if items == "contexts" else factors.rows(self.seen).tokens
+        contexts, tokens = self.drawn
+        return factors.rows(self.seen).tokens[:, tokens] if items == "tokens" else factors.H[:, contexts]
+
+    def units(self, items: ItemKind) -> Int:
+        """Unit of each compared item, numbered from 0: the support group of a context, or the token itself."""
+        contexts, tokens = self.drawn
+        if items == "tokens":
+            return np.arange(tokens.size)
+        return np.unique(self.groups[contexts], return_inverse=True)[1].reshape(-1)
+
+    @cached_property
+    def strata(self) -> Int | None:
+        """Compared tokens that follow about as many contexts, which permutations exchange; None where not known."""
+        if self.stats is None:
+            return None
+        degree = np.asarray(self.stats.S.sum(axis=1)).ravel()[self.seen][self.drawn[1]]
+        return equal_strata(degree)
+
+    @cached_property
+    def geometries(self) -> dict[ItemKind, tuple[Geometry, ...]]:
+        """Contexts and tokens of every run."""
+        return {
+            items: tuple(Geometry.of(self.vectors(run, items)) for run in self.runs) for items in CONTEXTS_AND_TOKENS
+        }
 
 
 def gather(
@@ -227,6 +258,17 @@ def statistics_behind(prediction: Prediction) -> NextTokenStatistics | None:
     return prediction.stats if isinstance(prediction, ProxyPrediction) else None
 
 
+def equal_strata(numbers: Int) -> Int:
+    """Stratum of each item: those with equal numbers, and with the next larger one where these are few."""
+    values, place, counts = np.unique(numbers, return_inverse=True, return_counts=True)
+    stratum, size, current = np.empty(values.size, dtype=np.int64), 0, 0
+    for k in range(values.size):
+        stratum[k], size = current, size + counts[k]
+        if size >= SMALLEST_STRATUM and counts[k + 1 :].sum() >= SMALLEST_STRATUM:
+            current, size = current + 1, 0
+    return stratum[place.reshape(-1)]
+
+
 def seen_tokens(P: csc_array) -> Int:
     """Tokens that follow some context, in order."""
     return np.unique(P.indices).astype(np.int64)
@@ -320,7 +362,7 @@ def run_limitations(run: object, loss_gap: float | None = None, floor: float = 0
 
 
 def training_limitations(runs: list[Observed]) -> list[str]:
-    """What is wrong with the other runs as a ceiling: other settings than the seed differ, or none does."""
+    """Why the runs do not say what is reproducible: other settings than the seed differ, or none does."""
     given = [getattr(run, "settings", None) for run in runs]
     known = [settings for settings in given if isinstance(settings, dict)]
     if len(runs) < 2 or len(known) < len(runs):
@@ -328,9 +370,12 @@ def training_limitations(runs: list[Observed]) -> list[str]:
     names = {name for settings in known for name in settings if settings[name] != known[0].get(name)}
     differing = sorted(names - {"seed"})
     if differing:
-        return [f"The runs differ in more than their seed ({', '.join(differing)}): the ceiling is not one."]
+        return [
+            f"The runs differ in more than their seed ({', '.join(differing)}): what they share is not all that is "
+            "reproducible."
+        ]
     if len({settings.get("seed") for settings in known}) < len(known):
-        return ["Some runs have the same seed: the ceiling is too high."]
+        return ["Some runs have the same seed: less is reproducible than it seems."]
     return []
 
 
@@ -400,6 +445,7 @@ _IS_SETTING = {
     "at_loss": lambda value: isinstance(value, bool),
     "explanations": _are_texts,
     "tolerance": _is_number,
+    "proven_within": _is_number,
     "loss_gap": _is_number,
     "held_out": _is_number,
 }

@@ -44,10 +44,10 @@ from tokengeom.comparison.probes import PredictionsAtLoss
 from tokengeom.comparison.similarity import subspace_collapse
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers
 from tokengeom.comparison.target import AT_LOSS, LIMIT, choose_norm, norm_of, norms_at_loss, too_large
-from tokengeom.core.checks import whole_number
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import blas_threads_for
+from tokengeom.core.settings import whole_number
 from tokengeom.models.checkpoint_head import is_finite, undisturbed, unwrapped
 from tokengeom.models.language_model import AbstractLanguageModel, language_model
 from tokengeom.problems.base import LARGEST_GAP
@@ -138,8 +138,8 @@ class Monitor:
             A Hugging Face or PyTorch module, also inside DistributedDataParallel or torch.compile, whose training is
             not affected; what `language_model` returned; or anything with W and H.
         optimizer
-            The PyTorch optimizer that trains the model: with gradient descent the norm is nuclear, with Adam and AdamW
-            gamma2.
+            The PyTorch optimizer that trains the model: with Adam and AdamW the norm is gamma2; no norm is known to go
+            with others, and the one counts that the contexts agree with better.
         """
         states = self._read(model)
         if states is None:
@@ -206,7 +206,7 @@ class Monitor:
 
 
 def norm_of_optimizer(optimizer: Any) -> str | None:
-    """The norm that goes with a PyTorch optimizer, as `norm_of` says; None where it is not known.
+    """The norm that goes with a network's PyTorch optimizer, as `norm_of` says; None where it is not known.
 
     Optimizers that Accelerate or Lightning have wrapped are unwrapped.
     """
@@ -216,7 +216,8 @@ def norm_of_optimizer(optimizer: Any) -> str | None:
         return None
     name = type(optimizer).__name__.lower()
     decay = max((float(group.get("weight_decay", 0.0)) for group in optimizer.param_groups), default=0.0)
-    return norm_of(SimpleNamespace(settings={"optimizer": _OPTIMIZERS.get(name, name), "weight_decay": decay}))
+    settings = {"optimizer": _OPTIMIZERS.get(name, name), "weight_decay": decay, "model": "module"}
+    return norm_of(SimpleNamespace(settings=settings))
 
 
 def check_interval(every: object) -> int:

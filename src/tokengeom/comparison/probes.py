@@ -34,7 +34,7 @@ Measure = Callable[[State], float]
 
 PER_DECADE = 4
 """Losses per decade at which predictions are made: every other loss is within a factor of 1.34 of one of them."""
-TOLERANCE = 1e-2
+TOLERANCE = 2e-3
 """Proven relative gap of these predictions."""
 SMALLEST_GAP = 1e-10
 """Loss gap in nats below which there is only the prediction in the limit."""

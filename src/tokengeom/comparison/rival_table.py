@@ -6,121 +6,31 @@ that is more than chance.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 
-from tokengeom.comparison.agreement import Agreement, AssessedNumbers, ItemKind, describe_scale
-from tokengeom.comparison.held_out import FoldedNumbers
+from tokengeom.comparison.agreement import Agreement, describe_scale
+from tokengeom.comparison.explained import RivalRow
 from tokengeom.comparison.inputs import MadeFrom
-from tokengeom.comparison.similarity_numbers import SimilarityNumbers
-from tokengeom.comparison.target import ExplanationInfo
 from tokengeom.results.contract import AbstractResult, data_frame, html_table
-from tokengeom.results.convert import Number, Within, read_json_as, require_same_entries, to_plain, write_json
+from tokengeom.results.convert import Within, read_json_as, require_same_entries, to_plain, write_json
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 FILE = "rivals.json"
-RESOLUTION = 1e-3
-"""Differences of agreement below this are within the accuracy of the solvers."""
+CALLED = {
+    "contexts": "Contexts",
+    "supports": "Contexts, each pair of supports counted once",
+    "tokens": "Tokens",
+    "held-out contexts": "Held-out contexts",
+}
+"""Kind of items -> what it is called at the beginning of a sentence."""
 _STORED = ("held_out", "permutations", "seed", "prediction", "runs", "loss_gap")
-
-
-@dataclass(frozen=True)
-class Lead:
-    """Difference in agreement between two explanations, with its paired 95% interval."""
-
-    value: Number
-    low: Number
-    high: Number
-
-    @property
-    def is_clear(self) -> bool:
-        """Whether the low end of the interval is above the resolution."""
-        return self.low > RESOLUTION
-
-    def __str__(self) -> str:
-        interval = f" [{self.low:.3g}, {self.high:.3g}]" if np.isfinite(self.low) else ""
-        return f"{self.value:.3g}{interval}"
-
-
-@dataclass(frozen=True)
-class RivalRow:
-    """One explanation, evaluated on one kind of items of a run.
-
-    ``rival``, ``meaning``, ``uses``, ``parameters``, ``ours``
-        As in `ExplanationInfo`.
-    ``items``
-        "contexts", "tokens" or "held-out contexts".
-    ``agreement``, ``cka``, ``similarity``
-        As in `SimilarityNumbers`, with intervals and, where they were asked for, floors and ceiling.
-    ``behind``
-        How far its agreement is behind that of the best explanation of these items; 0 for the best itself.
-    ``ahead``
-        How far its agreement is ahead of the prediction's; NaN where no prediction was among the explanations.
-    ``without_direction``
-        Number of items without a direction; they count as unlike all others.
-    """
-
-    rival: str
-    meaning: str
-    uses: str
-    parameters: str
-    ours: bool
-    items: ItemKind
-    agreement: Agreement
-    cka: Agreement
-    similarity: Agreement
-    behind: Lead
-    ahead: Lead
-    without_direction: Annotated[int, Within(0)]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The fields by name, nested."""
-        numbers = {name: getattr(self, name).to_dict() for name in ("agreement", "cka", "similarity")}
-        return asdict(self) | numbers
-
-
-def rival_rows(
-    assessed: AssessedNumbers, explanations: Mapping[str, ExplanationInfo], prediction: str | None
-) -> list[RivalRow]:
-    """Rows of the explanations, best first; of equal ones, the first in the mapping.
-
-    ``explanations``
-        Key of its numbers -> what it is, simplest first.
-    ``prediction``
-        Key of the prediction that the others are compared with.
-    """
-    numbers, agreements = assessed.numbers, assessed.agreements()
-    assert isinstance(numbers, SimilarityNumbers | FoldedNumbers)
-    agreement, cka, similarity = (numbers.number(kind) for kind in ("agreement", "cka", "similarity"))
-    order = sorted(explanations, key=lambda key: -np.nan_to_num(agreements[key, agreement].value, nan=-2.0))
-    unknown = (float("nan"),) * 3
-
-    def difference(key: str, other: str | None) -> Lead:
-        return Lead(*(unknown if other is None else assessed.difference((key, agreement), (other, agreement))))
-
-    return [
-        RivalRow(
-            rival=explanations[key].name,
-            meaning=explanations[key].meaning,
-            uses=explanations[key].uses,
-            parameters=explanations[key].parameters,
-            ours=explanations[key].ours,
-            items=numbers.items,
-            agreement=agreements[key, agreement],
-            cka=agreements[key, cka],
-            similarity=agreements[key, similarity],
-            behind=difference(order[0], key),
-            ahead=difference(key, prediction),
-            without_direction=numbers.without_direction(key),
-        )
-        for key in order
-    ]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -138,7 +48,7 @@ class Rivals(AbstractResult):
     ``prediction``
         Name of the explanation that is the prediction for this run, which the others are compared with.
     ``runs``
-        Number of runs: the first was explained, the others give the ceiling.
+        Number of runs: trainings with different seeds, which say what is reproducible.
     ``loss_gap``
         ``CE - H`` of the run in nats; None where nothing that depends on it was compared.
     ``made_from``
@@ -186,8 +96,8 @@ class Rivals(AbstractResult):
     def to_dict(self) -> dict[str, Any]:
         """The best explanation of each kind of items, every explanation by name, and the limitations.
 
-        ``rivals`` has per explanation what it is, and per kind of items ``value, low, high`` with floors, ceiling, CKA,
-        SIM and differences.
+        ``rivals`` has per explanation what it is, and per kind of items ``value, low, high`` with floors, what is
+        explained, CKA, SIM and differences.
         """
         explanations: dict[str, dict[str, Any]] = {}
         for row in self.rows:
@@ -217,7 +127,7 @@ class Rivals(AbstractResult):
             for items in self.items[:1]
             for row in sorted(self.of(items), key=lambda row: row.rival)
         ]
-        return "\n".join([*lines, *describe_scale(self.permutations), *about, *self.limitations])
+        return "\n".join([*lines, *describe_scale(self.permutations, self.runs), *about, *self.limitations])
 
     def _facts(self) -> list[tuple[str, str]]:
         best = [(items, f"{row.rival}, agreement {row.agreement}") for items, row in self.best.items()]
@@ -225,12 +135,13 @@ class Rivals(AbstractResult):
 
     def _repr_html_(self) -> str:
         columns = (
-            "items", "explanation", "agreement", "95% interval", "floor", "ceiling", "CKA", "SIM", "behind the best",
+            "items", "explanation", "agreement", "95% interval", "floor", "attainable", "explained", "CKA", "SIM",
+            "behind the best",
             "uses", "free parameters", "meaning",
         )  # fmt: skip
         rows = [
             (
-                *(row.items, row.rival, *row.agreement.cells()),
+                *(row.items, row.rival, *row.agreement.cells(), row.agreement.explained_text()),
                 *(f"{row.cka.value:.4g}", f"{row.similarity.value:.4g}", str(row.behind)),
                 *(row.uses, row.parameters, row.meaning),
             )
@@ -254,14 +165,18 @@ def _above_floor(agreement: Agreement) -> bool | None:
 
 
 def _verdict(rows: Sequence[RivalRow], prediction: str | None) -> str:
-    """Which explanation fits best, by how much, where the prediction is, and what a second training gives."""
+    """Which explanation fits best, by how much, and where the prediction is."""
     first, second = rows[0], _second(rows)
-    items = f"{first.items[:1].upper()}{first.items[1:]}"
+    items = CALLED[first.items]
     if np.isnan(first.agreement.value):
         return f"{items}: too few or too similar to rank explanations."
     if _above_floor(first.agreement) is False:
         return f"{items}: {_only_chance(rows)}"
-    best = f"{items}: {first.rival} ({first.meaning}) fits best, agreement {first.agreement}"
+    agreement = str(first.agreement)
+    if first.agreement.fair != first.agreement.value:
+        share = first.agreement.explained_text()
+        agreement = f"{first.agreement.fair:.3g}" + (f", explains {share} of what is reproducible" if share else "")
+    best = f"{items}: {first.rival} ({first.meaning}) fits best, agreement {agreement}"
     if second is not first and np.isfinite(second.behind.value):
         clear = ""
         if np.isfinite(second.behind.low):
@@ -288,12 +203,12 @@ def _about_prediction(rows: Sequence[RivalRow], prediction: str | None) -> str:
     ahead = others[0].ahead
     if ahead.value > 0:
         clear = "clearly" if ahead.is_clear else "not clearly"
-        return f" The prediction ({own.rival}, {own.agreement.value:.3g}) is {clear} behind {others[0].rival}."
+        return f" The prediction ({own.rival}, {own.agreement.fair:.3g}) is {clear} behind {others[0].rival}."
     # The interval of the difference with its sign turned.
     clear = "clearly" if ahead.high < 0 else "not clearly"
     return (
-        f" The prediction ({own.rival}, {own.agreement.value:.3g}) is {clear} ahead of the best other explanation, "
-        f"{others[0].rival} ({others[0].agreement.value:.3g})."
+        f" The prediction ({own.rival}, {own.agreement.fair:.3g}) is {clear} ahead of the best other explanation, "
+        f"{others[0].rival} ({others[0].agreement.fair:.3g})."
     )
 
 
@@ -324,6 +239,7 @@ def _flat(row: RivalRow) -> dict[str, Any]:
     for name in ("agreement", "cka", "similarity", "behind", "ahead"):
         number = getattr(row, name)
         cells |= {name: number.value, f"{name}_low": number.low, f"{name}_high": number.high}
-    cells |= {"floor": row.agreement.floor, "ceiling": row.agreement.ceiling}
+    names = ("floor", "reproducible", "attainable", "corrected", "explained", "reliability")
+    cells |= {name: getattr(row.agreement, name) for name in names}
     about = {name: getattr(row, name) for name in ("uses", "parameters", "meaning")}
     return cells | {"without_direction": row.without_direction, **about}

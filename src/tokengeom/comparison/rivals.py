@@ -2,21 +2,33 @@
 
 Each explanation makes tokens and contexts from the statistics, and some from the run's loss (``explanations/``, one
 file each). Their cosines are compared with the run's over pairs of contexts with different supports, and of different
-tokens, with intervals, floors, a ceiling where there is a second run, and paired differences to the best explanation
-and to the prediction. Contexts are then held out (`tokengeom.comparison.held_out`) and placed by each explanation.
+tokens, with intervals, floors, the share of what is reproducible where there are several runs, and paired differences
+to the best explanation and to the prediction. Contexts are then held out (`tokengeom.comparison.held_out`) and placed
+by each explanation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
 import numpy as np
 
-from tokengeom.comparison.compare import Explained, assess_run, best_candidate, context_agreements, pair_numbers
+from tokengeom.comparison.agreement import CONTEXTS_AND_TOKENS
+from tokengeom.comparison.compare import assess_run, choose_on_half, pair_numbers
+from tokengeom.comparison.explained import (
+    Chooser,
+    CrossFit,
+    Explained,
+    RivalRow,
+    best_for_contexts,
+    information,
+    rival_rows,
+    try_candidates,
+)
 from tokengeom.comparison.explanations.base import (
     EXPLANATIONS,
     AbstractFactorFit,
@@ -25,7 +37,15 @@ from tokengeom.comparison.explanations.base import (
     FitInputs,
     explanation_classes,
 )
-from tokengeom.comparison.held_out import HELD_OUT, Fold, FoldedNumbers, check_share, held_out_limitations, make_folds
+from tokengeom.comparison.held_out import (
+    FEWEST,
+    HELD_OUT,
+    Fold,
+    FoldedNumbers,
+    check_share,
+    held_out_limitations,
+    make_folds,
+)
 from tokengeom.comparison.inputs import (
     CompareSettings,
     Inputs,
@@ -37,12 +57,17 @@ from tokengeom.comparison.inputs import (
     runs_of,
     support_labels,
 )
-from tokengeom.comparison.rival_table import RivalRow, Rivals, rival_rows
-from tokengeom.comparison.similarity_numbers import SimilarityNumbers, sampling_limitations
+from tokengeom.comparison.rival_table import Rivals
+from tokengeom.comparison.similarity_numbers import (
+    Geometry,
+    SimilarityNumbers,
+    drawn_items,
+    full_cosines,
+    sampling_limitations,
+)
 from tokengeom.comparison.target import (
     AT_LOSS,
     LIMIT,
-    NORM_OF_OPTIMIZER,
     PROXY,
     ExplanationInfo,
     norms_at_loss,
@@ -51,7 +76,7 @@ from tokengeom.comparison.target import (
 )
 from tokengeom.core.errors import ProblemError, ResourceError
 from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import Float, blas_threads_for
+from tokengeom.core.numerics import Int, blas_threads_for
 from tokengeom.core.progress import AbstractProgress, AbstractStage, SilentProgress
 from tokengeom.core.settings import make, member_names, option, takes
 from tokengeom.models.language_model import AbstractLanguageModel
@@ -73,8 +98,9 @@ MOST_HELD_OUT = 500
 """Held-out contexts that are evaluated, about."""
 FEWEST_CONTEXTS = 3
 
-Fitted = dict[str, tuple[ExplanationInfo, AbstractFit]]
-"""Name of an explanation -> what it is, and its fit."""
+Predicted = dict[str, tuple[ExplanationInfo, AbstractFit]]
+"""Name of a prediction -> what it is, and its fit."""
+About = TypeVar("About", ExplanationInfo, Explained)
 
 
 @dataclass(frozen=True)
@@ -122,8 +148,8 @@ def rivals(
         Statistics that the run was trained on, or the path of saved ones.
     run
         What ``train`` returned, the path of a saved run, any object with W (V x d) and H (d x m), the pair (W, H), or a
-        model in memory, as in ``compare``. A list of runs of the same training with different seeds explains the first
-        one; the others give the ceiling.
+        model in memory, as in ``compare``. Several runs of the same training with different seeds, as a list, say what
+        is reproducible.
     prediction
         Prediction of learned features in the limit, or its path; it is solved for where it is not given. A prediction
         of the proxy alone, for statistics that are too large to solve, leaves out what needs a solver.
@@ -241,26 +267,42 @@ class _Table:
 
     def compare(self, progress: AbstractProgress) -> Rivals:
         """Fit every explanation to all contexts and without each fold, and compare."""
-        inputs, stats, settings, classes = self.inputs, self.stats, self.settings, self.settings.classes
+        stats, settings, classes = self.stats, self.settings, self.settings.classes
         folds = make_folds(stats, settings.held_out, settings.seed, MOST_HELD_OUT) if settings.held_out else []
         again = [kind for kind in classes if kind.quick or stats.V * stats.m <= FOLD_ENTRIES] if folds else []
         with progress.stage("Fitting explanations", len(classes) + len(again) * len(folds)) as stage:
-            fitted, missing = self._fit(classes, stage)
-            reference = self._reference(fitted)
-            placed, lost = self._place([kind for kind in again if kind.name in fitted], folds, stage)
-            everything = np.arange(stats.V, dtype=np.int64)
+            # The predictions come first: they decide which contexts are judged.
+            fitted, missing = self._fit([kind for kind in classes if kind.ours], stage, self._predicted)
+            reference, inputs = self._reference(fitted)
+            chooser = Chooser.of(inputs)
+            others, absent = self._fit(
+                [kind for kind in classes if not kind.ours],
+                stage,
+                lambda kind: chooser.explain(kind, stats, self.known),
+            )
+            if not fitted and not others:
+                raise ProblemError(
+                    f"At least one explanation is needed; explanations={settings.explanations!r} leaves none here. "
+                    f"{' '.join([*missing, *absent])} Choose among {', '.join(member_names(EXPLANATIONS))}."
+                )
+            if reference is None and self.known.proxy_only and PROXY.info.name in others:
+                reference = PROXY.info.name
             explained = {
-                name: Explained(info, fit.contexts(inputs.kept), fit.tokens(everything))
-                for name, (info, fit) in fitted.items()
+                kind.name: _on_judged(inputs, *fitted[kind.name]) if kind.ours else others[kind.name][0]
+                for kind in classes
+                if kind.name in fitted or kind.name in others
             }
+            folds = [fold for fold in (fold.among(inputs.kept) for fold in folds) if fold.columns.size >= FEWEST]
+            placed, lost = self._place([kind for kind in again if kind.name in explained], folds, stage)
             _, rows = pair_numbers(inputs, explained, reference, settings)
             if placed:
-                rows += self._held_out_rows(folds, placed, {name: fitted[name][0] for name in placed}, reference)
+                rows += self._held_out_rows(folds, placed, {name: explained[name].info for name in placed}, reference)
         held_out = sum(fold.columns.size for fold in folds) if placed else 0
-        notes = [*inputs.limitations, *missing, *lost, *_fit_limitations(fitted)]
+        fits = {name: fit for name, (_, fit) in [*fitted.items(), *others.items()]}
+        notes = [*inputs.limitations, *missing, *absent, *lost, *_fit_limitations(fits)]
         notes += sampling_limitations(self.whole.V, inputs.kept, inputs.seen)
         if settings.held_out:
-            solved = [kind.name for kind in classes if kind not in again and kind.name in fitted]
+            solved = [kind.name for kind in classes if kind not in again and kind.name in explained]
             notes += held_out_limitations(folds, held_out, stats.m, solved)
         return Rivals(
             rows=tuple(rows),
@@ -273,13 +315,18 @@ class _Table:
             loss_gap=self.known.loss_gap,
         )
 
-    def _fit(self, classes: Sequence[type[AbstractRival]], stage: AbstractStage) -> tuple[Fitted, list[str]]:
-        """Every explanation fitted to all contexts, and why some are not."""
-        fitted: Fitted = {}
+    def _fit(
+        self,
+        classes: Sequence[type[AbstractRival]],
+        stage: AbstractStage,
+        fit: Callable[[type[AbstractRival]], tuple[About, AbstractFit] | None],
+    ) -> tuple[dict[str, tuple[About, AbstractFit]], list[str]]:
+        """Explanations fitted to all contexts, and why some are not."""
+        fitted: dict[str, tuple[About, AbstractFit]] = {}
         notes, absent = [], []
         for kind in classes:
             try:
-                best = self._best(kind)
+                best = fit(kind)
             except (ProblemError, ResourceError) as problem:
                 if kind.quick:
                     raise
@@ -292,56 +339,43 @@ class _Table:
             stage.advance(1, kind.name)
         if absent:
             notes.append(f"Left out: {', '.join(absent)}. The given prediction is of the proxy alone.")
-        if not fitted:
-            raise ProblemError(
-                f"At least one explanation is needed; explanations={self.settings.explanations!r} leaves none here. "
-                f"{' '.join(notes)} Choose among {', '.join(member_names(EXPLANATIONS))}."
-            )
         return fitted, notes
 
-    def _best(self, kind: type[AbstractRival]) -> tuple[ExplanationInfo, AbstractFit] | None:
-        """An explanation fitted to all contexts; a prediction is made for the whole vocabulary."""
-        inputs, stats = self.inputs, self.whole if kind.ours else self.stats
-        best = best_candidate(kind, stats, self.known, inputs.run.H, inputs.kept, inputs.groups)
-        if best is None or not kind.ours:
-            return best
-        info, fit = best
-        assert isinstance(fit, AbstractFactorFit)
-        return info, replace(fit, factors=fit.factors.rows(inputs.seen))
+    def _predicted(self, kind: type[AbstractRival]) -> tuple[ExplanationInfo, AbstractFit] | None:
+        """A prediction, which is made for the whole vocabulary and has no free parameter."""
+        fit = best_for_contexts(try_candidates(kind, self.whole, self.known, lambda _: ()))
+        return None if fit is None else (information(kind), fit)
 
-    def _reference(self, fitted: Fitted) -> str | None:
-        """Name of the prediction: at the loss in the norm of the optimizer, else in the limit, else the proxy.
+    def _reference(self, fitted: Predicted) -> tuple[str | None, Inputs]:
+        """Name of the prediction, and the contexts that are judged.
 
-        Where the optimizer is not known, it is the norm in which contexts agree better.
+        It is the one at the loss in the norm of the optimizer, or that was chosen on half of the supports; else the one
+        in the limit.
         """
-        at = [target.info.name for target in AT_LOSS.values() if target.info.name in fitted]
-        wanted = NORM_OF_OPTIMIZER.get(self.known.optimizer or "")
-        if wanted is not None and AT_LOSS[wanted].info.name in at:
-            return AT_LOSS[wanted].info.name
-        if len(at) > 1 and self.known.optimizer is None:
-            kept = self.inputs.kept
-            targets = [fitted[name][1].contexts(kept) for name in at]
-            values = context_agreements(self.inputs.run.H[:, kept], targets, self.inputs.groups[kept])
-            return at[int(np.argmax(np.nan_to_num(values, nan=-2.0)))]
-        others = [target.info.name for target in (LIMIT, *([PROXY] if self.known.proxy_only else []))]
-        return next((name for name in (*at, *others) if name in fitted), None)
+        at = {norm: target.info.name for norm, target in AT_LOSS.items() if target.info.name in fitted}
+        everything = np.arange(self.whole.m, dtype=np.int64)
+        contexts = {norm: fitted[name][1].contexts(everything) for norm, name in at.items()}
+        norm, inputs = choose_on_half(self.inputs, contexts)
+        if norm is not None:
+            return at[norm], inputs
+        return LIMIT.info.name if LIMIT.info.name in fitted else None, inputs
 
     def _place(
         self, classes: Sequence[type[AbstractRival]], folds: Sequence[Fold], stage: AbstractStage
-    ) -> tuple[dict[str, list[Float]], list[str]]:
+    ) -> tuple[dict[str, list[Geometry]], list[str]]:
         """Held-out contexts of every fold as each explanation places them; one that fails in a fold is left out."""
-        placed: dict[str, list[Float]] = {kind.name: [] for kind in classes}
+        placed: dict[str, list[Geometry]] = {kind.name: [] for kind in classes}
         notes, whole = [], self.inputs.run.rows(self.inputs.seen)
         for fold in folds:
             run = whole.part(fold.kept_tokens, fold.kept_columns)
             known = self._known_without(fold, run)
-            everything = np.arange(fold.kept.m, dtype=np.int64)
+            score = _score_of_contexts(run, support_labels(fold.kept))
             for kind in classes:
                 stage.advance(1, f"{kind.name}, without a fold")
                 if kind.name not in placed:
                     continue
                 try:
-                    best = best_candidate(kind, fold.kept, known, run.H, everything, support_labels(fold.kept))
+                    best = best_for_contexts(try_candidates(kind, fold.kept, known, score))
                     problem: object = "It does not apply."
                 except (ProblemError, ResourceError) as error:
                     best, problem = None, error
@@ -351,7 +385,7 @@ class _Table:
                         f"{kind.name} is not evaluated on held-out contexts. Without one of the folds: {problem}"
                     )
                 else:
-                    placed[kind.name].append(best[1].place(fold.contexts))
+                    placed[kind.name].append(Geometry.of(best.place(fold.contexts), best.seeds))
         return placed if folds else {}, notes
 
     def _known_without(self, fold: Fold, run: Factors) -> FitInputs:
@@ -366,19 +400,20 @@ class _Table:
     def _held_out_rows(
         self,
         folds: Sequence[Fold],
-        placed: Mapping[str, list[Float]],
+        placed: Mapping[str, list[Geometry]],
         infos: Mapping[str, ExplanationInfo],
         reference: str | None,
     ) -> list[RivalRow]:
         """Rows of the held-out contexts, with pairs within folds; `compare` has none, because it fits no fold."""
-        H, label = self.inputs.run.H, self.inputs.groups
+        runs, label = [run.H for run in self.inputs.runs], self.inputs.groups
         ends = np.cumsum([0, *(fold.columns.size for fold in folds)])
         parts = [
-            SimilarityNumbers.of(
+            SimilarityNumbers(
                 HELD_OUT,
-                H[:, fold.columns],
-                {name: vectors[place] for name, vectors in placed.items()},
-                label[fold.columns],
+                tuple(Geometry.of(H[:, fold.columns]) for H in runs),
+                {name: geometries[place] for name, geometries in placed.items()},
+                runs[0].shape[0],
+                np.unique(label[fold.columns], return_inverse=True)[1].reshape(-1),
             )
             for place, fold in enumerate(folds)
         ]
@@ -389,9 +424,23 @@ class _Table:
         return rival_rows(assessed, infos, reference if reference in infos else None)
 
 
-def _fit_limitations(fitted: Fitted) -> list[str]:
-    sentences = [fit.limitation for _, fit in fitted.values() if fit.limitation]
-    truncated = [info.name for info, fit in fitted.values() if fit.is_truncated]
+def _on_judged(inputs: Inputs, about: ExplanationInfo, fit: AbstractFit) -> Explained:
+    """A prediction on the contexts that are judged and the tokens that occur."""
+    assert isinstance(fit, AbstractFactorFit)
+    return Explained(about, *(Geometry.of(inputs.vectors(fit.factors, items)) for items in CONTEXTS_AND_TOKENS))
+
+
+def _score_of_contexts(run: Factors, groups: Int) -> Callable[[AbstractFit], list[float]]:
+    """Agreement of a fit's contexts with the run's, each pair of supports counted once."""
+    drawn = drawn_items(groups.size)
+    units = np.unique(groups[drawn], return_inverse=True)[1].reshape(-1)
+    pairs, X = CrossFit.of(units, by_unit=True), full_cosines(run.H[:, drawn])
+    return lambda fit: [float(pairs.agreements(X, [full_cosines(fit.contexts(drawn))])[0])]
+
+
+def _fit_limitations(fits: Mapping[str, AbstractFit]) -> list[str]:
+    sentences = [fit.limitation for fit in fits.values() if fit.limitation]
+    truncated = [name for name, fit in fits.items() if fit.is_truncated]
     if truncated:
         sentences.append(
             f"Only the leading singular vectors of {', '.join(truncated)} are used: the statistics are large."

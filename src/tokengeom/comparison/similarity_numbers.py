@@ -1,12 +1,15 @@
-"""Agreement of a run's contexts, or tokens, with those of several predictions, over pairs of items.
+"""Agreement of one or several trainings' contexts, or tokens, with explanations of them, over pairs of items.
 
-With ``x_ij`` the cosine of items i and j in the run and ``y_ij`` in a prediction:
+With ``x_ij`` the cosine of items i and j in a run and ``y_ij`` in an explanation:
 
 ``agreement``    correlation of x and y over pairs of different units: contexts of different supports, or different
                  tokens. An item with itself, or with an item of its own support, says nothing about arrangement
 ``cka``          centred kernel alignment over the same pairs, ``sum a b / sqrt(sum a^2 sum b^2)`` with a and b the
                  products of vectors whose mean is removed, so that norms count [kornblith2019]
 ``similarity``   the papers' SIM, over all pairs including each item with itself [zhao2024]
+
+Contexts are weighted in two ways: as "contexts", every pair of them counts once; as "supports", every pair of support
+groups does, so that a few large groups do not decide.
 
 Every number depends on the items only through cosines or Gram matrices, so it does not change under the rotation that W
 and H are known up to. Tokens come with their mean removed, so a softmax shift does not change it either.
@@ -18,16 +21,17 @@ only sums over pairs of units change.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from tokengeom.comparison.agreement import AbstractNumbers, Better, ItemKind, Name
-from tokengeom.comparison.similarity import NO_VARIATION, STABILISER, group_means, group_sums
-from tokengeom.core.numerics import Float, Int, cosines, unit_columns
+from tokengeom.comparison.agreement import FEWEST_UNITS, AbstractNumbers, Better, ItemKind, Name, about
+from tokengeom.comparison.similarity import NO_VARIATION, STABILISER, group_sums
+from tokengeom.core.numerics import Float, Int, cosines
 
 MOST_ITEMS = 1000
 """Items of which all pairs are used; of more, this many are drawn at random (8 MB per matrix)."""
@@ -38,9 +42,100 @@ MANY_UNITS = 300
 """Units from which permuted matrices are held in float32: their sums are then exact to about 1e-6."""
 
 _Matrices = tuple[Float, Float]
-"""Cosines between items, and the Gram matrix of their centred vectors."""
+"""Cosines between units, and the Gram matrix of their centred vectors."""
 _Sum = Float | float
 """A sum over pairs of items, or one per selection."""
+
+
+@dataclass(frozen=True, eq=False)
+class Geometry:
+    """How n items lie to each other.
+
+    where
+        cosines             n x n; each item has cosine 1 with itself, and one without a direction 0 with all others
+        gram                products of the vectors with their mean removed, n x n
+        seeds               cosines of each random one of which ``cosines`` is the mean; empty where there is one
+        without_direction   number of items without a direction
+    """
+
+    cosines: Float
+    gram: Float
+    seeds: tuple[Float, ...] = ()
+    without_direction: int = 0
+
+    @staticmethod
+    def of(columns: Float, seeds: int = 1) -> Geometry:
+        """Of items given as columns; of several random ones, their columns stand below each other."""
+        centred = columns - columns.mean(axis=1, keepdims=True) if columns.size else columns
+        parts = np.split(columns, seeds) if seeds > 1 else [columns]
+        matrices = [full_cosines(part) for part in parts]
+        without = int(np.sum(~columns.any(axis=0)))
+        mean = matrices[0] if seeds == 1 else np.mean(matrices, axis=0)
+        return Geometry(mean, centred.T @ centred, tuple(matrices) if seeds > 1 else (), without)
+
+
+@dataclass(frozen=True, eq=False)
+class Correlations:
+    """Correlations of cosines on b selections of items.
+
+    where
+        with_runs   key of an explanation -> its correlation with each of R runs, R x b
+        between     correlation between each two of the runs, in the order of `combinations`, R (R - 1) / 2 x b
+        seeds       key of a random explanation -> the mean correlation between two of its seeds, b; and that of each
+                    seed with the first run, k x b
+    """
+
+    with_runs: Mapping[str, Float]
+    between: Float
+    seeds: Mapping[str, tuple[Float, Float]]
+
+    @property
+    def runs(self) -> int:
+        """Number of runs."""
+        return len(next(iter(self.with_runs.values())))
+
+    def numbers(self, number: str) -> dict[Name, Float]:
+        """Agreement with the first run, and what is known `about` it where there is more than one random thing."""
+        numbers: dict[Name, Float] = {(key, number): values[0] for key, values in self.with_runs.items()}
+        if self.runs < 2 and not self.seeds:
+            return numbers
+        rho = self.between.mean(axis=0) if self.runs > 1 else np.full(self.between.shape[1:], np.nan)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            attainable = np.sqrt(np.where(rho > 0, rho, np.nan))
+            for key, values in self.with_runs.items():
+                mean, reliability, name = values.mean(axis=0), self._reliability(key, rho), (key, number)
+                fair = mean / np.sqrt(reliability)
+                numbers[about(name, "mean")], numbers[about(name, "fair")] = mean, fair
+                numbers[about(name, "reliability")] = reliability
+                if key in self.seeds:
+                    each = self.seeds[key][1]
+                    numbers[about(name, "seed_error")] = each.std(axis=0, ddof=1) / np.sqrt(len(each))
+                if self.runs > 1:
+                    numbers[about(name, "reproducible")] = rho
+                    numbers[about(name, "corrected")] = fair / attainable
+        return numbers
+
+    def _reliability(self, key: str, like: Float) -> Float:
+        """Correlation of the mean of the seeds with another such mean [spearman1910, brown1910]."""
+        if key not in self.seeds:
+            return np.ones_like(like)
+        rho, each = self.seeds[key]
+        k = len(each)
+        return np.where(rho > 0, k * rho / (1.0 + (k - 1) * rho), np.nan)
+
+    def without_run(self, run: int) -> Correlations:
+        """Without one of the runs."""
+        pairs = [place for place, both in enumerate(combinations(range(self.runs), 2)) if run not in both]
+        left = {key: np.delete(values, run, axis=0) for key, values in self.with_runs.items()}
+        return Correlations(left, self.between[pairs], self.seeds)
+
+    def without_each_run(self, number: str) -> dict[Name, Float]:
+        """What is known about the numbers without each run in turn; empty for fewer than `FEWEST_UNITS` runs."""
+        if self.runs < FEWEST_UNITS:
+            return {}
+        left = [self.without_run(run).numbers(number) for run in range(self.runs)]
+        # The agreement with the first run is about that run alone.
+        return {name: np.array([one[name][0] for one in left]) for name in left[0] if name[1] != number}
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,42 +143,47 @@ class SimilarityNumbers(AbstractNumbers):
     """Numbers ``(key, {item}_{kind})``, such as ``("limit", "context_agreement")`` and ``("PMI", "token_cka")``.
 
     where
-        items     "contexts", "tokens" or "held-out contexts"
-        run       d x n, the run's items as columns
-        targets   key -> r x n, the predicted items; one without a direction (0) has cosine 0 with all others
+        items     "contexts", "supports", "tokens" or "held-out contexts"
+        runs      geometry of the items in each run; most numbers are those of the first
+        targets   key of an explanation -> its geometry of the items
+        dim       dimensions of the run, for Gaussian embeddings of its shape
         groups    unit of each item, n; None where each item is its own
-        floors    keys of the predictions whose Gaussian floors are wanted; None for all
-        sample    which of the items given to `of` these are, n; None for all
+        floors    keys of the explanations whose Gaussian floors are wanted; None for all
+        strata    stratum of each item, within which permutations exchange them; None where there is one
     """
 
     items: ItemKind
-    run: Float
-    targets: Mapping[str, Float]
+    runs: tuple[Geometry, ...]
+    targets: Mapping[str, Geometry]
+    dim: int
     groups: Int | None = None
     floors: tuple[str, ...] | None = None
-    sample: Int | None = None
+    strata: Int | None = None
 
     @staticmethod
     def of(
         items: ItemKind,
-        run: Float,
+        run: Float | Sequence[Float],
         targets: Mapping[str, Float],
         groups: Int | None = None,
         floors: tuple[str, ...] | None = None,
     ) -> SimilarityNumbers:
-        """Numbers of these items, or of `MOST_ITEMS` of them, drawn at random with a fixed seed."""
-        n, kept = run.shape[1], None
-        if n > MOST_ITEMS:
-            kept = np.sort(np.random.default_rng(0).choice(n, MOST_ITEMS, replace=False))
-            run, targets = run[:, kept], {key: target[:, kept] for key, target in targets.items()}
-            groups = None if groups is None else groups[kept]
-        units = None if groups is None else np.unique(groups, return_inverse=True)[1].reshape(-1)
-        return SimilarityNumbers(items, run, targets, units, floors, kept)
+        """Numbers of items given as columns, or of `MOST_ITEMS` of them, drawn at random with a fixed seed."""
+        runs = [run] if isinstance(run, np.ndarray) else list(run)
+        kept = drawn_items(runs[0].shape[1])
+        return SimilarityNumbers(
+            items,
+            tuple(Geometry.of(one[:, kept]) for one in runs),
+            {key: Geometry.of(target[:, kept]) for key, target in targets.items()},
+            runs[0].shape[0],
+            None if groups is None else np.unique(groups[kept], return_inverse=True)[1].reshape(-1),
+            floors,
+        )
 
     @property
     def size(self) -> int:
         """Number of items."""
-        return int(self.run.shape[1])
+        return int(self.runs[0].cosines.shape[0])
 
     @property
     def better(self) -> Mapping[Name, Better]:
@@ -95,33 +195,97 @@ class SimilarityNumbers(AbstractNumbers):
         return f"{self.items.removesuffix('s').removeprefix('held-out ')}_{kind}"
 
     def without_direction(self, key: str) -> int:
-        """Number of items without a direction in a prediction."""
-        return int(np.sum(~self.targets[key].any(axis=0)))
+        """Number of items without a direction in an explanation."""
+        return self.targets[key].without_direction
 
     def resampled(self, draws: Float) -> Mapping[Name, Float]:
         """Each number on each selection of items."""
-        return self._numbers(*self._run, draws, self._target_matrices)
+        sums = _Sums(self._apart, draws)
+        return {
+            **self._other_numbers(self.runs[0], self.targets, sums, draws),
+            **self._correlations(sums).numbers(self.number("agreement")),
+        }
 
-    def _numbers(self, X: Float, K: Float, draws: Float, targets: Mapping[str, _Matrices]) -> dict[Name, Float]:
-        """Each number of items with cosines X and Gram matrix K (n x n) on each selection."""
-        apart, everywhere = _Sums(self._apart, draws), _Sums(None, draws)
-        numbers = {}
-        for key, (Y, G) in targets.items():
-            numbers[key, self.number("agreement")] = apart.correlation(X, Y)
-            numbers[key, self.number("cka")] = apart.alignment(K, G)
-            numbers[key, self.number("similarity")] = everywhere.correlation(X, Y, STABILISER)
+    def correlations(self, draws: Float) -> Correlations:
+        """Correlations of cosines on each selection of items, between runs and explanations, and among both."""
+        return self._correlations(_Sums(self._apart, draws))
+
+    def _correlations(self, sums: _Sums) -> Correlations:
+        def between(matrices: Sequence[Float]) -> Float:
+            both = [sums.correlation(first, second) for first, second in combinations(matrices, 2)]
+            return np.array(both).reshape(-1, sums.selections)
+
+        runs = [run.cosines for run in self.runs]
+        with_runs = [{key: sums.correlation(X, Y.cosines) for key, Y in self.targets.items()} for X in runs]
+        return Correlations(
+            {key: np.array([values[key] for values in with_runs]) for key in self.targets},
+            between(runs),
+            {
+                key: (
+                    between(Y.seeds).mean(axis=0),
+                    np.array([sums.correlation(runs[0], seed) for seed in Y.seeds]),
+                )
+                for key, Y in self.targets.items()
+                if Y.seeds
+            },
+        )
+
+    def without_training(self) -> Mapping[Name, Float]:
+        """What is known about the numbers without each run in turn."""
+        return self.correlations(np.ones((1, self.size))).without_each_run(self.number("agreement"))
+
+    def _other_numbers(
+        self, run: Geometry, targets: Mapping[str, Geometry], sums: _Sums, draws: Float
+    ) -> dict[Name, Float]:
+        """CKA and SIM of a run on each selection."""
+        everywhere, numbers = _Sums(self._pair_weights, draws), {}
+        for key, target in targets.items():
+            numbers[key, self.number("cka")] = sums.alignment(run.gram, target.gram)
+            numbers[key, self.number("similarity")] = everywhere.correlation(run.cosines, target.cosines, STABILISER)
         return numbers
 
-    def permuted(self, orders: Int) -> Mapping[Name, Float]:
-        """Each number when units exchange their mean directions (for CKA, mean vectors) in the predictions.
+    def _of_run(self, columns: Float, targets: Mapping[str, Geometry]) -> dict[Name, float]:
+        """The numbers of items in place of the run's; tokens with their mean removed."""
+        run = Geometry.of(columns - columns.mean(axis=1, keepdims=True) if self.items == "tokens" else columns)
+        whole = np.ones((1, self.size))
+        sums = _Sums(self._apart, whole)
+        numbers = self._other_numbers(run, targets, sums, whole)
+        for key, target in targets.items():
+            numbers[key, self.number("agreement")] = sums.correlation(run.cosines, target.cosines)
+        return {name: float(values[0]) for name, values in numbers.items()}
 
-        Within a unit the predicted cosine is then 1. Instead of predictions the run's sums over pairs of units are
-        permuted, by the inverse of each order: one gathering serves every prediction.
+    def of_other_run(self, columns: Float) -> Mapping[Name, float]:
+        """The numbers of the same items in another run, such as the model before training."""
+        return self._of_run(columns, self.targets)
+
+    def between_runs(self) -> Mapping[Name, float]:
+        """Mean CKA and SIM of the first run with the others, under the names of every explanation."""
+        others = {str(place): run for place, run in enumerate(self.runs[1:])}
+        whole = np.ones((1, self.size))
+        numbers = self._other_numbers(self.runs[0], others, _Sums(self._apart, whole), whole)
+        mean = {
+            self.number(kind): float(np.mean([numbers[place, self.number(kind)] for place in others]))
+            for kind in KINDS[1:]
+        }
+        return {(key, name): value for key in self.targets for name, value in mean.items()}
+
+    def gaussian(self, rng: np.random.Generator, count: int) -> Mapping[Name, Float]:
+        """Each number of Gaussian embeddings of the run's shape."""
+        targets = {k: M for k, M in self.targets.items() if self.floors is None or k in self.floors}
+        drawn = [self._of_run(rng.standard_normal((self.dim, self.size)), targets) for _ in range(count)]
+        return {name: np.array([values[name] for values in drawn]) for name in drawn[0]} if drawn else {}
+
+    def permuted(self, orders: Int) -> Mapping[Name, Float]:
+        """Each number when units exchange their mean directions (for CKA, mean vectors) in the explanations.
+
+        Within a unit the predicted cosine is then 1. Instead of explanations the run's sums over pairs of units are
+        permuted, by the inverse of each order: one gathering serves every explanation.
         """
-        (X, K), unit = self._run, self.units
-        n = np.bincount(unit).astype(np.float64)
+        X, K, unit = self.runs[0].cosines, self.runs[0].gram, self.units
+        weight = np.ones(self.size) if self._weights is None else self._weights
+        n: Float = np.bincount(unit, weight).astype(np.float64)
         (sum_x, inside_x), (sum_xx, inside_xx), (sum_k, _) = (
-            _trace_cleared(group_sums(group_sums(M, unit).T, unit)) for M in (X, X * X, K)
+            _trace_cleared(_unit_sums(M, unit, weight)) for M in (X, X * X, K)
         )
         kk = float(np.vdot(self._apart * K, K))
         apart, inside = float(n.sum() ** 2 - n @ n), float(n @ n)
@@ -142,54 +306,38 @@ class SimilarityNumbers(AbstractNumbers):
         for place, key in enumerate(self.targets):
             Y, G = pairs[place]
             y, yy, gg = (_quadratic(size, M) for M in (Y, Y * Y, G * G))
-            numbers[key, self.number("agreement")] = _correlation(apart, x, y, xx, yy, xy[:, place])
+            numbers[key, self.number("agreement")] = correlation_of_sums(apart, x, y, xx, yy, xy[:, place])
             numbers[key, self.number("cka")] = cosine_of_products(kg[:, place], kk, gg)
             sums = (x + inside_x, y + inside, xx + inside_xx, yy + inside, xy[:, place] + inside_x)
-            numbers[key, self.number("similarity")] = _correlation(apart + inside, *sums, STABILISER)
+            numbers[key, self.number("similarity")] = correlation_of_sums(apart + inside, *sums, STABILISER)
         return numbers
 
-    def gaussian(self, rng: np.random.Generator, count: int) -> Mapping[Name, Float]:
-        """Each number of Gaussian embeddings of the run's shape; tokens with their mean removed."""
-        targets = {k: M for k, M in self._target_matrices.items() if self.floors is None or k in self.floors}
-        whole = np.ones((1, self.size))
-        drawn = [
-            self._numbers(*_matrices(self._as_items(rng.standard_normal(self.run.shape))), whole, targets)
-            for _ in range(count)
-        ]
-        return {name: np.array([values[name][0] for values in drawn]) for name in drawn[0]} if drawn else {}
-
-    def of_other_run(self, run: Float) -> Mapping[Name, float]:
-        """The numbers of another run, given by the same items as this one, such as the model before training."""
-        other = _matrices(self._as_items(self._sampled(run)))
-        numbers = self._numbers(*other, np.ones((1, self.size)), self._target_matrices)
-        return {name: float(values[0]) for name, values in numbers.items()}
-
-    def with_other_runs(self, runs: list[Float]) -> Mapping[Name, float]:
-        """Mean of each number between this run and others, under the names of every prediction."""
-        others = {str(place): _matrices(self._sampled(other)) for place, other in enumerate(runs)}
-        numbers = self._numbers(*self._run, np.ones((1, self.size)), others)
-        names = [self.number(kind) for kind in KINDS]
-        mean = {name: float(np.mean([numbers[place, name] for place in others])) for name in names}
-        return {(key, name): mean[name] for key in self.targets for name in names}
-
-    def _sampled(self, run: Float) -> Float:
-        return run if self.sample is None else run[:, self.sample]
-
-    def _as_items(self, run: Float) -> Float:
-        return run - run.mean(axis=1, keepdims=True) if self.items == "tokens" else run
-
     @cached_property
-    def _run(self) -> _Matrices:
-        return _matrices(self.run)
+    def _weights(self) -> Float | None:
+        """Weight of each item by which pairs of units count once; None where pairs of items do."""
+        return None if self.items != "supports" else 1.0 / np.bincount(self.units)[self.units]
 
-    @cached_property
-    def _target_matrices(self) -> dict[str, _Matrices]:
-        return {key: _matrices(target) for key, target in self.targets.items()}
+    @property
+    def _pair_weights(self) -> Float | None:
+        return None if self._weights is None else np.outer(self._weights, self._weights)
 
     @cached_property
     def _apart(self) -> Float:
-        """1 for pairs of different units, 0 for others, n x n."""
-        return np.asarray(self.units[:, None] != self.units[None, :], dtype=np.float64)
+        """Weight of each pair of items; 0 for those of the same unit, n x n."""
+        return pairs_apart(self.units, self._weights)
+
+
+def drawn_items(n: int) -> Int:
+    """All of n items, or `MOST_ITEMS` of them, drawn at random with a fixed seed."""
+    if n <= MOST_ITEMS:
+        return np.arange(n, dtype=np.int64)
+    return np.sort(np.random.default_rng(0).choice(n, MOST_ITEMS, replace=False))
+
+
+def pairs_apart(units: Int, weights: Float | None = None) -> Float:
+    """Weight of each pair of items: the product of theirs, and 0 for items of the same unit, n x n."""
+    apart = np.asarray(units[:, None] != units[None, :], dtype=np.float64)
+    return apart if weights is None else apart * np.outer(weights, weights)
 
 
 def sampling_limitations(V: int, kept: Int, seen: Int) -> list[str]:
@@ -209,17 +357,17 @@ def sampling_limitations(V: int, kept: Int, seen: Int) -> list[str]:
 
 
 class _Sums:
-    """Correlations over the pairs of a mask (n x n, None for all) on many selections of items (b x n).
+    """Correlations over pairs with weights (n x n, None for 1) on many selections of items (b x n).
 
     With ``c = 1 - w`` the items that a selection leaves out, ``w^T K w = 1^T K 1 - 2 c^T K 1 + c^T K c`` for symmetric
     K, which is cheap because few items are left out.
     """
 
     def __init__(self, mask: Float | None, draws: Float) -> None:
-        self.mask, self.left_out = mask, csr_array(1.0 - draws)
+        self.mask, self.left_out, self.selections = mask, csr_array(1.0 - draws), len(draws)
         self.pairs = np.sum(draws, axis=1) ** 2 if mask is None else self._sum(mask)
-        self._of_x: tuple[Float, Float, Float] | None = None
-        self._of_K: Float | None = None
+        self._first: tuple[int, Float] = -1, draws
+        self._sums: dict[int, tuple[Float, Float]] = {}
 
     def _sum(self, K: Float) -> Float:
         rows = K.sum(axis=1)
@@ -228,25 +376,27 @@ class _Sums:
         both = np.asarray(self.left_out.multiply(self.left_out @ K).sum(axis=1)).ravel()
         return np.asarray(rows.sum() - 2.0 * (self.left_out @ rows) + both)
 
-    def _masked(self, X: Float) -> Float:
-        return X if self.mask is None else self.mask * X
+    def _masked(self, M: Float) -> Float:
+        """M with its weights; that of the last call is kept, because one matrix is compared with many."""
+        if self._first[0] != id(M):
+            self._first = id(M), M if self.mask is None else self.mask * M
+        return self._first[1]
+
+    def _of(self, M: Float) -> tuple[Float, Float]:
+        """Sums of the entries of M and of their squares, computed once per matrix."""
+        if id(M) not in self._sums:
+            masked = M if self.mask is None else self.mask * M
+            self._sums[id(M)] = self._sum(masked), self._sum(masked * M)
+        return self._sums[id(M)]
 
     def correlation(self, X: Float, Y: Float, stabiliser: float = 0.0) -> Float:
-        """Of the entries of X, the same in every call, with those of Y."""
-        if self._of_x is None:
-            masked = self._masked(X)
-            self._of_x = masked, self._sum(masked), self._sum(masked * X)
-        masked, x, xx = self._of_x
-        theirs = self._masked(Y)
-        y, yy, xy = self._sum(theirs), self._sum(theirs * Y), self._sum(masked * Y)
-        return _correlation(self.pairs, x, y, xx, yy, xy, stabiliser)
+        """Of the entries of X with those of Y."""
+        (x, xx), (y, yy), xy = self._of(X), self._of(Y), self._sum(self._masked(X) * Y)
+        return correlation_of_sums(self.pairs, x, y, xx, yy, xy, stabiliser)
 
     def alignment(self, K: Float, G: Float) -> Float:
-        """``<K, G> / (||K|| ||G||)`` over the pairs of the mask; K is the same in every call. NaN where one is 0."""
-        masked = self._masked(K)
-        if self._of_K is None:
-            self._of_K = self._sum(masked * K)
-        return cosine_of_products(self._sum(masked * G), self._of_K, self._sum(self._masked(G) * G))
+        """``<K, G> / (||K|| ||G||)`` over the pairs; NaN where one is 0."""
+        return cosine_of_products(self._sum(self._masked(K) * G), self._of(K)[1], self._of(G)[1])
 
 
 def cosine_of_products(kg: Float, kk: _Sum, gg: _Sum) -> Float:
@@ -256,7 +406,7 @@ def cosine_of_products(kg: Float, kk: _Sum, gg: _Sum) -> Float:
         return np.where(size > 0, np.clip(kg / size, -1.0, 1.0), np.nan)
 
 
-def _correlation(pairs: _Sum, x: _Sum, y: _Sum, xx: _Sum, yy: _Sum, xy: _Sum, stabiliser: float = 0.0) -> Float:
+def correlation_of_sums(pairs: _Sum, x: _Sum, y: _Sum, xx: _Sum, yy: _Sum, xy: _Sum, stabiliser: float = 0.0) -> Float:
     """Correlation from sums over pairs; with a stabiliser it is SIM. NaN where there are no pairs or nothing varies."""
     with np.errstate(invalid="ignore", divide="ignore"):
         mean_x, mean_y, mean_xx, mean_yy, mean_xy = (total / np.asarray(pairs) for total in (x, y, xx, yy, xy))
@@ -283,11 +433,19 @@ def _gathered(M: Float, orders: Int) -> Float:
     return reordered.reshape(len(orders), -1)
 
 
-def _unit_matrices(target: Float, unit: Int) -> _Matrices:
+def _unit_sums(M: Float, unit: Int, weight: Float) -> Float:
+    """Sum of ``w_i w_j M_ij`` over the items of each two units."""
+    return group_sums(group_sums(M * np.outer(weight, weight), unit).T, unit)
+
+
+def _unit_matrices(target: Geometry, unit: Int) -> _Matrices:
     """Cosines between the mean directions of units and the Gram matrix of their mean vectors, with diagonals of 0."""
-    Y = cosines(group_means(unit_columns(target), unit))
-    means = group_means(_centred(target), unit)
-    return _trace_cleared(Y)[0], _trace_cleared(means.T @ means)[0]
+    share = 1.0 / np.bincount(unit)[unit]
+    Y, G = (_unit_sums(M, unit, share) for M in (target.cosines, target.gram))
+    size = np.sqrt(np.maximum(np.diag(Y), 0.0))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        Y = np.where(np.outer(size, size) > 0, Y / np.outer(size, size), 0.0)
+    return _trace_cleared(Y)[0], _trace_cleared(G)[0]
 
 
 def _quadratic(weights: Float, M: Float) -> Float:
@@ -295,16 +453,6 @@ def _quadratic(weights: Float, M: Float) -> Float:
     if np.ptp(weights) == 0:
         return np.full(len(weights), float(weights[0, 0]) ** 2 * M.sum())
     return np.asarray(np.einsum("bi,bi->b", weights @ M, weights))
-
-
-def _matrices(columns: Float) -> _Matrices:
-    """Cosines between columns, and the Gram matrix of the columns with their mean removed."""
-    centred = _centred(columns)
-    return full_cosines(columns), centred.T @ centred
-
-
-def _centred(columns: Float) -> Float:
-    return np.asarray(columns - columns.mean(axis=1, keepdims=True)) if columns.size else columns
 
 
 def full_cosines(columns: Float) -> Float:

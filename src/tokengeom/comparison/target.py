@@ -19,7 +19,7 @@ from tokengeom.comparison.agreement import Agreement, Name
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors
 from tokengeom.core.progress import AbstractProgress
-from tokengeom.problems.base import LARGEST_GAP
+from tokengeom.models.factored import FACTORED
 from tokengeom.problems.regularised_logits import Merging
 from tokengeom.results.convert import Matches
 from tokengeom.theory.at_loss import NORMS, LossPrediction, LossSettings
@@ -38,16 +38,21 @@ NORM_OF_OPTIMIZER = {
 }
 """Norm of the logits that each optimizer keeps small: proven for none; measured for unconstrained features with gd,
 adam, adamw and signgd, and for networks with adam and signgd (docs/results/optimizer_norms.md)."""
+NOT_IN_NETWORKS = ("gd", "ngd")
+"""Optimizers with which networks do not keep the norm small that unconstrained features do: measured in 2 of 7."""
 AT_LOSS_ENTRIES = {"nuclear": 1_000_000, "gamma2": 400_000}
 """Merged tokens times merged contexts up to which predictions at a loss are made by default: about half a minute."""
 SAME_LOSS = 0.02
 """Loss gaps with a relative difference below this are the same."""
 MEANINGS = {
+    "support_agreement": "correlation of context cosines, each pair of different supports counted once, 1 is best",
     "context_agreement": "correlation of context cosines over pairs with different supports, 1 is best",
     "token_agreement": "correlation of token cosines over pairs of different tokens, 1 is best",
+    "support_cka": "centred kernel alignment of contexts, each pair of supports counted once, 1 is best",
     "context_cka": "centred kernel alignment of contexts with different supports (norms matter), 1 is best",
     "token_cka": "centred kernel alignment of different tokens (norms matter), 1 is best",
     "logit_cosine": "cosine of the centred logits, 1 is best",
+    "support_similarity": "the papers' SIM of context cosines, each pair of supports counted once, 1 is best",
     "context_similarity": "the papers' SIM of context cosines, 1 is best",
     "token_similarity": "the papers' SIM of token cosines, 1 is best",
     "finite_distance": "||P_F(L) - L_in||, 0 is best",
@@ -134,7 +139,14 @@ LIMIT = Target(
 PROXY = Target(
     "proxy", ExplanationInfo("S~", "proxy: centred supports", "supports", ours=True), "with the proxy", "proxy"
 )
-TARGETS = {target.key: target for target in (*AT_LOSS.values(), LIMIT, PROXY)}
+COUNTS = Target(
+    "counts",
+    ExplanationInfo("together", "all explanations by counts together, fitted on other items", "counts"),
+    "all explanations by counts together",
+    "sum of all explanations by counts",
+)
+"""What all explanations say together (`tokengeom.comparison.explained`): at least this much comes from counts."""
+TARGETS = {target.key: target for target in (*AT_LOSS.values(), LIMIT, PROXY, COUNTS)}
 """Every target by its key, in the order of tables."""
 
 Tables = Mapping[str, Mapping[str, Agreement]]
@@ -219,11 +231,11 @@ def loss_path(prediction: FeaturePrediction, norm: str, tolerance: float) -> Los
     return LossPath(known.P, known.pi, entropy=known.entropy, statistics_hash=known.statistics_hash, settings=settings)
 
 
-def proven(at: Iterable[LossPrediction]) -> tuple[tuple[LossPrediction, ...], list[str]]:
+def proven(at: Iterable[LossPrediction], within: float) -> tuple[tuple[LossPrediction, ...], list[str]]:
     """Predictions that are proven well enough to be compared with, and a sentence for each of the others."""
     kept, notes = [], []
     for prediction in at:
-        if prediction.relative_gap > LARGEST_GAP:
+        if prediction.relative_gap > within:
             notes.append(
                 f"The prediction at the loss reached in the {NORMS[prediction.norm]} is not used: its norm is proven "
                 f"only to a relative gap of {prediction.relative_gap:.1e}."
@@ -256,10 +268,14 @@ def _setting(run: object, name: str) -> object:
 def norm_of(run: object) -> str | None:
     """The norm that goes with a run's training, where that is known.
 
-    With weight decay in the gradient, training ends at a stationary point of the loss and the decay, whatever the
-    optimizer: in the nuclear norm. Before that it is on the way from its optimizer's own norm, so neither is known.
+    What unconstrained features do under gradient descent, networks do not. With weight decay in the gradient, training
+    ends at a stationary point of the loss and the decay, whatever the optimizer: in the nuclear norm. Before that it is
+    on the way from its optimizer's own norm, so neither is known.
     """
-    norm = NORM_OF_OPTIMIZER.get(optimizer_of(run) or "")
+    optimizer = optimizer_of(run) or ""
+    norm, model = NORM_OF_OPTIMIZER.get(optimizer), _setting(run, "model")
+    if model is not None and model not in FACTORED and optimizer in NOT_IN_NETWORKS:
+        return None
     return None if norm != "nuclear" and decays_in_gradient(run) else norm
 
 
@@ -280,7 +296,8 @@ def norm_sentence(norm: str | None, run: object, targets: Tables) -> list[str]:
     if norm is None or not others:
         return []
     tables = [targets[AT_LOSS[each].key] for each in (norm, others[0])]
-    values = [table[f"{item}_agreement"].value for table in tables for item in ("context", "token")]
+    judged = "support" if "support_agreement" in tables[0] else "context"
+    values = [table[f"{item}_agreement"].fair for table in tables for item in (judged, "token")]
     if not np.isfinite(values).all():
         return []
     mine, theirs = (f"{a:.2f} for contexts and {b:.2f} for tokens" for a, b in (values[:2], values[2:]))
@@ -290,12 +307,12 @@ def norm_sentence(norm: str | None, run: object, targets: Tables) -> list[str]:
     elif optimizer == "spectral":
         why = (
             "Spectral descent was measured to keep the spectral norm of unconstrained features small, in which nothing "
-            f"is predicted here; the {NORMS[norm]} agrees better than the other"
+            f"is predicted here; the verdict is about the {NORMS[norm]}"
         )
     elif optimizer is None:
-        why = f"The optimizer is not known; of both norms the {NORMS[norm]} agrees better"
+        why = f"The optimizer is not known; the verdict is about the {NORMS[norm]}"
     else:
-        why = f"No norm is known to go with the optimizer {optimizer}{decay}; the {NORMS[norm]} agrees better"
+        why = f"No norm is known to go with the optimizer {optimizer}{decay}; the verdict is about the {NORMS[norm]}"
     return [f"{why} ({mine}); the {NORMS[others[0]]} gives {theirs}."]
 
 

@@ -1,31 +1,27 @@
 """`TextComparison`: the predicted geometries of two texts on what they share, and which tokens and contexts moved most.
 
-How far an item (a token or a context) moved is a number that no rotation changes:
-
-``moved_i = 1 - corr_j(x_ij, y_ij)``,   j over the other items
-
-where ``x_ij`` and ``y_ij`` are the cosines of items i and j in the geometries of the first and of the second text. 0
-means that all others lie around the item in the same arrangement, 1 that the two arrangements have nothing in common.
-Contexts of the same support in both texts are not paired: their cosine is the same in both. Where the cosines of an
-item do not vary, they have no correlation: the number is 0 where they are equal in both texts, and 1 otherwise.
+How far an item moved, and how far beyond chance, is defined in `tokengeom.comparison.movement`; what halves of the
+texts say about an agreement in `tokengeom.comparison.text_halves`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from tokengeom.ask.named_vectors import Items
 from tokengeom.comparison.agreement import Agreement
+from tokengeom.comparison.movement import FEWEST_WINDOWS, Count, Movement
 from tokengeom.comparison.target import MEANINGS
+from tokengeom.comparison.text_halves import Halves
 from tokengeom.core.errors import InputError
 from tokengeom.results.contract import AbstractResult, data_frame, html_table
 from tokengeom.results.convert import (
+    Added,
     Digest,
-    Skipped,
-    Vector,
     Within,
     from_plain,
     read_json_as,
@@ -40,17 +36,18 @@ if TYPE_CHECKING:
 FILE = "texts.json"
 SHOWN = 10
 """Tokens, and contexts, that the summary and a notebook show."""
-LARGEST = 2.0
-"""Largest number that an item can have: 1 less the smallest correlation."""
 NUMBERS = tuple(f"{item}_{kind}" for item in ("context", "token") for kind in ("agreement", "cka", "similarity"))
 """Names of the numbers that say how alike the two geometries are."""
 _STORED = ("loss_gap", "is_proxy")
-Count = Annotated[int, Within(0)]
-Cosine = Annotated[float, Within(-1.0, 1.0)]
 
 WHAT_MOVED = (
     "Moved by: 1 less the correlation of an item's cosines with all others in the first text and in the second, from 0 "
     "to 2. Gained and lost: from the first text to the second."
+)
+WHAT_IS_BEYOND_CHANCE = (
+    "Beyond chance: the smallest of these numbers between a half of the one text and a half of the other, less the "
+    "larger of those between the two halves of one text. Listed are tokens and contexts with at least "
+    f"{FEWEST_WINDOWS} windows in every half for which it is positive, largest first."
 )
 
 
@@ -87,103 +84,6 @@ class ComparedText:
 
 
 @dataclass(frozen=True)
-class Neighbour:
-    """A neighbour of an item: its name, and the cosine with the item in each text."""
-
-    name: str
-    first: Cosine
-    second: Cosine
-
-
-@dataclass(frozen=True)
-class Follower:
-    """A token that follows a context, or a context that a token follows, in one text alone; how often it does there."""
-
-    name: str
-    count: Annotated[int, Within(1)]
-
-
-@dataclass(frozen=True)
-class MovedItem:
-    """A token or a context that moved, with the reason in the supports.
-
-    ``alike``
-        Number of other contexts with the same supports in both texts, which are not listed.
-    ``gained``, ``lost``
-        Neighbours in the second text that are none in the first, and the other way round; nearest first.
-    ``only_first``, ``only_second``
-        For a context, tokens that follow it in one text alone; for a token, contexts that it follows in one text alone.
-        Most frequent first, the first few of ``in_first`` and ``in_second``.
-    ``in_both``, ``in_first``, ``in_second``
-        How many there are in both texts, in the first alone and in the second alone.
-    """
-
-    name: str
-    moved: Annotated[float, Within(0.0, LARGEST)]
-    alike: Count
-    gained: tuple[Neighbour, ...]
-    lost: tuple[Neighbour, ...]
-    only_first: tuple[Follower, ...]
-    only_second: tuple[Follower, ...]
-    in_both: Count
-    in_first: Count
-    in_second: Count
-
-    def cells(self) -> tuple[str, ...]:
-        """Number, neighbours and supports as a table shows them."""
-        cells = [f"{self.moved:.3f}", *(", ".join(map(quoted, some)) for some in (self.gained, self.lost))]
-        for listed, count in ((self.only_first, self.in_first), (self.only_second, self.in_second)):
-            more = [f"{count - len(listed):,} more"] if count > len(listed) else []
-            cells.append(", ".join([*(f"{quoted(follower)} ({follower.count:,})" for follower in listed), *more]))
-        return tuple(cells)
-
-    @property
-    def label(self) -> str:
-        """Its name, and how many have the same supports."""
-        return f"{quoted(self)}{f' and {self.alike:,} with the same supports' if self.alike else ''}"
-
-    def sentence(self, items: Items, *, in_limit: bool) -> str:
-        """Name, number and neighbours, then the reason in the supports."""
-        _, gained, lost, first, second = self.cells()
-        near = [f"{verb} {names}" for verb, names in (("gained", gained), ("lost", lost)) if names]
-        text = f"{self.label} moved by {self.moved:.3f}: {'; '.join(near) or 'the same neighbours'}."
-        verb, alone = "followed by" if items == "contexts" else "follows", (("first", first), ("second", second))
-        reasons = "; ".join(f"in the {place} text alone {verb} {names}" for place, names in alone if names)
-        if reasons:
-            return f"{text} {reasons[:1].upper()}{reasons[1:]}."
-        alike = "The same tokens follow it" if items == "contexts" else "It follows the same contexts"
-        differs = "the supports of others" if in_limit else "how often, or the supports of others"
-        return f"{text} {alike} in both texts; what differs: {differs}."
-
-
-def quoted(item: Neighbour | Follower | MovedItem) -> str:
-    """The name of an item in quotation marks: names may end in a full stop, or hold commas."""
-    return f"\u201c{item.name}\u201d"
-
-
-@dataclass(frozen=True, eq=False)
-class Movement:
-    """How far every shared token, or every shared context, moved.
-
-    ``names``, ``moved``
-        All of them in the order of their names, and their numbers.
-    ``listed``
-        Those that moved most, with neighbours and reasons, largest first; of contexts with the same supports one.
-    """
-
-    names: tuple[str, ...]
-    moved: Annotated[Vector, Within(0.0, LARGEST)]
-    listed: tuple[MovedItem, ...]
-    items: Annotated[Items, Skipped] = "contexts"
-
-    def __post_init__(self) -> None:
-        if len(self.names) != len(self.moved):
-            raise ValueError(f"{self.items} must have one number per name")
-        if not {item.name for item in self.listed} <= set(self.names):
-            raise ValueError(f"{self.items} are listed that the texts do not share")
-
-
-@dataclass(frozen=True)
 class _Settings:
     """Types of the saved settings."""
 
@@ -195,6 +95,7 @@ class _Settings:
     permutations: Count
     seed: Count
     loss_gap: Annotated[float, Within(0.0)] | None
+    halves: Annotated[bool | None, Added(False)]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -204,7 +105,8 @@ class TextComparison(AbstractResult):
     ``first``, ``second``
         What of each text is compared.
     ``agreements``
-        `NUMBERS` -> how alike the two geometries are, with interval and floor, as `compare` gives them.
+        `NUMBERS` -> how alike the two geometries are, with interval and floor, as `compare` gives them; where the texts
+        were split, those of contexts and tokens also with what their halves say about it.
     ``tokens``, ``contexts``
         How far each token and each context moved.
     ``loss_gap``
@@ -215,6 +117,8 @@ class TextComparison(AbstractResult):
         Sentences: how the numbers must not be read.
     ``settings``
         Settings that it was made with; ``loss_gap`` is the one that was asked for, also where the proxy stands in.
+    ``halves``
+        What the halves of both texts have in common; None where the texts were not split.
     """
 
     kind: ClassVar[str] = "tokengeom-texts"
@@ -222,7 +126,7 @@ class TextComparison(AbstractResult):
 
     saved_order: ClassVar[tuple[str, ...]] = (
         *_STORED,
-        *("first", "second", "agreements", "contexts", "tokens", "limitations", "settings"),
+        *("first", "second", "agreements", "contexts", "tokens", "limitations", "settings", "halves"),
     )
 
     first: ComparedText
@@ -234,10 +138,13 @@ class TextComparison(AbstractResult):
     is_proxy: bool
     limitations: tuple[str, ...]
     settings: Mapping[str, Any]
+    halves: Annotated[Halves | None, Added(None)] = None
 
     def __post_init__(self) -> None:
         if sorted(self.agreements) != sorted(NUMBERS):
             raise ValueError(f"its agreements must be {', '.join(NUMBERS)}")
+        if any(bool(moved.beyond) != (self.halves is not None) for moved in self.movements):
+            raise ValueError("what moved beyond chance is known if and only if there are halves")
 
     @property
     def movements(self) -> tuple[Movement, Movement]:
@@ -250,6 +157,14 @@ class TextComparison(AbstractResult):
         if self.is_proxy:
             return "the proxy"
         return "the limit of training" if self.loss_gap is None else f"a loss gap of {self.loss_gap:g} nats"
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """Keywords with which `compare_texts` makes it again."""
+        if "halves" in self.settings:
+            return dict(self.settings)
+        # Version 0.1.0 did not split texts, and predicted the limit unless a loss gap was given.
+        return {**self.settings, "loss_gap": self.settings["loss_gap"] or 0.0, "halves": False}
 
     def to_dict(self) -> dict[str, Any]:
         """What is shared, the agreement, what moved most, and the limitations."""
@@ -265,10 +180,13 @@ class TextComparison(AbstractResult):
                 for moved in self.movements
             },
             "limitations": list(self.limitations),
+            "halves": None if self.halves is None else asdict(self.halves),
         }
 
     def to_frame(self, items: Items = "contexts") -> DataFrame:
         """Data frame with one row per shared token or context, indexed by name: how far it moved, largest first.
+
+        ``beyond_chance`` is NaN for what was seen too rarely in a half of the texts, and where they were not split.
 
         ``items``
             "tokens" or "contexts".
@@ -276,12 +194,13 @@ class TextComparison(AbstractResult):
         if items not in ("tokens", "contexts"):
             raise InputError(f"items must be tokens or contexts; got {items!r}.")
         movement: Movement = getattr(self, items)
-        frame = data_frame({"moved": movement.moved}, index=list(movement.names)).rename_axis(items[:-1])
+        beyond = movement.beyond or [float("nan")] * len(movement.names)
+        columns = {"moved": movement.moved, "beyond_chance": beyond}
+        frame = data_frame(columns, index=list(movement.names)).rename_axis(items[:-1])
         return frame.sort_values("moved", ascending=False, kind="stable")
 
     def summary(self) -> str:
         """What is shared, how alike the geometries are, what moved most and why, then the limitations."""
-        numbers = [f"{name}: {agreement} ({MEANINGS[name]})" for name, agreement in self.agreements.items()]
         in_limit = self.loss_gap is None
         moved = [
             item.sentence(movement.items, in_limit=in_limit)
@@ -289,8 +208,41 @@ class TextComparison(AbstractResult):
             for item in movement.listed[:SHOWN]
             if item.moved > 0
         ]
-        last = [WHAT_MOVED] if moved else ["Nothing moved: the two geometries are the same."]
-        return "\n".join([*self._shared(), *numbers, *moved, *last, *self.limitations])
+        return "\n".join([*self._shared(), *self._alike(), *moved, *self._what_moved(), *self.limitations])
+
+    def _alike(self) -> list[str]:
+        """What the halves say, then every number of the whole texts."""
+        numbers = [
+            f"{name}: {_of_whole_texts(agreement)} ({MEANINGS[name]})" for name, agreement in self.agreements.items()
+        ]
+        if self.halves is None:
+            return numbers
+        halves = (
+            f"Each text is split at random into halves of about {self.halves.windows:,} windows; "
+            f"{self.halves.tokens:,} tokens and {self.halves.contexts:,} contexts are in all four."
+        )
+        return [halves, *(self._corrected(item) for item in ("context", "token")), *numbers]
+
+    def _corrected(self, item: str) -> str:
+        known = self.agreements[f"{item}_agreement"]
+        within = f"halves of the same text {known.reproducible:.2f} and {known.reliability:.2f}"
+        agreed = f"{item.capitalize()}s agree {known.value:.2f}; {within}, halves of different texts {known.mean:.2f}"
+        if not isfinite(known.corrected):
+            return f"{agreed}. Halves of one text do not agree with each other: texts of this size cannot be compared."
+        ends = f" [{known.corrected_low:.2f}, {known.corrected_high:.2f}]" if isfinite(known.corrected_low) else ""
+        return f"{agreed}: corrected {known.corrected:.2f}{ends}, where 1 would be two samples of one text."
+
+    def _what_moved(self) -> list[str]:
+        if not any(movement.moved.any() for movement in self.movements):
+            return ["Nothing moved: the two geometries are the same."]
+        if self.halves is None:
+            return [WHAT_MOVED]
+        parts = [f"{one.beyond_chance:,} of {one.seen_enough:,} {one.items}" for one in self.movements]
+        count = (
+            f"Beyond chance moved {' and '.join(parts)} that have at least {FEWEST_WINDOWS} windows in every half; in "
+            "two samples of one text, up to about 1 in 15 would."
+        )
+        return [count, f"{WHAT_MOVED} {WHAT_IS_BEYOND_CHANCE}"]
 
     def _shared(self) -> list[str]:
         parts = [
@@ -318,16 +270,18 @@ class TextComparison(AbstractResult):
             ("shared tokens", f"{len(self.tokens.names):,}"),
             ("shared contexts", f"{len(self.contexts.names):,}"),
             ("windows compared", f"{self.first.share:.0%} and {self.second.share:.0%}"),
-            ("context agreement", str(self.agreements["context_agreement"])),
-            ("token agreement", str(self.agreements["token_agreement"])),
+            ("context agreement", _of_whole_texts(self.agreements["context_agreement"])),
+            ("token agreement", _of_whole_texts(self.agreements["token_agreement"])),
             ("prediction", self.prediction),
         ]
 
     def _repr_html_(self) -> str:
-        columns = ("items", "name", "moved", "gained", "lost", "in the first text alone", "in the second text alone")
+        columns = (
+            *("items", "name", "moved", "beyond chance", "gained", "lost"),
+            *("in the first text alone", "in the second text alone"),
+        )
         rows = [(moved.items, item.label, *item.cells()) for moved in self.movements for item in moved.listed[:SHOWN]]
-        numbers = [f"{name.replace('_', ' ')}: {agreement}" for name, agreement in self.agreements.items()]
-        sentences = [*self._shared(), *numbers, *self.limitations]
+        sentences = [*self._shared(), *self._alike(), *self.limitations]
         return html_table(self.title, rows, sentences, columns)
 
     def to_json(self) -> dict[str, Any]:
@@ -346,3 +300,8 @@ class TextComparison(AbstractResult):
         from_plain(_Settings, texts.settings, folder, "settings")
         numbers = {name: texts.agreements[name] for name in NUMBERS}
         return replace(texts, agreements=numbers, tokens=replace(texts.tokens, items="tokens"))
+
+
+def _of_whole_texts(agreement: Agreement) -> str:
+    """An agreement without what the halves say about it."""
+    return str(replace(agreement, reproducible=float("nan"), corrected=float("nan")))

@@ -1,9 +1,11 @@
-"""The verdict of a comparison: whether the prediction agrees, on a scale from chance to a second training.
+"""The verdict of a comparison: what share of the reproducible geometry the prediction explains.
 
-The scale of an item (contexts, tokens) runs from its floor (0) to its ceiling (1), or to a perfect agreement of 1 where
-there is no second training. An item *agrees* when its whole interval is above the floor and it has come 80% of the way;
-without a ceiling, when its value is at least 0.8 and it has come half of the way. It agrees *in part* from 30% on. The
-rules, in this order:
+With two or more trainings the share of contexts (each pair of supports counted once) and of tokens that is explained is
+measured. With one training it lies between bounds: at least the square of the agreement, and at most that divided by
+what all explanations by counts explain together, because all of that is reproducible. An item *agrees* when at least
+75% is explained, and *in part* from 30% on. It is not judged where less than 10% is reproducible, where the interval
+is too wide to tell these apart, or where there are fewer than ten groups or tokens; and it does not agree where its
+interval reaches down to chance. The rules, in this order:
 
 1. Every context has one next token, or neither contexts nor tokens can be judged: cannot be determined.
 2. Another explanation agrees at least in part, is above the floor in contexts and tokens, clearly ahead of the
@@ -14,33 +16,39 @@ rules, in this order:
 4. Neither contexts nor tokens are above the floor: agrees in part, if contexts with equal supports collapse; else does
    not agree.
 5. The loss is above that of a uniform guess: cannot be determined.
-6. Both agree: agrees. One agrees: agrees in part. One agrees in part: agrees in part, and cannot be determined without
-   a ceiling. Otherwise: does not agree.
+6. Both agree, or one does and the other is not judged: agrees. One agrees, or agrees in part: agrees in part.
+   Otherwise: does not agree.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Literal
 
 from tokengeom.comparison.agreement import Agreement
-from tokengeom.comparison.rival_table import RivalRow
-from tokengeom.comparison.target import Tables, Target
-from tokengeom.results.convert import Within
+from tokengeom.comparison.explained import RivalRow
+from tokengeom.comparison.target import COUNTS, Tables, Target
+from tokengeom.results.convert import Added, Within
 
 Outcome = Literal[
     "agrees", "agrees in part", "another explanation fits better", "does not agree", "cannot be determined"
 ]
 Level = Literal["agrees", "in part", "does not agree", "not judged"]
 
-AGREES, HALF_WAY, IN_PART = 0.8, 0.5, 0.3
-"""Value without a ceiling, or share of the way from floor to ceiling, from which on an item agrees (in part)."""
+AGREES, SURELY, IN_PART = 0.75, 0.5, 0.3
+"""Explained share from which on an item agrees, which its interval must then not fall below, and agrees in part."""
+LEAST_REPRODUCIBLE, UNCERTAIN = 0.1, 0.3
+"""Agreement between trainings below which there is too little to explain, also where its interval reaches 0."""
+WEIGHTINGS_DIFFER = 0.1
+"""Difference of the agreement over pairs of contexts from that over pairs of supports that is worth a sentence."""
 COLLAPSED = 0.5
 """Share of its floor below which the collapse number counts as collapse."""
 CLEARLY_AHEAD = 0.02
 """Difference in agreement from which on another explanation matters."""
+JUDGED = ("supports", "tokens")
+"""Kinds of items that the verdict is about. Which weighting of contexts is robust was decided by simulation."""
 FEWEST_GROUPS = 10
 """Support groups or tokens below which their arrangement is not judged."""
 
@@ -72,6 +80,8 @@ class Circumstances:
         Loss gaps of a guess by the tokens' frequencies, and of a uniform guess, in nats; None where not known.
     ``d``, ``rank``
         Dimensions of the run's embeddings, and rank of the prediction.
+    ``large_groups``
+        Which groups hold many of the pairs of contexts, as a phrase; None where none do.
     """
 
     groups: Annotated[int, Within(0)]
@@ -82,6 +92,7 @@ class Circumstances:
     uniform_gap: float | None
     d: Annotated[int, Within(0)]
     rank: Annotated[int, Within(0)]
+    large_groups: Annotated[str | None, Added(None)] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,22 +100,31 @@ class Evidence(Circumstances):
     """What a verdict is based on.
 
     ``contexts``, ``tokens``
-        Agreement at the loss reached; in the limit, where nothing was predicted at the loss.
+        Agreement at the loss reached; in the limit, where nothing was predicted at the loss. Each pair of supports
+        counts once.
+    ``by_pairs``
+        The same for contexts, with each pair of them counted once.
+    ``together``
+        Agreement of all explanations by counts together, for contexts and tokens; empty where they were not made.
     ``collapse``
         Scatter within support groups over that between them; None where no two contexts share a support.
     ``rows``
         Explanations of contexts and of tokens, the prediction among them.
-    ``target``
-        What the run is compared with: "prediction at the loss reached", "prediction in the limit", "proxy".
+    ``target``, ``prediction``
+        What the run is compared with: "prediction at the loss reached", "prediction in the limit", "proxy"; and its
+        name among the explanations.
     ``loss_gap``
         Loss gap of the run in nats; None where not known.
     """
 
     contexts: Agreement
     tokens: Agreement
+    by_pairs: Agreement
+    together: Mapping[str, Agreement]
     collapse: Agreement | None
     rows: Sequence[RivalRow]
     target: str
+    prediction: str
     loss_gap: float | None
 
     @staticmethod
@@ -118,14 +138,32 @@ class Evidence(Circumstances):
         """What the verdict on learned features is based on; ``target`` is the one that it is about."""
         judged = tables[target.key]
         return Evidence(
-            contexts=judged["context_agreement"],
+            contexts=judged.get("support_agreement", judged["context_agreement"]),
             tokens=judged["token_agreement"],
+            by_pairs=judged["context_agreement"],
+            together=explained_together(tables, rows),
             collapse=tables.get("", {}).get("collapse"),
             rows=rows,
             target=target.subject,
+            prediction=target.info.name,
             loss_gap=loss_gap,
             **asdict(circumstances),
         )
+
+
+def explained_together(tables: Tables, rows: Sequence[RivalRow]) -> dict[str, Agreement]:
+    """Agreement of all explanations by counts together, for contexts and tokens; empty where they were not made.
+
+    Their sum is fitted on other items, so that with few items it can be worse than the best single explanation, which
+    then counts.
+    """
+    together = {}
+    for items, named in zip(JUDGED, ("contexts", "tokens"), strict=True):
+        agreement = tables.get(COUNTS.key, {}).get(f"{items.removesuffix('s')}_agreement")
+        if agreement is not None:
+            single = [row.agreement.fair for row in rows if row.items == items and math.isfinite(row.agreement.fair)]
+            together[named] = replace(agreement, value=max([agreement.value, *single]))
+    return together
 
 
 def _not_below(gap: float | None, other: float | None) -> bool:
@@ -133,28 +171,60 @@ def _not_below(gap: float | None, other: float | None) -> bool:
     return gap is not None and other is not None and not gap < other
 
 
-def level_of(agreement: Agreement) -> Level:
+def explained_bounds(agreement: Agreement, together: Agreement | None = None) -> tuple[float, float]:
+    """Smallest and largest share of the reproducible geometry that may be explained.
+
+    With several trainings both are the measured share. With one, whatever is explained by anything is reproducible.
+    """
+    if math.isfinite(agreement.explained):
+        return agreement.explained, agreement.explained
+    least = max(agreement.fair, 0.0) ** 2
+    most = 1.0 if together is None or not together.value > 0 else least / together.value**2
+    return least, min(max(most, least), 1.0)
+
+
+def level_of(agreement: Agreement, together: Agreement | None = None) -> Level:
     """How far one kind of items agrees, by the rule above."""
-    if not agreement.has_floor:
+    if not agreement.has_floor or is_hardly_reproducible(agreement):
         return "not judged"
     if not agreement.above_floor:
         return "does not agree"
-    share = agreement.position
-    agrees = share >= AGREES
-    if math.isnan(share):
-        share = (agreement.value - agreement.floor) / max(1.0 - agreement.floor, 1e-9)
-        agrees = agreement.value >= AGREES and share >= HALF_WAY
-    return "agrees" if agrees else "in part" if share >= IN_PART else "does not agree"
+    if is_too_wide(agreement):
+        return "not judged"
+    least, most = explained_bounds(agreement, together)
+    if least >= AGREES:
+        return "agrees"
+    if most < IN_PART:
+        return "does not agree"
+    return "in part" if least >= IN_PART or most < AGREES else "not judged"
+
+
+def is_hardly_reproducible(agreement: Agreement) -> bool:
+    """Whether trainings are known to agree so little that there is nothing to explain."""
+    rho, low = agreement.reproducible, agreement.reproducible_low
+    return rho < LEAST_REPRODUCIBLE or (rho < UNCERTAIN and low <= 0.0)
+
+
+def is_too_wide(agreement: Agreement) -> bool:
+    """Whether the interval of the explained share cannot tell agreement from disagreement."""
+    low, high = agreement.explained_interval
+    if not math.isfinite(agreement.explained) or math.isnan(low):
+        return False
+    return low < SURELY if agreement.explained >= AGREES else low < IN_PART / 2 and high >= AGREES
 
 
 def judge(evidence: Evidence, noun: str = "run") -> Verdict:
     """The verdict by the rules above; ``noun`` is what the sentences call that which was compared."""
-    contexts = "not judged" if evidence.groups < FEWEST_GROUPS else level_of(evidence.contexts)
-    tokens = "not judged" if evidence.V < FEWEST_GROUPS else level_of(evidence.tokens)
+    together = evidence.together
+    contexts: Level = "not judged"
+    tokens: Level = "not judged"
+    if evidence.groups >= FEWEST_GROUPS:
+        contexts = level_of(evidence.contexts, together.get("contexts"))
+    if evidence.V >= FEWEST_GROUPS:
+        tokens = level_of(evidence.tokens, together.get("tokens"))
     outcome, why, better = _outcome(evidence, contexts, tokens)
-    return Verdict(
-        outcome, (_headline(evidence, outcome, why, better, noun), *_details(evidence, better, noun)), better
-    )
+    reasons = (_headline(evidence, outcome, why, better, noun), *_details(evidence, contexts, tokens, noun))
+    return Verdict(outcome, reasons, better)
 
 
 def judge_decoder(cosine: Agreement) -> Verdict:
@@ -168,7 +238,11 @@ def judge_decoder(cosine: Agreement) -> Verdict:
     sentence = "The decoder has no cosine with W_mm, or W_mm is 0."
     if math.isfinite(cosine.value):
         sentence = f"After subtracting W_star, the decoder's cosine with W_mm is {cosine}."
-    return Verdict(outcomes[level_of(cosine)], (sentence,))
+    if not (cosine.has_floor and cosine.above_floor):
+        level: Level = "does not agree" if cosine.has_floor else "not judged"
+    else:
+        level = "agrees" if cosine.value >= AGREES else "in part" if cosine.value >= IN_PART else "does not agree"
+    return Verdict(outcomes[level], (sentence,))
 
 
 def _outcome(evidence: Evidence, contexts: Level, tokens: Level) -> tuple[Outcome, str, str | None]:
@@ -197,22 +271,37 @@ def _outcome(evidence: Evidence, contexts: Level, tokens: Level) -> tuple[Outcom
         return "cannot be determined", "the loss is above that of a uniform guess, where there is no prediction", None
     if levels <= {"agrees", "not judged"}:
         return "agrees", "", None
-    if "agrees" in levels:
+    if levels & {"agrees", "in part"}:
         return "agrees in part", "", None
-    if "in part" in levels:
-        if math.isnan(evidence.contexts.ceiling) and math.isnan(evidence.tokens.ceiling):
-            why = "it is better than chance, but only a second training shows how much is reproducible"
-            return "cannot be determined", why, None
-        return "agrees in part", "", None
-    return "does not agree", "it is only a little better than chance", None
+    return "does not agree", "", None
 
 
 def _why_not_judged(evidence: Evidence) -> str:
-    if evidence.groups < FEWEST_GROUPS and evidence.V < FEWEST_GROUPS:
-        return f"there are only {evidence.groups} support groups and {evidence.V} tokens"
-    if not (math.isfinite(evidence.contexts.value) or math.isfinite(evidence.tokens.value)):
+    """Why neither contexts nor tokens are judged: what is said of both."""
+    why = [_not_judged(evidence, items) for items in ("contexts", "tokens")]
+    return why[0] if why[0] == why[1] else f"contexts: {why[0]}; tokens: {why[1]}"
+
+
+def _not_judged(evidence: Evidence, items: str) -> str:
+    """Why the contexts or tokens are not judged."""
+    agreement: Agreement = getattr(evidence, items)
+    count, units = (evidence.groups, "support groups") if items == "contexts" else (evidence.V, "tokens")
+    low, high = agreement.explained_interval
+    if count < FEWEST_GROUPS:
+        return f"there are only {count} {units}"
+    if not math.isfinite(agreement.value):
         return "the predicted cosines do not vary, so that there is nothing to correlate"
-    return "floors were not asked for (permutations=0)"
+    if not agreement.has_floor:
+        return "floors were not asked for (permutations=0)"
+    if is_hardly_reproducible(agreement):
+        return f"too little is reproducible (trainings agree {agreement.reproducible:.2f})"
+    if is_too_wide(agreement):
+        return f"the interval of the explained share, {low:.0%} to {high:.0%}, is too wide"
+    least, most = explained_bounds(agreement, evidence.together.get(items))
+    return (
+        f"with one training the explained share is only known to be between {least:.0%} and {most:.0%}; further "
+        "trainings with other seeds would show it"
+    )
 
 
 def _collapses(evidence: Evidence) -> bool:
@@ -223,19 +312,19 @@ def _collapses(evidence: Evidence) -> bool:
 def better_explanation(rows: Sequence[RivalRow]) -> str | None:
     """The explanation that fits, is clearly ahead of the prediction in something, and is behind in nothing.
 
-    It fits where it is above the floor in contexts and in tokens (in one, where the other is not defined), and agrees
-    at least in part in one of them. Of several, the one with the largest lead over contexts and tokens together.
+    It fits where it is above the floor in contexts and in tokens (in one, where the other is not defined), and explains
+    enough to agree at least in part in one of them. Of several, the one with the largest lead over both together.
     """
     by_name: dict[str, list[RivalRow]] = {}
     for row in rows:
-        if not row.ours and row.items in ("contexts", "tokens"):
+        if not row.ours and row.items in JUDGED:
             by_name.setdefault(row.rival, []).append(row)
     leads: dict[str, float] = {}
     for name, of_rival in by_name.items():
         ahead = any(row.ahead.is_clear and row.ahead.value >= CLEARLY_AHEAD for row in of_rival)
         behind = any(row.ahead.high < 0.0 and row.ahead.value <= -CLEARLY_AHEAD for row in of_rival)
         at_chance = any(row.agreement.has_floor and not row.agreement.above_floor for row in of_rival)
-        fits = not at_chance and any(level_of(row.agreement) in ("agrees", "in part") for row in of_rival)
+        fits = not at_chance and any(explained_bounds(row.agreement)[0] >= IN_PART for row in of_rival)
         if ahead and not behind and fits:
             leads[name] = sum(row.ahead.value for row in of_rival if math.isfinite(row.ahead.value))
     return max(leads, key=leads.__getitem__, default=None)
@@ -252,78 +341,113 @@ def _headline(evidence: Evidence, outcome: Outcome, why: str, better: str | None
         "cannot be determined": f"Whether the {evidence.target} agrees with the {noun} cannot be determined",
     }[outcome]
     reason = f": {why}" if why else ""
-    scale = f" (contexts {_place(evidence.contexts)}; tokens {_place(evidence.tokens)})"
+    shares = [_share(evidence, items) for items in ("contexts", "tokens")]
+    explains = f" The prediction explains {shares[0]}, and {shares[1]}"
     text = "" if evidence.coverage is None else f", on contexts that cover {_percent(evidence.coverage)} of the text"
-    return f"{said}{reason}{scale}{text}."
+    return f"{said}{reason}.{explains}{text}."
 
 
-def _place(agreement: Agreement) -> str:
+def _share(evidence: Evidence, items: str) -> str:
+    """What share of contexts or tokens is explained, as in "88% [82, 93] of ...", with the agreement."""
+    agreement: Agreement = getattr(evidence, items)
     if not math.isfinite(agreement.value):
-        return "not defined"
+        return f"nothing of {items}, whose agreement is not defined"
     floor = f", chance {agreement.floor:.2f}" if math.isfinite(agreement.floor) else ""
-    ceiling = f", second training {agreement.ceiling:.2f}" if math.isfinite(agreement.ceiling) else ""
-    return f"{agreement.value:.2f}{floor}{ceiling}"
+    if is_hardly_reproducible(agreement):
+        return f"{items} to an unknown share, because trainings agree only {agreement.reproducible:.2f} on them"
+    if math.isfinite(agreement.reproducible):
+        share = agreement.explained_text() or "none"
+        scale = f"agreement {agreement.mean:.2f}{floor}, attainable {agreement.attainable:.2f}"
+        return f"{share} of the reproducible geometry of {items} ({scale})"
+    together = evidence.together.get(items)
+    counts = ""
+    if together is not None and together.value > 0:
+        counts = f"; all explanations by counts together {max(together.value, 0.0) ** 2:.0%}"
+    share = f"{max(agreement.value, 0.0) ** 2:.0%}"
+    return f"{share} of the geometry of {items} in this training (agreement {agreement.value:.2f}{floor}{counts})"
 
 
 def _percent(share: float) -> str:
     return f"{share:.0%}" if share >= 0.1 else f"{share:.1%}"
 
 
-def _details(evidence: Evidence, better: str | None, noun: str) -> list[str]:
-    sentences = [_best_sentence(evidence.rows, items) for items in ("contexts", "tokens")]
-    sentences += [_other_norm_sentence(evidence, items, better) for items in ("contexts", "tokens")]
-    if math.isnan(evidence.contexts.ceiling):
+def _details(evidence: Evidence, contexts: Level, tokens: Level, noun: str) -> list[str]:
+    sentences = [_best_sentence(evidence, items) for items in JUDGED]
+    sentences.append(_weighting_sentence(evidence))
+    if math.isnan(evidence.contexts.reproducible):
+        sentences += [_counts_sentence(evidence, items) for items in JUDGED]
         sentences.append(
-            "There is no ceiling: compare with a second run of the same training, trained with another seed, to see "
-            "how much of the geometry is reproducible."
+            "There is one training: compare with further ones, trained with other seeds, to see how much of the "
+            "geometry is reproducible."
         )
     if evidence.d < evidence.rank:
         sentences.append(
             f"The {noun} has d={evidence.d} dimensions and the prediction needs {evidence.rank}: some disagreement is "
             "expected, and is not evidence against the prediction."
         )
-    for name, agreement, least in (
-        ("contexts", evidence.contexts, evidence.groups),
-        ("tokens", evidence.tokens, evidence.V),
-    ):
-        if least < FEWEST_GROUPS:
-            units = "support groups" if name == "contexts" else "tokens"
-            sentences.append(f"The {name} are not judged: there are only {least} {units}.")
-        elif not math.isfinite(agreement.value):
-            sentences.append(f"The {name} are not judged: their predicted cosines do not vary.")
+    if {contexts, tokens} != {"not judged"}:
+        sentences += [
+            f"The {items} are not judged: {_not_judged(evidence, items)}."
+            for items, level in (("contexts", contexts), ("tokens", tokens))
+            if level == "not judged"
+        ]
     return [sentence for sentence in sentences if sentence]
 
 
-def _other_norm_sentence(evidence: Evidence, items: str, better: str | None) -> str:
-    """Where another explanation is ahead of the judged prediction, but not of the prediction in another norm."""
-    known = [row for row in evidence.rows if row.items == items and math.isfinite(row.agreement.value)]
-    ahead = [row for row in known if row.rival == better and row.ahead.is_clear and row.ahead.value >= CLEARLY_AHEAD]
-    if not (ahead and known[0].ours):
+def _counts_sentence(evidence: Evidence, items: str) -> str:
+    """What share of all that counts explain the prediction has, and the best single explanation."""
+    named, own, others = _rows_of(evidence, items)
+    together = evidence.together.get(named)
+    if own is None or not others or together is None or not together.value > 0:
         return ""
+    best = max([own, *others], key=lambda row: row.agreement.fair)
+
+    def share(row: RivalRow) -> str:
+        return f"{min(max(row.agreement.fair, 0.0) / together.value, 1.0) ** 2:.0%}"
+
+    single = "" if best is own else f", and the best single explanation, {best.rival}, {share(best)}"
+    return f"Of what counts explain of the {named}, all explanations together, the prediction has {share(own)}{single}."
+
+
+def _rows_of(evidence: Evidence, items: str) -> tuple[str, RivalRow | None, list[RivalRow]]:
+    """What the items are called, the row of the judged prediction, and the rows of other explanations."""
+    known = [row for row in evidence.rows if row.items == items and math.isfinite(row.agreement.value)]
+    own = next((row for row in known if row.rival == evidence.prediction), None)
+    return "contexts" if items == "supports" else items, own, [row for row in known if not row.ours]
+
+
+def _weighting_sentence(evidence: Evidence) -> str:
+    """Where each pair of contexts counted once gives another answer, and which groups make the difference."""
+    once, pairs = evidence.contexts, evidence.by_pairs
+    if not abs(once.value - pairs.value) >= WEIGHTINGS_DIFFER:
+        return ""
+    interval = f" [{pairs.low:.2f}, {pairs.high:.2f}]" if math.isfinite(pairs.low) else ""
+    groups = f" Then {evidence.large_groups}." if evidence.large_groups else ""
     return (
-        f"For {items} {better} is ahead of the {evidence.target}, which the verdict is about, but not of the "
-        f"prediction {known[0].rival}."
+        f"Each pair of supports counts once here ({once.value:.2f}). With each pair of contexts counted once, the "
+        f"agreement is {pairs.value:.2f}{interval}.{groups}"
     )
 
 
-def _best_sentence(rows: Sequence[RivalRow], items: str) -> str:
-    """Which explanation is best for these items, and whether the difference to the prediction is clear."""
-    known = [row for row in rows if row.items == items and math.isfinite(row.agreement.value)]
-    if len(known) < 2:
+def _best_sentence(evidence: Evidence, items: str) -> str:
+    """Which explanation is best for these items, and whether the difference to the prediction is clear.
+
+    Of the predictions only the judged one counts; what the other norm gives is said elsewhere. Explanations that are
+    trained are in the table of `rivals` alone.
+    """
+    named, own, others = _rows_of(evidence, items)
+    if own is None or not others:
         return ""
-    first = known[0]
-    if first.ours:
-        others = [row for row in known if not row.ours]
-        if not others:
-            return ""
-        second = others[0]
-        clear = "clearly" if second.behind.is_clear else "not clearly"
+    best = max(others, key=lambda row: row.agreement.fair)
+    ahead, behind = f"{best.rival} ({best.meaning}; {best.agreement.fair:.2f})", f"({own.agreement.fair:.2f})"
+    if best.ahead.value > 0:
+        clear = "clearly" if best.ahead.is_clear else "not clearly"
         return (
-            f"For {items} the best explanation is the prediction ({first.rival}, {first.agreement.value:.2f}), {clear} "
-            f"ahead of {second.rival} ({second.agreement.value:.2f}; difference {second.behind})."
+            f"Of the explanations that need no training, the best for {named} is {ahead}, {clear} ahead of the "
+            f"prediction {behind}: difference {best.ahead}."
         )
-    clear = "clearly" if first.ahead.is_clear else "not clearly"
+    clear = "clearly" if best.ahead.high < 0 else "not clearly"
     return (
-        f"For {items} the best explanation is {first.rival} ({first.meaning}; {first.agreement.value:.2f}), {clear} "
-        f"ahead of the prediction (difference {first.ahead})."
+        f"Of the explanations that need no training, the best for {named} is the prediction {behind}, {clear} ahead of "
+        f"{ahead}: difference {best.ahead.turned}."
     )

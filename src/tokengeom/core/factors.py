@@ -12,9 +12,13 @@ from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from tokengeom.core.errors import ProblemError
-from tokengeom.core.numerics import Float, Int, centre_columns, unit_columns
+from tokengeom.core.numerics import Float, Int, Matrix, centre_columns, dense, unit_columns
+
+LARGEST_EMBEDDING = 1e100
+"""Largest entry of embeddings, and the inverse of the smallest: their squares are finite and not 0."""
 
 
 @runtime_checkable
@@ -214,3 +218,53 @@ def _as_array(name: str, given: object) -> Float:
         return np.asarray(plain, dtype=np.float64)
     except (TypeError, ValueError) as cause:
         raise ProblemError(f"{name} must be an array of numbers; got {type(given).__name__}: {cause}") from cause
+
+
+def check_embeddings(given: Matrix, m: int) -> Float:
+    """Embeddings as a d x m float64 array, or an error that names the shape, entry or column at fault."""
+    try:
+        H = dense(given)
+    except (TypeError, ValueError) as cause:
+        raise ProblemError(
+            f"Embeddings must be a d x m array of numbers; got {type(given).__name__}: {cause}"
+        ) from cause
+    if H.ndim != 2 or H.shape[1] != m or H.shape[0] == 0:
+        hint = " They look transposed: pass H.T." if H.ndim == 2 and H.shape[0] == m else ""
+        raise ProblemError(
+            f"Embeddings must have shape (d, m) with one column per context, here (d, {m}); got shape {H.shape}.{hint}"
+        )
+    bad = np.argwhere(~np.isfinite(H))
+    if bad.size:
+        i, j = bad[0]
+        raise ProblemError(
+            f"Embeddings must be finite; got H[{i}, {j}]={H[i, j]} (context {j}; {len(bad)} such entries in all)."
+        )
+    sizes = np.abs(H).max(axis=0)
+    extreme = np.flatnonzero((sizes > LARGEST_EMBEDDING) | ((sizes < 1 / LARGEST_EMBEDDING) & (sizes > 0)))
+    if extreme.size:
+        raise ProblemError(
+            f"Embeddings must have entries between {1 / LARGEST_EMBEDDING:.0e} and {LARGEST_EMBEDDING:.0e}, so that "
+            f"squares can be computed; the largest of column {extreme[0]} is {sizes[extreme[0]]:.3g}. Scale them."
+        )
+    zero = np.flatnonzero(~H.any(axis=0))
+    if zero.size:
+        raise ProblemError(
+            f"Every context needs a nonzero embedding, because its logits would stay 0 whatever W is; column "
+            f"{zero[0]} of H is 0 ({zero.size} such columns in all). Drop the context or give it an embedding."
+        )
+    return H
+
+
+def check_duplicates(contexts: ArrayLike, H: Float) -> None:
+    """Refuse two columns of H for the same context that differ; ``contexts`` has one row per context."""
+    rows = np.asarray(contexts)
+    _, first, inverse = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    representative = first[inverse.reshape(-1)]
+    clash = np.flatnonzero(np.any(H[:, representative] != H, axis=0))
+    if clash.size:
+        j, i = int(clash[0]), int(representative[clash[0]])
+        distance = float(np.linalg.norm(H[:, j] - H[:, i]))
+        raise ProblemError(
+            f"A context must have one embedding; contexts {i} and {j} are both {rows[j].tolist()} but their "
+            f"embeddings are {distance:.3g} apart. Merge the two contexts, or give them the same column of H."
+        )

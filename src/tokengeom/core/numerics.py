@@ -8,6 +8,7 @@ the two are equal on an idle machine.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -27,6 +28,38 @@ Matrix: TypeAlias = "ArrayLike | sparse.sparray | sparse.spmatrix"
 
 THREADED_WORK = 5e8
 """Multiplications of one Gram product (V^2 m) from which more than one thread pays."""
+
+
+@dataclass(frozen=True, eq=False)
+class SparseProduct:
+    """The matrix ``left right``, kept as two sparse factors because it is not sparse itself."""
+
+    left: sparse.csc_array
+    right: sparse.csc_array
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.left.shape[0], self.right.shape[1]
+
+    @property
+    def T(self) -> SparseProduct:
+        """The transposed matrix."""
+        return SparseProduct(self.right.T, self.left.T)
+
+    def __matmul__(self, other: Float) -> Float:
+        return np.asarray(self.left @ (self.right @ other))
+
+    def toarray(self) -> Float:
+        """All entries."""
+        return np.asarray((self.left @ self.right).toarray())
+
+
+def column_norms(matrix: sparse.csc_array | SparseProduct) -> Float:
+    """Norms of the columns; of a product with a right factor that is not negative, upper bounds."""
+    if isinstance(matrix, SparseProduct):
+        return np.asarray(column_norms(matrix.left) @ matrix.right)
+    return np.asarray(np.sqrt(np.asarray(matrix.multiply(matrix).sum(axis=0))).ravel())
 
 
 def dense(matrix: Matrix) -> Float:

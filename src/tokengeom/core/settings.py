@@ -6,13 +6,15 @@ A verb's settings are a frozen dataclass whose fields are made with `option`. Fr
 * the options of its command with their help (``tokengeom.cli.options``), and so the keys of a settings file,
 * what a manifest keeps.
 
-Members that are added as files (networks, optimizers, rivals, studies) are found by `member_names` and `member`.
+Members that are added as files (networks, optimizers, rivals, studies) are found by `member_names` and `member`. Values
+that many settings have, such as seeds, are checked here.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field
 from difflib import get_close_matches
@@ -20,7 +22,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, TypeVar
 
-from tokengeom.core.errors import InputError
+from tokengeom.core.errors import InputError, ProblemError
 
 S = TypeVar("S")
 F = TypeVar("F", bound=Callable[..., object])
@@ -157,3 +159,23 @@ def member(package: str, name: str, base: type[M], what: str) -> type[M]:
     if len(classes) != 1:
         raise InputError(f"{module.__name__} must define one subclass of {base.__name__}; it defines {len(classes)}.")
     return classes[0]
+
+
+def whole_number(name: str, value: object) -> int:
+    """A whole number of any library as Python's, which never wraps around."""
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise InputError(f"{name} must be a whole number; got {value!r}.") from None
+
+
+def check_seed(seed: int) -> None:
+    """Refuse a seed below 0, which no generator takes."""
+    if seed < 0:
+        raise InputError(f"The seed must be a whole number of at least 0; got {seed}.")
+
+
+def check_tolerance(tolerance: float | None) -> None:
+    """Refuse a relative gap to reach that is not between 0 and 1; None stands for the default."""
+    if tolerance is not None and not 0.0 < tolerance < 1.0:
+        raise ProblemError(f"The tolerance is a relative gap between 0 and 1, such as 1e-6; got {tolerance!r}.")

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
-from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,14 +121,6 @@ def planted_supports(
     rng = np.random.default_rng(seed)
     supports = [np.sort(rng.choice(V, size=size, replace=False)) for size in sizes]
     return _windows(V, supports, concentration, zipf, rng)
-
-
-def all_subsets(V: int, k: int, *, concentration: float = 1.0, zipf: float = 0.0, seed: int = 0) -> WindowLanguage:
-    """A language with all ``C(V, k)`` supports of size k, once each: the case with a closed form."""
-    if not 1 <= k <= V or comb(V, k) > _LARGEST_SIZE:
-        raise CorpusError(f"k must lie in 1..V and C(V, k) be at most {_LARGEST_SIZE:,}; got V={V}, k={k}.")
-    supports = [np.array(subset) for subset in combinations(range(V), k)]
-    return _windows(V, supports, concentration, zipf, np.random.default_rng(seed))
 
 
 def random_soft_labels(V: int = 10, m: int = 50, k: int = 6, *, zipf: float = 0.0, seed: int = 0) -> WindowLanguage:

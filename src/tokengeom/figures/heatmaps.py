@@ -1,10 +1,9 @@
 """Heat-maps of cosines, logits and supports: what a model found next to what is predicted, in one order.
 
 `feature_heatmaps`    cos(H, H), cos(W, W) and logits of runs, of L^mm and of the proxy
-`evolution`           the same for one run at several steps (recorded with `Snapshots`), then L^mm
+`evolution`           the same for one run at several steps, then L^mm
 `pattern_triple`      S | S~ | L^mm: from the supports to the geometry
 `labelled_contexts`, `labelled_tokens`   cosines of few items, so that every name can be read
-`linear_heatmaps`     the linear model: P | W^mm | W*
 `linear_plane`        the linear model in the plane: embeddings as points, decoder rows as stars (Fig. 1 of
                       [thrampoulidis2024]). Tokens that occur in the same supports have the same row of W^mm (one star
                       with all their names) and differ in W*
@@ -12,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -27,14 +26,12 @@ from tokengeom.figures.ordering import (
     cosine_panel,
     feature_order,
     names_of,
-    order_by_cosines,
     order_groups,
 )
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.linear import LinearPrediction
 from tokengeom.theory.proxy import proxy, proxy_factors
-from tokengeom.training.loop import State
 
 FEW = 150
 """Contexts or tokens in each of many small panels."""
@@ -67,25 +64,6 @@ def feature_heatmaps(
     return Figure("feature-heatmaps", "Geometry found and geometry predicted", caption, panels, columns=len(sources))
 
 
-class Snapshots:
-    """A probe that keeps W and H at the first record at or after each given step; it adds no measurement.
-
-    ``train(..., probes={**others, "snapshots": snapshots})``, then ``evolution(snapshots.taken, prediction)``.
-    """
-
-    def __init__(self, steps: Iterable[int]) -> None:
-        self._pending = sorted({int(step) for step in steps})
-        self.taken: dict[int, Factors] = {}
-
-    def __call__(self, state: State) -> Mapping[str, float]:
-        """Keep the state if one of the steps has been reached."""
-        due = [step for step in self._pending if step <= state.step]
-        if due:
-            self.taken[state.step] = Factors(state.W.copy(), state.H.copy())
-            self._pending = self._pending[len(due) :]
-        return {}
-
-
 def evolution(
     snapshots: Mapping[int, Source],
     prediction: FeaturePrediction,
@@ -95,7 +73,7 @@ def evolution(
 ) -> Figure:
     """Cosines and logits during training, with one column per step (step -> W and H), then L^mm."""
     if not snapshots:
-        raise InputError("An evolution needs snapshots of at least one step; got none. Record them with Snapshots.")
+        raise InputError("An evolution needs W and H of at least one step; got none.")
     sources = _with_prediction({f"step {step:,}": snapshots[step] for step in sorted(snapshots)}, prediction)
     order = feature_order(prediction, stats, most=most)
     caption = (
@@ -165,46 +143,6 @@ def labelled_tokens(
         "Neighbours have a high predicted cosine."
     )
     return Figure("labelled-tokens", "Tokens that follow the most contexts", caption, panels, columns=2)
-
-
-def linear_heatmaps(prediction: LinearPrediction, *, most: int = MANY) -> Figure:
-    """Next-token probabilities, diverging direction and finite part of the linear model, with tokens in one order."""
-    data = prediction.data
-    rows = order_by_cosines(cosines(data.P.T)).thinned(most)
-    _, group = np.unique(data.S, axis=1, return_inverse=True)
-    columns = order_groups(group.reshape(-1), cosines(data.P)).thinned(most)
-    tokens = rows.names(names_of(data, "tokens", data.V))
-    probabilities = HeatmapPanel(
-        "P: next-token probabilities",
-        data.P[np.ix_(rows.indices, columns.indices)],
-        "contexts",
-        "tokens",
-        columns.names(names_of(data, "contexts", data.m)),
-        tokens,
-        columns.breaks,
-        low=0.0,
-        colour_label="probability",
-    )
-    coordinates = [f"coordinate {i}" for i in range(min(data.d, most))]
-    direction, finite = (
-        HeatmapPanel(
-            title, W[rows.indices, :most], "coordinates of the embedding", "tokens", coordinates, tokens,
-            colour_label=label,
-        )
-        for title, W, label in (
-            ("W^mm: diverging direction", prediction.W_mm, "entry of W^mm"),
-            ("W*: finite part", prediction.W_star, "entry of W*"),
-        )
-    )  # fmt: skip
-    caption = (
-        f"The linear model with {data.m:,} contexts, {data.V:,} tokens and fixed embeddings of dimension {data.d}. "
-        "Left: next-token probabilities; contexts with the same support are adjacent. Middle: W^mm, the direction in "
-        "which the decoder diverges. Right: W*, the finite part. Tokens (rows) are in the same order in all panels; "
-        "tokens that follow similar contexts are neighbours. In the middle and on the right, red is positive, blue "
-        f"negative and white 0. {' '.join(prediction.summary().splitlines())}"
-    )
-    panels = [probabilities, direction, finite]
-    return Figure("linear-heatmaps", "The data and the limit of training", caption, panels, columns=3)
 
 
 def scaled_logits(L: Float) -> Float:
@@ -291,9 +229,7 @@ def linear_plane(prediction: LinearPrediction) -> Figure:
     """Direction W^mm and finite part W* of a prediction with embeddings in two dimensions."""
     data = prediction.data
     if data.d != 2:
-        raise InputError(
-            f"The plane needs embeddings of dimension 2; got d={data.d}. Use linear_heatmaps for other dimensions."
-        )
+        raise InputError(f"The plane needs embeddings of dimension 2; got d={data.d}.")
     panels = [
         ScatterPanel(
             f"{title}: rows of {name}",

@@ -57,7 +57,6 @@ class PanelSize:
     bottom: float
     below: float
     legend_columns: int
-    legend_rows: int
 
     @property
     def whole(self) -> tuple[float, float]:
@@ -101,9 +100,7 @@ def panel_size(panel: Panel, columns: int, stacked: bool = False) -> PanelSize:
     per_row, rows = legend_grid(legend_labels(panel), 0.0 if stacked else LEGEND_LEFT + width)
     top = 0.15 + 0.19 * len(wrap(panel.title, width, PANEL_SIZE))
     below = bottom - 0.12
-    return PanelSize(
-        width, height, left, right, top, bottom + (0.06 + 0.19 * rows if rows else 0.0), below, per_row, rows
-    )
+    return PanelSize(width, height, left, right, top, bottom + (0.06 + 0.19 * rows if rows else 0.0), below, per_row)
 
 
 def legend_grid(labels: Sequence[str], inches: float) -> tuple[int, int]:

@@ -77,11 +77,6 @@ def order_groups(groups: Sequence[int] | Int, cosines: Float) -> Order:
     return Order(indices, _breaks(sizes[np.argsort(ranks, kind="stable")]))
 
 
-def order_by_cosines(cosines: Float) -> Order:
-    """Order items by their cosines alone: each is its own group."""
-    return order_groups(np.arange(cosines.shape[0]), cosines)
-
-
 def _between_groups(cosines: Float, group: Int, sizes: Int) -> Float:
     """Mean cosine between groups; NaN and infinities count as 0."""
     from scipy.sparse import csr_array

@@ -15,11 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from tokengeom.core.checks import is_plain_name
 from tokengeom.core.errors import CheckpointError, InputError, TokenizerError, missing_extra
 from tokengeom.corpus.huggingface_tokenizer import HuggingFaceTokenizer, load_huggingface
 from tokengeom.models.language_model import ModuleModel, language_model
 from tokengeom.models.networks.base import checked_device, import_torch
+from tokengeom.results.folders import is_plain_name
 from tokengeom.results.manifests import require_regular
 
 Weights = Literal["safetensors", "pickle"]

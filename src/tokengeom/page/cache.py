@@ -28,11 +28,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tokengeom.core.checks import is_plain_name
 from tokengeom.core.errors import InputError, ResourceError
 from tokengeom.results.contract import AbstractResult
 from tokengeom.results.convert import Digest, damaged, from_plain
-from tokengeom.results.folders import HEAD_BYTES, MADE_BY_US, check_target, remove_result, replace_file, sweep
+from tokengeom.results.folders import (
+    HEAD_BYTES,
+    MADE_BY_US,
+    check_target,
+    is_plain_name,
+    remove_result,
+    replace_file,
+    sweep,
+)
 from tokengeom.results.manifests import (
     MANIFEST,
     as_json,

@@ -2,7 +2,8 @@
 
 The text is counted with the models' own tokenizer, and the whole vocabulary takes part: the prediction is for as many
 tokens as the model's head has rows, those that never occur are merged into one exactly, and the loss is that of the
-model as it is. `model_rivals` compares other explanations on the same contexts.
+model as it is. `model_rivals` compares other explanations on the same contexts. Several models are checkpoints of one
+training, or separate trainings that differ in their seed, which say what is reproducible.
 
 Contexts are the most frequent ones. Long contexts hardly ever repeat: where fewer repeat than are asked for, all of
 these are taken, and the others are drawn at random from those that occur once. A single token follows each of them, so
@@ -35,7 +36,7 @@ from tokengeom.core.settings import share, takes
 from tokengeom.corpus.locate import Corpus, ReadingSettings
 from tokengeom.models.checkpoint import checkpoint_folders, load_checkpoint
 from tokengeom.models.language_model import ModuleModel
-from tokengeom.page.settings import ModelTextSettings
+from tokengeom.page.settings import ModelTextSettings, SeveralModelsSettings
 from tokengeom.problems.regularised_logits import Merging
 from tokengeom.statistics.count import count
 from tokengeom.statistics.cuts import MostFrequentContexts, PairArrays, support_policy
@@ -58,7 +59,7 @@ PROXY_COMPONENTS = 128
 """Leading singular vectors of the proxy."""
 
 
-@takes(ModelTextSettings, ReadingSettings, CompareSettings)
+@takes(SeveralModelsSettings, ReadingSettings, CompareSettings)
 def compare_models(
     models: str | Path | Sequence[str | Path],
     text: Corpus,
@@ -76,22 +77,23 @@ def compare_models(
         What `tokengeom.count` takes.
     """
     chosen, reading, comparing = share(
-        settings, ModelTextSettings, ReadingSettings, CompareSettings, verb="compare_models"
+        settings, SeveralModelsSettings, ReadingSettings, CompareSettings, verb="compare_models"
     )
     shown = progress or SilentProgress()
     prepared, read = _read_models(models, text, chosen, reading, shown)
     at = _predictions_at(prepared, read, comparing, chosen.device, shown)
-    compared = [
-        compare(prepared.prediction, states.compared, at=given, progress=shown, **vars(comparing))
-        for states, given in zip(read, at, strict=True)
-    ]
-    points = [prepared.checkpoint(states, comparison) for states, comparison in zip(read, compared, strict=True)]
-    if all(point.step is not None for point in points):
+    points = []
+    for states, given in zip(read, at, strict=True):
+        others = [other.compared for other in read if other is not states] if chosen.separate_trainings else []
+        runs = [states.compared, *others]
+        comparison = compare(prepared.prediction, runs, at=given, progress=shown, **vars(comparing))
+        points.append(prepared.checkpoint(states, comparison))
+    if not chosen.separate_trainings and all(point.step is not None for point in points):
         points.sort(key=lambda point: point.step or 0)
     return CheckpointCurve(tuple(points), prepared.prediction, prepared.stats)
 
 
-@takes(ModelTextSettings, ReadingSettings, RivalSettings)
+@takes(SeveralModelsSettings, ReadingSettings, RivalSettings)
 def model_rivals(
     models: str | Path | Sequence[str | Path],
     text: Corpus,
@@ -99,18 +101,23 @@ def model_rivals(
     progress: AbstractProgress | None = None,
     **settings: Unpack[ModelRivalsKeywords],
 ) -> Rivals:
-    """Compare explanations of a trained model's geometry on a text; the last of several checkpoints.
+    """Compare explanations of a trained model's geometry on a text.
+
+    Of several checkpoints it is the last; several trainings are compared as several runs are by `tokengeom.rivals`.
 
     Parameters
     ----------
     models, text
         As in `compare_models`.
     """
-    chosen, reading, comparing = share(settings, ModelTextSettings, ReadingSettings, RivalSettings, verb="model_rivals")
+    chosen, reading, comparing = share(
+        settings, SeveralModelsSettings, ReadingSettings, RivalSettings, verb="model_rivals"
+    )
     shown = progress or SilentProgress()
-    prepared, read = _read_models(_folders(models)[-1], text, chosen, reading, shown)
-    (at,) = _predictions_at(prepared, read, comparing, chosen.device, shown)
-    stats, prediction, states = prepared.stats, prepared.prediction, read[-1].compared
+    given = models if chosen.separate_trainings else _folders(models)[-1]
+    prepared, read = _read_models(given, text, chosen, reading, shown)
+    (at,) = _predictions_at(prepared, read[:1], comparing, chosen.device, shown)
+    stats, prediction, states = prepared.stats, prepared.prediction, [one.compared for one in read]
     return rivals(stats, states, prediction, at=at or (), progress=shown, **vars(comparing))
 
 
@@ -125,12 +132,17 @@ def _folders(models: str | Path | Sequence[str | Path]) -> list[Path]:
 def _read_models(
     models: str | Path | Sequence[str | Path],
     text: Corpus,
-    chosen: ModelTextSettings,
+    chosen: SeveralModelsSettings,
     reading: ReadingSettings,
     progress: AbstractProgress,
 ) -> tuple[ModelText, list[TextStates]]:
     """The text with its prediction, and every model on it; the last model decides about tokenizer and BOS."""
     folders = _folders(models)
+    if chosen.separate_trainings and len(folders) < 2:
+        raise CheckpointError(
+            f"Separate trainings must be two models or more; got {folders[0].name} alone. Give the folders of the "
+            "others, or leave out separate_trainings (--separate-trainings)."
+        )
 
     def load(folder: Path) -> ModuleModel:
         with progress.stage(f"Loading {folder.name}", None):

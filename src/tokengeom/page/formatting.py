@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from tokengeom.comparison.agreement import Agreement
+from tokengeom.comparison.verdict import explained_bounds, is_hardly_reproducible
 from tokengeom.figures.prepare import legible, short
 
 if TYPE_CHECKING:
@@ -70,6 +72,18 @@ def percent(share: float) -> str:
     if 0.999 < share < 1:
         return "more than 99.9%"
     return f"{100 * share:.3g}%"
+
+
+def explained_share(agreement: Agreement) -> str:
+    """Share of the reproducible geometry that is explained; with one training, the least that it can be."""
+    if not math.isfinite(agreement.fair):
+        return DASH
+    if is_hardly_reproducible(agreement):
+        return "an unknown share"
+    if math.isfinite(agreement.reproducible):
+        return agreement.explained_text() or DASH
+    at_chance = agreement.has_floor and not agreement.above_floor
+    return f"at least {0.0 if at_chance else explained_bounds(agreement)[0]:.0%}"
 
 
 def maths(sentence: str) -> Markup:

@@ -59,8 +59,8 @@ PAGE_PACKAGES = ("jinja2", "plotly")
 PAGE_SECONDS = 6.0
 """Expected duration of writing the page, for the estimate of the time left."""
 HEADLINE = (
-    "verdict", "reasons", "efficiency", "context_agreement", "token_agreement", "in_limit", "context_similarity",
-    "token_similarity",
+    "verdict", "reasons", "efficiency", "support_agreement", "context_agreement", "token_agreement", "in_limit",
+    "context_similarity", "token_similarity",
 )  # fmt: skip
 """Numbers of the main comparison in `Report.to_dict`."""
 
@@ -117,7 +117,7 @@ class Report(AbstractResult):
         }
 
     def to_frame(self) -> DataFrame:
-        """Data frame with one row per model and number: value, interval, floors, ceiling, and what it means."""
+        """Data frame with one row per model and number: value, interval, floors, explained share, and meaning."""
         rows = [
             {"model": model, **row}
             for model, comparison in self.contents.comparisons.items()

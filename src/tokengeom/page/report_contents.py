@@ -178,7 +178,7 @@ class ReportContents:
 
 
 def missing_sentences(contents: ReportContents, trainings: int) -> tuple[str, ...]:
-    """A sentence for every run that could not be compared, every missing ceiling and prediction at a loss.
+    """A sentence for every run that could not be compared, was trained once, or has no prediction at its loss.
 
     ``trainings``
         Number of trainings of every model that were asked for.
@@ -192,7 +192,7 @@ def missing_sentences(contents: ReportContents, trainings: int) -> tuple[str, ..
                 continue
             if len(compared) == 1:
                 why = "its second run diverged" if trainings > 1 else "it was trained once (--seeds 2)"
-                sentences.append(f"The model '{name}' has no ceiling: {why}.")
+                sentences.append(f"How much of the geometry of the model '{name}' is reproducible is not known: {why}.")
         if name not in contents.at_loss:
             without.setdefault(_why_no_loss(contents, model.loss_gap), []).append(f"'{name}'")
     for why, names in without.items():

@@ -105,6 +105,18 @@ class ModelTextSettings:
 
 
 @dataclass(frozen=True)
+class SeveralModelsSettings(ModelTextSettings):
+    """The same for one model or several, and what several are to each other."""
+
+    separate_trainings: bool = option(
+        False,
+        "The models are separate trainings of one model, which differ in their seed, not checkpoints of one training: "
+        "together they say what is reproducible.",
+        panel=MODEL_TEXT,
+    )
+
+
+@dataclass(frozen=True)
 class ReportSettings:
     """Settings of `tokengeom.report`, apart from how files are read."""
 
@@ -143,8 +155,8 @@ class ReportSettings:
     transformer: bool = option(True, "Train a transformer as well as the unconstrained features model.", panel=TRAINING)
     seeds: int | None = option(
         None,
-        "Number of trainings of every model, with different seeds. The second one gives the ceiling of agreement: how "
-        "much of the geometry another training reproduces. By default 2, and 1 with the preset paper.",
+        "Number of trainings of every model, with different seeds. Two or more show how much of the geometry is "
+        "reproducible, and what share of that is explained. By default 2, and 1 with the preset paper.",
         panel=TRAINING,
     )
     device: str = option_of(

@@ -6,9 +6,9 @@
                                        -> run-MODEL, run-MODEL-2 -> at-loss-MODEL-NORM -> comparison-MODEL, rivals-MODEL
 
 Given statistics need no choice, and a transformer is trained only where it is wanted and can be. The second run of a
-model is the same training with another seed, which gives the ceiling of agreement; predictions at the loss are made for
-the loss of the first run. On two cores or more, a second process makes the later trainings of every model meanwhile
-(`tokengeom.page.training_ahead`).
+model is the same training with another seed, which shows how much of the geometry is reproducible; predictions at the
+loss are made for the loss of the first run. On two cores or more, a second process makes the later trainings of every
+model meanwhile (`tokengeom.page.training_ahead`).
 
 Where trained models are given, reading them takes the place of training: ``model-1, model-2, ...`` instead of
 ``run-...``. The text is counted with the tokenizer of the last one and its whole vocabulary, so there is no choice. The
@@ -65,7 +65,7 @@ READ = "model-"
 EVERY_STAGE = ("core", "results", "statistics", "page.executor", "page.stages", "page.settings")
 COUNTING = (*EVERY_STAGE, "corpus", "page.source_text", "page.chosen_settings")
 PREDICTING = (*EVERY_STAGE, "problems", "solvers", "theory", "page.compare_models")
-COMPARING = (*PREDICTING, "comparison", "models", "training", "page.read_model")
+COMPARING = (*PREDICTING, "comparison", "corpus", "models", "training", "page.read_model")
 TRAINING = (*COMPARING, "page.cache", "page.training_ahead")
 READING = (*COMPARING, "corpus")
 """Code that runs in the stages of each sort, of which the key of a stage has the hash."""

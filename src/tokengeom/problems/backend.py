@@ -285,10 +285,10 @@ class Backend:
     def proven_spectral_norm(self, x: Array) -> float:
         """An upper bound of the spectral norm that holds in spite of rounding.
 
-        With G the computed smaller Gram matrix (n x n, sums of k products in any order, over blocks and processes
-        too), ``||x||^2 <= lambda_max(G) + gamma_k ||x||_F^2``. If the Cholesky factorisation of ``A = t I - G`` runs to
-        its end, then ``lambda_max(G) <= t + gamma_{n+1} trace(A) / (1 - gamma_{n+1})`` [rump2006]; here ``gamma_k = k u
-        / (1 - k u)`` and u is the unit of rounding. t starts just above the computed eigenvalue and is raised until the
+        With K the computed smaller Gram matrix (n x n, sums of k products in any order, over blocks and processes too),
+        ``||x||^2 <= lambda_max(K) + gamma_k ||x||_F^2``. If the Cholesky factorisation of ``t I - K`` runs to its end,
+        then ``lambda_max(K) <= t + gamma_{n+1} trace(t I - K) / (1 - gamma_{n+1})`` [rump2006]; here ``gamma_k = k u /
+        (1 - k u)`` and u is the unit of rounding. t starts just above the computed eigenvalue and is raised until the
         factorisation succeeds.
         """
         rows, columns, blocks = self._size(x)
@@ -296,14 +296,13 @@ class Backend:
         size = self.norm(x) ** 2 * (1.0 + 4.0 * k * UNIT)
         if not size > 0.0:
             return 0.0
-        G = self.gram(x)
-        top = max(float(self._eigenvalues(G)[-1]), 0.0)
+        K = self.gram(x)
+        top = max(float(self._eigenvalues(K)[-1]), 0.0)
         margin = 8.0 * n * UNIT
         identity = self.asarray(np.eye(n))
         while True:
             t = top * (1.0 + margin) + 1e-300
-            A = t * identity - G
-            if self.is_positive_definite(A):
+            if self.is_positive_definite(t * identity - K):
                 break
             margin *= 4.0
         trace = n * t

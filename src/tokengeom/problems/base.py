@@ -13,8 +13,8 @@ from typing import Annotated, ClassVar, Generic, TypeVar
 
 from tokengeom.results.convert import Extended, Within, to_plain
 
-LARGEST_GAP = 0.05
-"""Relative gap up to which an answer counts as proven: above it, nothing is compared with the answer."""
+LARGEST_GAP = 0.005
+"""Relative gap up to which an answer is compared with: cosines of less exact ones differ (how_numbers_are_measured)."""
 
 X = TypeVar("X")
 Y = TypeVar("Y")

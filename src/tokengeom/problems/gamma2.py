@@ -3,14 +3,13 @@
 ``min_L CE(L) + lambda gamma_2(L)``,   ``gamma_2(L) = min_{L = W H} max_i ||w_i|| max_j ||h_j||``
 
 where ``w_i`` are the rows of W and ``h_j`` the columns of H. The largest row and column take the place of the sums of
-squares whose smallest value is the nuclear norm: ``gamma_2(L) = max_{p, q} ||diag(sqrt p) L diag(sqrt q)||_*`` over
-distributions p on rows and q on columns. So for any p and q the problem of ``regularised_logits`` with weights
-``r = sqrt p`` and ``c = sqrt q`` has an optimal value that is at most this one's, and a dual that is feasible there
-proves a lower bound here:
+squares whose smallest value is the nuclear norm: ``gamma_2(L) = max_{r, c} ||diag(r) L diag(c)||_*`` over weights r of
+rows and c of columns whose squares sum to 1. So for any r and c the problem of ``regularised_logits`` with these
+weights has an optimal value that is at most this one's, and a dual that is feasible there proves a lower bound here:
 
-``max_{R, p, q} sum_j pi_j Ent(r_j)  s.t.  ||diag(p)^{-1/2} (P - R) diag(pi) diag(q)^{-1/2}||_2 <= lambda``
+``max_{R, r, c} sum_j pi_j Ent(R_j)  s.t.  ||diag(1/r) (P - R) diag(pi) diag(1/c)||_2 <= lambda``
 
-At the optimum the rows of W with ``p_i > 0`` have equal norms, and so do the columns of H with ``q_j > 0``.
+At the optimum the rows of W with ``r_i > 0`` have equal norms, and so do the columns of H with ``c_j > 0``.
 
 **Merging.** Tokens with equal rows of P become one row, and contexts with equal columns of P one column, whatever their
 shares. This is exact, and multiplicities do not enter the norm. Given any ``L = W H``, replace the columns of H in a
@@ -34,10 +33,11 @@ with the dual
 where
 
 ``S``      support pattern of the merged problem, V' x g
-``L, G``   logits and dual, V' x g; ``gamma_2*(G) <= ||diag(p)^{-1/2} G diag(q)^{-1/2}||_2`` for any distributions p, q
+``L, G``   logits and dual, V' x g; ``gamma_2*(G) <= ||diag(1/r) G diag(1/c)||_2`` for any such weights r, c
 
 Equal rows and columns of the pattern merge without multiplicities: a repeated row or column changes neither the
-constraints nor a maximum.
+constraints nor a maximum. So the value is that of the whole problem, and some solution has equal columns for equal
+supports. Other solutions may not, in contrast to the nuclear norm (docs/theory.md section 3.2).
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from typing import final
 import numpy as np
 
 from tokengeom.core.errors import ProblemError
-from tokengeom.problems.backend import UNIT, Array, Backend, blocks_of
+from tokengeom.problems.backend import UNIT, Array, Backend
 from tokengeom.problems.base import AbstractProblem, Certificate
-from tokengeom.problems.columns import mapped
+from tokengeom.problems.columns import mapped, per_column
 from tokengeom.problems.nuclear_svm import largest_violation, nearest_feasible
 from tokengeom.problems.regularised_logits import RegularisedLogits
 
@@ -73,19 +73,24 @@ class MaxNormFactors:
         """The same with each row of W and each column of H multiplied by its own factor, V' and m'."""
         return MaxNormFactors(self.W * rows[:, None], mapped(lambda H, factor: H * factor, self.H, columns))
 
-    def norm(self, backend: Backend) -> float:
-        """``max_i ||w_i|| max_j ||h_j||``, rounded upwards: at least ``gamma_2(W H)``."""
+    def norm(self, backend: Backend, r: Array | None = None, c: Array | None = None) -> float:
+        """``max_i ||w_i|| max_j ||h_j||``, rounded upwards: at least ``gamma_2(W H)``.
+
+        With r or c, ``||diag(r) W||_F`` or ``||H diag(c)||_F`` in place of a maximum.
+        """
         if self.W.shape[1] == 0:
             return 0.0
-        row = float((self.W**2).sum(1).max())
-        column = max(backend.largest((H**2).sum(0)) for H in blocks_of(self.H))
-        return float(np.sqrt(row * column) * (1.0 + 2.0 * (self.W.shape[1] + 4) * UNIT))
+        rows, columns = (self.W**2).sum(1), per_column(lambda H: (H**2).sum(0), self.H)
+        row = float(rows.max() if r is None else (r**2 * rows).sum())
+        column = backend.largest(columns) if c is None else float(backend.total((c**2 * columns).sum()))
+        terms = self.W.shape[1] + sum(held.shape[0] for held in (r, c) if held is not None)
+        return float(np.sqrt(row * column) * (1.0 + 2.0 * (terms + 4) * UNIT))
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class WeightedDual:
-    """A dual matrix (V' x m') with the weights ``r = sqrt p`` of rows and ``c = sqrt q`` of columns that bound it.
+    """A dual matrix (V' x m') with the weights ``r`` of rows and ``c`` of columns that bound its norm.
 
     The matrix is an array or in blocks.
     """
@@ -112,15 +117,29 @@ class Gamma2Logits(AbstractProblem[MaxNormFactors, WeightedDual]):
 
     ``loss``
         Probabilities, shares and strength; its own weights ``r, c`` are not used.
+    ``r``, ``c``
+        Weights of rows or columns, on the device, that are held: the maximum is over the other ones alone. The norm
+        then has ``||diag(r) W||_F`` or ``||H diag(c)||_F`` in place of the longest row or column, and rows or
+        columns merge as in the nuclear norm. None where they are free, as in gamma_2.
 
     A dual holds the change ``R - P`` and its weights.
     """
 
     loss: RegularisedLogits
+    r: Array | None = None
+    c: Array | None = None
+
+    def held(self, r: Array, c: Array) -> tuple[Array, Array]:
+        """These weights, with those that are held in their place."""
+        return r if self.r is None else self.r, c if self.c is None else self.c
+
+    def norm(self, x: MaxNormFactors) -> float:
+        """The norm of these factors, at least that of their logits."""
+        return x.norm(self.loss.backend, self.r, self.c)
 
     def value(self, x: MaxNormFactors) -> float:
         """The objective at logits W H."""
-        return self.loss.loss_gap(x.logits) + self.loss.lam * x.norm(self.loss.backend)
+        return self.loss.loss_gap(x.logits) + self.loss.lam * self.norm(x)
 
     def certify(self, x: MaxNormFactors, dual: WeightedDual | None) -> Certificate:
         """Certificate of factors and a dual change, which is made feasible; value and bound without H."""
@@ -133,7 +152,7 @@ class Gamma2Logits(AbstractProblem[MaxNormFactors, WeightedDual]):
             return Certificate(0.0, float("inf"), value, float("-inf"))
         matrix, (r, c) = self.loss.layout.split(dual.matrix), (backend.asarray(weights) for weights in (dual.r, dual.c))
         weighted = WeightedDual(matrix, r, c).normalised(backend)
-        bound, residual = self.loss.reweighted(weighted.r, weighted.c).proven_bound(weighted.matrix)
+        bound, residual = self.loss.reweighted(*self.held(weighted.r, weighted.c)).proven_bound(weighted.matrix)
         return Certificate(0.0, residual, value, bound)
 
 

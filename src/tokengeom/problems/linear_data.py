@@ -13,8 +13,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tokengeom.core.checks import check_duplicates, check_embeddings
 from tokengeom.core.errors import ProblemError
+from tokengeom.core.factors import check_duplicates, check_embeddings
 from tokengeom.core.numerics import Bool, Float, Matrix, dense, x_log_x
 from tokengeom.statistics.next_token import NextTokenStatistics
 

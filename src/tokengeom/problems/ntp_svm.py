@@ -8,8 +8,9 @@
 where ``W`` is V x d, ``H = [h_1 .. h_m]`` is d x m, ``S`` is the V x m support and ``a_j`` is free. In the Frobenius
 norm the solution is W_mm, the direction in which gradient descent diverges [thrampoulidis2024, sec. 4]. Other norms
 belong to other optimizers: for separable data with one-hot labels, steepest descent in a norm maximises the margin of
-that norm (docs/theory.md section 5), which is the max norm for sign descent and the spectral norm for spectral descent.
-The nuclear norm is the dual of the spectral norm; among decoders that separate it favours those of low rank.
+that norm (docs/theory.md section 5), which is the entrywise max norm for sign descent and the spectral norm for
+spectral descent. The nuclear norm is the dual of the spectral norm; among decoders that separate it favours those of
+low rank.
 
 The dual has one multiplier matrix A, V x m, with columns that sum to 0 and ``A <= 0`` off support::
 

@@ -12,11 +12,13 @@ what a type does not say:
 `Within`    ends of the range of a number, as in ``Annotated[int, Within(1)]``
 `Vector`    a vector of floats, saved as a list
 `Skipped`   a field that is not saved and gets its default when it is read
+`Added`     a field that files of earlier versions do not have, and its value there
 
 An object that users see as it is, and of which only some entries have known types, is a ``TypedDict``: these entries
 are checked, any others may be there, and the object is left as it is.
 
-A dataclass whose object has another order than its fields names them in ``saved_order``.
+A dataclass whose object has another order than its fields names them in ``saved_order``, and one with a field that had
+another name in earlier versions says so in ``renamed`` (old name -> new name).
 A dataclass whose object has more entries than fields, each computed from them, names these properties in ``derived``;
 they are written last and compared when they are read. One whose ``__post_init__`` refuses its fields raises ValueError
 with what is wrong, or an error of ours, which names its own reason.
@@ -59,6 +61,13 @@ class Matches:
 
     pattern: str
     what: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Added:
+    """Value of a field in files of earlier versions, which do not have it."""
+
+    before: Any
 
 
 class _Mark(Enum):
@@ -109,6 +118,10 @@ def from_plain(kind: Callable[..., T], content: object, folder: Path, place: str
         raise damaged(folder, f"{place or 'its content'} must be an object with names; got {shown(content)}")
     fields, derived = _saved_fields(kind), getattr(kind, "derived", ())
     named = f"{place}, " if place else ""
+    renamed = getattr(kind, "renamed", {})
+    # An entry under both names is left under its old one, which is then refused.
+    now = {name: new for name, new in renamed.items() if new not in content}
+    content = _added(fields) | {now.get(name, name): item for name, item in content.items()}
     for name in content:
         if name not in fields and name not in derived:
             raise damaged(folder, f"{named}{shown(name)} is not an entry of it")
@@ -124,6 +137,12 @@ def from_plain(kind: Callable[..., T], content: object, folder: Path, place: str
         if not _agrees(to_plain(getattr(result, name)), to_plain(content[name])):
             raise damaged(folder, f"{named}{name} is {shown(content[name])}, and its parts give another value")
     return result
+
+
+def _added(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Value of each field that earlier versions did not have, in their files."""
+    marks = {name: getattr(kind, "__metadata__", ()) for name, kind in fields.items()}
+    return {name: to_plain(mark.before) for name, of in marks.items() for mark in of if isinstance(mark, Added)}
 
 
 def _agrees(computed: object, saved: object) -> bool:

@@ -306,3 +306,8 @@ def _lock(descriptor: int, *, wait: bool = True) -> bool:
 def _link_target(target: Path) -> Path:
     """The path that a symbolic link points to; any other path itself."""
     return Path(os.path.realpath(target)) if target.is_symlink() else target
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether a text is the name of a file or folder, without a path."""
+    return name not in ("", ".", "..") and not set(name) & {"/", "\\", "\0"}

@@ -1,6 +1,6 @@
 """Effective supports: one linear program for small data, facial reduction for large.
 
-Small: HiGHS on ``max sum s  s.t.  0 <= s <= 1, s <= G x`` over coordinates x of decoders with equal in-support
+Small: HiGHS on ``max sum s  s.t.  0 <= s <= 1, s <= M x`` over coordinates x of decoders with equal in-support
 logits. The program's own multipliers are at least 1 at every inseparable pair and prove the answer.
 
 Large: solve NTP-SVM. If it is refuted, no direction that never increases the loss separates the pairs with positive
@@ -69,10 +69,10 @@ def _linear_program(S: Bool, H: Float) -> tuple[Bool, Float]:
     R, _ = orthonormal_factor(H)
     R = R / float(np.max(np.linalg.norm(R, axis=0)))
     _, N = row_and_null_space(equality_rows(S, R), S.shape[0] * R.shape[0])
-    G = margin_rows(S, R) @ N
-    pairs, unknowns = G.shape
+    M = margin_rows(S, R) @ N
+    pairs, unknowns = M.shape
     cost = np.concatenate([np.zeros(unknowns), -np.ones(pairs)])
-    rows = np.hstack([-G, np.eye(pairs)])
+    rows = np.hstack([-M, np.eye(pairs)])
     bounds = [(None, None)] * unknowns + [(0.0, 1.0)] * pairs
     from scipy.optimize import linprog
 

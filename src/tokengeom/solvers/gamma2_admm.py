@@ -1,13 +1,13 @@
 """Problems in the gamma_2 norm, by accelerated ADMM in which the weights of the norm are part of the state.
 
-``min_L f(L) + gamma_2(L) = max_{p, q} min_L f(L) + ||diag(r) L diag(c)||_*``,   ``r = sqrt p``, ``c = sqrt q``
+``min_L f(L) + gamma_2(L) = max_{r, c} min_L f(L) + ||diag(r) L diag(c)||_*``,   ``||r|| = ||c|| = 1``
 
 An iteration is one step of ``splitting`` for the weighted nuclear norm, in ``X = diag(r) L diag(c) = U diag(s) V^T``,
-and one step up in p and q. The weighted nuclear norm is concave in (p, q), with derivatives ``||w_i||^2 / 2`` and
-``||h_j||^2 / 2`` of the factors ``W = diag(1/r) U diag(sqrt s)``, ``H = diag(sqrt s) V^T diag(1/c)``; so weights are
-multiplied by a small power of these norms, and are stationary where all rows and columns that carry weight are equally
-long. When weights change, logits and multiplier are kept: with ``t`` the ratio of new to old weight of each entry,
-``Z -> t Z`` and ``w - Z -> (w - Z) / t``.
+and one step up in the weights. The weighted nuclear norm is concave in ``(r^2, c^2)``, with derivatives ``||w_i||^2 /
+2`` and ``||h_j||^2 / 2`` of the factors ``W = diag(1/r) U diag(sqrt s)``, ``H = diag(sqrt s) V^T diag(1/c)``; so
+weights are multiplied by a small power of these norms, and are stationary where all rows and columns that carry weight
+are equally long. When weights change, logits and multiplier are kept: with ``t`` the ratio of new to old weight of each
+entry, ``Z -> t Z`` and ``w - Z -> (w - Z) / t``.
 
 Anderson acceleration acts on (w, r, c) together. That is what makes it fast: with weights changed between restarts
 instead, the stories (104 tokens, 383 contexts) need two to three times as many iterations. When a step is rejected the
@@ -43,13 +43,13 @@ SETTLING = 10
 """Iterations of a solve without a start before its weights begin to change, with many tokens: weights that follow the
 first logits, which are far from a solution, differ by factors of hundreds within a few iterations."""
 SMALLEST_WEIGHT = 1e-5
-"""Smallest p and q as a share of the uniform one."""
+"""Smallest ``r^2`` and ``c^2`` as a share of the uniform one."""
 GUIDE_TOLERANCE = 0.1
 """Proven relative gap of the points between a start and a strength that is far below it."""
 DUAL_NORM_STEPS = 10
 DUAL_NORM_POWER = 3
 LARGEST_WEIGHT_CHANGE = 2.0
-"""Largest factor by which acceleration moves ``sqrt p`` and ``sqrt q`` beyond the plain step."""
+"""Largest factor by which acceleration moves r and c beyond the plain step."""
 
 
 @final
@@ -107,6 +107,10 @@ class AbstractWeightedTerm(ABC):
     def reweight(self, r: Array, c: Array) -> None:
         """Take new weights, V' and m'; from now on matrices are scaled by them."""
 
+    def held(self, r: Array, c: Array) -> tuple[Array, Array]:
+        """New weights, with those in their place that never change: none here."""
+        return r, c
+
     @abstractmethod
     def prox(self, k: int, w: Array, rho: float) -> Array:
         """``argmin_Z f + rho/2 ||Z - w||^2`` of block k, with Z scaled by the weights."""
@@ -157,10 +161,10 @@ class Gamma2Run(AbstractSolve):
         """The weights after one step up."""
         rows, columns = thresholded.squared_norms(self.r, self.c)
         r = self._normalised(self.r * self._raised(rows), shared=True)
-        return r, self._normalised(self.c * self._raised(columns), shared=False)
+        return self.term.held(r, self._normalised(self.c * self._raised(columns), shared=False))
 
     def _raised(self, squared_norms: Array) -> Array:
-        """Factors of ``sqrt p``: half the power of p; 1 while the logits settle."""
+        """Factors of r or c: half the power of their squares; 1 while the logits settle."""
         if self.iterations <= self.settling:
             return 0.0 * squared_norms + 1.0
         top = max(self.backend.largest(squared_norms), 1e-300)
@@ -214,6 +218,10 @@ class Gamma2Loss(AbstractWeightedTerm):
         self.problem = problem
         self.loss = RegularisedLoss(problem.loss, start)
 
+    def held(self, r: Array, c: Array) -> tuple[Array, Array]:
+        """New weights, with those that the problem holds in their place."""
+        return self.problem.held(r, c)
+
     def reweight(self, r: Array, c: Array) -> None:
         """The same loss in logits scaled by new weights."""
         self.loss.problem = self.problem.loss.reweighted(r, c)
@@ -240,7 +248,10 @@ class Gamma2Loss(AbstractWeightedTerm):
         whole = triplets.factors(problem.r, problem.c)
         best = self.problem.value(whole), whole
         rows, columns = (root**0.5 for root in triplets.squared_norms(problem.r, problem.c))
-        mean, most = float(triplets.s.sum()), whole.norm(backend)
+        # Where weights are held, the longest one does not matter, and none is shortened.
+        rows = rows if self.problem.r is None else 0.0 * rows
+        columns = columns if self.problem.c is None else 0.0 * columns
+        mean, most = float(triplets.s.sum()), self.problem.norm(whole)
         low, high = 0.0, 1.0
         for _ in range(3):
             middle = 0.5 * (low + high)
@@ -276,7 +287,7 @@ class Gamma2ADMM(AbstractSplitting):
             spent, seconds = 0, 0.0
             for lam in _larger_strengths(problem, start):
                 guide = replace(self._with_time_left(seconds), tolerance=max(GUIDE_TOLERANCE, self.tolerance))
-                rough, start = guide._solve(Gamma2Logits(problem.loss.at(lam)), start)
+                rough, start = guide._solve(replace(problem, loss=problem.loss.at(lam)), start)
                 spent, seconds = spent + rough.iterations, seconds + rough.seconds
             solution, state = self._with_time_left(seconds)._solve(problem, start)
         total = replace(solution, iterations=solution.iterations + spent, seconds=solution.seconds + seconds)
@@ -314,11 +325,11 @@ def _larger_strengths(problem: Gamma2Logits, start: WarmStart | None) -> list[fl
 
 
 def first_weighted_state(problem: Gamma2Logits) -> WarmStart:
-    """Logits 0 and uniform weights."""
+    """Logits 0 and uniform weights, or those that are held."""
     loss = problem.loss
     columns = float(loss.backend.total(float(loss.pi.shape[0])))
     r = loss.backend.full((loss.a.shape[0],), float(loss.a.shape[0]) ** -0.5)
-    c = loss.backend.full((loss.pi.shape[0],), columns**-0.5)
+    r, c = problem.held(r, loss.backend.full((loss.pi.shape[0],), columns**-0.5))
     first = first_state(loss.reweighted(r, c))
     return WarmStart(first.Z, first.Y, first.rho, r=r, c=c)
 
@@ -326,8 +337,8 @@ def first_weighted_state(problem: Gamma2Logits) -> WarmStart:
 def largest_lam(problem: Gamma2Logits) -> float:
     """A strength from which on logits 0 are optimal: the dual norm of the gradient there, or some 10% above it.
 
-    For any p and q the spectral norm of the gradient, divided by the weights, is an upper bound of its dual norm; at
-    the smallest one p and q are averages of the squared leading singular vectors.
+    For any r and c the spectral norm of the gradient, divided by the weights, is an upper bound of its dual norm; at
+    the smallest one ``r^2`` and ``c^2`` are averages of the squared leading singular vectors.
     """
     loss = problem.loss
     backend, first = loss.backend, first_weighted_state(problem)
@@ -347,4 +358,5 @@ def largest_lam(problem: Gamma2Logits) -> float:
         r = backend.at_least(r / float(r.sum()), 1e-12) ** 0.5
         c = backend.at_least(c / float(backend.total(c.sum())), 1e-12) ** 0.5
         r, c = r / float((r**2).sum()) ** 0.5, c / float(backend.total((c**2).sum())) ** 0.5
+        r, c = problem.held(r, c)
     return best

@@ -1,17 +1,17 @@
 """The gamma_2 norm of a given matrix, between two proven bounds.
 
-``gamma_2(L) = min_{L = W H} max_i ||w_i|| max_j ||h_j|| = max_{p, q} ||diag(sqrt p) L diag(sqrt q)||_*``
+``gamma_2(L) = min_{L = W H} max_i ||w_i|| max_j ||h_j|| = max_{r, c} ||diag(r) L diag(c)||_*``,   ``||r|| = ||c|| = 1``
 
-Weights p and q are multiplied by a power of the squared norms of the rows and columns of the factors that belong to
-them, until both sides meet. For logits, whose columns may be shifted by a constant each, the norm is
-that of the best shift: ``min_b gamma_2(L - 1 b^T)``, which for given p is ``b = L^T p``.
+Weights ``r^2`` and ``c^2`` are multiplied by a power of the squared norms of the rows and columns of the factors that
+belong to them, until both sides meet. For logits, whose columns may be shifted by a constant each, the norm is
+that of the best shift: ``min_b gamma_2(L - 1 b^T)``, which for given r is ``b = L^T r^2``.
 
-Both bounds hold in spite of rounding, with ``X = diag(sqrt p) L diag(sqrt q) = U diag(s) V^T``:
+Both bounds hold in spite of rounding, with ``X = diag(r) L diag(c) = U diag(s) V^T``:
 
 * from above, for any W and H: ``gamma_2(L) <= max_i ||w_i|| max_j ||h_j|| + gamma_2(L - W H)``, and the gamma_2 norm of
   the rest is at most its largest row norm and its largest column norm;
-* from below, for any G: ``gamma_2(L) >= <G, L> / gamma_2*(G)`` with ``gamma_2*(G) <= ||diag(p)^{-1/2} G
-  diag(q)^{-1/2}||_2``. With ``G = diag(sqrt p) U V^T diag(sqrt q)`` this is ``<U V^T, X> / ||U V^T||_2``.
+* from below, for any G: ``gamma_2(L) >= <G, L> / gamma_2*(G)`` with ``gamma_2*(G) <= ||diag(1/r) G diag(1/c)||_2``.
+  With ``G = diag(r) U V^T diag(c)`` this is ``<U V^T, X> / ||U V^T||_2``.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def gamma2_norm(
     shift
         Whether a constant may be subtracted from each column: the norm is then the smallest over all shifts.
     start
-        Weights p and q to start from, one per row and one per column; by default equal ones.
+        Weights ``r^2`` and ``c^2`` to start from, one per row and one per column; by default equal ones.
     max_iterations
         Number of iterations after which the bounds found so far are returned.
     """
@@ -63,9 +63,8 @@ def gamma2_norm(
     size = float(np.abs(given).max())
     if size == 0.0 or (shift and not np.ptp(given, axis=0).any()):
         return 0.0, 0.0
-    p, q = start or tuple(np.ones(k) for k in given.shape)
     with blas_threads_for(*given.shape):
-        roots = np.sqrt(p), np.sqrt(q)
+        roots = tuple(np.sqrt(weights) for weights in start or tuple(np.ones(k) for k in given.shape))
         bounds = balance(given / size, *roots, tolerance=tolerance, shift=shift, max_iterations=max_iterations)
     # The division rounds, by half a unit per entry: less than this share of the norm.
     slack = 2.0 * UNIT * max(given.shape) ** 0.5
@@ -85,7 +84,7 @@ class Balanced:
 def balance(
     L: Float, r: Float, c: Float, *, tolerance: float, shift: bool = False, max_iterations: int = 300
 ) -> Balanced:
-    """Factors of L whose largest row times largest column is nearly the smallest, from weights ``sqrt p, sqrt q``."""
+    """Factors of L whose largest row times largest column is nearly the smallest, from weights r and c."""
     backend = Backend.on()
     low, high, best = 0.0, np.inf, MaxNormFactors(L, np.eye(L.shape[1]))
     for _ in range(max_iterations):
@@ -114,7 +113,7 @@ def _normalised(root: Array) -> Array:
 def _lower(backend: Backend, X: Array, triplets: Triplets, r: Array, c: Array, shift: bool) -> float:
     """``<G, L> / gamma_2*(G)``, rounded downwards.
 
-    Where columns may be shifted, those of G must sum to 0: what is left of a sum is taken off in proportion to p.
+    Where columns may be shifted, those of G must sum to 0: what is left of a sum is taken off in proportion to ``r^2``.
     """
     # Vectors of small singular values are not orthogonal when they come from a Gram matrix.
     kept = triplets.s > ORTHOGONAL * triplets.s.max()

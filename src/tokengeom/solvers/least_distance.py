@@ -1,10 +1,10 @@
 """NTP-SVM in the Frobenius norm as least distance programming, for small problems of any rank.
 
-``min ||x||  s.t.  G x >= 1`` is one non-negative least squares problem [lawson1974, ch. 23]: with ``E = [G^T; 1^T]``
+``min ||x||  s.t.  M x >= 1`` is one non-negative least squares problem [lawson1974, ch. 23]: with ``E = [M^T; 1^T]``
 and ``f = (0, .., 0, 1)``, let ``u >= 0`` minimise ``||E u - f||`` and ``r = E u - f``. If ``r = 0`` the convex
-combination ``u`` of the rows of G vanishes, which proves that no decoder separates; otherwise ``x = -r[:-1] /
+combination ``u`` of the rows of M vanishes, which proves that no decoder separates; otherwise ``x = -r[:-1] /
 r[-1]``. Here x holds the coordinates of W in an orthonormal basis of the decoders with equal in-support logits, and
-row (j, v) of G is the margin of pair (j, v) in those coordinates. Active-set steps are exact, and so is the proof.
+row (j, v) of M is the margin of pair (j, v) in those coordinates. Active-set steps are exact, and so is the proof.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ def solve_least_distance(problem: MarginProblem, R: Float, U: Float) -> MarginAn
     _, N = row_and_null_space(equality_rows(problem.S, R), V * r)
     # Embeddings of unit size give the last row of E the same weight as the others.
     scale = float(np.max(np.linalg.norm(R, axis=0)))
-    G = (margin_rows(problem.S, R) @ N) / scale
-    E = np.vstack([G.T, np.ones(len(G))])
+    M = (margin_rows(problem.S, R) @ N) / scale
+    E = np.vstack([M.T, np.ones(len(M))])
     f = np.zeros(len(E))
     f[-1] = 1.0
     from scipy.optimize import nnls
@@ -92,7 +92,7 @@ def solve_least_distance(problem: MarginProblem, R: Float, U: Float) -> MarginAn
     u, _ = nnls(E, f, maxiter=50 * E.shape[1])
     residual = E @ u - f
     separable = bool(-residual[-1] > SMALLEST_MARGIN**2)
-    x, u = _polish(G, u) if separable else (np.zeros(N.shape[1]), u)
+    x, u = _polish(M, u) if separable else (np.zeros(N.shape[1]), u)
     W = np.reshape(N @ x, (V, r)) / scale
     A = multipliers_of_pairs(problem.S, R, u, scale**2 * W if separable else None)
     decoder = W @ U.T
@@ -102,12 +102,12 @@ def solve_least_distance(problem: MarginProblem, R: Float, U: Float) -> MarginAn
     return MarginAnswer(separable, Solution(decoder, A, certificate, status, int(np.count_nonzero(u)), took))
 
 
-def _polish(G: Float, u: Float) -> tuple[Float, Float]:
+def _polish(M: Float, u: Float) -> tuple[Float, Float]:
     """The solution with the active constraints exactly tight: dividing by a small ``r[-1]`` loses digits."""
     tight = np.flatnonzero(u)
-    x = np.asarray(np.linalg.lstsq(G[tight], np.ones(len(tight)), rcond=None)[0], dtype=np.float64)
+    x = np.asarray(np.linalg.lstsq(M[tight], np.ones(len(tight)), rcond=None)[0], dtype=np.float64)
     weights = np.zeros(len(u))
-    weights[tight] = np.linalg.lstsq(G[tight].T, x, rcond=None)[0]
+    weights[tight] = np.linalg.lstsq(M[tight].T, x, rcond=None)[0]
     return x, weights
 
 

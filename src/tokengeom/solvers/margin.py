@@ -1,26 +1,26 @@
-"""The margin problem in any norm; the max norm and the entrywise-sum norm are linear programs for HiGHS.
+"""The margin problem in any norm; those of the largest entry and of the sum of entries are linear programs for HiGHS.
 
 ::
 
     max g  s.t.  ||W|| <= 1,  in-support logits equal,  margin_jv(W) >= g   for every off-support pair
 
 The optimum g is the largest margin and ``W / g`` the solution of the margin problem; g = 0 means that no decoder
-separates. The max norm is a box; for the sum norm W is split into its positive and negative parts. The multipliers of
-the program are those of the margin problem.
+separates. The entrywise max norm is a box; for the sum norm W is split into its positive and negative parts. The
+multipliers of the program are those of the margin problem.
 
 `separating_vector` solves the problem of one context with penalised slack, for given tokens:
 
-``min_h ||h||^2 / 2 + (C/2) ||slack||^2   s.t.   G h + slack >= b``
+``min_h ||h||^2 / 2 + (C/2) ||slack||^2   s.t.   M h + slack >= b``
 
 where
 
 ``W``      points, V x r, one row per token; ``S`` the support, V booleans
-``G, b``   rows ``a - w_v >= 1`` for v off support, and ``w_z - a >= 0``, ``a - w_z >= 0`` for z on support, with ``a``
+``M, b``   rows ``a - w_v >= 1`` for v off support, and ``w_z - a >= 0``, ``a - w_z >= 0`` for z on support, with ``a``
            the mean point on support: margins of 1 over equal in-support logits
 ``C``      penalty of slack
 
-Its dual ``min_{u >= 0} ||G^T u||^2 / 2 + ||u||^2 / (2C) - b^T u`` is one non-negative least squares problem, with
-``h = G^T u`` [lawson1974, ch. 23]. Where the points can be separated, h tends to the separating vector of smallest norm
+Its dual ``min_{u >= 0} ||M^T u||^2 / 2 + ||u||^2 / (2C) - b^T u`` is one non-negative least squares problem, with
+``h = M^T u`` [lawson1974, ch. 23]. Where the points can be separated, h tends to the separating vector of smallest norm
 as C grows, with an error of order 1/C; where they cannot, h is the best compromise.
 """
 
@@ -63,9 +63,9 @@ def solve_margin_program(problem: MarginProblem) -> MarginAnswer:
     began = time.perf_counter()
     S, scale = problem.S, float(np.max(np.linalg.norm(problem.H, axis=0)))
     H = problem.H / scale
-    E, G = (difference_rows(pairs, S.shape[0], H) for pairs in (in_support_pairs(S), margin_pairs(S)))
-    W, program = _program(E, G, problem.norm.name)
-    A = pair_multipliers(S, -program.ineqlin.marginals[: G.shape[0]])
+    E, M = (difference_rows(pairs, S.shape[0], H) for pairs in (in_support_pairs(S), margin_pairs(S)))
+    W, program = _program(E, M, problem.norm.name)
+    A = pair_multipliers(S, -program.ineqlin.marginals[: M.shape[0]])
     if len(program.eqlin.marginals):
         A = A + equality_multipliers(S, program.eqlin.marginals)
     gain = float(-program.fun)
@@ -79,14 +79,14 @@ def solve_margin_program(problem: MarginProblem) -> MarginAnswer:
     return MarginAnswer(True, Solution(decoder, A, certificate, "optimal", int(program.nit), took))
 
 
-def _program(E: sparse.csr_array, G: sparse.csr_array, norm: str) -> tuple[Float, Any]:
-    size = G.shape[1]
-    ones = sparse.csr_array(np.ones((G.shape[0], 1)))
+def _program(E: sparse.csr_array, M: sparse.csr_array, norm: str) -> tuple[Float, Any]:
+    size = M.shape[1]
+    ones = sparse.csr_array(np.ones((M.shape[0], 1)))
     nothing = sparse.csr_array((E.shape[0], 1))
     parts = 1 if norm == "max" else 2
     signs = [1.0, -1.0][:parts]
-    upper = sparse.hstack([-sign * G for sign in signs] + [ones], format="csr")
-    limit = np.zeros(G.shape[0])
+    upper = sparse.hstack([-sign * M for sign in signs] + [ones], format="csr")
+    limit = np.zeros(M.shape[0])
     bounds: Any = [(-1.0, 1.0)] * size + [(0.0, None)]
     if norm == "sum":
         total = sparse.csr_array(np.append(np.ones(2 * size), 0.0)[None, :])
@@ -138,20 +138,20 @@ def _singular_margin(problem: MarginProblem, tolerance: float) -> MarginAnswer:
 
 def separating_vector(W: Float, S: Bool, penalty: float = PENALTY) -> Float:
     """The vector h (r) whose logits ``W h`` are equal on S and at least 1 lower elsewhere, as nearly as possible."""
-    G, b = _constraints(W, S)
-    scale = float(np.linalg.norm(G, axis=1).max(initial=0.0))
+    M, b = _constraints(W, S)
+    scale = float(np.linalg.norm(M, axis=1).max(initial=0.0))
     if not (scale > 0 and b.any()):
         return np.zeros(W.shape[1])
     slack = np.sqrt(penalty)
-    A = np.vstack([G.T / scale, np.eye(len(b)) / slack])
+    A = np.vstack([M.T / scale, np.eye(len(b)) / slack])
     from scipy.optimize import nnls
 
     u, _ = nnls(A, np.concatenate([np.zeros(W.shape[1]), slack * b]), maxiter=50 * len(b))
-    return np.asarray(G.T @ u / scale**2)
+    return np.asarray(M.T @ u / scale**2)
 
 
 def _constraints(W: Float, S: Bool) -> tuple[Float, Float]:
     inside, outside = W[S], W[~S]
     mean = inside.mean(axis=0)
-    G = np.vstack([mean - outside, inside - mean, mean - inside])
-    return G, np.concatenate([np.ones(len(outside)), np.zeros(2 * len(inside))])
+    M = np.vstack([mean - outside, inside - mean, mean - inside])
+    return M, np.concatenate([np.ones(len(outside)), np.zeros(2 * len(inside))])

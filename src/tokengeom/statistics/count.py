@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from tokengeom.core.checks import whole_number
 from tokengeom.core.errors import InputError, StatisticsError
 from tokengeom.core.progress import AbstractProgress, SilentProgress
-from tokengeom.core.settings import option, share, takes
+from tokengeom.core.settings import option, share, takes, whole_number
 from tokengeom.corpus.files import exists
 from tokengeom.corpus.locate import Corpus, ReadingSettings, open_corpus, skipped_files
 from tokengeom.corpus.token_files import ParquetTokens

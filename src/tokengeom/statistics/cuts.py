@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import numpy as np
 from scipy import sparse
 
-from tokengeom.core.checks import whole_number
 from tokengeom.core.errors import StatisticsError
 from tokengeom.core.numerics import Bool, Int
-from tokengeom.core.settings import option
+from tokengeom.core.settings import option, whole_number
 from tokengeom.results.convert import Within
 from tokengeom.statistics.supports import canonical
 

@@ -18,10 +18,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tokengeom.core.checks import whole_number
 from tokengeom.core.errors import CorpusError, ResourceError, StatisticsError
 from tokengeom.core.progress import AbstractProgress
-from tokengeom.core.settings import option
+from tokengeom.core.settings import option, whole_number
 from tokengeom.results.folders import work_folder
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Two texts on what they share: statistics restricted to the tokens and contexts that both have."""
+"""Two texts on what they share: statistics restricted to the tokens and contexts of both, whole and in halves."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from tokengeom.statistics.next_token import OTHER, SHARED, NextTokenStatistics, 
 from tokengeom.statistics.supports import canonical
 
 _FEWEST = 2
+FEWEST_IN_HALVES = 10
+"""Tokens, and contexts, that all halves of two texts must have; fewer say little about an arrangement."""
 
 
 def shared_statistics(
@@ -46,6 +48,49 @@ def shared_statistics(
         for side, stats in enumerate((first, second))
     ]
     return made[0], made[1]
+
+
+def shared_halves(
+    first: NextTokenStatistics, second: NextTokenStatistics, seed: int
+) -> tuple[NextTokenStatistics, ...] | None:
+    """Two halves of each of two texts that have the same tokens and contexts, on those that all four halves have.
+
+    Every window of a text goes at random to its first half, to its second half or, in the larger text, to neither, so
+    that all four have about as many windows: predictions from more windows have less noise and other supports, and
+    differ from those of fewer by more than chance. None where fewer than `FEWEST_IN_HALVES` tokens or contexts are
+    left.
+
+    The halves of a text depend on its counts, its names and the seed: not on which of the two texts is the first.
+    """
+    size = min(first.n, second.n) / 2
+    tables = [half for stats in (first, second) for half in _halves(stats, size / stats.n, seed)]
+    rows, columns = _with_windows(tables)
+    if min(rows.size, columns.size) < FEWEST_IN_HALVES:
+        return None
+    contexts, tokens = [first.context_text(j) for j in columns], [first.vocabulary[z] for z in rows]
+    return tuple(NextTokenStatistics.from_counts(table[rows][:, columns], contexts, tokens) for table in tables)
+
+
+def _halves(stats: NextTokenStatistics, share: float, seed: int) -> list[sparse.csr_array]:
+    """Counts of two disjoint random parts of the windows, each with this share of them, at most 1/2."""
+    counts = stats.counts
+    # By names: ids of the same tokens may be others in another text.
+    named = NextTokenStatistics.from_counts(counts, _context_texts(stats), stats.vocabulary)
+    rng = np.random.default_rng([seed, int(named.hash, 16)])
+    one = rng.binomial(counts.data, share)
+    other = rng.binomial(counts.data - one, share / (1.0 - share))
+    return [
+        sparse.csr_array(sparse.csc_array((part, counts.indices, counts.indptr), shape=counts.shape))
+        for part in (one, other)
+    ]
+
+
+def same_support_units(texts: Sequence[NextTokenStatistics]) -> Int:
+    """Unit of each context, m, numbered by first contexts: those of one unit have the same support in every text."""
+    labels = np.stack([np.asarray(text.groups.label, dtype=np.int64) for text in texts])
+    _, first, unit = np.unique(labels, axis=1, return_index=True, return_inverse=True)
+    place = np.argsort(np.argsort(first))
+    return np.asarray(place[unit.reshape(-1)], dtype=np.int64)
 
 
 def _restrict(statistics: NextTokenStatistics, table: sparse.csr_array, rows: Int, columns: Int) -> NextTokenStatistics:

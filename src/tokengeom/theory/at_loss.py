@@ -27,11 +27,10 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from tokengeom.ask.explain import AnswersQuestions
-from tokengeom.core.checks import check_tolerance
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.numerics import Float, Int, centre_columns, cosines
 from tokengeom.core.resources import require_memory
-from tokengeom.core.settings import nearest_hint, option
+from tokengeom.core.settings import check_tolerance, nearest_hint, option
 from tokengeom.problems.base import Certificate
 from tokengeom.problems.gamma2 import MaxNormFactors
 from tokengeom.problems.regularised_logits import Merging, RegularisedLogits
@@ -121,8 +120,8 @@ class LossPrediction(ProvenNorm, AnswersQuestions, AbstractResult):
     ``pi``
         Share of each context, m.
     ``factors``, ``weights``
-        For gamma2, factors of ``L_merged`` that attain the norm, and distributions p and q on merged tokens and
-        contexts with which the dual proves the bound; None for the nuclear norm.
+        For gamma2, factors of ``L_merged`` that attain the norm, and the squares of the weights r and c of merged
+        tokens and contexts with which the dual proves the bound; None for the nuclear norm.
     ``entropy``
         Entropy floor in nats.
     ``status``, ``seconds``
@@ -183,7 +182,7 @@ class LossPrediction(ProvenNorm, AnswersQuestions, AbstractResult):
 
     @property
     def singular_values(self) -> Float:
-        """Nonzero singular values, falling, r: of L_g or, for gamma2, of ``diag(sqrt p) L_g diag(sqrt q)``."""
+        """Nonzero singular values, falling, r: of L_g or, for gamma2, of ``diag(r) L_g diag(c)``."""
         return self.merged_factors[1]
 
     @property

@@ -1,4 +1,4 @@
-"""Concepts: singular vectors of S~ or L_mm, the tokens and contexts that they group, and the order of learning.
+"""Concepts: singular vectors of S~ or L_mm, the tokens and contexts typical of them, and the order of learning.
 
 ``S~ = U Sigma V^T``  (or ``L_mm``):  u_k says which tokens, v_k which contexts carry concept k
 
@@ -14,6 +14,7 @@ entry is positive.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,10 +24,9 @@ from numpy.typing import ArrayLike
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import Float, Int
 
+KMEANS_STARTS = 8
 TYPICAL = 0.1
 """Share of the largest entry from which a token or context is typical of a concept; rounding is far below."""
-KMEANS_ROUNDS = 100
-KMEANS_RESTARTS = 8
 
 
 @dataclass(frozen=True)
@@ -93,11 +93,17 @@ class Concepts:
 
     def token_clusters(self, clusters: int, *, concepts: int = 8, seed: int = 0) -> Int:
         """k-means clusters of tokens, V, on the leading coordinates weighted by importance."""
-        return kmeans(self.U[:, :concepts] * self.singular_values[:concepts], clusters, seed=seed)
+        return _kmeans(self.U[:, :concepts] * self.singular_values[:concepts], clusters, seed)
 
     def context_clusters(self, clusters: int, *, concepts: int = 8, seed: int = 0) -> Int:
         """k-means clusters of contexts, m, on the leading coordinates weighted by importance."""
-        return kmeans(self.Vt[:concepts].T * self.singular_values[:concepts], clusters, seed=seed)
+        return _kmeans(self.Vt[:concepts].T * self.singular_values[:concepts], clusters, seed)
+
+    def _chosen(self, concepts: Sequence[int]) -> list[int]:
+        chosen = list(concepts)
+        if not chosen or min(chosen) < 0 or max(chosen) >= len(self) or len(chosen) > 60:
+            raise ProblemError(f"Orthants need 1 to 60 concepts between 0 and {len(self) - 1}; got {chosen}.")
+        return chosen
 
     def learning_curve(self, times: ArrayLike, *, delta: float = 5.0) -> Float:
         """Predicted strength of each concept at each time, r x T; rises from e^{-2 delta} to sigma."""
@@ -108,62 +114,12 @@ class Concepts:
         s = self.singular_values
         return np.asarray(np.log(np.maximum(s * np.exp(2.0 * delta) - 1.0, 1.0)) / (2.0 * s))
 
-    def _chosen(self, concepts: Sequence[int]) -> list[int]:
-        chosen = list(concepts)
-        if not chosen or min(chosen) < 0 or max(chosen) >= len(self) or len(chosen) > 60:
-            raise ProblemError(f"Orthants need 1 to 60 concepts between 0 and {len(self) - 1}; got {chosen}.")
-        return chosen
-
 
 def learning_curve(singular_values: Float, times: ArrayLike, *, delta: float = 5.0) -> Float:
     """``s_i(t) = sigma_i / (1 + (sigma_i e^{2 delta} - 1) e^{-2 sigma_i t})``, r x T."""
     s = np.asarray(singular_values, dtype=np.float64)[:, None]
     t = np.asarray(times, dtype=np.float64)[None, :]
     return np.asarray(s / (1.0 + (s * np.exp(2.0 * delta) - 1.0) * np.exp(-2.0 * s * t)))
-
-
-def kmeans(points: Float, clusters: int, *, seed: int = 0) -> Int:
-    """Cluster of each point by Lloyd's k-means, the best of several k-means++ starts."""
-    if not 1 <= clusters <= points.shape[0]:
-        raise ProblemError(
-            f"k-means needs between 1 and {points.shape[0]} clusters (one per point); got clusters={clusters}."
-        )
-    rng = np.random.default_rng(seed)
-    best, labels = np.inf, np.zeros(points.shape[0], dtype=np.int64)
-    for _ in range(KMEANS_RESTARTS):
-        assigned, cost = _lloyd(points, _plus_plus(points, clusters, rng))
-        if cost < best:
-            best, labels = cost, assigned
-    return labels
-
-
-def _plus_plus(points: Float, clusters: int, rng: np.random.Generator) -> Float:
-    """Starts that are far apart, each drawn with probability proportional to its squared distance from the others."""
-    centres = points[[int(rng.integers(points.shape[0]))]]
-    while centres.shape[0] < clusters:
-        distance = _squared_distances(points, centres).min(axis=1)
-        total = float(distance.sum())
-        share = distance / total if total > 0 else np.full(points.shape[0], 1.0 / points.shape[0])
-        centres = np.concatenate([centres, points[[int(rng.choice(points.shape[0], p=share))]]])
-    return centres
-
-
-def _lloyd(points: Float, centres: Float) -> tuple[Int, float]:
-    labels = np.full(points.shape[0], -1, dtype=np.int64)
-    for _ in range(KMEANS_ROUNDS):
-        nearest = _squared_distances(points, centres).argmin(axis=1)
-        if (nearest == labels).all():
-            break
-        labels = nearest
-        for c in np.unique(labels):
-            centres[c] = points[labels == c].mean(axis=0)
-    return labels, float(_squared_distances(points, centres).min(axis=1).sum())
-
-
-def _squared_distances(points: Float, centres: Float) -> Float:
-    crossed = points @ centres.T
-    squares = (points**2).sum(axis=1)[:, None] - 2.0 * crossed + (centres**2).sum(axis=1)[None, :]
-    return np.asarray(np.maximum(squares, 0.0))
 
 
 def _sides(vector: Float, typical: int) -> tuple[Int, Int]:
@@ -175,3 +131,18 @@ def _sides(vector: Float, typical: int) -> tuple[Int, Int]:
 def _orthants(coordinates: Float) -> Int:
     bits = (coordinates > 0).astype(np.int64)
     return np.asarray(bits @ (1 << np.arange(coordinates.shape[1], dtype=np.int64)))
+
+
+def _kmeans(points: Float, clusters: int, seed: int) -> Int:
+    """Cluster of each point, the best of several k-means++ starts."""
+    from scipy.cluster.vq import kmeans2
+
+    if not 1 <= clusters <= points.shape[0]:
+        raise ProblemError(
+            f"k-means needs between 1 and {points.shape[0]} clusters (one per point); got clusters={clusters}."
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of a start that leaves a cluster empty: another one is better
+        made = [kmeans2(points, clusters, minit="++", iter=100, rng=seed + start) for start in range(KMEANS_STARTS)]
+    costs = [float(np.sum((points - centres[labels]) ** 2)) for centres, labels in made]
+    return np.asarray(made[int(np.argmin(costs))][1], dtype=np.int64)

@@ -336,13 +336,6 @@ def project_on_F(L: Float, S: Matrix) -> Float:
     return centre_on(_support_of(L, S), L)
 
 
-def project_off_F(L: Float, S: Matrix) -> Float:
-    """``L - P_F(L)``, V x m: the in-support mean on support, L itself off support."""
-    pattern = _support_of(L, S)
-    mean = np.where(pattern, L, 0.0).sum(axis=0) / pattern.sum(axis=0)
-    return np.where(pattern, mean, L)
-
-
 def _support_of(L: Float, S: Matrix) -> Bool:
     pattern = as_support(S)
     if L.shape != pattern.shape:

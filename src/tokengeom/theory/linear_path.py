@@ -1,19 +1,19 @@
-"""The regularisation paths of the linear model, whose end is the limit of training, and margins in other norms.
+"""The regularisation path of the linear model, whose end is the limit of training, and margins in other norms.
 
 ::
 
-    norm path    W_B  = argmin CE(W)  s.t.  ||W||_F <= B
-    ridge path   W_mu = argmin CE(W) + (mu / 2) ||W||_F^2
+    W_B  = argmin CE(W)  s.t.  ||W||_F <= B
+    W_mu = argmin CE(W) + (mu / 2) ||W||_F^2
 
 As ``B -> inf`` or ``mu -> 0`` both have ``P_F(W) -> W_star`` and ``W / ||W|| -> W_mm / ||W_mm||`` [thrampoulidis2024,
 Thm 1]. They are one curve: ``W_B = W_mu`` at the strength mu where the norm is B. Each point starts on the tangent at
 the last one (``solvers.path_newton``). ``CE - loss_floor`` falls like ``exp(-B * margin)``, so its logarithm is
 computed.
 
-`max_margin` has the largest margin in each norm that an optimizer is known or conjectured to follow: the Frobenius
-norm (gradient descent), the max norm (sign descent, Adam), the spectral norm (Muon), its dual norm, the nuclear norm,
-and the entrywise-sum norm. For one-hot labels normalised steepest descent in a norm maximises its margin. For sparse
-soft labels this is open; these margins are what a run is compared with.
+`max_margin` has the largest margin in each norm that an optimizer is known or conjectured to follow: the Frobenius norm
+(gradient descent), the entrywise max norm (sign descent, Adam), the spectral norm (Muon), its dual norm, the nuclear
+norm, and the entrywise-sum norm. For one-hot labels normalised steepest descent in a norm maximises its margin. For
+sparse soft labels this is open; these margins are what a run is compared with.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class PathPoint:
 
 @dataclass(frozen=True, eq=False)
 class RegularisationPath:
-    """Points in the order of the norms or strengths that were given."""
+    """Points in the order of the norms that were given."""
 
     points: tuple[PathPoint, ...]
 
@@ -79,31 +79,14 @@ class RegularisationPath:
 def norm_path(prediction: LinearPrediction, norms: Sequence[float] | Float) -> RegularisationPath:
     """``min CE s.t. ||W||_F <= B`` for each B in ``norms``; W_star itself where the constraint is not active."""
     targets = np.asarray(norms, dtype=np.float64)
-    _check_positive(targets, "norms")
+    if targets.ndim != 1 or not np.all(np.isfinite(targets)) or np.any(targets <= 0):
+        raise ProblemError(f"norms must be a list of finite positive numbers; got {targets.tolist()!r}.")
     curve = _Curve(prediction)
     points: dict[float, PathPoint] = {}
     with blas_threads_for(*prediction.W_mm.shape):
         for B in np.unique(targets):
             points[float(B)] = curve.at_norm(float(B))
     return RegularisationPath(tuple(points[float(B)] for B in targets))
-
-
-def ridge_path(prediction: LinearPrediction, log_strengths: Sequence[float] | Float) -> RegularisationPath:
-    """``min CE + (mu/2) ||W||_F^2`` for each ``log mu``; mu itself may be as small as 1e-1000."""
-    targets = np.asarray(log_strengths, dtype=np.float64)
-    if targets.ndim != 1 or not np.all(np.isfinite(targets)):
-        raise ProblemError(f"log_strengths must be a list of finite numbers; got {log_strengths!r}.")
-    curve = _Curve(prediction)
-    points: dict[float, PathPoint] = {}
-    with blas_threads_for(*prediction.W_mm.shape):
-        for tau in np.unique(targets)[::-1]:
-            points[float(tau)] = curve.at_strength(float(tau))
-    return RegularisationPath(tuple(points[float(tau)] for tau in targets))
-
-
-def _check_positive(values: Float, name: str) -> None:
-    if values.ndim != 1 or not np.all(np.isfinite(values)) or np.any(values <= 0):
-        raise ProblemError(f"{name} must be a list of finite positive numbers; got {values.tolist()!r}.")
 
 
 class _Curve:
@@ -120,12 +103,6 @@ class _Curve:
         self.state: PathState | None = None
         self.last: tuple[PathState, tuple[Float, Float]] | None = None
 
-    def at_strength(self, tau: float) -> PathPoint:
-        """The point at ``log mu = tau``."""
-        start = self._first(tau)
-        self.state = self._walk(start, tau)
-        return self._measure(self.state)
-
     def at_norm(self, B: float) -> PathPoint:
         """The point of norm B; W_star where the constraint is not active."""
         if self.largest_norm * (1.0 - 1e-12) <= B:
@@ -134,10 +111,10 @@ class _Curve:
         if state is None:
             # W is about -grad CE(0) / mu for strong regularisation; start where its norm is below B.
             tau = 0.0
-            state = self._walk(self._first(tau), tau)
+            state = self._first(tau)
             while self.newton.norm(state) > B:
                 tau += 1.0
-                state = self._walk(self._first(tau), tau)
+                state = self._first(tau)
         for _ in range(500):
             ratio = np.log(B / self.newton.norm(state))
             if abs(ratio) <= 1e-10:
@@ -162,13 +139,10 @@ class _Curve:
         return self.last[1]
 
     def _first(self, tau: float) -> PathState:
-        if self.state is not None:
-            return self.state
-        begin = max(tau, 0.0)
-        state, done = self.newton.solve(self.newton.at_zero(begin))
+        state, done = self.newton.solve(self.newton.at_zero(tau))
         if not done:
             raise ResourceError(
-                f"Newton's method did not converge at log strength {begin}; scale the embeddings to size 1."
+                f"Newton's method did not converge at log strength {tau}; scale the embeddings to size 1."
             )
         return state
 

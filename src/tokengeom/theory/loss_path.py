@@ -22,7 +22,7 @@ from tokengeom.core.numerics import Float, blas_threads_for, cosines
 from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.core.resources import Estimate, fewer_contexts, require_memory
 from tokengeom.problems.backend import Backend
-from tokengeom.problems.base import Certificate, Solution
+from tokengeom.problems.base import LARGEST_GAP, Certificate, Solution
 from tokengeom.problems.gamma2 import Gamma2Logits, Gamma2SVM, MaxNormFactors
 from tokengeom.problems.regularised_logits import Merging, RegularisedLogits
 from tokengeom.problems.supports import SupportReduction
@@ -36,6 +36,8 @@ GAP_ACCURACY = 0.01
 """Relative difference between the loss gap asked for and the one reached."""
 ROUGH = 1e-2
 """Relative duality gap of points that only guide the search."""
+FINEST = 2e-5
+"""Smallest duality gap that is asked for beyond the tolerance: nearer to zero logits the search would not end."""
 NEAR = 0.15
 """Distance in log g from which on points are solved to the tolerance."""
 MOST_POINTS = 25
@@ -113,13 +115,12 @@ class LossPath:
         log_lam, slope = self._first_guess(target)
         # Two points that were solved before predict the next well enough to solve it at once.
         trusted = len(self._solved) > 1
-        iterations, seconds = 0, 0.0
+        wanted, iterations, seconds = self.settings.tolerance, 0, 0.0
         points: list[tuple[float, float]] = []
         with progress.stage(f"Predicting at a loss gap of {loss_gap:.3g}", None) as stage:
             for _ in range(MOST_POINTS):
                 near = trusted or (bool(points) and min(abs(y - target) for _, y in points) < NEAR)
                 problem = self.problem.at(min(math.exp(log_lam), self.largest_lam))
-                wanted = self.settings.tolerance
                 solution, state = self._solve(problem, wanted if near else max(ROUGH, wanted), self._start(log_lam))
                 reached = problem.loss_gap(solution.x.logits if self.gamma2 else solution.x)
                 iterations, seconds = iterations + solution.iterations, seconds + solution.seconds
@@ -127,7 +128,11 @@ class LossPath:
                 # A state that did not converge would lead the next solve astray.
                 self._keep(log_lam, math.log(reached), state if solution.converged else None)
                 if near and abs(reached / loss_gap - 1.0) <= GAP_ACCURACY:
-                    break
+                    finer = self._finer(solution, reached)
+                    if finer is None:
+                        break
+                    wanted = finer
+                    continue
                 points.append((log_lam, math.log(reached)))
                 slope = _slope(points, slope)
                 log_lam = min(log_lam + (target - points[-1][1]) / slope, math.log(self.largest_lam) - 1e-9)
@@ -139,6 +144,13 @@ class LossPath:
                 "gap."
             )
         return self._prediction(problem, solution, reached, status, seconds)
+
+    def _finer(self, solution: Solution[Any, Any], reached: float) -> float | None:
+        """A smaller tolerance where the norm, at high losses a small part of the objective, is not proven enough."""
+        proof = solution.certificate
+        enough = LARGEST_GAP * (1.0 - reached / proof.value)
+        rough = self.settings.tolerance >= LARGEST_GAP or not solution.converged or enough < FINEST
+        return None if rough or proof.relative_gap <= enough else 0.5 * enough
 
     def _require(self, loss_gap: object) -> None:
         if not isinstance(loss_gap, int | float | np.integer | np.floating) or not 0.0 < loss_gap < self.largest_gap:
@@ -230,6 +242,8 @@ def _slope(points: list[tuple[float, float]], last: float) -> float:
 @dataclass(frozen=True, eq=False)
 class Gamma2Limit:
     """Logits of smallest gamma_2 norm that separate every support by a margin of 1, with their certificate.
+
+    Contexts with equal supports have equal columns here; there may be other solutions in which they have not.
 
     ``W_merged``, ``H_merged``
         Factors that attain the norm, of merged tokens and support groups, V' x d and d x g.

@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, overload
 
-from tokengeom.core.checks import check_seed, check_tolerance
 from tokengeom.core.errors import InputError, ProblemError
 from tokengeom.core.numerics import Matrix, blas_threads_for
 from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.core.resources import Estimate, fewer_contexts, require_memory
-from tokengeom.core.settings import default_of, make, option, options_of, takes
+from tokengeom.core.settings import check_seed, check_tolerance, default_of, make, option, options_of, takes
 from tokengeom.problems.backend import Backend
 from tokengeom.problems.nuclear_svm import NuclearSVM
 from tokengeom.problems.supports import reduce_support

@@ -27,7 +27,7 @@ from scipy.sparse import csc_array
 from tokengeom.ask.explain import AnswersQuestions
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import Float, Int, Matrix, centre_columns
+from tokengeom.core.numerics import Float, Int, Matrix, SparseProduct, centre_columns
 from tokengeom.core.settings import make, option, takes
 from tokengeom.problems.columns import Computed, mapped
 from tokengeom.problems.supports import SupportReduction, as_support
@@ -289,7 +289,7 @@ def captured_share(stats: NextTokenStatistics, s: Float) -> float:
     return min(float((s**2).sum() / energy), 1.0) if energy > 0 else 1.0
 
 
-def leading_triplets(M: Matrix, components: int, *, seed: int = 0) -> tuple[Float, Float, Float]:
+def leading_triplets(M: Matrix | SparseProduct, components: int, *, seed: int = 0) -> tuple[Float, Float, Float]:
     """Leading singular triplets (V x k, k, k x m), falling, of ``(I - 11^T/V) M`` for a sparse V x m matrix M."""
     from scipy.sparse.linalg import svds
 
@@ -301,13 +301,14 @@ def leading_triplets(M: Matrix, components: int, *, seed: int = 0) -> tuple[Floa
     return U, s, Vt
 
 
-def centred_operator(M: Matrix) -> LinearOperator:
+def centred_operator(M: Matrix | SparseProduct) -> LinearOperator:
     """Products with ``(I - 11^T/V) M`` and its transpose, for a sparse V x m matrix M."""
     from scipy.sparse.linalg import LinearOperator
 
-    table = csc_array(M).astype(np.float64)
+    table = M if isinstance(M, SparseProduct) else csc_array(M).astype(np.float64)
     V, m = table.shape
-    turned, total = table.T.tocsc(), np.asarray(table.sum(axis=0)).ravel()
+    turned = table.T if isinstance(table, SparseProduct) else table.T.tocsc()
+    total = turned @ np.ones(V)
 
     def centred(x: Float) -> Float:
         return np.asarray(table @ x - (total @ x) / V)

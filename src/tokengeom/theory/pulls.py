@@ -1,38 +1,37 @@
 """What pulls a context or a token where it lies: optimality conditions of predictions, read as sums of vectors.
 
-``h_j = sum_z A_zj w_z``,   ``w_z = sum_j B_zj h_j``
+``h_j = sum_z X_zj w_z``,   ``w_z = sum_j Y_zj h_j``
 
 where
 
 ==================  ================================================  ==============================================
-prediction          ``A_zj``                                          ``B_zj``
+prediction          ``X_zj``                                          ``Y_zj``
 ==================  ================================================  ==============================================
 in the limit        ``G_zj``, the dual of NTP-SVM*                    the same
-at a loss, nuclear  ``D_zj = (p_zj - r_zj) pi_j / lambda``            the same
-at a loss, gamma_2  ``D_zj / (s q_j)``                                ``s D_zj / p_z``
+at a loss, nuclear  ``G_zj = (p_zj - R_zj) pi_j / lambda``            the same
+at a loss, gamma_2  ``G_zj / (s c_j^2)``                              ``s G_zj / r_z^2``
 ==================  ================================================  ==============================================
 
 ``G``      V x m: <= 0 off support, of either sign on it; columns sum to 0, spectral norm at most 1
-``r``      the dual's probabilities of the next token, which are the softmax of the logits at the optimum
-``p, q``   weights of tokens and contexts in ``gamma_2(L) = max_{p, q} ||diag(sqrt p) L diag(sqrt q)||_*``
+``R``      the dual's probabilities of the next token, which are the softmax of the logits at the optimum
+``r, c``   weights of tokens and contexts in ``gamma_2(L) = max_{r, c} ||diag(r) L diag(c)||_*``
 ``s``      ``max_z ||w_z|| / max_j ||h_j||``
 
-A context is pulled towards tokens with ``A_zj > 0`` and away from those with ``A_zj < 0``; at a loss, the former are
-tokens to which the prediction gives less than the text does. Since ``<h_j, h_k> = sum_z A_zj <w_z, h_k>``, each token
+A context is pulled towards tokens with ``X_zj > 0`` and away from those with ``X_zj < 0``; at a loss, the former are
+tokens to which the prediction gives less than the text does. Since ``<h_j, h_k> = sum_z X_zj <w_z, h_k>``, each token
 has a contribution to each cosine.
 
-**Why.** Let ``X = U Sigma V^T`` be logits and G a dual with ``||G||_2 <= 1``, and ``delta = ||X||_* - <X, G>``. Then
-``delta = sum_i sigma_i (1 - u_i^T G v_i)`` and ``||G^T u_i - v_i||^2 <= 2 (1 - u_i^T G v_i)``, so the residuals of the
-balanced factors satisfy
+**Why.** Let ``L = U Sigma Q^T`` be logits and G a dual with ``||G||_2 <= 1``, and ``delta = ||L||_* - <L, G>``. With
+the columns u_i of U and v_i of Q, ``delta = sum_i sigma_i (1 - u_i^T G v_i)`` and ``||G^T u_i - v_i||^2 <= 2 (1 - u_i^T
+G v_i)``, so the residuals of the balanced factors satisfy
 
 ``sum_j ||h_j - sum_z G_zj w_z||^2 <= 2 delta``,   ``sum_z ||w_z - sum_j G_zj h_j||^2 <= 2 delta``
 
-and delta is at most the gap that the certificate proves. For gamma_2 let ``W' = diag(sqrt p) W`` and
-``H' = H diag(sqrt q)``, scaled such that both norms are at most ``sqrt gamma``, ``gamma = max ||w|| max ||h||``, and
-``G' = diag(p)^{-1/2} D diag(q)^{-1/2}`` with ``||G'||_2 <= 1``. Then ``||G'^T W' - H'^T||^2 <= 2 (gamma - <W' H',
-G'>)``, so
+and delta is at most the gap that the certificate proves. For gamma_2 let ``W' = diag(r) W`` and ``H' = H diag(c)``,
+scaled such that both norms are at most ``sqrt gamma``, ``gamma = max ||w|| max ||h||``, and ``G' = diag(1/r) G
+diag(1/c)`` with ``||G'||_2 <= 1``. Then ``||G'^T W' - H'^T||^2 <= 2 (gamma - <W' H', G'>)``, so
 
-``sum_j q_j ||h_j - sum_z A_zj w_z||^2 <= 2 delta``,   ``sum_z p_z ||w_z - sum_j B_zj h_j||^2 <= 2 delta``   (s = 1)
+``sum_j c_j^2 ||h_j - sum_z X_zj w_z||^2 <= 2 delta``,   ``sum_z r_z^2 ||w_z - sum_j Y_zj h_j||^2 <= 2 delta``   (s = 1)
 
 An item of weight 0 has no condition: its vector may be any that is not too long. Duals need not be unique: where
 others exist, so do other sums for the same cosines.
@@ -64,14 +63,14 @@ NOT_FIXED = 0.05
 
 @dataclass(frozen=True, eq=False)
 class Pulls:
-    """The matrices A and B of a prediction, on merged tokens and contexts.
+    """The matrices X and Y of a prediction, on merged tokens and contexts.
 
     ``row_of``, ``column_of``
         Merged row of each token, V, and merged column of each context, m; -1 for a context without conditions.
     ``on_contexts``, ``on_tokens``
-        A per token and context, V' x m'; B without ``context_share``, V' x m'.
+        X per token and context, V' x m'; Y without ``context_share``, V' x m'.
     ``context_share``
-        What each context is of its merged column in B, m: B of a context is that of the column times this.
+        What each context is of its merged column in Y, m: Y of a context is that of the column times this.
     ``groups``
         Tokens and contexts that are shown together.
     ``delta``
@@ -93,7 +92,7 @@ class Pulls:
     weighted: bool = False
 
     def on(self, item: Item) -> Float:
-        """Column j of A (V) for a context, row z of B (m) for a token; 0 for a context without conditions."""
+        """Column j of X (V) for a context, row z of Y (m) for a token; 0 for a context without conditions."""
         if item.items == "contexts":
             column = self.column_of[item.index]
             return np.zeros(self.row_of.size) if column < 0 else np.asarray(self.on_contexts[:, column][self.row_of])

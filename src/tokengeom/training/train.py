@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tokengeom.core.checks import check_duplicates, check_embeddings
 from tokengeom.core.errors import InputError, ProblemError
-from tokengeom.core.factors import HasFactors
+from tokengeom.core.factors import HasFactors, check_duplicates, check_embeddings
 from tokengeom.core.numerics import Float
 from tokengeom.core.progress import AbstractProgress, SilentProgress
 from tokengeom.core.resources import Estimate, fewer_contexts, require_memory

@@ -1,7 +1,8 @@
 """Checks of comparisons, tables of explanations, comparisons of texts, and checkpoints.
 
 Each is computed again from the saved results behind it, where these lie beside it, with the same draws from the same
-seed. Predictions that were saved are used as they are; those that were not saved are solved for again.
+seed. Predictions that were saved are used as they are; those that were not saved are solved for again. Results of
+version 0.1.0 were judged by other rules: of them, what is still computed in the same way is checked.
 """
 
 from __future__ import annotations
@@ -12,15 +13,19 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from tokengeom.comparison.checkpoints import CheckpointCurve
 from tokengeom.comparison.compare import compare
 from tokengeom.comparison.compare_texts import compare_texts
 from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.inputs import NOT_SAVED, MadeFrom, Observed, Prediction
+from tokengeom.comparison.movement import Movement
 from tokengeom.comparison.rival_table import Rivals
 from tokengeom.comparison.rivals import rivals
-from tokengeom.comparison.target import norm_sentence
-from tokengeom.comparison.text_comparison import Movement, TextComparison
+from tokengeom.comparison.similarity_numbers import KINDS
+from tokengeom.comparison.target import norm_of, norm_sentence
+from tokengeom.comparison.text_comparison import TextComparison
 from tokengeom.core.errors import TokengeomError
 from tokengeom.results.contract import SAME, NearbyResults, under
 from tokengeom.results.convert import to_plain
@@ -31,6 +36,7 @@ from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.linear import LinearPrediction
 from tokengeom.theory.proxy import ProxyPrediction
 from tokengeom.training.run import Run
+from tokengeom.verification.predictions import ACCEPTED
 from tokengeom.verification.sources import find_statistics
 from tokengeom.verification.verify import RECOMPUTED, Checks, not_beside, not_computed, same
 
@@ -39,6 +45,8 @@ SOLVED_AGAIN = 2e-3
 ROUNDED = 1e-6
 """Difference below which numbers are equal where items are ordered by them."""
 NOT_RECORDED = "what it was made from is not recorded"
+EARLIER = "it was saved by an earlier version, which measured floors and the verdict differently"
+_REPLACED = "floors, the agreement of trainings, differences, explanations with free parameters, and limitations"
 _WITHIN = f"the same within {SOLVED_AGAIN:g}"
 
 
@@ -53,6 +61,8 @@ def check_comparison(claimed: Comparison, nearby: NearbyResults) -> Checks:
 
 
 def _check_verdict(claimed: Comparison) -> Checks:
+    if claimed.measure < 2:
+        return {f"the verdict was not derived again: {EARLIER}": None}
     verdict = claimed.judged()
     if verdict is None:
         return {"the verdict was not derived again: what it depends on is not recorded": None}
@@ -66,7 +76,7 @@ def _compare_again(claimed: Comparison, nearby: NearbyResults) -> Checks:
     sources = find_sources(claimed.made_from, nearby)
     if isinstance(sources, str) or sources.prediction is None:
         why = sources if isinstance(sources, str) else "its prediction is not recorded"
-        return not_computed("agreements, intervals, floors, ceilings and explanations", why)
+        return not_computed("agreements, intervals, floors, what is explained, and other explanations", why)
     settings = sources.settings
     try:
         again = compare(
@@ -74,6 +84,8 @@ def _compare_again(claimed: Comparison, nearby: NearbyResults) -> Checks:
             sources.runs,
             at=sources.at or None,
             loss_gap=settings.get("loss_gap"),
+            # What 0.1.0 compared with was accepted, and it did not record this setting.
+            proven_within=min(settings.get("proven_within", ACCEPTED), ACCEPTED),
             **{name: settings[name] for name in ("at_loss", "tolerance") if name in settings},
             permutations=claimed.permutations,
             seed=claimed.seed,
@@ -81,7 +93,34 @@ def _compare_again(claimed: Comparison, nearby: NearbyResults) -> Checks:
     except TokengeomError as error:
         return {f"the results beside it can be compared ({error})": False}
     solved = bool(again.at) and not sources.at and not isinstance(sources.prediction, LossPrediction)
-    return _differences(claimed, again, sources.runs[0], SOLVED_AGAIN if solved else RECOMPUTED)
+    tolerance = SOLVED_AGAIN if solved else RECOMPUTED
+    if claimed.measure < 2 and claimed.prediction_kind == "features":
+        if len(again.at) > 1 and norm_of(sources.runs[0]) is None:
+            # Half of the supports are now put aside to choose the norm.
+            return not_computed(f"agreements, intervals, {_REPLACED}", EARLIER)
+        of_all = {"loss gap, norm, runs, efficiency and split are the same": "loss_gap norm runs disagreement"}
+        return _differences_to_earlier(claimed, again, of_all, tolerance)
+    return _differences(claimed, again, sources.runs[0], tolerance)
+
+
+def _differences_to_earlier(
+    claimed: Comparison | Rivals, again: Comparison | Rivals, of_all: Mapping[str, str], tolerance: float
+) -> Checks:
+    """Whether a result of 0.1.0 is like the one made again in what is computed in the same way."""
+
+    def numbers(found: Comparison | Rivals) -> dict[Any, object]:
+        rows = [row for row in found.rows if row.parameters == "none"]
+        named = {(row.items, row.rival, kind): getattr(row, kind) for row in rows for kind in KINDS}
+        return {**getattr(found, "agreements", {}), **named}
+
+    both = numbers(claimed), numbers(again)
+    mine, theirs = ({name: x for name, x in one.items() if name in both[0] and name in both[1]} for one in both)
+    of_numbers = {"values and intervals of all that has no free parameter are the same": "value low high"}
+    return {
+        **_computed_again(mine, theirs, of_numbers, tolerance),
+        **_computed_again({"": claimed}, {"": again}, of_all, tolerance),
+        **not_computed(_REPLACED, EARLIER),
+    }
 
 
 def _differences(claimed: Comparison, again: Comparison, run: Observed, tolerance: float) -> Checks:
@@ -93,10 +132,14 @@ def _differences(claimed: Comparison, again: Comparison, run: Observed, toleranc
         f"the values of all agreements are {as_claimed}": "value better items",
         f"their intervals are {as_claimed}": "low high",
         f"their floors are {as_claimed}": "null gaussian untrained floor",
-        f"their ceilings are {as_claimed}": "ceiling",
+        f"what is reproducible and explained is {as_claimed}": (
+            "reproducible reproducible_low reproducible_high mean reliability seed_error "
+            "corrected corrected_low corrected_high"
+        ),
     }
     of_all = {
         f"the numbers of the other explanations are {as_claimed}": "rows",
+        f"what all explanations explain worst is {as_claimed}": "unexplained",
         f"efficiency and split are {as_claimed}": "disagreement",
         f"loss gap, norm, number of runs and what the verdict depends on are {as_claimed}": (
             "loss_gap norm runs prediction_kind circumstances"
@@ -127,21 +170,19 @@ def _computed_again(
 
 def check_rivals(claimed: Rivals, nearby: NearbyResults) -> Checks:
     """Order and differences, recomputed from the agreements; and every number, from the results beside it."""
-    ordered, behind, ahead, inside = True, True, True, True
-    for items in claimed.items:
-        rows = claimed.of(items)
-        values = [row.agreement.value for row in rows]
+    ordered, behind, ahead = True, True, True
+    for rows in map(claimed.of, claimed.items):
+        values = [row.agreement.fair for row in rows]
         ranked = [-math.inf if math.isnan(value) else value for value in values]
         ordered &= ranked == sorted(ranked, reverse=True)
-        behind &= all(same(row.behind.value, values[0] - row.agreement.value, SAME) for row in rows)
-        mine = next((row.agreement.value for row in rows if row.rival == claimed.prediction), math.nan)
-        ahead &= all(same(row.ahead.value, row.agreement.value - mine, SAME) for row in rows)
-        inside &= all(row.agreement.is_inside for row in rows)
+        behind &= all(same(row.behind.value, values[0] - row.agreement.fair, SAME) for row in rows)
+        mine = next((row.agreement.fair for row in rows if row.rival == claimed.prediction), math.nan)
+        ahead &= all(same(row.ahead.value, row.agreement.fair - mine, SAME) for row in rows)
     return {
         "explanations are in the order of their agreement": ordered,
         "differences to the best explanation are those of the agreements": behind,
         "differences to the prediction are those of the agreements": ahead,
-        "every interval contains its value": inside,
+        "every interval contains its value": all(row.agreement.is_inside for row in claimed.rows),
         **rivals_again(claimed, nearby),
     }
 
@@ -152,6 +193,9 @@ def rivals_again(claimed: Rivals, nearby: NearbyResults) -> Checks:
     if isinstance(sources, str) or sources.stats is None:
         why = sources if isinstance(sources, str) else "its statistics are not recorded"
         return not_computed("agreements, intervals, floors and differences", why)
+    earlier = "supports" not in claimed.items
+    if earlier and norm_of(sources.runs[0]) is None:
+        return not_computed(f"agreements, intervals, {_REPLACED}", EARLIER)
     try:
         again = rivals(
             sources.stats,
@@ -164,6 +208,9 @@ def rivals_again(claimed: Rivals, nearby: NearbyResults) -> Checks:
         )
     except TokengeomError as error:
         return {f"the results beside it can be explained ({error})": False}
+    if earlier:
+        of_all = {"loss gap, number of runs and of held-out contexts are the same": "loss_gap runs held_out"}
+        return _differences_to_earlier(claimed, again, of_all, SOLVED_AGAIN)
     return _different_rows(claimed, again)
 
 
@@ -173,7 +220,7 @@ def _different_rows(claimed: Rivals, again: Rivals) -> Checks:
     for items in claimed.items:
         mine, theirs = ({row.rival: row for row in table.of(items)} for table in (claimed, again))
         of_items = {
-            f"agreements, intervals, floors and ceilings of {items} are {_WITHIN}": (
+            f"agreements, intervals, floors and what is explained of {items} are {_WITHIN}": (
                 "agreement cka similarity without_direction"
             ),
             f"differences between explanations of {items} are {_WITHIN}": "behind ahead",
@@ -206,21 +253,25 @@ def check_checkpoints(claimed: CheckpointCurve, nearby: NearbyResults) -> Checks
 
 def check_texts(claimed: TextComparison, nearby: NearbyResults) -> Checks:
     """Whether lists and intervals fit the numbers, and whether all is the same when computed again."""
-    inside = all(number.is_inside for number in claimed.agreements.values())
     return {
-        "every interval contains its value": inside,
+        "every interval contains its value": all(number.is_inside for number in claimed.agreements.values()),
         "the listed tokens and contexts are those that moved most": all(map(_is_sorted, claimed.movements)),
         **_compare_texts_again(claimed, nearby),
     }
 
 
 def _is_sorted(movement: Movement) -> bool:
-    """Whether the listed ones have their own numbers, are in order, and the one that moved most is the first."""
-    place = dict(zip(movement.names, movement.moved.tolist(), strict=True))
-    listed, largest = [item.moved for item in movement.listed], float(movement.moved.max(initial=0.0))
-    own = all(same(place[item.name], item.moved, SAME) for item in movement.listed)
+    """Whether the listed ones have their own numbers, are in order, and the one that moved most is the first.
+
+    Most, where the texts were split: beyond chance.
+    """
+    beyond = movement.beyond or [math.nan] * len(movement.names)
+    place = dict(zip(movement.names, zip(movement.moved.tolist(), beyond, strict=True), strict=True))
+    own = all(same(place[item.name], (item.moved, item.beyond), SAME) for item in movement.listed)
+    listed = [item.beyond if movement.beyond else item.moved for item in movement.listed]
+    largest = max([0.0, *movement.ranked_by[np.isfinite(movement.ranked_by)].tolist()])
     falling = all(a >= b - ROUNDED for a, b in pairwise([largest, *listed]))
-    return own and falling and (not listed or listed[0] >= largest - ROUNDED)
+    return own and falling and (listed or [0.0])[0] >= largest - ROUNDED
 
 
 def _compare_texts_again(claimed: TextComparison, nearby: NearbyResults) -> Checks:
@@ -232,12 +283,12 @@ def _compare_texts_again(claimed: TextComparison, nearby: NearbyResults) -> Chec
             return not_computed("shares, agreements and movements", not_beside("statistics", text.statistics_hash))
         given.append(stats)
     try:
-        again = compare_texts(given[0], given[1], **claimed.settings)
+        again = compare_texts(given[0], given[1], **claimed.keywords)
     except TokengeomError as error:
         return {f"the statistics beside it can be compared ({error})": False}
     sentences = {
         "windows, tokens and contexts are the same": "first second is_proxy loss_gap",
-        f"agreements, intervals and floors are {_WITHIN}": "agreements",
+        f"agreements, intervals, floors and what halves say are {_WITHIN}": "agreements halves",
         f"tokens moved as far within {SOLVED_AGAIN:g}, for the same reasons": "tokens",
         f"contexts moved as far within {SOLVED_AGAIN:g}, for the same reasons": "contexts",
         "the limitations are the same": "limitations",

@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tokengeom import NextTokenStatistics, count
-from tokengeom.extending import AbstractProgress, Curve, Figure, InputError, LinePanel, PairGeometry, stories
+from tokengeom.extending import AbstractProgress, Curve, Figure, InputError, LinePanel, stories
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.measured import (
     AbstractMeasuredStudy,
@@ -37,6 +37,7 @@ from tokengeom_studies.common.measured import (
     decided,
 )
 from tokengeom_studies.common.model_runs import require_device
+from tokengeom_studies.common.on_device import PairGeometry
 from tokengeom_studies.common.same_geometry import (
     ITEMS,
     NORMS,

@@ -22,10 +22,13 @@ from tokengeom.extending import (
     AbstractProgress,
     Figure,
     Float,
+    HeatmapPanel,
     InputError,
     blas_threads_for,
-    linear_heatmaps,
+    cosines,
     linear_plane,
+    names_of,
+    order_groups,
 )
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table
 from tokengeom_studies.common.random_data import LinearSetting, descend
@@ -182,4 +185,44 @@ def _table(sets: Sequence[AngleSet]) -> Table:
 
 def _figures(sets: Sequence[AngleSet]) -> list[Figure]:
     first = sets[0].prediction
-    return [linear_plane(first), linear_heatmaps(first)]
+    return [linear_plane(first), _heatmaps(first)]
+
+
+def _heatmaps(prediction: LinearPrediction) -> Figure:
+    """Next-token probabilities, diverging direction and finite part of the linear model, with tokens in one order."""
+    data = prediction.data
+    rows = order_groups(np.arange(data.V), cosines(data.P.T))
+    _, group = np.unique(data.S, axis=1, return_inverse=True)
+    columns = order_groups(group.reshape(-1), cosines(data.P))
+    tokens = rows.names(names_of(data, "tokens", data.V))
+    probabilities = HeatmapPanel(
+        "P: next-token probabilities",
+        data.P[np.ix_(rows.indices, columns.indices)],
+        "contexts",
+        "tokens",
+        columns.names(names_of(data, "contexts", data.m)),
+        tokens,
+        columns.breaks,
+        low=0.0,
+        colour_label="probability",
+    )
+    coordinates = [f"coordinate {i}" for i in range(data.d)]
+    direction, finite = (
+        HeatmapPanel(
+            title, W[rows.indices], "coordinates of the embedding", "tokens", coordinates, tokens,
+            colour_label=label,
+        )
+        for title, W, label in (
+            ("W^mm: diverging direction", prediction.W_mm, "entry of W^mm"),
+            ("W*: finite part", prediction.W_star, "entry of W*"),
+        )
+    )  # fmt: skip
+    caption = (
+        f"The linear model with {data.m:,} contexts, {data.V:,} tokens and fixed embeddings of dimension {data.d}. "
+        "Left: next-token probabilities; contexts with the same support are adjacent. Middle: W^mm, the direction in "
+        "which the decoder diverges. Right: W*, the finite part. Tokens (rows) are in the same order in all panels; "
+        "tokens that follow similar contexts are neighbours. In the middle and on the right, red is positive, blue "
+        f"negative and white 0. {' '.join(prediction.summary().splitlines())}"
+    )
+    panels = [probabilities, direction, finite]
+    return Figure("linear-heatmaps", "The data and the limit of training", caption, panels, columns=3)

@@ -31,12 +31,12 @@ from tokengeom.extending import (
     blas_threads_for,
     cosine,
     linear_probes,
-    linear_training,
     norm_named,
     norm_path,
     solve_margin,
 )
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table, table_of
+from tokengeom_studies.common.linear_training import linear_training
 from tokengeom_studies.common.random_data import LinearSetting, random_setting
 
 QUANTITIES = ("loss_gap", "norm_W", "cosine", "cosine_without_finite", "finite_error")
@@ -304,7 +304,7 @@ def _open_question(margins: Table) -> str:
         f"{margins['cosine_frobenius'][i]:.3f} and {margins['cosine_max'][i]:.3f} at rate {margins['rate'][i]:g}"
         for i in rows
     )
-    return f" Open question: the cosine of Adam with the Frobenius and the max-norm maximiser is {cosines}."
+    return f" Open question: the cosine of Adam with the maximisers in Frobenius and entrywise max norm is {cosines}."
 
 
 def _seeds(trained: Sequence[Trained]) -> int:

@@ -33,9 +33,9 @@ from tokengeom.extending import (
     LinePanel,
     Panel,
     blas_threads_for,
-    linear_training,
 )
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table
+from tokengeom_studies.common.linear_training import linear_training
 from tokengeom_studies.common.random_data import LinearSetting, descend, dirichlet_counts, random_supports
 
 CASES: Mapping[str, tuple[bool, bool]] = {

@@ -16,7 +16,6 @@ from tokengeom import FeaturePrediction, NextTokenStatistics, predict
 from tokengeom.extending import (
     AbstractProgress,
     Figure,
-    Snapshots,
     evolution,
     feature_heatmaps,
     feature_training,
@@ -24,6 +23,7 @@ from tokengeom.extending import (
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.model_runs import (
     ITEMS,
+    Snapshots,
     Trained,
     agreement_checks,
     agreement_table,

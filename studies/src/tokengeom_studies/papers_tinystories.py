@@ -23,7 +23,6 @@ from tokengeom.extending import (
     HeatmapPanel,
     LinePanel,
     SoftLabels,
-    SteppedTraining,
     cosines,
 )
 from tokengeom_studies.base import Findings, Recipe, Table, table_of
@@ -35,6 +34,7 @@ from tokengeom_studies.common.measured import (
     chosen,
 )
 from tokengeom_studies.common.model_runs import require_device
+from tokengeom_studies.common.stepped_training import SteppedTraining
 from tokengeom_studies.common.support_directions import (
     GAMMA2,
     LIMIT,

@@ -25,16 +25,15 @@ from tokengeom.extending import (
     Figure,
     Float,
     LinePanel,
-    LogitPath,
     Probe,
     State,
     centre_columns,
     cosine,
     project_on_F,
-    regularisation_path,
 )
 from tokengeom.extending import path as draw_path
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table, table_of
+from tokengeom_studies.common.logit_path import LogitPath, regularisation_path
 from tokengeom_studies.common.model_runs import direction_probe
 from tokengeom_studies.common.random_data import random_counts
 
@@ -108,13 +107,13 @@ class PathVsGd(AbstractStudy):
             cosine(centre_columns(descent.logits), same_loss.last_logits),
         )
         tables = {"path": table_of(path.to_rows()), "descent": _descent_table(descent)}
-        return self.findings(recipe, _sentence(both), _checks(both), [_figure(both), draw_path(path)], tables)
+        return self.findings(recipe, _sentence(both), _checks(both), [_figure(both), draw_path(path.columns())], tables)
 
 
 def _path_to(stats: NextTokenStatistics, prediction: FeaturePrediction, smallest: float) -> LogitPath:
     points = max(2, round(2 * np.log10(1e-2 / smallest)) + 1)
     lambdas = np.geomspace(max(1e-2, smallest), smallest, points)
-    return regularisation_path(stats.P, stats.pi, prediction.L_mm, lambdas=lambdas)
+    return regularisation_path(stats, prediction.L_mm, lambdas)
 
 
 def _descend(

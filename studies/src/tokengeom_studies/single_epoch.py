@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tokengeom import NextTokenStatistics, TrainingSettings
-from tokengeom.extending import AbstractProgress, Curve, Figure, InputError, Int, LinePanel, PairGeometry
+from tokengeom.extending import AbstractProgress, Curve, Figure, InputError, Int, LinePanel
 from tokengeom_studies.base import Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.measured import (
     AbstractMeasuredStudy,
@@ -36,6 +36,7 @@ from tokengeom_studies.common.measured import (
     interval_curve,
 )
 from tokengeom_studies.common.model_runs import require_device
+from tokengeom_studies.common.on_device import PairGeometry
 from tokengeom_studies.common.same_geometry import (
     ITEMS,
     NORMS,

@@ -31,7 +31,6 @@ from tokengeom.extending import (
     InputError,
     LearnedConcepts,
     Probe,
-    Snapshots,
     State,
     blas_threads_for,
     concepts,
@@ -44,6 +43,7 @@ from tokengeom.extending import (
 )
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table, table_of
 from tokengeom_studies.common.model_runs import (
+    Snapshots,
     Trained,
     agreement_checks,
     agreement_table,

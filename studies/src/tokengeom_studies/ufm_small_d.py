@@ -26,13 +26,12 @@ from tokengeom.extending import (
     Figure,
     Float,
     LinePanel,
-    PathPoint,
     Scale,
     feature_probes,
     paper_steps,
-    regularisation_path,
 )
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table
+from tokengeom_studies.common.logit_path import PathPoint, regularisation_path
 from tokengeom_studies.common.random_data import random_supports, with_random_repeats
 
 LOST_NOTHING = 1e-4
@@ -107,7 +106,7 @@ class UfmSmallD(AbstractStudy):
         stats = _statistics(recipe)
         prediction = predict(stats)
         lambdas = np.geomspace(max(1e-2, recipe["ridge"]), recipe["ridge"], 5)
-        optimum = regularisation_path(stats.P, stats.pi, prediction.L_mm, lambdas=lambdas).points[-1]
+        optimum = regularisation_path(stats, prediction.L_mm, lambdas).points[-1]
         dims = sorted(recipe["dims"])
         train_at = _trainer(stats, recipe, prediction)
         ridge, free = [], []

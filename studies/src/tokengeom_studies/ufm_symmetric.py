@@ -22,14 +22,13 @@ from tokengeom.extending import (
     Float,
     HeatmapPanel,
     KnownInstance,
-    NeuralCollapse,
     Panel,
     all_subsets,
     cosines,
-    neural_collapse,
     one_hot,
 )
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table
+from tokengeom_studies.common.neural_collapse import NeuralCollapse, neural_collapse
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,26 +1,32 @@
 """Calibration of the verdict: embeddings whose right verdict is known, and the verdict that `compare` gives.
 
-=============  ===================================================================  ================================
-embeddings     how they are made                                                    right verdict
-=============  ===================================================================  ================================
-Gaussian       independent Gaussian W and H                                         does not agree
-untrained      the start of unconstrained features, or of a transformer             does not agree
-shuffled       the prediction for contexts that exchanged their next tokens         does not agree
-other text     the prediction for another text with as many contexts and tokens     does not agree
-converged      the prediction at a loss, rotated, with noise                        agrees
-trained        unconstrained features trained with weight decay                     agrees
-explanation    factors of a rival explanation, with noise                           that explanation fits better
-=============  ===================================================================  ================================
+==============  ==================================================================  ================================
+embeddings      how they are made                                                   right verdict
+==============  ==================================================================  ================================
+Gaussian        independent Gaussian W and H                                        does not agree (*)
+untrained       the start of unconstrained features, or of a transformer            does not agree (*)
+shuffled        the prediction for contexts that exchanged their next tokens        does not agree
+other text      the prediction for another text with as many contexts and tokens    does not agree
+converged       the prediction at a loss, rotated, with noise                       agrees
+trained         unconstrained features trained with weight decay                    agrees
+noisy           the prediction at a loss, with much noise in each training          agrees, and explained whole
+structure       the same with structure that all trainings share                    anything but agrees
+irreproducible  the prediction at a loss, with so much noise that trainings differ  cannot be determined
+explanation     factors of a rival explanation, with noise                          that explanation fits better
+==============  ==================================================================  ================================
+
+(*) With several trainings also "cannot be determined": then nothing is reproducible. Embeddings made from degrees alone
+are at the floor, which knows the degrees of tokens, and rightly "does not agree".
 
 A rival explanation's W and H are rotated against each other so that their logits fit the text best (orthogonal
-Procrustes), which changes no cosine, and scaled to the smallest loss.
+Procrustes), which changes no cosine, and scaled to the smallest loss. Noise and structure of the kinds "noisy",
+"structure" and "irreproducible" stand in dimensions of their own, so that they change cosines and no logits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
 from itertools import islice
 from typing import Any, ClassVar
 
@@ -36,64 +42,81 @@ from tokengeom.extending import (
     HeatmapPanel,
     Int,
     ProblemError,
-    SilentProgress,
     SoftLabels,
     centre_columns,
     explanation_classes,
     stories,
 )
-from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table, table_of
+from tokengeom_studies.base import Check, Findings, Recipe, table_of
+from tokengeom_studies.common.measured import AbstractMeasuredStudy, Answer, Hypothesis, Row, Rows, chosen
 
 OUTCOMES = ("agrees", "agrees in part", "another explanation fits better", "does not agree", "cannot be determined")
 LEAST_RIGHT = 0.95
 
 
-class VerdictCalibration(AbstractStudy):
+class VerdictCalibration(AbstractMeasuredStudy):
     """Embeddings of known origin, compared with the prediction for a random text."""
 
     question = "How often does the verdict of a comparison say what is known to be true?"
-    small: ClassVar[Recipe] = {"seed": 0, "draws": 20, "most_contexts": 100}
-    paper: ClassVar[Recipe] = {"seed": 0, "draws": 120, "most_contexts": 400}
-
-    def run(self, recipe: Recipe, progress: AbstractProgress) -> Findings:
-        """Draw texts and embeddings of every kind, compare, and count the right verdicts."""
-        verdicts = calibrate(recipe["draws"], recipe["seed"], most_contexts=recipe["most_contexts"], progress=progress)
-        checks = [
-            Check(f"share of right verdicts, {kind}", share_right(verdicts, kind), low=LEAST_RIGHT) for kind in KINDS
-        ]
-        return self.findings(recipe, _sentence(verdicts), checks, [_figure(verdicts)], {"verdicts": _table(verdicts)})
-
-
-def share_right(verdicts: Sequence[Judged], kind: str) -> float:
-    """Share of right verdicts on embeddings of a kind."""
-    return float(np.mean([verdict.right for verdict in verdicts if verdict.kind == kind]))
-
-
-def _sentence(verdicts: Sequence[Judged]) -> str:
-    groups = {
-        "'does not agree'": DISAGREEING,
-        "'agrees'": AGREEING,
-        "the explanation that they were made from, or one with nearly the same geometry": (EXPLANATION,),
+    hypotheses: ClassVar[Mapping[str, Hypothesis]] = {
+        "right": Hypothesis(
+            "The verdict is right for embeddings of every kind.",
+            f"Yes if at least {LEAST_RIGHT:.0%} of the verdicts on each kind are right; no if not.",
+        )
     }
-    parts = []
-    for said, kinds in groups.items():
-        shares = ", ".join(f"{kind} {share_right(verdicts, kind):.0%}" for kind in kinds)
-        parts.append(f"{said} ({shares})")
-    each = sum(verdict.kind == KINDS[0] for verdict in verdicts)
-    return f"With {each} draws of each kind, the verdict was {parts[0]}, {parts[1]}, and {parts[2]}."
+    small: ClassVar[Recipe] = {"seed": 0, "draws": 20, "most_contexts": 100, "first": 0}
+    paper: ClassVar[Recipe] = {"seed": 0, "draws": 100, "most_contexts": 400, "first": 0}
 
+    def measure(self, recipe: Recipe, rows: Rows, progress: AbstractProgress) -> None:
+        """Draw texts and embeddings of every kind, and compare: one row per draw and kind, from ``first`` on."""
+        draws = range(recipe["first"], recipe["draws"])
+        with progress.stage("Calibrating the verdict", float(len(draws) * len(KINDS))) as stage:
+            for draw in draws:
+                for kind in KINDS:
+                    if rows.in_time and not rows.has(draw=draw, embeddings=kind):
+                        # Each has its own generator, so that a case can be made again alone.
+                        rng = np.random.default_rng([recipe["seed"], draw, KINDS.index(kind)])
+                        rows.add(kind="verdict", draw=draw, **judged(kind, draw, rng, recipe["most_contexts"]))
+                    stage.advance(1.0, kind)
 
-def _table(verdicts: Sequence[Judged]) -> Table:
-    return table_of([vars(verdict) for verdict in verdicts])
-
-
-def _figure(verdicts: Sequence[Judged]) -> Figure:
-    counts = np.array(
-        [
-            [np.mean([verdict.outcome == said for verdict in verdicts if verdict.kind == kind]) for said in OUTCOMES]
+    def judge(self, recipe: Recipe, rows: Sequence[Row]) -> Findings:
+        """Count the right verdicts."""
+        shares = {kind: share_right(rows, kind) for kind in KINDS}
+        worst = min(shares, key=lambda kind: shares[kind])
+        right = shares[worst] >= LEAST_RIGHT
+        because = f"the smallest share is {shares[worst]:.0%} ({worst})"
+        answer = Answer("yes" if right else "no", because)
+        counts = [
+            {"embeddings": kind, "draws": len(chosen(rows, embeddings=kind)), "right": shares[kind]}
+            | {said: len(chosen(rows, embeddings=kind, outcome=said)) for said in OUTCOMES}
             for kind in KINDS
         ]
+        sentence = (
+            f"{'Yes' if right else 'No'}: with {counts[0]['draws']} draws of each kind, {because} of right verdicts."
+        )
+        checks = [Check("kinds of embeddings without a draw", float(sum(not row["draws"] for row in counts)), high=0.0)]
+        tables = {
+            "hypotheses": self.answers({"right": answer}),
+            "kinds": table_of(counts),
+            "verdicts": table_of([{name: row.get(name, "") for name in SHOWN} for row in rows]),
+        }
+        return self.findings(recipe, sentence, checks, [_figure(rows)], tables)
+
+
+SHOWN = ("embeddings", "draw", "detail", "text", "V", "m", "runs", "outcome", "better", "right")
+
+
+def share_right(rows: Sequence[Row], kind: str) -> float:
+    """Share of right verdicts on embeddings of a kind."""
+    right = [row["right"] for row in chosen(rows, embeddings=kind)]
+    return float(np.mean(right)) if right else float("nan")
+
+
+def _figure(rows: Sequence[Row]) -> Figure:
+    counts = np.array(
+        [[len(chosen(rows, embeddings=kind, outcome=said)) for said in OUTCOMES] for kind in KINDS], dtype=np.float64
     )
+    counts /= np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
     panel = HeatmapPanel(
         "Verdicts",
         counts,
@@ -110,99 +133,61 @@ def _figure(verdicts: Sequence[Judged]) -> Figure:
 
 DISAGREEING = ("gaussian", "untrained", "shuffled", "other text")
 AGREEING = ("converged", "trained")
+NOISY = ("noisy", "structure", "irreproducible")
 EXPLANATION = "explanation"
-KINDS = (*DISAGREEING, *AGREEING, EXPLANATION)
+KINDS = (*DISAGREEING, *AGREEING, EXPLANATION, *NOISY)
+RUNS = (2, 3, 6)
+"""Numbers of trainings of the noisy kinds, in turn."""
+STRENGTHS = {"noisy": (0.2, 0.9), "structure": (0.2, 0.9), "irreproducible": (0.005, 0.03)}
+"""Kind -> smallest and largest reproducibility: correlation of the cosines of two trainings."""
+STRUCTURE = (0.2, 0.6)
+"""Smallest and largest share of the reproducible geometry that the prediction explains, with structure."""
+NOISE_DIMENSIONS = 64
+DEGREES = "degree only"
+"""The explanation that the floor of tokens knows, so that nothing made from it is above the floor."""
 NOISE = 0.05
 """Norm of the noise that is added to an embedding, as a share of its own norm."""
 NEAR = 0.04
 """Explanations whose agreements with contexts and tokens add up to within this have nearly the same geometry."""
-TOLERANCE = 1e-2
+TOLERANCE = 4e-3
 
 
-@dataclass(frozen=True)
-class Judged:
-    """One comparison whose right verdict is known.
-
-    ``kind``, ``detail``
-        Kind of embeddings, and which explanation or start.
-    ``text``, ``V``, ``m``, ``d``
-        Kind of text, and sizes.
-    ``second``
-        Whether a second run of the same kind gave a ceiling.
-    ``outcome``, ``better``
-        The verdict, and the explanation that it names.
-    ``right``
-        Whether the verdict is the right one.
-    """
-
-    kind: str
-    detail: str
-    text: str
-    V: int
-    m: int
-    d: int
-    second: bool
-    outcome: str
-    better: str
-    contexts: float
-    tokens: float
-    right: bool
-
-
-def calibrate(
-    draws: int,
-    seed: int = 0,
-    *,
-    kinds: Sequence[str] = KINDS,
-    most_contexts: int = 400,
-    progress: AbstractProgress | None = None,
-) -> list[Judged]:
-    """Verdicts on embeddings of known origin: ``draws`` of each kind, on random texts of many sizes."""
-    verdicts = []
-    with (progress or SilentProgress()).stage("Calibrating the verdict", float(draws * len(kinds))) as stage:
-        for draw in range(draws):
-            for kind in kinds:
-                # Each has its own generator, so that a case can be made again alone.
-                rng = np.random.default_rng([seed, draw, KINDS.index(kind)])
-                verdicts.append(judged(kind, draw, rng, most_contexts))
-                stage.advance(1.0, kind)
-    return verdicts
-
-
-def judged(kind: str, draw: int, rng: np.random.Generator, most_contexts: int = 400) -> Judged:
-    """One comparison of embeddings of a kind; every other draw has a second run."""
+def judged(kind: str, draw: int, rng: np.random.Generator, most_contexts: int = 400) -> Row:
+    """One comparison of embeddings of a kind; every other draw has a second run, and noisy kinds have several."""
     name = TEXTS[draw % len(TEXTS)]
     stats = draw_text(name, rng, most_contexts)
-    prediction, second = predict(stats, spread_solves=0), bool(draw % 2)
+    prediction, number = predict(stats, spread_solves=0), 1 + draw % 2
+    if kind in NOISY:
+        number = RUNS[(draw // len(TEXTS)) % len(RUNS)]
     d = int(rng.integers(8, 97))
     detail, make = MAKERS[kind](stats, prediction, d, rng, draw)
-    runs: list[Any] = [make(), make()] if second else [make()]
+    runs: list[Any] = [make() for _ in range(number)]
     comparison = compare(prediction, runs, permutations=100, seed=int(rng.integers(2**31)), tolerance=TOLERANCE)
-    return Judged(
-        kind,
-        detail,
-        name,
-        stats.V,
-        stats.m,
-        d,
-        second,
-        comparison.verdict,
-        comparison.better_explanation or "",
-        comparison.context_agreement.value,
-        comparison.token_agreement.value,
-        is_right(kind, detail, comparison),
-    )
+    row: dict[str, Any] = {"embeddings": kind, "detail": detail, "text": name, "V": stats.V, "m": stats.m, "d": d}
+    row |= {"runs": number, "outcome": comparison.verdict, "better": comparison.better_explanation or ""}
+    for items, agreement in comparison.judged_agreements.items():
+        numbers = ("value", "floor", "reproducible", "corrected", "corrected_low", "corrected_high")
+        row |= {f"{items}_{name}": getattr(agreement, name) for name in numbers}
+    return row | {"right": is_right(kind, detail, comparison), "reason": comparison.reasons[0]}
 
 
 def is_right(kind: str, detail: str, comparison: Comparison) -> bool:
     """Whether the verdict of a comparison is the one that these embeddings must have."""
     if kind in DISAGREEING:
-        return comparison.verdict == "does not agree"
-    if kind in AGREEING:
+        unknown = comparison.runs > 1 and kind in ("gaussian", "untrained")
+        return comparison.verdict in ("does not agree", *(["cannot be determined"] if unknown else []))
+    if kind in (*AGREEING, "noisy"):
         return comparison.verdict == "agrees"
+    if kind == "structure":
+        return comparison.verdict != "agrees"
+    if kind == "irreproducible":
+        return comparison.verdict == "cannot be determined"
+    if detail == DEGREES and comparison.verdict == "does not agree":
+        return True
     totals: dict[str, float] = {}
     for row in comparison.rows:
-        totals[row.rival] = totals.get(row.rival, 0.0) + float(np.nan_to_num(row.agreement.value))
+        if row.items != "contexts":
+            totals[row.rival] = totals.get(row.rival, 0.0) + float(np.nan_to_num(row.agreement.value))
     ours = {row.rival for row in comparison.rows if row.ours}
     alike = {name for name, total in totals.items() if total >= totals[detail] - NEAR}
     if comparison.verdict == "another explanation fits better":
@@ -320,7 +305,53 @@ def _explanation(
     return kind.name, _noisy(explained(kind, stats, rng), rng)
 
 
-MAKERS = {
+def _noisy_prediction(
+    stats: NextTokenStatistics, prediction: FeaturePrediction, d: int, rng: np.random.Generator, draw: int, kind: str
+) -> tuple[str, Maker]:
+    """The prediction at a loss beside structure and noise, in dimensions of their own.
+
+    With cosines ``a x + b s + c n`` of prediction, structure and noise, whose variances over pairs are known, the
+    prediction explains ``a^2 var x / (a^2 var x + b^2 var s)`` of what trainings share, and they agree rho.
+    """
+    at = _at_some_loss(prediction, rng)
+    rho = float(np.exp(rng.uniform(*np.log(STRENGTHS[kind]))))
+    share = float(rng.uniform(*STRUCTURE)) if kind == "structure" else 1.0
+
+    W, H = (at.W - at.W.mean(axis=0)).T, at.H
+    structures = [_beside(rng, X, (1.0 - share) / share) for X in (W, H)]
+
+    def make() -> object:
+        noises = [_beside(rng, X, (1.0 / rho - 1.0) / share) for X in (W, H)]
+        (w_structure, h_structure), (w_noise, h_noise), unused = structures, noises, 2 * NOISE_DIMENSIONS
+        # Each has its own dimensions, which the other one does not use.
+        W_all = np.vstack([W, w_structure, w_noise, np.zeros((unused, W.shape[1]))])
+        H_all = np.vstack([H, np.zeros((unused, H.shape[1])), h_structure, h_noise])
+        return Factors(W_all.T, H_all)
+
+    return f"reproducible {rho:.3g}, share {share:.2g}", make
+
+
+def _beside(rng: np.random.Generator, X: Float, variance: float) -> Float:
+    """Random vectors, in dimensions of their own, whose part in the cosines has a multiple of the variance of X's.
+
+    Their sum is 0, so that removing the mean token leaves them as they are.
+    """
+    length = np.linalg.norm(X, axis=0)
+    Z = rng.standard_normal((NOISE_DIMENSIONS, X.shape[1]))
+    Z -= np.outer(Z @ length, length) / (length @ length)
+    Z /= np.linalg.norm(Z, axis=0)
+    size = np.sqrt(variance * NOISE_DIMENSIONS) * _cosine_spread(X / np.maximum(length, 1e-300))
+    return np.asarray(np.sqrt(size) * Z * length)
+
+
+def _cosine_spread(unit: Float) -> float:
+    """Standard deviation of the cosines of different items."""
+    C = unit.T @ unit
+    return float(C[np.triu_indices(C.shape[0], k=1)].std())
+
+
+MAKERS: dict[str, Callable[..., tuple[str, Maker]]] = {
+    **{kind: partial(_noisy_prediction, kind=kind) for kind in NOISY},
     "gaussian": _gaussian,
     "untrained": _untrained,
     "shuffled": _shuffled,

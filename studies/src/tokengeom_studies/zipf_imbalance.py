@@ -22,11 +22,10 @@ from tokengeom.extending import (
     Figure,
     Float,
     LinePanel,
-    LogitPath,
     cosine,
-    regularisation_path,
 )
 from tokengeom_studies.base import AbstractStudy, Check, Findings, Recipe, Table
+from tokengeom_studies.common.logit_path import LogitPath, regularisation_path
 from tokengeom_studies.common.model_runs import direction_probe, over_training
 from tokengeom_studies.common.random_data import random_counts
 
@@ -123,7 +122,7 @@ def _imbalance(
 
 def _path_to(stats: NextTokenStatistics, prediction: FeaturePrediction, smallest: float) -> LogitPath:
     lambdas = np.geomspace(1e-2, smallest, round(np.log10(1e-2 / smallest)) + 1)
-    return regularisation_path(stats.P, stats.pi, prediction.L_mm, lambdas=lambdas)
+    return regularisation_path(stats, prediction.L_mm, lambdas)
 
 
 def _apart(cases: Sequence[Imbalance], end: str) -> Float:

@@ -10,15 +10,14 @@ import numpy as np
 
 from tokengeom.comparison.explanations.base import AbstractFactorFit, AbstractRival, ContextStatistics, FitInputs
 from tokengeom.comparison.target import AT_LOSS
+from tokengeom.core.errors import ProblemError
 from tokengeom.core.factors import Factors
 from tokengeom.core.numerics import Float
+from tokengeom.problems.base import LARGEST_GAP
 from tokengeom.solvers.context_newton import bounded_contexts, ridge_contexts
 from tokengeom.statistics.next_token import NextTokenStatistics
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.predict import predict
-
-MOST_ITERATIONS = 600
-"""Iterations of one solve; the stories need about 100."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,9 +43,9 @@ class AbstractAtLoss(AbstractRival):
         if prediction is None:
             assert known.loss_gap is not None, "left out where the loss is not known"
             gap, tolerance = known.loss_gap, known.tolerance
-            prediction = predict(
-                stats, loss_gap=gap, norm=self.norm, tolerance=tolerance, max_iterations=MOST_ITERATIONS
-            )
+            prediction = predict(stats, loss_gap=gap, norm=self.norm, tolerance=tolerance)
+            if prediction.relative_gap > LARGEST_GAP > tolerance:
+                raise ProblemError(f"Its norm is proven only to a relative gap of {prediction.relative_gap:.1e}.")
         return LossFit(Factors(prediction.W, prediction.H), prediction)
 
 

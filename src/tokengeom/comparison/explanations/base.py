@@ -18,16 +18,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse import csc_array
 
 from tokengeom.core.factors import Factors
-from tokengeom.core.numerics import Float, Int, centre_columns
+from tokengeom.core.numerics import Float, Int, SparseProduct, centre_columns, column_norms
 from tokengeom.core.settings import member, member_names
 from tokengeom.statistics.next_token import NextTokenStatistics
+from tokengeom.statistics.windows import ABSENT
 from tokengeom.theory.at_loss import LossPrediction
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.theory.proxy import RANK_TOLERANCE, SVD_SIDE, leading_triplets
@@ -41,6 +43,8 @@ ROUNDING = 1e-13
 """Logits below this are 0: they are rounding errors of a subtracted mean of size 1."""
 LOG_STEP = 0.5
 """Step of the integral over log t."""
+STEP = 10**0.5
+"""Ratio of two values of a free parameter by which a grid is widened."""
 POWERS = (0.5, 1.0)
 """Powers of the singular values that are tried where the power is a free parameter."""
 
@@ -53,21 +57,25 @@ class ContextStatistics:
         P         next-token probabilities, V x k
         share     share of each context, relative to all contexts of the fit together, k
         windows   how often each occurred, k; None where there are no counts
+        tokens    their tokens, k x L, as in `NextTokenStatistics.contexts`; None where they are not known
     """
 
     P: csc_array
     share: Float
     windows: Int | None = None
+    tokens: NDArray[np.int32] | None = None
 
     @staticmethod
     def of(stats: NextTokenStatistics) -> ContextStatistics:
         """All contexts of statistics."""
-        return ContextStatistics(stats.P, stats.pi, stats.context_counts if stats.has_counts else None)
+        windows = stats.context_counts if stats.has_counts else None
+        return ContextStatistics(stats.P, stats.pi, windows, stats.contexts)
 
     def select(self, columns: Int) -> ContextStatistics:
         """Some of them, in the given order."""
         windows = None if self.windows is None else self.windows[columns]
-        return ContextStatistics(self.P[:, columns], self.share[columns], windows)
+        tokens = None if self.tokens is None else self.tokens[columns]
+        return ContextStatistics(self.P[:, columns], self.share[columns], windows, tokens)
 
     @property
     def counts(self) -> Float:
@@ -83,10 +91,13 @@ class AbstractFit(ABC):
         Whether only leading singular vectors were kept.
     ``limitation``
         How the fit falls short of what the explanation says, as a sentence; empty where it does not.
+    ``seeds``
+        Number of random fits whose vectors stand below each other, and whose cosines are averaged.
     """
 
     is_truncated: bool = False
     limitation: str = ""
+    seeds: int = 1
 
     @abstractmethod
     def tokens(self, tokens: Int) -> Float:
@@ -115,6 +126,7 @@ class FitInputs:
         dim          dimension of the run's embeddings; None where not known
         optimizer    name of the run's optimizer; None where not known
         has_counts   whether the statistics are counts
+        has_tokens   whether the tokens of the contexts are known, at least one of each
     """
 
     prediction: FeaturePrediction | None = None
@@ -126,6 +138,13 @@ class FitInputs:
     dim: int | None = None
     optimizer: str | None = None
     has_counts: bool = True
+    has_tokens: bool = False
+
+    def on(self, stats: NextTokenStatistics) -> FitInputs:
+        """The same with what these statistics have."""
+        ids = stats.contexts
+        has_tokens = ids is not None and ids.shape[1] > 0 and bool((ids[:, -1] != ABSENT).all())
+        return replace(self, has_counts=stats.has_counts, has_tokens=has_tokens)
 
 
 class AbstractRival(ABC):
@@ -155,9 +174,13 @@ class AbstractRival(ABC):
     def candidates(cls, known: FitInputs) -> Sequence[AbstractRival]:
         """The explanation with each value of its free parameter, or once; nothing where it is left out.
 
-        The candidate whose contexts agree best with the run is the one that counts.
+        The candidate that agrees best with the run counts, for contexts and tokens separately.
         """
         return [cls()]
+
+    def beyond(self, tried: Sequence[AbstractRival]) -> Sequence[AbstractRival]:
+        """Candidates beyond this one, where it has the smallest or largest value that was tried; none by default."""
+        return []
 
     @property
     def chosen(self) -> str:
@@ -179,8 +202,12 @@ def explanation_classes(names: Sequence[str] | None = None) -> list[type[Abstrac
     return sorted(classes, key=lambda rival: (rival.order, rival.name))
 
 
-class AbstractLogitRival(AbstractRival):
-    """A rule that gives each observed pair of token and context a logit; other pairs have 0 before centring.
+Rule = Callable[[ContextStatistics], csc_array | SparseProduct]
+"""From contexts to their logits before centring, V x k."""
+
+
+class AbstractMatrixRival(AbstractRival):
+    """A rule that gives each pair of token and context a logit.
 
     ``power``
         Power p of the singular values in tokens and contexts.
@@ -189,26 +216,49 @@ class AbstractLogitRival(AbstractRival):
     power: float = 0.5
 
     @abstractmethod
-    def values(self, contexts: ContextStatistics, background: Float) -> Float:
-        """Logit of each stored pair of ``contexts.P``, in its order; ``background`` is p(z), V."""
+    def rule(self, stats: NextTokenStatistics) -> Rule:
+        """Logits of any contexts, given these statistics."""
 
     def fit(self, stats: NextTokenStatistics) -> AbstractFit:
         """Factors of the rule's logits."""
-        background = np.asarray(stats.P @ stats.pi)
-        small = stats.V * stats.m <= MOST_ENTRIES
-
-        def rule(contexts: ContextStatistics) -> csc_array:
-            return _with_values(contexts.P, self.values(contexts, background))
-
+        contexts, rule, small = ContextStatistics.of(stats), self.rule(stats), stats.V * stats.m <= MOST_ENTRIES
         if self.power == 1.0 and small:
-            return MatrixFit(ContextStatistics.of(stats), rule)
-        return LogitFit.of(
-            ContextStatistics.of(stats), rule, self.power, everything=small and min(stats.V, stats.m) <= SVD_SIDE
-        )
+            return MatrixFit(contexts, rule)
+        return LogitFit.of(contexts, rule, self.power, everything=small and min(stats.V, stats.m) <= SVD_SIDE)
 
 
-Rule = Callable[[ContextStatistics], csc_array]
-"""From contexts to their logits before centring, V x k."""
+class AbstractGridRival(AbstractMatrixRival):
+    """A rule with one free parameter beside the power, whose grid is widened until the best value is inside.
+
+    ``parameter``
+        Name of the field.
+    """
+
+    parameter: ClassVar[str]
+
+    def beyond(self, tried: Sequence[AbstractRival]) -> Sequence[AbstractRival]:
+        """The next value beyond this one, at every power, where no tried one is beyond it."""
+        own, others = getattr(self, self.parameter), [getattr(other, self.parameter) for other in tried]
+        values = [self.next_value(own, up=up) for up, end in ((False, min(others)), (True, max(others))) if own == end]
+        return [type(self)(**{self.parameter: value, "power": power}) for value in values for power in POWERS]
+
+    @staticmethod
+    def next_value(value: float, *, up: bool) -> float:
+        """The value after, or before, another one on the grid."""
+        return float(f"{value * STEP if up else value / STEP:.2g}")
+
+
+class AbstractLogitRival(AbstractMatrixRival):
+    """A rule that gives each observed pair of token and context a logit; other pairs have 0 before centring."""
+
+    @abstractmethod
+    def values(self, contexts: ContextStatistics, background: Float) -> Float:
+        """Logit of each stored pair of ``contexts.P``, in its order; ``background`` is p(z), V."""
+
+    def rule(self, stats: NextTokenStatistics) -> Rule:
+        """The values, with the background of these statistics."""
+        background = np.asarray(stats.P @ stats.pi)
+        return lambda contexts: _with_values(contexts.P, self.values(contexts, background))
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,12 +308,11 @@ class LogitFit(AbstractFit):
         factors, beyond = one_more_column(self.s, inside, np.linalg.norm(outside, axis=0))
         return np.vstack([factors * inside, beyond * outside])
 
-    def _inside(self, M: csc_array) -> Float:
+    def _inside(self, M: csc_array | SparseProduct) -> Float:
         """``U^T M``; the columns of U sum to 0, so M need not be centred."""
         inside = np.asarray((M.T @ self.U).T)
-        size = np.sqrt(np.asarray(M.multiply(M).sum(axis=0))).ravel()
         # A column of equal logits has no direction; what is left of it is rounding.
-        inside[:, np.linalg.norm(inside, axis=0) <= RANK_TOLERANCE * size] = 0.0
+        inside[:, np.linalg.norm(inside, axis=0) <= RANK_TOLERANCE * column_norms(M)] = 0.0
         return inside
 
 

@@ -9,16 +9,22 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.comparison.explanations.base import POWERS, AbstractLogitRival, ContextStatistics, FitInputs
+from tokengeom.comparison.explanations.base import (
+    POWERS,
+    AbstractGridRival,
+    AbstractLogitRival,
+    ContextStatistics,
+    FitInputs,
+)
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import Float
 
 ALPHAS = (0.001, 0.01, 0.1, 1.0, 10.0)
-"""Values of alpha that are tried, in windows."""
+"""Values of alpha that are tried first, in windows."""
 
 
 @dataclass(frozen=True)
-class LogCounts(AbstractLogitRival):
+class LogCounts(AbstractGridRival, AbstractLogitRival):
     """``M[z,j] = log((n_jz + alpha) / (n_j + alpha V))``, centred, at power 1/2 or 1.
 
     where ``n_jz`` is how often token z followed context j and ``n_j = sum_z n_jz``. The denominator and ``log alpha``
@@ -29,6 +35,7 @@ class LogCounts(AbstractLogitRival):
     meaning: ClassVar[str] = "logarithms of counts with add-alpha smoothing"
     order: ClassVar[float] = 8
     uses: ClassVar[str] = "counts"
+    parameter: ClassVar[str] = "alpha"
     parameters: ClassVar[str] = "alpha, power"
     alpha: float = 1.0
     power: float = 0.5

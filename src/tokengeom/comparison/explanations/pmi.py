@@ -9,16 +9,22 @@ from typing import ClassVar
 
 import numpy as np
 
-from tokengeom.comparison.explanations.base import POWERS, AbstractLogitRival, ContextStatistics, FitInputs
+from tokengeom.comparison.explanations.base import (
+    POWERS,
+    AbstractGridRival,
+    AbstractLogitRival,
+    ContextStatistics,
+    FitInputs,
+)
 from tokengeom.core.errors import ProblemError
 from tokengeom.core.numerics import Float
 
 SHIFTS = (0.1, 0.3, 1.0, 2.0, 5.0, 10.0)
-"""Values of k that are tried; below 1 the shift keeps pairs that are rarer than by chance."""
+"""Values of k that are tried first; below 1 the shift keeps pairs that are rarer than by chance."""
 
 
 @dataclass(frozen=True)
-class ShiftedPMI(AbstractLogitRival):
+class ShiftedPMI(AbstractGridRival, AbstractLogitRival):
     """``M[z,j] = max(log(p_jz / p_z) - log k, 0)``, positive shifted pointwise mutual information, at power 1/2 or 1.
 
     where ``p_z = sum_j pi_j p_jz``, and k is the number of negative samples of the skip-gram model that factors
@@ -29,6 +35,7 @@ class ShiftedPMI(AbstractLogitRival):
     meaning: ClassVar[str] = "positive shifted pointwise mutual information"
     order: ClassVar[float] = 9
     uses: ClassVar[str] = "probabilities"
+    parameter: ClassVar[str] = "k"
     parameters: ClassVar[str] = "k, power"
     k: float = 1.0
     power: float = 0.5

@@ -229,7 +229,7 @@ def _model_sentences(read: ReadModel) -> list[str]:
         "floor, with the softmax over all rows of the head.",
         "The entropy floor is that of the windows counted here. Only a model that has memorised these windows reaches "
         "it: one that was trained on other text, or to read longer contexts, is expected to stay above it.",
-        f"{trained} A second training of it was not given.",
+        trained,
     ]
 
 
@@ -247,7 +247,6 @@ def methods(page: Page) -> Section:
         "counted": contents.stats.has_counts,
         "of_model": bool(contents.models),
         "agrees": f"{AGREES:.0%}",
-        "agrees_value": AGREES,
         "in_part": f"{IN_PART:.0%}",
         "bibtex": cite(),
         "glossary": glossary(contents.noun),

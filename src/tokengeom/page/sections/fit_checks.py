@@ -18,7 +18,7 @@ import numpy as np
 from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.logit_numbers import FiniteLogits
-from tokengeom.comparison.verdict import AGREES, IN_PART, Outcome, level_of
+from tokengeom.comparison.verdict import AGREES, FEWEST_GROUPS, IN_PART, Outcome, explained_together, level_of
 from tokengeom.core.factors import Factors, HasFactors
 from tokengeom.core.numerics import Bool
 from tokengeom.page.formatting import count, listed, number, percent
@@ -30,7 +30,8 @@ Level = Literal["fits", "in part", "does not fit", "not judged"]
 Explained = Iterator[tuple[str, ...]]
 """Causes of a failed check, each followed by what to try."""
 CHECKS = ("loss", "alignment", "collapse", "frequencies")
-ITEMS = {"contexts": "context", "tokens": "token"}
+ITEMS = {"contexts": "support_agreement", "tokens": "token_agreement"}
+"""Kinds of items that are judged, and the name of their number; each pair of supports counts once."""
 
 LOSS_FITS, LOSS_PART = 0.01, 0.1
 """Loss gap, as a share of the loss gap of a uniform guess. Geometry comes from the tokens that a run has ruled out: at
@@ -196,20 +197,35 @@ def _loss(contents: ReportContents, name: str) -> tuple[Level, str]:
 
 
 def agreements_of(comparison: Comparison) -> dict[str, Agreement]:
-    """Agreement of contexts and of tokens, at the loss reached where there is a prediction; only those defined."""
-    numbers = {items: comparison.judged_numbers.get(f"{item}_agreement") for items, item in ITEMS.items()}
-    return {items: number for items, number in numbers.items() if number is not None and math.isfinite(number.value)}
+    """The judged agreement of contexts and of tokens; only those defined."""
+    return {items: one for items, one in comparison.judged_agreements.items() if math.isfinite(one.value)}
+
+
+def together_of(comparison: Comparison) -> dict[str, Agreement]:
+    """Agreement of contexts and of tokens with all explanations by counts together; empty where they were not made."""
+    return explained_together(comparison.targets, comparison.rows)
+
+
+def _levels(comparison: Comparison) -> dict[str, str]:
+    """How far contexts and tokens agree by themselves, as a phrase."""
+    about, together = comparison.circumstances, together_of(comparison)
+    sizes = {} if about is None else {"contexts": about.groups, "tokens": about.V}
+    few = [items for items, size in sizes.items() if size < FEWEST_GROUPS]
+    return {
+        items: AGREE["not judged" if items in few else level_of(one, together.get(items))]
+        for items, one in agreements_of(comparison).items()
+    }
 
 
 def _alignment(contents: ReportContents, name: str) -> tuple[Level, str]:
     comparison = contents.comparisons.get(name)
     if comparison is None:
         return "not judged", f"The {contents.noun} was not compared with a prediction."
-    levels = {items: AGREE[level_of(agreement)] for items, agreement in agreements_of(comparison).items()}
+    levels = _levels(comparison)
     by_items = f" By themselves, {listed(f'{items} {said}' for items, said in levels.items())}." if levels else ""
     rule = (
-        f" Agreement needs an interval above chance and {AGREES:.0%} of the way from chance to a second training (or "
-        f"{AGREES} without one); {IN_PART:.0%} is agreement in part."
+        f" Agreement needs an interval above chance and {AGREES:.0%} of the reproducible geometry explained; from "
+        f"{IN_PART:.0%} on it is agreement in part."
     )
     sentence = contents.reasons(name)[0] + by_items + rule
     return OF_OUTCOME[comparison.verdict], sentence

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,20 +11,21 @@ import numpy as np
 
 from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.comparison import Comparison
-from tokengeom.comparison.rival_table import RivalRow
+from tokengeom.comparison.explained import Lead, RivalRow
 from tokengeom.comparison.similarity import group_sums
-from tokengeom.comparison.target import MEANINGS, TARGETS, split_name
+from tokengeom.comparison.target import MEANINGS, TARGETS, norm_sentence, split_name
 from tokengeom.core.factors import HasFactors
 from tokengeom.core.numerics import Float, Int, unit_columns
 from tokengeom.figures.base import Figure, Panel, Points, ScatterPanel
+from tokengeom.figures.comparisons import ITEM_NAMES
 from tokengeom.figures.training_curves import feature_training
-from tokengeom.page.formatting import listed, percent
+from tokengeom.page.formatting import DASH, explained_share, fixed, listed, number, percent
 from tokengeom.page.formatting import name as shown_name
 from tokengeom.page.report_contents import ReportContents
 from tokengeom.page.sections.base import Page, Section
 from tokengeom.page.sections.corpus import left_out_share, other_sentence
 from tokengeom.page.sections.figures import Picture, geometry_figures, geometry_sources, order_sentence, picture
-from tokengeom.page.sections.fit_checks import agreements_of, collapsing_groups, is_finite
+from tokengeom.page.sections.fit_checks import collapsing_groups, is_finite
 from tokengeom.theory.features import FeaturePrediction
 from tokengeom.training.run import Run
 
@@ -52,8 +53,9 @@ GROUPS, FIRST_GROUPS = 12, 6
 POINTS = 300
 """Support groups in the scatter plot: more would cover each other and make the page heavy."""
 SHOWN_CONTEXTS, SHOWN_TOKENS = 8, 8
-MAIN = ("context_agreement", "token_agreement", "context_cka", "token_cka", "logit_cosine")
-SIMILAR = ("context_similarity", "token_similarity")
+AGREEMENTS = {"supports": "support_agreement", "contexts": "context_agreement", "tokens": "token_agreement"}
+MAIN = (*AGREEMENTS.values(), "support_cka", "context_cka", "token_cka", "logit_cosine")
+SIMILAR = ("support_similarity", "context_similarity", "token_similarity")
 OTHERS = ("finite_distance", "collapse")
 PAPERS = (TARGETS["limit"], TARGETS["proxy"])
 """Numbers of the table, in its order; the papers' measure is taken in the limit, or with the proxy."""
@@ -119,9 +121,10 @@ def agreement(page: Page) -> Section:
     first, more = _heatmaps(page)
     compared = contents.compared_models
     headlines = [
-        (name, items, _agreement_row("", agreement))
+        (name, ITEM_NAMES[items], _agreement_row("", agreement, fixed))
         for name in compared
-        for items, agreement in agreements_of(contents.comparisons[name]).items()
+        for items, kind in AGREEMENTS.items()
+        if (agreement := contents.comparisons[name].judged_numbers.get(kind)) and math.isfinite(agreement.value)
     ]
     view = {
         "pictures": first,
@@ -178,8 +181,9 @@ def _agreement_table(contents: ReportContents, name: str) -> dict[str, Any]:
     """Agreement at the loss reached, in the limit, then the other norm and the papers' measure."""
     comparison = contents.comparisons[name]
     judged = [] if comparison.target is None else [comparison.target]
+    shown = dict.fromkeys([*judged, PAPERS[0], TARGETS["counts"]])
     parts = [
-        *((target.phrase, [target.named(kind) for kind in MAIN]) for target in dict.fromkeys([*judged, PAPERS[0]])),
+        *((target.phrase, [target.named(kind) for kind in MAIN]) for target in shown),
         ("finite part and collapse", list(OTHERS)),
         (
             "the papers' measure: structural similarity (SIM)",
@@ -195,6 +199,7 @@ def _agreement_table(contents: ReportContents, name: str) -> dict[str, Any]:
         "name": name,
         "parts": _parts(comparison, parts),
         "folded": _parts(comparison, folded),
+        "norms": norm_sentence(comparison.norm, contents.runs[name], comparison.targets),
         "limitations": list(comparison.limitations),
         "permutations": comparison.permutations,
         "runs": comparison.runs,
@@ -212,48 +217,61 @@ def _parts(comparison: Comparison, parts: Sequence[tuple[str, Sequence[str]]]) -
     return [(f"{title[:1].upper()}{title[1:]}", some) for title, some in rows if some]
 
 
-def _agreement_row(key: str, agreement: Agreement) -> dict[str, Any]:
+def _agreement_row(key: str, agreement: Agreement, write: Callable[[float], str] = number) -> dict[str, Any]:
+    """A number by the name of its columns; ``key`` is empty in a table that does not name it."""
+    kind = split_name(key)[1]
+    # A distance, of which lower is better, has no such scale.
+    attainable = agreement.attainable if agreement.better == "higher" else float("nan")
     return {
         "key": key,
-        "meaning": MEANINGS[split_name(key)[1]] if key else "",
-        "value": agreement.value,
-        "interval": _interval(agreement),
-        "floor": agreement.floor,
-        "ceiling": agreement.ceiling,
+        "meaning": MEANINGS.get(kind, ""),
+        "scale": {
+            "value": write(agreement.value),
+            "95% interval": _interval(agreement, write),
+            "mean": write(agreement.mean),
+            "floor": write(agreement.floor),
+            "attainable": write(attainable),
+            "explained": explained_share(agreement) if kind in ("", *AGREEMENTS.values()) else DASH,
+        },
         "at_floor": agreement.has_floor and not agreement.above_floor,
     }
 
 
-def _interval(agreement: Agreement) -> tuple[float, float] | None:
-    return (agreement.low, agreement.high) if math.isfinite(agreement.low) else None
+def _interval(number: Agreement | Lead, write: Callable[[float], str] = fixed) -> str:
+    return f"{write(number.low)} to {write(number.high)}" if math.isfinite(number.low) else DASH
 
 
 def _rival_tables(contents: ReportContents, name: str) -> dict[str, Any] | None:
-    """Items, their rows, the best first, and the finding; taken from the comparison if rivals were not computed."""
+    """Kinds of items and their rows, the best first; taken from the comparison if rivals were not computed."""
     table = contents.rivals.get(name)
     rows: Sequence[RivalRow] = contents.comparisons[name].rows if table is None else table.rows
     if not rows:
         return None
-    kinds = dict.fromkeys(row.items for row in rows)
-    verdicts = {} if table is None else dict(zip(table.items, table.verdicts, strict=True))
-    tables = [
-        (items, [_rival_row(row) for row in rows if row.items == items], verdicts.get(items, "")) for items in kinds
-    ]
-    return {"name": name, "tables": tables, "limitations": [] if table is None else list(table.limitations)}
+    tables = [(said, [_rival_row(row) for row in rows if row.items == items]) for items, said in ITEM_NAMES.items()]
+    return {
+        "name": name,
+        "tables": [(items, shown) for items, shown in tables if shown],
+        "runs": contents.comparisons[name].runs,
+        "limitations": [] if table is None else list(table.limitations),
+    }
 
 
 def _rival_row(row: RivalRow) -> dict[str, Any]:
+    behind = f" ({_interval(row.behind)})" if row.behind.value > 0 else ""
     return {
         "rival": row.rival,
         "meaning": row.meaning,
         "uses": row.uses,
         "parameters": "" if row.parameters == "none" else row.parameters,
         "ours": row.ours,
-        "value": row.agreement.value,
-        "interval": _interval(row.agreement),
-        "cka": row.cka.value,
-        "similarity": row.similarity.value,
-        "behind": row.behind.value,
+        "agreement": fixed(row.agreement.fair),
+        "explained": explained_share(row.agreement),
+        "scale": {
+            "95% interval": _interval(row.agreement),
+            "behind the best": fixed(row.behind.value) + behind,
+            "CKA": fixed(row.cka.value),
+            "SIM": fixed(row.similarity.value),
+        },
         "without_direction": row.without_direction,
     }
 

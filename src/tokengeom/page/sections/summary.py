@@ -8,11 +8,13 @@ from typing import Any
 from tokengeom.comparison.agreement import Agreement
 from tokengeom.comparison.comparison import Comparison
 from tokengeom.comparison.inputs import seen_tokens
-from tokengeom.page.formatting import DASH, count, fixed, listed, percent
+from tokengeom.comparison.target import norm_sentence
+from tokengeom.comparison.verdict import JUDGED, is_hardly_reproducible
+from tokengeom.page.formatting import DASH, count, explained_share, fixed, listed, percent
 from tokengeom.page.report_contents import ReportContents
 from tokengeom.page.sections.base import Page, Section
 from tokengeom.page.sections.figures import disagreement_picture
-from tokengeom.page.sections.fit_checks import CHECKS, OF_OUTCOME, agreements_of, is_finite
+from tokengeom.page.sections.fit_checks import CHECKS, ITEMS, OF_OUTCOME, agreements_of, is_finite, together_of
 from tokengeom.theory.features import FeaturePrediction
 
 FAR_FROM_FLOOR = (
@@ -34,7 +36,7 @@ def summary(page: Page) -> Section:
         or [_unjudged("", "not judged", "no model", NO_MODEL)],
         "marks": MARKS,
         "ticks": TICKS,
-        "confidence": [*_measured(contents), *_trainings(contents), *_confidence(contents)],
+        "confidence": [*_trainings(contents), *_confidence(contents)],
         "misfits": len(page.diagnosis.misfits),
         "missing": list(contents.missing),
     }
@@ -60,7 +62,7 @@ def _text(contents: ReportContents) -> str:
 
 
 def _answer(page: Page, name: str) -> dict[str, Any]:
-    """The verdict on one model, its agreement on the scale from chance to a second training, and the other reasons."""
+    """The verdict on one model, its agreement on the scale from chance to what is attainable, and the other reasons."""
     contents = page.contents
     comparison = contents.comparisons.get(name)
     if comparison is None:
@@ -68,13 +70,16 @@ def _answer(page: Page, name: str) -> dict[str, Any]:
         level = "not judged" if is_finite(contents.runs[name]) else "does not fit"
         return _unjudged(name, level, "not compared", f"It was not compared{why}.")
     far = comparison.norm is None and page.diagnosis.level(name, "loss") == "does not fit"
+    # The summary is about one norm; what the other one gives is said beside its numbers.
+    norms = norm_sentence(comparison.norm, contents.runs[name], comparison.targets)
+    reasons = [reason for reason in contents.reasons(name) if reason not in norms]
     return {
         "run": name,
         "level": OF_OUTCOME[comparison.verdict],
         "outcome": comparison.verdict,
-        "verdict": contents.reasons(name)[0],
+        "verdict": reasons[0],
         "scales": [_scale(items, agreement, comparison) for items, agreement in agreements_of(comparison).items()],
-        "notes": [*contents.reasons(name)[1:], *_other_best(contents, name), *([FAR_FROM_FLOOR] if far else [])],
+        "notes": [*reasons[1:], *_other_best(contents, name), *([FAR_FROM_FLOOR] if far else [])],
     }
 
 
@@ -83,101 +88,87 @@ def _unjudged(run: str, level: str, outcome: str, verdict: str) -> dict[str, Any
 
 
 def _other_best(contents: ReportContents, name: str) -> list[str]:
-    """What the table of rivals, which has more explanations than the comparison, finds best where that differs."""
-    table, rows = contents.rivals.get(name), contents.comparisons[name].rows
-    if table is None:
-        return []
-    first = {row.items: row.rival for row in reversed(rows)}
-    verdicts = zip(table.items, table.verdicts, strict=True)
-    return [said for items, said in verdicts if items in first and table.best[items].rival != first[items]]
+    """Explanations that are best in the table of rivals, and that the comparison, which trains nothing, does not have.
+
+    Of the predictions, only the judged one counts.
+    """
+    table, comparison = contents.rivals.get(name), contents.comparisons[name]
+    known, judged = {row.rival for row in comparison.rows}, table and table.prediction
+    found: dict[str, list[str]] = {}
+    for items, called in zip(JUDGED, ITEMS, strict=True):
+        rows = () if table is None else table.of(items)
+        best = next((row for row in rows if not row.ours or row.rival == judged), None)
+        if best is None or best.rival in known or is_hardly_reproducible(best.agreement):
+            continue
+        if best.agreement.above_floor:
+            said = f"{explained_share(best.agreement)} of {called}"
+            found.setdefault(f"{best.rival} ({best.meaning})", []).append(said)
+    most = "Among all explanations, trained ones included, {} explains most of the reproducible geometry: {}."
+    return [most.format(rival, listed(shares)) for rival, shares in found.items()]
 
 
 def _scale(items: str, agreement: Agreement, comparison: Comparison) -> dict[str, Any]:
-    """One number between its floor and its ceiling; places are percentages of an axis from 0 to 1."""
+    """One number between its floor and what is attainable; places are percentages of an axis from 0 to 1.
+
+    With several trainings it is their mean; the interval is that of the first one.
+    """
 
     def place(value: float) -> float | None:
         return round(100 * min(max(value, 0.0), 1.0), 2) if math.isfinite(value) else None
 
-    interval = f"{fixed(agreement.low, 2)} to {fixed(agreement.high, 2)}" if math.isfinite(agreement.low) else ""
-    floor, ceiling = (
-        f"{label} {fixed(value, 2)}" if math.isfinite(value) else ""
-        for label, value in (("chance", agreement.floor), (_again(comparison.runs), agreement.ceiling))
+    value, share = agreement.fair, f"explains {explained_share(agreement)}"
+    interval = f"95% interval {fixed(agreement.low, 2)} to {fixed(agreement.high, 2)}"
+    floor, attainable = (
+        f"{label} {fixed(at, 2)}" if math.isfinite(at) else ""
+        for label, at in (("floor: chance", agreement.floor), ("attainable", agreement.attainable))
     )
+    parts = [f"agreement {fixed(value, 2)}", interval if math.isfinite(agreement.low) else "", floor, attainable, share]
     return {
         "name": items,
-        "value": fixed(agreement.value, 2),
-        "interval": interval,
-        "at": place(agreement.value),
-        "below_axis": agreement.value < 0,
+        "value": fixed(value, 2),
+        "share": share,
+        "at": place(value),
+        "below_axis": value < 0,
         "low": place(agreement.low),
         "high": place(agreement.high),
         "floor": place(agreement.floor),
         "floor_label": floor,
-        "ceiling": place(agreement.ceiling),
-        "ceiling_label": ceiling,
-        "sentence": _position(agreement, comparison.runs),
-        "description": _description(items, fixed(agreement.value, 2), interval, floor, ceiling),
+        "attainable": place(agreement.attainable),
+        "attainable_label": attainable,
+        "sentence": _sentence(items, agreement, comparison),
+        "description": f"{items}: {'; '.join(filter(None, parts))}, on an axis from 0 to 1",
     }
 
 
-def _description(items: str, value: str, interval: str, floor: str, ceiling: str) -> str:
-    """The figure of one number as a sentence, for readers who do not see it."""
-    parts = [f"{items}: agreement {value}", *([f"95% interval {interval}"] if interval else [])]
-    parts.append(f"floor: {floor}" if floor else "no floor")
-    parts.append(f"ceiling: {ceiling}" if ceiling else "no ceiling")
-    return f"{'; '.join(parts)}, on an axis from 0 to 1"
-
-
-def _again(runs: int) -> str:
-    return "second training" if runs <= 2 else "other trainings"
-
-
-def _position(agreement: Agreement, runs: int) -> str:
-    """Where a number is between chance and a second training, in a sentence."""
-    if not agreement.has_floor:
-        return "chance was not measured"
-    chance = f"chance ({fixed(agreement.floor, 2)})"
-    again = f"{'a ' if runs <= 2 else ''}{_again(runs)} ({fixed(agreement.ceiling, 2)})"
-    if not agreement.above_floor:
-        return f"not clearly above {chance}"
-    if runs < 2 or not math.isfinite(agreement.ceiling):
-        return f"above {chance}; there is no second training to compare with"
-    if math.isnan(agreement.position):
-        return f"above {chance}, although {again} {'is' if runs <= 2 else 'are'} not"
-    if agreement.position >= 1:
-        return f"above {chance}, and at least as close to the prediction as to {again}"
-    return f"{percent(agreement.position)} of the way from {chance} to {again}"
-
-
-def _measured(contents: ReportContents) -> list[str]:
-    """How certain the agreements in the figure are: width of their intervals, and how chance was measured."""
-    compared = [contents.comparisons[name] for name in contents.compared_models]
-    numbers = [agreement for comparison in compared for agreement in agreements_of(comparison).values()]
-    widths = [agreement.high - agreement.low for agreement in numbers if math.isfinite(agreement.high - agreement.low)]
-    sentences = []
-    if widths:
-        interval = "The 95% interval" if len(widths) == 1 else "The widest of the 95% intervals"
-        sentences.append(f"{interval} above is {fixed(max(widths), 2)} wide.")
-    permutations = sorted({comparison.permutations for comparison in compared} - {0})
-    if permutations:
-        sentences.append(
-            f"Chance was measured with {' and '.join(f'{count:,}' for count in permutations)} permutations."
-        )
-    return sentences
+def _sentence(items: str, agreement: Agreement, comparison: Comparison) -> str:
+    """What is above chance, attainable, and explained by all explanations together and in the other weighting."""
+    above = f"{'above' if agreement.above_floor else 'not clearly above'} chance ({fixed(agreement.floor, 2)})"
+    parts, together = [above if agreement.has_floor else "chance was not measured"], together_of(comparison).get(items)
+    if math.isfinite(agreement.reproducible):
+        little, enough = "which is too little to explain", f"so that {fixed(agreement.attainable, 2)} is attainable"
+        follows = little if is_hardly_reproducible(agreement) else enough
+        parts.append(f"two trainings agree {fixed(agreement.reproducible, 2)} on average, {follows}")
+    if together is not None:
+        parts.append(f"all explanations by counts together explain {explained_share(together)}")
+    if agreement.items == "supports":
+        share = explained_share(comparison.context_agreement)
+        parts.append(f"with each pair of contexts counted once, the prediction explains {share}")
+    return "; ".join(parts)
 
 
 def _trainings(contents: ReportContents) -> list[str]:
-    """How often each compared model was trained."""
-    if contents.models:
-        return ["The model was read, not trained here, so it has no second training to compare with."]
+    """How often each compared model was trained, or in how many trainings a model was read."""
+    sentences, read = [], bool(contents.models)
     times: dict[int, list[str]] = {}
     for name in contents.compared_models:
         times.setdefault(contents.comparisons[name].runs, []).append(f"'{name}'")
-    sentences = []
     for runs, names in times.items():
-        often = {1: "once, which gives no ceiling", 2: "twice, with different seeds"}
-        how = often.get(runs, f"{runs} times, with different seeds")
-        sentences.append(f"{listed(names)} {'was' if len(names) == 1 else 'were each'} trained {how}.")
+        often = f"read in {runs} trainings" if read else "trained twice" if runs == 2 else f"trained {runs} times"
+        how = f"{often}, with different seeds"
+        if runs < 2:
+            once = "read, not trained here" if read else "trained once"
+            how = f"{once}: how much of the geometry is reproducible is not known"
+        sentences.append(f"{listed(names)} {'was' if len(names) == 1 else 'were each'} {how}.")
     return sentences
 
 
@@ -207,7 +198,7 @@ def _confidence(contents: ReportContents) -> list[str]:
 
 
 def diagnosis(page: Page) -> Section:
-    """Every check of every run, likely causes and what to try, and where a disagreement comes from."""
+    """Every check of every run, likely causes and what to try, where a disagreement comes from, what is unexplained."""
     checks, contents = page.diagnosis, page.contents
     runs = list(reversed(list(contents.runs)))
     view = {
@@ -220,6 +211,12 @@ def diagnosis(page: Page) -> Section:
         "not_judged": checks.at_level("not judged"),
         "sources": [_sources(contents, name) for name in contents.compared_models],
         "sources_picture": disagreement_picture(contents),
+        "unexplained": [
+            (name, kind, found)
+            for name in contents.compared_models
+            for kind in ITEMS
+            if (found := [one for one in contents.comparisons[name].unexplained if one.items == kind])
+        ],
     }
     return Section("diagnosis", "Does everything fit?", view)
 

@@ -1,4 +1,4 @@
-"""Sign descent: ``x <- x - lr sign(g)``, steepest descent in the max norm (sign(0) = 0)."""
+"""Sign descent: ``x <- x - lr sign(g)``, steepest descent in the entrywise max norm (sign(0) = 0)."""
 
 # mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations

@@ -21,16 +21,15 @@ from tokengeom.extending import (
     MLP,
     AbstractProgress,
     InputError,
-    LogitSpectrum,
     Network,
     NetworkShape,
-    PairGeometry,
-    SteppedTraining,
     threads_for,
 )
 from tokengeom_studies.base import Recipe
 from tokengeom_studies.common.measured import Row, Rows, chosen
 from tokengeom_studies.common.model_runs import require_device
+from tokengeom_studies.common.on_device import LogitSpectrum, PairGeometry
+from tokengeom_studies.common.stepped_training import SteppedTraining
 from tokengeom_studies.common.torch_runs import (
     DeviceText,
     Predicted,

@@ -11,7 +11,7 @@ supports, or of different tokens; the papers' SIM is kept beside it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import isfinite, isnan
@@ -324,3 +324,22 @@ def rank_correlation(a: Float, b: Float) -> float:
     if x.size < 2 or x.std() == 0 or y.std() == 0:
         return float("nan")
     return float(np.corrcoef(x, y)[0, 1])
+
+
+class Snapshots:
+    """A probe that keeps W and H at the first record at or after each given step; it adds no measurement.
+
+    ``train(..., probes={**others, "snapshots": snapshots})``, then ``evolution(snapshots.taken, prediction)``.
+    """
+
+    def __init__(self, steps: Iterable[int]) -> None:
+        self._pending = sorted({int(step) for step in steps})
+        self.taken: dict[int, Factors] = {}
+
+    def __call__(self, state: State) -> Mapping[str, float]:
+        """Keep the state if one of the steps has been reached."""
+        due = [step for step in self._pending if step <= state.step]
+        if due:
+            self.taken[state.step] = Factors(state.W.copy(), state.H.copy())
+            self._pending = self._pending[len(due) :]
+        return {}

@@ -1,6 +1,8 @@
-"""Predictions at a loss in two more norms, for the question which norm goes with which optimizer.
+"""Predictions at a loss in more norms, for the question which norm goes with which optimizer.
 
 `smallest_spectral`   logits of smallest spectral norm with a loss gap: convex, with a lower bound as its proof
+`smallest_one_sided`  the same for a norm between nuclear and gamma_2: the longest token times the root mean square of
+                      the contexts, or the root mean square of the tokens times the longest context
 `smallest_entries`    W and H whose largest entry is smallest at a loss gap: not convex, a fit without a proof
 
 The first is solved by Douglas-Rachford splitting for ``min CE(L)`` over ``||L||_2 <= radius`` at several radii, with
@@ -12,11 +14,21 @@ the proximal map of the loss from ``solvers.logit_admm``. For any distributions 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from tokengeom.extending import Backend, Merging, RegularisedLoss, blas_threads_for, threads_for
+from tokengeom.extending import (
+    Backend,
+    Gamma2ADMM,
+    Gamma2Logits,
+    Merging,
+    RegularisedLoss,
+    blas_threads_for,
+    largest_lam,
+    threads_for,
+)
 from tokengeom_studies.common.torch_runs import DeviceText, Predicted
 
 RELAXATION = 1.6
@@ -112,6 +124,39 @@ def _balanced(L: Any) -> tuple[Any, Any]:
     kept = s > 1e-5 * s[-1]
     U, root = U[:, kept], np.sqrt(s[kept])
     return (U * root).astype(np.float32), ((U.T @ L) / root[:, None]).astype(np.float32)
+
+
+def smallest_one_sided(text: DeviceText, loss_gap: float, longest: str, *, tolerance: float = 2e-3) -> Predicted:
+    """Logits of smallest one-sided norm at a loss gap: the ``longest`` of "tokens" or "contexts" counts.
+
+    Of the others the root mean square counts. It is gamma_2 with uniform weights for them.
+    """
+    P, pi = text.stats.P, text.stats.pi
+    # Of repeated columns one is enough for a maximum; for a mean their shares must be equal, as in the nuclear norm.
+    merging = Merging.of(P, pi if longest == "tokens" else None)
+    loss = merging.problem(P, pi, 1.0, Backend.on(None if text.device == "cpu" else text.device))
+    if longest == "tokens":
+        problem = Gamma2Logits(loss, c=(loss.backend.asarray(merging.n) / float(merging.n.sum())) ** 0.5)
+    else:
+        problem = Gamma2Logits(loss, r=(loss.backend.asarray(merging.a) / float(merging.a.sum())) ** 0.5)
+    with blas_threads_for(*loss.P.shape):
+        log_lam = math.log(largest_lam(problem)) + 1.2 * math.log(loss_gap / loss.zero_gap)
+        points: list[tuple[float, float]] = []
+        for _ in range(MOST_RADII):
+            at = replace(problem, loss=loss.at(math.exp(log_lam)))
+            solution, _ = Gamma2ADMM(tolerance=tolerance)(at)
+            reached = loss.loss_gap(solution.x.logits)
+            if abs(reached / loss_gap - 1.0) <= GAP_ACCURACY:
+                break
+            points.append((log_lam, math.log(reached)))
+            slope = 1.0
+            if len(points) > 1 and points[-1][0] != points[-2][0]:
+                slope = (points[-1][1] - points[-2][1]) / (points[-1][0] - points[-2][0])
+            log_lam += (math.log(loss_gap) - points[-1][1]) / min(max(slope, 0.7), 4.0)
+    norm, proof = at.norm(solution.x), solution.certificate
+    W, H = (loss.backend.to_numpy(factor) for factor in (solution.x.W, solution.x.H))
+    gap = (proof.value - proof.bound) / (at.loss.lam * norm)
+    return Predicted(W[merging.row_of], H[:, merging.column_of], reached, norm, gap, W.shape[1])
 
 
 def smallest_entries(text: DeviceText, loss_gap: float, dim: int, *, seed: int = 0, steps: int = 1_500) -> Predicted:

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.extending import PairGeometry, ProblemError
+from tokengeom.extending import ProblemError
 from tokengeom_studies.common.measured import Answer, Decision, Interval, Row, Rows, chosen, decided_together
+from tokengeom_studies.common.on_device import PairGeometry
 from tokengeom_studies.common.torch_runs import DeviceText
 
 ITEMS = ("contexts", "tokens")

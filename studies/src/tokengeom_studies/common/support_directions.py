@@ -65,7 +65,7 @@ class GroupedText:
     def _simple(self) -> Iterator[tuple[str, Directions]]:
         everything = np.arange(self.stats.m)
         for kind in explanation_classes(SIMPLE):
-            for rival in kind.candidates(FitInputs(has_counts=self.stats.has_counts)):
+            for rival in kind.candidates(FitInputs().on(self.stats)):
                 fit = rival.fit(self.stats)
                 yield kind.name, Directions.of(self, fit.tokens(np.arange(self.stats.V)).T, fit.contexts(everything))
 

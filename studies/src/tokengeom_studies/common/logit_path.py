@@ -20,20 +20,25 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tokengeom.core.errors import ProblemError
-from tokengeom.core.numerics import Float, Matrix, centre_columns
-from tokengeom.core.resources import require_memory
-from tokengeom.problems.backend import Backend
-from tokengeom.problems.base import Certificate
-from tokengeom.problems.columns import Computed
-from tokengeom.problems.regularised_logits import RegularisedLogits
-from tokengeom.solvers.logit_admm import LogitADMM, WarmStart
-from tokengeom.theory.features import finite_part, project_on_F
+from tokengeom import Certificate, NextTokenStatistics
+from tokengeom.extending import (
+    Backend,
+    Computed,
+    Float,
+    LogitADMM,
+    PathColumns,
+    ProblemError,
+    RegularisedLogits,
+    WarmStart,
+    centre_columns,
+    finite_part,
+    project_on_F,
+)
 
 SMALL_LAMBDA = 1e-5
 """Rates are those of the limit: points with a larger strength are left out of the fits."""
-ARRAYS_HELD = 40
-"""V x m arrays that a solve holds at its peak."""
+TOLERANCE, MAX_ITERATIONS = 1e-6, 3000
+"""Proven relative gap of each point, and iterations after which a point is left as it is."""
 
 
 @dataclass(frozen=True)
@@ -93,11 +98,6 @@ class LogitPath:
         """Slope of ``log(1 - cos)`` against ``log log 1/lambda``; -2 is expected in the limit."""
         return self._slope("direction_cosine", lambda c: np.log(1.0 - c), np.log(-np.log(self._small())))
 
-    @property
-    def growth_rate(self) -> float:
-        """Slope of the growth against ``log 1/lambda``; 1 is expected."""
-        return self._slope("growth", lambda g: g, -np.log(self._small()))
-
     def to_rows(self) -> list[dict[str, float]]:
         """One row per point: every measurement and the gap."""
         names = ("lam", "loss_gap", "nuclear_norm", "rank", "finite_distance", "direction_cosine", "growth",
@@ -106,6 +106,22 @@ class LogitPath:
             {name: float(getattr(point, name)) for name in names} | {"relative_gap": point.certificate.relative_gap}
             for point in self.points
         ]
+
+    def columns(self) -> PathColumns:
+        """What the figure of a path shows."""
+        with np.errstate(divide="ignore"):
+            loss = np.log10(self.column("loss_gap"))
+        return PathColumns(
+            1.0 / self.column("lam"),
+            "1 / lambda",
+            "H",
+            loss,
+            self.column("finite_distance"),
+            "||P_F(L) - L^in|| / ||L^in||",
+            [("L with L^mm", self.column("direction_cosine"))],
+            "The logits that minimise CE + lambda ||L||_*, as lambda decreases (learned features); each point is "
+            f"optimal within a proven relative duality gap of {float(np.max(self.relative_gaps)):.1e}.",
+        )
 
     def _small(self) -> Float:
         lams = self.column("lam")
@@ -123,59 +139,30 @@ class LogitPath:
         return float(np.polyfit(x[good], y[good], 1)[0])
 
 
-def default_lambdas() -> Float:
-    """Two points per decade from 1e-1 to 1e-12, falling."""
-    return np.logspace(-1, -12, 23)
-
-
-def regularisation_path(
-    P: Matrix,
-    pi: ArrayLike,
-    L_mm: Float,
-    *,
-    lambdas: ArrayLike | None = None,
-    tolerance: float = 1e-6,
-    max_iterations: int = 3000,
-    memory_limit: int | None = None,
-) -> LogitPath:
+def regularisation_path(stats: NextTokenStatistics, L_mm: Float, lambdas: ArrayLike) -> LogitPath:
     """The path from the largest strength to the smallest, with the distance of each point from the limit.
 
-    Parameters
-    ----------
-    P, pi
-        Next-token probabilities, V x m, and shares of the contexts, m.
-    L_mm
+    ``L_mm``
         Predicted direction, V x m.
-    lambdas
-        Strengths, in any order; by default those of `default_lambdas`.
-    tolerance, max_iterations
-        Proven relative gap of each point, and iterations after which a point is left as it is.
-    memory_limit
-        Bytes that a solve may use; by default what is free.
+    ``lambdas``
+        Strengths, in any order.
     """
-    lams = np.sort(np.asarray(default_lambdas() if lambdas is None else lambdas, dtype=np.float64).ravel())[::-1]
+    lams = np.sort(np.asarray(lambdas, dtype=np.float64).ravel())[::-1]
     if lams.size == 0 or not (np.isfinite(lams).all() and (lams > 0).all()):
         raise ProblemError(
             f"Strengths must be > 0 and finite; got lambdas={lams}. At lambda = 0 the loss has no minimiser. "
             "Use np.logspace(-1, -12, 23)."
         )
-    V, m = np.shape(P)
-    require_memory(
-        8 * ARRAYS_HELD * V * m,
-        f"The path on {V} x {m} logits",
-        "Keep fewer contexts: the path cannot be merged by support groups.",
-        memory_limit,
-    )
     # The points are whole matrices.
     in_one_block = replace(Backend.on(), largest_block=2**62)
-    problem = RegularisedLogits.from_probabilities(P, pi, float(lams[0]), backend=in_one_block)
+    problem = RegularisedLogits.from_probabilities(stats.P, stats.pi, float(lams[0]), backend=in_one_block)
     if L_mm.shape != problem.P.shape:
         raise ProblemError(
             f"The direction must have the shape of P; got L_mm {L_mm.shape} and P {problem.P.shape}. "
             "Likely merged logits. Pass prediction.L_mm."
         )
     measure = _Measure(problem, centre_columns(L_mm))
-    solver = LogitADMM(tolerance=tolerance, max_iterations=max_iterations)
+    solver = LogitADMM(tolerance=TOLERANCE, max_iterations=MAX_ITERATIONS)
     return _follow(problem, lams, solver, measure)
 
 

@@ -9,21 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from tokengeom.models.factored import UFM
-from tokengeom.models.networks.base import import_torch, threads_for
-from tokengeom.training.network_engine import NetworkEngine
-from tokengeom.training.objective import SoftLabels, WindowSampler
-from tokengeom.training.torch_engine import TorchEngine
-from tokengeom.training.train import build_network
-
-if TYPE_CHECKING:
-    from tokengeom.models.network import Network
-    from tokengeom.statistics.next_token import NextTokenStatistics
-    from tokengeom.training.settings import TrainingSettings
+from tokengeom import NextTokenStatistics, TrainingSettings
+from tokengeom.extending import (
+    UFM,
+    Network,
+    NetworkEngine,
+    SoftLabels,
+    TorchEngine,
+    WindowSampler,
+    build_network,
+    import_torch,
+    threads_for,
+)
 
 
 class SteppedTraining:

@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from tokengeom.comparison.explanations.base import (
-    AbstractLogitRival,
+from tokengeom import NextTokenStatistics
+from tokengeom.extending import (
+    AbstractMatrixRival,
     AbstractRival,
     ContextStatistics,
     FitInputs,
+    Float,
     explanation_classes,
+    import_torch,
+    split_exponent,
 )
-from tokengeom.comparison.logit_numbers import split_exponent
-from tokengeom.core.numerics import Float
-from tokengeom.models.networks.base import import_torch
-from tokengeom.statistics.next_token import NextTokenStatistics
 
 ITEMS = ("contexts", "tokens")
 MOST_CONTEXTS = 4_000
@@ -77,8 +77,11 @@ class TextOnDevice:
     def geometry(self, W: Any, H: Any) -> PairGeometry:
         """Cosines of tokens (rows of W, mean removed) and of contexts (columns of H); arrays or tensors."""
         W, H = (given if self.torch.is_tensor(given) else self._placed(given) for given in (W, H))
+        return self._pairs(W, H[:, self.kept])
+
+    def _pairs(self, W: Any, kept: Any) -> PairGeometry:
         return PairGeometry(
-            self._standardised(_cosines(H[:, self.kept].mT), self._apart),
+            self._standardised(_cosines(kept.mT), self._apart),
             self._standardised(_cosines(W - W.mean(0)), self._different),
         )
 
@@ -89,7 +92,7 @@ class TextOnDevice:
 
     def rivals(self, names: Sequence[str] | None = None) -> dict[str, list[tuple[str, PairGeometry]]]:
         """Name of each rival explanation that needs no solver -> its candidates, with their free parameters."""
-        known = FitInputs(has_counts=self.stats.has_counts)
+        known = FitInputs().on(self.stats)
         candidates = {
             kind.name: [(rival.chosen, self._rival(rival)) for rival in kind.candidates(known)]
             for kind in explanation_classes(names)
@@ -98,13 +101,11 @@ class TextOnDevice:
         return {name: geometries for name, geometries in candidates.items() if geometries}
 
     def _rival(self, rival: AbstractRival) -> PairGeometry:
-        if isinstance(rival, AbstractLogitRival):
-            contexts = ContextStatistics.of(self.stats)
-            M = contexts.P.copy()
-            M.data = rival.values(contexts, np.asarray(self.stats.P @ self.stats.pi))
+        if isinstance(rival, AbstractMatrixRival):
+            M = rival.rule(self.stats)(ContextStatistics.of(self.stats))
             return self.matrix_geometry(M.toarray(), rival.power)
-        fit = rival.fit(self.stats)
-        return self.geometry(fit.tokens(np.arange(self.stats.V)).T, fit.contexts(np.arange(self.stats.m)))
+        fit, kept = rival.fit(self.stats), self.kept.cpu().numpy()
+        return self._pairs(self._placed(fit.tokens(np.arange(self.stats.V)).T), self._placed(fit.contexts(kept)))
 
     def matrix_geometry(self, M: Any, power: float) -> PairGeometry:
         """Tokens ``U Sigma^p`` and contexts ``Sigma^p V^T`` of a matrix whose columns are centred first."""

@@ -7,7 +7,7 @@ import pytest
 
 from study_cases import counted_text
 from tokengeom import TrainingSettings, train
-from tokengeom.training.stepped import SteppedTraining
+from tokengeom_studies.common.stepped_training import SteppedTraining
 
 
 @pytest.mark.parametrize("model", ["ufm", "mlp"])

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tokengeom.comparison.agreement import assess
-from tokengeom.comparison.rival_table import Lead, RivalRow, rival_rows
-from tokengeom.comparison.similarity_numbers import SimilarityNumbers
+from tokengeom.comparison.explained import Lead, RivalRow, rival_rows
+from tokengeom.comparison.similarity_numbers import Geometry, SimilarityNumbers
 from tokengeom.comparison.target import ExplanationInfo
 from tokengeom.results.convert import from_plain, to_plain
 
@@ -50,11 +50,33 @@ def test_rows_are_in_order_with_paired_differences(numbers: SimilarityNumbers) -
     assert near.ahead.high - near.ahead.low < 0.3 * width, "differences are paired"
 
 
+def test_rows_are_in_the_order_of_means_over_trainings_without_their_own_noise() -> None:
+    """The first run and one seed alone would give another order."""
+    rng = np.random.default_rng(1)
+    shared = rng.normal(size=(6, 40))
+    runs = [shared + 0.5 * rng.normal(size=shared.shape) for _ in range(3)]
+    seeds = [shared + rng.normal(size=shared.shape) for _ in range(4)]
+    vectors = {
+        "mine": runs[0] + 0.4 * rng.normal(size=shared.shape),
+        "far": shared + 0.6 * rng.normal(size=shared.shape),
+    }
+    targets = {key: Geometry.of(of) for key, of in vectors.items()} | {"near": Geometry.of(np.vstack(seeds), 4)}
+    assessed = assess(SimilarityNumbers("tokens", tuple(map(Geometry.of, runs)), targets, 6), permutations=0, seed=0)
+    rows = rival_rows(assessed, INFOS, "mine")
+    by_name = {row.rival: row for row in rows}
+    assert [row.rival for row in rows] == sorted(INFOS, key=lambda name: -by_name[name].agreement.fair)
+    assert max(rows, key=lambda row: row.agreement.value).rival == "mine"
+    assert rows[0].rival == "near"
+    for row in rows:
+        assert row.behind.value == pytest.approx(rows[0].agreement.fair - row.agreement.fair)
+        assert row.ahead.value == pytest.approx(row.agreement.fair - by_name["mine"].agreement.fair)
+
+
 def test_rows_show_references_that_are_given_and_no_lead_without_a_prediction(numbers: SimilarityNumbers) -> None:
     assessed = assess(numbers, permutations=0, seed=0)
-    with_ceiling = replace(assessed, references={"ceiling": {("far", "context_agreement"): 0.9}})
-    rows = rival_rows(with_ceiling, INFOS, None)
-    assert {row.rival: row.agreement.ceiling for row in rows if np.isfinite(row.agreement.ceiling)} == {"far": 0.9}
+    named = replace(assessed, references={"untrained": {("far", "context_agreement"): 0.9}})
+    rows = rival_rows(named, INFOS, None)
+    assert {row.rival: row.agreement.untrained for row in rows if np.isfinite(row.agreement.untrained)} == {"far": 0.9}
     assert all(np.isnan(row.ahead.value) for row in rows)
 
 

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from feature_cases import from_counts, random_counts
-from tokengeom.core.errors import ProblemError, ResourceError
-from tokengeom.theory.logit_path import LogitPath, default_lambdas, regularisation_path
-from tokengeom.theory.predict import predict
+from figure_cases import line_panel
+from tokengeom import predict
+from tokengeom.extending import ProblemError
+from tokengeom.extending import path as draw_path
+from tokengeom_studies.common.logit_path import LogitPath, regularisation_path
 
 STATS = from_counts(random_counts(30, 16, 3, seed=0))
 PREDICTION = predict(STATS, tolerance=1e-9)
@@ -14,7 +16,7 @@ PREDICTION = predict(STATS, tolerance=1e-9)
 
 @pytest.fixture(scope="module")
 def path() -> LogitPath:
-    return regularisation_path(STATS.P, STATS.pi, PREDICTION.L_mm)
+    return regularisation_path(STATS, PREDICTION.L_mm, np.logspace(-1, -12, 23))
 
 
 def test_every_point_is_proven(path: LogitPath) -> None:
@@ -46,18 +48,19 @@ def test_the_direction_is_approached_like_one_over_the_squared_logarithm(path: L
     assert (np.diff(cosine[np.isfinite(cosine)]) > 0).all()
     assert cosine[-1] > 0.995
     assert -2.4 < path.direction_rate < -1.6
-    assert path.growth_rate == pytest.approx(1.0, abs=0.05)
+    growth = np.diff(path.column("growth")[-10:]) / np.diff(-np.log(path.column("lam")[-10:]))
+    assert growth == pytest.approx(1.0, abs=0.1)
 
 
 def test_under_strong_regularisation_the_logits_are_zero() -> None:
-    path = regularisation_path(STATS.P, STATS.pi, PREDICTION.L_mm, lambdas=[10.0])
+    path = regularisation_path(STATS, PREDICTION.L_mm, [10.0])
     assert path.points[0].nuclear_norm <= 1e-9
     assert np.isnan(path.points[0].direction_cosine) or path.points[0].nuclear_norm == 0.0
 
 
 def test_full_supports_have_a_finite_limit() -> None:
     stats = from_counts(np.random.default_rng(0).integers(1, 9, (5, 7)))
-    path = regularisation_path(stats.P, stats.pi, np.zeros((5, 7)), lambdas=np.logspace(-2, -9, 8))
+    path = regularisation_path(stats, np.zeros((5, 7)), np.logspace(-2, -9, 8))
     assert path.points[-1].finite_distance < 1e-4
     assert np.isnan(path.points[-1].direction_cosine)
     assert np.isnan(path.direction_rate)
@@ -65,18 +68,23 @@ def test_full_supports_have_a_finite_limit() -> None:
 
 def test_rows_are_plain_numbers(path: LogitPath) -> None:
     rows = path.to_rows()
-    assert len(rows) == default_lambdas().size
+    assert len(rows) == 23
     assert all(isinstance(value, float) for value in rows[0].values())
 
 
 @pytest.mark.parametrize("lambdas", [[], [0.0], [-1.0, 0.1], [np.nan]])
 def test_strengths_that_cannot_be_used_are_refused(lambdas: list[float]) -> None:
     with pytest.raises(ProblemError, match="> 0"):
-        regularisation_path(STATS.P, STATS.pi, PREDICTION.L_mm, lambdas=lambdas)
+        regularisation_path(STATS, PREDICTION.L_mm, lambdas)
 
 
-def test_a_wrong_direction_or_too_little_memory_is_refused() -> None:
+def test_a_direction_of_another_shape_is_refused() -> None:
     with pytest.raises(ProblemError, match="merged logits"):
-        regularisation_path(STATS.P, STATS.pi, np.zeros((2, 2)))
-    with pytest.raises(ResourceError, match="GiB"):
-        regularisation_path(STATS.P, STATS.pi, PREDICTION.L_mm, memory_limit=1000)
+        regularisation_path(STATS, np.zeros((2, 2)), [0.1])
+
+
+def test_the_figure_has_one_point_per_strength(path: LogitPath) -> None:
+    figure = draw_path(path.columns())
+    assert [panel.title for panel in figure.panels][:2] == ["Loss gap", "Finite part"]
+    assert line_panel(figure, "Loss gap").curves[0].x.size == 23
+    assert "nan" not in figure.caption

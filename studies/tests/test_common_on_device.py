@@ -10,9 +10,9 @@ from tokengeom import Factors
 from tokengeom.comparison import logit_numbers
 from tokengeom.comparison.explanations.log_counts import LogCounts
 from tokengeom.comparison.explanations.simplex_frame import SimplexFrame
-from tokengeom.comparison.on_device import LogitSpectrum, TextOnDevice
 from tokengeom.comparison.similarity_numbers import SimilarityNumbers
 from tokengeom.training.objective import SoftLabels
+from tokengeom_studies.common.on_device import LogitSpectrum, TextOnDevice
 
 
 @pytest.fixture(scope="module")

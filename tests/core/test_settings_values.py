@@ -7,15 +7,10 @@ import pytest
 from scipy.sparse import csc_array
 
 from tokengeom import NextTokenStatistics, predict
-from tokengeom.core.checks import (
-    check_duplicates,
-    check_embeddings,
-    check_seed,
-    check_tolerance,
-    is_plain_name,
-    whole_number,
-)
 from tokengeom.core.errors import InputError, ProblemError
+from tokengeom.core.factors import check_duplicates, check_embeddings
+from tokengeom.core.settings import check_seed, check_tolerance, whole_number
+from tokengeom.results.folders import is_plain_name
 
 H = np.arange(1.0, 13.0).reshape(4, 3)
 

@@ -1,0 +1,383 @@
+"""Every sentence of a comparison, and of the head of a page, states what the numbers say, on ten texts.
+
+A sentence of a verdict must have one of the forms below, and each form is read back: shares, intervals, agreements,
+which explanation is best and whether clearly so. No two sentences may contradict each other.
+"""
+
+from __future__ import annotations
+
+import html
+import inspect
+import math
+import re
+import textwrap
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from itertools import islice
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+import tokengeom as tg
+from page_cases import RUN, contents_of
+from tokengeom.comparison.agreement import Agreement
+from tokengeom.comparison.comparison import Comparison
+from tokengeom.comparison.verdict import JUDGED, Outcome, explained_together, level_of
+from tokengeom.corpus.stories import stories
+from tokengeom.page.formatting import maths
+from tokengeom.page.render import render
+
+NAMES = {"contexts": "supports", "tokens": "tokens"}
+"""What sentences call a kind of items -> its rows."""
+
+
+def _words(context: int, contexts: int, vocabulary: int, **options: Any) -> tg.NextTokenStatistics:
+    return tg.count(list(islice(stories(3), 400)), context=context, **options).limited(
+        top_contexts=contexts, vocabulary=vocabulary
+    )
+
+
+def _drawn(groups: list[int], V: int, size: int, seed: int) -> tg.NextTokenStatistics:
+    """Contexts in groups of the given sizes, each with a random support."""
+    rng = np.random.default_rng(seed)
+    counts = np.zeros((V, sum(groups)), dtype=np.int64)
+    start = 0
+    for number in groups:
+        support = rng.choice(V, size, replace=False)
+        for j in range(start, start + number):
+            counts[support, j] = rng.integers(1, 9, size)
+        start += number
+    return tg.NextTokenStatistics.from_counts(counts)
+
+
+def _shares(V: int, m: int, seed: int) -> tg.NextTokenStatistics:
+    """Probabilities without counts."""
+    P = np.random.default_rng(seed).dirichlet(np.full(V, 0.2), m).T
+    P[P < 0.05] = 0.0
+    return tg.NextTokenStatistics.from_probabilities(P / P.sum(axis=0))
+
+
+def _code() -> tg.NextTokenStatistics:
+    return tg.count([inspect.getsource(textwrap)], context=2, tokenizer="code").limited(top_contexts=80, vocabulary=40)
+
+
+TEXTS: dict[str, Callable[[], tg.NextTokenStatistics]] = {
+    "words": lambda: _words(3, 90, 40),
+    "short contexts": lambda: _words(1, 40, 60),
+    "characters": lambda: _words(3, 80, 24, tokenizer="char"),
+    "code": _code,
+    "equal groups": lambda: _drawn([2] * 25, 16, 4, 0),
+    "a few large groups": lambda: _drawn([40, 30, 20] + [1] * 20, 14, 3, 1),
+    "one next token": lambda: _drawn([3] * 12, 12, 1, 2),
+    "too few groups": lambda: _drawn([4] * 6, 15, 3, 3),
+    "wide supports": lambda: _drawn([1] * 30, 12, 9, 4),
+    "probabilities": lambda: _shares(14, 30, 5),
+}
+
+
+def _runs(stats: tg.NextTokenStatistics, kind: str) -> list[Any]:
+    rng = np.random.default_rng(8)
+    if kind == "gaussian":
+        return [(rng.standard_normal((stats.V, 9)), rng.standard_normal((9, stats.m))) for _ in range(2)]
+    number, steps = {"one": (1, 150), "two": (2, 400), "five": (5, 60)}[kind]
+    options: dict[str, Any] = {"dim": 12, "learning_rate": 1e-2, "steps": steps}
+    return [tg.train(stats, "ufm", seed=seed, **options) for seed in range(number)]
+
+
+@cache
+def compared(text: str, kind: str) -> Comparison:
+    """The runs of a kind on a text, compared with its prediction."""
+    stats = TEXTS[text]()
+    return tg.compare(tg.predict(stats, spread_solves=0), _runs(stats, kind), permutations=40)
+
+
+CASES = [
+    (text, kind) for place, text in enumerate(TEXTS) for kind in ("one", "two", "gaussian", "five")[place % 2 :: 2]
+]
+
+
+@pytest.mark.parametrize(("text", "kind"), CASES)
+def test_every_sentence_of_a_verdict_states_what_the_numbers_say(text: str, kind: str) -> None:
+    comparison = compared(text, kind)
+    check_sentences(comparison, comparison.reasons, "run")
+
+
+def check_sentences(comparison: Comparison, sentences: tuple[str, ...], noun: str) -> None:
+    """Read every sentence back; `noun` is what it calls that which was compared."""
+    forms = [_headline, _best, _counts, _weighting, _one_training, _dimensions, _not_judged, _norm]
+    found: list[str] = []
+    for sentence in sentences:
+        readers = [form for form in forms if form(comparison, sentence, noun)]
+        assert len(readers) == 1, f"not one form, but {len(readers)}: {sentence}"
+        found.append(readers[0].__name__ + _about(sentence))
+    assert len(found) == len(set(found)), "two sentences answer the same question"
+    assert found[0].startswith("_headline")
+    for items in unjudged(comparison):
+        said = any(sentence.startswith(f"The {items} are not judged") for sentence in sentences)
+        assert said or comparison.verdict == "cannot be determined", f"nothing says why {items} are not judged"
+
+
+def unjudged(comparison: Comparison) -> list[str]:
+    """Contexts and tokens that the verdict does not judge."""
+    circumstances = comparison.circumstances
+    assert circumstances is not None
+    counts = {"contexts": circumstances.groups, "tokens": circumstances.V}
+    together = explained_together(comparison.targets, comparison.rows)
+    return [
+        items
+        for items, agreement in comparison.judged_agreements.items()
+        if counts[items] < 10 or level_of(agreement, together.get(items)) == "not judged"
+    ]
+
+
+def _about(sentence: str) -> str:
+    """Which items a sentence of a form that may occur twice is about."""
+    match = re.match(
+        r"(?:Of the explanations .* the best for|Of what counts explain of the|The) (contexts|tokens)", sentence
+    )
+    return f" {match[1]}" if match else ""
+
+
+def _headline(comparison: Comparison, sentence: str, noun: str) -> bool:
+    said = {
+        "agrees": rf"The prediction.* agrees with the {noun}",
+        "agrees in part": rf"The prediction.* agrees in part with the {noun}",
+        "does not agree": rf"The prediction.* does not agree with the {noun}",
+        "another explanation fits better": rf"Another explanation, (?P<better>.+), fits the {noun} better than the",
+        "cannot be determined": rf"Whether the .* agrees with the {noun} cannot be determined: ",
+    }
+    matches = {outcome: re.match(pattern, sentence) for outcome, pattern in said.items()}
+    known = [outcome for outcome, match in matches.items() if match]
+    if not known:
+        return False
+    assert known == [comparison.verdict]
+    match = matches[comparison.verdict]
+    assert match is not None
+    if comparison.verdict == "another explanation fits better":
+        assert match["better"] == comparison.better_explanation
+    target = comparison.target
+    assert target is not None
+    assert target.subject in sentence
+    for items, agreement in comparison.judged_agreements.items():
+        _share(comparison, sentence, items, agreement)
+    return True
+
+
+def _share(comparison: Comparison, sentence: str, items: str, agreement: Agreement) -> None:
+    """The share that is explained of contexts or tokens, and its scale."""
+    number = r"(-?\d+(?:\.\d+)?)"
+    scale = rf"agreement {number}(?:, chance {number})?"
+    several = re.search(
+        rf"(\d+%|none)(?: \[{number}, {number}\])? of the reproducible geometry of {items} "
+        rf"\({scale}, attainable {number}",
+        sentence,
+    )
+    one = re.search(
+        rf"(\d+)% of the geometry of {items} in this training \({scale}"
+        rf"(?:; all explanations by counts together (\d+)%)?\)",
+        sentence,
+    )
+    if f"nothing of {items}, whose agreement is not defined" in sentence:
+        assert math.isnan(agreement.value)
+    elif f"{items} to an unknown share, because trainings agree only {agreement.reproducible:.2f}" in sentence:
+        assert agreement.reproducible < 0.1 or agreement.reproducible_low <= 0
+    elif several:
+        share, low, high, mean, chance, attainable = several.groups()
+        assert comparison.runs > 1
+        assert share == ("none" if math.isnan(agreement.explained) else f"{100 * agreement.explained:.0f}%")
+        if low is not None:
+            assert (low, high) == tuple(f"{100 * end:.0f}" for end in agreement.explained_interval)
+            assert float(low) <= float(share.rstrip("%")) <= float(high)
+        assert (mean, chance) == (f"{agreement.mean:.2f}", f"{agreement.floor:.2f}")
+        assert attainable == f"{math.sqrt(max(agreement.reproducible, 0.0)):.2f}"
+    else:
+        assert one, sentence
+        assert comparison.runs == 1
+        share, value, chance, together = one.groups()
+        assert int(share) == round(100 * max(agreement.value, 0.0) ** 2)
+        assert (value, chance) == (f"{agreement.value:.2f}", f"{agreement.floor:.2f}")
+        if together is not None:
+            assert int(together) == round(100 * best_together(comparison, items) ** 2)
+
+
+def best_together(comparison: Comparison, items: str) -> float:
+    """Agreement of all explanations together, or of the best one where that is better."""
+    counts = comparison.targets["counts"][f"{NAMES[items].removesuffix('s')}_agreement"].value
+    single = [row.agreement.fair for row in comparison.rows if row.items == NAMES[items]]
+    return max(counts, *(one for one in single if math.isfinite(one)))
+
+
+def _best(comparison: Comparison, sentence: str, noun: str) -> bool:
+    match = re.match(
+        r"Of the explanations that need no training, the best for (contexts|tokens) is (.+), (not clearly|clearly) "
+        r"ahead of (.+): difference (\S+)(?: \[(.+), (.+)\])?\.$",
+        sentence,
+    )
+    if match is None:
+        return False
+    items, first, clearly, second = match[1], match[2], match[3], match[4]
+    rows = [row for row in comparison.rows if row.items == NAMES[items] and math.isfinite(row.agreement.value)]
+    assert comparison.target is not None
+    own = next(row for row in rows if row.rival == comparison.target.info.name)
+    rival = max((row for row in rows if not row.ours), key=lambda row: row.agreement.fair)
+    lead = rival.agreement.fair - own.agreement.fair
+    shown = [
+        f"the prediction ({own.agreement.fair:.2f})",
+        f"{rival.rival} ({rival.meaning}; {rival.agreement.fair:.2f})",
+    ]
+    assert [first, second] == (shown[::-1] if lead > 0 else shown)
+    assert math.isclose(float(match[5]), abs(lead), rel_tol=2e-2, abs_tol=1e-9)
+    clear = rival.ahead.is_clear if lead > 0 else rival.ahead.high < 0
+    assert (clearly == "clearly") == clear
+    return True
+
+
+def _counts(comparison: Comparison, sentence: str, noun: str) -> bool:
+    match = re.match(
+        r"Of what counts explain of the (contexts|tokens), all explanations together, the prediction has (\d+)%"
+        r"(?:, and the best single explanation, (.+), (\d+)%)?\.$",
+        sentence,
+    )
+    if match is None:
+        return False
+    assert comparison.runs == 1
+    assert comparison.target is not None
+    rows = {row.rival: row.agreement.fair for row in comparison.rows if row.items == NAMES[match[1]]}
+    own = rows[comparison.target.info.name]
+    judged = {row.rival for row in comparison.rows if not row.ours} | {comparison.target.info.name}
+    together = best_together(comparison, match[1])
+    assert int(match[2]) == round(100 * min(max(own, 0.0) / together, 1.0) ** 2)
+    best = max((name for name in judged if math.isfinite(rows.get(name, math.nan))), key=lambda name: rows[name])
+    assert match[3] == (None if best == comparison.target.info.name else best)
+    if match[3]:
+        assert int(match[4]) == round(100 * min(rows[best] / together, 1.0) ** 2)
+    return True
+
+
+def _weighting(comparison: Comparison, sentence: str, noun: str) -> bool:
+    match = re.match(
+        r"Each pair of supports counts once here \((\S+)\)\. With each pair of contexts counted once, the agreement is "
+        r"(\S+?)(?: \[(\S+), (\S+)\])?\.(?: Then (\d) of \S+ pairs of groups hold (\d+)% of "
+        r"the pairs of contexts; .*)?$",
+        sentence,
+    )
+    if match is None:
+        return False
+    supports, contexts = comparison.support_agreement.value, comparison.context_agreement.value
+    assert (match[1], match[2]) == (f"{supports:.2f}", f"{contexts:.2f}")
+    assert abs(supports - contexts) >= 0.1
+    if match[6] is not None:
+        assert int(match[6]) >= 10
+    return True
+
+
+def _one_training(comparison: Comparison, sentence: str, noun: str) -> bool:
+    if not sentence.startswith("There is one training: compare with further ones"):
+        return False
+    assert comparison.runs == 1
+    return True
+
+
+def _dimensions(comparison: Comparison, sentence: str, noun: str) -> bool:
+    match = re.match(rf"The {noun} has d=(\d+) dimensions and the prediction needs (\d+): some disagreement", sentence)
+    if match is None:
+        return False
+    circumstances = comparison.circumstances
+    assert circumstances is not None
+    assert (int(match[1]), int(match[2])) == (circumstances.d, circumstances.rank)
+    assert circumstances.d < circumstances.rank
+    return True
+
+
+def _not_judged(comparison: Comparison, sentence: str, noun: str) -> bool:
+    match = re.match(r"The (contexts|tokens) are not judged: (.+)\.$", sentence)
+    if match is None:
+        return False
+    assert match[1] in unjudged(comparison)
+    _reason(comparison, match[1], match[2])
+    return True
+
+
+def _reason(comparison: Comparison, items: str, why: str) -> None:
+    """Why contexts or tokens are not judged."""
+    agreement, circumstances = comparison.judged_agreements[items], comparison.circumstances
+    assert circumstances is not None
+    few = re.match(r"there are only (\d+) (support groups|tokens)", why)
+    wide = re.match(r"the interval of the explained share, (\d+)% to (\d+)%, is too wide", why)
+    bounds = re.match(r"with one training the explained share is only known to be between (\d+)% and (\d+)%", why)
+    if few:
+        assert int(few[1]) == {"support groups": circumstances.groups, "tokens": circumstances.V}[few[2]] < 10
+    elif wide:
+        assert [int(wide[1]), int(wide[2])] == [round(100 * end) for end in agreement.explained_interval]
+    elif bounds:
+        assert comparison.runs == 1
+        assert int(bounds[1]) == round(100 * agreement.value**2)
+    elif why.startswith("too little is reproducible"):
+        assert f"(trainings agree {agreement.reproducible:.2f})" in why
+    else:
+        assert why == "the predicted cosines do not vary, so that there is nothing to correlate"
+        assert math.isnan(agreement.value)
+
+
+def _norm(comparison: Comparison, sentence: str, noun: str) -> bool:
+    match = re.match(
+        r".*\((\S+) for contexts and (\S+) for tokens\); "
+        r"the (\S+) norm gives (\S+) for contexts and (\S+) for tokens\.$",
+        sentence,
+    )
+    if match is None:
+        return False
+    other = {"nuclear": "nuclear", "gamma_2": "gamma2"}[match[3]]
+    assert comparison.norm not in (None, other)
+    tables = [comparison.targets[str(comparison.norm)], comparison.targets[other]]
+    numbers = [f"{table[f'{item}_agreement'].fair:.2f}" for table in tables for item in ("support", "token")]
+    assert numbers == [match[1], match[2], match[4], match[5]]
+    return True
+
+
+def _visible(page: str) -> str:
+    """What a reader sees of html, with single spaces."""
+    text = re.sub(r"<script.*?</script>|<style.*?</style>", " ", page, flags=re.DOTALL)
+    text = re.sub(r"<[^>]*>", " ", re.sub(r"</?su[bp]>", "", text))
+    return re.sub(r"\s+", " ", html.unescape(text)).strip()
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_every_sentence_of_a_page_states_what_the_numbers_say(text: str) -> None:
+    kind = "two" if list(TEXTS).index(text) % 2 else "one"
+    comparison = compared(text, kind)
+    made = contents_of(TEXTS[text](), steps=20)
+    contents = replace(made, comparisons={RUN: comparison}, at_loss={RUN: comparison.at})
+    words = _visible(render(contents))
+    verdict = comparison.judged_as("run")
+    assert verdict is not None
+    assert (verdict.outcome, verdict.reasons) == (comparison.verdict, comparison.reasons[: len(verdict.reasons)])
+    # A page shows formulas in their own form, such as S~; sentences are looked for in the same form.
+    shown = [reason for reason in contents.reasons(RUN) if _visible(str(maths(reason))) in words]
+    assert shown[0] == comparison.reasons[0], "the page begins with the verdict"
+    check_sentences(comparison, tuple(shown), "run")
+    # Every share with an interval, wherever it stands on the page, is one of the measured ones.
+    numbers = [*comparison.agreements.values(), *(row.agreement for row in comparison.rows)]
+    known = {agreement.explained_text() for agreement in numbers}
+    for share in re.findall(r"\d+% \[\d+, \d+\]", words):
+        assert share in known, share
+    others = {outcome for outcome in get_args(Outcome) if f"verdict: {outcome}" in words.lower()}
+    assert others <= {comparison.verdict}
+    if comparison.runs == 1:
+        assert "of the reproducible geometry of contexts (" not in words
+
+
+def test_the_reader_of_sentences_finds_a_number_that_is_wrong() -> None:
+    comparison = compared("words", "two")
+    share = f"{100 * comparison.judged_agreements['contexts'].explained:.0f}%"
+    wrong = comparison.reasons[0].replace(share, "12%")
+    with pytest.raises(AssertionError):
+        check_sentences(comparison, (wrong, *comparison.reasons[1:]), "run")
+    with pytest.raises(AssertionError, match="not one form"):
+        check_sentences(comparison, (*comparison.reasons, "A sentence that nobody reads back."), "run")
+
+
+def test_both_kinds_of_items_that_are_judged_have_rows() -> None:
+    assert {row.items for row in compared("words", "two").rows} >= set(JUDGED)
